@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// All that a plan knows about a unit, the parameters that are gathered and released together.
+/// Sizes are for one leaf: one micro-batch on one rank.
+struct UnitDescription {
+  std::string name;
+  std::int64_t parameter_elements = 0;  ///< of the flat parameter, before padding to equal shards
+  std::int64_t input_bytes = 0;         ///< kept from the forward of the unit before; 0 if it has none
+  std::int64_t output_bytes = 0;
+  std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward
+  std::int64_t forward_workspace_bytes = 0;
+  std::int64_t backward_workspace_bytes = 0;
+  std::int64_t forward_flops = 0;
+  std::int64_t backward_flops = 0;  ///< with all that backward computes again
+  /// False where backward needs no parameters (an embedding), so that none are gathered for it.
+  bool backward_reads_parameters = true;
+  /// The unit whose parameters this one uses besides its own (tied embeddings), or -1.
+  int lender = -1;
+};
+
+/// The model as a plan sees it: units in forward order, each reading the output of the one before.
+/// The last unit computes the loss; its backward computes the loss too, so that a training step has
+/// no separate forward for it.
+struct ModelDescription {
+  std::vector<UnitDescription> units;
+  std::int64_t batch_bytes = 0;     ///< tokens and targets of one leaf
+  std::int64_t gradient_bytes = 0;  ///< the gradient that travels back from unit to unit
+  std::int64_t element_bytes = 4;   ///< of parameters and gradients
+  std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
+};
+
+}  // namespace ostrakon::plan

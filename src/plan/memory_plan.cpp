@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <numeric>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <stdexcept>
+
+namespace ostrakon::plan {
+namespace {
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+bool alive_together(const Buffer& a, const Buffer& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
+
+/// Places buffers one by one in the given order, each at the lowest offset where it meets no buffer
+/// that is alive with it. Returns the end of the highest.
+std::int64_t place(const StepPlan& plan, const std::vector<int>& order, std::int64_t base,
+                   std::vector<std::int64_t>& offsets) {
+  std::vector<int> placed;  // by offset
+  std::int64_t end = base;
+  for (int index : order) {
+    const Buffer& buffer = plan.buffers[index];
+    std::int64_t offset = base;
+    for (int other : placed) {
+      if (!alive_together(buffer, plan.buffers[other])) continue;
+      if (offset + aligned(buffer.bytes) <= offsets[other]) break;
+      offset = std::max(offset, offsets[other] + aligned(plan.buffers[other].bytes));
+    }
+    offsets[index] = offset;
+    end = std::max(end, offset + aligned(buffer.bytes));
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), index,
+                                   [&](int a, int b) { return offsets[a] < offsets[b]; }),
+                  index);
+  }
+  return end;
+}
+
+void find_peak(const StepPlan& plan, MemoryPlan& memory) {
+  const int actions = static_cast<int>(plan.actions.size());
+  std::vector<std::int64_t> change(actions + 1, 0);
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.persistent || buffer.first < 0) continue;
+    change[buffer.first] += aligned(buffer.bytes);
+    change[buffer.last + 1] -= aligned(buffer.bytes);
+  }
+  std::int64_t live = memory.persistent_bytes;
+  for (int a = 0; a < actions; ++a) {
+    live += change[a];
+    if (live > memory.peak_live_bytes) {
+      memory.peak_live_bytes = live;
+      memory.peak_action = a;
+    }
+  }
+  for (const Buffer& buffer : plan.buffers) {
+    const bool alive = buffer.persistent || (buffer.first <= memory.peak_action &&
+                                             memory.peak_action <= buffer.last);
+    if (alive) memory.peak_by_category[static_cast<int>(buffer.category)] += aligned(buffer.bytes);
+  }
+}
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw std::logic_error("the memory plan is wrong: " + reason);
+}
+
+void prove_uses(const StepPlan& plan) {
+  std::vector<bool> written(plan.buffers.size(), false);
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) written[b] = plan.buffers[b].persistent;
+  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+    const Action& action = plan.actions[a];
+    for (const Use& used : action.uses) {
+      const Buffer& buffer = plan.buffers[used.buffer];
+      if (a < buffer.first || a > buffer.last)
+        refuse(plan.describe(action) + " uses '" + buffer.name + "' outside its lifetime");
+      if (used.access != Access::write && !written[used.buffer])
+        refuse(plan.describe(action) + " reads '" + buffer.name + "', which nothing has written");
+    }
+    for (const Use& used : action.uses)
+      if (used.access != Access::read) written[used.buffer] = true;
+  }
+}
+
+void prove_disjoint(const StepPlan& plan, const MemoryPlan& memory) {
+  // Sweeps over the actions, keeping what is alive by offset: neighbours must not overlap.
+  const int actions = static_cast<int>(plan.actions.size());
+  std::vector<std::vector<int>> born(actions), dead(actions);
+  std::map<std::int64_t, int> alive;
+  const auto enter = [&](int index, int action) {
+    const std::int64_t begin = memory.offsets[index];
+    const std::int64_t end = begin + plan.buffers[index].bytes;
+    const auto clash = [&](int other) {
+      refuse("'" + plan.buffers[index].name + "' and '" + plan.buffers[other].name +
+             "' share bytes at " + (action < 0 ? "all times" : plan.describe(plan.actions[action])));
+    };
+    const auto next = alive.lower_bound(begin);
+    if (next != alive.end() && next->first < end) clash(next->second);
+    if (next != alive.begin()) {
+      const auto previous = std::prev(next);
+      if (previous->first + plan.buffers[previous->second].bytes > begin) clash(previous->second);
+    }
+    alive.emplace(begin, index);
+  };
+  for (int b = 0; b < static_cast<int>(plan.buffers.size()); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    if (memory.offsets[b] < 0 || memory.offsets[b] % buffer_alignment != 0 ||
+        memory.offsets[b] + buffer.bytes > memory.arena_bytes)
+      refuse("'" + buffer.name + "' does not lie in the arena");
+    if (buffer.persistent) {
+      enter(b, -1);
+    } else if (buffer.first >= 0) {
+      born[buffer.first].push_back(b);
+      dead[buffer.last].push_back(b);
+    }
+  }
+  for (int a = 0; a < actions; ++a) {
+    for (int b : born[a]) enter(b, a);
+    for (int b : dead[a]) alive.erase(memory.offsets[b]);
+  }
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const StepPlan& plan) {
+  MemoryPlan memory;
+  memory.offsets.assign(plan.buffers.size(), 0);
+  std::vector<int> transient;
+  for (int b = 0; b < static_cast<int>(plan.buffers.size()); ++b) {
+    if (plan.buffers[b].persistent) {
+      memory.offsets[b] = memory.persistent_bytes;
+      memory.persistent_bytes += aligned(plan.buffers[b].bytes);
+    } else {
+      transient.push_back(b);
+    }
+  }
+  find_peak(plan, memory);
+
+  // No order is best for all plans: take the better of largest first and longest-lived first.
+  const auto bytes = [&](int b) { return plan.buffers[b].bytes; };
+  const auto span = [&](int b) { return plan.buffers[b].last - plan.buffers[b].first; };
+  std::vector<int> by_size = transient, by_span = transient;
+  std::stable_sort(by_size.begin(), by_size.end(), [&](int a, int b) {
+    return bytes(a) != bytes(b) ? bytes(a) > bytes(b) : span(a) > span(b);
+  });
+  std::stable_sort(by_span.begin(), by_span.end(), [&](int a, int b) {
+    return span(a) != span(b) ? span(a) > span(b) : bytes(a) > bytes(b);
+  });
+  std::vector<std::int64_t> candidate = memory.offsets;
+  memory.arena_bytes = place(plan, by_size, memory.persistent_bytes, memory.offsets);
+  const std::int64_t other = place(plan, by_span, memory.persistent_bytes, candidate);
+  if (other < memory.arena_bytes) {
+    memory.arena_bytes = other;
+    memory.offsets = candidate;
+  }
+  return memory;
+}
+
+void prove_memory(const StepPlan& plan, const MemoryPlan& memory) {
+  prove_uses(plan);
+  prove_disjoint(plan, memory);
+}
+
+std::string memory_table(const StepPlan& plan, const MemoryPlan& memory) {
+  std::string table;
+  char line[128];
+  for (int c = 0; c < categories; ++c) {
+    if (memory.peak_by_category[c] == 0) continue;
+    std::snprintf(line, sizeof line, "  %-22s %12s\n", name(static_cast<Category>(c)),
+                  format_bytes(memory.peak_by_category[c]).c_str());
+    table += line;
+  }
+  std::snprintf(line, sizeof line, "  %-22s %12s  alive at ", "most",
+                format_bytes(memory.peak_live_bytes).c_str());
+  table += line;
+  table += plan.describe(plan.actions[memory.peak_action]) + "\n";
+  std::snprintf(line, sizeof line, "  %-22s %12s\n", "arena",
+                format_bytes(memory.arena_bytes).c_str());
+  return table + line;
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/reduction_tree.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+constexpr std::int64_t shard_alignment = 64;  // elements: the block in which norms are summed
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+std::vector<int> leaf_sequence(std::int64_t count, LeafOrder order) {
+  std::vector<int> sequence(static_cast<std::size_t>(count));
+  std::iota(sequence.begin(), sequence.end(), 0);
+  if (order == LeafOrder::descending) std::reverse(sequence.begin(), sequence.end());
+  if (order == LeafOrder::shuffled) {
+    // Fisher-Yates on a fixed linear congruential sequence: the same on every rank.
+    std::uint64_t state = 0x9e3779b97f4a7c15ull;
+    for (std::size_t i = sequence.size(); i > 1; --i) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      std::swap(sequence[i - 1], sequence[(state >> 33) % i]);
+    }
+  }
+  return sequence;
+}
+
+/// Writes one plan. Each method emits the actions for one thing; buffers are made where they are
+/// first written and end with their last use.
+class Writer {
+ public:
+  Writer(const ModelDescription& model, int ranks, const Policy& policy, Purpose purpose)
+      : model_(model), policy_(policy), units_(static_cast<int>(model.units.size())) {
+    plan_.purpose = purpose;
+    plan_.ranks = ranks;
+    plan_.shards = policy.sharding == Sharding::full ? ranks : 1;
+    plan_.micro_batches = policy.leaves / ranks;
+    reduce_each_ = policy.accumulation == Accumulation::reduce_each ||
+                   (policy.accumulation == Accumulation::automatic && plan_.shards > 1);
+    plan_.strided = reduce_each_;
+    for (const UnitDescription& unit : model.units) {
+      plan_.unit_names.push_back(unit.name);
+      plan_.padded_elements.push_back(
+          round_up(unit.parameter_elements, ranks * shard_alignment));
+    }
+  }
+
+  StepPlan write() {
+    make_persistent_buffers();
+    switch (plan_.purpose) {
+      case Purpose::train: write_training_step(); break;
+      case Purpose::evaluate: write_evaluation(); break;
+      case Purpose::export_parameters: write_export(); break;
+      case Purpose::decode: write_decoding(); break;
+    }
+    find_lifetimes();
+    return std::move(plan_);
+  }
+
+ private:
+  // ---- buffers
+
+  int make_buffer(std::string name, Category category, std::int64_t bytes, bool persistent = false) {
+    Buffer buffer;
+    buffer.name = std::move(name);
+    buffer.category = category;
+    buffer.bytes = bytes;
+    buffer.persistent = persistent;
+    plan_.buffers.push_back(std::move(buffer));
+    return static_cast<int>(plan_.buffers.size()) - 1;
+  }
+
+  /// A transient buffer, or -1 where nothing would be in it.
+  int make_transient(const std::string& what, int unit, Category category, std::int64_t bytes) {
+    return bytes > 0 ? make_buffer(unit_name(unit) + " " + what, category, bytes) : -1;
+  }
+
+  const std::string& unit_name(int unit) const { return plan_.unit_names[unit]; }
+  const UnitDescription& unit(int index) const { return model_.units[index]; }
+  std::int64_t full_bytes(int unit) const {
+    return plan_.padded_elements[unit] * model_.element_bytes;
+  }
+  std::int64_t stored_elements(int unit) const {
+    return plan_.padded_elements[unit] / plan_.shards;
+  }
+  std::int64_t reduced_elements(int unit) const {
+    return plan_.padded_elements[unit] / plan_.ranks;
+  }
+
+  void make_persistent_buffers() {
+    const bool training = plan_.purpose != Purpose::decode;
+    for (int u = 0; u < units_; ++u) {
+      const std::int64_t bytes = stored_elements(u) * model_.element_bytes;
+      shard_.push_back(make_buffer(unit_name(u) + " parameters", Category::parameters, bytes, true));
+      if (!training) continue;
+      first_moment_.push_back(
+          make_buffer(unit_name(u) + " first moment", Category::optimizer, bytes, true));
+      second_moment_.push_back(
+          make_buffer(unit_name(u) + " second moment", Category::optimizer, bytes, true));
+    }
+    if (training) sums_ = make_buffer("sums", Category::other, model_.sums_bytes, true);
+    gathered_.assign(units_, -1);
+    gradient_.assign(units_, -1);
+    partial_.resize(units_);
+    final_gradient_.assign(units_, -1);
+  }
+
+  // ---- actions
+
+  Action& emit(Kind kind, Stream stream, int unit, int micro_batch) {
+    Action action;
+    action.kind = kind;
+    action.stream = stream;
+    action.unit = unit;
+    action.micro_batch = micro_batch;
+    plan_.actions.push_back(std::move(action));
+    return plan_.actions.back();
+  }
+
+  static void use(Action& action, Role role, int buffer, Access access) {
+    if (buffer >= 0) action.uses.push_back({role, buffer, access});
+  }
+
+  /// Where an action finds the parameters of `unit`, gathering them first if they are not there.
+  int parameters(int unit) {
+    if (plan_.shards == 1) return shard_[unit];
+    if (gathered_[unit] < 0) {
+      gathered_[unit] = make_transient("gathered", unit, Category::gathered, full_bytes(unit));
+      Action& gather = emit(Kind::gather, Stream::gather, unit, -1);
+      gather.elements = plan_.padded_elements[unit];
+      use(gather, Role::shard, shard_[unit], Access::read);
+      use(gather, Role::parameters, gathered_[unit], Access::write);
+    }
+    return gathered_[unit];
+  }
+
+  void release(int unit) {
+    if (unit < 0 || gathered_[unit] < 0) return;
+    Action& action = emit(Kind::release, Stream::compute, unit, -1);
+    use(action, Role::parameters, gathered_[unit], Access::read);
+    gathered_[unit] = -1;
+  }
+
+  int load(int micro_batch) {
+    const int batch = make_buffer("batch", Category::activations, model_.batch_bytes);
+    Action& action = emit(Kind::load, Stream::compute, -1, micro_batch);
+    use(action, Role::batch, batch, Access::write);
+    return batch;
+  }
+
+  void add_loss(int losses, int micro_batch) {
+    Action& action = emit(Kind::loss, Stream::compute, units_ - 1, micro_batch);
+    use(action, Role::output, losses, Access::read);
+    use(action, Role::sums, sums_, Access::read_write);
+  }
+
+  void clear_sums() {
+    Action& action = emit(Kind::begin, Stream::compute, -1, -1);
+    use(action, Role::sums, sums_, Access::write);
+  }
+
+  void sum_sums() {
+    Action& action = emit(Kind::clip, Stream::reduce, -1, -1);
+    use(action, Role::sums, sums_, Access::read_write);
+  }
+
+  /// What one micro-batch leaves behind from forward for backward.
+  struct Tape {
+    int batch = -1;
+    std::vector<int> output;
+    std::vector<int> saved;
+  };
+
+  void forward(int u, int micro_batch, Tape& tape) {
+    const int own = parameters(u);
+    const int lender = unit(u).lender;
+    const int lent = lender >= 0 ? parameters(lender) : -1;
+    tape.output.push_back(
+        make_transient("output", u, Category::activations, unit(u).output_bytes));
+    tape.saved.push_back(make_transient("saved", u, Category::activations, unit(u).saved_bytes));
+    const int workspace = make_transient("forward workspace", u, Category::workspace,
+                                         unit(u).forward_workspace_bytes);
+    Action& action = emit(Kind::forward, Stream::compute, u, micro_batch);
+    action.flops = unit(u).forward_flops;
+    use(action, Role::batch, tape.batch, Access::read);
+    use(action, Role::parameters, own, Access::read);
+    use(action, Role::lender_parameters, lent, Access::read);
+    if (u > 0) use(action, Role::input, tape.output[u - 1], Access::read);
+    use(action, Role::output, tape.output[u], Access::write);
+    use(action, Role::saved, tape.saved[u], Access::write);
+    use(action, Role::workspace, workspace, Access::write);
+  }
+
+  /// Backward of unit `u`. The last unit has had no forward: its backward computes the loss too.
+  void backward(int u, int micro_batch, Tape& tape, int& gradient) {
+    const bool last = u == units_ - 1;
+    const UnitDescription& description = unit(u);
+    const int own = description.backward_reads_parameters ? parameters(u) : -1;
+    const int lender = description.lender;
+    const int lent = lender >= 0 ? parameters(lender) : -1;
+    if (last) {
+      tape.output.push_back(
+          make_transient("losses", u, Category::activations, description.output_bytes));
+      tape.saved.push_back(
+          make_transient("saved", u, Category::activations, description.saved_bytes));
+      gradient = make_buffer("gradient", Category::activations, model_.gradient_bytes);
+    }
+    const int workspace = make_transient("backward workspace", u, Category::workspace,
+                                         description.backward_workspace_bytes);
+    const bool opened = gradient_[u] >= 0;
+    if (!opened)
+      gradient_[u] = make_transient("gradients", u, Category::gradients, full_bytes(u));
+    if (lender >= 0)
+      gradient_[lender] =
+          make_transient("gradients", lender, Category::gradients, full_bytes(lender));
+
+    Action& action = emit(Kind::backward, Stream::compute, u, micro_batch);
+    action.flops = description.backward_flops;
+    action.gradients_opened = opened;
+    use(action, Role::batch, tape.batch, Access::read);
+    use(action, Role::parameters, own, Access::read);
+    use(action, Role::lender_parameters, lent, Access::read);
+    if (u > 0) use(action, Role::input, tape.output[u - 1], Access::read);
+    if (last) use(action, Role::output, tape.output[u], Access::write);
+    use(action, Role::saved, tape.saved[u], last ? Access::write : Access::read_write);
+    use(action, Role::workspace, workspace, Access::write);
+    use(action, Role::gradient, gradient, last ? Access::write : Access::read_write);
+    use(action, Role::parameter_gradients, gradient_[u],
+        opened ? Access::read_write : Access::write);
+    if (lender >= 0) use(action, Role::lender_gradients, gradient_[lender], Access::write);
+  }
+
+  // ---- gradients
+
+  /// Sums gradients[unit] over ranks; returns the buffer with this rank's part.
+  int reduce_scatter(int u, int gradients) {
+    if (plan_.ranks == 1) return gradients;
+    const int staging = make_transient("staging", u, Category::staging, full_bytes(u));
+    const int part = make_transient("gradient shard", u, Category::gradients,
+                                    full_bytes(u) / plan_.ranks);
+    Action& action = emit(Kind::reduce_scatter, Stream::reduce, u, -1);
+    action.elements = plan_.padded_elements[u];
+    use(action, Role::parameter_gradients, gradients, Access::read);
+    use(action, Role::staging, staging, Access::write);
+    use(action, Role::gradient_shard, part, Access::write);
+    return part;
+  }
+
+  /// Adds the partial sum of one micro-batch to the unit's tree; returns the root once complete,
+  /// else -1.
+  int fold(int u, int micro_batch, int buffer, std::int64_t elements) {
+    auto& done = partial_[u];
+    TreeNode node{micro_batch, 1};
+    while (node.leaves < plan_.micro_batches) {
+      const auto [parent, sibling] = parent_and_sibling(node, plan_.micro_batches);
+      const auto other = done.find(sibling);
+      if (other == done.end()) {
+        done[node] = buffer;
+        return -1;
+      }
+      // The sum of two floats has the same bits either way round: add to the one that is older.
+      Action& action = emit(Kind::accumulate, Stream::compute, u, -1);
+      action.elements = elements;
+      use(action, Role::source, buffer, Access::read);
+      use(action, Role::parameter_gradients, other->second, Access::read_write);
+      buffer = other->second;
+      done.erase(other);
+      node = parent;
+    }
+    return buffer;
+  }
+
+  /// What happens to a unit's gradients when one micro-batch's backward has written them.
+  void gradients_ready(int u, int micro_batch) {
+    const int gradients = gradient_[u];
+    gradient_[u] = -1;
+    int sum;
+    if (reduce_each_) {
+      sum = fold(u, micro_batch, reduce_scatter(u, gradients), reduced_elements(u));
+    } else {
+      sum = fold(u, micro_batch, gradients, plan_.padded_elements[u]);
+      if (sum >= 0) sum = reduce_scatter(u, sum);
+    }
+    if (sum < 0) return;
+    final_gradient_[u] = sum;
+    Action& norm = emit(Kind::norm, Stream::compute, u, -1);
+    norm.elements = reduced_elements(u);
+    use(norm, Role::gradient_shard, sum, Access::read);
+    use(norm, Role::sums, sums_, Access::read_write);
+  }
+
+  void optimize(int u) {
+    int gradients = final_gradient_[u];
+    if (plan_.ranks > 1 && plan_.shards == 1) {
+      const int whole = make_transient("gradients", u, Category::gradients, full_bytes(u));
+      Action& gather = emit(Kind::gather_gradients, Stream::gather, u, -1);
+      gather.elements = plan_.padded_elements[u];
+      use(gather, Role::gradient_shard, gradients, Access::read);
+      use(gather, Role::parameter_gradients, whole, Access::write);
+      gradients = whole;
+    }
+    Action& action = emit(Kind::optimize, Stream::compute, u, -1);
+    action.elements = stored_elements(u);
+    use(action, Role::gradient_shard, gradients, Access::read);
+    use(action, Role::shard, shard_[u], Access::read_write);
+    use(action, Role::first_moment, first_moment_[u], Access::read_write);
+    use(action, Role::second_moment, second_moment_[u], Access::read_write);
+  }
+
+  // ---- programs
+
+  bool keeps_after_forward(int u) const {
+    return policy_.reshard_after_forward == Reshard::never && unit(u).backward_reads_parameters;
+  }
+
+  void write_training_step() {
+    clear_sums();
+    for (int micro_batch : leaf_sequence(plan_.micro_batches, policy_.leaf_order)) {
+      Tape tape;
+      tape.batch = load(micro_batch);
+      const int last = units_ - 1;
+      for (int u = 0; u < last; ++u) {
+        forward(u, micro_batch, tape);
+        const bool lent_later = u == unit(last).lender &&
+                                policy_.reshard_after_forward == Reshard::never;
+        if (!keeps_after_forward(u) && !lent_later) release(u);
+      }
+      int gradient = -1;
+      for (int u = last; u >= 0; --u) {
+        backward(u, micro_batch, tape, gradient);
+        release(u);
+        release(unit(u).lender);
+        if (u == last) add_loss(tape.output[last], micro_batch);
+        gradients_ready(u, micro_batch);
+      }
+    }
+    sum_sums();
+    for (int u = 0; u < units_; ++u) optimize(u);
+  }
+
+  void write_evaluation() {
+    clear_sums();
+    for (int micro_batch : leaf_sequence(plan_.micro_batches, policy_.leaf_order)) {
+      Tape tape;
+      tape.batch = load(micro_batch);
+      for (int u = 0; u < units_; ++u) {
+        forward(u, micro_batch, tape);
+        release(u);
+        release(unit(u).lender);
+      }
+      add_loss(tape.output.back(), micro_batch);
+    }
+    sum_sums();
+  }
+
+  void write_export() {
+    for (int u = 0; u < units_; ++u) {
+      const int whole = parameters(u);
+      Action& visit = emit(Kind::visit, Stream::compute, u, -1);
+      use(visit, Role::parameters, whole, Access::read);
+      release(u);
+    }
+  }
+
+  void write_decoding() {
+    Tape tape;
+    tape.batch = load(0);
+    for (int u = 0; u < units_; ++u) forward(u, 0, tape);
+    // Later rows read what earlier rows left: nothing of it may be reused between calls.
+    for (int u = 0; u < units_ - 1; ++u)
+      for (int buffer : {tape.output[u], tape.saved[u]})
+        if (buffer >= 0) plan_.buffers[buffer].persistent = true;
+    plan_.buffers[tape.batch].persistent = true;
+  }
+
+  void find_lifetimes() {
+    for (int a = 0; a < static_cast<int>(plan_.actions.size()); ++a)
+      for (const Use& used : plan_.actions[a].uses) {
+        Buffer& buffer = plan_.buffers[used.buffer];
+        if (buffer.first < 0) buffer.first = a;
+        buffer.last = a;
+      }
+  }
+
+  const ModelDescription& model_;
+  const Policy& policy_;
+  const int units_;
+  bool reduce_each_ = false;
+  StepPlan plan_;
+
+  int sums_ = -1;
+  std::vector<int> shard_, first_moment_, second_moment_;
+  std::vector<int> gathered_;        // of each unit, or -1 while it is released
+  std::vector<int> gradient_;        // that the running micro-batch writes, or -1
+  std::vector<int> final_gradient_;  // summed over micro-batches and ranks, this rank's part
+  std::vector<std::map<TreeNode, int>> partial_;
+};
+
+class Hasher {
+ public:
+  void add(const std::string& value) {
+    for (char c : value) step(static_cast<unsigned char>(c));
+    step(0xff);
+  }
+  void add(std::int64_t value) {
+    for (int i = 0; i < 8; ++i) step(static_cast<unsigned char>(value >> (8 * i)));
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  void step(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ull; }  // FNV-1a
+  std::uint64_t state_ = 0xcbf29ce484222325ull;
+};
+
+}  // namespace
+
+const char* name(Kind kind) {
+  switch (kind) {
+    case Kind::begin: return "begin";
+    case Kind::load: return "load";
+    case Kind::gather: return "gather";
+    case Kind::forward: return "forward";
+    case Kind::backward: return "backward";
+    case Kind::release: return "release";
+    case Kind::loss: return "loss";
+    case Kind::reduce_scatter: return "reduce_scatter";
+    case Kind::accumulate: return "accumulate";
+    case Kind::norm: return "norm";
+    case Kind::clip: return "clip";
+    case Kind::gather_gradients: return "gather_gradients";
+    case Kind::optimize: return "optimize";
+    case Kind::visit: return "visit";
+  }
+  return "?";
+}
+
+const char* name(Stream stream) {
+  switch (stream) {
+    case Stream::compute: return "compute";
+    case Stream::gather: return "gather";
+    case Stream::reduce: return "reduce";
+  }
+  return "?";
+}
+
+const char* name(Category category) {
+  switch (category) {
+    case Category::parameters: return "parameters";
+    case Category::optimizer: return "optimizer state";
+    case Category::gathered: return "gathered parameters";
+    case Category::gradients: return "gradients";
+    case Category::activations: return "activations";
+    case Category::workspace: return "workspace";
+    case Category::staging: return "communication staging";
+    case Category::other: return "other";
+  }
+  return "?";
+}
+
+int Action::buffer(Role role) const {
+  for (const Use& used : uses)
+    if (used.role == role) return used.buffer;
+  return -1;
+}
+
+std::string StepPlan::describe(const Action& action) const {
+  std::string text = name(action.kind);
+  if (action.unit < 0 && action.micro_batch < 0) return text;
+  text += "(";
+  if (action.unit >= 0) text += unit_names[action.unit];
+  if (action.micro_batch >= 0)
+    text += (action.unit >= 0 ? ", micro-batch " : "micro-batch ") +
+            std::to_string(action.micro_batch);
+  return text + ")";
+}
+
+std::int64_t StepPlan::bytes_sent() const {
+  std::int64_t bytes = 0;
+  for (const Action& action : actions) {
+    if (action.kind != Kind::gather && action.kind != Kind::reduce_scatter &&
+        action.kind != Kind::gather_gradients)
+      continue;
+    const Role whole = action.kind == Kind::gather ? Role::parameters : Role::parameter_gradients;
+    const std::int64_t message = buffers[action.buffer(whole)].bytes;
+    bytes += message / ranks * (ranks - 1);
+  }
+  return bytes;
+}
+
+std::int64_t StepPlan::flops() const {
+  std::int64_t total = 0;
+  for (const Action& action : actions) total += action.flops;
+  return total;
+}
+
+std::uint64_t StepPlan::hash() const {
+  Hasher hasher;
+  hasher.add(static_cast<std::int64_t>(purpose));
+  hasher.add(static_cast<std::int64_t>(ranks));
+  hasher.add(static_cast<std::int64_t>(shards));
+  hasher.add(static_cast<std::int64_t>(strided));
+  hasher.add(micro_batches);
+  for (std::int64_t elements : padded_elements) hasher.add(elements);
+  for (const Buffer& buffer : buffers) {
+    hasher.add(buffer.name);
+    hasher.add(buffer.bytes);
+  }
+  for (const Action& action : actions) {
+    hasher.add(static_cast<std::int64_t>(action.kind));
+    hasher.add(static_cast<std::int64_t>(action.unit));
+    hasher.add(static_cast<std::int64_t>(action.micro_batch));
+    hasher.add(action.elements);
+    for (const Use& used : action.uses) {
+      hasher.add(static_cast<std::int64_t>(used.role));
+      hasher.add(static_cast<std::int64_t>(used.buffer));
+      hasher.add(static_cast<std::int64_t>(used.access));
+    }
+  }
+  return hasher.value();
+}
+
+StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
+                         Purpose purpose) {
+  require(policy.leaves >= 1 && policy.leaves % ranks == 0, "a global batch of ", policy.leaves,
+          " leaves can't be shared evenly by ", ranks, " ranks");
+  return Writer(model, ranks, policy, purpose).write();
+}
+
+}  // namespace ostrakon::plan

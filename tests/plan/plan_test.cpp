@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/reduction_tree.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <random>
+#include <set>
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::plan;
+
+/// An embedding, `blocks` blocks and a head of made-up sizes.
+ModelDescription make_model(int blocks, bool tied, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto size = [&](std::int64_t most) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most)) + 1;
+  };
+  ModelDescription model;
+  model.batch_bytes = 8 * size(300);
+  model.gradient_bytes = 4 * size(5000);
+  model.sums_bytes = 1088;
+  for (int u = 0; u < blocks + 2; ++u) {
+    UnitDescription unit;
+    unit.name = u == 0 ? "embedding" : u == blocks + 1 ? "head" : "block." + std::to_string(u - 1);
+    unit.parameter_elements = 64 * size(500);
+    unit.input_bytes = u == 0 ? 0 : model.gradient_bytes;
+    unit.output_bytes = u == blocks + 1 ? 4 * size(300) : model.gradient_bytes;
+    unit.saved_bytes = u == 0 || u == blocks + 1 ? 0 : 4 * size(20000);
+    unit.forward_workspace_bytes = 4 * size(8000);
+    unit.backward_workspace_bytes = u == 0 ? 0 : 4 * size(9000);
+    unit.forward_flops = size(1000);
+    unit.backward_flops = size(2000);
+    unit.backward_reads_parameters = u != 0;
+    if (u == blocks + 1 && tied) unit.lender = 0;
+    model.units.push_back(unit);
+  }
+  return model;
+}
+
+Policy make_policy(std::int64_t leaves, std::uint64_t choice = 0) {
+  Policy policy;
+  policy.leaves = leaves;
+  policy.sharding = choice % 2 == 0 ? Sharding::full : Sharding::none;
+  policy.accumulation = static_cast<Accumulation>(choice / 2 % 3);
+  policy.leaf_order = static_cast<LeafOrder>(choice / 6 % 3);
+  policy.reshard_after_forward = static_cast<Reshard>(choice / 18 % 3);
+  return policy;
+}
+constexpr std::uint64_t choices = 54;
+constexpr Purpose purposes[] = {Purpose::train, Purpose::evaluate, Purpose::export_parameters};
+
+TEST(ReductionTree, SplitsAtTheLargestPowerOfTwoBelow) {
+  EXPECT_EQ(left_leaves(2), 1);
+  EXPECT_EQ(left_leaves(3), 2);
+  EXPECT_EQ(left_leaves(4), 2);
+  EXPECT_EQ(left_leaves(5), 4);
+  EXPECT_EQ(left_leaves(8), 4);
+  EXPECT_EQ(left_leaves(9), 8);
+}
+
+TEST(ReductionTree, AlignedRunsOfPowersOfTwoAreNodes) {
+  for (std::int64_t total : {2, 3, 6, 8, 12, 17}) {
+    for (std::int64_t run = 1; run < total; run *= 2) {
+      for (std::int64_t begin = 0; begin + run <= total; begin += run) {
+        const auto [parent, sibling] = parent_and_sibling({begin, run}, total);
+        EXPECT_EQ(parent.leaves, run + sibling.leaves);
+        EXPECT_EQ(std::min(begin, sibling.begin), parent.begin);
+      }
+    }
+  }
+}
+
+TEST(StepPlan, EveryLeafIsWorkedOnOnce) {
+  const ModelDescription model = make_model(2, false, 1);
+  for (std::uint64_t choice = 0; choice < choices; ++choice) {
+    for (int ranks : {1, 2, 3, 6}) {
+      const StepPlan plan = build_step_plan(model, ranks, make_policy(12, choice), Purpose::train);
+      std::set<std::int64_t> leaves;
+      std::set<int> loaded;
+      for (const Action& action : plan.actions)
+        if (action.kind == Kind::load) {
+          EXPECT_TRUE(loaded.insert(action.micro_batch).second);
+          for (int rank = 0; rank < ranks; ++rank)
+            EXPECT_TRUE(leaves.insert(plan.leaf(rank, action.micro_batch)).second);
+        }
+      EXPECT_EQ(leaves.size(), 12u);
+      EXPECT_EQ(*leaves.rbegin(), 11);
+    }
+  }
+}
+
+/// Follows what a unit's gradient buffers hold, as expressions over leaves, through the plan of every
+/// rank at once; returns the expression that the optimizer sees.
+std::string gradient_expression(const StepPlan& plan, int unit) {
+  const auto sum = [](const std::string& a, const std::string& b) {
+    return a < b ? "(" + a + "+" + b + ")" : "(" + b + "+" + a + ")";  // addition commutes
+  };
+  std::vector<std::map<int, std::string>> held(static_cast<std::size_t>(plan.ranks));
+  std::string result;
+  for (const Action& action : plan.actions) {
+    const bool lends = action.kind == Kind::backward && unit == 0 &&
+                       action.buffer(Role::lender_gradients) >= 0;
+    if (action.unit != unit && !lends) continue;
+    const int gradients =
+        action.buffer(lends ? Role::lender_gradients : Role::parameter_gradients);
+    const int shard = action.buffer(Role::gradient_shard);
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      auto& mine = held[static_cast<std::size_t>(rank)];
+      const std::string leaf = std::string(1, static_cast<char>('a' + plan.leaf(rank, std::max(0, action.micro_batch))));
+      if (action.kind == Kind::backward)
+        mine[gradients] = action.gradients_opened ? mine.at(gradients) + leaf : leaf;
+      if (action.kind == Kind::accumulate)
+        mine[gradients] = sum(mine.at(gradients), mine.at(action.buffer(Role::source)));
+      if (action.kind == Kind::gather_gradients) mine[gradients] = mine.at(shard);
+    }
+    if (action.kind == Kind::reduce_scatter) {
+      // The ordered tree over ranks.
+      std::vector<std::string> pieces;
+      for (auto& rank : held) pieces.push_back(rank.at(gradients));
+      const auto tree = [&](const auto& self, std::int64_t begin, std::int64_t count) -> std::string {
+        if (count == 1) return pieces[static_cast<std::size_t>(begin)];
+        const std::int64_t left = left_leaves(count);
+        return sum(self(self, begin, left), self(self, begin + left, count - left));
+      };
+      for (auto& rank : held) rank[shard] = tree(tree, 0, plan.ranks);
+    }
+    if (action.kind == Kind::optimize) result = held[0].at(shard);
+  }
+  return result;
+}
+
+TEST(StepPlan, GradientsAreTheSameTreeOnEveryLayout) {
+  for (bool tied : {false, true}) {
+    const ModelDescription model = make_model(2, tied, 2);
+    for (int unit = 0; unit < 4; ++unit) {
+      const std::string reference = gradient_expression(
+          build_step_plan(model, 1, make_policy(8), Purpose::train), unit);
+      for (std::uint64_t choice = 0; choice < choices; ++choice)
+        for (int ranks : {1, 2, 4, 8})
+          EXPECT_EQ(gradient_expression(
+                        build_step_plan(model, ranks, make_policy(8, choice), Purpose::train), unit),
+                    reference)
+              << "choice " << choice << " ranks " << ranks << " unit " << unit;
+    }
+  }
+}
+
+TEST(StepPlan, SixLeavesOnThreeRanksAreTheSameTreeToo) {
+  const ModelDescription model = make_model(1, false, 3);
+  Policy policy = make_policy(6);
+  policy.accumulation = Accumulation::reduce_last;
+  EXPECT_EQ(gradient_expression(build_step_plan(model, 3, policy, Purpose::train), 1),
+            gradient_expression(build_step_plan(model, 1, policy, Purpose::train), 1));
+}
+
+TEST(StepPlan, TrafficIsThatOfTheFormulas) {
+  const ModelDescription model = make_model(3, false, 4);
+  for (int ranks : {2, 4}) {
+    Policy policy = make_policy(ranks);  // one micro-batch on each rank
+    std::int64_t full = 0, none = 0;
+    const StepPlan sharded = build_step_plan(model, ranks, policy, Purpose::train);
+    for (std::size_t u = 0; u < model.units.size(); ++u) {
+      const std::int64_t bytes = sharded.padded_elements[u] * 4;
+      // Gather for forward and for backward, reduce once: but the embedding needs no parameters in
+      // backward, and the head's forward and backward are one.
+      const bool once = u == 0 || u + 1 == model.units.size();
+      full += (once ? 2 : 3) * (bytes / ranks * (ranks - 1));
+      none += 2 * (bytes / ranks * (ranks - 1));
+    }
+    EXPECT_EQ(sharded.bytes_sent(), full);
+    policy.sharding = Sharding::none;
+    EXPECT_EQ(build_step_plan(model, ranks, policy, Purpose::train).bytes_sent(), none);
+  }
+}
+
+TEST(StepPlan, PersistentBuffersLieAlikeInAllPlansOfARun) {
+  const ModelDescription model = make_model(3, true, 5);
+  for (std::uint64_t choice = 0; choice < 2; ++choice) {
+    const StepPlan train = build_step_plan(model, 2, make_policy(4, choice), Purpose::train);
+    const MemoryPlan memory = plan_memory(train);
+    for (Purpose purpose : purposes) {
+      const StepPlan other = build_step_plan(model, 2, make_policy(4, choice), purpose);
+      const MemoryPlan other_memory = plan_memory(other);
+      EXPECT_EQ(other_memory.persistent_bytes, memory.persistent_bytes);
+      for (std::size_t b = 0; b < other.buffers.size(); ++b)
+        if (other.buffers[b].persistent) {
+          EXPECT_EQ(other.buffers[b].name, train.buffers[b].name);
+          EXPECT_EQ(other_memory.offsets[b], memory.offsets[b]);
+        }
+    }
+  }
+}
+
+TEST(StepPlan, RefusesLeavesThatRanksCannotShare) {
+  EXPECT_THROW(build_step_plan(make_model(1, false, 1), 3, make_policy(8), Purpose::train), Error);
+}
+
+TEST(StepPlan, HashTellsPlansApart) {
+  const ModelDescription model = make_model(2, false, 6);
+  std::set<std::uint64_t> hashes;
+  hashes.insert(build_step_plan(model, 2, make_policy(4, 0), Purpose::train).hash());
+  hashes.insert(build_step_plan(model, 2, make_policy(4, 1), Purpose::train).hash());
+  hashes.insert(build_step_plan(model, 2, make_policy(4, 6), Purpose::train).hash());
+  hashes.insert(build_step_plan(model, 4, make_policy(4, 0), Purpose::train).hash());
+  EXPECT_EQ(hashes.size(), 4u);
+  EXPECT_EQ(build_step_plan(model, 2, make_policy(4, 0), Purpose::train).hash(),
+            build_step_plan(model, 2, make_policy(4, 0), Purpose::train).hash());
+}
+
+TEST(StepPlan, ShardedStateIsDividedByTheRanks) {
+  const ModelDescription model = make_model(4, false, 7);
+  const auto state = [&](int ranks) {
+    return plan_memory(build_step_plan(model, ranks, make_policy(8), Purpose::train))
+        .persistent_bytes;
+  };
+  const std::int64_t sums = 1280;  // 1088 bytes at an alignment of 256
+  EXPECT_NEAR(static_cast<double>(state(8) - sums), static_cast<double>(state(1) - sums) / 8.0,
+              0.02 * static_cast<double>(state(1)));
+}
+
+TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
+  std::mt19937_64 random(8);
+  double worst = 1.0;
+  for (std::uint64_t trial = 0; trial < 400; ++trial) {
+    const int ranks = 1 << random() % 4;
+    const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 6);
+    const ModelDescription model =
+        make_model(static_cast<int>(1 + random() % 6), random() % 2 == 0, random());
+    const Policy policy = make_policy(leaves, random() % choices);
+    for (Purpose purpose : purposes) {
+      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
+      const MemoryPlan memory = plan_memory(plan);
+      ASSERT_NO_THROW(prove_memory(plan, memory)) << "trial " << trial;
+      ASSERT_GE(memory.arena_bytes, memory.peak_live_bytes);
+      if (purpose == Purpose::train)
+        worst = std::max(worst, static_cast<double>(memory.arena_bytes) /
+                                    static_cast<double>(memory.peak_live_bytes));
+    }
+  }
+  // Sizes at random are the hard case; those of a transformer, all alike, are the easy one.
+  EXPECT_LT(worst, 1.25);
+}
+
+TEST(MemoryPlan, ProofFindsOverlap) {
+  const StepPlan plan = build_step_plan(make_model(2, false, 9), 2, make_policy(4), Purpose::train);
+  const MemoryPlan good = plan_memory(plan);
+  int caught = 0, tried = 0;
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    for (std::size_t other = 0; other < plan.buffers.size(); ++other) {
+      const Buffer &x = plan.buffers[b], &y = plan.buffers[other];
+      if (b == other) continue;
+      const bool together = (x.persistent && y.persistent) ||
+                            (!x.persistent && !y.persistent && x.first <= y.last && y.first <= x.last);
+      if (!together) continue;
+      MemoryPlan broken = good;
+      broken.offsets[b] = good.offsets[other];
+      broken.arena_bytes += x.bytes + y.bytes;
+      ++tried;
+      try {
+        prove_memory(plan, broken);
+      } catch (const std::logic_error&) {
+        ++caught;
+      }
+    }
+  }
+  EXPECT_GT(tried, 500);
+  EXPECT_EQ(caught, tried);
+}
+
+TEST(MemoryPlan, ProofFindsShortLifetimes) {
+  const StepPlan good = build_step_plan(make_model(2, true, 10), 2, make_policy(4), Purpose::train);
+  for (std::size_t b = 0; b < good.buffers.size(); ++b) {
+    if (good.buffers[b].persistent || good.buffers[b].first == good.buffers[b].last) continue;
+    StepPlan broken = good;
+    broken.buffers[b].last -= 1;
+    EXPECT_THROW(prove_memory(broken, plan_memory(broken)), std::logic_error) << good.buffers[b].name;
+  }
+}
+
+TEST(MemoryPlan, ProofFindsReadsOfWhatNothingWrote) {
+  const StepPlan good = build_step_plan(make_model(2, false, 11), 2, make_policy(4), Purpose::train);
+  int dropped = 0;
+  for (std::size_t a = 0; a < good.actions.size(); ++a) {
+    if (good.actions[a].kind != Kind::gather && good.actions[a].kind != Kind::load) continue;
+    StepPlan broken = good;
+    broken.actions[a].uses.clear();
+    EXPECT_THROW(prove_memory(broken, plan_memory(good)), std::logic_error)
+        << good.describe(good.actions[a]);
+    ++dropped;
+  }
+  EXPECT_GT(dropped, 4);
+}
+
+TEST(MemoryPlan, TableNamesThePeak) {
+  const StepPlan plan = build_step_plan(make_model(2, false, 12), 2, make_policy(2), Purpose::train);
+  const std::string table = memory_table(plan, plan_memory(plan));
+  EXPECT_NE(table.find("optimizer state"), std::string::npos) << table;
+  EXPECT_NE(table.find("alive at "), std::string::npos) << table;
+}
+
+}  // namespace

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/activation.hpp>
+#include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/row_kernel.hpp>
+
+namespace ostrakon::math {
+
+namespace {
+
+/// 1 / (1 + e^-x): at both ends e^-x goes to 0 or infinity, and the quotient to 1 or 0.
+template <class T>
+KOKKOS_INLINE_FUNCTION T sigmoid(T x) {
+  return T(1) / (T(1) + fast_exp(-x));
+}
+
+// gelu(x) = x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+template <class T>
+constexpr T gelu_linear = T(1.5957691216057308);  // 2 sqrt(2/pi)
+template <class T>
+constexpr T gelu_cubic = T(0.071354816272600244);  // 0.044715 times that
+
+/// Beyond +-16 gelu is x or 0 to the last bit, and the polynomials must not overflow.
+template <class T>
+KOKKOS_INLINE_FUNCTION T gelu_clamp(T x) {
+  x = x < T(-16) ? T(-16) : x;
+  return x > T(16) ? T(16) : x;
+}
+
+template <class T>
+KOKKOS_INLINE_FUNCTION T gelu(T x) {
+  const T c = gelu_clamp(x);
+  return x * sigmoid(c * (gelu_linear<T> + gelu_cubic<T> * c * c));
+}
+
+template <class T>
+KOKKOS_INLINE_FUNCTION T gelu_derivative(T x) {
+  const T c = gelu_clamp(x);
+  const T s = sigmoid(c * (gelu_linear<T> + gelu_cubic<T> * c * c));
+  return s + c * s * (T(1) - s) * (gelu_linear<T> + T(3) * gelu_cubic<T> * c * c);
+}
+
+}  // namespace
+
+template <class T>
+void gelu_forward(const Exec& exec, ConstMatrix<T> x, Matrix<T> y) {
+  const std::int64_t columns = x.columns;
+  for_each_row(
+      exec, "gelu_forward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const T* in = x.row(r);
+        T* out = y.row(r);
+        row.loop(columns, [=](std::int64_t i) { out[i] = gelu(in[i]); });
+      });
+}
+
+template <class T>
+void gelu_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> dy, Matrix<T> dx) {
+  const std::int64_t columns = x.columns;
+  for_each_row(
+      exec, "gelu_backward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const T* in = x.row(r);
+        const T* dout = dy.row(r);
+        T* din = dx.row(r);
+        row.loop(columns, [=](std::int64_t i) { din[i] = dout[i] * gelu_derivative(in[i]); });
+      });
+}
+
+template <class T>
+void swiglu_forward(const Exec& exec, ConstMatrix<T> gate_up, Matrix<T> y) {
+  const std::int64_t columns = y.columns;
+  for_each_row(
+      exec, "swiglu_forward", y.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const T* gate = gate_up.row(r);
+        const T* up = gate + columns;
+        T* out = y.row(r);
+        row.loop(columns, [=](std::int64_t i) { out[i] = gate[i] * sigmoid(gate[i]) * up[i]; });
+      });
+}
+
+template <class T>
+void swiglu_backward(const Exec& exec, ConstMatrix<T> gate_up, ConstMatrix<T> dy,
+                     Matrix<T> dgate_up) {
+  const std::int64_t columns = dy.columns;
+  for_each_row(
+      exec, "swiglu_backward", dy.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const T* gate = gate_up.row(r);
+        const T* up = gate + columns;
+        const T* dout = dy.row(r);
+        T* dgate = dgate_up.row(r);
+        T* dup = dgate + columns;
+        row.loop(columns, [=](std::int64_t i) {
+          const T g = gate[i];
+          const T u = up[i];
+          const T s = sigmoid(g);
+          dgate[i] = dout[i] * u * s * (T(1) + g * (T(1) - s));
+          dup[i] = dout[i] * g * s;
+        });
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                           \
+  template void gelu_forward<T>(const Exec&, ConstMatrix<T>, Matrix<T>);                  \
+  template void gelu_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>, Matrix<T>); \
+  template void swiglu_forward<T>(const Exec&, ConstMatrix<T>, Matrix<T>);                \
+  template void swiglu_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>, Matrix<T>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

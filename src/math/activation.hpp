@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::math {
+
+/// y = gelu(x), tanh form (Hendrycks & Gimpel 2016, eq. 2), as GPT-2 uses it. x, y (rows, n).
+template <class T>
+void gelu_forward(const Exec& exec, ConstMatrix<T> x, Matrix<T> y);
+
+/// dx = dy * gelu'(x), overwritten; dx and dy may be the same matrix.
+template <class T>
+void gelu_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> dy, Matrix<T> dx);
+
+/// y = silu(gate) * up (Shazeer 2020). gate_up (rows, 2n): gate in columns [0, n), up in [n, 2n).
+template <class T>
+void swiglu_forward(const Exec& exec, ConstMatrix<T> gate_up, Matrix<T> y);
+
+/// dgate_up (rows, 2n) = gradient by gate and up, overwritten, from dy (rows, n);
+/// dgate_up and gate_up may be the same matrix.
+template <class T>
+void swiglu_backward(const Exec& exec, ConstMatrix<T> gate_up, ConstMatrix<T> dy,
+                     Matrix<T> dgate_up);
+
+}  // namespace ostrakon::math

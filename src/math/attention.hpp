@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::math {
+
+/// Causal self-attention with grouped queries (Ainslie et al. 2023), scaled by 1/sqrt(head_width).
+/// Query head h reads key/value head h / (heads / kv_heads).
+///
+/// `qkv` is (batch * tokens, (heads + 2 * kv_heads) * head_width): a row holds its query heads, then
+/// its key heads, then its value heads. `out` is (batch * tokens, heads * head_width).
+///
+/// No tokens x tokens matrix is kept: scores exist for one block of queries at a time in
+/// `workspace`, forward saves the log of each row's sum of exponentials, backward builds the
+/// probabilities again (after Dao et al. 2022).
+struct AttentionShape {
+  std::int64_t batch = 1;
+  std::int64_t tokens = 1;
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;
+  std::int64_t head_width = 1;
+};
+
+/// Elements (not bytes) of `workspace` that the calls below need.
+std::int64_t attention_forward_workspace(const AttentionShape& shape);
+std::int64_t attention_backward_workspace(const AttentionShape& shape);
+
+/// Attends from queries [query_begin, query_end) of every sequence to keys [0, query].
+/// Writes those rows of `out`, and log_sum_exp (batch, heads, tokens) at those tokens.
+template <class T>
+void attention_forward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
+                       std::int64_t query_begin, std::int64_t query_end, Matrix<T> out,
+                       T* log_sum_exp, T* workspace);
+
+/// dqkv, shape of qkv, overwritten; from what attention_forward over all queries read and wrote and
+/// `dout`, shape of `out`.
+template <class T>
+void attention_backward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
+                        ConstMatrix<T> out, const T* log_sum_exp, ConstMatrix<T> dout,
+                        Matrix<T> dqkv, T* workspace);
+
+}  // namespace ostrakon::math

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::math {
+
+/// x[0..count) = value.
+template <class T>
+void fill(const Exec& exec, T* x, std::int64_t count, T value);
+
+/// y[0..count) = x[0..count).
+template <class T>
+void copy(const Exec& exec, const T* x, T* y, std::int64_t count);
+
+/// y[i] += x[i].
+template <class T>
+void add_to(const Exec& exec, const T* x, T* y, std::int64_t count);
+
+/// Sums `pieces` arrays of `count` elements, piece p at x + p * count, in the order of the fixed
+/// binary tree (see plan/reduction_tree.hpp); the sum replaces piece 0, other pieces are clobbered.
+template <class T>
+void tree_sum(const Exec& exec, T* x, int pieces, std::int64_t count);
+
+/// x(i, j) += bias[j] for every row.
+template <class T>
+void add_bias(const Exec& exec, Matrix<T> x, const T* bias);
+
+/// sums[j] = sum over rows of x(i, j), always in the same order. Overwrites.
+template <class T>
+void column_sums(const Exec& exec, ConstMatrix<T> x, T* sums);
+
+}  // namespace ostrakon::math

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/embedding.hpp>
+#include <ostrakon/math/work_items.hpp>
+
+namespace ostrakon::math {
+
+template <class T>
+void embedding_forward(const Exec& exec, const std::int32_t* ids, std::int64_t tokens,
+                       std::int64_t first_position, ConstMatrix<T> token_table,
+                       ConstMatrix<T> position_table, Matrix<T> out) {
+  const std::int64_t width = out.columns;
+  for_each_row(
+      exec, "embed_forward", out.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const T* token = token_table.row(ids[r]);
+        T* sum = out.row(r);
+        if (position_table.data) {
+          const T* position = position_table.row(first_position + r % tokens);
+          row.loop(width, [=](std::int64_t i) { sum[i] = token[i] + position[i]; });
+        } else {
+          row.loop(width, [=](std::int64_t i) { sum[i] = token[i]; });
+        }
+      });
+}
+
+template <class T>
+void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t tokens,
+                        ConstMatrix<T> dout, Matrix<T> dtoken_table, Matrix<T> dposition_table) {
+  // An item owns its columns of both tables and walks all rows in order: neither a race nor an
+  // order that depends on the number of threads.
+  constexpr std::int64_t columns_per_item = per_item(64);
+  const std::int64_t rows = dout.rows;
+  const std::int64_t width = dout.columns;
+  for_each_item(
+      exec, "embed_backward", items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t first = item * columns_per_item;
+        const std::int64_t columns = smaller(columns_per_item, width - first);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const T* gradient = dout.row(r) + first;
+          T* __restrict__ token = dtoken_table.row(ids[r]) + first;
+          for (std::int64_t j = 0; j < columns; ++j) token[j] += gradient[j];
+          if (!dposition_table.data) continue;
+          T* __restrict__ position = dposition_table.row(r % tokens) + first;
+          for (std::int64_t j = 0; j < columns; ++j) position[j] += gradient[j];
+        }
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template void embedding_forward<T>(const Exec&, const std::int32_t*, std::int64_t, std::int64_t, \
+                                     ConstMatrix<T>, ConstMatrix<T>, Matrix<T>);                   \
+  template void embedding_backward<T>(const Exec&, const std::int32_t*, std::int64_t,              \
+                                      ConstMatrix<T>, Matrix<T>, Matrix<T>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstring>
+#include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/math/work_items.hpp>
+
+namespace ostrakon::math {
+
+namespace {
+
+constexpr int digit_bits = 32;
+constexpr int value_limbs = exact_sum_limbs - 1;
+constexpr int lowest_exponent = -1074;  // of the smallest subnormal, bit 0 of limb 0
+
+/// Adds doubles to the limbs. A term touches three neighbouring limbs, and terms that follow each
+/// other mostly the same three: those are kept here until another place is due.
+class LimbWriter {
+ public:
+  KOKKOS_INLINE_FUNCTION explicit LimbWriter(std::int64_t* limbs) : limbs_(limbs) {}
+
+  KOKKOS_INLINE_FUNCTION void add(double term) {
+    std::uint64_t bits;
+    std::memcpy(&bits, &term, sizeof bits);
+    const int exponent = static_cast<int>(bits >> 52 & 0x7FF);
+    std::uint64_t significand = bits & 0xFFFFFFFFFFFFFu;
+    if (exponent == 0x7FF) {
+      ++non_finite_;
+      return;
+    }
+    if (exponent > 0) significand |= std::uint64_t{1} << 52;
+    const int position = exponent > 0 ? exponent - 1 : 0;
+    if (position / digit_bits != first_) {
+      flush();
+      first_ = position / digit_bits;
+    }
+    const int shift = position % digit_bits;
+    const std::uint64_t low = significand << shift;
+    // Two shifts, as one by 64 is undefined.
+    const std::uint64_t high = significand >> 1 >> (63 - shift);
+    // Digits in [-2^31, 2^31): those of many terms then hardly add up, and a limb has room for 2^32
+    // terms at worst.
+    const std::int64_t digit0 = centered(low & 0xFFFFFFFFu);
+    const std::int64_t middle = static_cast<std::int64_t>(low >> 32) + (digit0 < 0 ? 1 : 0);
+    const std::int64_t digit1 = centered(static_cast<std::uint64_t>(middle) & 0xFFFFFFFFu);
+    const std::int64_t digit2 = static_cast<std::int64_t>(high) + ((middle - digit1) >> digit_bits);
+    const std::int64_t sign = bits >> 63 ? -1 : 1;
+    digits_[0] += sign * digit0;
+    digits_[1] += sign * digit1;
+    digits_[2] += sign * digit2;
+  }
+
+  KOKKOS_INLINE_FUNCTION void flush() {
+    for (int i = 0; i < 3; ++i) {
+      if (digits_[i] != 0) Kokkos::atomic_add(limbs_ + first_ + i, digits_[i]);
+      digits_[i] = 0;
+    }
+    if (non_finite_ != 0) Kokkos::atomic_add(limbs_ + value_limbs, non_finite_);
+    non_finite_ = 0;
+  }
+
+ private:
+  KOKKOS_INLINE_FUNCTION static std::int64_t centered(std::uint64_t digit) {
+    return static_cast<std::int64_t>(digit) - (digit >> 31 ? std::int64_t{1} << digit_bits : 0);
+  }
+
+  std::int64_t* limbs_;
+  int first_ = 0;
+  std::int64_t digits_[3] = {0, 0, 0};
+  std::int64_t non_finite_ = 0;
+};
+
+/// Sum of x[i]^2 over one block, always in the same order: eight lanes, then those from the left.
+template <class T>
+KOKKOS_INLINE_FUNCTION double sum_of_squares(const T* x, std::int64_t count) {
+  constexpr int lanes = 8;
+  double lane[lanes] = {};
+  const std::int64_t whole = count / lanes * lanes;
+  for (std::int64_t i = 0; i < whole; i += lanes)
+    for (int l = 0; l < lanes; ++l) {
+      const double value = static_cast<double>(x[i + l]);
+      lane[l] += value * value;
+    }
+  for (std::int64_t i = whole; i < count; ++i) {
+    const double value = static_cast<double>(x[i]);
+    lane[i - whole] += value * value;
+  }
+  double sum = 0;
+  for (int l = 0; l < lanes; ++l) sum += lane[l];
+  return sum;
+}
+
+/// The accumulated integer's magnitude, with carries done: digit i counts 2^(32 i +
+/// lowest_exponent).
+struct Digits {
+  std::uint32_t digit[value_limbs];
+  bool negative;
+
+  explicit Digits(const std::int64_t* limbs) : negative(carry(limbs, 1) < 0) {
+    if (negative) carry(limbs, -1);
+  }
+
+  bool bit(int position) const {
+    return digit[position / digit_bits] >> (position % digit_bits) & 1;
+  }
+
+ private:
+  /// Fills in the digits of sign * limbs; returns what is left over: -1 where that is negative.
+  std::int64_t carry(const std::int64_t* limbs, std::int64_t sign) {
+    std::int64_t over = 0;
+    for (int i = 0; i < value_limbs; ++i) {
+      // In two parts: limb + over may not fit into 64 bits.
+      const std::int64_t low = sign * (limbs[i] & 0xFFFFFFFF) + (over & 0xFFFFFFFF);
+      digit[i] = static_cast<std::uint32_t>(low);
+      over = sign * (limbs[i] >> digit_bits) + (over >> digit_bits) + (low >> digit_bits);
+    }
+    return over;
+  }
+};
+
+}  // namespace
+
+template <class T>
+void add_squares(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs) {
+  constexpr std::int64_t blocks_per_item = per_item(64, 4);
+  const std::int64_t blocks = items_for(count, norm_block);
+  for_each_item(
+      exec, "add_squares", items_for(blocks, blocks_per_item), KOKKOS_LAMBDA(std::int64_t item) {
+        LimbWriter writer(limbs);
+        const std::int64_t end = smaller((item + 1) * blocks_per_item, blocks);
+        for (std::int64_t block = item * blocks_per_item; block < end; ++block) {
+          const std::int64_t begin = block * norm_block;
+          writer.add(sum_of_squares(x + begin, smaller(norm_block, count - begin)));
+        }
+        writer.flush();
+      });
+}
+
+template <class T>
+void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs) {
+  constexpr std::int64_t terms_per_item = per_item(4096, 16);
+  for_each_item(
+      exec, "add_terms", items_for(count, terms_per_item), KOKKOS_LAMBDA(std::int64_t item) {
+        LimbWriter writer(limbs);
+        const std::int64_t end = smaller((item + 1) * terms_per_item, count);
+        for (std::int64_t i = item * terms_per_item; i < end; ++i)
+          writer.add(static_cast<double>(x[i]));
+        writer.flush();
+      });
+}
+
+double exact_sum_value(const std::int64_t* limbs) {
+  const Digits sum(limbs);
+  int top = value_limbs * digit_bits - 1;
+  while (top >= 0 && !sum.bit(top)) --top;
+  if (top < 0) return 0.0;
+
+  // A double keeps the 53 bits from `top` down, fewer where subnormal.
+  const int last = top > 52 ? top - 52 : 0;
+  std::int64_t significand = 0;
+  for (int i = top; i >= last; --i) significand = 2 * significand + (sum.bit(i) ? 1 : 0);
+  if (last > 0 && sum.bit(last - 1)) {
+    bool more_than_half = false;
+    for (int i = 0; i < last - 1 && !more_than_half; ++i) more_than_half = sum.bit(i);
+    if (more_than_half || significand % 2 == 1) ++significand;
+  }
+  const double magnitude = std::ldexp(static_cast<double>(significand), last + lowest_exponent);
+  return sum.negative ? -magnitude : magnitude;
+}
+
+std::int64_t exact_sum_non_finite(const std::int64_t* limbs) { return limbs[value_limbs]; }
+
+#define OSTRAKON_INSTANTIATE(T)                                                     \
+  template void add_squares<T>(const Exec&, const T*, std::int64_t, std::int64_t*); \
+  template void add_terms<T>(const Exec&, const T*, std::int64_t, std::int64_t*);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

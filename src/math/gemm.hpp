@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::math {
+
+enum class Transpose { no, yes };
+
+/// C = alpha op(A) op(B) + beta C. Shapes: op(A) (m, k), op(B) (k, n), C (m, n), all row-major.
+/// With beta == 0, C is not read. The one seam to a BLAS: oneDNN (float), else CBLAS, else a plain
+/// kernel on the host; cuBLAS on CUDA. Instantiated for float and double.
+/// Throws Error naming both shapes where they do not fit.
+template <class T>
+void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, T alpha,
+          ConstMatrix<T> a, ConstMatrix<T> b, T beta, Matrix<T> c);
+
+/// `count` products as above; product i uses A + i * stride_a and so on (strides in elements).
+template <class T>
+void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b, T alpha,
+                  ConstMatrix<T> a, std::int64_t stride_a, ConstMatrix<T> b, std::int64_t stride_b,
+                  T beta, Matrix<T> c, std::int64_t stride_c, std::int64_t count);
+
+/// Which library multiplies matrices of float here: "oneDNN", "CBLAS", "cuBLAS" or "Kokkos".
+const char* gemm_library();
+
+/// Threads that the library may use in this process from now on. The bits of a product may depend
+/// on it, so all ranks set the same number.
+void set_gemm_threads(int threads);
+
+}  // namespace ostrakon::math

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/linear_cross_entropy.hpp>
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/row_kernel.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+/// Rows whose logits exist at a time: about 2^22 logits (16 MiB of float), but never so few rows
+/// that the matrix products suffer.
+std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
+  constexpr std::int64_t logits = std::int64_t{1} << 22;
+  const std::int64_t fitting = logits / std::max<std::int64_t>(1, vocabulary);
+  return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 1024));
+}
+
+template <class T>
+void check_shapes(const Matrix<const T>& x, const Matrix<const T>& weight) {
+  require(x.columns == weight.columns && weight.rows >= 1, "linear_cross_entropy: x (", x.rows,
+          ", ", x.columns, ") and weight (", weight.rows, ", ", weight.columns,
+          "), expected equal widths and a vocabulary of at least 1");
+}
+
+template <class T>
+void check_same_shape(const Matrix<const T>& x, const Matrix<const T>& dx, const char* name) {
+  require(dx.rows == x.rows && dx.columns == x.columns, "linear_cross_entropy: ", name, " is (",
+          dx.rows, ", ", dx.columns, "), expected (", x.rows, ", ", x.columns, ")");
+}
+
+template <class T>
+Matrix<T> chunk_logits(const Exec& exec, Matrix<const T> x, Matrix<const T> weight, T* workspace) {
+  const Matrix<T> logits(workspace, x.rows, weight.rows);
+  gemm<T>(exec, Transpose::no, Transpose::yes, T(1), x, weight, T(0), logits);
+  return logits;
+}
+
+template <class T>
+void losses_of(const Exec& exec, Matrix<const T> logits, const std::int32_t* targets, T* losses) {
+  for_each_row(
+      exec, "cross_entropy", logits.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const T* z = logits.row(index);
+        const T largest = row.maximum(logits.columns, z[0], [&](std::int64_t i) { return z[i]; });
+        const T total = row.template sum<T>(
+            logits.columns, [&](std::int64_t i) { return fast_exp(z[i] - largest); });
+        row.once([&] { losses[index] = (largest - z[targets[index]]) + log(total); });
+      });
+}
+
+/// The same, and logits -> (softmax - one at the target) * scale.
+template <class T>
+void losses_and_dlogits(const Exec& exec, Matrix<T> logits, const std::int32_t* targets, T scale,
+                        T* losses) {
+  for_each_row(
+      exec, "dcross_entropy", logits.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        T* z = logits.row(index);
+        const std::int64_t target = targets[index];
+        const T at_target = z[target];
+        const T largest = row.maximum(logits.columns, z[0], [&](std::int64_t i) { return z[i]; });
+        const T total = row.template sum<T>(logits.columns, [&](std::int64_t i) {
+          z[i] = fast_exp(z[i] - largest);
+          return z[i];
+        });
+        const T factor = scale / total;
+        row.loop(logits.columns, [&](std::int64_t i) { z[i] *= factor; });
+        row.once([&] {
+          z[target] -= scale;
+          losses[index] = (largest - at_target) + log(total);
+        });
+      });
+}
+
+}  // namespace
+
+std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary) {
+  return chunk_rows(rows, vocabulary) * vocabulary;
+}
+
+template <class T>
+void linear_cross_entropy_forward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
+                                  const std::int32_t* targets, T* losses, T* workspace) {
+  check_shapes<T>(x, weight);
+  const std::int64_t chunk = chunk_rows(x.rows, weight.rows);
+  for (std::int64_t begin = 0; begin < x.rows; begin += chunk) {
+    const std::int64_t end = std::min(x.rows, begin + chunk);
+    const Matrix<T> logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, workspace);
+    losses_of<T>(exec, logits, targets + begin, losses + begin);
+  }
+}
+
+template <class T>
+void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
+                                   const std::int32_t* targets, T scale, T* losses, Matrix<T> dx,
+                                   Matrix<T> dweight, T* workspace) {
+  check_shapes<T>(x, weight);
+  check_same_shape<T>(x, dx, "dx");
+  check_same_shape<T>(weight, dweight, "dweight");
+  const std::int64_t chunk = chunk_rows(x.rows, weight.rows);
+  std::int64_t begin = 0;
+  do {  // at least once: without rows dweight becomes 0
+    const std::int64_t end = std::min(x.rows, begin + chunk);
+    const Matrix<const T> x_chunk = x.row_range(begin, end);
+    const Matrix<T> logits = chunk_logits<T>(exec, x_chunk, weight, workspace);
+    losses_and_dlogits<T>(exec, logits, targets + begin, scale, losses + begin);
+    gemm<T>(exec, Transpose::no, Transpose::no, T(1), logits, weight, T(0),
+            dx.row_range(begin, end));
+    gemm<T>(exec, Transpose::yes, Transpose::no, T(1), logits, x_chunk, begin == 0 ? T(0) : T(1),
+            dweight);
+    begin = end;
+  } while (begin < x.rows);
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template void linear_cross_entropy_forward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>,       \
+                                                const std::int32_t*, T*, T*);                      \
+  template void linear_cross_entropy_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>,      \
+                                                 const std::int32_t*, T, T*, Matrix<T>, Matrix<T>, \
+                                                 T*);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

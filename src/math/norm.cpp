@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/work_items.hpp>
+
+namespace ostrakon::math {
+
+namespace {
+
+// norm_forward and norm_apply share this one kernel, so that both round alike: compilers may fuse a
+// product and a sum in one copy of an expression and not in another.
+template <class T>
+void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_statistics,
+               double epsilon, ConstMatrix<T> x, const T* weight, const T* bias, Matrix<T> y,
+               T* mean, T* rstd, const T* saved_mean, const T* saved_rstd) {
+  const std::int64_t width = x.columns;
+  const T over_width = T(1) / static_cast<T>(width);
+  const T small = static_cast<T>(epsilon);
+  const bool centered = kind == NormKind::layernorm;
+  for_each_row(
+      exec, name, x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const T* in = x.row(r);
+        T* out = y.row(r);
+        T center = 0;
+        T scale;
+        if (compute_statistics) {
+          if (centered)
+            center = row.template sum<T>(width, [=](std::int64_t i) { return in[i]; }) * over_width;
+          const T variance = row.template sum<T>(width, [=](std::int64_t i) {
+            const T deviation = in[i] - center;
+            return deviation * deviation;
+          }) * over_width;
+          scale = T(1) / sqrt(variance + small);
+          row.once([=]() {
+            if (mean) mean[r] = center;
+            rstd[r] = scale;
+          });
+        } else {
+          if (centered) center = saved_mean[r];
+          scale = saved_rstd[r];
+        }
+        if (bias)
+          row.loop(width, [=](std::int64_t i) {
+            out[i] = (in[i] - center) * scale * weight[i] + bias[i];
+          });
+        else
+          row.loop(width, [=](std::int64_t i) { out[i] = (in[i] - center) * scale * weight[i]; });
+      });
+}
+
+// Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not with
+// their product.
+constexpr std::int64_t rows_per_block = 64;
+constexpr std::int64_t columns_per_item = per_item(64);
+
+}  // namespace
+
+template <class T>
+void norm_forward(const Exec& exec, NormKind kind, double epsilon, ConstMatrix<T> x,
+                  const T* weight, const T* bias, Matrix<T> y, T* mean, T* rstd) {
+  normalize<T>(exec, "norm_forward", kind, true, epsilon, x, weight, bias, y, mean, rstd, nullptr,
+               nullptr);
+}
+
+template <class T>
+void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
+                const T* mean, const T* rstd, Matrix<T> y) {
+  normalize<T>(exec, "norm_apply", kind, false, 0.0, x, weight, bias, y, nullptr, nullptr, mean,
+               rstd);
+}
+
+template <class T>
+void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
+                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx) {
+  const std::int64_t width = x.columns;
+  const T over_width = T(1) / static_cast<T>(width);
+  const bool centered = kind == NormKind::layernorm;
+  for_each_row(
+      exec, "norm_backward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const T* in = x.row(r);
+        const T* dout = dy.row(r);
+        T* din = dx.row(r);
+        const T center = centered ? mean[r] : T(0);
+        const T scale = rstd[r];
+        // With n = (x - mean) rstd and g = dy weight, both of this row:
+        // dL/dx = rstd (g - average(g) - n average(g n)), without average(g) where none is
+        // subtracted.
+        T average = 0;
+        if (centered)
+          average = row.template sum<T>(width, [=](std::int64_t i) {
+            return dout[i] * weight[i];
+          }) * over_width;
+        const T projection = row.template sum<T>(width, [=](std::int64_t i) {
+          return dout[i] * weight[i] * (in[i] - center);
+        }) * scale * over_width;
+        row.loop(width, [=](std::int64_t i) {
+          din[i] += scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection);
+        });
+      });
+}
+
+template <class T>
+void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* mean,
+                              const T* rstd, ConstMatrix<T> dy, T* dweight, T* dbias) {
+  const std::int64_t rows = x.rows;
+  const std::int64_t width = x.columns;
+  const bool centered = kind == NormKind::layernorm;
+  for_each_item(
+      exec, "norm_parameters", items_for(width, columns_per_item),
+      KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t first = item * columns_per_item;
+        const std::int64_t columns = smaller(columns_per_item, width - first);
+        T weight_sum[columns_per_item] = {};
+        T bias_sum[columns_per_item] = {};
+        for (std::int64_t begin = 0; begin < rows; begin += rows_per_block) {
+          const std::int64_t end = smaller(begin + rows_per_block, rows);
+          T weight_block[columns_per_item] = {};
+          T bias_block[columns_per_item] = {};
+          for (std::int64_t r = begin; r < end; ++r) {
+            const T* in = x.row(r) + first;
+            const T* dout = dy.row(r) + first;
+            const T center = centered ? mean[r] : T(0);
+            const T scale = rstd[r];
+            for (std::int64_t j = 0; j < columns; ++j) {
+              weight_block[j] += dout[j] * ((in[j] - center) * scale);
+              bias_block[j] += dout[j];
+            }
+          }
+          for (std::int64_t j = 0; j < columns; ++j) {
+            weight_sum[j] += weight_block[j];
+            bias_sum[j] += bias_block[j];
+          }
+        }
+        for (std::int64_t j = 0; j < columns; ++j) dweight[first + j] = weight_sum[j];
+        if (dbias)
+          for (std::int64_t j = 0; j < columns; ++j) dbias[first + j] = bias_sum[j];
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template void norm_forward<T>(const Exec&, NormKind, double, ConstMatrix<T>, const T*, const T*, \
+                                Matrix<T>, T*, T*);                                                \
+  template void norm_apply<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*, const T*, \
+                              const T*, Matrix<T>);                                                \
+  template void norm_backward_input<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*,  \
+                                       const T*, ConstMatrix<T>, Matrix<T>);                       \
+  template void norm_backward_parameters<T>(const Exec&, NormKind, ConstMatrix<T>, const T*,       \
+                                            const T*, ConstMatrix<T>, T*, T*);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

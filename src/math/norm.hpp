@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::math {
+
+/// Layer norm (Ba et al. 2016) or RMS norm (Zhang & Sennrich 2019) over the columns of each row.
+enum class NormKind { layernorm, rmsnorm };
+
+/// y = (x - mean) * rstd * weight + bias; mean is 0 and unused for rmsnorm.
+/// Shapes: x, y (rows, width); weight, bias (width), bias may be null; mean, rstd (rows), written.
+/// `mean` may be null for rmsnorm.
+template <class T>
+void norm_forward(const Exec& exec, NormKind kind, double epsilon, ConstMatrix<T> x,
+                  const T* weight, const T* bias, Matrix<T> y, T* mean, T* rstd);
+
+/// y again from the saved mean and rstd, bit for bit what norm_forward wrote.
+template <class T>
+void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
+                const T* mean, const T* rstd, Matrix<T> y);
+
+/// dx += dL/dx where `dy` is dL/dy. Shapes as in norm_forward.
+template <class T>
+void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
+                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx);
+
+/// dweight, dbias (width): overwritten, summed over rows in a fixed order; dbias may be null.
+template <class T>
+void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* mean,
+                              const T* rstd, ConstMatrix<T> dy, T* dweight, T* dbias);
+
+}  // namespace ostrakon::math

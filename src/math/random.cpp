@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/hash.hpp>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/math/sine_cosine.hpp>
+#include <ostrakon/math/work_items.hpp>
+
+namespace ostrakon::math {
+
+namespace {
+
+/// The upper 53 of 64 bits as a number in [0, 1), a multiple of 2^-53.
+KOKKOS_INLINE_FUNCTION double uniform(std::uint32_t high, std::uint32_t low) {
+  const std::uint64_t bits = (std::uint64_t{high} << 32) | low;
+  return static_cast<double>(static_cast<std::int64_t>(bits >> 11)) * 0x1p-53;
+}
+
+/// Box & Muller (1958): two independent normal numbers from one counter.
+KOKKOS_INLINE_FUNCTION void normal_pair(std::uint64_t key, std::uint64_t counter, double pair[2]) {
+  const RandomBits bits = philox(key, counter, 0);
+  // 1 - u is never 0.
+  const double radius = sqrt(-2.0 * log(1.0 - uniform(bits.word[0], bits.word[1])));
+  constexpr double pi = 3.141592653589793;
+  const SineCosine turned = sine_cosine_of_twice(pi * (uniform(bits.word[2], bits.word[3]) - 0.5));
+  pair[0] = radius * turned.cosine;
+  pair[1] = radius * turned.sine;
+}
+
+}  // namespace
+
+std::uint64_t random_key(std::uint64_t seed, const std::string& name) {
+  // FNV-1a over the name, then a finalizer, as FNV-1a alone hardly spreads a last character.
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const char character : name)
+    hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001B3u;
+  return mix_bits(mix_bits(seed + 0x9E3779B97F4A7C15u) + mix_bits(hash));
+}
+
+template <class T>
+void fill_normal(const Exec& exec, T* x, std::int64_t count, std::uint64_t key, std::int64_t first,
+                 double deviation) {
+  if (count == 0) return;
+  // Elements 2c and 2c + 1 of the sequence come from counter c; the range may begin or end in the
+  // midst of a pair.
+  const std::int64_t first_pair = first / 2;
+  const std::int64_t pairs = (first + count - 1) / 2 - first_pair + 1;
+  for_each_item(
+      exec, "fill_normal", pairs, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t counter = first_pair + item;
+        double pair[2];
+        normal_pair(key, static_cast<std::uint64_t>(counter), pair);
+        for (int half = 0; half < 2; ++half) {
+          const std::int64_t i = 2 * counter + half - first;
+          if (i >= 0 && i < count) x[i] = static_cast<T>(deviation * pair[half]);
+        }
+      });
+}
+
+template void fill_normal<float>(const Exec&, float*, std::int64_t, std::uint64_t, std::int64_t,
+                                 double);
+template void fill_normal<double>(const Exec&, double*, std::int64_t, std::uint64_t, std::int64_t,
+                                  double);
+
+}  // namespace ostrakon::math

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Kernels over neighbouring elements: on the host an item of work is a run of them, in a loop that
+// compilers vectorise; on a device it is one, so that neighbouring threads touch neighbouring
+// memory.
+
+#include <ostrakon/math/row_kernel.hpp>
+#include <type_traits>
+
+namespace ostrakon::math {
+
+/// Elements in one item of work: `on_host`, or `on_device`.
+constexpr std::int64_t per_item(std::int64_t on_host, std::int64_t on_device = 1) {
+  return std::is_same<Row, HostRow>::value ? on_host : on_device;
+}
+
+/// Items of `size` that cover `count` elements.
+constexpr std::int64_t items_for(std::int64_t count, std::int64_t size) {
+  return (count + size - 1) / size;
+}
+
+KOKKOS_INLINE_FUNCTION std::int64_t smaller(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+
+/// Runs body(item) for every item in [0, items); Body is KOKKOS_LAMBDA(int64_t). Names of at most
+/// 15 characters cost no allocation.
+template <class Body>
+void for_each_item(const Exec& exec, const char* name, std::int64_t items, const Body& body) {
+  Kokkos::parallel_for(
+      name, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, items), body);
+}
+
+}  // namespace ostrakon::math

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/attention.hpp>
+#include <string>
+
+#include "arrays.hpp"
+#include "check_gradient.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using math::AttentionShape;
+using test::converted;
+using test::DeviceArray;
+using test::largest_difference;
+using test::random_values;
+using test::same_bits;
+
+std::int64_t rows_of(const AttentionShape& s) { return s.batch * s.tokens; }
+std::int64_t out_columns(const AttentionShape& s) { return s.heads * s.head_width; }
+std::int64_t qkv_columns(const AttentionShape& s) {
+  return (s.heads + 2 * s.kv_heads) * s.head_width;
+}
+
+std::string name_of(const AttentionShape& s) {
+  return text("batch ", s.batch, ", tokens ", s.tokens, ", heads ", s.heads, ", kv_heads ",
+              s.kv_heads, ", head width ", s.head_width);
+}
+
+/// Odd sizes, one of everything, grouped heads, and more tokens than a block of queries has.
+std::vector<AttentionShape> shapes() {
+  return {{1, 1, 1, 1, 1},  {1, 1, 2, 1, 5},  {3, 2, 1, 1, 4},   {2, 7, 3, 1, 5},
+          {1, 64, 1, 1, 8}, {1, 65, 2, 2, 3}, {2, 150, 4, 2, 6}, {1, 300, 6, 3, 16}};
+}
+
+/// Attention as its definition has it, with all probabilities kept.
+class Reference {
+ public:
+  Reference(const AttentionShape& shape, std::vector<double> qkv)
+      : shape_(shape),
+        qkv_(std::move(qkv)),
+        out(rows_of(shape) * out_columns(shape), 0.0),
+        log_sum_exp(rows_of(shape) * shape.heads),
+        probabilities_(rows_of(shape) * shape.heads * shape.tokens, 0.0) {
+    visit([&](std::int64_t b, std::int64_t h, std::int64_t i) {
+      double total = 0;
+      for (std::int64_t j = 0; j <= i; ++j) total += std::exp(score(b, h, i, j));
+      log_sum_exp[(b * shape_.heads + h) * shape_.tokens + i] = std::log(total);
+      for (std::int64_t j = 0; j <= i; ++j) {
+        const double p = std::exp(score(b, h, i, j)) / total;
+        probability(b, h, i, j) = p;
+        for (std::int64_t d = 0; d < shape_.head_width; ++d)
+          out[out_index(b, i, h, d)] += p * qkv_[value_index(b, j, h, d)];
+      }
+    });
+  }
+
+  std::vector<double> backward(const std::vector<double>& dout) {
+    std::vector<double> dqkv(qkv_.size(), 0.0);
+    visit([&](std::int64_t b, std::int64_t h, std::int64_t i) {
+      std::vector<double> dp(i + 1, 0.0);
+      double mean = 0;
+      for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t d = 0; d < shape_.head_width; ++d) {
+          dp[j] += dout[out_index(b, i, h, d)] * qkv_[value_index(b, j, h, d)];
+          dqkv[value_index(b, j, h, d)] += probability(b, h, i, j) * dout[out_index(b, i, h, d)];
+        }
+        mean += probability(b, h, i, j) * dp[j];
+      }
+      for (std::int64_t j = 0; j <= i; ++j) {
+        const double ds = probability(b, h, i, j) * (dp[j] - mean) / std::sqrt(shape_.head_width);
+        for (std::int64_t d = 0; d < shape_.head_width; ++d) {
+          dqkv[query_index(b, i, h, d)] += ds * qkv_[key_index(b, j, h, d)];
+          dqkv[key_index(b, j, h, d)] += ds * qkv_[query_index(b, i, h, d)];
+        }
+      }
+    });
+    return dqkv;
+  }
+
+ private:
+  template <class Body>
+  void visit(const Body& body) {
+    for (std::int64_t b = 0; b < shape_.batch; ++b)
+      for (std::int64_t h = 0; h < shape_.heads; ++h)
+        for (std::int64_t i = 0; i < shape_.tokens; ++i) body(b, h, i);
+  }
+  std::int64_t index(std::int64_t b, std::int64_t i, std::int64_t head, std::int64_t d) const {
+    return ((b * shape_.tokens + i) * (shape_.heads + 2 * shape_.kv_heads) + head) *
+               shape_.head_width +
+           d;
+  }
+  std::int64_t query_index(std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t d) const {
+    return index(b, i, h, d);
+  }
+  std::int64_t key_index(std::int64_t b, std::int64_t j, std::int64_t h, std::int64_t d) const {
+    return index(b, j, shape_.heads + h * shape_.kv_heads / shape_.heads, d);
+  }
+  std::int64_t value_index(std::int64_t b, std::int64_t j, std::int64_t h, std::int64_t d) const {
+    return index(b, j, shape_.heads + shape_.kv_heads + h * shape_.kv_heads / shape_.heads, d);
+  }
+  std::int64_t out_index(std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t d) const {
+    return ((b * shape_.tokens + i) * shape_.heads + h) * shape_.head_width + d;
+  }
+  double score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    double sum = 0;
+    for (std::int64_t d = 0; d < shape_.head_width; ++d)
+      sum += qkv_[query_index(b, i, h, d)] * qkv_[key_index(b, j, h, d)];
+    return sum / std::sqrt(shape_.head_width);
+  }
+  double& probability(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    return probabilities_[((b * shape_.heads + h) * shape_.tokens + i) * shape_.tokens + j];
+  }
+
+  AttentionShape shape_;
+  std::vector<double> qkv_;
+
+ public:
+  std::vector<double> out;
+  std::vector<double> log_sum_exp;
+
+ private:
+  std::vector<double> probabilities_;
+};
+
+/// The arrays of one attention; those that it writes begin as NaN.
+template <class T>
+struct Attention {
+  AttentionShape shape;
+  DeviceArray<T> qkv, out, log_sum_exp, dqkv;
+
+  Attention(const AttentionShape& shape_, const std::vector<T>& qkv_)
+      : shape(shape_),
+        qkv(qkv_),
+        out(rows_of(shape) * out_columns(shape)),
+        log_sum_exp(rows_of(shape) * shape.heads),
+        dqkv(rows_of(shape) * qkv_columns(shape)) {}
+
+  Matrix<T> qkv_matrix() const { return {qkv.data(), rows_of(shape), qkv_columns(shape)}; }
+  Matrix<T> out_matrix() const { return {out.data(), rows_of(shape), out_columns(shape)}; }
+
+  void forward(std::int64_t begin, std::int64_t end) const {
+    const DeviceArray<T> workspace(math::attention_forward_workspace(shape));
+    math::attention_forward<T>(Exec(), shape, qkv_matrix(), begin, end, out_matrix(),
+                               log_sum_exp.data(), workspace.data());
+    Exec().fence();
+  }
+  void backward(const std::vector<T>& dout) const {
+    const DeviceArray<T> workspace(math::attention_backward_workspace(shape)), device_dout(dout);
+    math::attention_backward<T>(Exec(), shape, qkv_matrix(), out_matrix(), log_sum_exp.data(),
+                                Matrix<T>(device_dout.data(), rows_of(shape), out_columns(shape)),
+                                Matrix<T>(dqkv.data(), rows_of(shape), qkv_columns(shape)),
+                                workspace.data());
+    Exec().fence();
+  }
+};
+
+template <class T>
+std::vector<T> random_qkv(const AttentionShape& shape, std::uint64_t seed, T size = 2) {
+  std::vector<T> values = random_values<T>(rows_of(shape) * qkv_columns(shape), seed);
+  for (T& value : values) value *= size;
+  return values;
+}
+
+template <class T>
+class AttentionTest : public testing::Test {};
+using Scalars = testing::Types<float, double>;
+TYPED_TEST_SUITE(AttentionTest, Scalars);
+
+template <class T>
+constexpr double tolerance = std::is_same<T, float>::value ? 1e-5 : 1e-12;
+
+TYPED_TEST(AttentionTest, ForwardAgreesWithPlainLoops) {
+  using T = TypeParam;
+  for (const AttentionShape& shape : shapes()) {
+    const std::vector<T> qkv = random_qkv<T>(shape, 1);
+    const Attention<T> attention(shape, qkv);
+    attention.forward(0, shape.tokens);
+    const Reference reference(shape, converted<double>(qkv));
+    EXPECT_LE(largest_difference(attention.out.host(), reference.out), tolerance<T>)
+        << name_of(shape);
+    EXPECT_LE(largest_difference(attention.log_sum_exp.host(), reference.log_sum_exp), tolerance<T>)
+        << name_of(shape);
+    EXPECT_TRUE(same_bits(attention.qkv.host(), qkv));
+  }
+}
+
+TYPED_TEST(AttentionTest, BackwardAgreesWithPlainLoops) {
+  using T = TypeParam;
+  for (const AttentionShape& shape : shapes()) {
+    const std::vector<T> qkv = random_qkv<T>(shape, 2);
+    const std::vector<T> dout = random_values<T>(rows_of(shape) * out_columns(shape), 3);
+    const Attention<T> attention(shape, qkv);
+    attention.forward(0, shape.tokens);
+    attention.backward(dout);
+    Reference reference(shape, converted<double>(qkv));
+    EXPECT_LE(
+        largest_difference(attention.dqkv.host(), reference.backward(converted<double>(dout))),
+        tolerance<T>)
+        << name_of(shape);
+  }
+}
+
+TEST(AttentionGradient, AgreesWithFiniteDifferences) {
+  for (const AttentionShape& shape : std::vector<AttentionShape>{
+           {1, 1, 1, 1, 3}, {1, 5, 1, 1, 4}, {2, 6, 4, 2, 3}, {1, 3, 3, 1, 2}, {1, 67, 2, 1, 1}}) {
+    std::vector<double> qkv = random_qkv<double>(shape, 4, 1.5);
+    const std::vector<double> dout = random_values<double>(rows_of(shape) * out_columns(shape), 5);
+    const Attention<double> attention(shape, qkv);
+    attention.forward(0, shape.tokens);
+    attention.backward(dout);
+    EXPECT_TRUE(test::gradient_agrees(name_of(shape), qkv, attention.dqkv.host(), [&] {
+      attention.qkv.assign(qkv);
+      attention.forward(0, shape.tokens);
+      return test::weighted_sum(attention.out.host(), dout);
+    }));
+  }
+}
+
+TYPED_TEST(AttentionTest, QueriesInPartsGiveWhatAllAtOnceGive) {
+  using T = TypeParam;
+  for (const AttentionShape& shape : shapes()) {
+    const std::vector<T> qkv = random_qkv<T>(shape, 6);
+    const Attention<T> whole(shape, qkv), parts(shape, qkv), one_by_one(shape, qkv);
+    whole.forward(0, shape.tokens);
+    const std::int64_t first = shape.tokens * 2 / 3, second = std::min(first + 1, shape.tokens);
+    parts.forward(0, first);
+    parts.forward(first, second);
+    parts.forward(second, shape.tokens);
+    for (std::int64_t query = 0; query < shape.tokens; ++query)
+      one_by_one.forward(query, query + 1);
+    for (const Attention<T>* other : {&parts, &one_by_one}) {
+      EXPECT_LE(largest_difference(other->out.host(), whole.out.host()), tolerance<T>)
+          << name_of(shape);
+      EXPECT_LE(largest_difference(other->log_sum_exp.host(), whole.log_sum_exp.host()),
+                tolerance<T>)
+          << name_of(shape);
+    }
+  }
+}
+
+TYPED_TEST(AttentionTest, QueriesSeeNoLaterTokensAndTouchNoOtherRows) {
+  using T = TypeParam;
+  const AttentionShape shape{2, 20, 2, 1, 4};
+  std::vector<T> qkv = random_qkv<T>(shape, 7);
+  constexpr std::int64_t begin = 5, end = 12;
+  const Attention<T> before(shape, qkv);
+  before.forward(begin, end);
+  for (std::int64_t row = 0; row < rows_of(shape); ++row)
+    if (row % shape.tokens >= end)
+      for (std::int64_t j = 0; j < qkv_columns(shape); ++j)
+        qkv[row * qkv_columns(shape) + j] = std::numeric_limits<T>::quiet_NaN();
+  const Attention<T> after(shape, qkv);
+  after.forward(begin, end);
+  EXPECT_TRUE(same_bits(before.out.host(), after.out.host()));
+  const std::vector<T> out = after.out.host();
+  for (std::int64_t row = 0; row < rows_of(shape); ++row) {
+    const std::int64_t token = row % shape.tokens;
+    EXPECT_EQ(std::isnan(out[row * out_columns(shape)]), token < begin || token >= end) << row;
+  }
+}
+
+TYPED_TEST(AttentionTest, LargeScoresDoNotOverflow) {
+  using T = TypeParam;
+  const AttentionShape shape{1, 40, 1, 1, 8};
+  const std::vector<T> qkv = random_qkv<T>(shape, 8, T(100));
+  const Attention<T> attention(shape, qkv);
+  attention.forward(0, shape.tokens);
+  attention.backward(std::vector<T>(rows_of(shape) * out_columns(shape), T(1)));
+  for (T value : attention.out.host()) EXPECT_LE(std::abs(value), T(100.001));
+  for (T value : attention.dqkv.host()) EXPECT_TRUE(std::isfinite(value));
+}
+
+TYPED_TEST(AttentionTest, RepeatsItsBits) {
+  using T = TypeParam;
+  const AttentionShape shape{2, 150, 4, 2, 16};
+  const std::vector<T> qkv = random_qkv<T>(shape, 9);
+  const std::vector<T> dout = random_values<T>(rows_of(shape) * out_columns(shape), 10);
+  const Attention<T> first(shape, qkv), second(shape, qkv);
+  for (const Attention<T>* attention : {&first, &second}) {
+    attention->forward(0, shape.tokens);
+    attention->backward(dout);
+  }
+  EXPECT_TRUE(same_bits(first.out.host(), second.out.host()));
+  EXPECT_TRUE(same_bits(first.log_sum_exp.host(), second.log_sum_exp.host()));
+  EXPECT_TRUE(same_bits(first.dqkv.host(), second.dqkv.host()));
+}
+
+// The gradient of a sequence does not depend on its neighbours in the batch.
+TYPED_TEST(AttentionTest, SequencesAreIndependent) {
+  using T = TypeParam;
+  const AttentionShape two{2, 70, 2, 1, 8}, one{1, 70, 2, 1, 8};
+  const std::vector<T> qkv = random_qkv<T>(two, 11);
+  const std::vector<T> dout = random_values<T>(rows_of(two) * out_columns(two), 12);
+  const auto second_half = [](const std::vector<T>& x) {
+    return std::vector<T>(x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
+  };
+  const Attention<T> together(two, qkv), alone(one, second_half(qkv));
+  together.forward(0, two.tokens);
+  together.backward(dout);
+  alone.forward(0, one.tokens);
+  alone.backward(second_half(dout));
+  EXPECT_TRUE(same_bits(second_half(together.out.host()), alone.out.host()));
+  EXPECT_TRUE(same_bits(second_half(together.dqkv.host()), alone.dqkv.host()));
+}
+
+TEST(AttentionWorkspace, GrowsWithTokensNotWithTheirSquareOrTheBatch) {
+  AttentionShape shape{1, 1024, 8, 8, 64};
+  const std::int64_t forward = math::attention_forward_workspace(shape);
+  EXPECT_EQ(math::attention_backward_workspace(shape), 2 * forward);
+  shape.tokens *= 2;
+  EXPECT_EQ(math::attention_forward_workspace(shape), 2 * forward);
+  shape.batch = 7;
+  EXPECT_EQ(math::attention_forward_workspace(shape), 2 * forward);
+}
+
+TEST(AttentionShapes, AreChecked) {
+  const AttentionShape shape{1, 4, 2, 1, 3};
+  const Attention<double> attention(shape, random_qkv<double>(shape, 13));
+  EXPECT_THROW(attention.forward(0, 5), Error);
+  EXPECT_THROW(attention.forward(-1, 2), Error);
+  EXPECT_THROW(attention.forward(3, 2), Error);
+  const auto forward_as = [&](const AttentionShape& other) {
+    math::attention_forward<double>(Exec(), other, attention.qkv_matrix(), 0, 4,
+                                    attention.out_matrix(), nullptr, nullptr);
+  };
+  EXPECT_THROW(forward_as({1, 4, 2, 2, 3}), Error);  // qkv would have more columns
+  EXPECT_THROW(forward_as({2, 4, 2, 1, 3}), Error);
+  EXPECT_THROW(forward_as({1, 4, 3, 2, 2}), Error);  // 2 does not divide 3
+  EXPECT_THROW(forward_as({1, 4, 0, 1, 3}), Error);
+}
+
+}  // namespace

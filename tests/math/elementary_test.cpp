@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <ostrakon/math/elementary.hpp>
+
+namespace {
+
+using ostrakon::math::fast_exp;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// Distance from the true value in units of the last place of a float of that size.
+double error_in_ulps(float x) {
+  const double exact = std::exp(static_cast<double>(x));
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
+  return std::abs(static_cast<double>(fast_exp(x)) - exact) / unit;
+}
+
+TEST(FastExp, IsWithinTwoUnitsInTheLastPlace) {
+  double worst = 0;
+  float worst_at = 0;
+  for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 1009) {
+    const std::uint32_t pattern = static_cast<std::uint32_t>(bits);
+    float x;
+    std::memcpy(&x, &pattern, sizeof x);
+    if (!(x >= -103.9f && x <= 88.7228f)) continue;
+    const double error = error_in_ulps(x);
+    if (!(error <= worst)) {
+      worst = error;
+      worst_at = x;
+    }
+  }
+  EXPECT_LE(worst, 2.0) << "at " << worst_at;
+  EXPECT_GT(worst, 0.0);
+}
+
+TEST(FastExp, KnowsTheEndsOfTheRange) {
+  EXPECT_EQ(fast_exp(0.0f), 1.0f);
+  EXPECT_EQ(fast_exp(-0.0f), 1.0f);
+  EXPECT_TRUE(std::isfinite(fast_exp(88.72283f)));
+  EXPECT_EQ(fast_exp(88.73f), infinity);
+  EXPECT_EQ(fast_exp(1e30f), infinity);
+  EXPECT_EQ(fast_exp(infinity), infinity);
+  EXPECT_GT(fast_exp(-103.0f), 0.0f);  // subnormal
+  EXPECT_EQ(fast_exp(-104.0f), 0.0f);
+  EXPECT_EQ(fast_exp(-1e30f), 0.0f);
+  EXPECT_EQ(fast_exp(-infinity), 0.0f);
+  EXPECT_TRUE(std::isnan(fast_exp(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST(FastExp, InDoubleIsThatOfTheLibrary) {
+  for (double x = -700; x < 700; x += 13.37)
+    EXPECT_NEAR(fast_exp(x) / std::exp(x), 1.0, 1e-15) << x;
+}
+
+}  // namespace

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/elementwise.hpp>
+
+#include "arrays.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using test::DeviceArray;
+using test::largest_difference;
+using test::random_values;
+using test::same_bits;
+
+template <class T>
+class Elementwise : public testing::Test {};
+using Scalars = testing::Types<float, double>;
+TYPED_TEST_SUITE(Elementwise, Scalars);
+
+TYPED_TEST(Elementwise, FillsCopiesAndAdds) {
+  using T = TypeParam;
+  for (std::int64_t count : {0, 1, 17, 1000}) {
+    const std::vector<T> x = random_values<T>(count, 1), y = random_values<T>(count, 2);
+    const DeviceArray<T> device_x(x), device_y(y), filled(count), copied(count);
+    math::fill(Exec(), filled.data(), count, T(2.5));
+    EXPECT_EQ(filled.host(), std::vector<T>(count, T(2.5)));
+    math::copy<T>(Exec(), device_x.data(), copied.data(), count);
+    EXPECT_EQ(copied.host(), x);
+    math::add_to<T>(Exec(), device_x.data(), device_y.data(), count);
+    std::vector<T> sum = y;
+    for (std::int64_t i = 0; i < count; ++i) sum[i] += x[i];
+    EXPECT_EQ(device_y.host(), sum);
+  }
+}
+
+/// The definition of the fixed tree, by recursion, for one element.
+template <class T>
+T tree_of(const std::vector<T>& x, std::int64_t first, std::int64_t pieces, std::int64_t count,
+          std::int64_t element) {
+  if (pieces == 1) return x[first * count + element];
+  std::int64_t left = 1;
+  while (2 * left < pieces) left *= 2;
+  return tree_of(x, first, left, count, element) +
+         tree_of(x, first + left, pieces - left, count, element);
+}
+
+TYPED_TEST(Elementwise, TreeSumAddsInTheOrderOfTheTree) {
+  using T = TypeParam;
+  for (int pieces = 1; pieces <= 17; ++pieces)
+    for (std::int64_t count : {1, 7, 1500}) {
+      const std::vector<T> x = random_values<T>(pieces * count, pieces);
+      const DeviceArray<T> device_x(x);
+      math::tree_sum(Exec(), device_x.data(), pieces, count);
+      std::vector<T> sum = device_x.host();
+      sum.resize(count);
+      std::vector<T> expected(count);
+      for (std::int64_t i = 0; i < count; ++i) expected[i] = tree_of(x, 0, pieces, count, i);
+      EXPECT_TRUE(same_bits(sum, expected)) << pieces << " pieces of " << count;
+    }
+}
+
+TYPED_TEST(Elementwise, TreeSumOfSubtreesIsThatOfTheWhole) {
+  using T = TypeParam;
+  constexpr std::int64_t count = 100;
+  const std::vector<T> x = random_values<T>(8 * count, 9);
+  const DeviceArray<T> whole(x), parts(x);
+  math::tree_sum(Exec(), whole.data(), 8, count);
+  for (int part = 0; part < 4; ++part) {
+    math::tree_sum(Exec(), parts.data() + 2 * part * count, 2, count);
+    math::copy<T>(Exec(), parts.data() + 2 * part * count, parts.data() + part * count, count);
+  }
+  math::tree_sum(Exec(), parts.data(), 4, count);
+  std::vector<T> sum = whole.host(), sum_of_parts = parts.host();
+  sum.resize(count);
+  sum_of_parts.resize(count);
+  EXPECT_TRUE(same_bits(sum, sum_of_parts));
+}
+
+TYPED_TEST(Elementwise, TreeSumRefusesNoPieces) {
+  EXPECT_THROW(math::tree_sum<TypeParam>(Exec(), nullptr, 0, 5), Error);
+}
+
+TYPED_TEST(Elementwise, BiasIsAddedToEveryRowAndToNothingElse) {
+  using T = TypeParam;
+  for (std::int64_t columns : {1, 33, 5000}) {
+    constexpr std::int64_t rows = 3, padding = 2;
+    const std::int64_t stride = columns + padding;
+    const std::vector<T> x = random_values<T>(rows * stride, 1),
+                         bias = random_values<T>(columns, 2);
+    const DeviceArray<T> device_x(x), device_bias(bias);
+    math::add_bias<T>(Exec(), Matrix<T>(device_x.data(), rows, columns, stride),
+                      device_bias.data());
+    std::vector<T> expected = x;
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j) expected[i * stride + j] += bias[j];
+    EXPECT_EQ(device_x.host(), expected);
+  }
+}
+
+TYPED_TEST(Elementwise, ColumnSumsAgreeWithPlainLoops) {
+  using T = TypeParam;
+  for (std::int64_t rows : {0, 1, 63, 64, 65, 700})
+    for (std::int64_t columns : {1, 17, 64, 150}) {
+      const std::int64_t stride = columns + 3;
+      const std::vector<T> x = random_values<T>(rows * stride, rows + columns);
+      const DeviceArray<T> device_x(x), sums(columns);
+      math::column_sums<T>(Exec(), Matrix<T>(device_x.data(), rows, columns, stride), sums.data());
+      std::vector<double> expected(columns, 0.0);
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) expected[j] += x[i * stride + j];
+      EXPECT_LE(largest_difference(sums.host(), expected), sizeof(T) == 4 ? 1e-5 : 1e-13)
+          << rows << " x " << columns;
+    }
+}
+
+TYPED_TEST(Elementwise, ColumnSumsOfAPartAreThoseOfTheWhole) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 300, columns = 150, first = 41, last = 120;
+  const DeviceArray<T> x(random_values<T>(rows * columns, 3)), whole(columns), part(last - first);
+  const Matrix<T> matrix(x.data(), rows, columns);
+  math::column_sums<T>(Exec(), matrix, whole.data());
+  math::column_sums<T>(Exec(), matrix.column_range(first, last), part.data());
+  const std::vector<T> sums = whole.host();
+  EXPECT_TRUE(same_bits(part.host(), std::vector<T>(sums.begin() + first, sums.begin() + last)));
+}
+
+// Added one after the other, 100,000 floats of 0.1 would be off by 1.4e-4.
+TEST(ColumnSums, RoundingStaysSmallOverManyRows) {
+  constexpr std::int64_t rows = 100000;
+  const DeviceArray<float> x(std::vector<float>(rows, 0.1f)), sum(1);
+  math::column_sums<float>(Exec(), Matrix<float>(x.data(), rows, 1), sum.data());
+  EXPECT_NEAR(sum.host()[0] / (rows * static_cast<double>(0.1f)), 1.0, 2e-5);
+}
+
+}  // namespace

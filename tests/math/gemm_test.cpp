@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <string>
+
+#include "arrays.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using math::Transpose;
+using test::DeviceArray;
+using test::largest_difference;
+using test::random_values;
+
+template <class T>
+constexpr double tolerance = std::is_same<T, float>::value ? 1e-5 : 1e-13;
+
+/// A row-major matrix on the host with `padding` elements after each row.
+template <class T>
+struct HostMatrix {
+  std::int64_t rows, columns, stride;
+  std::vector<T> values;
+
+  HostMatrix(std::int64_t rows_, std::int64_t columns_, std::int64_t padding, std::uint64_t seed)
+      : rows(rows_),
+        columns(columns_),
+        stride(columns_ + padding),
+        values(random_values<T>(rows_ * (columns_ + padding), seed)) {}
+  double at(std::int64_t row, std::int64_t column, Transpose transpose) const {
+    return transpose == Transpose::yes ? values[column * stride + row]
+                                       : values[row * stride + column];
+  }
+};
+
+/// C = alpha op(A) op(B) + beta C in plain loops.
+template <class T>
+std::vector<T> reference(Transpose ta, Transpose tb, double alpha, const HostMatrix<T>& a,
+                         const HostMatrix<T>& b, double beta, const HostMatrix<T>& c) {
+  std::vector<T> result = c.values;
+  const std::int64_t terms = ta == Transpose::yes ? a.rows : a.columns;
+  for (std::int64_t i = 0; i < c.rows; ++i)
+    for (std::int64_t j = 0; j < c.columns; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < terms; ++k) sum += a.at(i, k, ta) * b.at(k, j, tb);
+      T& element = result[i * c.stride + j];
+      element = static_cast<T>(alpha * sum + (beta == 0 ? 0 : beta * element));
+    }
+  return result;
+}
+
+template <class T>
+Matrix<T> view(const DeviceArray<T>& values, const HostMatrix<T>& shape) {
+  return Matrix<T>(values.data(), shape.rows, shape.columns, shape.stride);
+}
+
+template <class T>
+void expect_product(std::int64_t m, std::int64_t n, std::int64_t k, Transpose ta, Transpose tb,
+                    T alpha, T beta, std::int64_t padding) {
+  const bool turn_a = ta == Transpose::yes;
+  const bool turn_b = tb == Transpose::yes;
+  const HostMatrix<T> a(turn_a ? k : m, turn_a ? m : k, padding, 1);
+  const HostMatrix<T> b(turn_b ? n : k, turn_b ? k : n, 2 * padding, 2);
+  HostMatrix<T> c(m, n, 3 * padding, 3);
+  const std::vector<T> expected = reference(ta, tb, alpha, a, b, beta, c);
+  if (beta == 0)  // must not be read
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        c.values[i * c.stride + j] = std::numeric_limits<T>::quiet_NaN();
+  const DeviceArray<T> device_a(a.values), device_b(b.values), device_c(c.values);
+  math::gemm<T>(Exec(), ta, tb, alpha, view(device_a, a), view(device_b, b), beta,
+                view(device_c, c));
+  EXPECT_LE(largest_difference(device_c.host(), expected), tolerance<T>)
+      << m << " x " << n << " x " << k << (turn_a ? ", A transposed" : "")
+      << (turn_b ? ", B transposed" : "") << ", beta " << beta << ", padding " << padding;
+}
+
+template <class T>
+class Gemm : public testing::Test {};
+using Scalars = testing::Types<float, double>;
+TYPED_TEST_SUITE(Gemm, Scalars);
+
+TYPED_TEST(Gemm, AgreesWithPlainLoops) {
+  using T = TypeParam;
+  const std::array<std::array<std::int64_t, 3>, 8> shapes = {{{1, 1, 1},
+                                                              {1, 5, 3},
+                                                              {7, 1, 2},
+                                                              {3, 4, 1},
+                                                              {17, 19, 23},
+                                                              {64, 64, 64},
+                                                              {65, 130, 33},
+                                                              {5, 200, 70}}};
+  for (const auto& shape : shapes)
+    for (Transpose ta : {Transpose::no, Transpose::yes})
+      for (Transpose tb : {Transpose::no, Transpose::yes})
+        for (std::int64_t padding : {0, 3}) {
+          expect_product<T>(shape[0], shape[1], shape[2], ta, tb, T(1), T(0), padding);
+          expect_product<T>(shape[0], shape[1], shape[2], ta, tb, T(-0.5), T(2), padding);
+        }
+}
+
+TYPED_TEST(Gemm, EmptySumsGiveBetaTimesC) {
+  using T = TypeParam;
+  for (Transpose transpose : {Transpose::no, Transpose::yes}) {
+    expect_product<T>(3, 4, 0, transpose, transpose, T(1), T(0), 2);
+    expect_product<T>(3, 4, 0, transpose, transpose, T(1), T(0.5), 2);
+  }
+}
+
+TYPED_TEST(Gemm, EmptyResultsAreLeftAlone) {
+  using T = TypeParam;
+  expect_product<T>(0, 4, 3, Transpose::no, Transpose::no, T(1), T(0), 0);
+  expect_product<T>(4, 0, 3, Transpose::no, Transpose::yes, T(1), T(0), 0);
+  math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), Matrix<T>(), Matrix<T>(), T(0),
+                Matrix<T>());
+}
+
+TYPED_TEST(Gemm, BatchesStepByTheirStrides) {
+  using T = TypeParam;
+  // Heads side by side in one matrix, as attention has them.
+  constexpr std::int64_t heads = 3, tokens = 9, width = 5;
+  const HostMatrix<T> queries(tokens, heads * width, 0, 4), keys(tokens, heads * width, 0, 5);
+  const DeviceArray<T> device_queries(queries.values), device_keys(keys.values);
+  const DeviceArray<T> scores(heads * tokens * tokens);
+  const auto first_head = [&](const DeviceArray<T>& x) {
+    return Matrix<T>(x.data(), tokens, width, heads * width);
+  };
+  math::gemm_batched<T>(Exec(), Transpose::no, Transpose::yes, T(2), first_head(device_queries),
+                        width, first_head(device_keys), width, T(0),
+                        Matrix<T>(scores.data(), tokens, tokens), tokens * tokens, heads);
+  std::vector<double> expected;
+  for (std::int64_t h = 0; h < heads; ++h)
+    for (std::int64_t i = 0; i < tokens; ++i)
+      for (std::int64_t j = 0; j < tokens; ++j) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < width; ++k)
+          sum += queries.at(i, h * width + k, Transpose::no) *
+                 keys.at(j, h * width + k, Transpose::no);
+        expected.push_back(2 * sum);
+      }
+  EXPECT_LE(largest_difference(scores.host(), expected), tolerance<T>);
+}
+
+TYPED_TEST(Gemm, RepeatsItsBits) {
+  using T = TypeParam;
+  const HostMatrix<T> a(70, 90, 0, 6), b(90, 50, 0, 7), shape(70, 50, 0, 8);
+  const DeviceArray<T> device_a(a.values), device_b(b.values), c(70 * 50);
+  const auto product = [&] {
+    math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), view(device_a, a), view(device_b, b),
+                  T(0), view(c, shape));
+    return c.host();
+  };
+  const std::vector<T> first = product();
+  EXPECT_TRUE(test::same_bits(first, product()));
+}
+
+TYPED_TEST(Gemm, RefusesShapesThatDoNotFit) {
+  using T = TypeParam;
+  const DeviceArray<T> x(100);
+  const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+    return Matrix<T>(x.data(), rows, columns);
+  };
+  const auto multiply = [&](Matrix<T> a, Matrix<T> b, Matrix<T> c) {
+    math::gemm<T>(Exec(), Transpose::no, Transpose::yes, T(1), a, b, T(0), c);
+  };
+  EXPECT_THROW(multiply(matrix(2, 3), matrix(4, 5), matrix(2, 4)), Error);
+  EXPECT_THROW(multiply(matrix(2, 3), matrix(4, 3), matrix(4, 2)), Error);
+  EXPECT_THROW(multiply(matrix(2, 3), matrix(4, 3), Matrix<T>(x.data(), 2, 4, 3)), Error);
+  try {
+    multiply(matrix(2, 3), matrix(4, 5), matrix(2, 4));
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("A (2, 3) and B (4, 5) transposed"), std::string::npos)
+        << error.what();
+  }
+}
+
+// A stride that a BLAS with 32-bit sizes cannot count is refused, never cut off.
+TYPED_TEST(Gemm, CountsBeyondThirtyTwoBitsOrRefuses) {
+  using T = TypeParam;
+  const DeviceArray<T> a(std::vector<T>{2}), b(std::vector<T>{3}), c(1);
+  const std::int64_t far = (std::int64_t{1} << 32) + 1;
+  try {
+    math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), Matrix<T>(a.data(), 1, 1, far),
+                  Matrix<T>(b.data(), 1, 1), T(0), Matrix<T>(c.data(), 1, 1));
+    EXPECT_EQ(c.host()[0], T(6));
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the row stride of A is 4294967297"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(GemmThreads, MustBePositive) {
+  math::set_gemm_threads(1);
+  EXPECT_THROW(math::set_gemm_threads(0), Error);
+}
+
+}  // namespace

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/linear_cross_entropy.hpp>
+#include <string>
+
+#include "arrays.hpp"
+#include "check_gradient.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using test::converted;
+using test::DeviceArray;
+using test::largest_difference;
+using test::random_values;
+using test::same_bits;
+
+struct Shape {
+  std::int64_t rows, width, vocabulary;
+};
+
+std::string name_of(const Shape& s) {
+  return text("rows ", s.rows, ", width ", s.width, ", vocabulary ", s.vocabulary);
+}
+
+/// One row, one word, odd sizes, more rows than a chunk has with a small and a large vocabulary.
+std::vector<Shape> shapes() {
+  return {{1, 1, 1},     {1, 4, 7},    {5, 3, 1},      {37, 13, 19},
+          {64, 16, 257}, {2500, 3, 5}, {150, 2, 33000}};
+}
+
+std::vector<std::int32_t> targets_of(const Shape& shape) {
+  std::vector<std::int32_t> targets(shape.rows);
+  for (std::int64_t r = 0; r < shape.rows; ++r)
+    targets[r] = static_cast<std::int32_t>((r * 7919 + shape.vocabulary - 1) % shape.vocabulary);
+  return targets;
+}
+
+struct Reference {
+  std::vector<double> losses, dx, dweight;
+
+  Reference(const Shape& s, const std::vector<double>& x, const std::vector<double>& weight,
+            const std::vector<std::int32_t>& targets, double scale)
+      : dx(s.rows * s.width, 0.0), dweight(s.vocabulary * s.width, 0.0) {
+    std::vector<double> logits(s.vocabulary);
+    for (std::int64_t r = 0; r < s.rows; ++r) {
+      double total = 0;
+      for (std::int64_t v = 0; v < s.vocabulary; ++v) {
+        logits[v] = 0;
+        for (std::int64_t j = 0; j < s.width; ++j)
+          logits[v] += x[r * s.width + j] * weight[v * s.width + j];
+        total += std::exp(logits[v]);
+      }
+      losses.push_back(std::log(total) - logits[targets[r]]);
+      for (std::int64_t v = 0; v < s.vocabulary; ++v) {
+        const double dlogit = scale * (std::exp(logits[v]) / total - (v == targets[r] ? 1 : 0));
+        for (std::int64_t j = 0; j < s.width; ++j) {
+          dx[r * s.width + j] += dlogit * weight[v * s.width + j];
+          dweight[v * s.width + j] += dlogit * x[r * s.width + j];
+        }
+      }
+    }
+  }
+};
+
+/// The arrays of one call; those that it writes begin as NaN.
+template <class T>
+struct Head {
+  Shape shape;
+  DeviceArray<T> x, weight;
+  DeviceArray<std::int32_t> targets;
+  DeviceArray<T> losses, dx, dweight, workspace;
+
+  Head(const Shape& s, const std::vector<T>& x_, const std::vector<T>& weight_)
+      : shape(s),
+        x(x_),
+        weight(weight_),
+        targets(targets_of(s)),
+        losses(s.rows),
+        dx(s.rows * s.width),
+        dweight(s.vocabulary * s.width),
+        workspace(math::linear_cross_entropy_workspace(s.rows, s.vocabulary)) {}
+
+  Matrix<T> by_row(const DeviceArray<T>& array) const {
+    return {array.data(), shape.rows, shape.width};
+  }
+  Matrix<T> by_word(const DeviceArray<T>& array) const {
+    return {array.data(), shape.vocabulary, shape.width};
+  }
+  void forward() const {
+    math::linear_cross_entropy_forward<T>(Exec(), by_row(x), by_word(weight), targets.data(),
+                                          losses.data(), workspace.data());
+    Exec().fence();
+  }
+  void backward(T scale) const {
+    math::linear_cross_entropy_backward<T>(Exec(), by_row(x), by_word(weight), targets.data(),
+                                           scale, losses.data(), by_row(dx), by_word(dweight),
+                                           workspace.data());
+    Exec().fence();
+  }
+};
+
+template <class T>
+Head<T> random_head(const Shape& s, T size = 2) {
+  std::vector<T> x = random_values<T>(s.rows * s.width, 1);
+  for (T& value : x) value *= size;
+  return Head<T>(s, x, random_values<T>(s.vocabulary * s.width, 2));
+}
+
+template <class T>
+constexpr double tolerance = std::is_same<T, float>::value ? 1e-5 : 1e-12;
+
+template <class T>
+class LinearCrossEntropy : public testing::Test {};
+using Scalars = testing::Types<float, double>;
+TYPED_TEST_SUITE(LinearCrossEntropy, Scalars);
+
+TYPED_TEST(LinearCrossEntropy, AgreesWithPlainLoops) {
+  using T = TypeParam;
+  for (const Shape& shape : shapes()) {
+    const Head<T> head = random_head<T>(shape);
+    const double scale = 3.0 / static_cast<double>(shape.rows);
+    const Reference reference(shape, converted<double>(head.x.host()),
+                              converted<double>(head.weight.host()), targets_of(shape), scale);
+    head.forward();
+    EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>)
+        << name_of(shape);
+    head.losses.assign(std::vector<T>(shape.rows, std::numeric_limits<T>::quiet_NaN()));
+    head.backward(static_cast<T>(scale));
+    EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>)
+        << name_of(shape);
+    EXPECT_LE(largest_difference(head.dx.host(), reference.dx), tolerance<T>) << name_of(shape);
+    EXPECT_LE(largest_difference(head.dweight.host(), reference.dweight), tolerance<T>)
+        << name_of(shape);
+  }
+}
+
+TEST(LinearCrossEntropyGradient, AgreesWithFiniteDifferences) {
+  for (const Shape& shape : std::vector<Shape>{{1, 1, 2}, {1, 3, 5}, {6, 5, 11}, {9, 2, 64}}) {
+    constexpr double scale = 0.7;
+    const Head<double> head = random_head<double>(shape);
+    head.backward(scale);
+    const std::vector<double> dx = head.dx.host(), dweight = head.dweight.host();
+    std::vector<double> x = head.x.host(), weight = head.weight.host();
+    const auto loss = [&] {
+      head.x.assign(x);
+      head.weight.assign(weight);
+      head.forward();
+      return test::weighted_sum(head.losses.host(), std::vector<double>(shape.rows, scale));
+    };
+    EXPECT_TRUE(test::gradient_agrees("dx, " + name_of(shape), x, dx, loss));
+    EXPECT_TRUE(test::gradient_agrees("dweight, " + name_of(shape), weight, dweight, loss));
+  }
+}
+
+TYPED_TEST(LinearCrossEntropy, LargeLogitsDoNotOverflow) {
+  using T = TypeParam;
+  const Head<T> head = random_head<T>({20, 8, 33}, T(1000));
+  head.backward(T(1));
+  for (T loss : head.losses.host()) EXPECT_TRUE(loss >= T(0) && std::isfinite(loss)) << loss;
+  for (T value : head.dweight.host()) EXPECT_TRUE(std::isfinite(value));
+}
+
+TYPED_TEST(LinearCrossEntropy, RepeatsItsBits) {
+  using T = TypeParam;
+  const Shape shape{2500, 3, 5};
+  const Head<T> first = random_head<T>(shape), second = random_head<T>(shape);
+  first.backward(T(1));
+  second.backward(T(1));
+  EXPECT_TRUE(same_bits(first.losses.host(), second.losses.host()));
+  EXPECT_TRUE(same_bits(first.dx.host(), second.dx.host()));
+  EXPECT_TRUE(same_bits(first.dweight.host(), second.dweight.host()));
+}
+
+TYPED_TEST(LinearCrossEntropy, WithoutRowsTheGradientIsZero) {
+  using T = TypeParam;
+  const Head<T> head = random_head<T>({0, 2, 3});
+  head.forward();
+  head.backward(T(1));
+  EXPECT_EQ(head.dweight.host(), std::vector<T>(6, T(0)));
+}
+
+TEST(LinearCrossEntropyWorkspace, HoldsAChunkOfLogitsNotAll) {
+  EXPECT_EQ(math::linear_cross_entropy_workspace(10, 257), 10 * 257);
+  EXPECT_EQ(math::linear_cross_entropy_workspace(1 << 20, 257), 1024 * 257);
+  EXPECT_EQ(math::linear_cross_entropy_workspace(1 << 20, 128256), 128 * 128256);
+}
+
+TEST(LinearCrossEntropyShapes, AreChecked) {
+  const Head<double> head = random_head<double>({4, 3, 5});
+  const Matrix<double> narrow(head.weight.data(), 5, 2);
+  EXPECT_THROW(math::linear_cross_entropy_forward<double>(Exec(), head.by_row(head.x), narrow,
+                                                          head.targets.data(), head.losses.data(),
+                                                          head.workspace.data()),
+               Error);
+  EXPECT_THROW(math::linear_cross_entropy_backward<double>(
+                   Exec(), head.by_row(head.x), head.by_word(head.weight), head.targets.data(), 1.0,
+                   head.losses.data(), head.by_row(head.dx), narrow, head.workspace.data()),
+               Error);
+}
+
+}  // namespace

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <ostrakon/math/norm.hpp>
+
+#include "math/check_gradient.hpp"
+#include "support/device_array.hpp"
+
+namespace ostrakon::math {
+namespace {
+
+using test::DeviceArray;
+using test::random_values;
+
+constexpr double epsilon = 1e-5;
+
+struct Case {
+  NormKind kind;
+  std::int64_t rows;
+  std::int64_t width;
+  bool bias;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
+    for (const std::int64_t rows : {1, 3, 65})
+      for (const std::int64_t width : {1, 2, 7, 65})
+        for (const bool bias : {false, true}) all.push_back({kind, rows, width, bias});
+  all.push_back({NormKind::layernorm, 2, 1000, true});
+  return all;
+}
+
+std::string name(const Case& c) {
+  return std::string(c.kind == NormKind::layernorm ? "layernorm" : "rmsnorm") + " rows " +
+         std::to_string(c.rows) + " width " + std::to_string(c.width) + (c.bias ? " bias" : "");
+}
+
+struct Statistics {
+  long double mean;
+  long double rstd;
+};
+
+template <class T>
+Statistics reference_statistics(const Case& c, const T* x) {
+  long double mean = 0;
+  if (c.kind == NormKind::layernorm) {
+    for (std::int64_t i = 0; i < c.width; ++i) mean += x[i];
+    mean /= c.width;
+  }
+  long double variance = 0;
+  for (std::int64_t i = 0; i < c.width; ++i) variance += (x[i] - mean) * (x[i] - mean);
+  return {mean, 1 / std::sqrt(variance / c.width + static_cast<long double>(epsilon))};
+}
+
+/// x, weight and bias at random, and what norm_forward made of them.
+template <class T>
+struct Forward {
+  Case c;
+  std::int64_t stride;
+  std::vector<T> x, weight, bias;
+  DeviceArray<T> dx, dweight, dbias, y, mean, rstd;
+
+  explicit Forward(const Case& c_, std::int64_t gap = 0)
+      : c(c_),
+        stride(c.width + gap),
+        x(random_values<T>(c.rows * stride, 1)),
+        weight(random_values<T>(c.width, 2)),
+        bias(random_values<T>(c.width, 3)),
+        dx(x),
+        dweight(weight),
+        dbias(bias),
+        y(x.size(), T(-7)),
+        mean(c.rows),
+        rstd(c.rows) {
+    norm_forward<T>(Exec(), c.kind, epsilon, matrix(dx), dweight.data(), bias_or_null(), matrix(y),
+                    mean_or_null(), rstd.data());
+  }
+
+  Matrix<T> matrix(const DeviceArray<T>& array) const {
+    return {array.data(), c.rows, c.width, stride};
+  }
+  const T* bias_or_null() const { return c.bias ? dbias.data() : nullptr; }
+  T* mean_or_null() const { return c.kind == NormKind::rmsnorm ? nullptr : mean.data(); }
+};
+
+template <class T>
+void check_forward(double tolerance) {
+  for (const Case& c : cases())
+    for (const std::int64_t gap : {0, 3}) {
+      SCOPED_TRACE(name(c));
+      const Forward<T> f(c, gap);
+      const std::vector<T> y = f.y.host();
+      for (std::int64_t r = 0; r < c.rows; ++r) {
+        const Statistics s = reference_statistics(c, &f.x[r * f.stride]);
+        ASSERT_NEAR(f.rstd.host()[r], s.rstd, tolerance * s.rstd);
+        if (c.kind == NormKind::layernorm) {
+          ASSERT_NEAR(f.mean.host()[r], s.mean, tolerance);
+        }
+        for (std::int64_t i = 0; i < c.width; ++i) {
+          const long double expected =
+              (f.x[r * f.stride + i] - s.mean) * s.rstd * f.weight[i] + (c.bias ? f.bias[i] : T(0));
+          ASSERT_NEAR(y[r * f.stride + i], expected, tolerance * 10);
+        }
+        for (std::int64_t i = c.width; i < f.stride; ++i) ASSERT_EQ(y[r * f.stride + i], T(-7));
+      }
+    }
+}
+
+TEST(Norm, ForwardAgreesWithPlainLoops) {
+  check_forward<double>(1e-14);
+  check_forward<float>(1e-6);
+}
+
+template <class T>
+void check_apply() {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(name(c));
+    const Forward<T> f(c, 1);
+    DeviceArray<T> again(f.x.size(), T(-7));
+    norm_apply<T>(Exec(), c.kind, f.matrix(f.dx), f.dweight.data(), f.bias_or_null(),
+                  f.mean_or_null(), f.rstd.data(), f.matrix(again));
+    ASSERT_EQ(again.host(), f.y.host());
+  }
+}
+
+TEST(Norm, ApplyGivesTheBitsOfForward) {
+  check_apply<double>();
+  check_apply<float>();
+}
+
+TEST(Norm, RowsDoNotDependOnTheirNeighbours) {
+  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm}) {
+    const Forward<float> all({kind, 9, 77, true});
+    const std::vector<float> y = all.y.host();
+    for (std::int64_t r = 0; r < 9; ++r) {
+      DeviceArray<float> row(77);
+      DeviceArray<float> mean(1);
+      DeviceArray<float> rstd(1);
+      norm_forward<float>(Exec(), kind, epsilon, all.matrix(all.dx).row_range(r, r + 1),
+                          all.dweight.data(), all.dbias.data(), {row.data(), 1, 77}, mean.data(),
+                          rstd.data());
+      ASSERT_EQ(row.host(), std::vector<float>(y.begin() + r * 77, y.begin() + (r + 1) * 77));
+    }
+  }
+}
+
+TEST(Norm, BackwardAgreesWithFiniteDifferences) {
+  for (const Case& c : cases()) {
+    if (c.rows > 3 || c.width > 65) continue;
+    if (c.kind == NormKind::layernorm && c.width == 1) continue;  // no gradient: its own test
+    SCOPED_TRACE(name(c));
+    const Forward<double> f(c);
+    const std::vector<double> dy = random_values<double>(f.x.size(), 4);
+    const std::vector<double> before = random_values<double>(f.x.size(), 5);
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const DeviceArray<double> dout(dy);
+    const DeviceArray<double> gradient(before);
+    const DeviceArray<double> weight_gradient(c.width, nan);
+    const DeviceArray<double> bias_gradient(c.width, nan);
+    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight.data(), f.mean_or_null(),
+                                f.rstd.data(), f.matrix(dout), f.matrix(gradient));
+    norm_backward_parameters<double>(Exec(), c.kind, f.matrix(f.dx), f.mean_or_null(),
+                                     f.rstd.data(), f.matrix(dout), weight_gradient.data(),
+                                     c.bias ? bias_gradient.data() : nullptr);
+
+    Forward<double> moved(c);
+    const auto loss = [&]() {
+      const DeviceArray<double> x(moved.x);
+      const DeviceArray<double> weight(moved.weight);
+      const DeviceArray<double> bias(moved.bias);
+      norm_forward<double>(Exec(), c.kind, epsilon, f.matrix(x), weight.data(),
+                           c.bias ? bias.data() : nullptr, f.matrix(moved.y), moved.mean_or_null(),
+                           moved.rstd.data());
+      return test::weighted_sum(moved.y.host(), dy);
+    };
+    std::vector<double> added = gradient.host();
+    for (std::size_t i = 0; i < added.size(); ++i) added[i] -= before[i];
+    EXPECT_TRUE(test::gradient_agrees("dx", moved.x, added, loss));
+    EXPECT_TRUE(test::gradient_agrees("dweight", moved.weight, weight_gradient.host(), loss));
+    if (c.bias) {
+      EXPECT_TRUE(test::gradient_agrees("dbias", moved.bias, bias_gradient.host(), loss));
+    }
+  }
+}
+
+TEST(Norm, LayernormOfOneColumnHasNoGradient) {
+  const Forward<double> f({NormKind::layernorm, 5, 1, true});
+  const DeviceArray<double> dy(random_values<double>(5, 4));
+  const DeviceArray<double> gradient(5);
+  norm_backward_input<double>(Exec(), NormKind::layernorm, f.matrix(f.dx), f.dweight.data(),
+                              f.mean.data(), f.rstd.data(), f.matrix(dy), f.matrix(gradient));
+  for (const double value : gradient.host()) EXPECT_NEAR(value, 0.0, 1e-12);
+}
+
+TEST(Norm, LongColumnsStayAccurate) {
+  const std::int64_t rows = 100000;
+  const std::int64_t width = 3;
+  const DeviceArray<float> x(rows * width, 1.0f);
+  const DeviceArray<float> dy(rows * width, 0.1f);
+  const DeviceArray<float> rstd(rows, 1.0f);
+  const DeviceArray<float> dweight(width);
+  const DeviceArray<float> dbias(width);
+  norm_backward_parameters<float>(Exec(), NormKind::rmsnorm, {x.data(), rows, width}, nullptr,
+                                  rstd.data(), {dy.data(), rows, width}, dweight.data(),
+                                  dbias.data());
+  const double exact = rows * static_cast<double>(0.1f);
+  for (const float sum : dweight.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
+  for (const float sum : dbias.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
+}
+
+TEST(Norm, NoRows) {
+  const DeviceArray<double> weight(3);
+  const DeviceArray<double> dweight(3, 5.0);
+  norm_backward_parameters<double>(Exec(), NormKind::rmsnorm, {weight.data(), 0, 3}, nullptr,
+                                   nullptr, {weight.data(), 0, 3}, dweight.data(), nullptr);
+  EXPECT_EQ(dweight.host(), std::vector<double>(3, 0.0));
+}
+
+}  // namespace
+}  // namespace ostrakon::math

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace ostrakon {
+
+/// What a user did or met that makes a run impossible: a bad key, a damaged file, too little
+/// memory. The text is shown as it is, so it names what was found, where, and what was expected.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// An Error that every rank throws at the same point: the program may end in good order, and one rank
+/// tells the user. Any other exception may be one rank's alone, and ends the job at once.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Joins its arguments as text: `text("width ", 7, " is odd")`.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream stream;
+  (stream << ... << parts);
+  return stream.str();
+}
+
+/// Throws Error with the joined `parts` unless `condition` holds.
+template <class... Parts>
+void require(bool condition, const Parts&... parts) {
+  if (!condition) throw Error(text(parts...));
+}
+
+}  // namespace ostrakon

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <hdf5.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/hdf5.hpp>
+#include <utility>
+
+namespace ostrakon::hdf5 {
+namespace {
+
+static_assert(sizeof(hid_t) == sizeof(std::int64_t), "HDF5 1.10 or newer");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "checksums are over little-endian numbers");
+
+/// Switches HDF5's own printing of errors off, for this thread. It stays off: after a damaged file
+/// HDF5 has complaints even while the program ends.
+void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+/// The innermost of HDF5's own messages about its last failure, or the system's where it quotes
+/// one.
+std::string last_failure() {
+  std::string found;
+  const auto take_first = [](unsigned, const H5E_error2_t* entry, void* out) -> herr_t {
+    auto& message = *static_cast<std::string*>(out);
+    if (message.empty() && entry->desc != nullptr) message = entry->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &found);
+  const std::string quote = "error message = '";
+  const std::size_t begin = found.find(quote);
+  if (begin != std::string::npos) {
+    found.erase(0, begin + quote.size());
+    found.erase(std::min(found.find('\''), found.size()));
+  }
+  return found.empty() ? "unknown HDF5 failure" : found;
+}
+
+/// Where the file `path` is written until it is complete.
+std::string partial_name(const std::string& path) { return path + ".partial"; }
+
+/// Passes on what an HDF5 function returned, unless it says that the function failed.
+template <class Result>
+Result check(Result result, const std::string& path, const std::string& what) {
+  if (result < 0) throw Error(text("'", path, "': can't ", what, ": ", last_failure()));
+  return result;
+}
+
+/// The same for functions that write. What is written is lost then; its space is given back at
+/// once, because HDF5 still has to empty its caches, and crashes at exit where it can't.
+template <class Result>
+Result check_write(Result result, const std::string& path, const std::string& what) {
+  if (result >= 0) return result;
+  const std::string reason = last_failure();
+  [[maybe_unused]] const int freed = ::truncate(partial_name(path).c_str(), 0);
+  throw Error(text("'", path, "': can't ", what, ": ", reason));
+}
+
+/// The same for functions that read: they fail where the file is damaged.
+template <class Result>
+Result check_read(Result result, const std::string& path, const std::string& what) {
+  if (result < 0) {
+    throw Error(
+        text("'", path, "' is truncated or damaged: can't read ", what, ": ", last_failure()));
+  }
+  return result;
+}
+
+hid_t stored_type(Type type) {
+  switch (type) {
+    case Type::uint8:
+      return H5T_STD_U8LE;
+    case Type::uint16:
+      return H5T_STD_U16LE;
+    case Type::uint32:
+      return H5T_STD_U32LE;
+    case Type::int32:
+      return H5T_STD_I32LE;
+    case Type::int64:
+      return H5T_STD_I64LE;
+    case Type::float32:
+      return H5T_IEEE_F32LE;
+  }
+  return -1;
+}
+
+constexpr std::array<Type, 6> all_types = {Type::uint8, Type::uint16, Type::uint32,
+                                           Type::int32, Type::int64,  Type::float32};
+
+Id property_list(hid_t list_class, const std::string& path) {
+  return Id(check(H5Pcreate(list_class), path, "create an HDF5 property list"), H5Pclose);
+}
+
+/// Access for one process, in the 1.10 file format, whose metadata carries checksums throughout.
+/// No file locks: files appear complete under their names, and some cluster file systems have none.
+Id file_access(const std::string& path) {
+  Id access = property_list(H5P_FILE_ACCESS, path);
+  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), path,
+        "choose the HDF5 file format");
+  check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), path, "set up HDF5");
+#if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
+  check(H5Pset_file_locking(access.get(), 0, 1), path, "switch file locks off");
+#endif
+  return access;
+}
+
+std::string system_error() { return std::strerror(errno); }
+
+/// Makes sure that `path` itself, a file or a folder, has reached the disk.
+void sync_to_disk(const std::string& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags);
+  require(descriptor >= 0, "can't open '", path, "' to sync it: ", system_error());
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some file systems can't
+  const std::string reason = system_error();
+  ::close(descriptor);
+  require(synced, "can't write '", path, "' to disk: ", reason);
+}
+
+std::string parent_folder(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+/// Tells apart what HDF5 would call by one name.
+void check_looks_like_hdf5(const std::string& path, const std::string& kind) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  require(std::filesystem::exists(status), kind, " '", path, "' does not exist");
+  require(!std::filesystem::is_directory(status), "'", path, "' is a folder; expected a ", kind);
+  require(std::filesystem::is_regular_file(status), "'", path, "' is not a plain file; expected a ",
+          kind);
+
+  std::ifstream stream(path, std::ios::binary);
+  require(stream.good(), "can't open ", kind, " '", path, "': ", system_error());
+  std::array<char, 8> found{};
+  stream.read(found.data(), found.size());
+  require(stream.gcount() > 0, kind, " '", path, "' is empty (0 bytes)");
+  constexpr std::array<char, 8> signature = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+  require(found == signature, "'", path, "' is not an HDF5 file; expected a ", kind);
+}
+
+/// A string type that holds `size` bytes; HDF5 knows no empty one.
+Id string_type(std::size_t size, const std::string& path) {
+  Id type(check(H5Tcopy(H5T_C_S1), path, "copy a type"), H5Tclose);
+  check(H5Tset_size(type.get(), std::max<std::size_t>(size, 1)), path, "size a string");
+  check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), path, "pad a string");
+  check(H5Tset_cset(type.get(), H5T_CSET_UTF8), path, "mark a string as UTF-8");
+  return type;
+}
+
+}  // namespace
+
+const char* type_name(Type type) {
+  constexpr std::array<const char*, 6> names = {"uint8", "uint16", "uint32",
+                                                "int32", "int64",  "float32"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+std::int64_t type_bytes(Type type) {
+  constexpr std::array<std::int64_t, 6> bytes = {1, 2, 4, 4, 8, 4};
+  return bytes[static_cast<std::size_t>(type)];
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string joined;
+  for (const std::int64_t extent : shape) {
+    joined += (joined.empty() ? "" : ", ") + std::to_string(extent);
+  }
+  return "(" + joined + ")";
+}
+
+Id& Id::operator=(Id&& other) noexcept {
+  std::swap(value_, other.value_);
+  std::swap(close_, other.close_);
+  return *this;
+}
+
+bool Id::reset() {
+  if (value_ < 0) return true;
+  silence();
+  const bool closed = close_(value_) >= 0;
+  value_ = -1;
+  return closed;
+}
+
+// --- Object --------------------------------------------------------------------------------------
+
+void Object::create_attribute(const std::string& name, std::int64_t type, const void* value) {
+  const Id space(check(H5Screate(H5S_SCALAR), path_, "create a data space"), H5Sclose);
+  const Id attribute(
+      check_write(H5Acreate2(id_.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                  path_, "create an attribute"),
+      H5Aclose);
+  check_write(H5Awrite(attribute.get(), type, value), path_, "write an attribute");
+}
+
+void Object::write_attribute(const std::string& name, const std::string& value) {
+  silence();
+  const Id type = string_type(value.size(), path_);
+  create_attribute(name, type.get(), value.c_str());
+}
+
+void Object::write_attribute(const std::string& name, std::int64_t value) {
+  silence();
+  create_attribute(name, H5T_STD_I64LE, &value);
+}
+
+bool Object::has_attribute(const std::string& name) const {
+  silence();
+  return check_read(H5Aexists(id_.get(), name.c_str()), path_, name_) > 0;
+}
+
+Id Object::open_attribute(const std::string& name) const {
+  require(has_attribute(name), "'", path_, "': ", name_, " has no attribute '", name, "'");
+  Id attribute(check_read(H5Aopen(id_.get(), name.c_str(), H5P_DEFAULT), path_, name), H5Aclose);
+  const Id space(check_read(H5Aget_space(attribute.get()), path_, name), H5Sclose);
+  require(H5Sget_simple_extent_npoints(space.get()) == 1, "'", path_, "': attribute '", name,
+          "' of ", name_, " is not a single value");
+  return attribute;
+}
+
+std::string Object::text_attribute(const std::string& name) const {
+  silence();
+  const Id attribute = open_attribute(name);
+  const Id type(check_read(H5Aget_type(attribute.get()), path_, name), H5Tclose);
+  require(H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0, "'", path_,
+          "': attribute '", name, "' of ", name_, " is not text of fixed length");
+  std::string value(H5Tget_size(type.get()), '\0');
+  check_read(H5Aread(attribute.get(), type.get(), value.data()), path_, name);
+  value.resize(value.find_last_not_of('\0') + 1);
+  return value;
+}
+
+std::int64_t Object::integer_attribute(const std::string& name) const {
+  silence();
+  const Id attribute = open_attribute(name);
+  const Id type(check_read(H5Aget_type(attribute.get()), path_, name), H5Tclose);
+  require(H5Tget_class(type.get()) == H5T_INTEGER, "'", path_, "': attribute '", name, "' of ",
+          name_, " is not an integer");
+  std::int64_t value = 0;
+  check_read(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), path_, name);
+  return value;
+}
+
+// --- Dataset -------------------------------------------------------------------------------------
+
+Id Dataset::select(std::int64_t first, std::int64_t count) const {
+  Id space(check(H5Dget_space(id_.get()), path_, "read a data set's shape"), H5Sclose);
+  const auto start = static_cast<hsize_t>(first);
+  const auto size = static_cast<hsize_t>(count);
+  check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &size, nullptr), path_,
+        "select a part of a data set");
+  return space;
+}
+
+void Dataset::append(Type memory_type, const void* values, std::int64_t count) {
+  if (count == 0) return;
+  silence();
+  const std::int64_t first = shape_.at(0);
+  const auto extent = static_cast<hsize_t>(first + count);
+  check_write(H5Dset_extent(id_.get(), &extent), path_, "extend a data set");
+  shape_[0] = first + count;
+
+  const Id file_space = select(first, count);
+  const auto size = static_cast<hsize_t>(count);
+  const Id space(check(H5Screate_simple(1, &size, nullptr), path_, "create a data space"),
+                 H5Sclose);
+  check_write(H5Dwrite(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
+                       H5P_DEFAULT, values),
+              path_, "write");
+}
+
+void Dataset::write(Type memory_type, const void* values) {
+  silence();
+  check_write(H5Dwrite(id_.get(), stored_type(memory_type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+              path_, "write");
+}
+
+void Dataset::read(Type memory_type, void* values) const {
+  silence();
+  check_read(H5Dread(id_.get(), stored_type(memory_type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+             path_, name_);
+}
+
+void Dataset::read(Type memory_type, std::int64_t first, std::int64_t count, void* values) const {
+  require(first >= 0 && count >= 0 && first <= shape_.at(0) - count, "'", path_, "': elements ",
+          first, " to ", first + count, " of ", name_, " asked for; it has ", shape_.at(0));
+  if (count == 0) return;
+  silence();
+  const Id file_space = select(first, count);
+  const auto size = static_cast<hsize_t>(count);
+  const Id space(check(H5Screate_simple(1, &size, nullptr), path_, "create a data space"),
+                 H5Sclose);
+  check_read(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
+                     H5P_DEFAULT, values),
+             path_, name_);
+}
+
+// --- File ----------------------------------------------------------------------------------------
+
+File File::create(const std::string& path, const std::string& kind) {
+  silence();
+  require(!std::filesystem::is_directory(path), "can't write ", kind, " '", path,
+          "': a folder has that name");
+  const std::string partial = partial_name(path);
+  // HDF5's own message hides the reason in a paragraph; the system's is one phrase.
+  const int descriptor = ::open(partial.c_str(), O_WRONLY | O_CREAT, 0666);
+  require(descriptor >= 0, "can't write ", kind, " '", path, "': ", system_error());
+  ::close(descriptor);
+
+  const Id access = file_access(path);
+  File file(Id(check(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), path,
+                     "create the file"),
+               H5Fclose),
+            path, kind);
+  file.partial_path_ = partial;
+  return file;
+}
+
+File File::open(const std::string& path, const std::string& kind) {
+  silence();
+  check_looks_like_hdf5(path, kind);
+  const Id access = file_access(path);
+  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
+  require(id >= 0, kind, " '", path, "' is truncated or damaged: ", last_failure());
+  return {Id(id, H5Fclose), path, kind};
+}
+
+File::File(File&& other) noexcept
+    : id_(std::move(other.id_)),
+      path_(std::move(other.path_)),
+      kind_(std::move(other.kind_)),
+      partial_path_(std::exchange(other.partial_path_, "")) {}
+
+File::~File() {
+  if (partial_path_.empty()) return;
+  id_.reset();
+  ::unlink(partial_path_.c_str());
+}
+
+Object File::root() const {
+  silence();
+  return {Id(check_read(H5Gopen2(id_.get(), "/", H5P_DEFAULT), path_, "the root group"), H5Gclose),
+          path_, "the root group"};
+}
+
+Dataset File::create_series(const std::string& name, Type type, std::int64_t chunk) {
+  silence();
+  const hsize_t none = 0, unlimited = H5S_UNLIMITED;
+  const auto chunk_size = static_cast<hsize_t>(chunk);
+  const Id space(check(H5Screate_simple(1, &none, &unlimited), path_, "create a data space"),
+                 H5Sclose);
+  const Id properties = property_list(H5P_DATASET_CREATE, path_);
+  check(H5Pset_chunk(properties.get(), 1, &chunk_size), path_, "set the chunk size");
+  check(H5Pset_fletcher32(properties.get()), path_, "switch chunk checksums on");
+  Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), H5P_DEFAULT,
+                               properties.get(), H5P_DEFAULT),
+                    path_, "create a data set"),
+        H5Dclose);
+  return {std::move(id), path_, name, type, {0}};
+}
+
+Dataset File::create_array(const std::string& name, Type type,
+                           const std::vector<std::int64_t>& shape) {
+  silence();
+  const std::vector<hsize_t> extents(shape.begin(), shape.end());
+  const Id space(check(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
+                       path_, "create a data space"),
+                 H5Sclose);
+  const Id links = property_list(H5P_LINK_CREATE, path_);
+  check(H5Pset_create_intermediate_group(links.get(), 1), path_, "set up HDF5");
+  Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), links.get(),
+                               H5P_DEFAULT, H5P_DEFAULT),
+                    path_, "create " + name),
+        H5Dclose);
+  return {std::move(id), path_, name, type, shape};
+}
+
+bool File::has(const std::string& name) const {
+  silence();
+  // HDF5 wants every group on the way to be looked for by itself.
+  for (std::size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
+    const std::string part = name.substr(0, end);
+    if (check_read(H5Lexists(id_.get(), part.c_str(), H5P_DEFAULT), path_, part) == 0) {
+      return false;
+    }
+    if (end == std::string::npos) return true;
+  }
+}
+
+Dataset File::dataset(const std::string& name) const {
+  silence();
+  require(has(name), kind_, " '", path_, "' has no data set ", name);
+  Id id(check_read(H5Dopen2(id_.get(), name.c_str(), H5P_DEFAULT), path_, name), H5Dclose);
+  const Id stored(check_read(H5Dget_type(id.get()), path_, name), H5Tclose);
+  const auto type = std::find_if(all_types.begin(), all_types.end(), [&](Type candidate) {
+    return H5Tequal(stored.get(), stored_type(candidate)) > 0;
+  });
+  require(type != all_types.end(), "'", path_, "': ", name, " is of a type that no ", kind_,
+          " has");
+
+  const Id space(check_read(H5Dget_space(id.get()), path_, name), H5Sclose);
+  const int rank = check_read(H5Sget_simple_extent_ndims(space.get()), path_, name);
+  std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
+  check_read(H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr), path_, name);
+  return {std::move(id), path_, name, *type, {extents.begin(), extents.end()}};
+}
+
+void File::write_format(const std::string& format, std::int64_t version) {
+  Object group = root();
+  group.write_attribute("format", format);
+  group.write_attribute("version", version);
+}
+
+void File::check_format(const std::string& format, std::int64_t version) const {
+  const Object group = root();
+  require(group.has_attribute("format"), "'", path_, "' is an HDF5 file, but no Ostrakon ", kind_,
+          ": it has no attribute 'format'");
+  const std::string found = group.text_attribute("format");
+  require(found == format, "'", path_, "' is no Ostrakon ", kind_, ": its format is '", found,
+          "', expected '", format, "'");
+  const std::int64_t found_version = group.integer_attribute("version");
+  require(found_version == version, "'", path_, "' is a ", kind_, " of version ", found_version,
+          "; this program reads version ", version);
+}
+
+void File::commit() {
+  require(!partial_path_.empty(), "'", path_, "' is not being written");
+  silence();
+  check_write(H5Fflush(id_.get(), H5F_SCOPE_GLOBAL), path_, "write the file");
+  const bool closed = id_.reset();
+  require(closed, "'", path_, "': can't close the file: ", last_failure());
+  const std::string partial = std::exchange(partial_path_, "");
+  sync_to_disk(partial, O_RDONLY);
+  require(::rename(partial.c_str(), path_.c_str()) == 0, "can't rename '", partial, "' to '", path_,
+          "': ", system_error());
+  sync_to_disk(parent_folder(path_), O_RDONLY | O_DIRECTORY);
+}
+
+// --- Checksum ------------------------------------------------------------------------------------
+
+Checksum::Checksum() : state_(XXH3_createState()) {
+  require(state_ && XXH3_64bits_reset(state_.get()) == XXH_OK, "can't start a checksum");
+}
+
+Checksum::~Checksum() = default;
+
+void Checksum::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
+
+void Checksum::add(const void* data, std::int64_t bytes) {
+  if (bytes > 0) XXH3_64bits_update(state_.get(), data, static_cast<std::size_t>(bytes));
+}
+
+std::string Checksum::hex() const { return format_hex(XXH3_64bits_digest(state_.get())); }
+
+}  // namespace ostrakon::hdf5

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+struct XXH3_state_s;
+
+/// The part of HDF5 that Ostrakon's files need: whole files of one process, checked at every call.
+/// Files are written under a temporary name and renamed when they are complete; their metadata
+/// carries checksums (the 1.10 file format), so damage is found, not read. No other room sees
+/// hdf5.h. Failures throw ostrakon::Error that names the file; HDF5's own printing of errors is
+/// switched off, for the whole process.
+namespace ostrakon::hdf5 {
+
+/// How a number is stored, or lies in memory. Stored numbers are little-endian.
+enum class Type { uint8, uint16, uint32, int32, int64, float32 };
+
+const char* type_name(Type type);
+std::int64_t type_bytes(Type type);
+
+/// Owns one HDF5 identifier (hid_t).
+class Id {
+ public:
+  using Close = int (*)(std::int64_t);
+
+  Id() = default;
+  Id(std::int64_t value, Close close) : value_(value), close_(close) {}
+  Id(Id&& other) noexcept : value_(other.value_), close_(other.close_) { other.value_ = -1; }
+  Id& operator=(Id&& other) noexcept;
+  ~Id() { reset(); }
+
+  std::int64_t get() const { return value_; }
+  bool valid() const { return value_ >= 0; }
+  /// False where HDF5 could not close it.
+  bool reset();
+
+ private:
+  std::int64_t value_ = -1;
+  Close close_ = nullptr;
+};
+
+/// Something in a file that carries attributes: the root group or a data set.
+class Object {
+ public:
+  void write_attribute(const std::string& name, const std::string& value);
+  void write_attribute(const std::string& name, std::int64_t value);
+
+  bool has_attribute(const std::string& name) const;
+  /// Throw Error where the attribute is missing or of another type.
+  std::string text_attribute(const std::string& name) const;
+  std::int64_t integer_attribute(const std::string& name) const;
+
+ protected:
+  Object(Id id, std::string path, std::string name)
+      : id_(std::move(id)), path_(std::move(path)), name_(std::move(name)) {}
+  Id open_attribute(const std::string& name) const;
+  void create_attribute(const std::string& name, std::int64_t type, const void* value);
+
+  Id id_;
+  std::string path_;  ///< of the file, for messages
+  std::string name_;  ///< inside the file, for messages
+
+  friend class File;
+};
+
+/// An array of numbers in a file.
+class Dataset : public Object {
+ public:
+  Type type() const { return type_; }
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+
+  /// Adds `count` numbers to a series. Numbers that `type()` can't hold are clipped.
+  void append(Type memory_type, const void* values, std::int64_t count);
+  /// The whole array.
+  void write(Type memory_type, const void* values);
+  void read(Type memory_type, void* values) const;
+  /// Elements [first, first + count) of a series.
+  void read(Type memory_type, std::int64_t first, std::int64_t count, void* values) const;
+
+ private:
+  Dataset(Id id, std::string path, std::string name, Type type, std::vector<std::int64_t> shape)
+      : Object(std::move(id), std::move(path), std::move(name)),
+        type_(type),
+        shape_(std::move(shape)) {}
+  Id select(std::int64_t first, std::int64_t count) const;
+
+  Type type_;
+  std::vector<std::int64_t> shape_;
+
+  friend class File;
+};
+
+/// A file, and its root group. Its data sets can't be used after it is gone.
+class File {
+ public:
+  /// Writes to "<path>.partial" until commit(). `kind` ("token file") is for messages.
+  static File create(const std::string& path, const std::string& kind);
+  /// Read-only. Missing, a folder, empty, not HDF5, truncated: each throws its own message.
+  static File open(const std::string& path, const std::string& kind);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) = delete;
+  /// Removes what was not committed.
+  ~File();
+
+  const std::string& path() const { return path_; }
+  const std::string& kind() const { return kind_; }
+  Object root() const;
+
+  /// A one-dimensional, growing data set in chunks of `chunk` numbers, each with a checksum.
+  Dataset create_series(const std::string& name, Type type, std::int64_t chunk);
+  /// An array of fixed shape, laid out in one piece. Groups on the way to `name` are made.
+  Dataset create_array(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
+
+  bool has(const std::string& name) const;
+  Dataset dataset(const std::string& name) const;
+
+  /// Marks the root with the file's format; check_format requires it.
+  void write_format(const std::string& format, std::int64_t version);
+  void check_format(const std::string& format, std::int64_t version) const;
+
+  /// Flushes, closes, syncs the file, renames it to path() and syncs the folder.
+  void commit();
+
+ private:
+  File(Id id, std::string path, std::string kind)
+      : id_(std::move(id)), path_(std::move(path)), kind_(std::move(kind)) {}
+
+  Id id_;
+  std::string path_;
+  std::string kind_;
+  std::string partial_path_;  ///< empty: nothing to commit or remove
+};
+
+/// XXH3 (64 bits) of bytes that come in parts. The algorithm reads bytes, so numbers are hashed in
+/// the little-endian order that every supported machine has.
+class Checksum {
+ public:
+  Checksum();
+  Checksum(Checksum&&) noexcept = default;
+  ~Checksum();
+
+  void add(const void* data, std::int64_t bytes);
+  /// Sixteen hexadecimal digits. More may be added afterwards.
+  std::string hex() const;
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_s* state) const;
+  };
+  std::unique_ptr<XXH3_state_s, Free> state_;
+};
+
+/// "(768, 3)"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+}  // namespace ostrakon::hdf5

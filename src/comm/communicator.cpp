@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <numeric>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <utility>
+
+namespace ostrakon::comm {
+namespace {
+
+constexpr std::int64_t block_floats = 64;
+constexpr std::int64_t largest_count = std::numeric_limits<int>::max();
+
+/// One rank's piece as MPI wants it told.
+struct Piece {
+  MPI_Datatype type;
+  int count;
+};
+
+Piece piece_of(std::int64_t floats, MPI_Datatype block) {
+  require(floats >= 0, "a collective of ", floats, " elements per rank");
+  const bool whole_blocks = floats % block_floats == 0;
+  const std::int64_t count = whole_blocks ? floats / block_floats : floats;
+  require(count <= largest_count, "a collective of ", floats,
+          " elements per rank: MPI counts up to ", largest_count,
+          " elements, or as many blocks of ", block_floats, " where the elements divide by ",
+          block_floats);
+  return {whole_blocks ? block : MPI_FLOAT, static_cast<int>(count)};
+}
+
+void require_reachable() {
+  require(memory_is_host_accessible, "this build has no communication for device memory");
+}
+
+/// Whether [a, a + a_count) and [b, b + b_count) share an element.
+bool overlap(const float* a, std::int64_t a_count, const float* b, std::int64_t b_count) {
+  const auto bytes = [](std::int64_t count) {
+    return static_cast<std::uintptr_t>(count) * sizeof(float);
+  };
+  const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
+  const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
+  return a_begin < b_begin + bytes(b_count) && b_begin < a_begin + bytes(a_count);
+}
+
+void copy_and_fence(const Exec& exec, const float* from, float* to, std::int64_t count) {
+  using Source = Kokkos::View<const float*, Memory, Kokkos::MemoryUnmanaged>;
+  using Target = Kokkos::View<float*, Memory, Kokkos::MemoryUnmanaged>;
+  const auto extent = static_cast<std::size_t>(count);
+  if (from != to) Kokkos::deep_copy(exec, Target(to, extent), Source(from, extent));
+  exec.fence();
+}
+
+std::string message_of_current_exception() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+}  // namespace
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char message[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, message, &length) != MPI_SUCCESS) length = 0;
+  throw Error(text(call, " failed with code ", code, ": ",
+                   std::string(message, static_cast<std::size_t>(length))));
+}
+
+Communicator Communicator::duplicate(MPI_Comm parent) {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(parent, &made), "MPI_Comm_dup");
+  return Communicator(made);
+}
+
+Communicator Communicator::split(MPI_Comm parent, int color) {
+  require(color >= 0, "the color of a group of ranks is ", color, ", expected 0 or more");
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(parent, color, 0, &made), "MPI_Comm_split");
+  return Communicator(made);
+}
+
+Communicator Communicator::split_shared_memory(MPI_Comm parent) {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made),
+            "MPI_Comm_split_type");
+  return Communicator(made);
+}
+
+// The delegation makes the object complete, so that a throw from the body still frees `owned`.
+Communicator::Communicator(MPI_Comm owned) : Communicator() {
+  comm_ = owned;
+  check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  check_mpi(MPI_Type_contiguous(block_floats, MPI_FLOAT, &block_), "MPI_Type_contiguous");
+  check_mpi(MPI_Type_commit(&block_), "MPI_Type_commit");
+}
+
+Communicator::Communicator(Communicator&& other) noexcept { *this = std::move(other); }
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  std::swap(comm_, other.comm_);
+  std::swap(block_, other.block_);
+  std::swap(rank_, other.rank_);
+  std::swap(size_, other.size_);
+  std::swap(bytes_sent_, other.bytes_sent_);
+  return *this;
+}
+
+Communicator::~Communicator() {
+  if (comm_ == MPI_COMM_NULL) return;
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  if (block_ != MPI_DATATYPE_NULL) MPI_Type_free(&block_);
+  MPI_Comm_free(&comm_);
+}
+
+void Communicator::all_gather(const Exec& exec, const float* shard, std::int64_t shard_elements,
+                              float* full) {
+  if (size_ == 1) {
+    copy_and_fence(exec, shard, full, shard_elements);
+    return;
+  }
+  require_reachable();
+  const Piece piece = piece_of(shard_elements, block_);
+  const bool in_place = shard == full + rank_ * shard_elements;
+  require(in_place || !overlap(shard, shard_elements, full, size_ * shard_elements),
+          "all_gather: the shard of rank ", rank_,
+          " lies inside the gathered array, but not at the place of rank ", rank_);
+  exec.fence();
+  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, piece.count, piece.type, full,
+                          piece.count, piece.type, comm_),
+            "MPI_Allgather");
+  bytes_sent_ += (size_ - 1) * shard_elements * static_cast<std::int64_t>(sizeof(float));
+}
+
+void Communicator::reduce_scatter(const Exec& exec, const float* full, std::int64_t shard_elements,
+                                  float* staging) {
+  if (size_ == 1) {
+    copy_and_fence(exec, full, staging, shard_elements);
+    return;
+  }
+  require_reachable();
+  const Piece piece = piece_of(shard_elements, block_);
+  require(!overlap(full, size_ * shard_elements, staging, size_ * shard_elements),
+          "reduce_scatter: the staging array overlaps the array to reduce");
+  exec.fence();
+  check_mpi(MPI_Alltoall(full, piece.count, piece.type, staging, piece.count, piece.type, comm_),
+            "MPI_Alltoall");
+  math::tree_sum(exec, staging, size_, shard_elements);
+  exec.fence();
+  bytes_sent_ += (size_ - 1) * shard_elements * static_cast<std::int64_t>(sizeof(float));
+}
+
+void Communicator::sum(std::int64_t* values, int count) {
+  // Two's complement adds like unsigned numbers, whose overflow is defined.
+  sum(reinterpret_cast<std::uint64_t*>(values), count);
+}
+
+void Communicator::sum(std::uint64_t* values, int count) {
+  if (size_ == 1) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_UINT64_T, MPI_SUM, comm_),
+            "MPI_Allreduce");
+}
+
+void Communicator::maximum(double* values, int count) {
+  if (size_ == 1) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, comm_),
+            "MPI_Allreduce");
+}
+
+void Communicator::minimum(double* values, int count) {
+  if (size_ == 1) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MIN, comm_),
+            "MPI_Allreduce");
+}
+
+void Communicator::broadcast(void* data, std::int64_t bytes, int root) {
+  if (size_ == 1) return;
+  for (std::int64_t done = 0; done < bytes;) {
+    const std::int64_t count = std::min(bytes - done, largest_count);
+    check_mpi(
+        MPI_Bcast(static_cast<char*>(data) + done, static_cast<int>(count), MPI_BYTE, root, comm_),
+        "MPI_Bcast");
+    done += count;
+  }
+}
+
+std::string Communicator::broadcast(std::string text, int root) {
+  auto bytes = static_cast<std::int64_t>(text.size());
+  broadcast(&bytes, sizeof bytes, root);
+  text.resize(static_cast<std::size_t>(bytes));
+  broadcast(text.data(), bytes, root);
+  return text;
+}
+
+std::vector<std::string> Communicator::gather_texts(const std::string& text) {
+  if (size_ == 1) return {text};
+  const auto ranks = static_cast<std::size_t>(size_);
+  std::vector<std::int64_t> bytes(ranks);
+  bytes[static_cast<std::size_t>(rank_)] = static_cast<std::int64_t>(text.size());
+  sum(bytes.data(), size_);
+  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  require(total <= largest_count, "gather_texts: ", total, " bytes of text, at most ",
+          largest_count, " fit");
+
+  const std::vector<int> counts(bytes.begin(), bytes.end());
+  std::vector<int> begins(ranks);
+  std::partial_sum(counts.begin(), counts.end() - 1, begins.begin() + 1);
+  std::string all(static_cast<std::size_t>(total), '\0');
+  check_mpi(MPI_Allgatherv(text.data(), static_cast<int>(text.size()), MPI_CHAR, all.data(),
+                           counts.data(), begins.data(), MPI_CHAR, comm_),
+            "MPI_Allgatherv");
+  std::vector<std::string> texts(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    texts[rank] =
+        all.substr(static_cast<std::size_t>(begins[rank]), static_cast<std::size_t>(counts[rank]));
+  return texts;
+}
+
+void Communicator::barrier() {
+  if (size_ == 1) return;
+  check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
+}
+
+void Communicator::agree(const std::function<void()>& work) {
+  int failed = size_;
+  std::string message;
+  try {
+    work();
+  } catch (...) {
+    failed = rank_;
+    message = message_of_current_exception();
+  }
+  if (size_ > 1)
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+  if (failed == size_) return;
+  throw AgreedError(broadcast(std::move(message), failed));
+}
+
+}  // namespace ostrakon::comm

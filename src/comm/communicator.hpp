@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <functional>
+#include <ostrakon/math/portability.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::comm {
+
+/// Throws Error with MPI's own text unless `code` is MPI_SUCCESS.
+void check_mpi(int code, const char* call);
+
+/// A group of ranks that talk through MPI. Owns a duplicate of the communicator that it was made
+/// from. Every method is collective over the group, blocks until this rank's part is done, checks
+/// every return code and throws Error. A group of one rank never calls MPI.
+///
+/// Traffic counts bytes that this rank sends to *other* ranks by the ring formulas that the plan
+/// uses: all-gather and reduce-scatter of M bytes among W ranks move M (W - 1) / W.
+class Communicator {
+ public:
+  /// Collective over `parent`: a duplicate of it.
+  static Communicator duplicate(MPI_Comm parent);
+  /// Collective over `parent`: ranks with equal `color` form a group, in the order of their ranks.
+  static Communicator split(MPI_Comm parent, int color);
+  /// Collective over `parent`: ranks that share memory form a group, in the order of their ranks.
+  static Communicator split_shared_memory(MPI_Comm parent);
+
+  Communicator(Communicator&& other) noexcept;
+  Communicator& operator=(Communicator&& other) noexcept;
+  ~Communicator();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  MPI_Comm mpi() const { return comm_; }
+
+  /// full (size() * shard_elements) = every rank's shard, in rank order. Device memory.
+  /// `shard` may be this rank's part of `full`, on all ranks or on none.
+  void all_gather(const Exec& exec, const float* shard, std::int64_t shard_elements, float* full);
+
+  /// Sums `full` (size() * shard_elements) of all ranks; this rank's part of the sum ends in
+  /// `staging[0 .. shard_elements)`. All-to-all into `staging` (as large as full), then the fixed
+  /// binary tree in rank order: the bits are those of adding the ranks' arrays by that tree, on any
+  /// MPI and any number of ranks. Device memory. `full` is left as it was.
+  void reduce_scatter(const Exec& exec, const float* full, std::int64_t shard_elements,
+                      float* staging);
+
+  /// Exact sums of integers, in place, modulo 2^64. Host memory.
+  void sum(std::int64_t* values, int count);
+  void sum(std::uint64_t* values, int count);
+  /// Host memory, in place.
+  void maximum(double* values, int count);
+  void minimum(double* values, int count);
+
+  /// Host memory.
+  void broadcast(void* data, std::int64_t bytes, int root);
+  std::string broadcast(std::string text, int root);
+  /// Every rank's text, in rank order, on every rank.
+  std::vector<std::string> gather_texts(const std::string& text);
+  void barrier();
+
+  /// Bytes sent to other ranks by all_gather and reduce_scatter since the group was made.
+  std::int64_t bytes_sent() const { return bytes_sent_; }
+
+  /// Runs `work` on every rank; where it throws on some, throws AgreedError on all, with the text of the
+  /// lowest rank that failed. The way to do I/O that may fail on one rank only. `work` itself must
+  /// not communicate: a rank that failed would leave the others waiting.
+  void agree(const std::function<void()>& work);
+
+ private:
+  Communicator() = default;
+  explicit Communicator(MPI_Comm owned);
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Datatype block_ = MPI_DATATYPE_NULL;  ///< 64 floats, so that counts up to 2^37 fit an int
+  int rank_ = 0;
+  int size_ = 1;
+  std::int64_t bytes_sent_ = 0;
+};
+
+}  // namespace ostrakon::comm

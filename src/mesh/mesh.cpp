@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <numeric>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <set>
+#include <sstream>
+#include <vector>
+
+namespace ostrakon::mesh {
+namespace {
+
+constexpr std::size_t most_single_rows = 16;
+
+void check_ranks_per_node(const comm::Communicator& world, int ranks_per_node) {
+  require(ranks_per_node >= 0, "parallel.ranks_per_node = ", ranks_per_node,
+          " is negative; expected a number of ranks, or 0 to find the nodes");
+  require(ranks_per_node == 0 || world.size() % ranks_per_node == 0, "parallel.ranks_per_node = ", ranks_per_node,
+          " does not divide the ", world.size(), world.size() == 1 ? " rank" : " ranks");
+}
+
+comm::Communicator make_node(comm::Communicator& world, int ranks_per_node) {
+  world.agree([&] { check_ranks_per_node(world, ranks_per_node); });
+  if (ranks_per_node == 0) return comm::Communicator::split_shared_memory(world.mpi());
+  return comm::Communicator::split(world.mpi(), world.rank() / ranks_per_node);
+}
+
+/// Where a rank, or a run of ranks, lives.
+struct Place {
+  std::set<int> ranks;
+  std::string host;
+  int node = 0;
+  std::set<int> cores;
+  std::set<int> devices;
+};
+
+std::string host_name() {
+  char name[256] = "";
+  // POSIX may leave a name that was cut without its end.
+  if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "?";
+  return name;
+}
+
+/// The cores that this process may run on; empty where the system doesn't say.
+std::set<int> allowed_cores() {
+  // The kernel refuses a mask smaller than its own, whose size it doesn't tell.
+  for (std::size_t size = 1024; size <= (1U << 18); size *= 4) {
+    cpu_set_t* mask = CPU_ALLOC(size);
+    if (mask == nullptr) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(size);
+    std::set<int> cores;
+    const bool known = sched_getaffinity(0, bytes, mask) == 0;
+    for (std::size_t core = 0; known && core < size; ++core)
+      if (CPU_ISSET_S(core, bytes, mask)) cores.insert(static_cast<int>(core));
+    CPU_FREE(mask);
+    if (known) return cores;
+  }
+  return {};
+}
+
+/// The device that this rank computes on; empty on the host.
+std::set<int> used_devices() {
+#ifdef KOKKOS_ENABLE_CUDA
+  return {Exec().cuda_device()};
+#else
+  return {};
+#endif
+}
+
+void write_list(std::ostream& stream, const std::set<int>& numbers) {
+  stream << ' ' << numbers.size();
+  for (const int number : numbers) stream << ' ' << number;
+}
+
+std::set<int> read_list(std::istream& stream) {
+  std::size_t count = 0;
+  stream >> count;
+  std::set<int> numbers;
+  for (int number = 0; count > 0 && stream >> number; --count) numbers.insert(number);
+  return numbers;
+}
+
+std::string encode(const Place& place) {
+  std::ostringstream stream;
+  stream << place.host << '\n' << place.node;
+  write_list(stream, place.cores);
+  write_list(stream, place.devices);
+  return stream.str();
+}
+
+Place decode(int rank, const std::string& encoded) {
+  std::istringstream stream(encoded);
+  Place place;
+  place.ranks = {rank};
+  std::getline(stream, place.host);
+  stream >> place.node;
+  place.cores = read_list(stream);
+  place.devices = read_list(stream);
+  return place;
+}
+
+/// Joins neighbours on the same node of the same host.
+std::vector<Place> fold(const std::vector<Place>& places) {
+  std::vector<Place> folded;
+  for (const Place& place : places) {
+    if (folded.empty() || folded.back().host != place.host || folded.back().node != place.node) {
+      folded.push_back(place);
+      continue;
+    }
+    Place& run = folded.back();
+    run.ranks.insert(place.ranks.begin(), place.ranks.end());
+    run.cores.insert(place.cores.begin(), place.cores.end());
+    run.devices.insert(place.devices.begin(), place.devices.end());
+  }
+  return folded;
+}
+
+/// "0-3,8" for {0, 1, 2, 3, 8}; "-" for none.
+std::string compact(const std::set<int>& numbers) {
+  if (numbers.empty()) return "-";
+  std::string list;
+  for (auto begin = numbers.begin(); begin != numbers.end();) {
+    int last = *begin;
+    auto next = std::next(begin);
+    while (next != numbers.end() && *next == last + 1) last = *next++;
+    if (!list.empty()) list += ',';
+    list += std::to_string(*begin);
+    if (last != *begin) list += '-' + std::to_string(last);
+    begin = next;
+  }
+  return list;
+}
+
+using Row = std::array<std::string, 5>;
+
+/// Left-aligned columns, two spaces apart, a line for each row.
+std::string align(const std::vector<Row>& rows) {
+  std::array<std::size_t, 5> widths{};
+  for (const Row& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string lines;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i)
+      lines += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    lines += row.back() + '\n';
+  }
+  return lines;
+}
+
+}  // namespace
+
+Mesh::Mesh(MPI_Comm parent, int ranks_per_node)
+    : world_(comm::Communicator::duplicate(parent)),
+      host_(comm::Communicator::split_shared_memory(world_.mpi())),
+      node_(make_node(world_, ranks_per_node)),
+      shard_group_(comm::Communicator::duplicate(world_.mpi())) {
+  // Nodes are numbered in the order of their lowest ranks in the world.
+  int first = world_.rank();
+  node_.broadcast(&first, sizeof first, 0);
+  std::vector<std::int64_t> begins_node(static_cast<std::size_t>(world_.size()));
+  begins_node[static_cast<std::size_t>(first)] = node_.rank() == 0 ? 1 : 0;
+  world_.sum(begins_node.data(), world_.size());
+  const auto begin = begins_node.begin();
+  nodes_ = static_cast<int>(std::accumulate(begin, begins_node.end(), std::int64_t{0}));
+  node_index_ = static_cast<int>(std::accumulate(begin, begin + first, std::int64_t{0}));
+}
+
+std::string Mesh::table() {
+  Place mine;
+  mine.host = host_name();
+  mine.node = node_index_;
+  mine.cores = allowed_cores();
+  mine.devices = used_devices();
+
+  std::vector<Place> places;
+  for (const std::string& encoded : world_.gather_texts(encode(mine)))
+    places.push_back(decode(static_cast<int>(places.size()), encoded));
+  if (places.size() > most_single_rows) places = fold(places);
+
+  std::vector<Row> rows = {{"rank", "host", "node", "cores", "device"}};
+  for (const Place& place : places)
+    rows.push_back({compact(place.ranks), place.host, std::to_string(place.node),
+                    compact(place.cores), compact(place.devices)});
+  return align(rows);
+}
+
+}  // namespace ostrakon::mesh

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/comm/communicator.hpp>
+#include <string>
+
+namespace ostrakon::mesh {
+
+/// Which ranks share what. All groups are made in the constructor, in the same order on all ranks.
+class Mesh {
+ public:
+  /// Collective over `parent`. Nodes are the ranks that share memory; ranks_per_node > 0 pretends
+  /// nodes of that many consecutive ranks instead. Throws AgreedError where it does not divide the ranks.
+  Mesh(MPI_Comm parent, int ranks_per_node);
+
+  comm::Communicator& world() { return world_; }
+  /// The ranks of this rank's node.
+  comm::Communicator& node() { return node_; }
+  /// The ranks that share this rank's memory, whatever nodes are pretended.
+  comm::Communicator& host() { return host_; }
+  /// The ranks that share one copy of the parameters.
+  comm::Communicator& shard_group() { return shard_group_; }
+
+  int nodes() const { return nodes_; }
+  int node_index() const { return node_index_; }
+
+  /// Rank -> host -> node -> cores this rank may run on -> device, a line for each rank, runs of
+  /// like ranks folded when there are more than 16. Collective; the text is the same on every rank.
+  std::string table();
+
+ private:
+  comm::Communicator world_;
+  comm::Communicator host_;
+  comm::Communicator node_;
+  comm::Communicator shard_group_;
+  int nodes_ = 1;
+  int node_index_ = 0;
+};
+
+}  // namespace ostrakon::mesh

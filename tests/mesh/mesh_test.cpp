@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace ostrakon::mesh {
+namespace {
+
+int world_size() {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+int world_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::string> lines_of(const std::string& table) {
+  std::istringstream stream(table);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+std::string host_of_this_rank() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+TEST(Mesh, FindsTheNodeThatSharesMemory) {
+  Mesh mesh(MPI_COMM_WORLD, 0);
+  EXPECT_EQ(mesh.world().size(), world_size());
+  EXPECT_EQ(mesh.world().rank(), world_rank());
+  EXPECT_EQ(mesh.shard_group().size(), world_size());
+  EXPECT_EQ(mesh.shard_group().rank(), world_rank());
+
+  MPI_Comm shared = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &shared);
+  int size = 0;
+  MPI_Comm_size(shared, &size);
+  MPI_Comm_free(&shared);
+  EXPECT_EQ(mesh.node().size(), size);
+  EXPECT_GE(mesh.nodes(), 1);
+  EXPECT_LT(mesh.node_index(), mesh.nodes());
+  if (size == world_size()) {
+    EXPECT_EQ(mesh.nodes(), 1);
+  }
+}
+
+TEST(Mesh, PretendsNodes) {
+  for (int ranks_per_node = 1; ranks_per_node <= world_size(); ++ranks_per_node) {
+    if (world_size() % ranks_per_node != 0) continue;
+    Mesh mesh(MPI_COMM_WORLD, ranks_per_node);
+    EXPECT_EQ(mesh.nodes(), world_size() / ranks_per_node);
+    EXPECT_EQ(mesh.node_index(), world_rank() / ranks_per_node);
+    EXPECT_EQ(mesh.node().size(), ranks_per_node);
+    EXPECT_EQ(mesh.node().rank(), world_rank() % ranks_per_node);
+    EXPECT_EQ(mesh.shard_group().size(), world_size());
+
+    std::int64_t sum = world_rank();
+    mesh.node().sum(&sum, 1);
+    const std::int64_t first = mesh.node_index() * ranks_per_node;
+    EXPECT_EQ(sum, (2 * first + ranks_per_node - 1) * ranks_per_node / 2);
+  }
+}
+
+TEST(Mesh, NumbersNodesByTheirLowestRanks) {
+  // The parent's ranks run backwards: node numbers follow the parent, not MPI_COMM_WORLD.
+  MPI_Comm backwards = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank(), &backwards);
+  {
+    Mesh mesh(backwards, 1);
+    EXPECT_EQ(mesh.node_index(), world_size() - 1 - world_rank());
+  }
+  MPI_Comm_free(&backwards);
+}
+
+TEST(Mesh, RefusesNodesThatDoNotDivideTheRanks) {
+  const int size = world_size();
+  for (const int wrong : {size + 1, 2 * size, 5}) {
+    if (size % wrong == 0) continue;
+    EXPECT_EQ(error_of([&] { Mesh mesh(MPI_COMM_WORLD, wrong); }),
+              text("parallel.ranks_per_node = ", wrong, " does not divide the ", size,
+                   size == 1 ? " rank" : " ranks"));
+  }
+  EXPECT_EQ(error_of([] { Mesh mesh(MPI_COMM_WORLD, -2); }),
+            "parallel.ranks_per_node = -2 is negative; expected a number of ranks, or 0 to find "
+            "the nodes");
+}
+
+TEST(Mesh, TableHasALineForEachRank) {
+  Mesh mesh(MPI_COMM_WORLD, 1);
+  const std::string table = mesh.table();
+  for (const std::string& other : mesh.world().gather_texts(table)) EXPECT_EQ(other, table);
+
+  const auto lines = lines_of(table);
+  ASSERT_EQ(static_cast<int>(lines.size()), world_size() + 1);
+  EXPECT_EQ(words_of(lines[0]),
+            (std::vector<std::string>{"rank", "host", "node", "cores", "device"}));
+  const auto hosts = mesh.world().gather_texts(host_of_this_rank());
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const std::string& line = lines[static_cast<std::size_t>(rank) + 1];
+    const auto words = words_of(line);
+    ASSERT_EQ(words.size(), 5U);
+    EXPECT_EQ(words[0], std::to_string(rank));
+    EXPECT_EQ(words[1], hosts[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(words[2], std::to_string(rank));
+    EXPECT_TRUE(words[3].find_first_not_of("0123456789,-") == std::string::npos) << words[3];
+    if (memory_is_host_accessible) {
+      EXPECT_EQ(words[4], "-");
+    }
+    for (std::size_t column = 1; column < 5; ++column) {
+      const std::string heading = words_of(lines[0])[column];
+      const std::size_t place = lines[0].find(heading);
+      EXPECT_EQ(line[place - 1], ' ');
+      EXPECT_EQ(line.find(words[column], place), place) << line;
+    }
+  }
+}
+
+TEST(Mesh, TableFoldsNodesOfManyRanks) {
+  if (world_size() <= 16 || world_size() % 2 != 0) GTEST_SKIP() << "too few ranks to fold";
+  const int half = world_size() / 2;
+  Mesh mesh(MPI_COMM_WORLD, half);
+  const auto lines = lines_of(mesh.table());
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(words_of(lines[1])[0], text("0-", half - 1));
+  EXPECT_EQ(words_of(lines[1])[2], "0");
+  EXPECT_EQ(words_of(lines[2])[0], text(half, "-", world_size() - 1));
+  EXPECT_EQ(words_of(lines[2])[2], "1");
+}
+
+}  // namespace
+}  // namespace ostrakon::mesh

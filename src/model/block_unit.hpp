@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/attention.hpp>
+#include <ostrakon/math/rotary.hpp>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/layers.hpp>
+
+namespace ostrakon::model {
+
+/// One transformer block, pre-norm; x is input and y output, both (rows, width):
+///
+///   middle = x      + attention(norm(x) Wqkv^T) Wout^T
+///   y      = middle + activation(norm(middle) Wup^T) Wdown^T
+///
+/// The norms' and the activation's outputs are not saved: backward computes them again, which costs
+/// one pass over memory and no product. It writes the gradient of swiglu's input over the input
+/// itself, so `saved` serves one backward.
+template <class T>
+class BlockUnit final : public Unit<T> {
+ public:
+  using typename Unit<T>::RowRange;
+
+  BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index);
+
+  const plan::UnitDescription& description() const override { return description_; }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+                bool gradients_opened) const override;
+
+ private:
+  /// What forward saves.
+  struct Saved {
+    NormStatistics<T> attention_norm;  // (rows) each
+    Matrix<T> qkv;                     // (rows, qkv_width), with bias and rotation
+    Matrix<T> attention;               // (rows, width), before its output projection
+    T* log_sum_exp;                    // (batch, heads, tokens)
+    Matrix<T> middle;                  // (rows, width), between attention and MLP
+    NormStatistics<T> mlp_norm;        // (rows) each
+    Matrix<T> up;                      // (rows, up_width), with bias, before the activation
+  };
+
+  /// Offsets of those arrays in `saved`.
+  struct SavedLayout {
+    std::int64_t attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle, mlp_mean,
+        mlp_rstd, up, elements;
+  };
+
+  /// Offsets in the workspace of forward. Each array dies before the next is born: they share 0.
+  ///   norm(x)          until the qkv projection
+  ///   attention_scores during attention
+  ///   norm(middle)     until the up projection
+  ///   activated        until the down projection
+  struct ForwardLayout {
+    std::int64_t normed, attention_scores, activated, elements;
+  };
+
+  /// Offsets in the workspace of backward, in two phases that share their bytes.
+  ///   MLP:       activated    (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
+  ///              mlp_normed   (rows, width)     until dWup; then its gradient
+  ///   attention: dattention   (rows, width)     until dqkv; then norm(x), then its gradient
+  ///              dqkv         (rows, qkv_width)
+  ///              attention_scores               during the backward of attention
+  struct BackwardLayout {
+    std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores, elements;
+  };
+
+  void add_parameters(const DecoderSettings& settings);
+  void lay_out_buffers();
+  void describe(std::int64_t index);
+
+  Saved saved_in(T* saved) const;
+
+  void attention_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
+  void mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
+  void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
+
+  void rotate(const Exec& exec, math::Rotation rotation, Matrix<T> qkv,
+              std::int64_t first_position) const;
+  void activate(const Exec& exec, Matrix<const T> up, Matrix<T> activated) const;
+
+  LeafShape leaf_;
+  math::AttentionShape attention_;
+  std::int64_t rows_;
+  std::int64_t width_;
+  std::int64_t qkv_width_;  // (heads + 2 kv_heads) head_width
+  std::int64_t ffn_width_;
+  std::int64_t up_width_;  // ffn_width for gelu; 2 ffn_width for swiglu, gate and up
+  Activation activation_;
+  Positions positions_;
+  double rotary_base_;
+
+  std::vector<Parameter> parameters_;
+  Norm attention_norm_;
+  Linear qkv_;
+  Linear out_;
+  Norm mlp_norm_;
+  Linear up_;
+  Linear down_;
+
+  SavedLayout saved_;
+  ForwardLayout forward_;
+  BackwardLayout backward_;
+  plan::UnitDescription description_;
+};
+
+}  // namespace ostrakon::model

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/model/block_unit.hpp>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/embedding_unit.hpp>
+#include <ostrakon/model/head_unit.hpp>
+
+namespace ostrakon::model {
+namespace {
+
+void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
+  const auto positive = [](const char* name, std::int64_t value) {
+    require(value > 0, "model ", name, " is ", value, ", expected at least 1");
+  };
+  positive("layers", settings.layers);
+  positive("width", settings.width);
+  positive("heads", settings.heads);
+  positive("kv_heads", settings.kv_heads);
+  positive("ffn_width", settings.ffn_width);
+  positive("vocabulary", settings.vocabulary);
+  positive("batch", leaf.batch);
+  positive("tokens", leaf.tokens);
+  require(settings.width % settings.heads == 0, "model width ", settings.width,
+          " is not a multiple of heads ", settings.heads);
+  require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
+          " is not a multiple of kv_heads ", settings.kv_heads);
+  require(settings.positions != Positions::rotary || settings.head_width() % 2 == 0,
+          "rotary positions turn pairs, but model width ", settings.width, " over heads ",
+          settings.heads, " gives the odd head width ", settings.head_width());
+}
+
+}  // namespace
+
+void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
+  const bool whole = begin == 0 && end == rows();
+  const bool some = batch == 1 && 0 <= begin && begin < end && end <= tokens;
+  require(whole || some, "rows [", begin, ", ", end, ") of a leaf of ", batch, " x ", tokens,
+          ": expected all of them, or some of a single sequence");
+}
+
+template <class T>
+Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf)
+    : settings_(settings), leaf_(leaf) {
+  require_possible(settings, leaf);
+  units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf));
+  for (std::int64_t layer = 0; layer < settings.layers; ++layer)
+    units_.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer));
+  const Unit<T>* lender = settings.tie_embeddings ? units_.front().get() : nullptr;
+  units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, lender));
+}
+
+template <class T>
+plan::ModelDescription Decoder<T>::description() const {
+  plan::ModelDescription description;
+  for (const auto& unit : units_) description.units.push_back(unit->description());
+  description.element_bytes = sizeof(T);
+  description.batch_bytes = 2 * leaf_.rows() * static_cast<std::int64_t>(sizeof(std::int32_t));
+  description.gradient_bytes = leaf_.rows() * settings_.width * description.element_bytes;
+  return description;
+}
+
+template <class T>
+std::int64_t Decoder<T>::parameter_count() const {
+  std::int64_t count = 0;
+  for (const auto& unit : units_)
+    for (const Parameter& parameter : unit->parameters()) count += parameter.elements();
+  return count;
+}
+
+template <class T>
+void Decoder<T>::logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head,
+                        Matrix<T> out) const {
+  static_cast<const HeadUnit<T>&>(*units_.back()).logits(exec, x, head, out);
+}
+
+template class Decoder<float>;
+template class Decoder<double>;
+
+}  // namespace ostrakon::model

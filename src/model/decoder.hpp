@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <ostrakon/math/norm.hpp>
+#include <ostrakon/model/unit.hpp>
+
+namespace ostrakon::model {
+
+enum class Positions { learned, rotary };
+enum class Activation { gelu, swiglu };
+
+/// A decoder-only transformer, pre-norm. GPT-2: layernorm, learned, gelu, bias, tied.
+/// Llama 3: rmsnorm, rotary, swiglu, no bias, kv_heads < heads, untied.
+struct DecoderSettings {
+  math::NormKind norm = math::NormKind::rmsnorm;
+  Positions positions = Positions::rotary;
+  Activation activation = Activation::swiglu;
+  std::int64_t layers = 4;
+  std::int64_t width = 256;
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 4;
+  std::int64_t ffn_width = 704;
+  std::int64_t vocabulary = 257;
+  bool bias = false;
+  bool tie_embeddings = true;
+  double norm_epsilon = 1e-5;
+  double rotary_base = 10000.0;
+  double initializer_deviation = 0.02;
+
+  std::int64_t head_width() const { return width / heads; }
+};
+
+/// The constant shape of a leaf: `batch` sequences of `tokens` tokens.
+struct LeafShape {
+  std::int64_t batch = 1;
+  std::int64_t tokens = 1;
+  std::int64_t rows() const { return batch * tokens; }
+
+  /// Throws Error unless [begin, end) is all rows, or some rows of the only sequence.
+  void require_row_range(std::int64_t begin, std::int64_t end) const;
+};
+
+/// Units "embedding", "block.0" ... "block.<layers-1>", "head". Allocates nothing but these small
+/// descriptions, whatever the model's size.
+///
+/// Parameters: embedding: token.weight (vocabulary, width), position.weight (tokens, width) if
+/// learned. Block: attention.norm.weight/.bias (width), attention.qkv.weight
+/// ((heads + 2 kv_heads) head_width, width)/.bias, attention.out.weight (width, heads head_width)
+/// /.bias, mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias for gelu or
+/// mlp.gate_up.weight (2 ffn_width, width)/.bias for swiglu, mlp.down.weight (width,
+/// ffn_width)/.bias. Head: norm.weight/.bias, and output.weight (vocabulary, width) unless tied to
+/// the embedding. Linear layers are (out, in): y = x W^T + b. Biases only with `bias`, and RMS norm
+/// has none in any case. Normal initializer for weights, with deviation / sqrt(2 layers) for the
+/// two projections back into the residual stream (Radford et al. 2019). Weights of shape (out, in)
+/// and embeddings decay; norms and biases do not.
+template <class T>
+class Decoder {
+ public:
+  Decoder(const DecoderSettings& settings, LeafShape leaf);
+
+  const DecoderSettings& settings() const { return settings_; }
+  LeafShape leaf() const { return leaf_; }
+  int units() const { return static_cast<int>(units_.size()); }
+  const Unit<T>& unit(int index) const { return *units_[index]; }
+
+  plan::ModelDescription description() const;
+
+  /// Parameters of the whole model, without padding or alignment.
+  std::int64_t parameter_count() const;
+
+  /// Logits (rows of x, vocabulary) = norm(x) W^T for generation; x (rows, width) is the output of
+  /// the last block, or some rows of it. Reads the head's parameters (and its lender's if tied).
+  /// workspace: 2 rows * (width + 1) elements.
+  void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head, Matrix<T> out) const;
+
+ private:
+  DecoderSettings settings_;
+  LeafShape leaf_;
+  std::vector<std::unique_ptr<Unit<T>>> units_;
+};
+
+}  // namespace ostrakon::model

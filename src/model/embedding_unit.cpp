@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/embedding.hpp>
+#include <ostrakon/model/embedding_unit.hpp>
+
+namespace ostrakon::model {
+namespace {
+
+// Positions of the two tables in the list of parameters.
+constexpr int token_weight = 0;
+constexpr int position_weight = 1;
+
+/// Where `table` lies in the flat array: (rows, width).
+template <class T>
+Matrix<T> table_in(T* flat, const Parameter& table) {
+  return {flat + table.offset, table.shape[0], table.shape[1]};
+}
+
+}  // namespace
+
+template <class T>
+EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf)
+    : leaf_(leaf),
+      width_(settings.width),
+      learned_positions_(settings.positions == Positions::learned) {
+  const double deviation = settings.initializer_deviation;
+  parameters_.push_back({"token.weight",
+                         {settings.vocabulary, settings.width},
+                         Initializer::normal,
+                         deviation,
+                         true,
+                         0});
+  if (learned_positions_)
+    parameters_.push_back({"position.weight",
+                           {leaf.tokens, settings.width},
+                           Initializer::normal,
+                           deviation,
+                           true,
+                           0});
+
+  description_.name = "embedding";
+  description_.parameter_elements = lay_out_parameters(parameters_);
+  description_.output_bytes = leaf.rows() * settings.width * static_cast<int>(sizeof(T));
+  description_.backward_reads_parameters = false;
+}
+
+template <class T>
+void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
+                               RowRange rows) const {
+  leaf_.require_row_range(rows.begin, rows.end);
+  const Matrix<T> output(buffers.output, leaf_.rows(), width_);
+  Matrix<const T> positions;
+  if (learned_positions_) positions = table_in(buffers.parameters, parameters_[position_weight]);
+  math::embedding_forward<T>(exec, buffers.tokens + rows.begin, leaf_.tokens, rows.begin,
+                             table_in(buffers.parameters, parameters_[token_weight]), positions,
+                             output.row_range(rows.begin, rows.end));
+}
+
+template <class T>
+void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T /*loss_scale*/,
+                                bool gradients_opened) const {
+  T* gradients = buffers.parameter_gradients;
+  if (!gradients_opened) math::fill<T>(exec, gradients, description_.parameter_elements, T(0));
+  Matrix<T> positions;
+  if (learned_positions_) positions = table_in(gradients, parameters_[position_weight]);
+  math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens,
+                              Matrix<const T>(buffers.gradient, leaf_.rows(), width_),
+                              table_in(gradients, parameters_[token_weight]), positions);
+}
+
+template class EmbeddingUnit<float>;
+template class EmbeddingUnit<double>;
+
+}  // namespace ostrakon::model

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/model/decoder.hpp>
+
+namespace ostrakon::model {
+
+/// The first unit: output (rows, width) = token.weight[token] (+ position.weight[position]).
+///
+/// Its flat parameter begins with token.weight (vocabulary, width), which a tied head borrows.
+template <class T>
+class EmbeddingUnit final : public Unit<T> {
+ public:
+  using typename Unit<T>::RowRange;
+
+  EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf);
+
+  const plan::UnitDescription& description() const override { return description_; }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
+
+  /// Reads tokens and gradient. Writes all of parameter_gradients, or adds to it where a tied head
+  /// was there before (gradients_opened).
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+                bool gradients_opened) const override;
+
+ private:
+  LeafShape leaf_;
+  std::int64_t width_;
+  bool learned_positions_;
+  std::vector<Parameter> parameters_;
+  plan::UnitDescription description_;
+};
+
+}  // namespace ostrakon::model

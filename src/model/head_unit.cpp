@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/linear_cross_entropy.hpp>
+#include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/layout.hpp>
+
+namespace ostrakon::model {
+namespace {
+
+/// What a lender must look like: borrowing gradients are written as [token.weight, zeros].
+template <class T>
+void require_lendable(const Unit<T>& lender, std::int64_t vocabulary, std::int64_t width) {
+  const Parameter& first = lender.parameters().front();
+  require(first.name == "token.weight" && first.offset == 0 &&
+              first.shape == std::vector<std::int64_t>{vocabulary, width},
+          "unit ", lender.description().name, " lends ", first.name, " with ", first.elements(),
+          " elements at ", first.offset, " to the head, which expects token.weight (", vocabulary,
+          ", ", width, ") at 0");
+}
+
+}  // namespace
+
+template <class T>
+HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender)
+    : leaf_(leaf),
+      rows_(leaf.rows()),
+      width_(settings.width),
+      vocabulary_(settings.vocabulary),
+      tied_(lender != nullptr) {
+  add_norm(parameters_, "norm", settings.norm, width_, settings.bias);
+  if (tied_) {
+    require_lendable(*lender, vocabulary_, width_);
+    lender_elements_ = lender->description().parameter_elements;
+    description_.lender = 0;
+  } else {
+    add_linear(parameters_, "output", vocabulary_, width_, false, settings.initializer_deviation);
+  }
+  description_.parameter_elements = lay_out_parameters(parameters_);
+  norm_ = find_norm(parameters_, "norm", settings.norm, settings.norm_epsilon);
+  if (!tied_) weight_offset_ = find_linear(parameters_, "output").weight;
+
+  Layout workspace;
+  workspace_.normed = workspace.place(rows_ * width_);
+  workspace_.mean = workspace.place(norm_.mean_elements(rows_));
+  workspace_.rstd = workspace.place(rows_);
+  workspace_.logits = workspace.place(math::linear_cross_entropy_workspace(rows_, vocabulary_));
+  workspace_.elements = workspace.elements();
+
+  constexpr std::int64_t element = sizeof(T);
+  description_.name = "head";
+  description_.input_bytes = rows_ * width_ * element;
+  description_.output_bytes = rows_ * element;
+  description_.forward_workspace_bytes = workspace_.elements * element;
+  description_.backward_workspace_bytes = workspace_.elements * element;
+  description_.forward_flops = 2 * rows_ * width_ * vocabulary_;
+  description_.backward_flops = 3 * description_.forward_flops;  // the logits, and by both factors
+}
+
+template <class T>
+void HeadUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
+  const auto [begin, end] = rows;
+  leaf_.require_row_range(begin, end);
+  T* workspace = buffers.workspace;
+  const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
+  const Matrix<T> normed(workspace + workspace_.normed, end - begin, width_);
+  norm_forward<T>(exec, norm_, buffers.parameters, x,
+                  statistics(workspace + workspace_.mean, workspace + workspace_.rstd), normed);
+  math::linear_cross_entropy_forward<T>(exec, normed, weight(buffers), buffers.targets + begin,
+                                        buffers.output + begin, workspace + workspace_.logits);
+}
+
+template <class T>
+void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+                           bool /*gradients_opened*/) const {
+  T* workspace = buffers.workspace;
+  const Matrix<const T> x(buffers.input, rows_, width_);
+  const Matrix<T> gradient(buffers.gradient, rows_, width_);
+  const Matrix<T> dnormed(workspace + workspace_.normed, rows_, width_);
+  const NormStatistics<T> norm_statistics =
+      statistics(workspace + workspace_.mean, workspace + workspace_.rstd);
+
+  const Matrix<T> normed = gradient;
+  norm_forward<T>(exec, norm_, buffers.parameters, x, norm_statistics, normed);
+  math::linear_cross_entropy_backward<T>(exec, normed, weight(buffers), buffers.targets, loss_scale,
+                                         buffers.output, dnormed, weight_gradient(buffers),
+                                         workspace + workspace_.logits);
+  if (tied_) {  // the rest of the lender's parameters has no part in this
+    const std::int64_t written = vocabulary_ * width_;
+    math::fill<T>(exec, buffers.lender_gradients + written, lender_elements_ - written, T(0));
+  }
+
+  math::fill<T>(exec, gradient.data, rows_ * width_, T(0));
+  norm_backward_add<T>(exec, norm_, buffers.parameters, x, norm_statistics, dnormed,
+                       buffers.parameter_gradients, gradient);
+}
+
+template <class T>
+void HeadUnit<T>::logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& buffers,
+                         Matrix<T> out) const {
+  using math::Transpose;
+  require(x.columns == width_ && out.columns == vocabulary_ && out.rows == x.rows, "logits of x (",
+          x.rows, ", ", x.columns, ") into (", out.rows, ", ", out.columns, "), expected (rows, ",
+          width_, ") into (rows, ", vocabulary_, ")");
+  const Matrix<T> normed(buffers.workspace, x.rows, width_);
+  T* mean = buffers.workspace + x.rows * width_;
+  norm_forward<T>(exec, norm_, buffers.parameters, x, statistics(mean, mean + x.rows), normed);
+  math::gemm<T>(exec, Transpose::no, Transpose::yes, T(1), normed, weight(buffers), T(0), out);
+}
+
+template <class T>
+Matrix<const T> HeadUnit<T>::weight(const UnitBuffers<T>& buffers) const {
+  const T* flat = tied_ ? buffers.lender_parameters : buffers.parameters;
+  return {flat + weight_offset_, vocabulary_, width_};
+}
+
+template <class T>
+Matrix<T> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers) const {
+  T* flat = tied_ ? buffers.lender_gradients : buffers.parameter_gradients;
+  return {flat + weight_offset_, vocabulary_, width_};
+}
+
+template <class T>
+NormStatistics<T> HeadUnit<T>::statistics(T* mean, T* rstd) const {
+  return {norm_.mean_elements(rows_) == 0 ? nullptr : mean, rstd};
+}
+
+template class HeadUnit<float>;
+template class HeadUnit<double>;
+
+}  // namespace ostrakon::model

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/layers.hpp>
+
+namespace ostrakon::model {
+
+/// The last unit: output (rows) = cross-entropy of norm(x) W^T with the targets, in nats, x being
+/// its input (rows, width). W (vocabulary, width) is output.weight, or the first parameter of the
+/// lender if embeddings are tied. Saves nothing: backward computes the losses itself.
+template <class T>
+class HeadUnit final : public Unit<T> {
+ public:
+  using typename Unit<T>::RowRange;
+
+  /// `lender`: description and parameters of the unit that lends its weight; null for one of its
+  /// own. Throws Error unless its flat parameter begins with token.weight (vocabulary, width).
+  HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender);
+
+  const plan::UnitDescription& description() const override { return description_; }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  /// output = losses.
+  void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
+
+  /// Reads parameters, input, targets. Writes the losses to output, and to gradient and the
+  /// parameters' gradients those of loss_scale * sum(losses).
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+                bool gradients_opened) const override;
+
+  /// See Decoder::logits.
+  void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& buffers,
+              Matrix<T> out) const;
+
+ private:
+  /// Offsets in the workspace, all alive to the end. Forward: normed; backward: dnormed, since
+  /// normed then lies in `gradient`, which is written last.
+  struct WorkspaceLayout {
+    std::int64_t normed, mean, rstd, logits, elements;
+  };
+
+  Matrix<const T> weight(const UnitBuffers<T>& buffers) const;
+  Matrix<T> weight_gradient(const UnitBuffers<T>& buffers) const;
+  NormStatistics<T> statistics(T* mean, T* rstd) const;
+
+  LeafShape leaf_;
+  std::int64_t rows_;
+  std::int64_t width_;
+  std::int64_t vocabulary_;
+  std::vector<Parameter> parameters_;
+  Norm norm_;
+  bool tied_;
+  std::int64_t weight_offset_ = 0;    // in this unit's flat parameter, or in the lender's
+  std::int64_t lender_elements_ = 0;  // of the lender's flat parameter
+  WorkspaceLayout workspace_;
+  plan::UnitDescription description_;
+};
+
+}  // namespace ostrakon::model

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/model/layers.hpp>
+
+namespace ostrakon::model {
+namespace {
+
+const Parameter* find(const std::vector<Parameter>& parameters, const std::string& name) {
+  for (const Parameter& parameter : parameters)
+    if (parameter.name == name) return &parameter;
+  return nullptr;
+}
+
+const Parameter& find_weight(const std::vector<Parameter>& parameters, const std::string& layer) {
+  const Parameter* weight = find(parameters, layer + ".weight");
+  require(weight != nullptr, "unit has no parameter ", layer, ".weight");
+  return *weight;
+}
+
+std::int64_t find_bias(const std::vector<Parameter>& parameters, const std::string& layer) {
+  const Parameter* bias = find(parameters, layer + ".bias");
+  return bias == nullptr ? no_bias : bias->offset;
+}
+
+template <class T>
+T* at(T* flat, std::int64_t offset) {
+  return offset == no_bias ? nullptr : flat + offset;
+}
+
+template <class T>
+void linear(const Exec& exec, const Linear& layer, const T* parameters, Matrix<const T> x, T beta,
+            Matrix<T> y) {
+  using math::Transpose;
+  const Matrix<const T> weight(parameters + layer.weight, layer.outputs, layer.inputs);
+  math::gemm<T>(exec, Transpose::no, Transpose::yes, T(1), x, weight, beta, y);
+  if (layer.bias != no_bias) math::add_bias<T>(exec, y, parameters + layer.bias);
+}
+
+}  // namespace
+
+void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
+                std::int64_t inputs, bool bias, double deviation) {
+  parameters.push_back(
+      {name + ".weight", {outputs, inputs}, Initializer::normal, deviation, true, 0});
+  if (bias) parameters.push_back({name + ".bias", {outputs}, Initializer::zeros, 0.0, false, 0});
+}
+
+Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name) {
+  const Parameter& weight = find_weight(parameters, name);
+  return {weight.shape[1], weight.shape[0], weight.offset, find_bias(parameters, name)};
+}
+
+template <class T>
+void linear_forward(const Exec& exec, const Linear& layer, const T* parameters, ConstMatrix<T> x,
+                    Matrix<T> y) {
+  linear<T>(exec, layer, parameters, x, T(0), y);
+}
+
+template <class T>
+void linear_forward_add(const Exec& exec, const Linear& layer, const T* parameters,
+                        ConstMatrix<T> x, Matrix<T> y) {
+  linear<T>(exec, layer, parameters, x, T(1), y);
+}
+
+template <class T>
+void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatrix<T> x,
+                                ConstMatrix<T> dy, T* gradients) {
+  using math::Transpose;
+  const Matrix<T> dweight(gradients + layer.weight, layer.outputs, layer.inputs);
+  math::gemm<T>(exec, Transpose::yes, Transpose::no, T(1), dy, x, T(0), dweight);
+  if (layer.bias != no_bias) math::column_sums<T>(exec, dy, gradients + layer.bias);
+}
+
+template <class T>
+void linear_backward_input(const Exec& exec, const Linear& layer, const T* parameters,
+                           ConstMatrix<T> dy, Matrix<T> dx) {
+  using math::Transpose;
+  const Matrix<const T> weight(parameters + layer.weight, layer.outputs, layer.inputs);
+  math::gemm<T>(exec, Transpose::no, Transpose::no, T(1), dy, weight, T(0), dx);
+}
+
+void add_norm(std::vector<Parameter>& parameters, const std::string& name, math::NormKind kind,
+              std::int64_t width, bool bias) {
+  parameters.push_back({name + ".weight", {width}, Initializer::ones, 0.0, false, 0});
+  if (bias && kind == math::NormKind::layernorm)
+    parameters.push_back({name + ".bias", {width}, Initializer::zeros, 0.0, false, 0});
+}
+
+Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
+               math::NormKind kind, double epsilon) {
+  return {kind, epsilon, find_weight(parameters, name).offset, find_bias(parameters, name)};
+}
+
+template <class T>
+void norm_forward(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
+                  NormStatistics<T> statistics, Matrix<T> y) {
+  math::norm_forward<T>(exec, layer.kind, layer.epsilon, x, parameters + layer.weight,
+                        at(parameters, layer.bias), y, statistics.mean, statistics.rstd);
+}
+
+template <class T>
+void norm_apply(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
+                NormStatistics<T> statistics, Matrix<T> y) {
+  math::norm_apply<T>(exec, layer.kind, x, parameters + layer.weight, at(parameters, layer.bias),
+                      statistics.mean, statistics.rstd, y);
+}
+
+template <class T>
+void norm_backward_add(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
+                       NormStatistics<T> statistics, ConstMatrix<T> dy, T* gradients,
+                       Matrix<T> dx) {
+  math::norm_backward_parameters<T>(exec, layer.kind, x, statistics.mean, statistics.rstd, dy,
+                                    gradients + layer.weight, at(gradients, layer.bias));
+  math::norm_backward_input<T>(exec, layer.kind, x, parameters + layer.weight, statistics.mean,
+                               statistics.rstd, dy, dx);
+}
+
+#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                         \
+  template void linear_forward<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>,        \
+                                  Matrix<T>);                                                  \
+  template void linear_forward_add<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>,    \
+                                      Matrix<T>);                                              \
+  template void linear_backward_parameters<T>(const Exec&, const Linear&, ConstMatrix<T>,      \
+                                              ConstMatrix<T>, T*);                             \
+  template void linear_backward_input<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>, \
+                                         Matrix<T>);                                           \
+  template void norm_forward<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,            \
+                                NormStatistics<T>, Matrix<T>);                                 \
+  template void norm_apply<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,              \
+                              NormStatistics<T>, Matrix<T>);                                   \
+  template void norm_backward_add<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,       \
+                                     NormStatistics<T>, ConstMatrix<T>, T*, Matrix<T>);
+
+OSTRAKON_INSTANTIATE_LAYERS(float)
+OSTRAKON_INSTANTIATE_LAYERS(double)
+
+}  // namespace ostrakon::model

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/unit.hpp>
+
+namespace ostrakon::model {
+
+std::int64_t lay_out_parameters(std::vector<Parameter>& parameters) {
+  Layout layout;
+  for (Parameter& parameter : parameters) parameter.offset = layout.place(parameter.elements());
+  return round_up(layout.elements(), parameter_alignment);
+}
+
+}  // namespace ostrakon::model

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::model {
+
+enum class Initializer { zeros, ones, normal };
+
+/// One named parameter inside a unit's flat parameter.
+struct Parameter {
+  std::string name;  ///< within the unit, e.g. "attention.qkv.weight"
+  std::vector<std::int64_t> shape;
+  Initializer initializer = Initializer::zeros;
+  double deviation = 0.0;   ///< of a normal initializer
+  bool decays = false;      ///< takes part in weight decay
+  std::int64_t offset = 0;  ///< first element in the flat parameter; set by lay_out_parameters
+
+  std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (std::int64_t extent : shape) product *= extent;
+    return product;
+  }
+};
+
+/// Every parameter begins at a multiple of this many elements: aligned for any vector unit, and a
+/// multiple of the block in which norms are summed.
+constexpr std::int64_t parameter_alignment = 64;
+
+/// Sets the offsets, end to end but for alignment; returns the elements of the flat parameter, a
+/// multiple of parameter_alignment. The layout does not depend on the number of ranks.
+std::int64_t lay_out_parameters(std::vector<Parameter>& parameters);
+
+/// What a unit computes with, all in `Memory`, owned by the caller, valid for the call. Pointers
+/// that a call has no use for are null.
+template <class T>
+struct UnitBuffers {
+  const std::int32_t* tokens = nullptr;   ///< (rows)
+  const std::int32_t* targets = nullptr;  ///< (rows)
+  const T* parameters = nullptr;          ///< the flat parameter
+  const T* lender_parameters = nullptr;   ///< that of the unit that lends its parameters
+  const T* input = nullptr;               ///< output of the unit before
+  T* output = nullptr;
+  T* saved = nullptr;
+  T* workspace = nullptr;
+  T* gradient = nullptr;             ///< backward: in, dL/d output; out, dL/d input
+  T* parameter_gradients = nullptr;  ///< backward writes all but the alignment gaps
+  T* lender_gradients = nullptr;     ///< backward writes all of it
+};
+
+/// A part of a model whose parameters are gathered and released together. A model is a chain of
+/// units: implement this to train your own, sharded, with Ostrakon. Units hold no arrays: every
+/// buffer is planned, and comes with the call.
+template <class T>
+class Unit {
+ public:
+  virtual ~Unit() = default;
+
+  virtual const plan::UnitDescription& description() const = 0;
+  virtual const std::vector<Parameter>& parameters() const = 0;
+
+  /// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding goes on
+  /// from the rows before, whose `saved` is still there.
+  struct RowRange {
+    std::int64_t begin, end;
+  };
+
+  /// Reads parameters, input (or tokens, or targets); writes output and saved.
+  virtual void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const = 0;
+
+  /// Reads what forward read and saved; replaces gradient; writes the parameters' gradients. May
+  /// use `saved` as scratch: nothing in it is needed afterwards.
+  /// `loss_scale` multiplies the loss (only the last unit reads it).
+  /// `gradients_opened`: parameter_gradients already holds a borrower's contribution to all of it:
+  /// add instead of writing.
+  virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+                        bool gradients_opened) const = 0;
+};
+
+}  // namespace ostrakon::model

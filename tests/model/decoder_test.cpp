@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+
+#include "model_run.hpp"
+#include "reference_decoder.hpp"
+
+namespace ostrakon::test {
+namespace {
+
+using model::Activation;
+using model::Decoder;
+using model::DecoderSettings;
+using model::Positions;
+
+template <class T>
+reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase& which) {
+  const DecoderSettings& s = which.settings;
+  const auto parameters = [&](const std::string& unit, const std::string& name) {
+    std::vector<double> values;
+    for (int u = 0; u < run.units(); ++u) {
+      if (run.description.units[u].name != unit) continue;
+      const std::vector<T> flat = run.parameters[u].values();
+      for (const model::Parameter& p : run.decoder.unit(u).parameters())
+        if (p.name == name)
+          values.assign(flat.begin() + p.offset, flat.begin() + p.offset + p.elements());
+    }
+    EXPECT_FALSE(values.empty()) << which.name << ": no parameter " << name << " in " << unit;
+    return values;
+  };
+  const reference::Settings settings{s.norm == math::NormKind::layernorm,
+                                     s.positions == Positions::learned,
+                                     s.activation == Activation::gelu,
+                                     s.bias,
+                                     s.tie_embeddings,
+                                     static_cast<int>(s.layers),
+                                     static_cast<int>(s.width),
+                                     static_cast<int>(s.heads),
+                                     static_cast<int>(s.kv_heads),
+                                     static_cast<int>(s.ffn_width),
+                                     static_cast<int>(s.vocabulary),
+                                     static_cast<int>(which.leaf.batch),
+                                     static_cast<int>(which.leaf.tokens),
+                                     s.norm_epsilon,
+                                     s.rotary_base};
+  return reference::Decoder<double>(settings, parameters).run(run.token_ids, run.target_ids);
+}
+
+/// The largest difference, relative to the largest value.
+template <class A, class B>
+double relative_error(const std::vector<A>& found, const std::vector<B>& expected) {
+  if (found.size() != expected.size()) return std::numeric_limits<double>::infinity();
+  double error = 0, largest = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(found[i] - expected[i]));
+    if (std::isnan(difference)) return difference;
+    error = std::max(error, difference);
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+  }
+  return error / largest;
+}
+
+/// A GPT-2 and a Llama of some size: longer than a block of any kernel.
+std::vector<ModelCase> long_cases() {
+  std::vector<ModelCase> cases = model_cases();
+  ModelCase gpt2 = cases[0], llama = cases[1];
+  for (ModelCase* which : {&gpt2, &llama}) {
+    which->name += ", long";
+    which->settings.width = 96;
+    which->settings.ffn_width = 131;
+    which->settings.vocabulary = 517;
+    which->settings.initializer_deviation = 0.1;
+    which->leaf = {2, 150};
+  }
+  return {gpt2, llama};
+}
+
+template <class T>
+void expect_forward_agrees(const ModelCase& which, double tolerance) {
+  ModelRun<T> run(which);
+  run.forward();
+  run.expect_guards_intact();
+  const reference::Result<double> expected = run_reference(run, which);
+  for (int u = 0; u < run.head(); ++u)
+    EXPECT_LE(relative_error(run.outputs[u].values(), expected.hidden[u]), tolerance)
+        << which.name << ": output of " << run.description.units[u].name;
+  EXPECT_LE(relative_error(run.outputs[run.head()].values(), expected.losses), tolerance)
+      << which.name << ": losses";
+}
+
+TEST(Decoder, ForwardAgreesWithPlainLoops) {
+  for (const ModelCase& which : model_cases()) {
+    expect_forward_agrees<float>(which, 1e-5);
+    expect_forward_agrees<double>(which, 1e-12);
+  }
+}
+
+TEST(Decoder, LongForwardAgreesWithPlainLoops) {
+  for (const ModelCase& which : long_cases()) expect_forward_agrees<float>(which, 1e-5);
+}
+
+TEST(Decoder, BackwardComputesTheLossesOfForward) {
+  for (const ModelCase& which : model_cases()) {
+    ModelRun<double> run(which);
+    run.forward();
+    const std::vector<double> losses = run.outputs[run.head()].values();
+    run.outputs[run.head()].assign_unwritten();
+    run.backward(1.0);
+    EXPECT_LE(relative_error(run.outputs[run.head()].values(), losses), 1e-14) << which.name;
+    run.expect_guards_intact();
+  }
+}
+
+TEST(Decoder, BackwardLeavesAlignmentGapsAlone) {
+  for (const ModelCase& which : model_cases()) {
+    ModelRun<float> run(which);
+    run.forward();
+    run.backward(1.0f);
+    for (int u = 1; u < run.units(); ++u) {
+      const std::vector<float> flat = run.gradients[u].values();
+      std::vector<bool> written(flat.size(), false);
+      for (const model::Parameter& p : run.decoder.unit(u).parameters())
+        std::fill_n(written.begin() + p.offset, p.elements(), true);
+      for (std::size_t i = 0; i < flat.size(); ++i)
+        ASSERT_EQ(std::isnan(flat[i]), !written[i])
+            << which.name << ": gradient " << i << " of " << run.description.units[u].name;
+    }
+  }
+}
+
+TEST(Decoder, SameInputsGiveSameBits) {
+  for (const ModelCase& which : long_cases()) {
+    ModelRun<float> first(which), second(which);
+    for (ModelRun<float>* run : {&first, &second}) {
+      run->forward();
+      run->backward(0.5f);
+    }
+    const auto written = [](const model::Unit<float>& unit, std::vector<float> flat) {
+      std::vector<float> values;
+      for (const model::Parameter& p : unit.parameters())
+        values.insert(values.end(), flat.begin() + p.offset,
+                      flat.begin() + p.offset + p.elements());
+      return values;
+    };
+    for (int u = 0; u < first.units(); ++u)
+      EXPECT_EQ(written(first.decoder.unit(u), first.gradients[u].values()),
+                written(second.decoder.unit(u), second.gradients[u].values()))
+          << which.name << ": " << first.description.units[u].name;
+  }
+}
+
+TEST(Decoder, DecodingRowByRowEqualsTheWholeForward) {
+  for (ModelCase which : model_cases()) {
+    which.leaf = {1, 13};
+    ModelRun<double> whole(which), rowwise(which);
+    whole.forward();
+    for (std::int64_t begin = 0; begin < whole.rows();) {
+      const std::int64_t end = begin == 0 ? 4 : begin + 1;  // a prompt, then token by token
+      for (int u = 0; u < rowwise.units(); ++u) rowwise.forward(u, begin, end);
+      begin = end;
+    }
+    rowwise.expect_guards_intact();
+    for (int u = 0; u < whole.units(); ++u)
+      EXPECT_LE(relative_error(rowwise.outputs[u].values(), whole.outputs[u].values()), 1e-12)
+          << which.name << ": " << whole.description.units[u].name;
+  }
+}
+
+TEST(Decoder, LogitsAgreeWithPlainLoops) {
+  for (const ModelCase& which : model_cases()) {
+    ModelRun<double> run(which);
+    run.forward();
+    const std::int64_t width = which.settings.width, vocabulary = which.settings.vocabulary;
+    const std::int64_t last = run.rows() - 1;
+    GuardedArray<double> workspace(2 * (width + 1)), logits(vocabulary);
+    model::UnitBuffers<double> buffers = run.buffers(run.head());
+    buffers.workspace = workspace.data();
+    const Matrix<const double> x(buffers.input, run.rows(), width);
+    run.decoder.logits(run.exec, x.row_range(last, last + 1), buffers,
+                       Matrix<double>(logits.data(), 1, vocabulary));
+    run.exec.fence();
+    const std::vector<double> all = run_reference(run, which).logits;
+    EXPECT_LE(
+        relative_error(logits.values(), std::vector<double>(all.end() - vocabulary, all.end())),
+        1e-12)
+        << which.name;
+    EXPECT_TRUE(workspace.guards_intact() && logits.guards_intact()) << which.name;
+  }
+}
+
+DecoderSettings gpt2_124m() {
+  DecoderSettings s;
+  s.norm = math::NormKind::layernorm;
+  s.positions = Positions::learned;
+  s.activation = Activation::gelu;
+  s.bias = true;
+  s.tie_embeddings = true;
+  s.layers = 12;
+  s.width = 768;
+  s.heads = s.kv_heads = 12;
+  s.ffn_width = 3072;
+  s.vocabulary = 50257;
+  return s;
+}
+
+DecoderSettings llama3(std::int64_t layers, std::int64_t width, std::int64_t heads,
+                       std::int64_t ffn_width) {
+  DecoderSettings s;
+  s.bias = false;
+  s.tie_embeddings = false;
+  s.layers = layers;
+  s.width = width;
+  s.heads = heads;
+  s.kv_heads = 8;
+  s.ffn_width = ffn_width;
+  s.vocabulary = 128256;
+  s.rotary_base = 500000.0;
+  return s;
+}
+
+TEST(Decoder, CountsParametersOfPublishedModels) {
+  EXPECT_EQ(Decoder<float>(gpt2_124m(), {1, 1024}).parameter_count(), 124439808);
+  EXPECT_EQ(Decoder<float>(llama3(32, 4096, 32, 14336), {1, 8192}).parameter_count(), 8030261248);
+  EXPECT_EQ(Decoder<float>(llama3(80, 8192, 64, 28672), {1, 8192}).parameter_count(), 70553706496);
+  EXPECT_EQ(Decoder<float>(llama3(126, 16384, 128, 53248), {1, 8192}).parameter_count(),
+            405853388800);
+}
+
+TEST(Decoder, DescribesItself) {
+  const Decoder<float> decoder(gpt2_124m(), {2, 1024});
+  const plan::ModelDescription description = decoder.description();
+  const std::int64_t rows = 2048, width = 768;
+  ASSERT_EQ(description.units.size(), 14u);
+  EXPECT_EQ(description.batch_bytes, 2 * rows * 4);
+  EXPECT_EQ(description.gradient_bytes, rows * width * 4);
+  EXPECT_EQ(description.element_bytes, 4);
+  EXPECT_EQ(Decoder<double>(gpt2_124m(), {2, 1024}).description().element_bytes, 8);
+
+  const plan::UnitDescription& embedding = description.units.front();
+  EXPECT_EQ(embedding.name, "embedding");
+  EXPECT_EQ(embedding.input_bytes, 0);
+  EXPECT_EQ(embedding.output_bytes, rows * width * 4);
+  EXPECT_FALSE(embedding.backward_reads_parameters);
+
+  const plan::UnitDescription& block = description.units[12];
+  EXPECT_EQ(block.name, "block.11");
+  EXPECT_EQ(block.input_bytes, rows * width * 4);
+  EXPECT_EQ(block.parameter_elements, 7087872);  // every one is a multiple of 64 long
+  // norm statistics, qkv, attention, log-sum-exp, middle, up: nothing of tokens x tokens
+  EXPECT_EQ(block.saved_bytes, 4 * rows * (4 + 3 * width + width + 12 + width + 3072));
+  const std::int64_t products = 2 * rows * 12 * width * width;
+  const std::int64_t scores = rows * 1024 * width;
+  EXPECT_EQ(block.forward_flops, products + 2 * scores);
+  EXPECT_EQ(block.backward_flops, 2 * products + 5 * scores);
+
+  const plan::UnitDescription& head = description.units.back();
+  EXPECT_EQ(head.name, "head");
+  EXPECT_EQ(head.lender, 0);
+  EXPECT_EQ(head.output_bytes, rows * 4);
+  EXPECT_EQ(head.saved_bytes, 0);
+  EXPECT_EQ(head.parameter_elements, 2 * width);
+  EXPECT_EQ(head.forward_flops, 2 * rows * width * 50257);
+  // far below the matrix of logits
+  EXPECT_LT(head.backward_workspace_bytes, 4 * rows * 50257 / 2);
+  EXPECT_EQ(Decoder<float>(llama3(2, 128, 8, 64), {1, 8}).description().units.back().lender, -1);
+}
+
+TEST(Decoder, LaysOutParameters) {
+  const Decoder<float> decoder(llama3(3, 24 * 8, 8, 19), {1, 8});
+  std::int64_t end = 0;
+  for (const model::Parameter& p : decoder.unit(1).parameters()) {
+    EXPECT_EQ(p.offset % model::parameter_alignment, 0) << p.name;
+    EXPECT_GE(p.offset, end) << p.name;
+    EXPECT_LT(p.offset, end + model::parameter_alignment) << p.name;
+    end = p.offset + p.elements();
+    const bool projection = p.name == "attention.out.weight" || p.name == "mlp.down.weight";
+    EXPECT_EQ(p.decays, p.shape.size() == 2) << p.name;
+    if (p.shape.size() == 2)
+      EXPECT_DOUBLE_EQ(p.deviation, projection ? 0.02 / std::sqrt(6.0) : 0.02) << p.name;
+    else
+      EXPECT_EQ(p.initializer, model::Initializer::ones) << p.name;
+  }
+  EXPECT_EQ(decoder.unit(1).description().parameter_elements % model::parameter_alignment, 0);
+  EXPECT_EQ(decoder.unit(1).parameters()[1].name, "attention.qkv.weight");
+  EXPECT_EQ(decoder.unit(1).parameters()[4].name, "mlp.gate_up.weight");
+  EXPECT_EQ(decoder.unit(1).parameters()[4].shape, (std::vector<std::int64_t>{38, 192}));
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(Decoder, RefusesImpossibleShapes) {
+  const auto refused = [](DecoderSettings s, model::LeafShape leaf = {1, 4}) {
+    return refusal([&] { Decoder<float> decoder(s, leaf); });
+  };
+  DecoderSettings s = llama3(1, 64, 8, 16);
+  s.width = 63;
+  EXPECT_EQ(refused(s), "model width 63 is not a multiple of heads 8");
+  s = llama3(1, 64, 8, 16);
+  s.kv_heads = 3;
+  EXPECT_EQ(refused(s), "model heads 8 is not a multiple of kv_heads 3");
+  s = llama3(1, 24, 8, 16);
+  EXPECT_EQ(refused(s),
+            "rotary positions turn pairs, but model width 24 over heads 8 gives the odd head "
+            "width 3");
+  s = llama3(0, 64, 8, 16);
+  EXPECT_EQ(refused(s), "model layers is 0, expected at least 1");
+  EXPECT_EQ(refused(llama3(1, 64, 8, 16), {1, 0}), "model tokens is 0, expected at least 1");
+}
+
+TEST(Decoder, RefusesImpossibleRowRanges) {
+  ModelRun<float> run(model_cases()[0]);
+  for (int u = 0; u < run.units(); ++u)
+    EXPECT_EQ(refusal([&] {
+                run.decoder.unit(u).forward(run.exec, run.buffers(u), {0, 7});
+              }),
+              "rows [0, 7) of a leaf of 3 x 7: expected all of them, or some of a single sequence");
+  ModelCase single = model_cases()[0];
+  single.leaf = {1, 7};
+  ModelRun<float> sequence(single);
+  for (const auto& rows : {model::Unit<float>::RowRange{6, 8}, {3, 3}, {-1, 2}})
+    EXPECT_NE(refusal([&] {
+                sequence.decoder.unit(1).forward(sequence.exec, sequence.buffers(1), rows);
+              }),
+              "(accepted)");
+}
+
+}  // namespace
+}  // namespace ostrakon::test

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Runs a decoder's units with buffers of exactly the size that their descriptions name.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ostrakon::test {
+
+/// An array in `Memory` between guards. Holds NaN until it is written, so that a read of what was
+/// never written shows.
+template <class T>
+class GuardedArray {
+ public:
+  explicit GuardedArray(std::int64_t count) : count_(count), view_("guarded", count + 2 * guard) {
+    std::vector<T> all(count + 2 * guard, guard_value());
+    std::fill(all.begin() + guard, all.end() - guard, unwritten());
+    put(all);
+  }
+  static GuardedArray of_bytes(std::int64_t bytes) { return GuardedArray(bytes / sizeof(T)); }
+
+  T* data() const { return view_.data() + guard; }
+  std::int64_t size() const { return count_; }
+
+  std::vector<T> values() const {
+    const std::vector<T> all = get();
+    return {all.begin() + guard, all.end() - guard};
+  }
+  void assign(const std::vector<T>& values) {
+    std::vector<T> all = get();
+    std::copy(values.begin(), values.end(), all.begin() + guard);
+    put(all);
+  }
+  void assign_unwritten() { assign(std::vector<T>(count_, unwritten())); }
+
+  bool guards_intact() const {
+    const std::vector<T> all = get();
+    for (std::int64_t i = 0; i < guard; ++i)
+      if (all[i] != guard_value() || all[all.size() - 1 - i] != guard_value()) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::int64_t guard = 64;
+  static T guard_value() { return T(-12345); }
+  static T unwritten() {
+    return std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : T(0);
+  }
+
+  using HostView = Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  void put(std::vector<T>& all) { Kokkos::deep_copy(view_, HostView(all.data(), all.size())); }
+  std::vector<T> get() const {
+    std::vector<T> all(view_.extent(0));
+    Kokkos::deep_copy(HostView(all.data(), all.size()), view_);
+    return all;
+  }
+
+  std::int64_t count_;
+  Kokkos::View<T*, Memory> view_;
+};
+
+/// Settings with a name for messages.
+struct ModelCase {
+  std::string name;
+  model::DecoderSettings settings;
+  model::LeafShape leaf;
+};
+
+/// Both families and their mixtures, at odd sizes.
+inline std::vector<ModelCase> model_cases() {
+  using math::NormKind;
+  using model::Activation;
+  using model::Positions;
+  model::DecoderSettings gpt2;
+  gpt2.norm = NormKind::layernorm;
+  gpt2.positions = Positions::learned;
+  gpt2.activation = Activation::gelu;
+  gpt2.bias = true;
+  gpt2.tie_embeddings = true;
+  gpt2.layers = 2;
+  gpt2.width = 24;
+  gpt2.heads = 3;
+  gpt2.kv_heads = 3;
+  gpt2.ffn_width = 37;
+  gpt2.vocabulary = 29;
+  gpt2.initializer_deviation = 0.3;
+
+  model::DecoderSettings llama = gpt2;
+  llama.norm = NormKind::rmsnorm;
+  llama.positions = Positions::rotary;
+  llama.activation = Activation::swiglu;
+  llama.bias = false;
+  llama.tie_embeddings = false;
+  llama.heads = 6;
+  llama.kv_heads = 2;
+  llama.ffn_width = 19;
+  llama.vocabulary = 31;
+  llama.rotary_base = 500.0;
+
+  model::DecoderSettings one_head = gpt2;
+  one_head.width = 7;
+  one_head.heads = one_head.kv_heads = 1;
+  one_head.ffn_width = 5;
+  one_head.layers = 3;
+
+  model::DecoderSettings llama_one_head = llama;
+  llama_one_head.width = 6;
+  llama_one_head.heads = llama_one_head.kv_heads = 1;
+
+  model::DecoderSettings rms_learned = gpt2;
+  rms_learned.norm = NormKind::rmsnorm;
+  rms_learned.activation = Activation::swiglu;
+  rms_learned.kv_heads = 1;
+
+  model::DecoderSettings layer_rotary = gpt2;
+  layer_rotary.positions = Positions::rotary;
+  layer_rotary.bias = false;
+  layer_rotary.tie_embeddings = false;
+
+  return {{"gpt2", gpt2, {3, 7}},
+          {"llama", llama, {2, 9}},
+          {"gpt2, one head, batch 1", one_head, {1, 5}},
+          {"llama, one head, batch 1", llama_one_head, {1, 11}},
+          {"gpt2, one token", gpt2, {3, 1}},
+          {"llama, one token, batch 1", llama, {1, 1}},
+          {"rmsnorm, learned, swiglu, bias, tied", rms_learned, {2, 5}},
+          {"layernorm, rotary, gelu, no bias, untied", layer_rotary, {1, 6}}};
+}
+
+/// A decoder with all its buffers. Parameters are random, norms and biases too.
+template <class T>
+class ModelRun {
+ public:
+  explicit ModelRun(const ModelCase& which, unsigned seed = 1)
+      : decoder(which.settings, which.leaf),
+        description(decoder.description()),
+        tokens(which.leaf.rows()),
+        targets(which.leaf.rows()),
+        gradient(description.gradient_bytes / static_cast<std::int64_t>(sizeof(T))),
+        generator_(seed) {
+    for (const plan::UnitDescription& unit : description.units) {
+      parameters.emplace_back(unit.parameter_elements);
+      gradients.emplace_back(unit.parameter_elements);
+      outputs.push_back(GuardedArray<T>::of_bytes(unit.output_bytes));
+      saved.push_back(GuardedArray<T>::of_bytes(unit.saved_bytes));
+    }
+    for (int u = 0; u < decoder.units(); ++u) initialize(u);
+    std::uniform_int_distribution<std::int32_t> id(
+        0, static_cast<std::int32_t>(which.settings.vocabulary) - 1);
+    token_ids.resize(tokens.size());
+    target_ids.resize(tokens.size());
+    for (auto& value : token_ids) value = id(generator_);
+    for (auto& value : target_ids) value = id(generator_);
+    tokens.assign(token_ids);
+    targets.assign(target_ids);
+  }
+
+  int units() const { return decoder.units(); }
+  int head() const { return decoder.units() - 1; }
+  std::int64_t rows() const { return decoder.leaf().rows(); }
+
+  model::UnitBuffers<T> buffers(int u) const {
+    model::UnitBuffers<T> b;
+    b.tokens = u == 0 ? tokens.data() : nullptr;
+    b.targets = u == head() ? targets.data() : nullptr;
+    b.parameters = parameters[u].data();
+    b.input = u == 0 ? nullptr : outputs[u - 1].data();
+    b.output = outputs[u].data();
+    b.saved = saved[u].data();
+    const int lender = description.units[u].lender;
+    if (lender >= 0) b.lender_parameters = parameters[lender].data();
+    return b;
+  }
+
+  /// Runs one unit forward with an exact workspace.
+  void forward(int u, std::int64_t begin, std::int64_t end) {
+    auto workspace = GuardedArray<T>::of_bytes(description.units[u].forward_workspace_bytes);
+    model::UnitBuffers<T> b = buffers(u);
+    b.workspace = workspace.data();
+    decoder.unit(u).forward(exec, b, {begin, end});
+    exec.fence();
+    EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
+  }
+  void forward(int u) { forward(u, 0, rows()); }
+  void forward() {
+    for (int u = 0; u < units(); ++u) forward(u);
+  }
+
+  /// Runs one unit backward with an exact workspace. A tied head opens its lender's gradients.
+  void backward(int u, T loss_scale, bool gradients_opened) {
+    auto workspace = GuardedArray<T>::of_bytes(description.units[u].backward_workspace_bytes);
+    model::UnitBuffers<T> b = buffers(u);
+    b.workspace = workspace.data();
+    if (!description.units[u].backward_reads_parameters) b.parameters = nullptr;
+    b.gradient = gradient.data();
+    b.parameter_gradients = gradients[u].data();
+    const int lender = description.units[u].lender;
+    if (lender >= 0) b.lender_gradients = gradients[lender].data();
+    decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
+    exec.fence();
+    EXPECT_TRUE(workspace.guards_intact()) << "backward workspace of unit " << u;
+  }
+  void backward(T loss_scale) {
+    for (int u = head(); u >= 0; --u)
+      backward(u, loss_scale, u == 0 && description.units[head()].lender == 0);
+  }
+
+  void expect_guards_intact() const {
+    for (int u = 0; u < units(); ++u) {
+      EXPECT_TRUE(parameters[u].guards_intact()) << "parameters of unit " << u;
+      EXPECT_TRUE(gradients[u].guards_intact()) << "gradients of unit " << u;
+      EXPECT_TRUE(outputs[u].guards_intact()) << "output of unit " << u;
+      EXPECT_TRUE(saved[u].guards_intact()) << "saved of unit " << u;
+    }
+    EXPECT_TRUE(gradient.guards_intact());
+  }
+
+  std::vector<T> random(std::int64_t count, double deviation = 1.0) {
+    std::normal_distribution<double> normal(0.0, deviation);
+    std::vector<T> values(count);
+    for (T& value : values) value = static_cast<T>(normal(generator_));
+    return values;
+  }
+
+  Exec exec;
+  model::Decoder<T> decoder;
+  plan::ModelDescription description;
+  std::vector<GuardedArray<T>> parameters, gradients, outputs, saved;
+  std::vector<std::int32_t> token_ids, target_ids;
+  GuardedArray<std::int32_t> tokens, targets;
+  GuardedArray<T> gradient;
+
+ private:
+  void initialize(int u) {
+    std::vector<T> flat = parameters[u].values();
+    for (const model::Parameter& parameter : decoder.unit(u).parameters()) {
+      const bool normal = parameter.initializer == model::Initializer::normal;
+      const double mean = parameter.initializer == model::Initializer::ones ? 1.0 : 0.0;
+      const auto values = random(parameter.elements(), normal ? parameter.deviation : 0.2);
+      for (std::int64_t i = 0; i < parameter.elements(); ++i)
+        flat[parameter.offset + i] = values[i] + static_cast<T>(mean);
+    }
+    parameters[u].assign(flat);
+  }
+
+  std::mt19937 generator_;
+};
+
+}  // namespace ostrakon::test

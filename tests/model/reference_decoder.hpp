@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A decoder-only transformer in plain loops, written from the papers and sharing no code with the
+// library: what the library's forward is measured against.
+
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ostrakon::test::reference {
+
+struct Settings {
+  bool layer_norm, learned_positions, gelu, bias, tied;
+  int layers, width, heads, kv_heads, ffn_width, vocabulary;
+  int batch, tokens;
+  double epsilon, rotary_base;
+};
+
+/// What the model computes on the way, for every row (sequence by sequence).
+template <class Real>
+struct Result {
+  std::vector<std::vector<Real>> hidden;  ///< of the embedding, then of each block: (rows, width)
+  std::vector<Real> logits;               ///< (rows, vocabulary)
+  std::vector<Real> losses;               ///< (rows), in nats
+};
+
+template <class Real>
+class Decoder {
+ public:
+  using Array = std::vector<Real>;
+  /// The parameter `name` of unit `unit`.
+  using Parameters = std::function<Array(const std::string& unit, const std::string& name)>;
+
+  Decoder(const Settings& settings, Parameters parameters)
+      : s_(settings), parameters_(std::move(parameters)) {}
+
+  Result<Real> run(const std::vector<int>& tokens, const std::vector<int>& targets) const {
+    Result<Real> result;
+    Array x = embed(tokens);
+    result.hidden.push_back(x);
+    for (int layer = 0; layer < s_.layers; ++layer) {
+      const std::string unit = "block." + std::to_string(layer);
+      const Array attended = attend(unit, norm(unit, "attention.norm", x));
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += attended[i];
+      const Array fed = feed_forward(unit, norm(unit, "mlp.norm", x));
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += fed[i];
+      result.hidden.push_back(x);
+    }
+    const Array weight =
+        s_.tied ? parameters_("embedding", "token.weight") : parameters_("head", "output.weight");
+    result.logits = multiply(norm("head", "norm", x), weight, s_.width, s_.vocabulary);
+    result.losses = cross_entropy(result.logits, targets);
+    return result;
+  }
+
+ private:
+  int rows() const { return s_.batch * s_.tokens; }
+
+  Array embed(const std::vector<int>& tokens) const {
+    const Array table = parameters_("embedding", "token.weight");
+    Array x(rows() * s_.width);
+    for (int r = 0; r < rows(); ++r)
+      for (int j = 0; j < s_.width; ++j) x[r * s_.width + j] = table[tokens[r] * s_.width + j];
+    if (!s_.learned_positions) return x;
+    const Array positions = parameters_("embedding", "position.weight");
+    for (int b = 0; b < s_.batch; ++b)
+      for (int t = 0; t < s_.tokens; ++t)
+        for (int j = 0; j < s_.width; ++j)
+          x[(b * s_.tokens + t) * s_.width + j] += positions[t * s_.width + j];
+    return x;
+  }
+
+  /// Ba et al. 2016, section 3; Zhang & Sennrich 2019, eq. 4.
+  Array norm(const std::string& unit, const std::string& name, const Array& x) const {
+    const Array gain = parameters_(unit, name + ".weight");
+    const int n = s_.width;
+    Array y(x.size());
+    for (int r = 0; r < rows(); ++r) {
+      Real mean = 0, square = 0;
+      if (s_.layer_norm)
+        for (int j = 0; j < n; ++j) mean += x[r * n + j] / n;
+      for (int j = 0; j < n; ++j) square += (x[r * n + j] - mean) * (x[r * n + j] - mean) / n;
+      for (int j = 0; j < n; ++j)
+        y[r * n + j] = (x[r * n + j] - mean) / std::sqrt(square + Real(s_.epsilon)) * gain[j];
+    }
+    if (s_.layer_norm && s_.bias) add_bias(y, parameters_(unit, name + ".bias"));
+    return y;
+  }
+
+  void add_bias(Array& y, const Array& bias) const {
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+  }
+
+  /// x (rows, inputs) times weight (outputs, inputs) transposed.
+  Array multiply(const Array& x, const Array& weight, int inputs, int outputs) const {
+    Array y(static_cast<std::size_t>(rows()) * outputs, Real(0));
+    for (int r = 0; r < rows(); ++r)
+      for (int o = 0; o < outputs; ++o)
+        for (int i = 0; i < inputs; ++i)
+          y[r * outputs + o] += x[r * inputs + i] * weight[o * inputs + i];
+    return y;
+  }
+
+  Array linear(const std::string& unit, const std::string& name, const Array& x, int inputs,
+               int outputs) const {
+    Array y = multiply(x, parameters_(unit, name + ".weight"), inputs, outputs);
+    if (s_.bias) add_bias(y, parameters_(unit, name + ".bias"));
+    return y;
+  }
+
+  /// Su et al. 2021, eq. 15, with the pairs (i, i + head_width / 2).
+  void rotate(Real* head, int position, int head_width) const {
+    for (int i = 0; i < head_width / 2; ++i) {
+      const double angle = position * std::pow(s_.rotary_base, -2.0 * i / head_width);
+      const Real a = head[i], b = head[i + head_width / 2];
+      head[i] = Real(a * std::cos(angle) - b * std::sin(angle));
+      head[i + head_width / 2] = Real(a * std::sin(angle) + b * std::cos(angle));
+    }
+  }
+
+  /// Vaswani et al. 2017, section 3.2, causal; heads in groups as in Ainslie et al. 2023.
+  Array attend(const std::string& unit, const Array& x) const {
+    const int head_width = s_.width / s_.heads;
+    const int qkv_width = (s_.heads + 2 * s_.kv_heads) * head_width;
+    Array qkv = linear(unit, "attention.qkv", x, s_.width, qkv_width);
+    if (!s_.learned_positions)
+      for (int r = 0; r < rows(); ++r)
+        for (int h = 0; h < s_.heads + s_.kv_heads; ++h)
+          rotate(&qkv[r * qkv_width + h * head_width], r % s_.tokens, head_width);
+
+    Array mixed(rows() * s_.width, Real(0));
+    for (int b = 0; b < s_.batch; ++b)
+      for (int h = 0; h < s_.heads; ++h)
+        for (int t = 0; t < s_.tokens; ++t) {
+          const int kv_head = h / (s_.heads / s_.kv_heads);
+          const Real* query = &qkv[(b * s_.tokens + t) * qkv_width + h * head_width];
+          Array probability(t + 1);
+          Real sum = 0;
+          for (int k = 0; k <= t; ++k) {
+            const Real* key =
+                &qkv[(b * s_.tokens + k) * qkv_width + (s_.heads + kv_head) * head_width];
+            Real score = 0;
+            for (int i = 0; i < head_width; ++i) score += query[i] * key[i];
+            probability[k] = std::exp(score / std::sqrt(Real(head_width)));
+            sum += probability[k];
+          }
+          for (int k = 0; k <= t; ++k) {
+            const Real* value = &qkv[(b * s_.tokens + k) * qkv_width +
+                                     (s_.heads + s_.kv_heads + kv_head) * head_width];
+            for (int i = 0; i < head_width; ++i)
+              mixed[(b * s_.tokens + t) * s_.width + h * head_width + i] +=
+                  probability[k] / sum * value[i];
+          }
+        }
+    return linear(unit, "attention.out", mixed, s_.width, s_.width);
+  }
+
+  /// Hendrycks & Gimpel 2016 (tanh form) or Shazeer 2020, eq. 6.
+  Array feed_forward(const std::string& unit, const Array& x) const {
+    const int n = s_.ffn_width;
+    Array active(rows() * n);
+    if (s_.gelu) {
+      const Array up = linear(unit, "mlp.up", x, s_.width, n);
+      for (std::size_t i = 0; i < up.size(); ++i) {
+        const Real u = up[i];
+        const Real inner =
+            Real(std::sqrt(2.0 / 3.14159265358979323846)) * (u + Real(0.044715) * u * u * u);
+        active[i] = Real(0.5) * u * (Real(1) + std::tanh(inner));
+      }
+    } else {
+      const Array gate_up = linear(unit, "mlp.gate_up", x, s_.width, 2 * n);
+      for (int r = 0; r < rows(); ++r)
+        for (int j = 0; j < n; ++j) {
+          const Real gate = gate_up[r * 2 * n + j];
+          active[r * n + j] = gate / (Real(1) + std::exp(-gate)) * gate_up[r * 2 * n + n + j];
+        }
+    }
+    return linear(unit, "mlp.down", active, n, s_.width);
+  }
+
+  Array cross_entropy(const Array& logits, const std::vector<int>& targets) const {
+    Array losses(rows());
+    for (int r = 0; r < rows(); ++r) {
+      Real sum = 0;
+      for (int v = 0; v < s_.vocabulary; ++v) sum += std::exp(logits[r * s_.vocabulary + v]);
+      losses[r] = std::log(sum) - logits[r * s_.vocabulary + targets[r]];
+    }
+    return losses;
+  }
+
+  Settings s_;
+  Parameters parameters_;
+};
+
+}  // namespace ostrakon::test::reference

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::optim {
+
+/// AdamW (Loshchilov & Hutter 2019): Adam with bias correction and decoupled weight decay
+/// learning_rate * weight_decay * parameter.
+struct AdamwSettings {
+  double learning_rate = 3e-4;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double clip_norm = 1.0;  ///< largest global gradient norm; 0: no clipping
+};
+
+/// One step on `count` elements. `step` counts from 1. `gradient_scale` multiplies the gradient first
+/// (clipping). weight_decay 0 for parameters that do not decay.
+template <class T>
+void adamw(const Exec& exec, T* parameters, const T* gradients, T* first_moment, T* second_moment,
+           std::int64_t count, std::int64_t step, double learning_rate, double weight_decay,
+           double gradient_scale, const AdamwSettings& settings);
+
+/// min(1, clip_norm / (norm + 1e-6)); 1 where clip_norm is 0.
+double clip_coefficient(double norm, double clip_norm);
+
+}  // namespace ostrakon::optim

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <ostrakon/optim/schedule.hpp>
+
+namespace ostrakon::optim {
+
+double learning_rate(const ScheduleSettings& settings, double peak, std::int64_t step,
+                     std::int64_t steps) {
+  const std::int64_t warmup = settings.warmup_steps;
+  if (step <= warmup) return peak * (static_cast<double>(step) / static_cast<double>(warmup));
+  if (settings.tail == Tail::constant) return peak;
+  // From 0, at the warm-up's last step, to 1, at the run's last.
+  const double progress =
+      step >= steps ? 1.0
+                    : static_cast<double>(step - warmup) / static_cast<double>(steps - warmup);
+  constexpr double pi = 3.141592653589793;
+  const double height =
+      settings.tail == Tail::cosine ? 0.5 * (1.0 + std::cos(pi * progress)) : 1.0 - progress;
+  return peak * (settings.final_fraction + (1.0 - settings.final_fraction) * height);
+}
+
+}  // namespace ostrakon::optim

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/config/checks.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/keys.hpp>
+#include <vector>
+
+namespace ostrakon::config {
+namespace {
+
+struct Factor {
+  const char* name;
+  std::int64_t value;
+};
+
+/// "256 = 3 x 85 + 1"
+std::string division(std::int64_t dividend, std::int64_t divisor) {
+  const std::int64_t rest = dividend % divisor;
+  return text(dividend, " = ", divisor, " x ", dividend / divisor, " + ", rest);
+}
+
+void require_divides(const std::string& name, const Factor& divisor, const Factor& dividend) {
+  require(dividend.value % divisor.value == 0, name, ": ", divisor.name, " = ", divisor.value,
+          " does not divide ", dividend.name, " = ", dividend.value, " (",
+          division(dividend.value, divisor.value), ")");
+}
+
+/// Throws where the product is above `most`, without computing what would overflow.
+void require_product(const std::string& name, std::int64_t most, const char* what,
+                     const std::vector<Factor>& factors) {
+  std::int64_t product = 1;
+  bool fits = true;
+  std::string names, values;
+  for (const Factor& factor : factors) {
+    fits = fits && factor.value <= most / product;
+    if (fits) product *= std::max<std::int64_t>(factor.value, 1);
+    names += text(names.empty() ? "" : " x ", factor.name);
+    values += text(values.empty() ? "" : " x ", factor.value);
+  }
+  require(fits, name, ": ", names, " = ", values, " ", what, ", more than the ", format_count(most),
+          " that this program can count");
+}
+
+void check_model(const model::DecoderSettings& model, const std::string& name) {
+  require_divides(name, {"model.heads", model.heads}, {"model.width", model.width});
+  require_divides(name, {"model.kv_heads", model.kv_heads}, {"model.heads", model.heads});
+  require(model.positions != model::Positions::rotary || model.head_width() % 2 == 0, name,
+          ": model.positions = rotary turns pairs of numbers, so a head's width must be even: ",
+          "model.width / model.heads = ", model.width, " / ", model.heads, " = ",
+          model.head_width());
+}
+
+void check_training(const Settings& settings, const std::string& name) {
+  const TrainingSettings& training = settings.training;
+  require_divides(name, {"training.micro_batch_size", training.micro_batch_size},
+                  {"training.global_batch_size", training.global_batch_size});
+  require(settings.schedule.warmup_steps <= training.steps, name,
+          ": schedule.warmup_steps = ", settings.schedule.warmup_steps,
+          " is more than training.steps = ", training.steps);
+}
+
+void check_data(const Settings& settings, const std::string& name) {
+  const data::DataSettings& data = settings.data;
+  if (data.dataset != data::DatasetKind::tokens) return;
+  require(!data.path.empty(), name, ": data.path is missing: data.dataset = tokens needs a token ",
+          "file, made with ostrakon-data (data.dataset = synthetic needs none)");
+  require(settings.training.validate_every == 0 || !data.validation_path.empty(), name,
+          ": training.validate_every = ", settings.training.validate_every,
+          " needs data.validation_path, which is empty");
+}
+
+void check_sizes(const Settings& settings, const std::string& name) {
+  const model::DecoderSettings& model = settings.model;
+  const TrainingSettings& training = settings.training;
+  const Factor layers = {"model.layers", model.layers};
+  const Factor width = {"model.width", model.width};
+  const Factor ffn_width = {"model.ffn_width", model.ffn_width};
+  const Factor batch = {"training.micro_batch_size", training.micro_batch_size};
+  const Factor length = {"training.sequence_length", training.sequence_length};
+  // Elements, far above any machine's memory and far enough below 2^63 for bytes and flops.
+  constexpr std::int64_t most = std::int64_t{1} << 50;
+  require_product(name, most, "parameters", {{"model.vocabulary", model.vocabulary}, width});
+  require_product(name, most, "parameters", {layers, width, width});
+  require_product(name, most, "parameters", {layers, width, ffn_width});
+  // Matrix libraries count rows in 32 bits.
+  require_product(name, std::numeric_limits<std::int32_t>::max(), "tokens", {batch, length});
+  require_product(name, most, "activations", {layers, batch, length, width});
+  require_product(name, most, "activations", {layers, batch, length, ffn_width});
+  require_product(name, largest_integer, "tokens",
+                  {{"training.steps", training.steps},
+                   {"training.global_batch_size", training.global_batch_size},
+                   length});
+}
+
+/// Up to ten divisors of `number`, those around `near`: "1, 2, 4 or 8".
+std::string list_divisors(std::int64_t number, std::int64_t near) {
+  std::vector<std::int64_t> below, above;
+  constexpr std::int64_t most_ranks = 1 << 20;
+  for (std::int64_t d = 1; d <= std::min(number, most_ranks); ++d) {
+    if (number % d == 0) (d <= near ? below : above).push_back(d);
+  }
+  constexpr std::ptrdiff_t most = 5;
+  const auto size = static_cast<std::ptrdiff_t>(below.size());
+  below.erase(below.begin(), below.begin() + std::max<std::ptrdiff_t>(0, size - most));
+  above.resize(std::min<std::size_t>(above.size(), most));
+  below.insert(below.end(), above.begin(), above.end());
+  std::string out;
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    if (i > 0) out += i + 1 == below.size() ? " or " : ", ";
+    out += std::to_string(below[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+void check_together(const Settings& settings, const std::string& name) {
+  check_model(settings.model, name);
+  check_training(settings, name);
+  check_data(settings, name);
+  check_sizes(settings, name);
+}
+
+void check_ranks(const Settings& settings, int ranks) {
+  const TrainingSettings& training = settings.training;
+  const std::int64_t leaves = training.leaves();
+  if (leaves % ranks == 0) return;
+  const std::string problem = leaves < ranks ? text("fewer than ", ranks, " ranks")
+                                             : text("which ", ranks, " ranks can't share evenly (",
+                                                    division(leaves, ranks), ")");
+  throw Error(
+      text("training.global_batch_size / training.micro_batch_size = ", training.global_batch_size,
+           " / ", training.micro_batch_size, " = ", leaves, leaves == 1 ? " leaf, " : " leaves, ",
+           problem, "; use ", list_divisors(leaves, ranks), leaves == 1 ? " rank" : " ranks",
+           ", or make training.global_batch_size a multiple of ", ranks, " x ",
+           training.micro_batch_size, " = ", ranks * training.micro_batch_size));
+}
+
+}  // namespace ostrakon::config

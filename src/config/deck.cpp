@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/checks.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/value.hpp>
+#include <set>
+
+namespace ostrakon::config {
+namespace {
+
+bool ends_in_xml(const std::string& name) {
+  std::string extension = std::filesystem::path(name).extension().string();
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return extension == ".xml";
+}
+
+/// What a deck that says nothing means; the widths left at 0 follow from the others.
+Settings starting_settings() {
+  Settings settings;
+  settings.model.kv_heads = 0;
+  settings.model.ffn_width = 0;
+  return settings;
+}
+
+/// Sets one key, or throws: `place` is the deck's name and the key, or --set and the key.
+void set_key(Settings& settings, const Key& key, const Value& value, const std::string& place,
+             const char* equals) {
+  if (key.set(settings, value)) return;
+  std::string expected = key.expected;
+  const bool integral = expected.rfind("an integer >=", 0) == 0;
+  if (integral && value.kind == Value::Kind::number &&
+      value.number > static_cast<double>(largest_integer)) {
+    expected += text(" and <= ", largest_integer);
+  }
+  if (value.is_scalar()) throw Error(text(place, equals, value.shown(), ": expected ", expected));
+  throw Error(text(place, ": expected ", expected, ", found ", value.shown(),
+                   value.kind == Value::Kind::section
+                       ? "; decks have three levels: ostrakon, section, key"
+                       : ""));
+}
+
+void apply_section(Settings& settings, const DeckSection& found, const std::string& name) {
+  const Section* section = find_section(found.name);
+  const bool is_section = found.value.kind == Value::Kind::section;
+  const std::string shown = found.value.is_scalar() ? " = " + found.value.shown() : "";
+  require(section != nullptr, name, ": ", found.name, shown, ": no such section",
+          section == nullptr ? suggest_section(found.name) : "");
+  require(is_section, name, ": ", found.name, shown, ": expected a section, with keys below it",
+          shown.empty() ? ", found " + found.value.shown() : "");
+  for (const DeckEntry& entry : found.entries) {
+    const std::string place = name + ": " + found.name + "." + entry.name;
+    const Key* key = find_key(*section, entry.name);
+    if (key == nullptr) {
+      throw Error(text(place, entry.value.is_scalar() ? " = " + entry.value.shown() : "",
+                       ": no such key", suggest_key(found.name, entry.name)));
+    }
+    set_key(settings, *key, entry.value, place, " = ");
+  }
+}
+
+void apply_override(Settings& settings, const Override& setting) {
+  const std::string place = "--set " + setting.first;
+  const std::size_t dot = setting.first.find('.');
+  require(dot != std::string::npos, place, "=", setting.second, ": expected section.key=value",
+          suggest_section(setting.first));
+  const std::string section_name = setting.first.substr(0, dot);
+  const std::string key_name = setting.first.substr(dot + 1);
+  const Section* section = find_section(section_name);
+  const Key* key = section == nullptr ? nullptr : find_key(*section, key_name);
+  if (key == nullptr) {
+    throw Error(
+        text(place, "=", setting.second, ": no such key", suggest_key(section_name, key_name)));
+  }
+  const Value value = key->is_text ? Value::of(setting.second) : parse_scalar(setting.second);
+  set_key(settings, *key, value, place, "=");
+}
+
+void resolve_paths(Settings& settings, const std::string& deck_name,
+                   const std::vector<Override>& overrides) {
+  const std::filesystem::path folder = std::filesystem::path(deck_name).parent_path();
+  if (folder.empty()) return;
+  std::set<std::string> overridden;
+  for (const Override& setting : overrides) overridden.insert(setting.first);
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) {
+      if (!key.path || overridden.count(section.name + "." + key.name) > 0) continue;
+      std::string& path = key.path(settings);
+      // An absolute path replaces the folder.
+      if (!path.empty()) path = (folder / path).lexically_normal().string();
+    }
+  }
+}
+
+/// Width of SwiGLU's hidden layer with as many parameters as 4 width has without a gate (Shazeer
+/// 2020), rounded up to whole 64s.
+std::int64_t default_ffn_width(const model::DecoderSettings& model) {
+  if (model.activation == model::Activation::gelu) return 4 * model.width;
+  return (8 * model.width + 191) / 192 * 64;
+}
+
+void resolve_sizes(Settings& settings) {
+  model::DecoderSettings& model = settings.model;
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.ffn_width == 0) model.ffn_width = default_ffn_width(model);
+}
+
+bool is_plain_word(const std::string& text) {
+  return text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == std::string::npos &&
+         !text.empty() && text[0] >= 'a' && parse_scalar(text).kind == Value::Kind::text;
+}
+
+std::string write_value(const Value& value) {
+  if (value.kind != Value::Kind::text) return value.shown();
+  if (is_plain_word(value.text)) return value.text;
+  std::string out = "\"";
+  for (const char c : value.text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+std::string write_key(const Key& key, const Settings& settings) {
+  constexpr std::size_t comment_column = 36;
+  std::string line = "    " + key.name + ": " + write_value(key.get(settings));
+  line.resize(std::max(line.size() + 2, comment_column), ' ');
+  return line + "# " + key.meaning + (key.limits.empty() ? "" : " (" + key.limits + ")") + "\n";
+}
+
+}  // namespace
+
+Override parse_override(const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  require(equals != std::string::npos, "--set ", argument,
+          ": expected section.key=value, found no '='");
+  const std::string key = argument.substr(0, equals);
+  const std::size_t dot = key.find('.');
+  require(dot != std::string::npos && dot > 0 && dot + 1 < key.size(), "--set ", argument,
+          ": expected section.key=value",
+          dot == std::string::npos && !key.empty() ? suggest_section(key) : "");
+  return {key, argument.substr(equals + 1)};
+}
+
+Settings read_settings(const std::string& deck_text, const std::string& name,
+                       const std::vector<Override>& overrides) {
+  Settings settings = starting_settings();
+  for (const DeckSection& section : read_deck(deck_text, name, ends_in_xml(name))) {
+    apply_section(settings, section, name);
+  }
+  for (const Override& setting : overrides) apply_override(settings, setting);
+  resolve_paths(settings, name, overrides);
+  resolve_sizes(settings);
+  check_together(settings, name);
+  settings.parallel.leaves = settings.training.leaves();
+  return settings;
+}
+
+std::string write_deck(const Settings& settings) {
+  std::string out = "ostrakon:\n";
+  for (const Section& section : sections()) {
+    out += "  " + section.name + ":  # " + section.meaning + "\n";
+    for (const Key& key : section.keys) out += write_key(key, settings);
+  }
+  return out;
+}
+
+std::string default_deck() {
+  const std::string deck = "ostrakon:\n  data:\n    path: tokens.h5\n";
+  return "# Every key of a deck, with its default. Leave out what you don't change; only "
+         "data.path\n"
+         "# has no default. Paths are relative to the deck's folder.\n" +
+         write_deck(read_settings(deck, "defaults", {}));
+}
+
+Settings with_absolute_paths(Settings settings) {
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) {
+      if (!key.path || key.path(settings).empty()) continue;
+      std::string& path = key.path(settings);
+      path = std::filesystem::absolute(path).lexically_normal().string();
+    }
+  }
+  return settings;
+}
+
+}  // namespace ostrakon::config

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/config/settings.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::config {
+
+/// A `--set section.key=value` from the command line.
+using Override = std::pair<std::string, std::string>;
+
+/// Splits "section.key=value"; the value may hold further '='. Throws Error where there is no '='
+/// or no '.' before it.
+Override parse_override(const std::string& argument);
+
+/// Reads settings from a deck's text (YAML, or XML where `name` ends in .xml). Unknown keys, wrong
+/// types and impossible values throw Error naming the key, its value, what was expected and, for an
+/// unknown key, the nearest known one. Relative paths in the deck become relative to the deck's
+/// folder, the default output directory too; paths in `overrides` stay relative to the working
+/// directory. Calls no MPI.
+///
+/// A YAML deck has the one root key `ostrakon`, sections below it, keys below these:
+///     ostrakon:
+///       training:
+///         steps: 100
+/// An XML deck is a ParameterList named `ostrakon` of ParameterLists of Parameters.
+Settings read_settings(const std::string& deck_text, const std::string& name,
+                       const std::vector<Override>& overrides);
+
+/// Every key with its value as YAML that read_settings reads back to the same settings, each with a
+/// comment that says what it means.
+std::string write_deck(const Settings& settings);
+
+/// What `--print-defaults` prints: write_deck of a deck that sets nothing but data.path, which has
+/// no default.
+std::string default_deck();
+
+/// The same with absolute paths: what to write as a deck into another folder.
+Settings with_absolute_paths(Settings settings);
+
+/// Every setting with its value, a few lines for each section, for people.
+std::string summary(const Settings& settings);
+
+/// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown
+/// where leaves do not divide evenly over `ranks`.
+void check_ranks(const Settings& settings, int ranks);
+
+}  // namespace ostrakon::config

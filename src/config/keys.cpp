@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <stdexcept>
+#include <utility>
+
+namespace ostrakon::config {
+namespace {
+
+// ------------------------------------------------------------------- kinds of keys
+
+/// `field` is a generic lambda that gives the field of a Settings or const Settings.
+template <class Field>
+Key integer(const std::string& name, Field field, std::int64_t least, std::int64_t most,
+            const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = most == largest_integer ? text("an integer >= ", least)
+                                         : text("an integer from ", least, " to ", most);
+  key.limits = text(">= ", least);
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::number || value.number != std::floor(value.number) ||
+        value.number < static_cast<double>(least) || value.number > static_cast<double>(most)) {
+      return false;
+    }
+    field(settings) = static_cast<std::int64_t>(value.number);
+    return true;
+  };
+  key.get = [=](const Settings& settings) {
+    return Value::of(static_cast<double>(field(settings)));
+  };
+  return key;
+}
+
+template <class Field>
+Key integer(const std::string& name, Field field, std::int64_t least, const std::string& meaning) {
+  return integer(name, field, least, largest_integer, meaning);
+}
+
+/// The numbers that a key takes, and how to say so.
+struct Range {
+  const char* limits;
+  bool (*contains)(double);
+};
+const Range positive = {"> 0", [](double x) { return x > 0.0; }};
+const Range not_negative = {">= 0", [](double x) { return x >= 0.0; }};
+const Range share = {"from 0 to 1", [](double x) { return x >= 0.0 && x <= 1.0; }};
+const Range below_one = {">= 0 and < 1", [](double x) { return x >= 0.0 && x < 1.0; }};
+
+template <class Field>
+Key number(const std::string& name, Field field, const Range& range, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = text("a number ", range.limits);
+  key.limits = range.limits;
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::number || !std::isfinite(value.number) ||
+        !range.contains(value.number)) {
+      return false;
+    }
+    field(settings) = value.number;
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  return key;
+}
+
+template <class Field>
+Key boolean(const std::string& name, Field field, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = "true or false";
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::boolean) return false;
+    field(settings) = value.boolean;
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  return key;
+}
+
+bool is_printable(const std::string& text) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) return false;
+  }
+  return true;
+}
+
+template <class Field>
+Key path(const std::string& name, Field field, bool may_be_empty, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = may_be_empty ? "a path as text (numbers and yes/no need quotes)"
+                              : "a path that is not empty (numbers and yes/no need quotes)";
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text || !is_printable(value.text)) return false;
+    if (value.text.empty() && !may_be_empty) return false;
+    field(settings) = value.text;
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  key.is_text = true;
+  key.path = [=](Settings& settings) -> std::string& { return field(settings); };
+  return key;
+}
+
+/// "a", "a or b", "a, b or c" for the separators ", " and " or ".
+std::string join(const std::vector<std::string>& names, const char* separator, const char* last) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 == names.size() ? last : separator;
+    out += names[i];
+  }
+  return out;
+}
+
+template <class Field, class Enum>
+Key choice(const std::string& name, Field field,
+           const std::vector<std::pair<std::string, Enum>>& choices, const std::string& meaning) {
+  std::vector<std::string> names;
+  for (const auto& one : choices) names.push_back(one.first);
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = join(names, ", ", " or ");
+  key.limits = join(names, " | ", " | ");
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text) return false;
+    for (const auto& one : choices) {
+      if (one.first != value.text) continue;
+      field(settings) = one.second;
+      return true;
+    }
+    return false;
+  };
+  key.get = [=](const Settings& settings) {
+    for (const auto& one : choices) {
+      if (one.second == field(settings)) return Value::of(one.first);
+    }
+    throw std::logic_error(name + " has a value without a name");
+  };
+  return key;
+}
+
+/// A key that other versions give more values: here it takes one.
+Key only(const std::string& name, const std::string& accepted, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = accepted + ", the one value that this version accepts";
+  key.limits = accepted + " only";
+  key.set = [=](Settings&, const Value& value) {
+    return value.kind == Value::Kind::text && value.text == accepted;
+  };
+  key.get = [=](const Settings&) { return Value::of(accepted); };
+  return key;
+}
+
+// ------------------------------------------------------------------------- the table
+
+// Bounds that keep every product of two of them, and every matrix library's 32-bit sizes, in range.
+constexpr std::int64_t most_columns = std::int64_t{1} << 26;
+constexpr std::int64_t most_layers = std::int64_t{1} << 20;
+constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
+
+#define FIELD(member) \
+  [](auto& settings) -> auto& { return settings.member; }
+
+Section model_section() {
+  using math::NormKind;
+  using model::Activation;
+  using model::Positions;
+  return {
+      "model",
+      "what is computed: a decoder-only transformer",
+      {choice("norm", FIELD(model.norm),
+              std::vector<std::pair<std::string, NormKind>>{{"layernorm", NormKind::layernorm},
+                                                            {"rmsnorm", NormKind::rmsnorm}},
+              "before attention, MLP and output"),
+       choice("positions", FIELD(model.positions),
+              std::vector<std::pair<std::string, Positions>>{{"learned", Positions::learned},
+                                                             {"rotary", Positions::rotary}},
+              "how a token knows its place"),
+       choice("activation", FIELD(model.activation),
+              std::vector<std::pair<std::string, Activation>>{{"gelu", Activation::gelu},
+                                                              {"swiglu", Activation::swiglu}},
+              "of the MLP"),
+       integer("layers", FIELD(model.layers), 1, most_layers, "transformer blocks"),
+       integer("width", FIELD(model.width), 1, most_columns, "of the residual stream"),
+       integer("heads", FIELD(model.heads), 1, most_columns, "of attention"),
+       integer("kv_heads", FIELD(model.kv_heads), 0, most_columns,
+               "heads of keys and values; 0: as many as heads"),
+       integer("ffn_width", FIELD(model.ffn_width), 0, most_columns,
+               "of the MLP; 0: 4 width, or for swiglu 8/3 width in 64s"),
+       integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
+               "number of tokens; bytes: 257"),
+       boolean("bias", FIELD(model.bias), "in linear layers and norms"),
+       boolean("tie_embeddings", FIELD(model.tie_embeddings), "one matrix for tokens in and out"),
+       number("norm_epsilon", FIELD(model.norm_epsilon), positive,
+              "keeps norms from dividing by zero"),
+       number("rotary_base", FIELD(model.rotary_base), positive, "for rotary positions"),
+       number("initializer_deviation", FIELD(model.initializer_deviation), positive,
+              "standard deviation of initial weights")}};
+}
+
+Section data_section() {
+  using data::DatasetKind;
+  return {"data",
+          "what is learned",
+          {choice("dataset", FIELD(data.dataset),
+                  std::vector<std::pair<std::string, DatasetKind>>{
+                      {"tokens", DatasetKind::tokens}, {"synthetic", DatasetKind::synthetic}},
+                  "a token file, or a seeded process"),
+           path("path", FIELD(data.path), true, "token file; for tokens only"),
+           path("validation_path", FIELD(data.validation_path), true,
+                "token file; empty: no validation"),
+           boolean("verify", FIELD(data.verify), "check files' checksums before training"),
+           number("synthetic_noise", FIELD(data.synthetic_noise), share,
+                  "share of random tokens; for synthetic only")}};
+}
+
+Section training_section() {
+  return {"training",
+          "how long, and in which portions",
+          {integer("steps", FIELD(training.steps), 1, "optimizer steps"),
+           integer("global_batch_size", FIELD(training.global_batch_size), 1,
+                   "sequences in a step, over all ranks"),
+           integer("micro_batch_size", FIELD(training.micro_batch_size), 1,
+                   "sequences computed at once on a rank"),
+           integer("sequence_length", FIELD(training.sequence_length), 1, "tokens"),
+           integer("seed", FIELD(training.seed), 0, "of initial weights and sample order"),
+           integer("validate_every", FIELD(training.validate_every), 0, "steps; 0: never"),
+           integer("validation_batches", FIELD(training.validation_batches), 1,
+                   "global batches in one validation"),
+           number("time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
+                  "stop in good order after this long; 0: no limit")}};
+}
+
+Section parallel_section() {
+  using plan::Accumulation;
+  using plan::LeafOrder;
+  using plan::Reshard;
+  using plan::Sharding;
+  return {
+      "parallel",
+      "how ranks share the work; none of it changes the result",
+      {choice("sharding", FIELD(parallel.sharding),
+              std::vector<std::pair<std::string, Sharding>>{{"none", Sharding::none},
+                                                            {"full", Sharding::full}},
+              "of parameters, gradients and optimizer state"),
+       choice("accumulation", FIELD(parallel.accumulation),
+              std::vector<std::pair<std::string, Accumulation>>{
+                  {"auto", Accumulation::automatic},
+                  {"reduce_each", Accumulation::reduce_each},
+                  {"reduce_last", Accumulation::reduce_last}},
+              "of gradients"),
+       choice("leaf_order", FIELD(parallel.leaf_order),
+              std::vector<std::pair<std::string, LeafOrder>>{{"ascending", LeafOrder::ascending},
+                                                             {"descending", LeafOrder::descending},
+                                                             {"shuffled", LeafOrder::shuffled}},
+              "of micro-batches"),
+       choice("reshard_after_forward", FIELD(parallel.reshard_after_forward),
+              std::vector<std::pair<std::string, Reshard>>{{"default", Reshard::automatic},
+                                                           {"always", Reshard::always},
+                                                           {"never", Reshard::never}},
+              "free parameters"),
+       only("shard_group", "world", "ranks that share one copy"),
+       only("reduction", "ordered", "how gradients are summed"),
+       integer("ranks_per_node", FIELD(ranks_per_node), 0, most_layers, "0: as found")}};
+}
+
+Section precision_section() {
+  return {"precision",
+          "number formats",
+          {only("parameters", "fp32", "of stored parameters"),
+           only("gather", "fp32", "in which parameters travel"),
+           only("reduce", "fp32", "in which gradients travel")}};
+}
+
+Section memory_section() {
+  return {"memory",
+          "what is traded for memory",
+          {only("activation_checkpointing", "none", "compute again instead of keeping"),
+           only("offload", "none", "keep on the host instead of the device")}};
+}
+
+Section optimizer_section() {
+  return {"optimizer",
+          "how parameters follow gradients",
+          {only("name", "adamw", "Adam with decoupled weight decay"),
+           number("learning_rate", FIELD(optimizer.learning_rate), not_negative, "at its peak"),
+           number("weight_decay", FIELD(optimizer.weight_decay), not_negative,
+                  "of matrices; norms and biases never decay"),
+           number("beta1", FIELD(optimizer.beta1), below_one, "decay of the first moment"),
+           number("beta2", FIELD(optimizer.beta2), below_one, "decay of the second moment"),
+           number("epsilon", FIELD(optimizer.epsilon), positive, "keeps from dividing by zero"),
+           number("clip_norm", FIELD(optimizer.clip_norm), not_negative,
+                  "largest norm of the whole gradient; 0: no clipping")}};
+}
+
+Section schedule_section() {
+  using optim::Tail;
+  return {
+      "schedule",
+      "the learning rate over time",
+      {integer("warmup_steps", FIELD(schedule.warmup_steps), 0, "steps of linear rise"),
+       choice("tail", FIELD(schedule.tail),
+              std::vector<std::pair<std::string, Tail>>{
+                  {"cosine", Tail::cosine}, {"linear", Tail::linear}, {"constant", Tail::constant}},
+              "after the warm-up"),
+       number("final_fraction", FIELD(schedule.final_fraction), share,
+              "of the peak, at the last step")}};
+}
+
+Section output_section() {
+  return {"output",
+          "what is written where",
+          {path("directory", FIELD(output.directory), false, "made if it is not there"),
+           integer("every", FIELD(output.every), 1, "steps between progress lines"),
+           integer("digest_every", FIELD(output.digest_every), 0,
+                   "steps between state digests; 0: never")}};
+}
+
+Section runtime_section() {
+  return {"runtime",
+          "this machine",
+          {integer("threads", FIELD(runtime.threads), 1, 4096, "of a rank, in the matrix library"),
+           number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
+                  "of a rank, to tell MFU; 0: measured")}};
+}
+
+#undef FIELD
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const Section& section : sections()) names.push_back(section.name);
+  return names;
+}
+
+std::vector<std::string> key_names(const Section& section) {
+  std::vector<std::string> names;
+  for (const Key& key : section.keys) names.push_back(key.name);
+  return names;
+}
+
+/// "section.key" of the key with this name, in whatever section; empty if there is none.
+std::string find_anywhere(const std::string& name) {
+  for (const Section& section : sections()) {
+    if (find_key(section, name) != nullptr) return section.name + "." + name;
+  }
+  return "";
+}
+
+/// The same for the key nearest to `name`.
+std::string find_near(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) names.push_back(key.name);
+  }
+  return find_anywhere(nearest(name, names));
+}
+
+std::string did_you_mean(const std::string& what) { return "; did you mean " + what + "?"; }
+
+}  // namespace
+
+const std::vector<Section>& sections() {
+  static const std::vector<Section> table = {
+      model_section(),     data_section(),   training_section(),  parallel_section(),
+      precision_section(), memory_section(), optimizer_section(), schedule_section(),
+      output_section(),    runtime_section()};
+  return table;
+}
+
+const Section* find_section(const std::string& name) {
+  for (const Section& section : sections()) {
+    if (section.name == name) return &section;
+  }
+  return nullptr;
+}
+
+const Key* find_key(const Section& section, const std::string& name) {
+  for (const Key& key : section.keys) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::string suggest_key(const std::string& section_name, const std::string& name) {
+  const Section* section = find_section(section_name);
+  if (section == nullptr) section = find_section(nearest(section_name, section_names()));
+  if (section != nullptr) {
+    const std::string near = nearest(name, key_names(*section));
+    if (near == name) return did_you_mean(section->name + "." + name);
+    const std::string elsewhere = find_anywhere(name);
+    if (!elsewhere.empty()) return did_you_mean(elsewhere);
+    if (!near.empty()) return did_you_mean(section->name + "." + near);
+  }
+  const std::string anywhere = find_near(name);
+  if (!anywhere.empty()) return did_you_mean(anywhere);
+  if (section == nullptr) return "; the sections are " + join(section_names(), ", ", " and ");
+  return "; the keys of " + section->name + " are " + join(key_names(*section), ", ", " and ");
+}
+
+std::string suggest_section(const std::string& name) {
+  const std::string near = nearest(name, section_names());
+  const std::string key = find_anywhere(name);
+  if (!key.empty()) return did_you_mean(key);
+  if (!near.empty()) return did_you_mean(near);
+  const std::string near_key = find_near(name);
+  if (!near_key.empty()) return did_you_mean(near_key);
+  return "; the sections are " + join(section_names(), ", ", " and ");
+}
+
+}  // namespace ostrakon::config

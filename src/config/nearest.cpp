@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/config/nearest.hpp>
+
+namespace ostrakon::config {
+
+int edit_distance(const std::string& a, const std::string& b) {
+  // Row i holds the distances of a's first i characters from every beginning of b.
+  std::vector<int> before_last, last(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+    before_last = last;
+    last = row;
+  }
+  return last[b.size()];
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string best;
+  int least = 0;
+  for (const std::string& candidate : candidates) {
+    const int limit =
+        std::max<int>(1, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
+    const int distance = edit_distance(word, candidate);
+    if (distance > limit || (!best.empty() && distance >= least)) continue;
+    best = candidate;
+    least = distance;
+  }
+  return best;
+}
+
+}  // namespace ostrakon::config

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/optim/adamw.hpp>
+#include <ostrakon/optim/schedule.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <string>
+
+namespace ostrakon::config {
+
+struct TrainingSettings {
+  std::int64_t steps = 1000;
+  std::int64_t global_batch_size = 8;  ///< sequences in a step
+  std::int64_t micro_batch_size = 1;   ///< sequences in a leaf
+  std::int64_t sequence_length = 256;  ///< tokens
+  std::uint64_t seed = 1;
+  std::int64_t validate_every = 0;      ///< steps; 0: never
+  std::int64_t validation_batches = 8;  ///< global batches in one validation
+  double time_limit_minutes = 0.0;      ///< stop in good order after this long; 0: no limit
+
+  std::int64_t leaves() const { return global_batch_size / micro_batch_size; }
+};
+
+struct OutputSettings {
+  std::string directory = "output";
+  std::int64_t every = 10;        ///< steps between progress lines
+  std::int64_t digest_every = 0;  ///< steps between state digests in metrics.jsonl; 0: never
+};
+
+struct RuntimeSettings {
+  std::int64_t threads = 1;  ///< per rank, for the matrix library
+  double peak_gflops = 0.0;  ///< of one rank, for MFU; 0: measured at start
+};
+
+/// A deck, validated. Paths are absolute or relative to the working directory.
+struct Settings {
+  model::DecoderSettings model;
+  data::DataSettings data;
+  TrainingSettings training;
+  plan::Policy parallel;  ///< with leaves filled in
+  std::int64_t ranks_per_node = 0;
+  optim::AdamwSettings optimizer;
+  optim::ScheduleSettings schedule;
+  OutputSettings output;
+  RuntimeSettings runtime;
+};
+
+}  // namespace ostrakon::config

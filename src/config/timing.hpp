@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace ostrakon::config {
+
+/// Nested wall-clock timers by name, from construction to report. Names are unique among timers
+/// under the same parent. Not thread-safe; allocates host memory only, and that the first time that
+/// a name is met.
+class Timers {
+ public:
+  Timers();
+  ~Timers();
+  Timers(const Timers&) = delete;
+  Timers& operator=(const Timers&) = delete;
+
+  /// Starts a timer within the one that runs now.
+  void start(const std::string& name);
+  /// Stops the timer that was started last; throws std::logic_error if its name is another.
+  void stop(const std::string& name);
+
+  /// Collective over `comm`. On rank 0 a table of calls and of seconds (least, mean and most over
+  /// the ranks); elsewhere empty. All ranks must have met the same names in the same order. Timers
+  /// that run now count with what they had at their last stop, but for the total.
+  std::string report(MPI_Comm comm);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// Runs a timer for as long as it lives.
+class ScopedTimer {
+ public:
+  ScopedTimer(Timers& timers, std::string name) : timers_(timers), name_(std::move(name)) {
+    timers_.start(name_);
+  }
+  ~ScopedTimer() { timers_.stop(name_); }
+  ScopedTimer(const ScopedTimer&) = delete;
+  ScopedTimer& operator=(const ScopedTimer&) = delete;
+
+ private:
+  Timers& timers_;
+  std::string name_;
+};
+
+}  // namespace ostrakon::config

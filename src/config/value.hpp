@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ostrakon::config {
+
+/// What a deck says for one key, before it is known what the key wants.
+struct Value {
+  enum class Kind { boolean, number, text, list, section, nothing };
+
+  Kind kind = Kind::nothing;
+  bool boolean = false;
+  double number = 0.0;
+  std::string text;
+
+  static Value of(bool boolean);
+  static Value of(double number);
+  static Value of(const std::string& text);
+  static Value of(Kind kind);
+
+  /// True for what can stand on one line after a key: a boolean, a number or text.
+  bool is_scalar() const;
+
+  /// For messages: `256`, `true`, `"text"` (printable, and not all of a long text), "a list",
+  /// "a section", "nothing".
+  std::string shown() const;
+};
+
+/// A boolean (true, false, yes, no), a finite number, or else text: the rules of Teuchos' YAML.
+Value parse_scalar(const std::string& text);
+
+/// The shortest decimal text that reads back to the same double.
+std::string format_number(double number);
+
+/// A deck as it was written: sections and their keys in the order of the text.
+struct DeckEntry {
+  std::string name;
+  Value value;
+};
+struct DeckSection {
+  std::string name;
+  Value value;  ///< Kind::section, unless the deck has something else in its place
+  std::vector<DeckEntry> entries;
+};
+
+/// Reads a deck's text with Teuchos. Throws Error starting with `name` where the text is not YAML
+/// (not XML, where `xml`) or has not the one root `ostrakon`. Knows nothing of sections' and keys'
+/// names.
+std::vector<DeckSection> read_deck(const std::string& text, const std::string& name, bool xml);
+
+}  // namespace ostrakon::config

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What is wrong with a deck, and the message that says so. Messages are whole: they are what users
+// see.
+
+#include <gtest/gtest.h>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::config {
+namespace {
+
+struct BadDeck {
+  std::string deck;
+  std::string message;
+};
+
+std::string message_of(const std::string& deck, const std::string& name,
+                       const std::vector<Override>& overrides = {}) {
+  try {
+    read_settings(deck, name, overrides);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+void expect_messages(const std::vector<BadDeck>& decks, const std::string& name) {
+  for (const BadDeck& bad : decks) EXPECT_EQ(message_of(bad.deck, name), bad.message) << bad.deck;
+}
+
+/// A deck with synthetic data that says one thing more.
+std::string with(const std::string& section, const std::string& line) {
+  return "ostrakon:\n  data:\n    dataset: synthetic\n  " + section + ":\n    " + line + "\n";
+}
+
+TEST(BadDecks, UnknownKeysAndSections) {
+  expect_messages(
+      {{with("model", "widht: 256"),
+        "deck.yaml: model.widht = 256: no such key; did you mean model.width?"},
+       {with("model", "steps: 5"),
+        "deck.yaml: model.steps = 5: no such key; did you mean training.steps?"},
+       {with("training", "learning_rate: 0.1"),
+        "deck.yaml: training.learning_rate = 0.1: no such key; did you mean "
+        "optimizer.learning_rate?"},
+       {with("training", "Steps: 5"),
+        "deck.yaml: training.Steps = 5: no such key; did you mean training.steps?"},
+       {with("training", "lerning_rate: 1"),
+        "deck.yaml: training.lerning_rate = 1: no such key; did you mean "
+        "optimizer.learning_rate?"},
+       {with("precision", "xyzzy: on"),
+        "deck.yaml: precision.xyzzy = \"on\": no such key; the keys of precision are parameters, "
+        "gather and reduce"},
+       {with("optimizer", "beta3: [1, 2]"),
+        "deck.yaml: optimizer.beta3: no such key; did you mean optimizer.beta1?"},
+       {with("trainig", "steps: 5"), "deck.yaml: trainig: no such section; did you mean training?"},
+       {"ostrakon:\n  steps: 5\n",
+        "deck.yaml: steps = 5: no such section; did you mean training.steps?"},
+       {"ostrakon:\n  setps: 5\n",
+        "deck.yaml: setps = 5: no such section; did you mean training.steps?"},
+       {with("qqqqqqqqqq", "steps: 5"),
+        "deck.yaml: qqqqqqqqqq: no such section; the sections are model, data, training, parallel, "
+        "precision, memory, optimizer, schedule, output and runtime"},
+       {"ostrakon:\n  model: 5\n", "deck.yaml: model = 5: expected a section, with keys below it"},
+       {"ostrakon:\n  model: [1, 2]\n",
+        "deck.yaml: model: expected a section, with keys below it, found a list"},
+       {with("training", "steps:\n      more: 5"),
+        "deck.yaml: training.steps: expected an integer >= 1, found a section; decks have three "
+        "levels: ostrakon, section, key"},
+       {with("training", "steps: [1, 2]"),
+        "deck.yaml: training.steps: expected an integer >= 1, found a list"},
+       {with("training", "steps:"),
+        "deck.yaml: training.steps: expected an integer >= 1, found nothing"}},
+      "deck.yaml");
+}
+
+TEST(BadDecks, ImpossibleValues) {
+  expect_messages(
+      {{with("training", "steps: -5"), "deck.yaml: training.steps = -5: expected an integer >= 1"},
+       {with("training", "steps: 0"), "deck.yaml: training.steps = 0: expected an integer >= 1"},
+       {with("training", "steps: 1.5"),
+        "deck.yaml: training.steps = 1.5: expected an integer >= 1"},
+       {with("training", "steps: \"5\""),
+        "deck.yaml: training.steps = \"5\": expected an integer >= 1"},
+       {with("training", "steps: five"),
+        "deck.yaml: training.steps = \"five\": expected an integer >= 1"},
+       {with("training", "steps: true"),
+        "deck.yaml: training.steps = true: expected an integer >= 1"},
+       {with("training", "steps: 1_000"),
+        "deck.yaml: training.steps = \"1_000\": expected an integer >= 1"},
+       {with("training", "steps: 1e30"),
+        "deck.yaml: training.steps = 1e+30: expected an integer >= 1 and <= 9007199254740991"},
+       {with("training", "seed: 18446744073709551615"),
+        "deck.yaml: training.seed = 1.8446744073709552e+19: expected an integer >= 0 and <= "
+        "9007199254740991"},
+       {with("training", "sequence_length: 0"),
+        "deck.yaml: training.sequence_length = 0: expected an integer >= 1"},
+       {with("training", "global_batch_size: 0"),
+        "deck.yaml: training.global_batch_size = 0: expected an integer >= 1"},
+       {with("training", "micro_batch_size: 0"),
+        "deck.yaml: training.micro_batch_size = 0: expected an integer >= 1"},
+       {with("training", "time_limit_minutes: -1"),
+        "deck.yaml: training.time_limit_minutes = -1: expected a number >= 0"},
+       {with("model", "layers: 0"),
+        "deck.yaml: model.layers = 0: expected an integer from 1 to 1048576"},
+       {with("model", "width: -256"),
+        "deck.yaml: model.width = -256: expected an integer from 1 to 67108864"},
+       {with("model", "heads: 0"),
+        "deck.yaml: model.heads = 0: expected an integer from 1 to 67108864"},
+       {with("model", "vocabulary: 2147483648"),
+        "deck.yaml: model.vocabulary = 2147483648: expected an integer from 2 to 2147483647"},
+       {with("model", "norm: batchnorm"),
+        "deck.yaml: model.norm = \"batchnorm\": expected layernorm or rmsnorm"},
+       {with("model", "norm: 5"), "deck.yaml: model.norm = 5: expected layernorm or rmsnorm"},
+       {with("model", "bias: 1"), "deck.yaml: model.bias = 1: expected true or false"},
+       {with("model", "bias: on"), "deck.yaml: model.bias = \"on\": expected true or false"},
+       {with("model", "norm_epsilon: 0"),
+        "deck.yaml: model.norm_epsilon = 0: expected a number > 0"},
+       {with("optimizer", "beta1: 1"),
+        "deck.yaml: optimizer.beta1 = 1: expected a number >= 0 and < 1"},
+       {with("optimizer", "beta2: -0.1"),
+        "deck.yaml: optimizer.beta2 = -0.1: expected a number >= 0 and < 1"},
+       {with("optimizer", "learning_rate: nan"),
+        "deck.yaml: optimizer.learning_rate = \"nan\": expected a number >= 0"},
+       {with("optimizer", "learning_rate: .inf"),
+        "deck.yaml: optimizer.learning_rate = \".inf\": expected a number >= 0"},
+       {with("optimizer", "learning_rate: 1e999"),
+        "deck.yaml: optimizer.learning_rate = \"1e999\": expected a number >= 0"},
+       {with("optimizer", "epsilon: 0"), "deck.yaml: optimizer.epsilon = 0: expected a number > 0"},
+       {with("optimizer", "name: sgd"),
+        "deck.yaml: optimizer.name = \"sgd\": expected adamw, the one value that this version "
+        "accepts"},
+       {with("precision", "gather: bf16"),
+        "deck.yaml: precision.gather = \"bf16\": expected fp32, the one value that this version "
+        "accepts"},
+       {with("memory", "offload: all"),
+        "deck.yaml: memory.offload = \"all\": expected none, the one value that this version "
+        "accepts"},
+       {with("memory", "activation_checkpointing: yes"),
+        "deck.yaml: memory.activation_checkpointing = true: expected none, the one value that this "
+        "version accepts"},
+       {with("parallel", "sharding: zero3"),
+        "deck.yaml: parallel.sharding = \"zero3\": expected none or full"},
+       {with("parallel", "accumulation: automatic"),
+        "deck.yaml: parallel.accumulation = \"automatic\": expected auto, reduce_each or "
+        "reduce_last"},
+       {with("parallel", "shard_group: node"),
+        "deck.yaml: parallel.shard_group = \"node\": expected world, the one value that this "
+        "version accepts"},
+       {with("parallel", "ranks_per_node: -1"),
+        "deck.yaml: parallel.ranks_per_node = -1: expected an integer from 0 to 1048576"},
+       {with("schedule", "final_fraction: 1.1"),
+        "deck.yaml: schedule.final_fraction = 1.1: expected a number from 0 to 1"},
+       {with("schedule", "warmup_steps: -1"),
+        "deck.yaml: schedule.warmup_steps = -1: expected an integer >= 0"},
+       {with("schedule", "tail: exponential"),
+        "deck.yaml: schedule.tail = \"exponential\": expected cosine, linear or constant"},
+       {with("output", "directory: \"\""),
+        "deck.yaml: output.directory = \"\": expected a path that is not empty (numbers and yes/no "
+        "need quotes)"},
+       {with("output", "directory: 2026"),
+        "deck.yaml: output.directory = 2026: expected a path that is not empty (numbers and yes/no "
+        "need quotes)"},
+       {with("output", "every: 0"), "deck.yaml: output.every = 0: expected an integer >= 1"},
+       {with("runtime", "threads: 0"),
+        "deck.yaml: runtime.threads = 0: expected an integer from 1 to 4096"},
+       {"ostrakon:\n  data:\n    dataset: synthetic\n    synthetic_noise: 1.5\n",
+        "deck.yaml: data.synthetic_noise = 1.5: expected a number from 0 to 1"},
+       {"ostrakon:\n  data:\n    dataset: imagenet\n",
+        "deck.yaml: data.dataset = \"imagenet\": expected tokens or synthetic"}},
+      "deck.yaml");
+}
+
+TEST(BadDecks, ValuesThatDoNotGoTogether) {
+  expect_messages(
+      {{with("model", "heads: 3"),
+        "deck.yaml: model.heads = 3 does not divide model.width = 256 (256 = 3 x 85 + 1)"},
+       {with("model", "kv_heads: 3"),
+        "deck.yaml: model.kv_heads = 3 does not divide model.heads = 4 (4 = 3 x 1 + 1)"},
+       {with("model", "kv_heads: 8"),
+        "deck.yaml: model.kv_heads = 8 does not divide model.heads = 4 (4 = 8 x 0 + 4)"},
+       {with("model", "heads: 256"),
+        "deck.yaml: model.positions = rotary turns pairs of numbers, so a head's width must be "
+        "even: model.width / model.heads = 256 / 256 = 1"},
+       {with("training", "micro_batch_size: 3"),
+        "deck.yaml: training.micro_batch_size = 3 does not divide training.global_batch_size = 8 "
+        "(8 = 3 x 2 + 2)"},
+       {with("training", "micro_batch_size: 16"),
+        "deck.yaml: training.micro_batch_size = 16 does not divide training.global_batch_size = 8 "
+        "(8 = 16 x 0 + 8)"},
+       {with("schedule", "warmup_steps: 1001"),
+        "deck.yaml: schedule.warmup_steps = 1001 is more than training.steps = 1000"},
+       {"ostrakon:\n",
+        "deck.yaml: data.path is missing: data.dataset = tokens needs a token file, made with "
+        "ostrakon-data (data.dataset = synthetic needs none)"},
+       {"ostrakon:\n  data:\n    path: x.h5\n  training:\n    validate_every: 10\n",
+        "deck.yaml: training.validate_every = 10 needs data.validation_path, which is empty"},
+       {with("model", "vocabulary: 2147483647\n    width: 4194304"),
+        "deck.yaml: model.vocabulary x model.width = 2147483647 x 4194304 parameters, more than "
+        "the 1,125,899,906,842,624 that this program can count"},
+       {with("model", "layers: 1048576\n    width: 1048576"),
+        "deck.yaml: model.layers x model.width x model.width = 1048576 x 1048576 x 1048576 "
+        "parameters, more than the 1,125,899,906,842,624 that this program can count"},
+       {with("training", "sequence_length: 4294967296"),
+        "deck.yaml: training.micro_batch_size x training.sequence_length = 1 x 4294967296 tokens, "
+        "more than the 2,147,483,647 that this program can count"},
+       {with("training", "steps: 9007199254740991"),
+        "deck.yaml: training.steps x training.global_batch_size x training.sequence_length = "
+        "9007199254740991 x 8 x 256 tokens, more than the 9,007,199,254,740,991 that this program "
+        "can count"}},
+      "deck.yaml");
+}
+
+TEST(BadDecks, TextThatIsNoYaml) {
+  const std::string hint =
+      "; a line is `key: value`, text with any of : % , | > [ ] { } goes in quotes";
+  expect_messages(
+      {{"", "deck.yaml: the deck is empty; expected the root key ostrakon with sections below it"},
+       {"\n \n# nothing\n",
+        "deck.yaml: the deck is empty; expected the root key ostrakon with sections below it"},
+       {"ostrakon: 5\n", "deck.yaml: ostrakon: expected sections indented below it"},
+       {"model:\n  width: 5\n",
+        "deck.yaml: line 1: the root key is model; expected ostrakon, with all sections indented "
+        "below it"},
+       {"ostrakon:\n  model:\n    width: 5\ntraining:\n  steps: 1\n",
+        "deck.yaml: line 4: training is a second root key; everything but ostrakon must be "
+        "indented below it"},
+       {"ostrakon:\nmodel:\n  width: 5\n",
+        "deck.yaml: line 2: model is a second root key; everything but ostrakon must be indented "
+        "below it"},
+       {"  ostrakon:\n    model:\n",
+        "deck.yaml: line 1: the root key must begin in the first column, found \"ostrakon:\""},
+       {with("training", "steps: 1\n    steps: 2"),
+        "deck.yaml: line 6: steps is given twice in the same section"},
+       {"ostrakon:\n  model:\n    width: 8\n  data:\n    verify: no\n  model:\n    layers: 1\n",
+        "deck.yaml: line 6: model is given twice in the same section"},
+       {with("training", "steps 5"), "deck.yaml: not valid YAML: line 5: \"steps 5\"" + hint},
+       {with("training", "steps = 5"), "deck.yaml: not valid YAML: line 5: \"steps = 5\"" + hint},
+       {with("output", "directory: a:b"),
+        "deck.yaml: not valid YAML: line 5: \"directory: a:b\"" + hint},
+       {with("output", "directory: 50%"),
+        "deck.yaml: not valid YAML: line 5: \"directory: 50%\"" + hint},
+       {with("output", "directory: \"a"),
+        "deck.yaml: not valid YAML: line 5: the quote \" is not closed on its line"},
+       {with("training", "steps: !!int x"),
+        "deck.yaml: not valid YAML: line 5: '!' begins a type tag, which decks don't have; put "
+        "text that begins with '!' in quotes"},
+       {"ostrakon:\n  model:\n\t\twidth: 5\n",
+        "deck.yaml: not valid YAML: line 3: indented with other characters than the lines before; "
+        "indent with spaces"},
+       {"ostrakon:\n  model:\n    width: 8\n   data:\n    verify: no\n",
+        "deck.yaml: not valid YAML: line 4: indented by 3, like no section around it; all keys of "
+        "a "
+        "section begin in the same column"},
+       {"ostrakon:\n  model:\n    width: 8\n      heads: 2\n",
+        "deck.yaml: not valid YAML: line 4: indented deeper than the line before, which is not a "
+        "section"},
+       {"\x89HDF\r\n\x1A\n", "deck.yaml: not valid YAML: line 2: byte 0x1A is not text"},
+       {std::string("ostrakon:\n  a\0b", 15),
+        "deck.yaml: not valid YAML: line 2: byte 0x00 is not text"},
+       {"- ostrakon\n", "deck.yaml: not valid YAML: line 1: \"- ostrakon\"" + hint},
+       {"hello\n", "deck.yaml: not valid YAML: line 1: \"hello\"" + hint},
+       {"ostrakon: {a: " + std::string(100, '{'),
+        "deck.yaml: nested too deeply; decks have three levels: ostrakon, section, key"},
+       {std::string(100000, ' '),
+        "deck.yaml: 100000 bytes is too long for a deck, which has at most 65536"}},
+      "deck.yaml");
+}
+
+TEST(BadDecks, TextThatIsNoXml) {
+  const auto in_training = [](const std::string& inner) {
+    return "<ParameterList name=\"ostrakon\">\n<ParameterList name=\"training\">\n" + inner +
+           "\n</ParameterList>\n</ParameterList>\n";
+  };
+  expect_messages(
+      {{"", "deck.xml: not valid XML"},
+       {"ostrakon:\n",
+        "deck.xml: not valid XML: line 1: document not well-formed: character data outside of an "
+        "enclosing tag"},
+       {"<ParameterList name=\"ostrakon\">\n",
+        "deck.xml: not valid XML: line 2: file ended before closing element 'ParameterList' from "
+        "line 1"},
+       {"<List/>",
+        "deck.xml: the root element is <List>; expected <ParameterList "
+        "name=\"ostrakon\">"},
+       {"<ParameterList/>", "deck.xml: <ParameterList> has no attribute name"},
+       {"<ParameterList name=\"model\"/>",
+        "deck.xml: the root list is named model; expected ostrakon"},
+       {in_training("<Parameter name=\"steps\" type=\"int\" value=\"5.5\"/>"),
+        "deck.xml: training.steps = 5.5: expected an integer >= 1"},
+       {in_training("<Parameter name=\"steps\" type=\"int\" value=\"five\"/>"),
+        "deck.xml: training.steps: \"five\" is not a value of the type \"int\""},
+       {in_training("<Parameter name=\"steps\" type=\"string\" value=\"5\"/>"),
+        "deck.xml: training.steps = \"5\": expected an integer >= 1"},
+       {in_training("<Parameter name=\"steps\" type=\"Array(int)\" value=\"{5}\"/>"),
+        "deck.xml: training.steps: expected an integer >= 1, found a list"},
+       {in_training("<Parameter name=\"steps\" value=\"5\"/>"),
+        "deck.xml: training.steps: <Parameter> has no attribute type"},
+       {in_training("<Parameter name=\"setps\" type=\"int\" value=\"5\"/>"),
+        "deck.xml: training.setps = 5: no such key; did you mean training.steps?"},
+       {in_training("<Parameter name=\"steps\" type=\"int\" value=\"5\"/>"
+                    "<Parameter name=\"steps\" type=\"int\" value=\"6\"/>"),
+        "deck.xml: steps is given twice in the same section"},
+       {in_training("<Step name=\"steps\"/>"),
+        "deck.xml: <Step>: expected <Parameter> or <ParameterList>"},
+       {in_training("<ParameterList name=\"steps\"/>"),
+        "deck.xml: training.steps: expected an integer >= 1, found a section; decks have three "
+        "levels: ostrakon, section, key"}},
+      "deck.xml");
+}
+
+TEST(BadDecks, Overrides) {
+  const std::string deck = "ostrakon:\n  data:\n    dataset: synthetic\n";
+  struct BadOverride {
+    std::string argument, message;
+  };
+  const std::vector<BadOverride> overrides = {
+      {"model.widht=5", "--set model.widht=5: no such key; did you mean model.width?"},
+      {"modle.width=5", "--set modle.width=5: no such key; did you mean model.width?"},
+      {"model.steps=5", "--set model.steps=5: no such key; did you mean training.steps?"},
+      {"qqqqqqqqq.zzzzzzzz=5",
+       "--set qqqqqqqqq.zzzzzzzz=5: no such key; the sections are model, data, training, parallel, "
+       "precision, memory, optimizer, schedule, output and runtime"},
+      {"training.steps=-5", "--set training.steps=-5: expected an integer >= 1"},
+      {"training.steps=1.5", "--set training.steps=1.5: expected an integer >= 1"},
+      {"training.steps=", "--set training.steps=\"\": expected an integer >= 1"},
+      {"training.steps=five", "--set training.steps=\"five\": expected an integer >= 1"},
+      {"model.norm=batch", "--set model.norm=\"batch\": expected layernorm or rmsnorm"},
+      {"optimizer.learning_rate=nan",
+       "--set optimizer.learning_rate=\"nan\": expected a number >= 0"},
+      {"output.directory=",
+       "--set output.directory=\"\": expected a path that is not empty (numbers and yes/no need "
+       "quotes)"},
+      {"training.steps", "--set training.steps: expected section.key=value, found no '='"},
+      {"steps=5", "--set steps=5: expected section.key=value; did you mean training.steps?"},
+      {"=5", "--set =5: expected section.key=value"},
+      {".steps=5", "--set .steps=5: expected section.key=value"},
+      {"training.=5", "--set training.=5: expected section.key=value"},
+      {"", "--set : expected section.key=value, found no '='"},
+      {"model.heads=3",
+       "deck.yaml: model.heads = 3 does not divide model.width = 256 (256 = 3 x 85 + 1)"}};
+  for (const BadOverride& bad : overrides) {
+    std::string message = "(no error)";
+    try {
+      read_settings(deck, "deck.yaml", {parse_override(bad.argument)});
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message, bad.message);
+  }
+  EXPECT_EQ(message_of(deck, "deck.yaml", {{"steps", "5"}}),
+            "--set steps=5: expected section.key=value; did you mean training.steps?");
+}
+
+}  // namespace
+}  // namespace ostrakon::config

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Whatever stands in a deck, reading it succeeds or throws Error with a clean message.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ostrakon::config {
+namespace {
+
+const std::string xml_deck = R"(<ParameterList name="ostrakon">
+  <!-- a comment -->
+  <ParameterList name="data">
+    <Parameter name="dataset" type="string" value="synthetic"/>
+  </ParameterList>
+  <ParameterList name="training">
+    <Parameter name="steps" type="int" value="12"/>
+    <Parameter name="seed" type="double" value="1e3"/>
+  </ParameterList>
+</ParameterList>
+)";
+
+class Mutator {
+ public:
+  explicit Mutator(unsigned seed) : random_(seed) {}
+
+  std::string operator()(std::string deck) {
+    const int mutations = 1 + pick(4);
+    for (int i = 0; i < mutations; ++i) mutate(deck);
+    return deck;
+  }
+
+ private:
+  int pick(std::size_t below) {
+    return static_cast<int>(random_() % std::max<std::size_t>(below, 1));
+  }
+
+  void mutate(std::string& deck) {
+    static const std::vector<std::string> pieces = {":",
+                                                    " ",
+                                                    "\n",
+                                                    "\t",
+                                                    "#",
+                                                    "\"",
+                                                    "'",
+                                                    "-",
+                                                    "{",
+                                                    "}",
+                                                    "[",
+                                                    "]",
+                                                    ",",
+                                                    "|",
+                                                    ">",
+                                                    "!",
+                                                    "%",
+                                                    "&",
+                                                    "*",
+                                                    "...",
+                                                    "---",
+                                                    "1e9",
+                                                    "nan",
+                                                    "-inf",
+                                                    "\r",
+                                                    "~",
+                                                    "\\",
+                                                    "<",
+                                                    "/>",
+                                                    "</",
+                                                    "=",
+                                                    "999999999999999999999",
+                                                    "\x01",
+                                                    "\xC3\xA9",
+                                                    "ostrakon:\n",
+                                                    "  ",
+                                                    "    steps: 1\n",
+                                                    "  model:\n",
+                                                    "!!int ",
+                                                    "-5",
+                                                    "1.5",
+                                                    "&#65;",
+                                                    "&lt;",
+                                                    "<!--",
+                                                    "-->",
+                                                    "<?xml?>",
+                                                    std::string(1, '\0')};
+    const auto at = static_cast<std::size_t>(pick(deck.size() + 1));
+    const auto length = static_cast<std::size_t>(pick(8));
+    switch (pick(6)) {
+      case 0:
+        deck.erase(at, length);
+        break;
+      case 1:
+        deck.insert(at, pieces[static_cast<std::size_t>(pick(pieces.size()))]);
+        break;
+      case 2:
+        deck.resize(at);
+        break;
+      case 3:
+        deck.insert(at, deck.substr(static_cast<std::size_t>(pick(deck.size())), 40));
+        break;
+      case 4:
+        if (at < deck.size()) deck[at] = static_cast<char>(pick(256));
+        break;
+      default:
+        deck.replace(at, std::min(length, deck.size() - at),
+                     pieces[static_cast<std::size_t>(pick(pieces.size()))]);
+    }
+  }
+
+  std::mt19937 random_;  // the standard fixes what it yields, on every machine
+};
+
+void expect_clean(const std::string& deck, const std::string& name) {
+  try {
+    read_settings(deck, name, {});
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.rfind(name, 0), 0u) << message << "\n" << deck;
+    for (const char* noise : {"Teuchos", "packages/", "Throw number", "std::", "TEUCHOS"}) {
+      EXPECT_EQ(message.find(noise), std::string::npos) << message << "\n" << deck;
+    }
+    EXPECT_GT(message.size(), name.size() + 2) << deck;
+    EXPECT_LT(message.size(), 1000u) << deck;
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what() << "\n" << deck;
+  }
+}
+
+TEST(Fuzz, MutatedYamlIsReadOrRefused) {
+  const std::string deck = default_deck();
+  const std::string small = "ostrakon:\n  data:\n    path: \"a b\"\n  training:\n    steps: 12\n";
+  Mutator mutate(1);
+  for (int i = 0; i < 1000; ++i) expect_clean(mutate(deck), "deck.yaml");
+  for (int i = 0; i < 4000; ++i) expect_clean(mutate(small), "deck.yaml");
+}
+
+TEST(Fuzz, MutatedXmlIsReadOrRefused) {
+  Mutator mutate(2);
+  for (int i = 0; i < 4000; ++i) expect_clean(mutate(xml_deck), "deck.xml");
+}
+
+TEST(Fuzz, NoiseIsRefused) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 1000; ++i) {
+    std::string noise(random() % 200, '\0');
+    for (char& c : noise) c = static_cast<char>(i % 2 == 0 ? random() % 256 : 32 + random() % 95);
+    expect_clean(noise, "deck.yaml");
+    expect_clean(noise, "deck.xml");
+  }
+}
+
+TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
+  Mutator mutate(4);
+  const std::string deck = "ostrakon:\n  data:\n    dataset: synthetic\n";
+  for (int i = 0; i < 2000; ++i) {
+    const std::string argument = mutate(i % 2 == 0 ? "training.steps=12" : "data.path=a");
+    try {
+      read_settings(deck, "deck.yaml", {parse_override(argument)});
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_TRUE(message.rfind("--set ", 0) == 0 || message.rfind("deck.yaml: ", 0) == 0)
+          << message;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::config

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/value.hpp>
+#include <sstream>
+
+namespace ostrakon::config {
+namespace {
+
+const std::string synthetic = "ostrakon:\n  data:\n    dataset: synthetic\n";
+
+Settings read(const std::string& deck, const std::vector<Override>& overrides = {}) {
+  return read_settings(deck, "deck.yaml", overrides);
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream stream(path);
+  std::ostringstream out;
+  out << stream.rdbuf();
+  return out.str();
+}
+
+/// Bit for bit: every key's value, written so that it reads back exactly.
+void expect_equal(const Settings& a, const Settings& b) {
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) {
+      EXPECT_EQ(key.get(a).shown(), key.get(b).shown()) << section.name << "." << key.name;
+      EXPECT_EQ(key.get(a).number, key.get(b).number) << section.name << "." << key.name;
+    }
+  }
+  EXPECT_EQ(a.parallel.leaves, b.parallel.leaves);
+}
+
+TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
+  const Settings settings = read(synthetic);
+  EXPECT_EQ(settings.data.dataset, data::DatasetKind::synthetic);
+  EXPECT_EQ(settings.model.layers, 4);
+  EXPECT_EQ(settings.model.kv_heads, 4);
+  EXPECT_EQ(settings.model.ffn_width, 704);  // 8/3 x 256 = 682.7, rounded up to 64s
+  EXPECT_EQ(settings.training.global_batch_size, 8);
+  EXPECT_EQ(settings.parallel.leaves, 8);
+  EXPECT_EQ(settings.optimizer.learning_rate, 3e-4);
+  EXPECT_EQ(settings.output.directory, "output");
+}
+
+TEST(Settings, ReadsEveryKindOfValue) {
+  const Settings settings = read(R"(# a comment
+ostrakon:
+  model:      # another
+    norm: layernorm
+    positions: learned
+    activation: gelu
+    width: 96
+    heads: 6
+    bias: yes
+    tie_embeddings: False
+  data:
+    dataset: "synthetic"
+    synthetic_noise: 1          # an integer where a number is meant
+  training:
+    steps: 1e3                  # a number that is an integer
+    global_batch_size: 12.0
+    micro_batch_size: 3
+
+  parallel: {sharding: none, accumulation: reduce_last, leaf_order: shuffled}
+  optimizer:
+    learning_rate: 6E-4
+    beta1: 0
+    epsilon: .00000001
+  schedule:
+    tail: 'linear'
+)");
+  EXPECT_EQ(settings.model.norm, math::NormKind::layernorm);
+  EXPECT_EQ(settings.model.positions, model::Positions::learned);
+  EXPECT_EQ(settings.model.activation, model::Activation::gelu);
+  EXPECT_EQ(settings.model.kv_heads, 6);
+  EXPECT_EQ(settings.model.ffn_width, 4 * 96);
+  EXPECT_TRUE(settings.model.bias);
+  EXPECT_FALSE(settings.model.tie_embeddings);
+  EXPECT_EQ(settings.data.synthetic_noise, 1.0);
+  EXPECT_EQ(settings.training.steps, 1000);
+  EXPECT_EQ(settings.training.global_batch_size, 12);
+  EXPECT_EQ(settings.parallel.leaves, 4);
+  EXPECT_EQ(settings.parallel.sharding, plan::Sharding::none);
+  EXPECT_EQ(settings.parallel.accumulation, plan::Accumulation::reduce_last);
+  EXPECT_EQ(settings.parallel.leaf_order, plan::LeafOrder::shuffled);
+  EXPECT_EQ(settings.optimizer.learning_rate, 6e-4);
+  EXPECT_EQ(settings.optimizer.beta1, 0.0);
+  EXPECT_EQ(settings.optimizer.epsilon, 1e-8);
+  EXPECT_EQ(settings.schedule.tail, optim::Tail::linear);
+}
+
+TEST(Settings, TextIsReadWhateverItsLineEnds) {
+  std::string windows;
+  for (const char c : synthetic) windows += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  for (const std::string& deck :
+       {synthetic.substr(0, synthetic.size() - 1), windows, "\xEF\xBB\xBF" + synthetic,
+        "\n\n" + synthetic + "\n\n# the end", "%YAML 1.1\n---\n" + synthetic + "...\n",
+        std::string("ostrakon:\n\tdata:\n\t\tdataset: synthetic\t\n"),
+        std::string("ostrakon:\n  model:\n  data:\n# first column\n    dataset: synthetic #x\n"),
+        std::string("\"ostrakon\": {data: {'dataset': 'synthetic'}}\n")}) {
+    EXPECT_NO_THROW(expect_equal(read(deck), read(synthetic))) << deck;
+  }
+}
+
+TEST(Settings, BigIntegersAreExact) {
+  EXPECT_EQ(read(synthetic + "  training:\n    seed: 9007199254740991\n").training.seed,
+            9007199254740991u);
+  EXPECT_EQ(read(synthetic + "  training:\n    seed: 2147483648\n").training.seed, 2147483648u);
+  EXPECT_EQ(read(synthetic, {{"training.seed", "9007199254740991"}}).training.seed,
+            9007199254740991u);
+}
+
+TEST(Settings, AZeroStandsForTheUsualWidth) {
+  const std::string deck = synthetic +
+                           "  model:\n    width: 768\n    heads: 12\n    kv_heads: 0\n"
+                           "    ffn_width: 0\n";
+  EXPECT_EQ(read(deck).model.kv_heads, 12);
+  EXPECT_EQ(read(deck).model.ffn_width, 2048);
+  EXPECT_EQ(read(deck + "    activation: gelu\n").model.ffn_width, 3072);
+  EXPECT_EQ(read(deck, {{"model.width", "4096"}, {"model.heads", "32"}}).model.ffn_width, 10944);
+}
+
+TEST(Settings, ReadsXml) {
+  const std::string deck = R"(<?xml version="1.0"?>
+<ParameterList name="ostrakon">
+  <!-- a comment -->
+  <ParameterList name="data">
+    <Parameter name="dataset" type="string" value="tokens"/>
+    <Parameter name="path" type="string" value="a &amp; b #1.h5"/>
+    <Parameter name="verify" type="bool" value="false"/>
+  </ParameterList>
+  <ParameterList name="training">
+    <Parameter name="steps" type="int" value="12"/>
+    <Parameter name="time_limit_minutes" type="double" value="1.5"/>
+  </ParameterList>
+</ParameterList>)";
+  const Settings settings = read_settings(deck, "some/deck.XML", {});
+  EXPECT_EQ(settings.data.path, "some/a & b #1.h5");
+  EXPECT_FALSE(settings.data.verify);
+  EXPECT_EQ(settings.training.steps, 12);
+  EXPECT_EQ(settings.training.time_limit_minutes, 1.5);
+}
+
+TEST(Settings, OverridesTakeTheDecksPlace) {
+  const Settings settings = read(synthetic, {{"training.steps", "5"},
+                                             {"training.steps", "2e1"},
+                                             {"model.bias", "true"},
+                                             {"schedule.tail", "constant"},
+                                             {"output.directory", "a=b #c: d"}});
+  EXPECT_EQ(settings.training.steps, 20);
+  EXPECT_TRUE(settings.model.bias);
+  EXPECT_EQ(settings.schedule.tail, optim::Tail::constant);
+  EXPECT_EQ(settings.output.directory, "a=b #c: d");
+  EXPECT_EQ(read(synthetic, {{"output.directory", "2026"}}).output.directory, "2026");
+  EXPECT_EQ(parse_override("output.directory=a=b"), Override("output.directory", "a=b"));
+  EXPECT_EQ(parse_override("data.validation_path="), Override("data.validation_path", ""));
+}
+
+TEST(Settings, PathsAreRelativeToTheDeckAndOverridesToTheWorkingDirectory) {
+  const std::string deck =
+      "ostrakon:\n  data:\n    path: ../data/x.h5\n    validation_path: /abs/y.h5\n";
+  const Settings settings = read_settings(deck, "decks/mine/a.yaml", {});
+  EXPECT_EQ(settings.data.path, "decks/data/x.h5");
+  EXPECT_EQ(settings.data.validation_path, "/abs/y.h5");
+  EXPECT_EQ(settings.output.directory, "decks/mine/output");
+  EXPECT_EQ(read_settings(deck, "a.yaml", {}).data.path, "../data/x.h5");
+  EXPECT_EQ(read_settings(deck, "/a/b.yaml", {}).data.path, "/data/x.h5");
+  const Settings overridden =
+      read_settings(deck, "decks/a.yaml", {{"data.path", "z.h5"}, {"data.validation_path", ""}});
+  EXPECT_EQ(overridden.data.path, "z.h5");
+  EXPECT_EQ(overridden.data.validation_path, "");
+  EXPECT_EQ(overridden.output.directory, "decks/output");
+}
+
+TEST(Settings, AbsolutePathsNameTheSameFilesFromElsewhere) {
+  Settings settings = read("ostrakon:\n  data:\n    path: x/../y.h5\n");
+  settings = with_absolute_paths(settings);
+  EXPECT_EQ(settings.data.path, (std::filesystem::current_path() / "y.h5").string());
+  EXPECT_EQ(settings.data.validation_path, "");
+  expect_equal(read_settings(write_deck(settings), "/other/deck.yaml", {}), settings);
+}
+
+TEST(WriteDeck, DefaultsReadBack) {
+  const std::string deck = default_deck();
+  const Settings settings = read(deck);
+  EXPECT_EQ(settings.data.path, "tokens.h5");
+  expect_equal(settings, read("ostrakon:\n  data:\n    path: tokens.h5\n"));
+  EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
+  std::istringstream lines(deck);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) {
+      EXPECT_NE(deck.find("    " + key.name + ": "), std::string::npos) << key.name;
+      EXPECT_NE(deck.find("# " + key.meaning), std::string::npos) << key.name;
+    }
+  }
+}
+
+TEST(WriteDeck, NumbersReadBackBitForBit) {
+  Settings settings = read(synthetic);
+  for (const double x : {1.0 / 3.0, 0.1, 1e-5, 6.02214076e23, 1e22, 123456789.125, 1e300, 5e-324,
+                         0.1 + 0.2, std::numeric_limits<double>::max(), 4503599627370497.5}) {
+    settings.optimizer.learning_rate = x;
+    settings.optimizer.epsilon = x;
+    const Settings again = read(write_deck(settings));
+    EXPECT_EQ(again.optimizer.learning_rate, x);
+    EXPECT_EQ(again.optimizer.epsilon, x);
+  }
+}
+
+TEST(WriteDeck, OddPathsReadBack) {
+  Settings settings = read(synthetic);
+  std::string printable;
+  for (char c = 0x20; c < 0x7F; ++c) printable += c;
+  for (const std::string& path : {printable,
+                                  std::string("a b"),
+                                  std::string("a # b"),
+                                  std::string("a#b"),
+                                  std::string("C: \\d\\"),
+                                  std::string("\"quoted\" 'twice'"),
+                                  std::string("~/x~23~7E~"),
+                                  std::string("/home/jos\xC3\xA9/\xE6\x96\x87"),
+                                  std::string("yes"),
+                                  std::string("12"),
+                                  std::string("1e5"),
+                                  std::string("{a: [b, c]}"),
+                                  std::string("- x"),
+                                  std::string("..."),
+                                  std::string("!!int 5"),
+                                  std::string(" ends with a blank "),
+                                  std::string("'"),
+                                  std::string("\\\\\\"),
+                                  std::string("true"),
+                                  std::string("| >-")}) {
+    settings.data.path = path;
+    settings.output.directory = path;
+    const Settings again = read(write_deck(settings));
+    EXPECT_EQ(again.data.path, path);
+    EXPECT_EQ(again.output.directory, path);
+  }
+}
+
+TEST(WriteDeck, EveryChoiceReadsBack) {
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) {
+      for (const char* word :
+           {"layernorm", "rmsnorm",    "learned",  "rotary",  "gelu",        "swiglu",
+            "synthetic", "none",       "full",     "auto",    "reduce_each", "reduce_last",
+            "ascending", "descending", "shuffled", "default", "always",      "never",
+            "cosine",    "linear",     "constant"}) {
+        Settings settings = read(synthetic);
+        if (key.path || !key.set(settings, Value::of(std::string(word)))) continue;
+        expect_equal(read(write_deck(settings)), settings);
+        EXPECT_EQ(key.get(settings).text, word);
+      }
+    }
+  }
+}
+
+TEST(InputDecks, AllAreRight) {
+  int decks = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(OSTRAKON_INPUT_DECKS)) {
+    if (entry.path().extension() != ".yaml") continue;
+    SCOPED_TRACE(entry.path());
+    ++decks;
+    Settings settings;
+    ASSERT_NO_THROW(settings = read_settings(read_file(entry.path()), entry.path().string(), {}));
+    EXPECT_TRUE(std::filesystem::path(settings.data.path).is_absolute());
+    expect_equal(read(write_deck(settings)), settings);
+    for (int ranks : {1, 2, 4, 8}) EXPECT_NO_THROW(check_ranks(settings, ranks));
+  }
+  EXPECT_GE(decks, 5);
+}
+
+/// Parameters of a decoder without biases and with RMS norms, as published for Llama 3.
+std::int64_t llama_parameters(const model::DecoderSettings& m) {
+  const std::int64_t attention =
+      m.width * m.head_width() * (m.heads + 2 * m.kv_heads) + m.width * m.width;
+  const std::int64_t block = attention + 3 * m.width * m.ffn_width + 2 * m.width;
+  return m.layers * block + (m.tie_embeddings ? 1 : 2) * m.vocabulary * m.width + m.width;
+}
+
+TEST(InputDecks, HaveTheModelsPublishedSizes) {
+  const auto parameters = [](const std::string& name) {
+    const std::filesystem::path path = std::filesystem::path(OSTRAKON_INPUT_DECKS) / name;
+    return llama_parameters(read_settings(read_file(path), path.string(), {}).model);
+  };
+  EXPECT_EQ(parameters("llama3-8b.yaml"), 8030261248);
+  EXPECT_EQ(parameters("llama3-70b.yaml"), 70553706496);
+  EXPECT_EQ(parameters("llama3-405b.yaml"), 405853388800);
+  EXPECT_EQ(parameters("quickstart.yaml"), 1820544);
+}
+
+TEST(CheckRanks, ShowsTheArithmetic) {
+  const auto message = [](const Settings& settings, int ranks) -> std::string {
+    try {
+      check_ranks(settings, ranks);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Settings eight = read(synthetic);
+  for (int ranks : {1, 2, 4, 8}) EXPECT_EQ(message(eight, ranks), "");
+  EXPECT_EQ(message(eight, 3),
+            "training.global_batch_size / training.micro_batch_size = 8 / 1 = 8 leaves, which 3 "
+            "ranks can't share evenly (8 = 3 x 2 + 2); use 1, 2, 4 or 8 ranks, or make "
+            "training.global_batch_size a multiple of 3 x 1 = 3");
+  EXPECT_EQ(message(eight, 16),
+            "training.global_batch_size / training.micro_batch_size = 8 / 1 = 8 leaves, fewer than "
+            "16 ranks; use 1, 2, 4 or 8 ranks, or make training.global_batch_size a multiple of 16 "
+            "x 1 = 16");
+  const Settings one = read(synthetic, {{"training.micro_batch_size", "8"}});
+  EXPECT_EQ(message(one, 2),
+            "training.global_batch_size / training.micro_batch_size = 8 / 8 = 1 leaf, fewer than 2 "
+            "ranks; use 1 rank, or make training.global_batch_size a multiple of 2 x 8 = 16");
+  const Settings many = read(synthetic, {{"training.global_batch_size", "720720"}});
+  EXPECT_NE(message(many, 17).find("; use 12, 13, 14, 15, 16, 18, 20, 21, 22 or 24 ranks,"),
+            std::string::npos)
+      << message(many, 17);
+}
+
+TEST(Nearest, CountsSwapsAsOne) {
+  EXPECT_EQ(edit_distance("widht", "width"), 1);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(nearest("lyers", {"width", "layers"}), "layers");
+  EXPECT_EQ(nearest("zzzzzz", {"width", "layers"}), "");
+}
+
+}  // namespace
+}  // namespace ostrakon::config

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/hdf5.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::checkpoint {
+
+// A weights file, `ostrakon-weights` version 1, is an HDF5 file of a model's parameters and of no
+// other state: /parameters/<unit>/<parameter>, float32, row-major, in the parameter's own shape,
+// each with its XXH3 (64 bits) in the attribute `checksum`. Attributes of the root group: format,
+// version, deck (the resolved deck's text), step, tokenizer.
+
+/// Writes a weights file, parameter by parameter, from one process. Under its name there is a file
+/// only after finish().
+class WeightsWriter {
+ public:
+  /// `deck`: the resolved deck, from which the model can be built again. `step`: optimizer steps
+  /// behind these weights.
+  WeightsWriter(const std::string& path, const std::string& deck, std::int64_t step,
+                const std::string& tokenizer = "byte");
+
+  /// `values`: host memory, row-major, as many as `shape` says. A unit's name may hold '/', which
+  /// makes groups.
+  void write(const std::string& unit, const std::string& parameter,
+             const std::vector<std::int64_t>& shape, const float* values);
+  void finish() { file_.commit(); }
+
+ private:
+  hdf5::File file_;
+};
+
+/// Reads a weights file, by one process.
+class WeightsReader {
+ public:
+  /// Throws Error where `path` is missing, a folder, empty, not HDF5, truncated or not a weights
+  /// file.
+  explicit WeightsReader(const std::string& path);
+
+  const std::string& deck() const { return deck_; }
+  std::int64_t step() const { return step_; }
+  const std::string& tokenizer() const { return tokenizer_; }
+
+  /// `values` (host memory) = the parameter, row-major. Throws Error where it is missing, of
+  /// another shape, or fails its checksum.
+  void read(const std::string& unit, const std::string& parameter,
+            const std::vector<std::int64_t>& shape, float* values) const;
+
+ private:
+  hdf5::File file_;
+  std::string deck_;
+  std::int64_t step_ = 0;
+  std::string tokenizer_;
+};
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/data/random_integer.hpp>
+#include <ostrakon/data/sample_order.hpp>
+#include <ostrakon/data/token_file.hpp>
+
+namespace ostrakon::data {
+namespace {
+
+const char* split_name(Split split) { return split == Split::training ? "training" : "validation"; }
+
+// --- Tokens --------------------------------------------------------------------------------------
+
+SampleOrder make_order(const TokenFile& file, Split split, std::int64_t sequence_length,
+                       std::uint64_t seed) {
+  const std::int64_t tokens = file.info().token_count;
+  require(tokens > sequence_length, "token file '", file.path(), "' holds ", tokens,
+          " tokens, too few for one sample: training.sequence_length ", sequence_length, " needs ",
+          sequence_length + 1);
+  return split == Split::training ? SampleOrder::shuffled(tokens, sequence_length, seed)
+                                  : SampleOrder::sequential(tokens, sequence_length);
+}
+
+class TokenDataset : public Dataset {
+ public:
+  TokenDataset(TokenFile file, SampleOrder order, std::int64_t sequence_length)
+      : Dataset(sequence_length + 1), file_(std::move(file)), order_(order) {}
+
+  void read(std::uint64_t index, std::int32_t* tokens) override {
+    file_.read(order_.first_token(index), length(), tokens);
+  }
+  std::uint64_t samples() const override { return order_.samples(); }
+  std::optional<double> bytes_per_token() const override {
+    return static_cast<double>(file_.info().byte_count) /
+           static_cast<double>(file_.info().token_count);
+  }
+
+ private:
+  TokenFile file_;
+  SampleOrder order_;
+};
+
+std::unique_ptr<Dataset> open_tokens(const std::string& path, Split split,
+                                     std::int64_t sequence_length, std::int64_t vocabulary,
+                                     std::uint64_t seed, bool verify) {
+  TokenFile file(path);
+  const TokenFileInfo& info = file.info();
+  require(info.vocabulary <= vocabulary, "token file '", path, "' has a vocabulary of ",
+          info.vocabulary, " (tokenizer ", info.tokenizer, "), but model.vocabulary is ",
+          vocabulary, ": set it to at least ", info.vocabulary);
+  const SampleOrder order = make_order(file, split, sequence_length, seed);
+  if (verify) file.verify();
+  return std::make_unique<TokenDataset>(std::move(file), order, sequence_length);
+}
+
+// --- Synthetic -----------------------------------------------------------------------------------
+
+/// A Markov chain: each token is followed by its successor under a random permutation of the
+/// vocabulary or, with probability `noise`, by a token drawn uniformly. What a model can learn of
+/// it is the permutation; what it can't is the entropy, known in closed form.
+class SyntheticDataset : public Dataset {
+ public:
+  SyntheticDataset(double noise, Split split, std::int64_t sequence_length, std::int64_t vocabulary,
+                   std::uint64_t seed)
+      : Dataset(sequence_length + 1),
+        noise_(noise),
+        vocabulary_(static_cast<std::uint64_t>(vocabulary)),
+        successor_(vocabulary_, math::random_key(seed, "synthetic successor")),
+        key_(math::random_key(seed, std::string("synthetic ") + split_name(split))) {}
+
+  void read(std::uint64_t index, std::int32_t* tokens) override {
+    std::uint64_t token = draw(0, index);
+    tokens[0] = static_cast<std::int32_t>(token);
+    for (std::int64_t i = 1; i < length(); ++i) {
+      const auto position = static_cast<std::uint64_t>(i);
+      // Odd counters decide, even counters draw.
+      const bool random = random_unit(key_, 2 * position + 1, index) < noise_;
+      token = random ? draw(position, index) : successor_(token);
+      tokens[i] = static_cast<std::int32_t>(token);
+    }
+  }
+
+  /// Never the same sample twice in any run.
+  std::uint64_t samples() const override { return std::uint64_t{1} << 48; }
+
+  std::optional<double> entropy() const override {
+    const auto size = static_cast<double>(vocabulary_);
+    const double other = noise_ / size;  // probability of each token but the successor
+    const double successor = 1.0 - noise_ + other;
+    const auto information = [](double p) { return p > 0.0 ? -p * std::log(p) : 0.0; };
+    return information(successor) + (size - 1.0) * information(other);
+  }
+
+ private:
+  std::uint64_t draw(std::uint64_t position, std::uint64_t index) const {
+    return random_integer(key_, 2 * position, index) % vocabulary_;
+  }
+
+  double noise_;
+  std::uint64_t vocabulary_;
+  Permutation successor_;
+  std::uint64_t key_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
+                                      std::int64_t sequence_length, std::int64_t vocabulary,
+                                      std::uint64_t seed, comm::Communicator& world) {
+  require(sequence_length >= 1, "a sequence length of ", sequence_length, "; expected at least 1");
+  require(vocabulary >= 1 && vocabulary <= std::numeric_limits<std::int32_t>::max(),
+          "a vocabulary of ", vocabulary, "; expected 1 to ",
+          std::numeric_limits<std::int32_t>::max());
+  if (settings.dataset == DatasetKind::synthetic) {
+    require(settings.synthetic_noise >= 0.0 && settings.synthetic_noise <= 1.0,
+            "data.synthetic_noise is ", settings.synthetic_noise, "; expected 0 to 1");
+    return std::make_unique<SyntheticDataset>(settings.synthetic_noise, split, sequence_length,
+                                              vocabulary, seed);
+  }
+
+  const std::string& path = split == Split::training ? settings.path : settings.validation_path;
+  if (split == Split::validation && path.empty()) return nullptr;
+  require(!path.empty(), "data.path names no token file; make one with ostrakon-data build");
+
+  std::unique_ptr<Dataset> dataset;
+  world.agree([&] {
+    const bool verify = settings.verify && world.rank() == 0;
+    dataset = open_tokens(path, split, sequence_length, vocabulary, seed, verify);
+  });
+  return dataset;
+}
+
+}  // namespace ostrakon::data

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/data/token_file.hpp>
+
+namespace ostrakon::data {
+namespace {
+
+constexpr const char* kind = "token file";
+constexpr const char* format = "ostrakon-tokens";
+constexpr std::int64_t format_version = 1;
+
+// A window of a thousand tokens reads one or two chunks; a stripe of a parallel file system holds
+// many.
+constexpr std::int64_t chunk_tokens = 32768;
+constexpr std::int64_t chunk_offsets = 2048;
+constexpr std::int64_t verify_block = 32 * chunk_tokens;
+
+// Attributes can't grow without end, and nobody reads a thousand paths.
+constexpr std::size_t longest_list = 32768;
+
+hdf5::Type smallest_type(std::int64_t vocabulary) {
+  if (vocabulary <= 1 << 8) return hdf5::Type::uint8;
+  if (vocabulary <= 1 << 16) return hdf5::Type::uint16;
+  return hdf5::Type::uint32;
+}
+
+std::string now_utc() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  gmtime_r(&now, &fields);
+  std::array<char, 32> buffer{};
+  std::strftime(buffer.data(), buffer.size(), "%Y-%m-%dT%H:%M:%SZ", &fields);
+  return buffer.data();
+}
+
+std::string shortened(std::string value) {
+  if (value.size() > longest_list) value = value.substr(0, longest_list) + "...";
+  return value;
+}
+
+std::string join_lines(const std::vector<std::string>& lines) {
+  std::string joined;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (joined.size() > longest_list) {
+      return joined + text("\n... and ", lines.size() - i, " more");
+    }
+    joined += (i == 0 ? "" : "\n") + lines[i];
+  }
+  return joined;
+}
+
+hdf5::File open_token_file(const std::string& path) {
+  hdf5::File file = hdf5::File::open(path, kind);
+  file.check_format(format, format_version);
+  return file;
+}
+
+TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
+                        const hdf5::Dataset& offsets) {
+  const hdf5::Object root = file.root();
+  TokenFileInfo info;
+  info.tokenizer = root.text_attribute("tokenizer");
+  info.vocabulary = root.integer_attribute("vocabulary");
+  info.token_count = root.integer_attribute("token_count");
+  info.byte_count = root.integer_attribute("byte_count");
+  info.checksum = root.text_attribute("checksum");
+  info.sources = root.text_attribute("sources");
+  info.created = root.text_attribute("created");
+  info.program = root.text_attribute("program");
+  info.command_line = root.text_attribute("command_line");
+  info.stored_as = hdf5::type_name(tokens.type());
+  info.document_count = offsets.shape().at(0) - 1;
+  return info;
+}
+
+void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::Dataset& tokens,
+                const hdf5::Dataset& offsets) {
+  using hdf5::Type;
+  require(tokens.shape().size() == 1 && offsets.shape().size() == 1, kind, " '", path,
+          "': /tokens and /document_offsets must have one dimension each");
+  require(tokens.type() == Type::uint8 || tokens.type() == Type::uint16 ||
+              tokens.type() == Type::uint32,
+          kind, " '", path, "': /tokens holds ", hdf5::type_name(tokens.type()),
+          "; expected uint8, uint16 or uint32");
+  require(offsets.type() == Type::int64, kind, " '", path, "': /document_offsets holds ",
+          hdf5::type_name(offsets.type()), "; expected int64");
+  require(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<std::int32_t>::max(), kind,
+          " '", path, "': a vocabulary of ", info.vocabulary);
+  require(tokens.shape()[0] == info.token_count, kind, " '", path, "' holds ", tokens.shape()[0],
+          " tokens, but its attribute 'token_count' says ", info.token_count);
+  require(info.token_count > 0, kind, " '", path, "' is empty: it holds no tokens");
+  require(info.document_count >= 1, kind, " '", path, "' has no documents");
+}
+
+void check_tokens(const std::string& path, std::int64_t begin, const std::int32_t* tokens,
+                  std::int64_t count, std::int64_t vocabulary) {
+  std::uint32_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, static_cast<std::uint32_t>(tokens[i]));
+  }
+  if (largest < vocabulary) return;
+  const auto* found = std::find_if(tokens, tokens + count, [&](std::int32_t token) {
+    return static_cast<std::uint32_t>(token) >= vocabulary;
+  });
+  throw Error(text(kind, " '", path, "': token ", *found, " at position ", begin + (found - tokens),
+                   " is not in its vocabulary of ", vocabulary));
+}
+
+}  // namespace
+
+// --- TokenFileWriter -----------------------------------------------------------------------------
+
+TokenFileWriter::TokenFileWriter(const std::string& path, const std::string& tokenizer,
+                                 std::int64_t vocabulary, const Provenance& provenance)
+    : file_(hdf5::File::create(path, kind)),
+      tokens_(file_.create_series("/tokens", smallest_type(vocabulary), chunk_tokens)),
+      offsets_(file_.create_series("/document_offsets", hdf5::Type::int64, chunk_offsets)),
+      vocabulary_(vocabulary) {
+  require(vocabulary >= 1 && vocabulary <= std::numeric_limits<std::int32_t>::max(),
+          "a vocabulary of ", vocabulary, "; expected 1 to ",
+          std::numeric_limits<std::int32_t>::max());
+  file_.write_format(format, format_version);
+  hdf5::Object root = file_.root();
+  root.write_attribute("tokenizer", tokenizer);
+  root.write_attribute("vocabulary", vocabulary);
+  root.write_attribute("sources", join_lines(provenance.sources));
+  root.write_attribute("created", now_utc());
+  root.write_attribute("program", provenance.program);
+  root.write_attribute("command_line", shortened(provenance.command_line));
+  token_buffer_.reserve(chunk_tokens);
+}
+
+void TokenFileWriter::append(const std::int32_t* tokens, std::int64_t count) {
+  check_tokens(file_.path(), token_count_, tokens, count, vocabulary_);
+  token_count_ += count;
+  while (count > 0) {
+    const std::int64_t room = chunk_tokens - static_cast<std::int64_t>(token_buffer_.size());
+    const std::int64_t part = std::min(room, count);
+    token_buffer_.insert(token_buffer_.end(), tokens, tokens + part);
+    tokens += part;
+    count -= part;
+    if (part == room) flush_tokens();
+  }
+}
+
+void TokenFileWriter::end_document() {
+  if (document_begin_ == token_count_) return;
+  offset_buffer_.push_back(document_begin_);
+  if (static_cast<std::int64_t>(offset_buffer_.size()) == chunk_offsets) flush_offsets();
+  document_begin_ = token_count_;
+  ++document_count_;
+}
+
+void TokenFileWriter::flush_tokens() {
+  const auto count = static_cast<std::int64_t>(token_buffer_.size());
+  tokens_.append(hdf5::Type::int32, token_buffer_.data(), count);
+  checksum_.add(token_buffer_.data(), count * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  token_buffer_.clear();
+}
+
+void TokenFileWriter::flush_offsets() {
+  offsets_.append(hdf5::Type::int64, offset_buffer_.data(),
+                  static_cast<std::int64_t>(offset_buffer_.size()));
+  offset_buffer_.clear();
+}
+
+void TokenFileWriter::finish() {
+  require(token_count_ > 0, "no tokens to write to '", file_.path(), "'");
+  end_document();
+  offset_buffer_.push_back(token_count_);
+  flush_offsets();
+  flush_tokens();
+  hdf5::Object root = file_.root();
+  root.write_attribute("token_count", token_count_);
+  root.write_attribute("byte_count", byte_count_);
+  root.write_attribute("checksum", checksum_.hex());
+  file_.commit();
+}
+
+// --- TokenFile -----------------------------------------------------------------------------------
+
+TokenFile::TokenFile(const std::string& path)
+    : file_(open_token_file(path)),
+      tokens_(file_.dataset("/tokens")),
+      offsets_(file_.dataset("/document_offsets")),
+      info_(read_info(file_, tokens_, offsets_)) {
+  check_info(path, info_, tokens_, offsets_);
+}
+
+void TokenFile::read(std::int64_t begin, std::int64_t count, std::int32_t* tokens) const {
+  tokens_.read(hdf5::Type::int32, begin, count, tokens);
+  check_tokens(path(), begin, tokens, count, info_.vocabulary);
+}
+
+TokenFile::Range TokenFile::document(std::int64_t index) const {
+  require(index >= 0 && index < info_.document_count, kind, " '", path(), "' has no document ",
+          index, "; it has ", info_.document_count, ", counted from 0");
+  std::array<std::int64_t, 2> range{};
+  offsets_.read(hdf5::Type::int64, index, 2, range.data());
+  require(0 <= range[0] && range[0] < range[1] && range[1] <= info_.token_count, kind, " '", path(),
+          "': document ", index, " runs from token ", range[0], " to ", range[1], " of ",
+          info_.token_count);
+  return {range[0], range[1]};
+}
+
+void TokenFile::verify() const {
+  std::vector<std::int32_t> block(
+      static_cast<std::size_t>(std::min(verify_block, info_.token_count)));
+  hdf5::Checksum checksum;
+  for (std::int64_t begin = 0; begin < info_.token_count; begin += verify_block) {
+    const std::int64_t count = std::min(verify_block, info_.token_count - begin);
+    read(begin, count, block.data());
+    checksum.add(block.data(), count * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  }
+  require(checksum.hex() == info_.checksum, kind, " '", path(),
+          "' is damaged: the checksum of its tokens is ", checksum.hex(), ", expected ",
+          info_.checksum);
+
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(chunk_offsets));
+  std::int64_t before = -1;
+  for (std::int64_t begin = 0; begin <= info_.document_count; begin += chunk_offsets) {
+    const std::int64_t count = std::min(chunk_offsets, info_.document_count + 1 - begin);
+    offsets_.read(hdf5::Type::int64, begin, count, offsets.data());
+    for (std::int64_t i = 0; i < count; ++i) {
+      require(offsets[static_cast<std::size_t>(i)] > before && (begin + i > 0 || offsets[0] == 0),
+              kind, " '", path(), "' is damaged: entry ", begin + i, " of /document_offsets is ",
+              offsets[static_cast<std::size_t>(i)], " after ", before);
+      before = offsets[static_cast<std::size_t>(i)];
+    }
+  }
+  require(before == info_.token_count, kind, " '", path(),
+          "' is damaged: its documents end at token ", before, " of ", info_.token_count);
+}
+
+}  // namespace ostrakon::data

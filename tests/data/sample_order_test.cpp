@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <ostrakon/data/sample_order.hpp>
+#include <set>
+#include <vector>
+
+#include "../support/scratch_folder.hpp"
+
+namespace ostrakon::data {
+namespace {
+
+std::vector<std::uint64_t> images(std::uint64_t size, std::uint64_t key) {
+  const Permutation permutation(size, key);
+  std::vector<std::uint64_t> found;
+  for (std::uint64_t i = 0; i < size; ++i) found.push_back(permutation(i));
+  return found;
+}
+
+class PermutationSizes : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(PermutationSizes, IsABijection) {
+  for (std::uint64_t key = 0; key < 20; ++key) {
+    std::vector<std::uint64_t> found = images(GetParam(), key);
+    std::sort(found.begin(), found.end());
+    for (std::uint64_t i = 0; i < GetParam(); ++i) ASSERT_EQ(found[i], i) << "key " << key;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizes,
+                         ::testing::Values(1, 2, 3, 4, 5, 7, 8, 64, 100, 257, 1000, 1025));
+
+TEST(Permutation, EveryOrderOfThreeIsReached) {
+  std::set<std::vector<std::uint64_t>> orders;
+  for (std::uint64_t key = 0; key < 200; ++key) orders.insert(images(3, key));
+  EXPECT_EQ(orders.size(), 6u);
+}
+
+TEST(Permutation, LooksUniform) {
+  // Where 0 goes among 10, over many keys: chi-squared with 9 degrees of freedom, beyond 27.9 once
+  // in a thousand.
+  constexpr int keys = 20000;
+  std::vector<double> counts(10, 0.0);
+  for (std::uint64_t key = 0; key < keys; ++key) counts[Permutation(10, key)(0)] += 1.0;
+  double chi_squared = 0.0;
+  for (const double count : counts) {
+    chi_squared += (count - keys / 10.0) * (count - keys / 10.0) / (keys / 10.0);
+  }
+  EXPECT_LT(chi_squared, 27.9);
+}
+
+TEST(Permutation, LargeSizesStayInside) {
+  constexpr std::uint64_t size = (std::uint64_t{1} << 40) + 12345;
+  const Permutation permutation(size, 7);
+  std::set<std::uint64_t> seen;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const std::uint64_t image = permutation(size - 1 - i);
+    EXPECT_LT(image, size);
+    seen.insert(image);
+  }
+  EXPECT_EQ(seen.size(), 1000u);
+}
+
+constexpr std::int64_t sequence = 16;
+
+/// Tokens that leave exactly `samples` training samples.
+std::int64_t tokens_for(std::uint64_t samples) {
+  return (static_cast<std::int64_t>(samples) + 1) * sequence;
+}
+
+std::vector<std::int64_t> epoch_of(const SampleOrder& order, std::uint64_t epoch) {
+  std::vector<std::int64_t> first;
+  for (std::uint64_t i = 0; i < order.samples(); ++i) {
+    first.push_back(order.first_token(epoch * order.samples() + i));
+  }
+  return first;
+}
+
+class OrderSizes : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(OrderSizes, EveryEpochHasEveryWindowOnce) {
+  const std::int64_t tokens = tokens_for(GetParam());
+  const SampleOrder order = SampleOrder::shuffled(tokens, sequence, 3);
+  ASSERT_EQ(order.samples(), GetParam());
+  for (std::uint64_t epoch = 0; epoch < 30; ++epoch) {
+    std::vector<std::int64_t> first = epoch_of(order, epoch);
+    std::sort(first.begin(), first.end());
+    EXPECT_GE(first.front(), 0);
+    EXPECT_LT(first.front(), sequence);
+    EXPECT_LE(first.back() + sequence + 1, tokens);
+    for (std::size_t k = 1; k < first.size(); ++k) ASSERT_EQ(first[k] - first[k - 1], sequence);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Samples, OrderSizes, ::testing::Values(1, 2, 3, 1000));
+
+TEST(SampleOrder, EpochsDifferInOrderAndOffset) {
+  const SampleOrder order = SampleOrder::shuffled(tokens_for(100), sequence, 3);
+  std::set<std::vector<std::int64_t>> orders;
+  std::set<std::int64_t> offsets;
+  for (std::uint64_t epoch = 0; epoch < 50; ++epoch) {
+    std::vector<std::int64_t> first = epoch_of(order, epoch);
+    offsets.insert(*std::min_element(first.begin(), first.end()));
+    for (std::int64_t& token : first) token /= sequence;
+    orders.insert(first);
+  }
+  EXPECT_EQ(orders.size(), 50u);
+  EXPECT_GT(offsets.size(), 10u);
+}
+
+TEST(SampleOrder, SeedsDifferAndRepeat) {
+  const auto order = [](std::uint64_t seed) {
+    return epoch_of(SampleOrder::shuffled(tokens_for(100), sequence, seed), 0);
+  };
+  EXPECT_EQ(order(3), order(3));
+  EXPECT_NE(order(3), order(4));
+}
+
+TEST(SampleOrder, LittleTextStillHasOneSample) {
+  for (std::int64_t tokens = sequence + 1; tokens < 4 * sequence; ++tokens) {
+    const SampleOrder order = SampleOrder::shuffled(tokens, sequence, 5);
+    ASSERT_GE(order.samples(), 1u);
+    for (std::uint64_t index = 0; index < 200; ++index) {
+      ASSERT_GE(order.first_token(index), 0);
+      ASSERT_LE(order.first_token(index) + sequence + 1, tokens);
+    }
+  }
+  EXPECT_EQ(testing::error_of([] { SampleOrder::shuffled(sequence, sequence, 5); }),
+            "too few tokens: it holds 16, and one sample of sequence length 16 needs 17");
+}
+
+TEST(SampleOrder, ValidationIsInFileOrder) {
+  const SampleOrder order = SampleOrder::sequential(10 * sequence + 1, sequence);
+  ASSERT_EQ(order.samples(), 10u);
+  for (std::uint64_t index = 0; index < 25; ++index) {
+    EXPECT_EQ(order.first_token(index), static_cast<std::int64_t>(index % 10) * sequence);
+  }
+  EXPECT_EQ(SampleOrder::sequential(10 * sequence, sequence).samples(), 9u);
+}
+
+}  // namespace
+}  // namespace ostrakon::data

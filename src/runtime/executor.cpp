@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/runtime/poison.hpp>
+#include <stdexcept>
+
+namespace ostrakon::runtime {
+namespace {
+
+/// A Kokkos profiling region that ends with its scope, whatever ends it.
+class Region {
+ public:
+  explicit Region(const std::string& label) { Kokkos::Profiling::pushRegion(label); }
+  ~Region() { Kokkos::Profiling::popRegion(); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+};
+
+void show_only(const Program& program, const plan::Action& action, std::byte* arena) {
+  if (!poisons) return;
+  forbid(arena, static_cast<std::size_t>(program.memory.arena_bytes));
+  for (const plan::Use& used : action.uses)
+    allow(arena + program.memory.offsets[used.buffer],
+          static_cast<std::size_t>(program.plan.buffers[used.buffer].bytes));
+}
+
+}  // namespace
+
+Program make_program(plan::StepPlan plan) {
+  Program program;
+  program.memory = plan::plan_memory(plan);
+  plan::prove_memory(plan, program.memory);
+  for (const plan::Action& action : plan.actions)
+    program.labels.push_back("ostrakon: " + plan.describe(action));
+  program.plan = std::move(plan);
+  return program;
+}
+
+void Executor::run(const Program& program) const {
+  for (std::size_t a = 0; a < program.plan.actions.size(); ++a) {
+    const plan::Action& action = program.plan.actions[a];
+    if (action.kind == plan::Kind::release) continue;  // its place in the plan has done the work
+    const Handler& handler = handlers_[static_cast<int>(action.kind)];
+    if (!handler)
+      throw std::logic_error("no handler for " + program.plan.describe(action));
+    show_only(program, action, arena_);
+    const Region region(program.labels[a]);
+    if (observer_) observer_(action.kind, true);
+    handler(ActionBuffers(program, action, arena_));
+    if (observer_) observer_(action.kind, false);
+  }
+  if (poisons) allow(arena_, static_cast<std::size_t>(program.memory.arena_bytes));
+}
+
+}  // namespace ostrakon::runtime

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace ostrakon::runtime {
+
+/// What Kokkos has allocated, in all its memory spaces, as its Tools callbacks report it. Callbacks
+/// of a tool that the user loaded go on being called.
+struct MemoryCount {
+  std::int64_t bytes = 0;        ///< allocated now
+  std::int64_t peak_bytes = 0;   ///< most at any time since start_counting_memory
+  std::int64_t allocations = 0;  ///< made since then
+};
+
+/// Call after Kokkos is initialized and before anything is allocated; later calls do nothing.
+void start_counting_memory();
+MemoryCount memory_count();
+
+/// Most resident memory of this process so far, in bytes; 0 where the system does not tell.
+std::int64_t peak_resident_bytes();
+/// Memory that this process could still get, in bytes: what the system calls available, or less where
+/// a control group limits it.
+std::int64_t available_memory_bytes();
+
+}  // namespace ostrakon::runtime

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/generator.hpp>
+
+namespace ostrakon::train {
+
+using plan::Kind;
+using plan::Role;
+using runtime::ActionBuffers;
+
+namespace {
+
+template <class T>
+using HostView = Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+template <class T>
+using DeviceView = Kokkos::View<T*, Memory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+/// Draws from softmax(logits / temperature), restricted to the top_k likeliest; `uniform` in [0, 1).
+std::int32_t draw(const std::vector<float>& logits, const SamplingSettings& sampling,
+                  double uniform) {
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  if (sampling.temperature <= 0.0) return order.front();
+  if (sampling.top_k > 0 && static_cast<std::size_t>(sampling.top_k) < order.size())
+    order.resize(static_cast<std::size_t>(sampling.top_k));
+  std::vector<double> weight(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    weight[i] = std::exp((logits[order[i]] - logits[order.front()]) / sampling.temperature);
+  double rest = uniform * std::accumulate(weight.begin(), weight.end(), 0.0);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if ((rest -= weight[i]) < 0.0) return order[i];
+  return order.back();
+}
+
+}  // namespace
+
+Generator::Generator(const std::string& weights_path) {
+  const checkpoint::WeightsReader file(weights_path);
+  settings_ = config::read_settings(file.deck(), weights_path + " (its deck)", {});
+  const model::LeafShape leaf{1, settings_.training.sequence_length};
+  decoder_ = std::make_unique<model::Decoder<float>>(settings_.model, leaf);
+
+  // The head gives logits of one row here, not losses of all.
+  plan::ModelDescription description = decoder_->description();
+  const std::int64_t element = description.element_bytes;
+  description.units.back().output_bytes = settings_.model.vocabulary * element;
+  description.units.back().forward_workspace_bytes =
+      2 * (settings_.model.width + 1) * element;
+  plan::Policy policy;
+  policy.sharding = plan::Sharding::none;
+  program_ = runtime::make_program(
+      plan::build_step_plan(description, 1, policy, plan::Purpose::decode));
+  const std::int64_t available = runtime::available_memory_bytes();
+  require(program_.memory.arena_bytes <= available, weights_path, ": this model needs ",
+          format_bytes(program_.memory.arena_bytes), " of memory, ", format_bytes(available),
+          " are available");
+
+  logits_.resize(static_cast<std::size_t>(settings_.model.vocabulary));
+  arena_ = std::make_unique<runtime::Arena>(program_.memory.arena_bytes);
+  executor_ = std::make_unique<runtime::Executor>(arena_->data());
+  executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
+    const std::size_t begin = context_.size(), count = pending_.size() - begin;
+    Kokkos::deep_copy(
+        DeviceView<std::int32_t>(buffers.get<std::int32_t>(Role::batch) + begin, count),
+        HostView<const std::int32_t>(pending_.data() + begin, count));
+  });
+  executor_->on(Kind::forward, [this](const ActionBuffers& buffers) { run_unit(buffers); });
+  load(weights_path);
+}
+
+void Generator::load(const std::string& path) {
+  const checkpoint::WeightsReader file(path);
+  std::vector<float> host;
+  for (int u = 0; u < decoder_->units(); ++u) {
+    const std::string& unit = decoder_->unit(u).description().name;
+    const auto& buffers = program_.plan.buffers;
+    const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const plan::Buffer& buffer) {
+      return buffer.name == unit + " parameters";
+    });
+    auto* flat = reinterpret_cast<float*>(
+        arena_->data() + program_.memory.offsets[static_cast<std::size_t>(found - buffers.begin())]);
+    for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
+      host.resize(static_cast<std::size_t>(parameter.elements()));
+      file.read(unit, parameter.name, parameter.shape, host.data());
+      Kokkos::deep_copy(DeviceView<float>(flat + parameter.offset, host.size()),
+                        HostView<const float>(host.data(), host.size()));
+    }
+  }
+}
+
+void Generator::run_unit(const ActionBuffers& buffers) {
+  model::UnitBuffers<float> unit;
+  unit.tokens = buffers.get<std::int32_t>(Role::batch);
+  unit.parameters = buffers.get<float>(Role::parameters);
+  unit.lender_parameters = buffers.get<float>(Role::lender_parameters);
+  unit.input = buffers.get<float>(Role::input);
+  unit.output = buffers.get<float>(Role::output);
+  unit.saved = buffers.get<float>(Role::saved);
+  unit.workspace = buffers.get<float>(Role::workspace);
+  const auto begin = static_cast<std::int64_t>(context_.size());
+  const auto end = static_cast<std::int64_t>(pending_.size());
+  const int u = buffers.action.unit;
+  if (u < decoder_->units() - 1) {
+    decoder_->unit(u).forward(exec_, unit, {begin, end});
+    return;
+  }
+  const std::int64_t width = settings_.model.width;
+  decoder_->logits(exec_, {unit.input + (end - 1) * width, 1, width}, unit,
+                   {unit.output, 1, settings_.model.vocabulary});
+  exec_.fence();
+  Kokkos::deep_copy(HostView<float>(logits_.data(), logits_.size()),
+                    DeviceView<const float>(unit.output, logits_.size()));
+}
+
+const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tokens) {
+  require(!tokens.empty() &&
+              static_cast<std::int64_t>(tokens.size()) <= settings_.training.sequence_length,
+          "a context of ", tokens.size(), " tokens; expected 1 to ",
+          settings_.training.sequence_length);
+  for (std::int32_t token : tokens)
+    require(token >= 0 && token < settings_.model.vocabulary, "token ", token,
+            " is not in the vocabulary of ", settings_.model.vocabulary);
+  const auto fresh = std::mismatch(context_.begin(), context_.end(), tokens.begin(), tokens.end());
+  context_.erase(fresh.first, context_.end());
+  // The last token's row gives the logits: it is always computed.
+  if (context_.size() == tokens.size()) context_.pop_back();
+  pending_ = tokens;
+  executor_->run(program_);
+  context_ = tokens;
+  return logits_;
+}
+
+void Generator::continue_text(const std::vector<std::int32_t>& prompt, std::int64_t count,
+                              const SamplingSettings& sampling,
+                              const std::function<bool(std::int32_t)>& emit) {
+  const auto longest = static_cast<std::size_t>(settings_.training.sequence_length);
+  std::vector<std::int32_t> tokens = prompt;
+  const std::uint64_t key = math::random_key(sampling.seed, "sampling");
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (tokens.size() > longest)
+      tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>((longest + 1) / 2));
+    const math::RandomBits bits = math::philox(key, static_cast<std::uint64_t>(i), 0);
+    const std::int32_t token = draw(logits(tokens), sampling, bits.word[0] * 0x1p-32);
+    if (!emit(token)) return;
+    tokens.push_back(token);
+  }
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/runtime/arena.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+struct SamplingSettings {
+  double temperature = 0.8;  ///< 0: always the likeliest token
+  int top_k = 0;             ///< choose among this many likeliest tokens; 0: all
+  std::uint64_t seed = 1;
+};
+
+/// Continues texts, token by token, on one rank. Keys and values of earlier tokens are kept: the
+/// activations that training saves are the cache.
+class Generator {
+ public:
+  /// Reads the weights and the deck inside them. Throws Error naming the file and what is wrong.
+  explicit Generator(const std::string& weights_path);
+
+  const config::Settings& settings() const { return settings_; }
+
+  /// Logits (vocabulary) of the token after `tokens` (at least one, at most the sequence length),
+  /// in host memory. Work is done only for tokens that the call before did not have.
+  const std::vector<float>& logits(const std::vector<std::int32_t>& tokens);
+
+  /// Calls emit(token) for up to `count` tokens after `prompt`; stops when emit returns false. Where
+  /// the text outgrows the context, the older half of it is forgotten.
+  void continue_text(const std::vector<std::int32_t>& prompt, std::int64_t count,
+                     const SamplingSettings& sampling,
+                     const std::function<bool(std::int32_t)>& emit);
+
+ private:
+  void load(const std::string& path);
+  void run_unit(const runtime::ActionBuffers& buffers);
+
+  config::Settings settings_;
+  std::unique_ptr<model::Decoder<float>> decoder_;
+  runtime::Program program_;
+  std::unique_ptr<runtime::Arena> arena_;
+  std::unique_ptr<runtime::Executor> executor_;
+  Exec exec_;
+  std::vector<std::int32_t> context_;  ///< tokens whose keys and values are in the arena
+  std::vector<std::int32_t> pending_;  ///< the whole text of the running call
+  std::vector<float> logits_;
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/timing.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/metrics.hpp>
+#include <ostrakon/train/run.hpp>
+#include <ostrakon/train/trainer.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+namespace fs = std::filesystem;
+using plan::Purpose;
+
+/// A run from its start to its end; a phase of it is a method.
+class Run {
+ public:
+  Run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options)
+      : settings_(settings),
+        options_(options),
+        mesh_(make_mesh(settings, parent)),
+        world_(mesh_.world()),
+        talks_(world_.rank() == 0),
+        trainer_(settings, mesh_) {}
+
+  void all() {
+    show();
+    trainer_.require_same_plan();
+    open_data();
+    if (options_.dry_run) {
+      say("dry run: nothing was allocated\n");
+      return;
+    }
+    trainer_.require_memory();
+    open_output();
+    start();
+    train();
+    save_weights();
+    summarize();
+  }
+
+ private:
+  static mesh::Mesh make_mesh(const config::Settings& settings, MPI_Comm parent) {
+    comm::Communicator world = comm::Communicator::duplicate(parent);
+    world.agree([&] { config::check_ranks(settings, world.size()); });
+    return mesh::Mesh(parent, static_cast<int>(settings.ranks_per_node));
+  }
+
+  void say(const std::string& words) const {
+    if (talks_) std::cout << words << std::flush;
+  }
+
+  // ---- before step 1
+
+  void show() {
+    const std::string ranks = mesh_.table();
+    const runtime::Program& program = trainer_.program(Purpose::train);
+    const plan::StepPlan& plan = program.plan;
+    const std::int64_t padded = [&] {
+      std::int64_t elements = 0;
+      for (std::int64_t unit : plan.padded_elements) elements += unit;
+      return elements;
+    }();
+    std::ostringstream out;
+    out << "Ostrakon " << OSTRAKON_VERSION << ", Kokkos " << KOKKOS_VERSION / 10000 << "."
+        << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100 << " " << Exec::name()
+        << ", matrix products by " << math::gemm_library() << "\n\n"
+        << ranks << "\n"
+        << "settings\n"
+        << config::summary(settings_) << "\n"
+        << "model\n"
+        << "  parameters             " << format_count(trainer_.decoder().parameter_count()) << " in "
+        << trainer_.decoder().units() << " units, "
+        << format_count(padded - trainer_.decoder().parameter_count()) << " elements of padding\n"
+        << "  leaves                 " << settings_.training.leaves() << " of "
+        << settings_.training.micro_batch_size << " x " << settings_.training.sequence_length
+        << " tokens, " << plan.micro_batches << " on each rank\n\n"
+        << "plan of a step, each rank (" << plan.actions.size() << " actions, hash "
+        << format_hex(plan.hash()) << ")\n"
+        << plan::memory_table(plan, program.memory)
+        << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
+        << "  compute                " << static_cast<double>(plan.flops()) * 1e-9 << " GFLOP\n\n";
+    say(out.str());
+  }
+
+  void open_data() {
+    const config::TrainingSettings& training = settings_.training;
+    const auto open = [&](data::Split split) {
+      return data::open_dataset(settings_.data, split, training.sequence_length,
+                                settings_.model.vocabulary, training.seed, world_);
+    };
+    training_data_ = open(data::Split::training);
+    if (training.validate_every > 0) validation_data_ = open(data::Split::validation);
+    std::ostringstream out;
+    out << "data\n  training               " << format_count(static_cast<std::int64_t>(
+               training_data_->samples())) << " samples of " << training.sequence_length
+        << " tokens\n";
+    if (validation_data_) {
+      const std::uint64_t whole =
+          validation_data_->samples() / static_cast<std::uint64_t>(training.global_batch_size);
+      validation_batches_ = std::clamp<std::int64_t>(static_cast<std::int64_t>(whole), 1,
+                                                     training.validation_batches);
+      out << "  validation             " << validation_batches_ << " batches of "
+          << training.global_batch_size << " samples every " << training.validate_every
+          << " steps\n";
+    }
+    if (const auto entropy = training_data_->entropy())
+      out << "  entropy                " << *entropy << " nats per token\n";
+    out << "\n";
+    say(out.str());
+  }
+
+  void open_output() {
+    world_.agree([&] {
+      if (!talks_) return;
+      std::error_code error;
+      fs::create_directories(directory(), error);
+      require(!error, "output.directory = ", settings_.output.directory,
+              ": can't be made: ", error.message());
+      const fs::path deck = directory() / "deck.yaml";
+      std::ofstream stream(deck);
+      stream << config::write_deck(config::with_absolute_paths(settings_));
+      stream.close();
+      require(stream.good(), "output.directory = ", settings_.output.directory, ": ", deck.string(),
+              " can't be written");
+      metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string());
+    });
+  }
+
+  void start() {
+    trainer_.allocate();
+    double peak = settings_.runtime.peak_gflops * 1e9;
+    if (peak == 0.0) peak = trainer_.measure_peak_flops();
+    double slowest = peak;
+    world_.minimum(&slowest, 1);
+    peak_flops_ = slowest;
+    const config::ScopedTimer timer(timers_, "initialize");
+    trainer_.initialize();
+    trainer_.observe([this](plan::Kind kind, bool begins) {
+      if (begins)
+        timers_.start(plan::name(kind));
+      else
+        timers_.stop(plan::name(kind));
+    });
+  }
+
+  // ---- training
+
+  void train() {
+    const config::TrainingSettings& training = settings_.training;
+    say("training\n");
+    const Kokkos::Timer since_start;
+    std::int64_t allocations_before = runtime::memory_count().allocations;
+    for (std::int64_t step = 1; step <= training.steps; ++step) {
+      const Kokkos::Timer clock;
+      StepResult result;
+      {
+        const config::ScopedTimer timer(timers_, "step");
+        result = trainer_.step(*training_data_, step);
+      }
+      const std::int64_t allocations_now = runtime::memory_count().allocations;
+      report(step, result, clock.seconds(), allocations_now - allocations_before);
+      allocations_before = allocations_now;
+      const bool last = step == training.steps || out_of_time(since_start.seconds());
+      if (validation_data_ && (step % training.validate_every == 0 || last)) validate(step);
+      if (last) {
+        if (step < training.steps)
+          say(text("stopped after training.time_limit_minutes = ", training.time_limit_minutes,
+                   ", at step ", step, " of ", training.steps, "\n"));
+        last_step_ = step;
+        return;
+      }
+    }
+  }
+
+  bool out_of_time(double seconds) {
+    if (settings_.training.time_limit_minutes <= 0.0) return false;
+    bool over = seconds >= 60.0 * settings_.training.time_limit_minutes;
+    world_.broadcast(&over, sizeof over, 0);
+    return over;
+  }
+
+  void report(std::int64_t step, const StepResult& result, double seconds,
+              std::int64_t allocations) {
+    const config::TrainingSettings& training = settings_.training;
+    const std::int64_t tokens = training.global_batch_size * training.sequence_length;
+    // Largest over ranks: a promise that one rank breaks is broken.
+    double most[] = {static_cast<double>(runtime::memory_count().peak_bytes),
+                     static_cast<double>(allocations),
+                     static_cast<double>(runtime::peak_resident_bytes()), seconds};
+    world_.maximum(most, 4);
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.loss = result.loss;
+    metrics.grad_norm = result.grad_norm;
+    metrics.learning_rate = result.learning_rate;
+    metrics.tokens = step * tokens;
+    metrics.step_seconds = most[3];
+    metrics.tokens_per_second = static_cast<double>(tokens) / most[3];
+    metrics.mfu = trainer_.model_flops() / most[3] / peak_flops_;
+    metrics.planned_peak_bytes = trainer_.planned_peak_bytes();
+    metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
+    metrics.allocations = static_cast<std::int64_t>(most[1]);
+    metrics.resident_bytes = static_cast<std::int64_t>(most[2]);
+    const std::int64_t digest_every = settings_.output.digest_every;
+    if (digest_every > 0 && step % digest_every == 0) metrics.state_digest = trainer_.state_digest();
+    if (!talks_) return;
+    metrics_->write(metrics);
+    show_progress(metrics);
+  }
+
+  void show_progress(const StepMetrics& metrics) {
+    const bool line_is_due = metrics.step == 1 || metrics.step == settings_.training.steps ||
+                             metrics.step % settings_.output.every == 0;
+    if (!options_.terminal && !line_is_due) return;
+    char line[160];
+    std::snprintf(line, sizeof line,
+                  "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %.0f %%",
+                  static_cast<int>(std::to_string(settings_.training.steps).size()),
+                  static_cast<long long>(metrics.step),
+                  static_cast<long long>(settings_.training.steps), metrics.loss, metrics.grad_norm,
+                  metrics.learning_rate,
+                  format_count(std::llround(metrics.tokens_per_second)).c_str(),
+                  100.0 * metrics.mfu);
+    std::cout << (options_.terminal ? "\r\033[K" : "") << line
+              << (options_.terminal && !line_is_due ? "" : "\n") << std::flush;
+  }
+
+  void validate(std::int64_t step) {
+    const config::ScopedTimer timer(timers_, "validation");
+    ValidationMetrics metrics;
+    metrics.step = step;
+    metrics.validation_loss = trainer_.evaluate(*validation_data_, validation_batches_);
+    if (const auto bytes = validation_data_->bytes_per_token())
+      metrics.bits_per_byte = metrics.validation_loss / std::log(2.0) / *bytes;
+    if (!talks_) return;
+    metrics_->write(metrics);
+    std::cout << (options_.terminal ? "\r\033[K" : "") << "  step " << step << "  validation loss "
+              << metrics.validation_loss;
+    if (metrics.bits_per_byte) std::cout << "  " << *metrics.bits_per_byte << " bits per byte";
+    std::cout << std::endl;
+  }
+
+  // ---- after the last step
+
+  void save_weights() {
+    const config::ScopedTimer timer(timers_, "save weights");
+    const std::string path = (directory() / "weights.h5").string();
+    std::unique_ptr<checkpoint::WeightsWriter> file;
+    world_.agree([&] {
+      if (talks_)
+        file = std::make_unique<checkpoint::WeightsWriter>(path, config::write_deck(config::with_absolute_paths(settings_)),
+                                                           last_step_);
+    });
+    std::vector<float> host;
+    trainer_.visit_parameters([&](int u, const float* parameters) {
+      world_.agree([&] {
+        if (!talks_) return;
+        for (const model::Parameter& parameter : trainer_.decoder().unit(u).parameters()) {
+          host.resize(static_cast<std::size_t>(parameter.elements()));
+          using Host = Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+          using Device = Kokkos::View<const float*, Memory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+          Kokkos::deep_copy(Host(host.data(), host.size()),
+                            Device(parameters + parameter.offset, host.size()));
+          file->write(trainer_.decoder().unit(u).description().name, parameter.name, parameter.shape,
+                      host.data());
+        }
+      });
+    });
+    world_.agree([&] {
+      if (talks_) file->finish();
+    });
+    say(text("weights are in ", path, "\n"));
+  }
+
+  void summarize() {
+    const std::string times = timers_.report(world_.mpi());
+    double resident = static_cast<double>(runtime::peak_resident_bytes());
+    world_.maximum(&resident, 1);
+    say(text("\nmemory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()), ", counted ",
+             format_bytes(runtime::memory_count().peak_bytes), ", resident at most ",
+             format_bytes(static_cast<std::int64_t>(resident)), "\n\n", times));
+  }
+
+  fs::path directory() const { return settings_.output.directory; }
+
+  const config::Settings settings_;
+  const RunOptions options_;
+  mesh::Mesh mesh_;
+  comm::Communicator& world_;
+  const bool talks_;
+  Trainer trainer_;
+  config::Timers timers_;
+  std::unique_ptr<data::Dataset> training_data_, validation_data_;
+  std::int64_t validation_batches_ = 0;
+  std::unique_ptr<MetricsFile> metrics_;
+  double peak_flops_ = 1.0;
+  std::int64_t last_step_ = 0;
+};
+
+}  // namespace
+
+void run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
+  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
+  Run(settings, parent, options).all();
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/runtime/arena.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// What a step leaves behind, the same bits on every rank and every layout.
+struct StepResult {
+  double loss = 0.0;       ///< nats per token, mean over the global batch
+  double grad_norm = 0.0;  ///< before clipping
+  double learning_rate = 0.0;
+};
+
+/// One rank's part of a training run: the plans, the arena, and what each action of a plan does.
+///
+/// The constructor plans and proves and allocates nothing, so a run can be shown, and refused, before
+/// it takes memory. All methods are collective over the mesh.
+class Trainer {
+ public:
+  Trainer(const config::Settings& settings, mesh::Mesh& mesh);
+
+  const model::Decoder<float>& decoder() const { return decoder_; }
+  const runtime::Program& program(plan::Purpose purpose) const;
+  /// Floating-point operations that a step of the model takes on each rank: three forwards, whatever
+  /// the plan computes twice. What MFU counts.
+  double model_flops() const;
+  /// Of the one arena that all programs share: the most that a rank will use.
+  std::int64_t planned_peak_bytes() const;
+
+  /// Throws AgreedError with the arithmetic where the ranks of a host need more than it has left.
+  void require_memory();
+  /// Throws AgreedError where ranks have made different plans.
+  void require_same_plan();
+
+  /// Takes the arena and writes the initial weights, each rank its own shards.
+  void allocate();
+
+  /// Best rate of a matrix product on this rank, all ranks at once, in floating-point operations per
+  /// second; overwrites the arena: call between allocate() and initialize().
+  double measure_peak_flops();
+
+  /// Initial weights and moments of zero, unit by unit, straight into shards.
+  void initialize();
+
+  /// Step `step`, from 1, on samples [(step - 1) * global_batch_size, step * global_batch_size).
+  /// Throws AgreedError where a loss or a gradient is not finite; no parameter has changed then.
+  StepResult step(data::Dataset& dataset, std::int64_t step);
+
+  /// Mean loss over `batches` global batches from sample 0, in nats per token.
+  double evaluate(data::Dataset& dataset, std::int64_t batches);
+
+  /// Hash of parameters and optimizer state by global index: the same for every layout. Throws
+  /// AgreedError where replicas differ.
+  std::uint64_t state_digest();
+
+  /// Calls visit(unit, flat parameter in device memory) on every rank, unit by unit.
+  using Visitor = std::function<void(int unit, const float* parameters)>;
+  void visit_parameters(const Visitor& visit);
+
+  /// Told of every action before and after it runs.
+  void observe(runtime::Executor::Observer observer) { executor_->observe(std::move(observer)); }
+
+ private:
+  /// A part of a unit's flat parameter that this rank stores, within one parameter.
+  struct Piece {
+    const model::Parameter* parameter;
+    std::int64_t first;   ///< element within the parameter
+    std::int64_t offset;  ///< element within this rank's storage
+    std::int64_t count;
+  };
+  /// A stretch of this rank's storage with one weight decay.
+  struct Stretch {
+    std::int64_t offset;
+    std::int64_t count;
+    bool decays;
+  };
+
+  void find_pieces();
+  void set_handlers();
+  model::UnitBuffers<float> unit_buffers(const runtime::ActionBuffers& buffers) const;
+
+  void load(const runtime::ActionBuffers& buffers);
+  void forward(const runtime::ActionBuffers& buffers);
+  void backward(const runtime::ActionBuffers& buffers);
+  void reduce_scatter(const runtime::ActionBuffers& buffers);
+  void finish_sums(const runtime::ActionBuffers& buffers);
+  void optimize(const runtime::ActionBuffers& buffers);
+  void clear_gaps(int unit, float* gradients);
+
+  template <class T>
+  T* persistent(const std::string& name) const;
+  float* stored(int unit, const char* what) const;
+  std::string parameter_name(int unit, const Piece& piece) const;
+
+  config::Settings settings_;
+  mesh::Mesh& mesh_;
+  model::Decoder<float> decoder_;
+  plan::ModelDescription description_;
+  runtime::Program train_, evaluate_, export_;
+  std::vector<std::vector<Piece>> pieces_;      // of each unit
+  std::vector<std::vector<Stretch>> stretches_;  // of each unit
+  Exec exec_;
+  std::unique_ptr<runtime::Arena> arena_;
+  std::unique_ptr<runtime::Executor> executor_;
+
+  // Of the step that runs now.
+  const runtime::Program* running_ = nullptr;
+  data::Dataset* dataset_ = nullptr;
+  std::uint64_t first_sample_ = 0;
+  std::int64_t step_ = 0;
+  double clip_coefficient_ = 1.0;
+  StepResult result_;
+  Visitor visitor_;
+  std::vector<std::int32_t> sample_;       // one sample
+  std::vector<std::int32_t> batch_;        // tokens, then targets, of one leaf
+  std::vector<std::int64_t> host_sums_;
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+
+#include "train/small_runs.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::tests;
+
+/// The same few samples of random tokens, over and over.
+class FixedBatch : public data::Dataset {
+ public:
+  FixedBatch(std::int64_t length, std::int64_t vocabulary, std::uint64_t samples)
+      : Dataset(length), vocabulary_(static_cast<std::uint32_t>(vocabulary)), samples_(samples) {}
+  void read(std::uint64_t index, std::int32_t* tokens) override {
+    for (std::int64_t i = 0; i < length(); ++i)
+      tokens[i] = static_cast<std::int32_t>(
+          math::philox(7, index % samples_, static_cast<std::uint64_t>(i)).word[0] % vocabulary_);
+  }
+  std::uint64_t samples() const override { return samples_; }
+
+ private:
+  std::uint32_t vocabulary_;
+  std::uint64_t samples_;
+};
+
+TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
+  runtime::start_counting_memory();
+  for (config::Settings settings : {small_gpt2(24), small_llama(24)})
+    for (const auto sharding : {plan::Sharding::full, plan::Sharding::none}) {
+      settings.parallel.sharding = sharding;
+      mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+      train::Trainer trainer(settings, mesh);
+      FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
+      const runtime::MemoryCount before = runtime::memory_count();
+      trainer.allocate();
+      EXPECT_EQ(runtime::memory_count().bytes - before.bytes, trainer.planned_peak_bytes());
+      EXPECT_EQ(runtime::memory_count().allocations - before.allocations, 1);
+      trainer.initialize();
+      for (std::int64_t step = 1; step <= 3; ++step) trainer.step(dataset, step);
+      trainer.evaluate(dataset, 1);
+      trainer.state_digest();
+      trainer.visit_parameters([](int, const float*) {});
+      EXPECT_EQ(runtime::memory_count().allocations - before.allocations, 1);
+      EXPECT_EQ(runtime::memory_count().bytes - before.bytes, trainer.planned_peak_bytes());
+    }
+}
+
+TEST(Trainer, SendsWhatWasPlanned) {
+  for (const auto sharding : {plan::Sharding::full, plan::Sharding::none})
+    for (const auto accumulation :
+         {plan::Accumulation::reduce_each, plan::Accumulation::reduce_last}) {
+      config::Settings settings = small_gpt2(24);
+      settings.parallel.sharding = sharding;
+      settings.parallel.accumulation = accumulation;
+      mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+      train::Trainer trainer(settings, mesh);
+      FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
+      trainer.allocate();
+      trainer.initialize();
+      const auto sent = [&] {
+        return mesh.world().bytes_sent() + mesh.shard_group().bytes_sent();
+      };
+      const std::int64_t before = sent();
+      trainer.step(dataset, 1);
+      EXPECT_EQ(sent() - before, trainer.program(plan::Purpose::train).plan.bytes_sent());
+    }
+}
+
+TEST(Trainer, RefusesAModelThatDoesNotFit) {
+  config::Settings settings = small_llama(24);
+  settings.model.width = 16384;
+  settings.model.heads = settings.model.kv_heads = 128;
+  settings.model.ffn_width = 53248;
+  settings.model.layers = 126;
+  settings.model.vocabulary = 128256;
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+  train::Trainer trainer(settings, mesh);
+  try {
+    trainer.require_memory();
+    FAIL() << "405 billion parameters fit here?";
+  } catch (const AgreedError& error) {
+    EXPECT_NE(std::string(error.what()).find("does not fit"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Trainer, StopsAtALossThatIsNotFiniteBeforeItSpoilsParameters) {
+  config::Settings settings = small_llama(24);
+  settings.optimizer.learning_rate = 1e30;
+  settings.schedule.warmup_steps = 0;
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+  train::Trainer trainer(settings, mesh);
+  FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
+  trainer.allocate();
+  trainer.initialize();
+  std::int64_t step = 1;
+  std::uint64_t digest = 0;
+  try {
+    for (; step <= 20; ++step) {
+      digest = trainer.state_digest();
+      trainer.step(dataset, step);
+    }
+    FAIL() << "a learning rate of 1e30 went well";
+  } catch (const AgreedError& error) {
+    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(trainer.state_digest(), digest);
+}
+
+TEST(Trainer, InitialWeightsAreThoseOfTheirNames) {
+  // Every rank sees the same whole parameters, however they are stored.
+  config::Settings settings = small_gpt2(24);
+  std::vector<double> sums;
+  for (const auto sharding : {plan::Sharding::full, plan::Sharding::none}) {
+    settings.parallel.sharding = sharding;
+    mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+    train::Trainer trainer(settings, mesh);
+    trainer.allocate();
+    trainer.initialize();
+    double sum = 0.0;
+    std::int64_t count = 0, ones = 0;
+    trainer.visit_parameters([&](int unit, const float* parameters) {
+      for (const model::Parameter& parameter : trainer.decoder().unit(unit).parameters())
+        for (std::int64_t i = 0; i < parameter.elements(); ++i, ++count) {
+          const double value = static_cast<double>(parameters[parameter.offset + i]);
+          sum += value * static_cast<double>(i % 17 + 1);
+          ones += value == 1.0;
+        }
+    });
+    EXPECT_EQ(count, trainer.decoder().parameter_count());
+    EXPECT_EQ(ones, 5 * settings.model.width);  // the weights of five norms
+    sums.push_back(sum);
+  }
+  EXPECT_EQ(sums[0], sums[1]);
+}
+
+}  // namespace

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.hpp"
+
+#include <mpi.h>
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::apps {
+namespace {
+
+int rank_among(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+
+/// Starts Kokkos on this rank's share of the host's devices, unless the user's flags choose one.
+void start_kokkos(int& argc, char** argv) {
+#if defined(KOKKOS_ENABLE_CUDA)
+  MPI_Comm host;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  const int local = rank_among(host);
+  MPI_Comm_free(&host);
+  int devices = 0;
+  bool chosen = cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0;
+  for (int i = 1; i < argc; ++i)
+    chosen = chosen || std::strncmp(argv[i], "--kokkos-device-id", 18) == 0 ||
+             std::strncmp(argv[i], "--kokkos-map-device-id-by", 25) == 0;
+  std::string flag = "--kokkos-device-id=" + std::to_string(chosen ? 0 : local % devices);
+  std::vector<char*> extended(argv, argv + argc);
+  if (!chosen) extended.push_back(flag.data());
+  int count = static_cast<int>(extended.size());
+  extended.push_back(nullptr);
+  Kokkos::initialize(count, extended.data());
+  std::copy(extended.begin(), extended.begin() + count, argv);
+  argc = count;
+#else
+  Kokkos::initialize(argc, argv);
+#endif
+}
+
+}  // namespace
+
+int run_program(const char* name, const char* usage, int argc, char** argv,
+                const std::function<void(const Arguments&)>& body) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0) {
+      std::cout << usage;
+      return 0;
+    }
+    if (std::strcmp(argv[i], "--version") == 0) {
+      std::cout << name << " " << OSTRAKON_VERSION << "\n";
+      return 0;
+    }
+  }
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  const int rank = rank_among(MPI_COMM_WORLD);
+  int status = 0;
+  start_kokkos(argc, argv);
+  try {
+    body(Arguments(argv + 1, argv + argc));
+  } catch (const AgreedError& error) {
+    if (rank == 0) std::cerr << name << ": error: " << error.what() << std::endl;
+    status = 1;
+  } catch (const std::exception& error) {
+    // Perhaps this rank's alone: the others would wait for it for ever.
+    std::cerr << name << ": error on rank " << rank << ": " << error.what() << std::endl;
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  Kokkos::finalize();
+  MPI_Finalize();
+  return status;
+}
+
+}  // namespace ostrakon::apps

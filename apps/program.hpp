@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ostrakon::apps {
+
+/// What is left of a command line after MPI and Kokkos took theirs.
+using Arguments = std::vector<std::string>;
+
+/// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Exceptions become exit
+/// status 1 and one message from one rank: "<name>: error: <what>". An exception that is not sure to
+/// have been thrown by all ranks ends the whole job at once.
+///
+/// --help (`usage`) and --version are answered before anything is started.
+int run_program(const char* name, const char* usage, int argc, char** argv,
+                const std::function<void(const Arguments&)>& body);
+
+}  // namespace ostrakon::apps

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// ostrakon-train: trains a model as a deck says.
+#include <fcntl.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/run.hpp>
+#include <sstream>
+
+#include "program.hpp"
+
+namespace {
+
+using namespace ostrakon;
+
+constexpr const char* usage =
+    R"(usage: [mpiexec -n RANKS] ostrakon-train DECK [options]
+
+Trains a transformer as DECK (YAML, or XML) says, its parameters, gradients and optimizer state
+sharded over the ranks. Writes deck.yaml, metrics.jsonl and weights.h5 into output.directory.
+
+  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
+  --dry-run                show ranks, settings, plan and planned memory, then stop
+  --print-defaults         print a deck with every key, its default and what it means
+  --help, --version
+  --kokkos-...             flags of Kokkos
+
+Exit status: 0 done, 1 bad input or failure.
+)";
+
+struct CommandLine {
+  std::string deck;
+  std::vector<config::Override> overrides;
+  bool print_defaults = false;
+  train::RunOptions options;
+};
+
+CommandLine parse(const apps::Arguments& arguments) {
+  CommandLine line;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--dry-run") {
+      line.options.dry_run = true;
+    } else if (argument == "--print-defaults") {
+      line.print_defaults = true;
+    } else if (argument == "--set" || argument.rfind("--set=", 0) == 0) {
+      require(argument != "--set" || i + 1 < arguments.size(),
+              "--set needs SECTION.KEY=VALUE after it");
+      line.overrides.push_back(
+          config::parse_override(argument == "--set" ? arguments[++i] : argument.substr(6)));
+    } else if (argument.rfind("-", 0) == 0) {
+      throw Error("unknown option " + argument + "; see ostrakon-train --help");
+    } else {
+      require(line.deck.empty(), "two decks given, ", line.deck, " and ", argument,
+              "; expected one");
+      line.deck = argument;
+    }
+  }
+  require(line.print_defaults || !line.deck.empty(), "no deck given; see ostrakon-train --help");
+  return line;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  // A folder opens, but does not read.
+  require(stream.is_open() && (stream.peek(), !stream.bad()), path, ": can't be read");
+  text << stream.rdbuf();
+  return text.str();
+}
+
+/// Whether a person reads our output as it comes. mpiexec may give each rank a terminal of its own,
+/// whatever its own output goes to: the parent's must be one too.
+bool output_is_terminal() {
+  if (isatty(STDOUT_FILENO) == 0) return false;
+  const std::string parents = "/proc/" + std::to_string(getppid()) + "/fd/1";
+  const int descriptor = open(parents.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool terminal = isatty(descriptor) != 0;
+  close(descriptor);
+  return terminal;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return apps::run_program("ostrakon-train", usage, argc, argv, [](const apps::Arguments& arguments) {
+    runtime::start_counting_memory();
+    comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+    CommandLine line;
+    config::Settings settings;
+    std::string deck;
+    world.agree([&] {
+      line = parse(arguments);
+      if (!line.print_defaults && world.rank() == 0) deck = read_file(line.deck);
+    });
+    if (line.print_defaults) {
+      if (world.rank() == 0) std::cout << config::default_deck();
+      return;
+    }
+    deck = world.broadcast(deck, 0);
+    world.agree([&] { settings = config::read_settings(deck, line.deck, line.overrides); });
+    line.options.terminal = output_is_terminal();
+    train::run(settings, MPI_COMM_WORLD, line.options);
+  });
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# ostrakon_add_test(<name>
+#   SOURCES <file>...     test sources; the main program is tests/support/main.cpp
+#   [RANKS <n>...]        one CTest entry <name>.np<n> for each; 1 where not given
+#   [TIMEOUT <seconds>]   120 where not given
+#   [LABELS <label>...]   unit or integration; `mpi` and `np_<n>` are added. `unit` where not given
+#   [ARGS <argument>...]  handed to the program
+#   [LIBRARIES <target>...] linked besides Ostrakon::ostrakon and GoogleTest)
+#
+# Builds the program test_<name>. CTest runs it under mpiexec and knows how many processors it takes.
+#
+# ostrakon_add_command_test(<name>
+#   COMMAND <command> [<argument>...]
+#   [TIMEOUT <seconds>] [PROCESSORS <n>] [LABELS <label>...])
+#
+# A test that is a command by itself, for example a script that starts mpiexec. It runs in the same
+# environment, with OSTRAKON_APPS, OSTRAKON_SOURCE, OSTRAKON_MPIEXEC set.
+#
+# An argument that neither knows is an error.
+
+include_guard(GLOBAL)
+
+# Ranks that outnumber the cores yield to each other, and no two ranks are bound to one core.
+set(OSTRAKON_TEST_ENVIRONMENT
+  OMP_NUM_THREADS=1
+  OMPI_ALLOW_RUN_AS_ROOT=1
+  OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  OMPI_MCA_rmaps_base_oversubscribe=1
+  OMPI_MCA_mpi_yield_when_idle=1
+  OMPI_MCA_hwloc_base_binding_policy=none
+  GTEST_COLOR=no)
+if(Ostrakon_ENABLE_SANITIZERS)
+  list(APPEND OSTRAKON_TEST_ENVIRONMENT
+    LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/leaks.txt:print_suppressions=0
+    UBSAN_OPTIONS=print_stacktrace=1)
+endif()
+
+function(ostrakon_refuse_unknown function unparsed missing_values)
+  if(unparsed)
+    message(FATAL_ERROR "${function}: unknown arguments: ${unparsed}")
+  endif()
+  if(missing_values)
+    message(FATAL_ERROR "${function}: no value after ${missing_values}")
+  endif()
+endfunction()
+
+function(ostrakon_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;LABELS;ARGS;LIBRARIES")
+  ostrakon_refuse_unknown("ostrakon_add_test(${name})" "${arg_UNPARSED_ARGUMENTS}"
+                          "${arg_KEYWORDS_MISSING_VALUES}")
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "ostrakon_add_test(${name}): no SOURCES")
+  endif()
+  if(NOT arg_RANKS)
+    set(arg_RANKS 1)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+
+  add_executable(test_${name} ${arg_SOURCES})
+  ostrakon_set_flags(test_${name})
+  target_link_libraries(test_${name} PRIVATE ostrakon_test_main Ostrakon::ostrakon ${arg_LIBRARIES})
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(test_${name} PRIVATE
+    OSTRAKON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" OSTRAKON_APPS_DIR="${PROJECT_BINARY_DIR}/apps")
+
+  foreach(ranks IN LISTS arg_RANKS)
+    set(test ${name}.np${ranks})
+    add_test(NAME ${test}
+      COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
+              $<TARGET_FILE:test_${name}> ${MPIEXEC_POSTFLAGS} ${arg_ARGS})
+    set_tests_properties(${test} PROPERTIES
+      PROCESSORS ${ranks} TIMEOUT ${arg_TIMEOUT}
+      LABELS "${arg_LABELS};mpi;np_${ranks}"
+      ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT}")
+  endforeach()
+endfunction()
+
+function(ostrakon_add_command_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS")
+  ostrakon_refuse_unknown("ostrakon_add_command_test(${name})" "${arg_UNPARSED_ARGUMENTS}"
+                          "${arg_KEYWORDS_MISSING_VALUES}")
+  if(NOT arg_COMMAND)
+    message(FATAL_ERROR "ostrakon_add_command_test(${name}): no COMMAND")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS integration)
+  endif()
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  set_tests_properties(${name} PROPERTIES
+    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT};OSTRAKON_APPS=${PROJECT_BINARY_DIR}/apps;\
+OSTRAKON_SOURCE=${PROJECT_SOURCE_DIR};OSTRAKON_MPIEXEC=${MPIEXEC_EXECUTABLE}")
+endfunction()

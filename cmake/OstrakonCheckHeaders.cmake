@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every public header must compile by itself: one source for each, with that single include.
+
+file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR}/src CONFIGURE_DEPENDS
+     ${PROJECT_SOURCE_DIR}/src/*.hpp)
+set(sources "")
+foreach(header IN LISTS headers)
+  string(REPLACE "/" "_" name ${header})
+  set(source ${PROJECT_BINARY_DIR}/header_checks/${name}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include <ostrakon/${header}>\n")
+  list(APPEND sources ${source})
+endforeach()
+
+add_library(ostrakon_header_checks OBJECT ${sources})
+ostrakon_set_flags(ostrakon_header_checks)
+target_compile_options(ostrakon_header_checks PRIVATE -O0)
+target_link_libraries(ostrakon_header_checks PRIVATE
+  Ostrakon::ostrakon Ostrakon::teuchos Ostrakon::hdf5 Ostrakon::xxhash nlohmann_json::nlohmann_json)

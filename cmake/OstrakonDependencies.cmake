@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds what Ostrakon stands on, and says once, for all of it, what is missing and how to get it.
+# The installed package config runs through this file as well (see OstrakonConfig.cmake.in).
+
+set(OSTRAKON_MISSING "")
+
+# ostrakon_find(<package> DEBIAN <names> SPACK <names> [OPTIONAL] [ARGS ...])
+macro(ostrakon_find package)
+  cmake_parse_arguments(_find "OPTIONAL" "DEBIAN;SPACK" "ARGS" ${ARGN})
+  find_package(${package} QUIET ${_find_ARGS})
+  if(NOT ${package}_FOUND AND NOT _find_OPTIONAL)
+    string(REPLACE "Ostrakon" "" _name ${package})
+    string(APPEND OSTRAKON_MISSING
+           "\n  ${_name}: Debian package ${_find_DEBIAN}, Spack package ${_find_SPACK}")
+  endif()
+endmacro()
+
+# Open MPI's retired C++ bindings would only add warnings and a library.
+set(MPI_CXX_SKIP_MPICXX TRUE)
+
+# Kokkos first: where Teuchos comes from a Trilinos with another Kokkos, these headers win.
+ostrakon_find(OstrakonKokkos DEBIAN libtrilinos-kokkos-dev SPACK kokkos)
+ostrakon_find(MPI DEBIAN libopenmpi-dev SPACK openmpi ARGS COMPONENTS C CXX)
+ostrakon_find(OstrakonTeuchos DEBIAN libtrilinos-teuchos-dev SPACK trilinos)
+ostrakon_find(OstrakonHDF5 DEBIAN libhdf5-openmpi-dev SPACK hdf5)
+ostrakon_find(OstrakonXxHash DEBIAN libxxhash-dev SPACK xxhash)
+ostrakon_find(nlohmann_json DEBIAN nlohmann-json3-dev SPACK nlohmann-json)
+find_package(Threads QUIET REQUIRED)
+
+set(OSTRAKON_HAVE_CUBLAS OFF)
+if(Kokkos_ENABLE_CUDA)
+  ostrakon_find(CUDAToolkit DEBIAN nvidia-cuda-toolkit SPACK cuda)
+  set(OSTRAKON_HAVE_CUBLAS ${CUDAToolkit_FOUND})
+endif()
+
+set(OSTRAKON_HAVE_ONEDNN OFF)
+if(Ostrakon_ENABLE_ONEDNN)
+  ostrakon_find(OstrakonOneDNN OPTIONAL)
+  set(OSTRAKON_HAVE_ONEDNN ${OstrakonOneDNN_FOUND})
+endif()
+
+set(OSTRAKON_HAVE_CBLAS OFF)
+if(Ostrakon_ENABLE_CBLAS)
+  ostrakon_find(OstrakonCBLAS OPTIONAL)
+  set(OSTRAKON_HAVE_CBLAS ${OstrakonCBLAS_FOUND})
+endif()
+
+if(OSTRAKON_MISSING)
+  string(JOIN "" _message
+         "Ostrakon can't be built: not found:" "${OSTRAKON_MISSING}" "\n"
+         "On Debian or Ubuntu, scripts/setup installs all of it. Elsewhere install these packages "
+         "with Spack (spack/README.md) and `spack load` them, or name their folders in "
+         "CMAKE_PREFIX_PATH.")
+  message(FATAL_ERROR "${_message}")
+endif()

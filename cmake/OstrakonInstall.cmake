@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# Headers, library, package config and decks. The programs install themselves (apps/CMakeLists.txt).
+
+include(CMakePackageConfigHelpers)
+
+set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Ostrakon)
+
+install(TARGETS ostrakon EXPORT OstrakonTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT OstrakonTargets NAMESPACE Ostrakon:: DESTINATION ${_package})
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ostrakon
+        FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY ${PROJECT_BINARY_DIR}/generated/ostrakon/
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ostrakon FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon)
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/OstrakonConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/OstrakonConfig.cmake INSTALL_DESTINATION ${_package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/OstrakonConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/OstrakonConfig.cmake
+  ${PROJECT_BINARY_DIR}/OstrakonConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonCBLAS.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonHDF5.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonKokkos.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonOneDNN.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonTeuchos.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonXxHash.cmake
+  DESTINATION ${_package})

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the other scripts: where the project is, how they speak, the environment for MPI.
+# shellcheck shell=bash disable=SC2034
+
+set -euo pipefail
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+
+# One core per rank; more ranks than cores may share them; root, as in a container, may start ranks.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+export OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_hwloc_base_binding_policy=none
+if [ "$(id -u)" = 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+bold='' plain=''
+if [ -t 1 ]; then
+  bold=$'\033[1m' plain=$'\033[0m'
+fi
+
+# say <text>...: a line of our own between the output of the commands.
+say() {
+  printf '%s\n' "${bold}== $*${plain}"
+}
+
+fail() {
+  printf '%s\n' "$(basename "$0"): $*" >&2
+  exit 1
+}
+
+# step <what> <command> [<argument>...]: says what it does, does it, says how long it took.
+step() {
+  local what=$1 start=$SECONDS
+  shift
+  say "$what"
+  "$@"
+  say "$what: done in $((SECONDS - start)) s"
+}

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <cstdint>
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <vector>
 
@@ -89,6 +91,8 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm) {
   };
   const auto training = open(data::Split::training);
   const auto validation = open(data::Split::validation);
+  runtime::start_counting_memory();
+  const runtime::MemoryCount before = runtime::memory_count();
   trainer.allocate();
   trainer.initialize();
   History history;
@@ -99,6 +103,9 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm) {
     history.digests.push_back(trainer.state_digest());
   }
   history.validation_loss = trainer.evaluate(*validation, 2);
+  const runtime::MemoryCount after = runtime::memory_count();
+  EXPECT_EQ(after.bytes - before.bytes, trainer.planned_peak_bytes());
+  EXPECT_EQ(after.allocations - before.allocations, 1) << "something but the arena was allocated";
   return history;
 }
 

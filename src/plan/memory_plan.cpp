@@ -19,25 +19,57 @@ bool alive_together(const Buffer& a, const Buffer& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
+/// What has been placed, found by the time in which it is alive.
+class Placed {
+ public:
+  explicit Placed(const StepPlan& plan)
+      : plan_(plan), slots_(plan.actions.size() / slot_actions + 1), seen_(plan.buffers.size(), -1) {}
+
+  void add(int index) {
+    const Buffer& buffer = plan_.buffers[index];
+    for (int slot = buffer.first / slot_actions; slot <= buffer.last / slot_actions; ++slot)
+      slots_[static_cast<std::size_t>(slot)].push_back(index);
+  }
+
+  /// Those that are alive together with `index`, each once, in `found`.
+  void find(int index, std::vector<int>& found) {
+    const Buffer& buffer = plan_.buffers[index];
+    found.clear();
+    for (int slot = buffer.first / slot_actions; slot <= buffer.last / slot_actions; ++slot)
+      for (int other : slots_[static_cast<std::size_t>(slot)]) {
+        if (seen_[other] == index || !alive_together(buffer, plan_.buffers[other])) continue;
+        seen_[other] = index;
+        found.push_back(other);
+      }
+  }
+
+ private:
+  static constexpr int slot_actions = 32;
+  const StepPlan& plan_;
+  std::vector<std::vector<int>> slots_;
+  std::vector<int> seen_;  // for whom each was found last
+};
+
 /// Places buffers one by one in the given order, each at the lowest offset where it meets no buffer
 /// that is alive with it. Returns the end of the highest.
 std::int64_t place(const StepPlan& plan, const std::vector<int>& order, std::int64_t base,
                    std::vector<std::int64_t>& offsets) {
-  std::vector<int> placed;  // by offset
+  Placed placed(plan);
+  std::vector<int> neighbours;
   std::int64_t end = base;
   for (int index : order) {
-    const Buffer& buffer = plan.buffers[index];
+    const std::int64_t bytes = aligned(plan.buffers[index].bytes);
+    placed.find(index, neighbours);
+    std::sort(neighbours.begin(), neighbours.end(),
+              [&](int a, int b) { return offsets[a] < offsets[b]; });
     std::int64_t offset = base;
-    for (int other : placed) {
-      if (!alive_together(buffer, plan.buffers[other])) continue;
-      if (offset + aligned(buffer.bytes) <= offsets[other]) break;
+    for (int other : neighbours) {
+      if (offset + bytes <= offsets[other]) break;
       offset = std::max(offset, offsets[other] + aligned(plan.buffers[other].bytes));
     }
     offsets[index] = offset;
-    end = std::max(end, offset + aligned(buffer.bytes));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), index,
-                                   [&](int a, int b) { return offsets[a] < offsets[b]; }),
-                  index);
+    end = std::max(end, offset + bytes);
+    placed.add(index);
   }
   return end;
 }

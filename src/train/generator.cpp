@@ -7,6 +7,7 @@
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/math/transfer.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/generator.hpp>
 
@@ -17,11 +18,6 @@ using plan::Role;
 using runtime::ActionBuffers;
 
 namespace {
-
-template <class T>
-using HostView = Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-template <class T>
-using DeviceView = Kokkos::View<T*, Memory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 /// Draws from softmax(logits / temperature), restricted to the top_k likeliest; `uniform` in [0, 1).
 std::int32_t draw(const std::vector<float>& logits, const SamplingSettings& sampling,
@@ -71,9 +67,8 @@ Generator::Generator(const std::string& weights_path) {
   executor_ = std::make_unique<runtime::Executor>(arena_->data());
   executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
     const std::size_t begin = context_.size(), count = pending_.size() - begin;
-    Kokkos::deep_copy(
-        DeviceView<std::int32_t>(buffers.get<std::int32_t>(Role::batch) + begin, count),
-        HostView<const std::int32_t>(pending_.data() + begin, count));
+    math::copy_to_device(exec_, pending_.data() + begin,
+                         buffers.get<std::int32_t>(Role::batch) + begin, count);
   });
   executor_->on(Kind::forward, [this](const ActionBuffers& buffers) { run_unit(buffers); });
   load(weights_path);
@@ -93,8 +88,7 @@ void Generator::load(const std::string& path) {
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
       file.read(unit, parameter.name, parameter.shape, host.data());
-      Kokkos::deep_copy(DeviceView<float>(flat + parameter.offset, host.size()),
-                        HostView<const float>(host.data(), host.size()));
+      math::copy_to_device(exec_, host.data(), flat + parameter.offset, host.size());
     }
   }
 }
@@ -118,9 +112,7 @@ void Generator::run_unit(const ActionBuffers& buffers) {
   const std::int64_t width = settings_.model.width;
   decoder_->logits(exec_, {unit.input + (end - 1) * width, 1, width}, unit,
                    {unit.output, 1, settings_.model.vocabulary});
-  exec_.fence();
-  Kokkos::deep_copy(HostView<float>(logits_.data(), logits_.size()),
-                    DeviceView<const float>(unit.output, logits_.size()));
+  math::copy_to_host(exec_, unit.output, logits_.data(), logits_.size());
 }
 
 const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tokens) {

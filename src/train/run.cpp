@@ -12,6 +12,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/transfer.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/metrics.hpp>
 #include <ostrakon/train/run.hpp>
@@ -263,25 +264,28 @@ class Run {
         file = std::make_unique<checkpoint::WeightsWriter>(path, config::write_deck(config::with_absolute_paths(settings_)),
                                                            last_step_);
     });
-    std::vector<float> host;
+    std::vector<float> copy;
     trainer_.visit_parameters([&](int u, const float* parameters) {
       world_.agree([&] {
         if (!talks_) return;
-        for (const model::Parameter& parameter : trainer_.decoder().unit(u).parameters()) {
-          host.resize(static_cast<std::size_t>(parameter.elements()));
-          using Host = Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-          using Device = Kokkos::View<const float*, Memory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-          Kokkos::deep_copy(Host(host.data(), host.size()),
-                            Device(parameters + parameter.offset, host.size()));
-          file->write(trainer_.decoder().unit(u).description().name, parameter.name, parameter.shape,
-                      host.data());
-        }
+        const model::Unit<float>& unit = trainer_.decoder().unit(u);
+        for (const model::Parameter& parameter : unit.parameters())
+          file->write(unit.description().name, parameter.name, parameter.shape,
+                      on_host(parameters + parameter.offset, parameter.elements(), copy));
       });
     });
     world_.agree([&] {
       if (talks_) file->finish();
     });
     say(text("weights are in ", path, "\n"));
+  }
+
+  /// `values` where the host can read them: themselves where that is so, else in `copy`.
+  static const float* on_host(const float* values, std::int64_t count, std::vector<float>& copy) {
+    if (memory_is_host_accessible) return values;
+    copy.resize(static_cast<std::size_t>(count));
+    math::copy_to_host(Exec(), values, copy.data(), copy.size());
+    return copy.data();
   }
 
   void summarize() {

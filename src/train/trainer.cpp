@@ -8,6 +8,7 @@
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/math/transfer.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/trainer.hpp>
@@ -22,23 +23,6 @@ using runtime::ActionBuffers;
 namespace {
 
 constexpr int sums = 2 * math::exact_sum_limbs;  // of losses, then of squared gradients
-
-template <class T>
-using HostView = Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-template <class T>
-using DeviceView = Kokkos::View<T*, Memory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
-template <class T>
-void copy_to_device(const Exec& exec, const T* host, T* device, std::size_t count) {
-  Kokkos::deep_copy(exec, DeviceView<T>(device, count), HostView<const T>(host, count));
-  exec.fence();
-}
-
-template <class T>
-void copy_to_host(const Exec& exec, const T* device, T* host, std::size_t count) {
-  Kokkos::deep_copy(exec, HostView<T>(host, count), DeviceView<const T>(device, count));
-  exec.fence();
-}
 
 plan::ModelDescription describe(const model::Decoder<float>& decoder) {
   plan::ModelDescription description = decoder.description();
@@ -167,7 +151,7 @@ void Trainer::find_pieces() {
 void Trainer::set_handlers() {
   runtime::Executor& executor = *executor_;
   executor.on(Kind::begin, [this](const ActionBuffers& buffers) {
-    Kokkos::deep_copy(exec_, DeviceView<std::int64_t>(buffers.get<std::int64_t>(Role::sums), sums),
+    Kokkos::deep_copy(exec_, math::UnmanagedArray<std::int64_t, Memory>(buffers.get<std::int64_t>(Role::sums), sums),
                       std::int64_t{0});
   });
   executor.on(Kind::load, [this](const ActionBuffers& buffers) { load(buffers); });
@@ -215,7 +199,7 @@ void Trainer::load(const ActionBuffers& buffers) {
     std::copy_n(sample_.begin(), tokens, batch_.begin() + s * tokens);
     std::copy_n(sample_.begin() + 1, tokens, batch_.begin() + rows + s * tokens);
   }
-  copy_to_device(exec_, batch_.data(), buffers.get<std::int32_t>(Role::batch), batch_.size());
+  math::copy_to_device(exec_, batch_.data(), buffers.get<std::int32_t>(Role::batch), batch_.size());
 }
 
 model::UnitBuffers<float> Trainer::unit_buffers(const ActionBuffers& buffers) const {
@@ -270,7 +254,7 @@ void Trainer::reduce_scatter(const ActionBuffers& buffers) {
 }
 
 void Trainer::finish_sums(const ActionBuffers& buffers) {
-  copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), host_sums_.data(), sums);
+  math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), host_sums_.data(), sums);
   mesh_.world().sum(host_sums_.data(), sums);
   const std::int64_t* losses = host_sums_.data();
   const std::int64_t* squares = losses + math::exact_sum_limbs;
@@ -378,7 +362,7 @@ void Trainer::initialize() {
 
 std::uint64_t Trainer::state_digest() {
   auto* digest = persistent<std::uint64_t>("sums");
-  Kokkos::deep_copy(exec_, DeviceView<std::uint64_t>(digest, 1), std::uint64_t{0});
+  Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1), std::uint64_t{0});
   for (int u = 0; u < decoder_.units(); ++u)
     for (const char* what : {"parameters", "first moment", "second moment"})
       for (const Piece& piece : pieces_[u])
@@ -386,7 +370,7 @@ std::uint64_t Trainer::state_digest() {
                          math::random_key(0, parameter_name(u, piece) + " " + what), piece.first,
                          digest);
   std::uint64_t value = 0;
-  copy_to_host(exec_, digest, &value, 1);
+  math::copy_to_host(exec_, digest, &value, 1);
   if (train_.plan.shards > 1) {
     mesh_.world().sum(&value, 1);
     return value;

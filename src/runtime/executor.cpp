@@ -15,6 +15,20 @@ class Region {
   Region& operator=(const Region&) = delete;
 };
 
+/// Gives the whole arena back to everyone, however a run ends.
+class AllowAll {
+ public:
+  AllowAll(const std::byte* arena, std::int64_t bytes)
+      : arena_(arena), bytes_(static_cast<std::size_t>(bytes)) {}
+  ~AllowAll() { allow(arena_, bytes_); }
+  AllowAll(const AllowAll&) = delete;
+  AllowAll& operator=(const AllowAll&) = delete;
+
+ private:
+  const std::byte* arena_;
+  const std::size_t bytes_;
+};
+
 void show_only(const Program& program, const plan::Action& action, std::byte* arena) {
   if (!poisons) return;
   forbid(arena, static_cast<std::size_t>(program.memory.arena_bytes));
@@ -36,6 +50,7 @@ Program make_program(plan::StepPlan plan) {
 }
 
 void Executor::run(const Program& program) const {
+  const AllowAll at_the_end(arena_, program.memory.arena_bytes);
   for (std::size_t a = 0; a < program.plan.actions.size(); ++a) {
     const plan::Action& action = program.plan.actions[a];
     if (action.kind == plan::Kind::release) continue;  // its place in the plan has done the work
@@ -48,7 +63,6 @@ void Executor::run(const Program& program) const {
     handler(ActionBuffers(program, action, arena_));
     if (observer_) observer_(action.kind, false);
   }
-  if (poisons) allow(arena_, static_cast<std::size_t>(program.memory.arena_bytes));
 }
 
 }  // namespace ostrakon::runtime

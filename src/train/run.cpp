@@ -135,6 +135,9 @@ class Run {
       stream.close();
       require(stream.good(), "output.directory = ", settings_.output.directory, ": ", deck.string(),
               " can't be written");
+      const fs::path weights = directory() / "weights.h5";
+      require(!fs::is_directory(weights), "output.directory = ", settings_.output.directory, ": ",
+              weights.string(), " is a folder; weights go to a file of that name");
       metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string());
     });
   }

@@ -46,9 +46,6 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
   train_ = program(Purpose::train);
   evaluate_ = program(Purpose::evaluate);
   export_ = program(Purpose::export_parameters);
-  sample_.resize(static_cast<std::size_t>(settings.training.sequence_length + 1));
-  batch_.resize(static_cast<std::size_t>(2 * decoder_.leaf().rows()));
-  host_sums_.resize(sums);
   find_pieces();
 }
 
@@ -77,11 +74,13 @@ void Trainer::require_memory() {
   mesh_.world().agree([&] {
     const std::int64_t needed = host.size() * (planned_peak_bytes() + process_bytes);
     const std::int64_t available = runtime::available_memory_bytes();
-    require(needed <= available, "the model does not fit: ", host.size(), " ranks on this host x (",
+    const bool sharded = settings_.parallel.sharding != plan::Sharding::none;
+    require(needed <= available, "the model does not fit: ", host.size(),
+            host.size() == 1 ? " rank" : " ranks", " on this host x (",
             format_bytes(planned_peak_bytes()), " planned + ", format_bytes(process_bytes),
             " for the process) = ", format_bytes(needed), ", but ", format_bytes(available),
-            " are available; use more hosts, a smaller model or training.micro_batch_size, or "
-            "parallel.sharding: full");
+            " are available; use more hosts, a smaller model or training.micro_batch_size",
+            sharded ? "" : ", or parallel.sharding: full");
   });
 }
 
@@ -101,6 +100,9 @@ void Trainer::require_same_plan() {
 void Trainer::allocate() {
   arena_ = std::make_unique<runtime::Arena>(planned_peak_bytes());
   executor_ = std::make_unique<runtime::Executor>(arena_->data());
+  sample_.resize(static_cast<std::size_t>(settings_.training.sequence_length + 1));
+  batch_.resize(static_cast<std::size_t>(2 * decoder_.leaf().rows()));
+  host_sums_.resize(sums);
   set_handlers();
 }
 

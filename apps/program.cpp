@@ -4,9 +4,11 @@
 #include <mpi.h>
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
 
 namespace ostrakon::apps {
@@ -61,7 +63,18 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   const int rank = rank_among(MPI_COMM_WORLD);
   int status = 0;
-  start_kokkos(argc, argv);
+  try {
+    // Where it fails, for a flag that Kokkos can't read or a device that is not there, it has
+    // started nothing.
+    comm::Communicator::duplicate(MPI_COMM_WORLD).agree([&] { start_kokkos(argc, argv); });
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    if (rank == 0)
+      std::cerr << name << ": error: Kokkos can't start: " << message.substr(0, message.find('\n'))
+                << std::endl;
+    MPI_Finalize();
+    return 1;
+  }
   try {
     body(Arguments(argv + 1, argv + argc));
   } catch (const AgreedError& error) {

@@ -4,6 +4,9 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
@@ -11,7 +14,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/run.hpp>
-#include <sstream>
+#include <string>
 
 #include "program.hpp"
 
@@ -67,12 +70,16 @@ CommandLine parse(const apps::Arguments& arguments) {
 }
 
 std::string read_file(const std::string& path) {
+  require(!std::filesystem::is_directory(path), path, ": is a folder; expected a deck");
   std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  // A folder opens, but does not read.
-  require(stream.is_open() && (stream.peek(), !stream.bad()), path, ": can't be read");
-  text << stream.rdbuf();
-  return text.str();
+  require(stream.is_open(), path, ": can't be read: ", std::strerror(errno));
+  // Decks are short; a data file given by mistake is not.
+  constexpr std::streamsize most = 1 << 20;
+  std::string text(most, '\0');
+  stream.read(text.data(), most);
+  require(!stream.bad(), path, ": can't be read");
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return text;
 }
 
 /// Whether a person reads our output as it comes. mpiexec may give each rank a terminal of its own,

@@ -304,8 +304,8 @@ std::vector<DeckSection> read_xml(const std::string& xml, const std::string& nam
 }  // namespace
 
 std::vector<DeckSection> read_deck(const std::string& deck, const std::string& name, bool xml) {
-  require(deck.size() <= largest_deck, name, ": ", deck.size(),
-          " bytes is too long for a deck, which has at most ", largest_deck);
+  require(deck.size() <= largest_deck, name, ": too long for a deck, which has at most ",
+          largest_deck, " bytes");
   return xml ? read_xml(deck, name) : read_yaml(deck, name);
 }
 

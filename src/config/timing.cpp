@@ -98,7 +98,11 @@ struct Timers::Implementation {
 };
 
 Timers::Timers() : implementation_(std::make_unique<Implementation>()) {}
-Timers::~Timers() = default;
+Timers::~Timers() {
+  // Teuchos tells Kokkos' tools of the total as a region: it must end, too.
+  stop_down_to(0);
+  implementation_->timer.stopBaseTimer();
+}
 
 void Timers::start(const std::string& name) {
   Implementation& self = *implementation_;
@@ -118,6 +122,18 @@ void Timers::stop(const std::string& name) {
   }
   self.timer.stop(name, false);
   self.path.resize(last);
+}
+
+std::size_t Timers::running() const {
+  const std::string& path = implementation_->path;
+  return static_cast<std::size_t>(std::count(path.begin(), path.end(), separator));
+}
+
+void Timers::stop_down_to(std::size_t count) {
+  while (running() > count) {
+    const std::string& path = implementation_->path;
+    stop(path.substr(path.rfind(separator) + 1));
+  }
 }
 
 std::string Timers::report(MPI_Comm comm) {

@@ -3,9 +3,9 @@
 
 #include <mpi.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace ostrakon::config {
 
@@ -23,6 +23,10 @@ class Timers {
   void start(const std::string& name);
   /// Stops the timer that was started last; throws std::logic_error if its name is another.
   void stop(const std::string& name);
+  /// How many timers run now, one within the other; the total does not count.
+  std::size_t running() const;
+  /// Stops the timers started last until `count` run.
+  void stop_down_to(std::size_t count);
 
   /// Collective over `comm`. On rank 0 a table of calls and of seconds (least, mean and most over
   /// the ranks); elsewhere empty. All ranks must have met the same names in the same order. Timers
@@ -34,19 +38,20 @@ class Timers {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Runs a timer for as long as it lives.
+/// Runs a timer for as long as it lives. Its end stops those within that an exception left running.
 class ScopedTimer {
  public:
-  ScopedTimer(Timers& timers, std::string name) : timers_(timers), name_(std::move(name)) {
-    timers_.start(name_);
+  ScopedTimer(Timers& timers, const std::string& name)
+      : timers_(timers), outer_(timers.running()) {
+    timers_.start(name);
   }
-  ~ScopedTimer() { timers_.stop(name_); }
+  ~ScopedTimer() { timers_.stop_down_to(outer_); }
   ScopedTimer(const ScopedTimer&) = delete;
   ScopedTimer& operator=(const ScopedTimer&) = delete;
 
  private:
   Timers& timers_;
-  std::string name_;
+  std::size_t outer_;
 };
 
 }  // namespace ostrakon::config

@@ -40,6 +40,20 @@ int rank_of_world() {
   return rank;
 }
 
+TEST(Timers, AnExceptionLeavesNoTimerRunning) {
+  Timers timers;
+  try {
+    ScopedTimer step(timers, "step");
+    timers.start("forward");
+    timers.start("gather");
+    throw std::runtime_error("diverged");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(timers.running(), 0U);
+  ScopedTimer next(timers, "next");
+  EXPECT_EQ(timers.running(), 1U);
+}
+
 TEST(Timers, ReportLeastMeanAndMostOverTheRanks) {
   const int rank = rank_of_world();
   int ranks = 1;

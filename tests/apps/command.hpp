@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::testing {
+
+/// A command to run, and where.
+struct Command {
+  std::vector<std::string> arguments;                            ///< the program first
+  std::string folder = ".";                                      ///< to run in
+  std::vector<std::pair<std::string, std::string>> environment;  ///< added to this process' own
+  double time_limit = 60.0;  ///< seconds, after which it is ended
+};
+
+/// What a command did.
+struct Outcome {
+  int status = -1;  ///< exit status; -1 where a signal ended it
+  bool timed_out = false;
+  double seconds = 0.0;
+  std::string out, err;  ///< all of its standard output and standard error
+};
+
+/// Runs a command to its end, or for its time limit. Throws std::runtime_error where it can't be
+/// started. May be called by many threads at once.
+Outcome run_command(const Command& command);
+
+/// The command that starts one of Ostrakon's programs on `ranks` ranks.
+Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
+                const std::string& folder);
+
+/// Calls work(0), ..., work(count - 1), a few at a time.
+void in_parallel(int count, const std::function<void(int)>& work);
+
+}  // namespace ostrakon::testing

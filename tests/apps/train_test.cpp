@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The programs from one end to the other, as a user runs them: text, data, training, sampling.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <vector>
+
+#include "command.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Texts = std::vector<std::string>;
+
+const std::string sentence = "The old lighthouse keeper counts seven white ships before dawn. ";
+
+const char* const small_deck = R"(ostrakon:
+  model: {layers: 2, width: 32, heads: 4, kv_heads: 2, vocabulary: 257}
+  data:
+    path: text-train.h5
+    validation_path: text-validation.h5
+  training:
+    steps: 4
+    global_batch_size: 8
+    micro_batch_size: 1
+    sequence_length: 24
+    validate_every: 2
+    validation_batches: 2
+  optimizer: {learning_rate: 3e-3}
+  output: {digest_every: 1}
+)";
+
+/// Learns `sentence` by heart in a second or two.
+const char* const memory_deck = R"(ostrakon:
+  model: {layers: 2, width: 64, heads: 4, vocabulary: 257}
+  data: {path: sentence-train.h5}
+  training: {steps: 200, global_batch_size: 8, micro_batch_size: 4, sequence_length: 48}
+  optimizer: {learning_rate: 4e-3}
+  schedule: {warmup_steps: 10}
+  output: {directory: memory}
+)";
+
+std::string repeat(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+/// A folder with data sets and decks, shared by all tests; each writes to folders of its own.
+class Programs : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new ScratchFolder;
+    std::string text;
+    for (int i = 0; i < 100; ++i)
+      text += "Ship " + std::to_string(i * 37 % 101) + " carries salt to harbour " +
+              std::to_string(i % 7) + ".\n%\n";
+    write_bytes(path("text.txt"), text);
+    write_bytes(path("sentence.txt"), repeat(repeat(sentence, 5) + "\n%\n", 20));
+    write_bytes(path("small.yaml"), small_deck);
+    write_bytes(path("memory.yaml"), memory_deck);
+    build_ = start("ostrakon-data", 1,
+                   {"build", "--output", "text", "--validation-fraction", "0.3", "--separator", "%",
+                    "text.txt"});
+    start("ostrakon-data", 1,
+          {"build", "--output", "sentence", "--validation-fraction", "0", "--separator", "%",
+           "sentence.txt"});
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+
+  static std::string path(const std::string& name) { return folder_->file(name); }
+
+  static Outcome start(const std::string& name, int ranks, const Texts& arguments,
+                       const std::vector<std::pair<std::string, std::string>>& environment = {}) {
+    Command command = program(name, ranks, arguments, path(""));
+    command.environment.insert(command.environment.end(), environment.begin(), environment.end());
+    return run_command(command);
+  }
+
+  /// Runs that must do well.
+  static std::string output_of(const std::string& name, int ranks, const Texts& arguments) {
+    const Outcome outcome = start(name, ranks, arguments);
+    EXPECT_EQ(outcome.status, 0) << name << "\n" << outcome.err;
+    return outcome.out;
+  }
+
+  /// Trains the small deck into `output` and returns the rows of metrics.jsonl.
+  static std::vector<Json> train(int ranks, const std::string& output, Texts settings = {},
+                                 const std::string& deck = "small.yaml") {
+    Texts arguments = {deck};
+    settings.push_back("output.directory=" + output);
+    for (const std::string& setting : settings) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
+    output_of("ostrakon-train", ranks, arguments);
+    return read_rows(output);
+  }
+
+  static std::vector<Json> read_rows(const std::string& output) {
+    std::istringstream stream(read_bytes(path(output + "/metrics.jsonl")));
+    std::vector<Json> rows;
+    for (std::string line; std::getline(stream, line);) rows.push_back(Json::parse(line));
+    return rows;
+  }
+
+  static std::string generate(const Texts& options) {
+    static const bool trained = [] {
+      output_of("ostrakon-train", 1, {"memory.yaml"});
+      return true;
+    }();
+    EXPECT_TRUE(trained);
+    Texts arguments = {"memory/weights.h5"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return output_of("ostrakon-generate", 1, arguments);
+  }
+
+  static inline ScratchFolder* folder_ = nullptr;
+  static inline Outcome build_;
+};
+
+/// What no layout may change, of every row.
+std::vector<Json> results(const std::vector<Json>& rows) {
+  std::vector<Json> kept;
+  for (const Json& row : rows) {
+    Json one;
+    for (const char* field : {"step", "loss", "grad_norm", "learning_rate", "tokens",
+                              "state_digest", "validation_loss", "bits_per_byte"})
+      if (row.contains(field)) one[field] = row[field];
+    kept.push_back(one);
+  }
+  return kept;
+}
+
+void expect_kept_promises(const std::vector<Json>& rows) {
+  for (const Json& row : rows) {
+    if (row.contains("validation_loss")) continue;
+    const auto planned = row.at("planned_peak_bytes").get<std::int64_t>();
+    EXPECT_GT(planned, 0);
+    EXPECT_EQ(row.at("peak_bytes").get<std::int64_t>(), planned) << row;
+    if (row.at("step") > 1) {
+      EXPECT_EQ(row.at("allocations"), 0) << row;
+    }
+#ifndef __SANITIZE_ADDRESS__  // which keeps a shadow of all memory
+    EXPECT_LT(row.at("resident_bytes").get<std::int64_t>() - planned, 150'000'000) << row;
+#endif
+  }
+}
+
+TEST_F(Programs, DataIsBuiltAndSound) {
+  EXPECT_EQ(build_.status, 0) << build_.err;
+  EXPECT_NE(build_.out.find("--set data.path=text-train.h5"), std::string::npos) << build_.out;
+  EXPECT_NE(output_of("ostrakon-data", 1, {"verify", "text-train.h5"}).find("is sound"),
+            std::string::npos);
+  EXPECT_NE(output_of("ostrakon-data", 1, {"info", "sentence-train.h5"}).find("documents     20\n"),
+            std::string::npos);
+  EXPECT_NE(output_of("ostrakon-data", 1, {"show", "sentence-train.h5"}).find(sentence),
+            std::string::npos);
+}
+
+TEST_F(Programs, MetricsHaveTheDocumentedFields) {
+  const std::vector<Json> rows = train(1, "fields");
+  ASSERT_EQ(rows.size(), 6U);  // four steps and, after the second and the fourth, validations
+  for (const std::size_t step : {0U, 1U, 3U, 4U}) {
+    const Json& row = rows[step];
+    for (const char* field : {"step", "loss", "grad_norm", "learning_rate", "tokens",
+                              "step_seconds", "tokens_per_second", "mfu", "planned_peak_bytes",
+                              "peak_bytes", "allocations", "resident_bytes"})
+      EXPECT_TRUE(row.contains(field) && row[field].is_number()) << field << " in " << row;
+    EXPECT_TRUE(row.at("state_digest").is_string()) << row;
+    EXPECT_GT(row.at("mfu"), 0.0);
+  }
+  for (const std::size_t validation : {2U, 5U}) {
+    const Json& row = rows[validation];
+    EXPECT_EQ(row.at("step"), rows[validation - 1].at("step"));
+    const double loss = row.at("validation_loss");
+    EXPECT_GT(row.at("bits_per_byte").get<double>(), loss / std::log(2.0));  // ends of text
+  }
+  EXPECT_EQ(rows[4].at("tokens"), 4 * 8 * 24);
+  EXPECT_NE(rows[0].at("state_digest"), rows[1].at("state_digest"));
+  EXPECT_LT(rows[4].at("loss"), rows[0].at("loss"));
+  EXPECT_TRUE(fs::exists(path("fields/weights.h5")));
+}
+
+TEST_F(Programs, LayoutsGiveTheSameBitsAndKeepToThePlan) {
+  const std::vector<Json> expected = train(1, "np1");
+  expect_kept_promises(expected);
+  for (const char* sharding : {"full", "none"})
+    for (const int ranks : {1, 2, 4}) {
+      SCOPED_TRACE(std::string(sharding) + " on " + std::to_string(ranks));
+      const std::vector<Json> rows =
+          train(ranks, "bits", {std::string("parallel.sharding=") + sharding});
+      EXPECT_EQ(results(rows), results(expected));
+      expect_kept_promises(rows);
+    }
+}
+
+TEST_F(Programs, RanksThatShareUnevenlyAgreeToRounding) {
+  const Texts six_leaves = {"training.global_batch_size=6"};
+  const std::vector<Json> expected = train(1, "one", six_leaves);
+  const std::vector<Json> rows = train(3, "three", six_leaves);
+  expect_kept_promises(rows);
+  ASSERT_EQ(rows.size(), expected.size());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (const char* field : {"loss", "grad_norm", "validation_loss"})
+      if (expected[i].contains(field)) {
+        EXPECT_NEAR(rows[i].at(field), expected[i].at(field),
+                    1e-5 * expected[i].at(field).get<double>());
+      }
+}
+
+TEST_F(Programs, TheWrittenDeckRepeatsTheRun) {
+  const std::vector<Json> first = train(2, "first", {"training.seed=7", "model.bias=true"});
+  const std::vector<Json> again = train(2, "again", {}, "first/deck.yaml");
+  EXPECT_EQ(results(again), results(first));
+  // From anywhere: its paths are absolute.
+  fs::create_directories(path("elsewhere"));
+  fs::rename(path("first/deck.yaml"), path("elsewhere/deck.yaml"));
+  EXPECT_EQ(results(train(1, "third", {}, "elsewhere/deck.yaml")), results(first));
+  EXPECT_NE(results(train(1, "other-seed")), results(first));
+}
+
+TEST_F(Programs, ADryRunShowsThePlanAndWritesNothing) {
+  const std::string out =
+      output_of("ostrakon-train", 2, {"small.yaml", "--dry-run", "--set", "output.directory=dry"});
+  for (const char* part : {"rank  host", "settings", "parameters", "plan of a step", "activations",
+                           "optimizer state", "dry run"})
+    EXPECT_NE(out.find(part), std::string::npos) << part << " in\n" << out;
+  EXPECT_FALSE(fs::exists(path("dry")));
+}
+
+TEST_F(Programs, DefaultsAreADeck) {
+  const std::string defaults = output_of("ostrakon-train", 2, {"--print-defaults"});
+  EXPECT_EQ(defaults.find("ostrakon:"), defaults.rfind("ostrakon:")) << "printed by one rank";
+  write_bytes(path("defaults.yaml"), defaults);
+  output_of("ostrakon-train", 1, {"defaults.yaml", "--dry-run", "--set", "data.dataset=synthetic"});
+}
+
+TEST_F(Programs, HelpAndVersion) {
+  for (const char* name : {"ostrakon-train", "ostrakon-data", "ostrakon-generate"}) {
+    const std::string help = output_of(name, 1, {"--help"});
+    EXPECT_EQ(help.rfind("usage: ", 0), 0U) << help;
+    EXPECT_NE(help.find(name), std::string::npos) << help;
+    EXPECT_EQ(output_of(name, 1, {"--version"}).rfind(std::string(name) + " ", 0), 0U);
+  }
+}
+
+TEST_F(Programs, ARankThatFailsAloneEndsTheJob) {
+  std::string bytes = read_bytes(path("text-train.h5"));
+  const std::string harbour("h\0a\0r\0b\0", 8);  // tokens have two bytes each
+  ASSERT_NE(bytes.find(harbour), std::string::npos);
+  bytes[bytes.find(harbour)] = 'H';
+  write_bytes(path("flipped.h5"), bytes);
+  Command command = program("ostrakon-train", 2,
+                            {"small.yaml", "--set", "data.path=flipped.h5", "--set",
+                             "data.verify=false", "--set", "output.directory=flipped"},
+                            path(""));
+  command.time_limit = 20.0;
+  const Outcome outcome = run_command(command);
+  EXPECT_FALSE(outcome.timed_out) << "hang";
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("ostrakon-train: error on rank"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("'flipped.h5"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Programs, AMemorisedSentenceComesBack) {
+  const std::string text = repeat(sentence, 8);
+  // The context is 48 tokens: the model forgets the beginning three times on the way.
+  for (const std::size_t prompt : {12U, 40U, 64U, 100U}) {
+    const std::string out =
+        generate({"--temperature", "0", "--tokens", "150", "--prompt", text.substr(0, prompt)});
+    EXPECT_EQ(out, text.substr(0, prompt + 150) + "\n") << "after a prompt of " << prompt;
+  }
+}
+
+TEST_F(Programs, SamplesFollowTheirSeed) {
+  const auto sample = [](const char* seed) {
+    return generate({"--temperature", "3", "--tokens", "60", "--seed", seed, "--ignore-end"});
+  };
+  const std::string five = sample("5");
+  EXPECT_EQ(sample("5"), five);
+  EXPECT_NE(sample("6"), five);
+  // The likeliest of one is the likeliest, at any temperature.
+  EXPECT_EQ(generate({"--temperature", "3", "--top-k", "1", "--tokens", "20"}),
+            generate({"--temperature", "0", "--tokens", "20"}));
+}
+
+TEST_F(Programs, KokkosToolsSeeThePlanAndTheArena) {
+  const Outcome outcome =
+      start("ostrakon-train", 1, {"small.yaml", "--set", "output.directory=tool"},
+            {{"KOKKOS_PROFILE_LIBRARY", OSTRAKON_REGION_TOOL},
+             {"KOKKOS_TOOLS_LIBS", OSTRAKON_REGION_TOOL},
+             {"OSTRAKON_TOOL_LOG", path("tool.log")}});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::string log = read_bytes(path("tool.log"));  // by region_tool.cpp
+  const std::vector<Json> rows = read_rows("tool");
+  expect_kept_promises(rows);
+  for (const char* line :
+       {"push ostrakon: load(micro-batch 0)\n", "push ostrakon: forward(block.0, micro-batch 0)\n",
+        "push ostrakon: backward(block.1, micro-batch 7)\n", "push ostrakon: optimize(head)\n"})
+    EXPECT_NE(log.find(line), std::string::npos) << line;
+  const std::string bytes = std::to_string(rows[0].at("planned_peak_bytes").get<std::int64_t>());
+  EXPECT_NE(log.find("allocate ostrakon arena " + bytes + "\n"), std::string::npos);
+  EXPECT_NE(log.find("deallocate ostrakon arena " + bytes + "\n"), std::string::npos);
+
+  std::istringstream stream(log);  // every region ends
+  int depth = 0;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.rfind("push ", 0) == 0) ++depth;
+    if (line == "pop") --depth;
+    ASSERT_GE(depth, 0);
+  }
+  EXPECT_EQ(depth, 0);
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

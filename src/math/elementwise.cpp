@@ -85,7 +85,7 @@ void add_bias(const Exec& exec, Matrix<T> x, const T* bias) {
 
 template <class T>
 void column_sums(const Exec& exec, ConstMatrix<T> x, T* sums) {
-  constexpr std::int64_t run = per_item(64);
+  constexpr std::int64_t run = per_item(256);
   const std::int64_t columns = x.columns;
   for_each_item(
       exec, "column_sums", items_for(columns, run), KOKKOS_LAMBDA(std::int64_t item) {

@@ -246,6 +246,16 @@ TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
   EXPECT_LT(worst, 1.25);
 }
 
+TEST(MemoryPlan, LongPlansArePlacedToo) {
+  // So many micro-batches that only the quick way of placing is tried.
+  const StepPlan plan = build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);
+  ASSERT_GT(plan.buffers.size(), 200000u);
+  const MemoryPlan memory = plan_memory(plan);
+  EXPECT_NO_THROW(prove_memory(plan, memory));
+  EXPECT_LT(static_cast<double>(memory.arena_bytes),
+            1.25 * static_cast<double>(memory.peak_live_bytes));
+}
+
 TEST(MemoryPlan, ProofFindsOverlap) {
   const StepPlan plan = build_step_plan(make_model(2, false, 9), 2, make_policy(4), Purpose::train);
   const MemoryPlan good = plan_memory(plan);

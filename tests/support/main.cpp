@@ -73,7 +73,10 @@ int main(int argc, char** argv) {
     Kokkos::ScopeGuard kokkos(argc, argv);
     failed = run_tests(rank, ranks);
   }
+  const bool passed_here = failed == 0;
   MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (rank == 0 && passed_here && failed != 0)
+    std::printf("[  FAILED  ] on other ranks than 0: see the lines that begin with [rank\n");
   MPI_Finalize();
   return failed;
 }

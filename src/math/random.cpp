@@ -48,9 +48,9 @@ void fill_normal(const Exec& exec, T* x, std::int64_t count, std::uint64_t key, 
         const std::int64_t counter = first_pair + item;
         double pair[2];
         normal_pair(key, static_cast<std::uint64_t>(counter), pair);
-        for (int pair = 0; pair < 2; ++pair) {
-          const std::int64_t i = 2 * counter + pair - first;
-          if (i >= 0 && i < count) x[i] = static_cast<T>(deviation * pair[pair]);
+        for (int member = 0; member < 2; ++member) {
+          const std::int64_t i = 2 * counter + member - first;
+          if (i >= 0 && i < count) x[i] = static_cast<T>(deviation * pair[member]);
         }
       });
 }

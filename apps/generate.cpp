@@ -77,7 +77,8 @@ CommandLine parse(const apps::Arguments& arguments) {
     if (option == "--samples") line.samples = whole(option, value, 1);
     if (option == "--temperature") line.sampling.temperature = number(option, value, 0);
     if (option == "--top-k") line.sampling.top_k = static_cast<int>(whole(option, value, 0));
-    if (option == "--seed") line.sampling.seed = static_cast<std::uint64_t>(whole(option, value, 0));
+    if (option == "--seed")
+      line.sampling.seed = static_cast<std::uint64_t>(whole(option, value, 0));
   }
   require(!line.weights.empty(), "no weights given; see ostrakon-generate --help");
   return line;

@@ -3,8 +3,11 @@
 
 #include <mpi.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
@@ -43,6 +46,19 @@ void start_kokkos(int& argc, char** argv) {
 #else
   Kokkos::initialize(argc, argv);
 #endif
+}
+
+std::string read_file(const std::string& path) {
+  require(!std::filesystem::is_directory(path), path, ": is a folder; expected a deck");
+  std::ifstream stream(path, std::ios::binary);
+  require(stream.is_open(), path, ": can't be read: ", std::strerror(errno));
+  // Decks are short; a data file given by mistake is not.
+  constexpr std::streamsize most = 1 << 20;
+  std::string text(most, '\0');
+  stream.read(text.data(), most);
+  require(!stream.bad(), path, ": can't be read");
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return text;
 }
 
 }  // namespace
@@ -88,6 +104,18 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   Kokkos::finalize();
   MPI_Finalize();
   return status;
+}
+
+config::Settings read_deck(comm::Communicator& world, const std::string& path,
+                           const std::vector<config::Override>& overrides) {
+  std::string text;
+  world.agree([&] {
+    if (world.rank() == 0) text = read_file(path);
+  });
+  text = world.broadcast(text, 0);
+  config::Settings settings;
+  world.agree([&] { settings = config::read_settings(text, path, overrides); });
+  return settings;
 }
 
 }  // namespace ostrakon::apps

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/config/deck.hpp>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,15 @@ namespace ostrakon::apps {
 using Arguments = std::vector<std::string>;
 
 /// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Exceptions become exit
-/// status 1 and one message from one rank: "<name>: error: <what>". An exception that is not sure to
-/// have been thrown by all ranks ends the whole job at once.
+/// status 1 and one message from one rank: "<name>: error: <what>". An exception that is not sure
+/// to have been thrown by all ranks ends the whole job at once.
 ///
 /// --help (`usage`) and --version are answered before anything is started.
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<void(const Arguments&)>& body);
+
+/// Collective: rank 0 reads the file, all ranks the settings in it. Throws AgreedError.
+config::Settings read_deck(comm::Communicator& world, const std::string& path,
+                           const std::vector<config::Override>& overrides);
 
 }  // namespace ostrakon::apps

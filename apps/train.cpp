@@ -4,10 +4,6 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
@@ -69,19 +65,6 @@ CommandLine parse(const apps::Arguments& arguments) {
   return line;
 }
 
-std::string read_file(const std::string& path) {
-  require(!std::filesystem::is_directory(path), path, ": is a folder; expected a deck");
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.is_open(), path, ": can't be read: ", std::strerror(errno));
-  // Decks are short; a data file given by mistake is not.
-  constexpr std::streamsize most = 1 << 20;
-  std::string text(most, '\0');
-  stream.read(text.data(), most);
-  require(!stream.bad(), path, ": can't be read");
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  return text;
-}
-
 /// Whether a person reads our output as it comes. mpiexec may give each rank a terminal of its own,
 /// whatever its own output goes to: the parent's must be one too.
 bool output_is_terminal() {
@@ -97,23 +80,18 @@ bool output_is_terminal() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return apps::run_program("ostrakon-train", usage, argc, argv, [](const apps::Arguments& arguments) {
-    runtime::start_counting_memory();
-    comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-    CommandLine line;
-    config::Settings settings;
-    std::string deck;
-    world.agree([&] {
-      line = parse(arguments);
-      if (!line.print_defaults && world.rank() == 0) deck = read_file(line.deck);
-    });
-    if (line.print_defaults) {
-      if (world.rank() == 0) std::cout << config::default_deck();
-      return;
-    }
-    deck = world.broadcast(deck, 0);
-    world.agree([&] { settings = config::read_settings(deck, line.deck, line.overrides); });
-    line.options.terminal = output_is_terminal();
-    train::run(settings, MPI_COMM_WORLD, line.options);
-  });
+  return apps::run_program(
+      "ostrakon-train", usage, argc, argv, [](const apps::Arguments& arguments) {
+        runtime::start_counting_memory();
+        comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+        CommandLine line;
+        world.agree([&] { line = parse(arguments); });
+        if (line.print_defaults) {
+          if (world.rank() == 0) std::cout << config::default_deck();
+          return;
+        }
+        const config::Settings settings = apps::read_deck(world, line.deck, line.overrides);
+        line.options.terminal = output_is_terminal();
+        train::run(settings, MPI_COMM_WORLD, line.options);
+      });
 }

@@ -14,8 +14,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// An Error that every rank throws at the same point: the program may end in good order, and one rank
-/// tells the user. Any other exception may be one rank's alone, and ends the job at once.
+/// An Error that every rank throws at the same point: the program may end in good order, and one
+/// rank tells the user. Any other exception may be one rank's alone, and ends the job at once.
 class AgreedError : public Error {
  public:
   using Error::Error;

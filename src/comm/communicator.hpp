@@ -65,9 +65,9 @@ class Communicator {
   /// Bytes sent to other ranks by all_gather and reduce_scatter since the group was made.
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
-  /// Runs `work` on every rank; where it throws on some, throws AgreedError on all, with the text of the
-  /// lowest rank that failed. The way to do I/O that may fail on one rank only. `work` itself must
-  /// not communicate: a rank that failed would leave the others waiting.
+  /// Runs `work` on every rank; where it throws on some, throws AgreedError on all, with the text
+  /// of the lowest rank that failed. The way to do I/O that may fail on one rank only. `work`
+  /// itself must not communicate: a rank that failed would leave the others waiting.
   void agree(const std::function<void()>& work);
 
  private:

@@ -41,8 +41,7 @@ class Timers {
 /// Runs a timer for as long as it lives. Its end stops those within that an exception left running.
 class ScopedTimer {
  public:
-  ScopedTimer(Timers& timers, const std::string& name)
-      : timers_(timers), outer_(timers.running()) {
+  ScopedTimer(Timers& timers, const std::string& name) : timers_(timers), outer_(timers.running()) {
     timers_.start(name);
   }
   ~ScopedTimer() { timers_.stop_down_to(outer_); }

@@ -13,20 +13,21 @@ enum class DatasetKind { tokens, synthetic };
 
 struct DataSettings {
   DatasetKind dataset = DatasetKind::tokens;
-  std::string path;             ///< token file, for `tokens`
-  std::string validation_path;  ///< token file, or empty: no validation
-  bool verify = true;           ///< check the file's checksum before training
-  double synthetic_noise = 0.1; ///< share of tokens that the synthetic process draws at random
+  std::string path;              ///< token file, for `tokens`
+  std::string validation_path;   ///< token file, or empty: no validation
+  bool verify = true;            ///< check the file's checksum before training
+  double synthetic_noise = 0.1;  ///< share of tokens that the synthetic process draws at random
 };
 
-/// Sequences of tokens by global index: what a sample holds is a function of (seed, index), never of
-/// the number of ranks.
+/// Sequences of tokens by global index: what a sample holds is a function of (seed, index), never
+/// of the number of ranks.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  /// Writes `length` tokens of sample `index` (host memory), all in [0, vocabulary). Epoch after epoch,
-  /// each in another order. Throws Error where the file can't be read or a token is out of range.
+  /// Writes `length` tokens of sample `index` (host memory), all in [0, vocabulary). Epoch after
+  /// epoch, each in another order. Throws Error where the file can't be read or a token is out of
+  /// range.
   virtual void read(std::uint64_t index, std::int32_t* tokens) = 0;
 
   /// Tokens in a sample: sequence_length + 1 (inputs and, shifted by one, targets).
@@ -47,9 +48,9 @@ class Dataset {
 
 enum class Split { training, validation };
 
-/// Collective over `world`: rank 0 verifies the file, all ranks open it or all throw the same Error.
-/// Null for a validation split that the settings do not name (synthetic always has one).
-/// For `validation` samples come in file order, whatever the seed.
+/// Collective over `world`: rank 0 verifies the file, all ranks open it or all throw the same
+/// Error. Null for a validation split that the settings do not name (synthetic always has one). For
+/// `validation` samples come in file order, whatever the seed.
 std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
                                       std::int64_t sequence_length, std::int64_t vocabulary,
                                       std::uint64_t seed, comm::Communicator& world);

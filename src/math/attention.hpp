@@ -8,8 +8,8 @@ namespace ostrakon::math {
 /// Causal self-attention with grouped queries (Ainslie et al. 2023), scaled by 1/sqrt(head_width).
 /// Query head h reads key/value head h / (heads / kv_heads).
 ///
-/// `qkv` is (batch * tokens, (heads + 2 * kv_heads) * head_width): a row holds its query heads, then
-/// its key heads, then its value heads. `out` is (batch * tokens, heads * head_width).
+/// `qkv` is (batch * tokens, (heads + 2 * kv_heads) * head_width): a row holds its query heads,
+/// then its key heads, then its value heads. `out` is (batch * tokens, heads * head_width).
 ///
 /// No tokens x tokens matrix is kept: scores exist for one block of queries at a time in
 /// `workspace`, forward saves the log of each row's sum of exponentials, backward builds the

@@ -12,8 +12,8 @@ enum class Transpose { no, yes };
 /// kernel on the host; cuBLAS on CUDA. Instantiated for float and double.
 /// Throws Error naming both shapes where they do not fit.
 template <class T>
-void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, T alpha,
-          ConstMatrix<T> a, ConstMatrix<T> b, T beta, Matrix<T> c);
+void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, T alpha, ConstMatrix<T> a,
+          ConstMatrix<T> b, T beta, Matrix<T> c);
 
 /// `count` products as above; product i uses A + i * stride_a and so on (strides in elements).
 template <class T>

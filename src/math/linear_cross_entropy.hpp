@@ -7,8 +7,9 @@ namespace ostrakon::math {
 
 /// The last linear layer and the cross-entropy in one, over chunks of rows, so that the matrix of
 /// logits (rows x vocabulary) never exists. Shapes: x, dx (rows, width); weight, dweight
-/// (vocabulary, width); targets, losses (rows). losses[r] = -log softmax(x weight^T)(r, targets[r]),
-/// natural logarithm. Targets must lie in [0, vocabulary): checked where they were loaded.
+/// (vocabulary, width); targets, losses (rows). losses[r] = -log softmax(x weight^T)(r,
+/// targets[r]), natural logarithm. Targets must lie in [0, vocabulary): checked where they were
+/// loaded.
 
 /// Elements (not bytes) of `workspace`.
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary);
@@ -17,8 +18,8 @@ template <class T>
 void linear_cross_entropy_forward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
                                   const std::int32_t* targets, T* losses, T* workspace);
 
-/// Loss and gradient in one pass: losses as above; dx and dweight, overwritten, are the gradients of
-/// scale * sum(losses).
+/// Loss and gradient in one pass: losses as above; dx and dweight, overwritten, are the gradients
+/// of scale * sum(losses).
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
                                    const std::int32_t* targets, T scale, T* losses, Matrix<T> dx,

@@ -32,8 +32,8 @@ struct Matrix {
       : Matrix(data_, rows_, columns_, columns_) {}
 
   /// A matrix of T is one of const T.
-  template <class U, class = std::enable_if_t<std::is_same<const U, T>::value &&
-                                              !std::is_const<U>::value>>
+  template <class U,
+            class = std::enable_if_t<std::is_same<const U, T>::value && !std::is_const<U>::value>>
   KOKKOS_FUNCTION Matrix(const Matrix<U>& other)
       : Matrix(other.data, other.rows, other.columns, other.stride) {}
 
@@ -63,19 +63,19 @@ using ConstMatrix = Matrix<const typename TypeIdentity<T>::type>;
 namespace math {
 // Kokkos moved its mathematical functions out of Experimental in 3.7.
 #if KOKKOS_VERSION >= 30700
+using Kokkos::cos;
 using Kokkos::exp;
 using Kokkos::log;
 using Kokkos::pow;
-using Kokkos::sqrt;
-using Kokkos::cos;
 using Kokkos::sin;
+using Kokkos::sqrt;
 #else
+using Kokkos::Experimental::cos;
 using Kokkos::Experimental::exp;
 using Kokkos::Experimental::log;
 using Kokkos::Experimental::pow;
-using Kokkos::Experimental::sqrt;
-using Kokkos::Experimental::cos;
 using Kokkos::Experimental::sin;
+using Kokkos::Experimental::sqrt;
 #endif
 }  // namespace math
 

@@ -20,8 +20,9 @@ constexpr std::size_t most_single_rows = 16;
 void check_ranks_per_node(const comm::Communicator& world, int ranks_per_node) {
   require(ranks_per_node >= 0, "parallel.ranks_per_node = ", ranks_per_node,
           " is negative; expected a number of ranks, or 0 to find the nodes");
-  require(ranks_per_node == 0 || world.size() % ranks_per_node == 0, "parallel.ranks_per_node = ", ranks_per_node,
-          " does not divide the ", world.size(), world.size() == 1 ? " rank" : " ranks");
+  require(ranks_per_node == 0 || world.size() % ranks_per_node == 0,
+          "parallel.ranks_per_node = ", ranks_per_node, " does not divide the ", world.size(),
+          world.size() == 1 ? " rank" : " ranks");
 }
 
 comm::Communicator make_node(comm::Communicator& world, int ranks_per_node) {

@@ -10,7 +10,8 @@ namespace ostrakon::mesh {
 class Mesh {
  public:
   /// Collective over `parent`. Nodes are the ranks that share memory; ranks_per_node > 0 pretends
-  /// nodes of that many consecutive ranks instead. Throws AgreedError where it does not divide the ranks.
+  /// nodes of that many consecutive ranks instead. Throws AgreedError where it does not divide the
+  /// ranks.
   Mesh(MPI_Comm parent, int ranks_per_node);
 
   comm::Communicator& world() { return world_; }

@@ -16,8 +16,8 @@ struct AdamwSettings {
   double clip_norm = 1.0;  ///< largest global gradient norm; 0: no clipping
 };
 
-/// One step on `count` elements. `step` counts from 1. `gradient_scale` multiplies the gradient first
-/// (clipping). weight_decay 0 for parameters that do not decay.
+/// One step on `count` elements. `step` counts from 1. `gradient_scale` multiplies the gradient
+/// first (clipping). weight_decay 0 for parameters that do not decay.
 template <class T>
 void adamw(const Exec& exec, T* parameters, const T* gradients, T* first_moment, T* second_moment,
            std::int64_t count, std::int64_t step, double learning_rate, double weight_decay,

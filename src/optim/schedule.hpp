@@ -15,8 +15,8 @@ struct ScheduleSettings {
   double final_fraction = 0.1;
 };
 
-/// Rate of `step`, counted from 1, of `steps`: peak * step / warmup_steps up to and with the warm-up's
-/// last step.
+/// Rate of `step`, counted from 1, of `steps`: peak * step / warmup_steps up to and with the
+/// warm-up's last step.
 double learning_rate(const ScheduleSettings& settings, double peak, std::int64_t step,
                      std::int64_t steps);
 

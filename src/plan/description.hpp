@@ -12,7 +12,7 @@ namespace ostrakon::plan {
 struct UnitDescription {
   std::string name;
   std::int64_t parameter_elements = 0;  ///< of the flat parameter, before padding to equal shards
-  std::int64_t input_bytes = 0;         ///< kept from the forward of the unit before; 0 if it has none
+  std::int64_t input_bytes = 0;  ///< kept from the forward of the unit before; 0 if it has none
   std::int64_t output_bytes = 0;
   std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward
   std::int64_t forward_workspace_bytes = 0;

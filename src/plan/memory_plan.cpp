@@ -23,7 +23,9 @@ bool alive_together(const Buffer& a, const Buffer& b) {
 class Placed {
  public:
   explicit Placed(const StepPlan& plan)
-      : plan_(plan), slots_(plan.actions.size() / slot_actions + 1), seen_(plan.buffers.size(), -1) {}
+      : plan_(plan),
+        slots_(plan.actions.size() / slot_actions + 1),
+        seen_(plan.buffers.size(), -1) {}
 
   void add(int index) {
     const Buffer& buffer = plan_.buffers[index];
@@ -86,8 +88,8 @@ std::int64_t place(const StepPlan& plan, const std::vector<int>& order, std::int
   return end;
 }
 
-/// Walks through the plan in time and gives each buffer that is born the smallest hole that holds it.
-/// Looks at nothing but what is alive, so that it is quick for plans of a million actions.
+/// Walks through the plan in time and gives each buffer that is born the smallest hole that holds
+/// it. Looks at nothing but what is alive, so that it is quick for plans of a million actions.
 std::int64_t place_in_time(const StepPlan& plan, const std::vector<int>& transient,
                            std::int64_t base, std::vector<std::int64_t>& offsets) {
   std::vector<std::vector<int>> born(plan.actions.size()), dies(plan.actions.size());
@@ -100,7 +102,8 @@ std::int64_t place_in_time(const StepPlan& plan, const std::vector<int>& transie
   const auto take = [&](std::int64_t bytes) {
     auto best = holes.end();
     for (auto hole = holes.begin(); hole != holes.end(); ++hole)
-      if (hole->second >= bytes && (best == holes.end() || hole->second < best->second)) best = hole;
+      if (hole->second >= bytes && (best == holes.end() || hole->second < best->second))
+        best = hole;
     std::int64_t offset = end;
     if (best != holes.end()) {
       offset = best->first;
@@ -156,8 +159,8 @@ void find_peak(const StepPlan& plan, MemoryPlan& memory) {
     }
   }
   for (const Buffer& buffer : plan.buffers) {
-    const bool alive = buffer.persistent || (buffer.first <= memory.peak_action &&
-                                             memory.peak_action <= buffer.last);
+    const bool alive = buffer.persistent ||
+                       (buffer.first <= memory.peak_action && memory.peak_action <= buffer.last);
     if (alive) memory.peak_by_category[static_cast<int>(buffer.category)] += aligned(buffer.bytes);
   }
 }
@@ -193,7 +196,8 @@ void prove_disjoint(const StepPlan& plan, const MemoryPlan& memory) {
     const std::int64_t end = begin + plan.buffers[index].bytes;
     const auto clash = [&](int other) {
       refuse("'" + plan.buffers[index].name + "' and '" + plan.buffers[other].name +
-             "' share bytes at " + (action < 0 ? "all times" : plan.describe(plan.actions[action])));
+             "' share bytes at " +
+             (action < 0 ? "all times" : plan.describe(plan.actions[action])));
     };
     const auto next = alive.lower_bound(begin);
     if (next != alive.end() && next->first < end) clash(next->second);
@@ -239,8 +243,7 @@ MemoryPlan plan_memory(const StepPlan& plan) {
 
   // No way of placing is best for all plans: the best of three. Two of them look at every pair of
   // buffers that are alive at about the same time, which takes too long for the longest plans.
-  memory.arena_bytes =
-      place_in_time(plan, transient, memory.persistent_bytes, memory.offsets);
+  memory.arena_bytes = place_in_time(plan, transient, memory.persistent_bytes, memory.offsets);
   constexpr double most_pairs = 1e9;
   if (Placed::pairs(plan, transient) > most_pairs) return memory;
   const auto bytes = [&](int b) { return plan.buffers[b].bytes; };

@@ -22,13 +22,13 @@ struct MemoryPlan {
   std::array<std::int64_t, categories> peak_by_category{};  ///< alive at peak_action
 };
 
-/// Gives two buffers the same bytes only where the last use of one comes before the first use of the
-/// other in plan order.
+/// Gives two buffers the same bytes only where the last use of one comes before the first use of
+/// the other in plan order.
 MemoryPlan plan_memory(const StepPlan& plan);
 
-/// The proof that must stand before anything runs: uses lie within lifetimes, nothing is read before
-/// it is written, no two buffers that are alive at one action share bytes, all lie in the arena.
-/// Throws std::logic_error naming the buffers and the action.
+/// The proof that must stand before anything runs: uses lie within lifetimes, nothing is read
+/// before it is written, no two buffers that are alive at one action share bytes, all lie in the
+/// arena. Throws std::logic_error naming the buffers and the action.
 void prove_memory(const StepPlan& plan, const MemoryPlan& memory);
 
 /// A table for people: bytes by category at the peak, and which action that is.

@@ -6,10 +6,10 @@
 
 namespace ostrakon::plan {
 
-// The one tree in which gradients are summed over the leaves of the global batch. A node over n leaves
-// has the largest power of two below n on its left and the rest on its right, so an aligned run of
-// 2^k leaves is always a node: whoever owns such runs can sum them alone, and the sum over all has the
-// same bits however the runs are spread over ranks.
+// The one tree in which gradients are summed over the leaves of the global batch. A node over n
+// leaves has the largest power of two below n on its left and the rest on its right, so an aligned
+// run of 2^k leaves is always a node: whoever owns such runs can sum them alone, and the sum over
+// all has the same bits however the runs are spread over ranks.
 
 /// Leaves on the left of a node over `leaves` >= 2 leaves.
 constexpr std::int64_t left_leaves(std::int64_t leaves) {

@@ -45,18 +45,25 @@ class Writer {
     plan_.strided = reduce_each_;
     for (const UnitDescription& unit : model.units) {
       plan_.unit_names.push_back(unit.name);
-      plan_.padded_elements.push_back(
-          round_up(unit.parameter_elements, ranks * shard_alignment));
+      plan_.padded_elements.push_back(round_up(unit.parameter_elements, ranks * shard_alignment));
     }
   }
 
   StepPlan write() {
     make_persistent_buffers();
     switch (plan_.purpose) {
-      case Purpose::train: write_training_step(); break;
-      case Purpose::evaluate: write_evaluation(); break;
-      case Purpose::export_parameters: write_export(); break;
-      case Purpose::decode: write_decoding(); break;
+      case Purpose::train:
+        write_training_step();
+        break;
+      case Purpose::evaluate:
+        write_evaluation();
+        break;
+      case Purpose::export_parameters:
+        write_export();
+        break;
+      case Purpose::decode:
+        write_decoding();
+        break;
     }
     find_lifetimes();
     return std::move(plan_);
@@ -65,7 +72,8 @@ class Writer {
  private:
   // ---- buffers
 
-  int make_buffer(std::string name, Category category, std::int64_t bytes, bool persistent = false) {
+  int make_buffer(std::string name, Category category, std::int64_t bytes,
+                  bool persistent = false) {
     Buffer buffer;
     buffer.name = std::move(name);
     buffer.category = category;
@@ -96,7 +104,8 @@ class Writer {
     const bool training = plan_.purpose != Purpose::decode;
     for (int u = 0; u < units_; ++u) {
       const std::int64_t bytes = stored_elements(u) * model_.element_bytes;
-      shard_.push_back(make_buffer(unit_name(u) + " parameters", Category::parameters, bytes, true));
+      shard_.push_back(
+          make_buffer(unit_name(u) + " parameters", Category::parameters, bytes, true));
       if (!training) continue;
       first_moment_.push_back(
           make_buffer(unit_name(u) + " first moment", Category::optimizer, bytes, true));
@@ -180,8 +189,7 @@ class Writer {
     const int own = parameters(u);
     const int lender = unit(u).lender;
     const int lent = lender >= 0 ? parameters(lender) : -1;
-    tape.output.push_back(
-        make_transient("output", u, Category::activations, unit(u).output_bytes));
+    tape.output.push_back(make_transient("output", u, Category::activations, unit(u).output_bytes));
     tape.saved.push_back(make_transient("saved", u, Category::activations, unit(u).saved_bytes));
     const int workspace = make_transient("forward workspace", u, Category::workspace,
                                          unit(u).forward_workspace_bytes);
@@ -213,8 +221,7 @@ class Writer {
     const int workspace = make_transient("backward workspace", u, Category::workspace,
                                          description.backward_workspace_bytes);
     const bool opened = gradient_[u] >= 0;
-    if (!opened)
-      gradient_[u] = make_transient("gradients", u, Category::gradients, full_bytes(u));
+    if (!opened) gradient_[u] = make_transient("gradients", u, Category::gradients, full_bytes(u));
     if (lender >= 0)
       gradient_[lender] =
           make_transient("gradients", lender, Category::gradients, full_bytes(lender));
@@ -241,8 +248,8 @@ class Writer {
   int reduce_scatter(int u, int gradients) {
     if (plan_.ranks == 1) return gradients;
     const int staging = make_transient("staging", u, Category::staging, full_bytes(u));
-    const int part = make_transient("gradient shard", u, Category::gradients,
-                                    full_bytes(u) / plan_.ranks);
+    const int part =
+        make_transient("gradient shard", u, Category::gradients, full_bytes(u) / plan_.ranks);
     Action& action = emit(Kind::reduce_scatter, Stream::reduce, u, -1);
     action.elements = plan_.padded_elements[u];
     use(action, Role::parameter_gradients, gradients, Access::read);
@@ -326,8 +333,8 @@ class Writer {
       const int last = units_ - 1;
       for (int u = 0; u < last; ++u) {
         forward(u, micro_batch, tape);
-        const bool lent_later = u == unit(last).lender &&
-                                policy_.reshard_after_forward == Reshard::never;
+        const bool lent_later =
+            u == unit(last).lender && policy_.reshard_after_forward == Reshard::never;
         if (!keeps_after_forward(u) && !lent_later) release(u);
       }
       int gradient = -1;
@@ -421,43 +428,68 @@ class Hasher {
 
 const char* name(Kind kind) {
   switch (kind) {
-    case Kind::begin: return "begin";
-    case Kind::load: return "load";
-    case Kind::gather: return "gather";
-    case Kind::forward: return "forward";
-    case Kind::backward: return "backward";
-    case Kind::release: return "release";
-    case Kind::loss: return "loss";
-    case Kind::reduce_scatter: return "reduce_scatter";
-    case Kind::accumulate: return "accumulate";
-    case Kind::norm: return "norm";
-    case Kind::clip: return "clip";
-    case Kind::gather_gradients: return "gather_gradients";
-    case Kind::optimize: return "optimize";
-    case Kind::visit: return "visit";
+    case Kind::begin:
+      return "begin";
+    case Kind::load:
+      return "load";
+    case Kind::gather:
+      return "gather";
+    case Kind::forward:
+      return "forward";
+    case Kind::backward:
+      return "backward";
+    case Kind::release:
+      return "release";
+    case Kind::loss:
+      return "loss";
+    case Kind::reduce_scatter:
+      return "reduce_scatter";
+    case Kind::accumulate:
+      return "accumulate";
+    case Kind::norm:
+      return "norm";
+    case Kind::clip:
+      return "clip";
+    case Kind::gather_gradients:
+      return "gather_gradients";
+    case Kind::optimize:
+      return "optimize";
+    case Kind::visit:
+      return "visit";
   }
   return "?";
 }
 
 const char* name(Stream stream) {
   switch (stream) {
-    case Stream::compute: return "compute";
-    case Stream::gather: return "gather";
-    case Stream::reduce: return "reduce";
+    case Stream::compute:
+      return "compute";
+    case Stream::gather:
+      return "gather";
+    case Stream::reduce:
+      return "reduce";
   }
   return "?";
 }
 
 const char* name(Category category) {
   switch (category) {
-    case Category::parameters: return "parameters";
-    case Category::optimizer: return "optimizer state";
-    case Category::gathered: return "gathered parameters";
-    case Category::gradients: return "gradients";
-    case Category::activations: return "activations";
-    case Category::workspace: return "workspace";
-    case Category::staging: return "communication staging";
-    case Category::other: return "other";
+    case Category::parameters:
+      return "parameters";
+    case Category::optimizer:
+      return "optimizer state";
+    case Category::gathered:
+      return "gathered parameters";
+    case Category::gradients:
+      return "gradients";
+    case Category::activations:
+      return "activations";
+    case Category::workspace:
+      return "workspace";
+    case Category::staging:
+      return "communication staging";
+    case Category::other:
+      return "other";
   }
   return "?";
 }
@@ -474,8 +506,8 @@ std::string StepPlan::describe(const Action& action) const {
   text += "(";
   if (action.unit >= 0) text += unit_names[action.unit];
   if (action.micro_batch >= 0)
-    text += (action.unit >= 0 ? ", micro-batch " : "micro-batch ") +
-            std::to_string(action.micro_batch);
+    text +=
+        (action.unit >= 0 ? ", micro-batch " : "micro-batch ") + std::to_string(action.micro_batch);
   return text + ")";
 }
 

@@ -11,9 +11,9 @@ namespace ostrakon::plan {
 
 /// What an action does. `unit` and `micro_batch` of the action say to what.
 enum class Kind {
-  begin,             ///< clear the step's sums
-  load,              ///< tokens and targets of a micro-batch
-  gather,            ///< all-gather a unit's parameters from their shards
+  begin,   ///< clear the step's sums
+  load,    ///< tokens and targets of a micro-batch
+  gather,  ///< all-gather a unit's parameters from their shards
   forward,
   backward,
   release,           ///< the gathered parameters end here
@@ -35,20 +35,20 @@ const char* name(Stream stream);
 /// What a buffer is to an action.
 enum class Role {
   batch,
-  parameters,         ///< as computed with: gathered, or the shard itself where it is the whole
+  parameters,  ///< as computed with: gathered, or the shard itself where it is the whole
   lender_parameters,
-  shard,              ///< this rank's master parameters
+  shard,  ///< this rank's master parameters
   first_moment,
   second_moment,
   input,
   output,
   saved,
   workspace,
-  gradient,           ///< of activations, travelling backward
+  gradient,  ///< of activations, travelling backward
   parameter_gradients,
   lender_gradients,
-  gradient_shard,     ///< summed over ranks, this rank's part
-  source,             ///< of an accumulation
+  gradient_shard,  ///< summed over ranks, this rank's part
+  source,          ///< of an accumulation
   staging,
   sums
 };
@@ -56,7 +56,16 @@ enum class Role {
 enum class Access { read, write, read_write };
 
 /// What bytes are for, as reported to people.
-enum class Category { parameters, optimizer, gathered, gradients, activations, workspace, staging, other };
+enum class Category {
+  parameters,
+  optimizer,
+  gathered,
+  gradients,
+  activations,
+  workspace,
+  staging,
+  other
+};
 const char* name(Category category);
 constexpr int categories = 8;
 
@@ -92,27 +101,27 @@ struct Action {
 
 /// What a plan is for. All plans of a run share one arena and its persistent buffers.
 enum class Purpose {
-  train,     ///< one optimizer step
-  evaluate,  ///< losses of one global batch, nothing else
+  train,              ///< one optimizer step
+  evaluate,           ///< losses of one global batch, nothing else
   export_parameters,  ///< every unit's parameters, whole, one unit after the other
-  decode     ///< forward of one sequence, keeping what later rows need (one rank)
+  decode              ///< forward of one sequence, keeping what later rows need (one rank)
 };
 
 /// The actions of one step in program order, the same on every rank, and the buffers that they use.
 struct StepPlan {
   Purpose purpose = Purpose::train;
   int ranks = 1;
-  int shards = 1;        ///< ranks that share one copy of the parameters
-  bool strided = false;  ///< how leaves are dealt to ranks, see leaf()
+  int shards = 1;                  ///< ranks that share one copy of the parameters
+  bool strided = false;            ///< how leaves are dealt to ranks, see leaf()
   std::int64_t micro_batches = 1;  ///< leaves of one rank
   std::vector<std::string> unit_names;
   std::vector<std::int64_t> padded_elements;  ///< of each unit's flat parameter
   std::vector<Buffer> buffers;
   std::vector<Action> actions;
 
-  /// The leaf of the global batch that `rank` works on as its `micro_batch`. Runs of neighbours where
-  /// a rank sums its leaves first, strided where ranks are summed first: either way the sums are
-  /// nodes of the same tree.
+  /// The leaf of the global batch that `rank` works on as its `micro_batch`. Runs of neighbours
+  /// where a rank sums its leaves first, strided where ranks are summed first: either way the sums
+  /// are nodes of the same tree.
   std::int64_t leaf(int rank, std::int64_t micro_batch) const {
     return strided ? micro_batch * ranks + rank : rank * micro_batches + micro_batch;
   }

@@ -55,8 +55,7 @@ void Executor::run(const Program& program) const {
     const plan::Action& action = program.plan.actions[a];
     if (action.kind == plan::Kind::release) continue;  // its place in the plan has done the work
     const Handler& handler = handlers_[static_cast<int>(action.kind)];
-    if (!handler)
-      throw std::logic_error("no handler for " + program.plan.describe(action));
+    if (!handler) throw std::logic_error("no handler for " + program.plan.describe(action));
     show_only(program, action, arena_);
     const Region region(program.labels[a]);
     if (observer_) observer_(action.kind, true);

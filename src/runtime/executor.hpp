@@ -51,7 +51,9 @@ class Executor {
 
   explicit Executor(std::byte* arena) : arena_(arena) {}
 
-  void on(plan::Kind kind, Handler handler) { handlers_[static_cast<int>(kind)] = std::move(handler); }
+  void on(plan::Kind kind, Handler handler) {
+    handlers_[static_cast<int>(kind)] = std::move(handler);
+  }
   void observe(Observer observer) { observer_ = std::move(observer); }
 
   /// Throws std::logic_error for an action without a handler.

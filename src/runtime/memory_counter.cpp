@@ -72,7 +72,8 @@ std::int64_t available_memory_bytes() {
   for (const auto& [limit_file, usage_file] : limits) {
     const std::int64_t limit = number_in(limit_file, "");
     const std::int64_t usage = number_in(usage_file, "");
-    if (limit > 0 && usage >= 0) available = std::min(available, std::max<std::int64_t>(0, limit - usage));
+    if (limit > 0 && usage >= 0)
+      available = std::min(available, std::max<std::int64_t>(0, limit - usage));
   }
   return available;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// In a build with the address sanitizer the executor forbids all of the arena but the buffers that the
-// running action declares, so an access that the plan does not know of ends the program.
+// In a build with the address sanitizer the executor forbids all of the arena but the buffers that
+// the running action declares, so an access that the plan does not know of ends the program.
 
 #include <cstddef>
 
@@ -22,8 +22,12 @@ namespace ostrakon::runtime {
 
 #if defined(OSTRAKON_POISON)
 constexpr bool poisons = true;
-inline void forbid(const std::byte* data, std::size_t bytes) { __asan_poison_memory_region(data, bytes); }
-inline void allow(const std::byte* data, std::size_t bytes) { __asan_unpoison_memory_region(data, bytes); }
+inline void forbid(const std::byte* data, std::size_t bytes) {
+  __asan_poison_memory_region(data, bytes);
+}
+inline void allow(const std::byte* data, std::size_t bytes) {
+  __asan_unpoison_memory_region(data, bytes);
+}
 #else
 constexpr bool poisons = false;
 inline void forbid(const std::byte*, std::size_t) {}

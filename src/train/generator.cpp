@@ -19,7 +19,8 @@ using runtime::ActionBuffers;
 
 namespace {
 
-/// Draws from softmax(logits / temperature), restricted to the top_k likeliest; `uniform` in [0, 1).
+/// Draws from softmax(logits / temperature), restricted to the top_k likeliest; `uniform` in [0,
+/// 1).
 std::int32_t draw(const std::vector<float>& logits, const SamplingSettings& sampling,
                   double uniform) {
   std::vector<std::int32_t> order(logits.size());
@@ -51,12 +52,11 @@ Generator::Generator(const std::string& weights_path) {
   plan::ModelDescription description = decoder_->description();
   const std::int64_t element = description.element_bytes;
   description.units.back().output_bytes = settings_.model.vocabulary * element;
-  description.units.back().forward_workspace_bytes =
-      2 * (settings_.model.width + 1) * element;
+  description.units.back().forward_workspace_bytes = 2 * (settings_.model.width + 1) * element;
   plan::Policy policy;
   policy.sharding = plan::Sharding::none;
-  program_ = runtime::make_program(
-      plan::build_step_plan(description, 1, policy, plan::Purpose::decode));
+  program_ =
+      runtime::make_program(plan::build_step_plan(description, 1, policy, plan::Purpose::decode));
   const std::int64_t available = runtime::available_memory_bytes();
   require(program_.memory.arena_bytes <= available, weights_path, ": this model needs ",
           format_bytes(program_.memory.arena_bytes), " of memory, ", format_bytes(available),
@@ -80,11 +80,12 @@ void Generator::load(const std::string& path) {
   for (int u = 0; u < decoder_->units(); ++u) {
     const std::string& unit = decoder_->unit(u).description().name;
     const auto& buffers = program_.plan.buffers;
-    const auto found = std::find_if(buffers.begin(), buffers.end(), [&](const plan::Buffer& buffer) {
-      return buffer.name == unit + " parameters";
-    });
+    const auto found = std::find_if(
+        buffers.begin(), buffers.end(),
+        [&](const plan::Buffer& buffer) { return buffer.name == unit + " parameters"; });
     auto* flat = reinterpret_cast<float*>(
-        arena_->data() + program_.memory.offsets[static_cast<std::size_t>(found - buffers.begin())]);
+        arena_->data() +
+        program_.memory.offsets[static_cast<std::size_t>(found - buffers.begin())]);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
       file.read(unit, parameter.name, parameter.shape, host.data());

@@ -31,8 +31,8 @@ class Generator {
   /// in host memory. Work is done only for tokens that the call before did not have.
   const std::vector<float>& logits(const std::vector<std::int32_t>& tokens);
 
-  /// Calls emit(token) for up to `count` tokens after `prompt`; stops when emit returns false. Where
-  /// the text outgrows the context, the older half of it is forgotten.
+  /// Calls emit(token) for up to `count` tokens after `prompt`; stops when emit returns false.
+  /// Where the text outgrows the context, the older half of it is forgotten.
   void continue_text(const std::vector<std::int32_t>& prompt, std::int64_t count,
                      const SamplingSettings& sampling,
                      const std::function<bool(std::int32_t)>& emit);

@@ -11,29 +11,29 @@ namespace ostrakon::train {
 /// One row of metrics.jsonl.
 struct StepMetrics {
   std::int64_t step = 0;
-  double loss = 0.0;               ///< nats per token
-  double grad_norm = 0.0;          ///< before clipping
+  double loss = 0.0;       ///< nats per token
+  double grad_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
-  std::int64_t tokens = 0;         ///< seen since step 1, with this step
+  std::int64_t tokens = 0;  ///< seen since step 1, with this step
   double step_seconds = 0.0;
-  double tokens_per_second = 0.0;  ///< all ranks together
-  double mfu = 0.0;                ///< model flops per second over the ranks' peak
-  std::int64_t planned_peak_bytes = 0;   ///< of a rank
-  std::int64_t peak_bytes = 0;           ///< as counted, of the rank with most
-  std::int64_t allocations = 0;          ///< made during this step, of the rank with most
-  std::int64_t resident_bytes = 0;       ///< most so far, of the rank with most
+  double tokens_per_second = 0.0;       ///< all ranks together
+  double mfu = 0.0;                     ///< model flops per second over the ranks' peak
+  std::int64_t planned_peak_bytes = 0;  ///< of a rank
+  std::int64_t peak_bytes = 0;          ///< as counted, of the rank with most
+  std::int64_t allocations = 0;         ///< made during this step, of the rank with most
+  std::int64_t resident_bytes = 0;      ///< most so far, of the rank with most
   std::optional<std::uint64_t> state_digest;
 };
 
 /// A row of metrics.jsonl after a validation.
 struct ValidationMetrics {
   std::int64_t step = 0;
-  double validation_loss = 0.0;          ///< nats per token
-  std::optional<double> bits_per_byte;   ///< where the data tells how long its tokens are
+  double validation_loss = 0.0;         ///< nats per token
+  std::optional<double> bits_per_byte;  ///< where the data tells how long its tokens are
 };
 
-/// Appends rows to a file, each flushed at once, so that a run can be watched and nothing is lost when
-/// it is killed. One rank writes.
+/// Appends rows to a file, each flushed at once, so that a run can be watched and nothing is lost
+/// when it is killed. One rank writes.
 class MetricsFile {
  public:
   /// Replaces the file. Throws Error where it can't be written.

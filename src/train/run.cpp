@@ -81,16 +81,16 @@ class Run {
         << "settings\n"
         << config::summary(settings_) << "\n"
         << "model\n"
-        << "  parameters             " << format_count(trainer_.decoder().parameter_count()) << " in "
-        << trainer_.decoder().units() << " units, "
+        << "  parameters             " << format_count(trainer_.decoder().parameter_count())
+        << " in " << trainer_.decoder().units() << " units, "
         << format_count(padded - trainer_.decoder().parameter_count()) << " elements of padding\n"
         << "  leaves                 " << settings_.training.leaves() << " of "
         << settings_.training.micro_batch_size << " x " << settings_.training.sequence_length
         << " tokens, " << plan.micro_batches << " on each rank\n\n"
         << "plan of a step, each rank (" << plan.actions.size() << " actions, hash "
         << format_hex(plan.hash()) << ")\n"
-        << plan::memory_table(plan, program.memory)
-        << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
+        << plan::memory_table(plan, program.memory) << "  sent to other ranks    "
+        << format_bytes(plan.bytes_sent()) << "\n"
         << "  compute                " << static_cast<double>(plan.flops()) * 1e-9 << " GFLOP\n\n";
     say(out.str());
   }
@@ -104,9 +104,9 @@ class Run {
     training_data_ = open(data::Split::training);
     if (training.validate_every > 0) validation_data_ = open(data::Split::validation);
     std::ostringstream out;
-    out << "data\n  training               " << format_count(static_cast<std::int64_t>(
-               training_data_->samples())) << " samples of " << training.sequence_length
-        << " tokens\n";
+    out << "data\n  training               "
+        << format_count(static_cast<std::int64_t>(training_data_->samples())) << " samples of "
+        << training.sequence_length << " tokens\n";
     if (validation_data_) {
       const std::uint64_t whole =
           validation_data_->samples() / static_cast<std::uint64_t>(training.global_batch_size);
@@ -218,7 +218,8 @@ class Run {
     metrics.allocations = static_cast<std::int64_t>(most[1]);
     metrics.resident_bytes = static_cast<std::int64_t>(most[2]);
     const std::int64_t digest_every = settings_.output.digest_every;
-    if (digest_every > 0 && step % digest_every == 0) metrics.state_digest = trainer_.state_digest();
+    if (digest_every > 0 && step % digest_every == 0)
+      metrics.state_digest = trainer_.state_digest();
     if (!talks_) return;
     metrics_->write(metrics);
     show_progress(metrics);
@@ -229,14 +230,13 @@ class Run {
                              metrics.step % settings_.output.every == 0;
     if (!options_.terminal && !line_is_due) return;
     char line[160];
-    std::snprintf(line, sizeof line,
-                  "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %.0f %%",
-                  static_cast<int>(std::to_string(settings_.training.steps).size()),
-                  static_cast<long long>(metrics.step),
-                  static_cast<long long>(settings_.training.steps), metrics.loss, metrics.grad_norm,
-                  metrics.learning_rate,
-                  format_count(std::llround(metrics.tokens_per_second)).c_str(),
-                  100.0 * metrics.mfu);
+    std::snprintf(
+        line, sizeof line,
+        "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %.0f %%",
+        static_cast<int>(std::to_string(settings_.training.steps).size()),
+        static_cast<long long>(metrics.step), static_cast<long long>(settings_.training.steps),
+        metrics.loss, metrics.grad_norm, metrics.learning_rate,
+        format_count(std::llround(metrics.tokens_per_second)).c_str(), 100.0 * metrics.mfu);
     std::cout << (options_.terminal ? "\r\033[K" : "") << line
               << (options_.terminal && !line_is_due ? "" : "\n") << std::flush;
   }
@@ -264,8 +264,8 @@ class Run {
     std::unique_ptr<checkpoint::WeightsWriter> file;
     world_.agree([&] {
       if (talks_)
-        file = std::make_unique<checkpoint::WeightsWriter>(path, config::write_deck(config::with_absolute_paths(settings_)),
-                                                           last_step_);
+        file = std::make_unique<checkpoint::WeightsWriter>(
+            path, config::write_deck(config::with_absolute_paths(settings_)), last_step_);
     });
     std::vector<float> copy;
     trainer_.visit_parameters([&](int u, const float* parameters) {
@@ -295,8 +295,8 @@ class Run {
     const std::string times = timers_.report(world_.mpi());
     double resident = static_cast<double>(runtime::peak_resident_bytes());
     world_.maximum(&resident, 1);
-    say(text("\nmemory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()), ", counted ",
-             format_bytes(runtime::memory_count().peak_bytes), ", resident at most ",
+    say(text("\nmemory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()),
+             ", counted ", format_bytes(runtime::memory_count().peak_bytes), ", resident at most ",
              format_bytes(static_cast<std::int64_t>(resident)), "\n\n", times));
   }
 

@@ -50,14 +50,12 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
 }
 
 const runtime::Program& Trainer::program(Purpose purpose) const {
-  return purpose == Purpose::train      ? train_
-         : purpose == Purpose::evaluate ? evaluate_
-                                        : export_;
+  return purpose == Purpose::train ? train_ : purpose == Purpose::evaluate ? evaluate_ : export_;
 }
 
 std::int64_t Trainer::planned_peak_bytes() const {
-  return std::max({train_.memory.arena_bytes, evaluate_.memory.arena_bytes,
-                   export_.memory.arena_bytes});
+  return std::max(
+      {train_.memory.arena_bytes, evaluate_.memory.arena_bytes, export_.memory.arena_bytes});
 }
 
 double Trainer::model_flops() const {
@@ -86,9 +84,7 @@ void Trainer::require_memory() {
 
 void Trainer::require_same_plan() {
   std::uint64_t mine[3], first[3];
-  for (int p = 0; p < 3; ++p)
-    mine[p] = first[p] =
-        program(static_cast<Purpose>(p)).plan.hash();
+  for (int p = 0; p < 3; ++p) mine[p] = first[p] = program(static_cast<Purpose>(p)).plan.hash();
   mesh_.world().broadcast(first, sizeof first, 0);
   mesh_.world().agree([&] {
     require(std::equal(mine, mine + 3, first), "rank ", mesh_.world().rank(),
@@ -108,13 +104,14 @@ void Trainer::allocate() {
 
 double Trainer::measure_peak_flops() {
   const std::int64_t elements = arena_->bytes() / static_cast<std::int64_t>(sizeof(float));
-  const auto side = std::min<std::int64_t>(1024, std::llround(std::floor(std::sqrt(elements / 3.0))));
+  const auto side =
+      std::min<std::int64_t>(1024, std::llround(std::floor(std::sqrt(elements / 3.0))));
   auto* data = reinterpret_cast<float*>(arena_->data());
   math::fill(exec_, data, 3 * side * side, 1.0f);
   const Matrix<float> a(data, side, side), b(data + side * side, side, side),
       c(data + 2 * side * side, side, side);
   double best = 0.0, total = 0.0;
-  for (int repeat = 0; repeat < 100 && total < 0.05; ++repeat) {
+  for (int repeat = 0; repeat < 1000 && total < 0.25; ++repeat) {
     exec_.fence();
     Kokkos::Timer timer;
     math::gemm<float>(exec_, math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);
@@ -154,8 +151,10 @@ void Trainer::find_pieces() {
 void Trainer::set_handlers() {
   runtime::Executor& executor = *executor_;
   executor.on(Kind::begin, [this](const ActionBuffers& buffers) {
-    Kokkos::deep_copy(exec_, math::UnmanagedArray<std::int64_t, Memory>(buffers.get<std::int64_t>(Role::sums), sums),
-                      std::int64_t{0});
+    Kokkos::deep_copy(
+        exec_,
+        math::UnmanagedArray<std::int64_t, Memory>(buffers.get<std::int64_t>(Role::sums), sums),
+        std::int64_t{0});
   });
   executor.on(Kind::load, [this](const ActionBuffers& buffers) { load(buffers); });
   executor.on(Kind::gather, [this](const ActionBuffers& buffers) {
@@ -169,7 +168,8 @@ void Trainer::set_handlers() {
     math::add_terms(exec_, buffers.get<float>(Role::output), decoder_.leaf().rows(),
                     buffers.get<std::int64_t>(Role::sums));
   });
-  executor.on(Kind::reduce_scatter, [this](const ActionBuffers& buffers) { reduce_scatter(buffers); });
+  executor.on(Kind::reduce_scatter,
+              [this](const ActionBuffers& buffers) { reduce_scatter(buffers); });
   executor.on(Kind::accumulate, [this](const ActionBuffers& buffers) {
     math::add_to(exec_, buffers.get<float>(Role::source),
                  buffers.get<float>(Role::parameter_gradients), buffers.action.elements);
@@ -194,8 +194,7 @@ void Trainer::set_handlers() {
 void Trainer::load(const ActionBuffers& buffers) {
   const std::int64_t tokens = settings_.training.sequence_length;
   const std::int64_t rows = decoder_.leaf().rows();
-  const std::int64_t leaf =
-      running_->plan.leaf(mesh_.world().rank(), buffers.action.micro_batch);
+  const std::int64_t leaf = running_->plan.leaf(mesh_.world().rank(), buffers.action.micro_batch);
   for (std::int64_t s = 0; s < decoder_.leaf().batch; ++s) {
     dataset_->read(first_sample_ + static_cast<std::uint64_t>(leaf * decoder_.leaf().batch + s),
                    sample_.data());
@@ -296,8 +295,8 @@ StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
   step_ = step;
   first_sample_ = static_cast<std::uint64_t>(step - 1) *
                   static_cast<std::uint64_t>(settings_.training.global_batch_size);
-  result_.learning_rate = optim::learning_rate(settings_.schedule, settings_.optimizer.learning_rate,
-                                               step, settings_.training.steps);
+  result_.learning_rate = optim::learning_rate(
+      settings_.schedule, settings_.optimizer.learning_rate, step, settings_.training.steps);
   executor_->run(train_);
   exec_.fence();
   return result_;
@@ -308,8 +307,7 @@ double Trainer::evaluate(data::Dataset& dataset, std::int64_t batches) {
   dataset_ = &dataset;
   double total = 0.0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
-    first_sample_ =
-        static_cast<std::uint64_t>(batch * settings_.training.global_batch_size);
+    first_sample_ = static_cast<std::uint64_t>(batch * settings_.training.global_batch_size);
     executor_->run(evaluate_);
     total += result_.loss;
   }
@@ -350,8 +348,11 @@ void Trainer::initialize() {
     for (const Piece& piece : pieces_[u]) {
       float* target = parameters + piece.offset;
       switch (piece.parameter->initializer) {
-        case model::Initializer::zeros: break;
-        case model::Initializer::ones: math::fill(exec_, target, piece.count, 1.0f); break;
+        case model::Initializer::zeros:
+          break;
+        case model::Initializer::ones:
+          math::fill(exec_, target, piece.count, 1.0f);
+          break;
         case model::Initializer::normal:
           math::fill_normal(exec_, target, piece.count,
                             math::random_key(settings_.training.seed, parameter_name(u, piece)),
@@ -365,7 +366,8 @@ void Trainer::initialize() {
 
 std::uint64_t Trainer::state_digest() {
   auto* digest = persistent<std::uint64_t>("sums");
-  Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1), std::uint64_t{0});
+  Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
+                    std::uint64_t{0});
   for (int u = 0; u < decoder_.units(); ++u)
     for (const char* what : {"parameters", "first moment", "second moment"})
       for (const Piece& piece : pieces_[u])
@@ -381,8 +383,9 @@ std::uint64_t Trainer::state_digest() {
   std::uint64_t first = value;
   mesh_.world().broadcast(&first, sizeof first, 0);
   mesh_.world().agree([&] {
-    require(value == first, "rank ", mesh_.world().rank(), " holds other parameters than rank 0 (digest ",
-            format_hex(value), ", not ", format_hex(first), ")");
+    require(value == first, "rank ", mesh_.world().rank(),
+            " holds other parameters than rank 0 (digest ", format_hex(value), ", not ",
+            format_hex(first), ")");
   });
   return value;
 }

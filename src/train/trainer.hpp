@@ -23,16 +23,16 @@ struct StepResult {
 
 /// One rank's part of a training run: the plans, the arena, and what each action of a plan does.
 ///
-/// The constructor plans and proves and allocates nothing, so a run can be shown, and refused, before
-/// it takes memory. All methods are collective over the mesh.
+/// The constructor plans and proves and allocates nothing, so a run can be shown, and refused,
+/// before it takes memory. All methods are collective over the mesh.
 class Trainer {
  public:
   Trainer(const config::Settings& settings, mesh::Mesh& mesh);
 
   const model::Decoder<float>& decoder() const { return decoder_; }
   const runtime::Program& program(plan::Purpose purpose) const;
-  /// Floating-point operations that a step of the model takes on each rank: three forwards, whatever
-  /// the plan computes twice. What MFU counts.
+  /// Floating-point operations that a step of the model takes on each rank: three forwards,
+  /// whatever the plan computes twice. What MFU counts.
   double model_flops() const;
   /// Of the one arena that all programs share: the most that a rank will use.
   std::int64_t planned_peak_bytes() const;
@@ -45,8 +45,8 @@ class Trainer {
   /// Takes the arena and writes the initial weights, each rank its own shards.
   void allocate();
 
-  /// Best rate of a matrix product on this rank, all ranks at once, in floating-point operations per
-  /// second; overwrites the arena: call between allocate() and initialize().
+  /// Best rate of a matrix product on this rank, all ranks at once, in floating-point operations
+  /// per second; overwrites the arena: call between allocate() and initialize().
   double measure_peak_flops();
 
   /// Initial weights and moments of zero, unit by unit, straight into shards.
@@ -107,7 +107,7 @@ class Trainer {
   model::Decoder<float> decoder_;
   plan::ModelDescription description_;
   runtime::Program train_, evaluate_, export_;
-  std::vector<std::vector<Piece>> pieces_;      // of each unit
+  std::vector<std::vector<Piece>> pieces_;       // of each unit
   std::vector<std::vector<Stretch>> stretches_;  // of each unit
   Exec exec_;
   std::unique_ptr<runtime::Arena> arena_;
@@ -121,8 +121,8 @@ class Trainer {
   double clip_coefficient_ = 1.0;
   StepResult result_;
   Visitor visitor_;
-  std::vector<std::int32_t> sample_;       // one sample
-  std::vector<std::int32_t> batch_;        // tokens, then targets, of one leaf
+  std::vector<std::int32_t> sample_;  // one sample
+  std::vector<std::int32_t> batch_;   // tokens, then targets, of one leaf
   std::vector<std::int64_t> host_sums_;
 };
 

@@ -265,8 +265,7 @@ TEST(BadDecks, TextThatIsNoYaml) {
        {"hello\n", "deck.yaml: not valid YAML: line 1: \"hello\"" + hint},
        {"ostrakon: {a: " + std::string(100, '{'),
         "deck.yaml: nested too deeply; decks have three levels: ostrakon, section, key"},
-       {std::string(100000, ' '),
-        "deck.yaml: too long for a deck, which has at most 65536 bytes"}},
+       {std::string(100000, ' '), "deck.yaml: too long for a deck, which has at most 65536 bytes"}},
       "deck.yaml");
 }
 

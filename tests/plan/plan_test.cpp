@@ -94,8 +94,8 @@ TEST(StepPlan, EveryLeafIsWorkedOnOnce) {
   }
 }
 
-/// Follows what a unit's gradient buffers hold, as expressions over leaves, through the plan of every
-/// rank at once; returns the expression that the optimizer sees.
+/// Follows what a unit's gradient buffers hold, as expressions over leaves, through the plan of
+/// every rank at once; returns the expression that the optimizer sees.
 std::string gradient_expression(const StepPlan& plan, int unit) {
   const auto sum = [](const std::string& a, const std::string& b) {
     return a < b ? "(" + a + "+" + b + ")" : "(" + b + "+" + a + ")";  // addition commutes
@@ -103,15 +103,15 @@ std::string gradient_expression(const StepPlan& plan, int unit) {
   std::vector<std::map<int, std::string>> held(static_cast<std::size_t>(plan.ranks));
   std::string result;
   for (const Action& action : plan.actions) {
-    const bool lends = action.kind == Kind::backward && unit == 0 &&
-                       action.buffer(Role::lender_gradients) >= 0;
+    const bool lends =
+        action.kind == Kind::backward && unit == 0 && action.buffer(Role::lender_gradients) >= 0;
     if (action.unit != unit && !lends) continue;
-    const int gradients =
-        action.buffer(lends ? Role::lender_gradients : Role::parameter_gradients);
+    const int gradients = action.buffer(lends ? Role::lender_gradients : Role::parameter_gradients);
     const int shard = action.buffer(Role::gradient_shard);
     for (int rank = 0; rank < plan.ranks; ++rank) {
       auto& mine = held[static_cast<std::size_t>(rank)];
-      const std::string leaf = std::string(1, static_cast<char>('a' + plan.leaf(rank, std::max(0, action.micro_batch))));
+      const std::string leaf =
+          std::string(1, static_cast<char>('a' + plan.leaf(rank, std::max(0, action.micro_batch))));
       if (action.kind == Kind::backward)
         mine[gradients] = action.gradients_opened ? mine.at(gradients) + leaf : leaf;
       if (action.kind == Kind::accumulate)
@@ -122,7 +122,8 @@ std::string gradient_expression(const StepPlan& plan, int unit) {
       // The ordered tree over ranks.
       std::vector<std::string> pieces;
       for (auto& rank : held) pieces.push_back(rank.at(gradients));
-      const auto tree = [&](const auto& self, std::int64_t begin, std::int64_t count) -> std::string {
+      const auto tree = [&](const auto& self, std::int64_t begin,
+                            std::int64_t count) -> std::string {
         if (count == 1) return pieces[static_cast<std::size_t>(begin)];
         const std::int64_t left = left_leaves(count);
         return sum(self(self, begin, left), self(self, begin + left, count - left));
@@ -138,13 +139,14 @@ TEST(StepPlan, GradientsAreTheSameTreeOnEveryLayout) {
   for (bool tied : {false, true}) {
     const ModelDescription model = make_model(2, tied, 2);
     for (int unit = 0; unit < 4; ++unit) {
-      const std::string reference = gradient_expression(
-          build_step_plan(model, 1, make_policy(8), Purpose::train), unit);
+      const std::string reference =
+          gradient_expression(build_step_plan(model, 1, make_policy(8), Purpose::train), unit);
       for (std::uint64_t choice = 0; choice < choices; ++choice)
         for (int ranks : {1, 2, 4, 8})
-          EXPECT_EQ(gradient_expression(
-                        build_step_plan(model, ranks, make_policy(8, choice), Purpose::train), unit),
-                    reference)
+          EXPECT_EQ(
+              gradient_expression(
+                  build_step_plan(model, ranks, make_policy(8, choice), Purpose::train), unit),
+              reference)
               << "choice " << choice << " ranks " << ranks << " unit " << unit;
     }
   }
@@ -248,7 +250,8 @@ TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
 
 TEST(MemoryPlan, LongPlansArePlacedToo) {
   // So many micro-batches that only the quick way of placing is tried.
-  const StepPlan plan = build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);
+  const StepPlan plan =
+      build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);
   ASSERT_GT(plan.buffers.size(), 200000u);
   const MemoryPlan memory = plan_memory(plan);
   EXPECT_NO_THROW(prove_memory(plan, memory));
@@ -264,8 +267,9 @@ TEST(MemoryPlan, ProofFindsOverlap) {
     for (std::size_t other = 0; other < plan.buffers.size(); ++other) {
       const Buffer &x = plan.buffers[b], &y = plan.buffers[other];
       if (b == other) continue;
-      const bool together = (x.persistent && y.persistent) ||
-                            (!x.persistent && !y.persistent && x.first <= y.last && y.first <= x.last);
+      const bool together =
+          (x.persistent && y.persistent) ||
+          (!x.persistent && !y.persistent && x.first <= y.last && y.first <= x.last);
       if (!together) continue;
       MemoryPlan broken = good;
       broken.offsets[b] = good.offsets[other];
@@ -288,12 +292,14 @@ TEST(MemoryPlan, ProofFindsShortLifetimes) {
     if (good.buffers[b].persistent || good.buffers[b].first == good.buffers[b].last) continue;
     StepPlan broken = good;
     broken.buffers[b].last -= 1;
-    EXPECT_THROW(prove_memory(broken, plan_memory(broken)), std::logic_error) << good.buffers[b].name;
+    EXPECT_THROW(prove_memory(broken, plan_memory(broken)), std::logic_error)
+        << good.buffers[b].name;
   }
 }
 
 TEST(MemoryPlan, ProofFindsReadsOfWhatNothingWrote) {
-  const StepPlan good = build_step_plan(make_model(2, false, 11), 2, make_policy(4), Purpose::train);
+  const StepPlan good =
+      build_step_plan(make_model(2, false, 11), 2, make_policy(4), Purpose::train);
   int dropped = 0;
   for (std::size_t a = 0; a < good.actions.size(); ++a) {
     if (good.actions[a].kind != Kind::gather && good.actions[a].kind != Kind::load) continue;
@@ -307,7 +313,8 @@ TEST(MemoryPlan, ProofFindsReadsOfWhatNothingWrote) {
 }
 
 TEST(MemoryPlan, TableNamesThePeak) {
-  const StepPlan plan = build_step_plan(make_model(2, false, 12), 2, make_policy(2), Purpose::train);
+  const StepPlan plan =
+      build_step_plan(make_model(2, false, 12), 2, make_policy(2), Purpose::train);
   const std::string table = memory_table(plan, plan_memory(plan));
   EXPECT_NE(table.find("optimizer state"), std::string::npos) << table;
   EXPECT_NE(table.find("alive at "), std::string::npos) << table;

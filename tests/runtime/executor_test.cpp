@@ -41,10 +41,10 @@ runtime::Program make_program(plan::Purpose purpose, int ranks = 2) {
   return runtime::make_program(plan::build_step_plan(two_units(), ranks, policy, purpose));
 }
 
-constexpr Kind kinds[] = {Kind::begin,          Kind::load,       Kind::gather, Kind::forward,
-                          Kind::backward,       Kind::loss,       Kind::reduce_scatter,
-                          Kind::accumulate,     Kind::norm,       Kind::clip,
-                          Kind::gather_gradients, Kind::optimize, Kind::visit};
+constexpr Kind kinds[] = {Kind::begin,    Kind::load, Kind::gather,           Kind::forward,
+                          Kind::backward, Kind::loss, Kind::reduce_scatter,   Kind::accumulate,
+                          Kind::norm,     Kind::clip, Kind::gather_gradients, Kind::optimize,
+                          Kind::visit};
 
 TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
   const runtime::Program program = make_program(plan::Purpose::train);

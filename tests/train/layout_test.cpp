@@ -36,8 +36,8 @@ void expect_every_layout_gives_the_same_bits(config::Settings settings) {
     const FirstRanks some(ranks);
     if (!some.has_me()) continue;
     for (const auto sharding : {plan::Sharding::full, plan::Sharding::none})
-      for (const auto order : {plan::LeafOrder::ascending, plan::LeafOrder::descending,
-                               plan::LeafOrder::shuffled}) {
+      for (const auto order :
+           {plan::LeafOrder::ascending, plan::LeafOrder::descending, plan::LeafOrder::shuffled}) {
         settings.parallel.sharding = sharding;
         settings.parallel.leaf_order = order;
         expect_same_bits(train_history(settings, some.comm()), reference,

@@ -65,9 +65,7 @@ TEST(Trainer, SendsWhatWasPlanned) {
       FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
       trainer.allocate();
       trainer.initialize();
-      const auto sent = [&] {
-        return mesh.world().bytes_sent() + mesh.shard_group().bytes_sent();
-      };
+      const auto sent = [&] { return mesh.world().bytes_sent() + mesh.shard_group().bytes_sent(); };
       const std::int64_t before = sent();
       trainer.step(dataset, 1);
       EXPECT_EQ(sent() - before, trainer.program(plan::Purpose::train).plan.bytes_sent());

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// ostrakon-bench: how fast kernels, collectives and training steps are on this machine.
+#include "bench.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <iomanip>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <sstream>
+
+#include "program.hpp"
+
+namespace ostrakon::bench {
+
+Seconds summarize(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values[values.size() / 2], values.front()};
+}
+
+std::vector<Seconds> measure(comm::Communicator& world, double budget,
+                             const std::vector<std::function<void()>>& works) {
+  const auto seconds_of = [&](const std::function<void()>& work, int calls) {
+    world.barrier();
+    const Kokkos::Timer timer;
+    for (int call = 0; call < calls; ++call) work();
+    return timer.seconds() / calls;
+  };
+  // A sample is long enough for the clock, and for the barrier before it not to show.
+  constexpr double shortest_sample = 2e-4;
+  std::vector<double> estimates;
+  for (const auto& work : works) {
+    seconds_of(work, 1);
+    estimates.push_back(std::max(seconds_of(work, 1), 1e-9));
+  }
+  world.maximum(estimates.data(), static_cast<int>(estimates.size()));
+  const double longest = *std::max_element(estimates.begin(), estimates.end());
+  const double sample_seconds = std::max(longest, shortest_sample);
+  const int samples = static_cast<int>(std::clamp(budget / sample_seconds, 3.0, 1000.0));
+  std::vector<std::vector<double>> taken(works.size());
+  for (int sample = 0; sample < samples; ++sample)
+    for (std::size_t w = 0; w < works.size(); ++w) {
+      const int calls = static_cast<int>(std::ceil(shortest_sample / estimates[w]));
+      taken[w].push_back(seconds_of(works[w], std::max(1, calls)));
+    }
+  std::vector<Seconds> results;
+  for (std::vector<double>& samples_of_work : taken) {
+    world.maximum(samples_of_work.data(), samples);
+    results.push_back(summarize(samples_of_work));
+  }
+  return results;
+}
+
+namespace {
+
+std::string printed(const char* format, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, format, value);
+  return buffer;
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-3) return printed("%.1f us", seconds * 1e6);
+  return seconds < 1.0 ? printed("%.2f ms", seconds * 1e3) : printed("%.3f s", seconds);
+}
+
+std::string shown(const nlohmann::ordered_json& value, Format format) {
+  if (value.is_null()) return "-";
+  switch (format) {
+    case Format::text:
+      return value.get<std::string>();
+    case Format::count:
+      return format_count(value.get<std::int64_t>());
+    case Format::seconds:
+      return seconds_text(value.get<double>());
+    case Format::bytes:
+      return format_bytes(value.get<std::int64_t>());
+    case Format::number:
+      return printed("%.1f", value.get<double>());
+    case Format::ratio:
+      return printed("%.2f", value.get<double>());
+    case Format::percent:
+      return printed("%.1f %%", 100.0 * value.get<double>());
+  }
+  return "";
+}
+
+std::string in_columns(const std::vector<Column>& columns, const std::vector<std::string>& cells) {
+  std::ostringstream line;
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const bool last = c + 1 == columns.size();
+    if (columns[c].format == Format::text)
+      line << std::left << std::setw(last ? 0 : columns[c].width) << cells[c];
+    else
+      line << std::right << std::setw(columns[c].width) << cells[c];
+    line << (last ? "\n" : "  ");
+  }
+  return line.str();
+}
+
+}  // namespace
+
+Table::Table(std::string name, std::vector<Column> columns, bool json, bool talks)
+    : name_(std::move(name)), columns_(std::move(columns)), json_(json), talks_(talks) {
+  if (!talks_ || json_) return;
+  std::vector<std::string> titles;
+  for (const Column& column : columns_) titles.push_back(column.title);
+  std::cout << in_columns(columns_, titles) << std::flush;
+}
+
+void Table::row(const Row& values) {
+  if (!talks_) return;
+  if (json_) {
+    nlohmann::ordered_json object = {{"bench", name_}};
+    for (std::size_t c = 0; c < columns_.size(); ++c) object[columns_[c].key] = values[c];
+    std::cout << object.dump() << std::endl;
+    return;
+  }
+  std::vector<std::string> cells;
+  for (std::size_t c = 0; c < columns_.size(); ++c)
+    cells.push_back(shown(values[c], columns_[c].format));
+  std::cout << in_columns(columns_, cells) << std::flush;
+}
+
+namespace {
+
+constexpr const char* usage =
+    R"(usage: [mpiexec -n RANKS] ostrakon-bench [kernels | comm | step DECK] [options]
+
+Measures how fast this machine runs what training is made of. Without a name: kernels and, on more
+than one rank, comm.
+
+  kernels    each kernel's rate, and its ratio to the best that this run sees of a large matrix
+             product or a large copy; with several ranks, all at once
+  comm       all-gather and reduce-scatter beside MPI's own, on 2 ranks or more
+  step DECK  seconds of a training step, tokens a second, MFU, where the time goes, memory; on
+             synthetic data where the deck's files are not there
+
+  --seconds S              how long to measure each row (0.3), or all steps (10)
+  --json                   one JSON object a line
+  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
+  --help, --version
+  --kokkos-...             flags of Kokkos
+
+Exit status: 0 done, 1 bad input or failure.
+)";
+
+struct CommandLine {
+  std::string what;
+  std::string deck;
+  std::vector<config::Override> overrides;
+  Options options;
+};
+
+double parse_seconds(const std::string& value) {
+  std::istringstream stream(value);
+  double seconds = 0.0;
+  stream >> seconds;
+  require(!stream.fail() && stream.eof() && seconds > 0.0 && std::isfinite(seconds), "--seconds ",
+          value, ": expected a number greater than 0");
+  return seconds;
+}
+
+void parse_operand(CommandLine& line, const std::string& argument) {
+  if (line.what.empty()) {
+    require(argument == "kernels" || argument == "comm" || argument == "step",
+            "don't know how to measure ", argument, "; expected kernels, comm or step DECK");
+    line.what = argument;
+    return;
+  }
+  require(line.what == "step", line.what, " takes no further argument, found ", argument);
+  require(line.deck.empty(), "two decks given, ", line.deck, " and ", argument, "; expected one");
+  line.deck = argument;
+}
+
+CommandLine parse(const apps::Arguments& arguments) {
+  CommandLine line;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const std::size_t equals = argument.find('=');
+    const std::string option = argument.substr(0, equals);
+    if (argument == "--json") {
+      line.options.json = true;
+    } else if (option == "--seconds" || option == "--set") {
+      const bool apart = equals == std::string::npos;
+      require(!apart || i + 1 < arguments.size(), option, " needs a value after it");
+      const std::string value = apart ? arguments[++i] : argument.substr(equals + 1);
+      if (option == "--seconds")
+        line.options.seconds = parse_seconds(value);
+      else
+        line.overrides.push_back(config::parse_override(value));
+    } else if (argument.rfind("-", 0) == 0) {
+      throw Error("unknown option " + argument + "; see ostrakon-bench --help");
+    } else {
+      parse_operand(line, argument);
+    }
+  }
+  require(line.what != "step" || !line.deck.empty(), "step needs a deck after it");
+  require(line.what == "step" || line.overrides.empty(), "--set is for step DECK only");
+  return line;
+}
+
+void run(const apps::Arguments& arguments) {
+  runtime::start_counting_memory();
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  CommandLine line;
+  world.agree([&] {
+    line = parse(arguments);
+    require(line.what != "comm" || world.size() > 1,
+            "comm measures ranks that talk, found 1 rank; expected mpiexec -n 2 or more");
+  });
+  if (line.what == "step") {
+    config::Settings settings = apps::read_deck(world, line.deck, line.overrides);
+    run_step(world, std::move(settings), line.options);
+    return;
+  }
+  if (line.what != "comm") run_kernels(world, line.options);
+  if (line.what.empty() && world.size() > 1 && world.rank() == 0 && !line.options.json)
+    std::cout << "\n";
+  if (line.what == "comm" || (line.what.empty() && world.size() > 1)) run_comm(world, line.options);
+}
+
+}  // namespace
+}  // namespace ostrakon::bench
+
+int main(int argc, char** argv) {
+  return ostrakon::apps::run_program("ostrakon-bench", ostrakon::bench::usage, argc, argv,
+                                     ostrakon::bench::run);
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the measurements of ostrakon-bench share: how a time is taken, and how a row is shown.
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::bench {
+
+/// Seconds that a piece of work takes, as the slowest rank sees it.
+struct Seconds {
+  double median = 0.0;
+  double fastest = 0.0;
+};
+
+/// Seconds of each of `works`, over about `budget` seconds of repeats for each, at least 3, after a
+/// warm-up. The works take turns, so that noise of the machine meets all of them alike. Each work
+/// ends with its results in place (fenced). Collective over `world`.
+std::vector<Seconds> measure(comm::Communicator& world, double budget,
+                             const std::vector<std::function<void()>>& works);
+
+/// Of `values` taken over and over, at least one.
+Seconds summarize(std::vector<double> values);
+
+/// How a column's value is shown; JSON rows hold seconds, bytes and fractions as plain numbers.
+enum class Format { text, count, seconds, bytes, number, ratio, percent };
+
+struct Column {
+  std::string title;
+  std::string key;  ///< in JSON
+  Format format = Format::text;
+  int width = 0;
+};
+
+/// Rows under a heading, each written as it comes, by one rank: aligned text or one JSON object a
+/// line. A null value is one that there isn't.
+class Table {
+ public:
+  using Row = std::vector<nlohmann::ordered_json>;
+
+  /// `name`: the value of "bench" in JSON rows. Nothing is written where not `talks`.
+  Table(std::string name, std::vector<Column> columns, bool json, bool talks);
+  void row(const Row& values);
+
+ private:
+  std::string name_;
+  std::vector<Column> columns_;
+  bool json_;
+  bool talks_;
+};
+
+struct Options {
+  double seconds = 0.0;  ///< for each row, or for all steps; 0: as the measurement likes
+  bool json = false;
+};
+
+/// Kernels of one rank, all ranks at once.
+void run_kernels(comm::Communicator& world, const Options& options);
+
+/// Collectives beside MPI's own. Throws Error on one rank.
+void run_comm(comm::Communicator& world, const Options& options);
+
+/// Training steps as a deck describes them, on synthetic data where its files are not there.
+void run_step(comm::Communicator& world, config::Settings settings, const Options& options);
+
+}  // namespace ostrakon::bench

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/trainer.hpp>
+
+#include "bench.hpp"
+
+namespace ostrakon::bench {
+namespace {
+
+using plan::Purpose;
+
+constexpr std::size_t kinds = static_cast<std::size_t>(plan::Kind::visit) + 1;
+
+/// Calls and seconds of each kind of plan action on this rank, from reset() on.
+class KindClock {
+ public:
+  void observe(plan::Kind kind, bool begins) {
+    if (begins) {
+      timer_.reset();
+      return;
+    }
+    seconds[static_cast<std::size_t>(kind)] += timer_.seconds();
+    calls[static_cast<std::size_t>(kind)] += 1;
+  }
+  void reset() {
+    seconds.fill(0.0);
+    calls.fill(0);
+  }
+
+  std::array<double, kinds> seconds{};
+  std::array<std::int64_t, kinds> calls{};
+
+ private:
+  Kokkos::Timer timer_;
+};
+
+class StepBench {
+ public:
+  StepBench(comm::Communicator& parent, const config::Settings& settings, const Options& options)
+      : settings_(settings),
+        options_(options),
+        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node)),
+        world_(mesh_.world()),
+        trainer_(settings, mesh_) {}
+
+  void all() {
+    trainer_.require_same_plan();
+    const std::unique_ptr<data::Dataset> dataset = data::open_dataset(
+        settings_.data, data::Split::training, settings_.training.sequence_length,
+        settings_.model.vocabulary, settings_.training.seed, world_);
+    trainer_.require_memory();
+    trainer_.allocate();
+    const double peak = peak_flops();
+    trainer_.initialize();
+    trainer_.observe([this](plan::Kind kind, bool begins) { clock_.observe(kind, begins); });
+    run_steps(*dataset);
+    show_step(peak);
+    show_kinds(peak);
+  }
+
+ private:
+  /// Of the slowest rank. Tried for a second, so that other work on the machine does not make it
+  /// small, and MFU large.
+  double peak_flops() {
+    double peak = settings_.runtime.peak_gflops * 1e9;
+    if (peak == 0.0)
+      for (const Kokkos::Timer timer; timer.seconds() < 1.0;)
+        peak = std::max(peak, trainer_.measure_peak_flops());
+    world_.minimum(&peak, 1);
+    return peak;
+  }
+
+  void run_steps(data::Dataset& dataset) {
+    constexpr std::int64_t warm_up = 1, least = 3;
+    const double budget = options_.seconds > 0.0 ? options_.seconds : 10.0;
+    double total = 0.0;
+    for (std::int64_t step = 1; step <= warm_up + least || total < budget; ++step) {
+      if (step == warm_up + 1) clock_.reset();
+      world_.barrier();
+      const Kokkos::Timer timer;
+      trainer_.step(dataset, step);
+      double seconds = timer.seconds();
+      world_.maximum(&seconds, 1);  // so that all ranks stop after the same step
+      if (step <= warm_up) continue;
+      step_seconds_.push_back(seconds);
+      total += seconds;
+    }
+  }
+
+  void show_step(double peak) {
+    const Seconds times = summarize(step_seconds_);
+    const double seconds = times.median;
+    const auto tokens = static_cast<double>(settings_.training.global_batch_size *
+                                            settings_.training.sequence_length);
+    double counted[] = {static_cast<double>(runtime::memory_count().peak_bytes),
+                        static_cast<double>(runtime::peak_resident_bytes())};
+    world_.maximum(counted, 2);
+    Table table("step",
+                {{"ranks", "ranks", Format::count, 5},
+                 {"steps", "steps", Format::count, 5},
+                 {"step", "step_seconds", Format::seconds, 10},
+                 {"fastest", "fastest_step_seconds", Format::seconds, 10},
+                 {"tokens/s", "tokens_per_second", Format::number, 10},
+                 {"peak GFLOP/s", "peak_gigaflops", Format::number, 12},
+                 {"MFU", "mfu", Format::percent, 7},
+                 {"planned", "planned_peak_bytes", Format::bytes, 11},
+                 {"counted", "peak_bytes", Format::bytes, 11},
+                 {"resident", "resident_bytes", Format::bytes, 11},
+                 {"data", "data", Format::text, 0}},
+                options_.json, world_.rank() == 0);
+    table.row({world_.size(), step_seconds_.size(), seconds, times.fastest, tokens / seconds,
+               peak * 1e-9, trainer_.model_flops() / seconds / peak, trainer_.planned_peak_bytes(),
+               static_cast<std::int64_t>(counted[0]), static_cast<std::int64_t>(counted[1]),
+               settings_.data.dataset == data::DatasetKind::synthetic ? "synthetic" : "tokens"});
+  }
+
+  /// Seconds are means over ranks and steps, so that they add up; where a rank waits for others, it
+  /// is in a collective.
+  void show_kinds(double peak) {
+    comm::check_mpi(MPI_Allreduce(MPI_IN_PLACE, clock_.seconds.data(), kinds, MPI_DOUBLE, MPI_SUM,
+                                  world_.mpi()),
+                    "MPI_Allreduce");
+    std::array<double, kinds> flops{};
+    for (const plan::Action& action : trainer_.program(Purpose::train).plan.actions)
+      flops[static_cast<std::size_t>(action.kind)] += static_cast<double>(action.flops);
+    const auto steps = static_cast<double>(step_seconds_.size());
+    double all = 0.0;
+    for (double seconds : step_seconds_) all += seconds / steps;
+
+    if (world_.rank() == 0 && !options_.json) std::cout << "\n";
+    Table table("step_action",
+                {{"action", "action", Format::text, 16},
+                 {"calls", "calls", Format::count, 6},
+                 {"time", "seconds", Format::seconds, 10},
+                 {"share", "share", Format::percent, 7},
+                 {"GFLOP/s", "gigaflops", Format::number, 8},
+                 {"of peak", "ratio_to_peak", Format::ratio, 8}},
+                options_.json, world_.rank() == 0);
+    double rest = all;
+    for (std::size_t k = 0; k < kinds; ++k) {
+      if (clock_.calls[k] == 0) continue;
+      const double seconds = clock_.seconds[k] / world_.size() / steps;
+      rest -= seconds;
+      Table::Row row = {plan::name(static_cast<plan::Kind>(k)),
+                        clock_.calls[k] / static_cast<std::int64_t>(step_seconds_.size()),
+                        seconds,
+                        seconds / all,
+                        nullptr,
+                        nullptr};
+      if (flops[k] > 0.0) {
+        row[4] = flops[k] / seconds * 1e-9;
+        row[5] = flops[k] / seconds / peak;
+      }
+      table.row(row);
+    }
+    table.row({"between", nullptr, rest, rest / all, nullptr, nullptr});
+  }
+
+  const config::Settings settings_;
+  const Options options_;
+  mesh::Mesh mesh_;
+  comm::Communicator& world_;
+  train::Trainer trainer_;
+  KindClock clock_;
+  std::vector<double> step_seconds_;
+};
+
+/// Whether the deck's training file is there, as rank 0 sees it.
+bool has_data(comm::Communicator& world, const config::Settings& settings) {
+  bool there = std::filesystem::exists(settings.data.path);
+  world.broadcast(&there, sizeof there, 0);
+  return there;
+}
+
+}  // namespace
+
+void run_step(comm::Communicator& world, config::Settings settings, const Options& options) {
+  if (!has_data(world, settings)) settings.data.dataset = data::DatasetKind::synthetic;
+  settings.training.steps = std::max<std::int64_t>(settings.training.steps, 1000000);
+  world.agree([&] { config::check_ranks(settings, world.size()); });
+  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
+  StepBench(world, settings, options).all();
+}
+
+}  // namespace ostrakon::bench

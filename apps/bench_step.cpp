@@ -16,7 +16,7 @@ namespace {
 
 using plan::Purpose;
 
-constexpr std::size_t kinds = static_cast<std::size_t>(plan::Kind::visit) + 1;
+constexpr std::size_t kinds = plan::kinds;
 
 /// Calls and seconds of each kind of plan action on this rank, from reset() on.
 class KindClock {
@@ -129,7 +129,7 @@ class StepBench {
                     "MPI_Allreduce");
     std::array<double, kinds> flops{};
     for (const plan::Action& action : trainer_.program(Purpose::train).plan.actions)
-      flops[static_cast<std::size_t>(action.kind)] += static_cast<double>(action.flops);
+      flops[static_cast<std::size_t>(action.kind)] += action.flops;
     const auto steps = static_cast<double>(step_seconds_.size());
     double all = 0.0;
     for (double seconds : step_seconds_) all += seconds / steps;

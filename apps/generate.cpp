@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ostrakon-generate: samples text from trained weights.
-#include <cstdlib>
+#include <algorithm>
+#include <charconv>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
@@ -39,46 +41,48 @@ struct CommandLine {
   train::SamplingSettings sampling;
 };
 
-double number(const std::string& option, const std::string& value, double least) {
-  char* end = nullptr;
-  const double result = std::strtod(value.c_str(), &end);
-  require(!value.empty() && *end == '\0' && result >= least && result < 1e18, option, " ", value,
-          ": expected a number >= ", least);
+template <class Number>
+Number number(const std::string& option, const std::string& value, Number least, const char* what) {
+  Number result{};
+  const char* const end = value.data() + value.size();
+  const auto [stopped, error] = std::from_chars(value.data(), end, result);
+  require(error == std::errc() && stopped == end && result >= least && result - result == 0, option,
+          " ", value, ": expected ", what, " >= ", least);
   return result;
-}
-
-std::int64_t whole(const std::string& option, const std::string& value, double least) {
-  const double result = number(option, value, least);
-  require(result == static_cast<double>(static_cast<std::int64_t>(result)), option, " ", value,
-          ": expected a whole number");
-  return static_cast<std::int64_t>(result);
 }
 
 CommandLine parse(const apps::Arguments& arguments) {
   CommandLine line;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& option = arguments[i];
-    if (option.rfind("-", 0) != 0) {
-      require(line.weights.empty(), "two files given, ", line.weights, " and ", option);
-      line.weights = option;
+    const std::string& argument = arguments[i];
+    if (argument.rfind("-", 0) != 0) {
+      require(line.weights.empty(), "two files given, ", line.weights, " and ", argument);
+      line.weights = argument;
       continue;
     }
-    if (option == "--ignore-end") {
+    if (argument == "--ignore-end") {
       line.ignore_end = true;
       continue;
     }
-    require(option == "--prompt" || option == "--tokens" || option == "--samples" ||
-                option == "--temperature" || option == "--top-k" || option == "--seed",
+    // "--seed 1" or "--seed=1"
+    const std::size_t equals = argument.find('=');
+    const std::string option = argument.substr(0, equals);
+    const char* const known[] = {"--prompt",      "--tokens", "--samples",
+                                 "--temperature", "--top-k",  "--seed"};
+    require(std::find(std::begin(known), std::end(known), option) != std::end(known),
             "unknown option ", option, "; see ostrakon-generate --help");
-    require(i + 1 < arguments.size(), option, " needs a value after it");
-    const std::string& value = arguments[++i];
+    require(equals != std::string::npos || i + 1 < arguments.size(), option,
+            " needs a value after it");
+    const std::string value =
+        equals != std::string::npos ? argument.substr(equals + 1) : arguments[++i];
+    constexpr const char* integer = "an integer";
     if (option == "--prompt") line.prompt = value;
-    if (option == "--tokens") line.tokens = whole(option, value, 1);
-    if (option == "--samples") line.samples = whole(option, value, 1);
-    if (option == "--temperature") line.sampling.temperature = number(option, value, 0);
-    if (option == "--top-k") line.sampling.top_k = static_cast<int>(whole(option, value, 0));
-    if (option == "--seed")
-      line.sampling.seed = static_cast<std::uint64_t>(whole(option, value, 0));
+    if (option == "--tokens") line.tokens = number<std::int64_t>(option, value, 1, integer);
+    if (option == "--samples") line.samples = number<std::int64_t>(option, value, 1, integer);
+    if (option == "--temperature")
+      line.sampling.temperature = number<double>(option, value, 0.0, "a number");
+    if (option == "--top-k") line.sampling.top_k = number<std::int32_t>(option, value, 0, integer);
+    if (option == "--seed") line.sampling.seed = number<std::uint64_t>(option, value, 0, integer);
   }
   require(!line.weights.empty(), "no weights given; see ostrakon-generate --help");
   return line;
@@ -89,7 +93,7 @@ void write_sample(train::Generator& generator, const CommandLine& line, std::int
   data::ByteTokenizer::encode(line.prompt, prompt);
   std::cout << line.prompt << std::flush;
   train::SamplingSettings sampling = line.sampling;
-  sampling.seed += static_cast<std::uint64_t>(sample);
+  sampling.sample = static_cast<std::uint64_t>(sample);
   generator.continue_text(prompt, line.tokens, sampling, [&](std::int32_t token) {
     if (token == data::ByteTokenizer::end_of_text) {
       if (line.ignore_end) std::cout << "\n----\n";

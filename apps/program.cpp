@@ -23,13 +23,10 @@ int rank_among(MPI_Comm comm) {
   return rank;
 }
 
-/// Starts Kokkos on this rank's share of the host's devices, unless the user's flags choose one.
-void start_kokkos(int& argc, char** argv) {
+/// Starts Kokkos on this rank's share of the host's devices (`local`: its number on the host),
+/// unless the user's flags choose one.
+void start_kokkos(int& argc, char** argv, int local) {
 #if defined(KOKKOS_ENABLE_CUDA)
-  MPI_Comm host;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-  const int local = rank_among(host);
-  MPI_Comm_free(&host);
   int devices = 0;
   bool chosen = cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0;
   for (int i = 1; i < argc; ++i)
@@ -44,6 +41,7 @@ void start_kokkos(int& argc, char** argv) {
   std::copy(extended.begin(), extended.begin() + count, argv);
   argc = count;
 #else
+  (void)local;
   Kokkos::initialize(argc, argv);
 #endif
 }
@@ -82,7 +80,8 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   try {
     // Where it fails, for a flag that Kokkos can't read or a device that is not there, it has
     // started nothing.
-    comm::Communicator::duplicate(MPI_COMM_WORLD).agree([&] { start_kokkos(argc, argv); });
+    const int local = comm::Communicator::split_shared_memory(MPI_COMM_WORLD).rank();
+    comm::Communicator::duplicate(MPI_COMM_WORLD).agree([&] { start_kokkos(argc, argv, local); });
   } catch (const std::exception& error) {
     const std::string message = error.what();
     if (rank == 0)

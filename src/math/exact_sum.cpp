@@ -148,6 +148,17 @@ void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* l
       });
 }
 
+void exact_sum_carry(std::int64_t* limbs) {
+  std::int64_t over = 0;
+  for (int i = 0; i + 1 < value_limbs; ++i) {
+    // In two parts: limb + over may not fit into 64 bits.
+    const std::int64_t low = (limbs[i] & 0xFFFFFFFF) + (over & 0xFFFFFFFF);
+    over = (limbs[i] >> digit_bits) + (over >> digit_bits) + (low >> digit_bits);
+    limbs[i] = low & 0xFFFFFFFF;
+  }
+  limbs[value_limbs - 1] += over;  // which keeps the sign
+}
+
 double exact_sum_value(const std::int64_t* limbs) {
   const Digits sum(limbs);
   int top = value_limbs * digit_bits - 1;

@@ -242,7 +242,6 @@ template <class T>
 void BlockUnit<T>::describe(std::int64_t index) {
   constexpr std::int64_t element = sizeof(T);
   description_.name = "block." + std::to_string(index);
-  description_.input_bytes = rows_ * width_ * element;
   description_.output_bytes = rows_ * width_ * element;
   description_.saved_bytes = saved_.elements * element;
   description_.forward_workspace_bytes = forward_.elements * element;
@@ -250,11 +249,12 @@ void BlockUnit<T>::describe(std::int64_t index) {
 
   // A product of (m, k) and (k, n) takes 2 m n k. Queries look at half of the keys on average, so
   // scores, and probabilities times values, take tokens^2 head_width per head and sequence each.
-  const std::int64_t weights = width_ * (qkv_width_ + width_ + up_width_ + ffn_width_);
-  const std::int64_t scores = rows_ * leaf_.tokens * width_;
-  description_.forward_flops = 2 * rows_ * weights + 2 * scores;
+  const auto rows = static_cast<double>(rows_);
+  const auto weights = static_cast<double>(width_ * (qkv_width_ + width_ + up_width_ + ffn_width_));
+  const double scores = rows * static_cast<double>(leaf_.tokens * width_);
+  description_.forward_flops = 2.0 * rows * weights + 2.0 * scores;
   // Two products for each of forward's, by either factor; and the scores once more.
-  description_.backward_flops = 2 * description_.forward_flops + scores;
+  description_.backward_flops = 2.0 * description_.forward_flops + scores;
 }
 
 template class BlockUnit<float>;

@@ -60,6 +60,20 @@ plan::ModelDescription Decoder<T>::description() const {
 }
 
 template <class T>
+plan::ModelDescription Decoder<T>::decode_description() const {
+  plan::ModelDescription description = this->description();
+  plan::UnitDescription& head = description.units.back();
+  head.output_bytes = settings_.vocabulary * description.element_bytes;
+  head.forward_workspace_bytes = logits_workspace(1) * description.element_bytes;
+  return description;
+}
+
+template <class T>
+std::int64_t Decoder<T>::logits_workspace(std::int64_t rows) const {
+  return rows * (settings_.width + 2);  // the norm's output, mean and rstd
+}
+
+template <class T>
 std::int64_t Decoder<T>::parameter_count() const {
   std::int64_t count = 0;
   for (const auto& unit : units_)

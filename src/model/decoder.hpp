@@ -66,13 +66,18 @@ class Decoder {
 
   plan::ModelDescription description() const;
 
+  /// The same for generation, one row's logits at a time: the head's output is (1, vocabulary) and
+  /// its workspace that of logits() for one row.
+  plan::ModelDescription decode_description() const;
+
   /// Parameters of the whole model, without padding or alignment.
   std::int64_t parameter_count() const;
 
   /// Logits (rows of x, vocabulary) = norm(x) W^T for generation; x (rows, width) is the output of
   /// the last block, or some rows of it. Reads the head's parameters (and its lender's if tied).
-  /// workspace: 2 rows * (width + 1) elements.
+  /// workspace: logits_workspace(rows of x) elements.
   void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head, Matrix<T> out) const;
+  std::int64_t logits_workspace(std::int64_t rows) const;
 
  private:
   DecoderSettings settings_;

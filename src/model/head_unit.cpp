@@ -50,12 +50,13 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
 
   constexpr std::int64_t element = sizeof(T);
   description_.name = "head";
-  description_.input_bytes = rows_ * width_ * element;
   description_.output_bytes = rows_ * element;
   description_.forward_workspace_bytes = workspace_.elements * element;
   description_.backward_workspace_bytes = workspace_.elements * element;
-  description_.forward_flops = 2 * rows_ * width_ * vocabulary_;
-  description_.backward_flops = 3 * description_.forward_flops;  // the logits, and by both factors
+  description_.forward_flops =
+      2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
+  description_.backward_flops =
+      3.0 * description_.forward_flops;  // the logits, and by both factors
 }
 
 template <class T>

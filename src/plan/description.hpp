@@ -12,13 +12,12 @@ namespace ostrakon::plan {
 struct UnitDescription {
   std::string name;
   std::int64_t parameter_elements = 0;  ///< of the flat parameter, before padding to equal shards
-  std::int64_t input_bytes = 0;  ///< kept from the forward of the unit before; 0 if it has none
   std::int64_t output_bytes = 0;
   std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward
   std::int64_t forward_workspace_bytes = 0;
   std::int64_t backward_workspace_bytes = 0;
-  std::int64_t forward_flops = 0;
-  std::int64_t backward_flops = 0;  ///< with all that backward computes again
+  double forward_flops = 0.0;   ///< floating-point operations; their number outgrows 64 bits
+  double backward_flops = 0.0;  ///< with all that backward computes again
   /// False where backward needs no parameters (an embedding), so that none are gathered for it.
   bool backward_reads_parameters = true;
   /// The unit whose parameters this one uses besides its own (tied embeddings), or -1.

@@ -235,7 +235,7 @@ MemoryPlan plan_memory(const StepPlan& plan) {
     if (plan.buffers[b].persistent) {
       memory.offsets[b] = memory.persistent_bytes;
       memory.persistent_bytes += aligned(plan.buffers[b].bytes);
-    } else {
+    } else if (plan.buffers[b].first >= 0) {
       transient.push_back(b);
     }
   }

@@ -9,8 +9,6 @@
 namespace ostrakon::plan {
 namespace {
 
-constexpr std::int64_t shard_alignment = 64;  // elements: the block in which norms are summed
-
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -104,15 +102,15 @@ class Writer {
     const bool training = plan_.purpose != Purpose::decode;
     for (int u = 0; u < units_; ++u) {
       const std::int64_t bytes = stored_elements(u) * model_.element_bytes;
-      shard_.push_back(
+      plan_.parameters.push_back(
           make_buffer(unit_name(u) + " parameters", Category::parameters, bytes, true));
       if (!training) continue;
-      first_moment_.push_back(
+      plan_.first_moments.push_back(
           make_buffer(unit_name(u) + " first moment", Category::optimizer, bytes, true));
-      second_moment_.push_back(
+      plan_.second_moments.push_back(
           make_buffer(unit_name(u) + " second moment", Category::optimizer, bytes, true));
     }
-    if (training) sums_ = make_buffer("sums", Category::other, model_.sums_bytes, true);
+    if (training) plan_.sums = make_buffer("sums", Category::other, model_.sums_bytes, true);
     gathered_.assign(units_, -1);
     gradient_.assign(units_, -1);
     partial_.resize(units_);
@@ -137,12 +135,12 @@ class Writer {
 
   /// Where an action finds the parameters of `unit`, gathering them first if they are not there.
   int parameters(int unit) {
-    if (plan_.shards == 1) return shard_[unit];
+    if (plan_.shards == 1) return plan_.parameters[unit];
     if (gathered_[unit] < 0) {
       gathered_[unit] = make_transient("gathered", unit, Category::gathered, full_bytes(unit));
       Action& gather = emit(Kind::gather, Stream::gather, unit, -1);
       gather.elements = plan_.padded_elements[unit];
-      use(gather, Role::shard, shard_[unit], Access::read);
+      use(gather, Role::shard, plan_.parameters[unit], Access::read);
       use(gather, Role::parameters, gathered_[unit], Access::write);
     }
     return gathered_[unit];
@@ -165,17 +163,17 @@ class Writer {
   void add_loss(int losses, int micro_batch) {
     Action& action = emit(Kind::loss, Stream::compute, units_ - 1, micro_batch);
     use(action, Role::output, losses, Access::read);
-    use(action, Role::sums, sums_, Access::read_write);
+    use(action, Role::sums, plan_.sums, Access::read_write);
   }
 
   void clear_sums() {
     Action& action = emit(Kind::begin, Stream::compute, -1, -1);
-    use(action, Role::sums, sums_, Access::write);
+    use(action, Role::sums, plan_.sums, Access::write);
   }
 
   void sum_sums() {
     Action& action = emit(Kind::clip, Stream::reduce, -1, -1);
-    use(action, Role::sums, sums_, Access::read_write);
+    use(action, Role::sums, plan_.sums, Access::read_write);
   }
 
   /// What one micro-batch leaves behind from forward for backward.
@@ -298,7 +296,7 @@ class Writer {
     Action& norm = emit(Kind::norm, Stream::compute, u, -1);
     norm.elements = reduced_elements(u);
     use(norm, Role::gradient_shard, sum, Access::read);
-    use(norm, Role::sums, sums_, Access::read_write);
+    use(norm, Role::sums, plan_.sums, Access::read_write);
   }
 
   void optimize(int u) {
@@ -314,9 +312,9 @@ class Writer {
     Action& action = emit(Kind::optimize, Stream::compute, u, -1);
     action.elements = stored_elements(u);
     use(action, Role::gradient_shard, gradients, Access::read);
-    use(action, Role::shard, shard_[u], Access::read_write);
-    use(action, Role::first_moment, first_moment_[u], Access::read_write);
-    use(action, Role::second_moment, second_moment_[u], Access::read_write);
+    use(action, Role::shard, plan_.parameters[u], Access::read_write);
+    use(action, Role::first_moment, plan_.first_moments[u], Access::read_write);
+    use(action, Role::second_moment, plan_.second_moments[u], Access::read_write);
   }
 
   // ---- programs
@@ -400,8 +398,6 @@ class Writer {
   bool reduce_each_ = false;
   StepPlan plan_;
 
-  int sums_ = -1;
-  std::vector<int> shard_, first_moment_, second_moment_;
   std::vector<int> gathered_;        // of each unit, or -1 while it is released
   std::vector<int> gradient_;        // that the running micro-batch writes, or -1
   std::vector<int> final_gradient_;  // summed over micro-batches and ranks, this rank's part
@@ -524,10 +520,16 @@ std::int64_t StepPlan::bytes_sent() const {
   return bytes;
 }
 
-std::int64_t StepPlan::flops() const {
-  std::int64_t total = 0;
+double StepPlan::flops() const {
+  double total = 0.0;
   for (const Action& action : actions) total += action.flops;
   return total;
+}
+
+bool StepPlan::has_the_bits_of_one_rank() const {
+  const auto is_power_of_two = [](std::int64_t n) { return (n & (n - 1)) == 0; };
+  if (ranks == 1) return true;
+  return strided ? micro_batches == 1 || is_power_of_two(ranks) : is_power_of_two(micro_batches);
 }
 
 std::uint64_t StepPlan::hash() const {
@@ -544,6 +546,7 @@ std::uint64_t StepPlan::hash() const {
   }
   for (const Action& action : actions) {
     hasher.add(static_cast<std::int64_t>(action.kind));
+    hasher.add(static_cast<std::int64_t>(action.stream));
     hasher.add(static_cast<std::int64_t>(action.unit));
     hasher.add(static_cast<std::int64_t>(action.micro_batch));
     hasher.add(action.elements);
@@ -560,6 +563,9 @@ StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy&
                          Purpose purpose) {
   require(policy.leaves >= 1 && policy.leaves % ranks == 0, "a global batch of ", policy.leaves,
           " leaves can't be shared evenly by ", ranks, " ranks");
+  for (std::size_t u = 0; u + 1 < model.units.size(); ++u)
+    require(model.units[u].lender < 0, "unit ", model.units[u].name,
+            " borrows parameters, but only the last unit may");
   return Writer(model, ranks, policy, purpose).write();
 }
 

@@ -9,6 +9,10 @@
 
 namespace ostrakon::plan {
 
+/// Shards begin at multiples of this many elements of the flat parameter: a multiple of the block
+/// in which norms are summed, so that the blocks don't depend on the number of shards.
+constexpr std::int64_t shard_alignment = 64;
+
 /// What an action does. `unit` and `micro_batch` of the action say to what.
 enum class Kind {
   begin,   ///< clear the step's sums
@@ -26,6 +30,7 @@ enum class Kind {
   optimize,          ///< update a unit's parameters
   visit              ///< show a unit's parameters to the caller (export)
 };
+constexpr int kinds = static_cast<int>(Kind::visit) + 1;
 const char* name(Kind kind);
 
 /// The queue that an action belongs to. Today's executor runs all queues inline, in plan order.
@@ -91,7 +96,7 @@ struct Action {
   int micro_batch = -1;
   std::int64_t elements = 0;  ///< of the unit's padded flat parameter (communication), or of this
                               ///< rank's part (norm, accumulate, optimize)
-  std::int64_t flops = 0;
+  double flops = 0.0;
   bool gradients_opened = false;  ///< backward of a lender after its borrower's
   std::vector<Use> uses;
 
@@ -119,6 +124,13 @@ struct StepPlan {
   std::vector<Buffer> buffers;
   std::vector<Action> actions;
 
+  // Where state that lives from step to step is: of each unit; moments and sums only where a plan
+  // has them.
+  std::vector<int> parameters;
+  std::vector<int> first_moments;
+  std::vector<int> second_moments;
+  int sums = -1;
+
   /// The leaf of the global batch that `rank` works on as its `micro_batch`. Runs of neighbours
   /// where a rank sums its leaves first, strided where ranks are summed first: either way the sums
   /// are nodes of the same tree.
@@ -131,9 +143,13 @@ struct StepPlan {
 
   /// Bytes that a rank sends in this plan: M (ranks - 1) / ranks for each collective over M bytes.
   std::int64_t bytes_sent() const;
-  std::int64_t flops() const;
+  double flops() const;
 
-  /// Hash of everything that ranks have to agree on.
+  /// Whether sums over leaves are bit for bit those of one rank: where ranks are summed first, if
+  /// the ranks are a power of two; where a rank's leaves are summed first, if these are.
+  bool has_the_bits_of_one_rank() const;
+
+  /// Hash of the actions and buffers, which ranks have to agree on.
   std::uint64_t hash() const;
 };
 
@@ -141,7 +157,7 @@ struct StepPlan {
 ///
 /// Parameters, gradients and moments of a unit are one flat array each, padded so that it divides
 /// into equal parts of a multiple of 64 elements. policy.leaves must be a multiple of `ranks`.
-/// Throws Error where it is not.
+/// Only the last unit may borrow parameters. Throws Error where that does not hold.
 StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
                          Purpose purpose);
 

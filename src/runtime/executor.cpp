@@ -39,25 +39,26 @@ void show_only(const Program& program, const plan::Action& action, std::byte* ar
 
 }  // namespace
 
+std::string label(const plan::StepPlan& plan, const plan::Action& action) {
+  return "ostrakon: " + plan.describe(action);
+}
+
 Program make_program(plan::StepPlan plan) {
   Program program;
   program.memory = plan::plan_memory(plan);
   plan::prove_memory(plan, program.memory);
-  for (const plan::Action& action : plan.actions)
-    program.labels.push_back("ostrakon: " + plan.describe(action));
   program.plan = std::move(plan);
   return program;
 }
 
 void Executor::run(const Program& program) const {
   const AllowAll at_the_end(arena_, program.memory.arena_bytes);
-  for (std::size_t a = 0; a < program.plan.actions.size(); ++a) {
-    const plan::Action& action = program.plan.actions[a];
+  for (const plan::Action& action : program.plan.actions) {
     if (action.kind == plan::Kind::release) continue;  // its place in the plan has done the work
     const Handler& handler = handlers_[static_cast<int>(action.kind)];
     if (!handler) throw std::logic_error("no handler for " + program.plan.describe(action));
     show_only(program, action, arena_);
-    const Region region(program.labels[a]);
+    const Region region(label(program.plan, action));
     if (observer_) observer_(action.kind, true);
     handler(ActionBuffers(program, action, arena_));
     if (observer_) observer_(action.kind, false);

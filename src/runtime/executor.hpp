@@ -11,11 +11,13 @@
 
 namespace ostrakon::runtime {
 
+/// What profilers show of an action: "ostrakon: backward(block.3, micro-batch 0)".
+std::string label(const plan::StepPlan& plan, const plan::Action& action);
+
 /// A plan with its place in memory, proven: what an executor runs.
 struct Program {
   plan::StepPlan plan;
   plan::MemoryPlan memory;
-  std::vector<std::string> labels;  ///< of each action, what profilers show
 };
 
 /// Plans memory and proves it.
@@ -46,7 +48,7 @@ class ActionBuffers {
 class Executor {
  public:
   using Handler = std::function<void(const ActionBuffers&)>;
-  /// Called with the label and kind of each action before (true) and after (false) it.
+  /// Called with the kind of each action before (true) and after (false) it.
   using Observer = std::function<void(plan::Kind, bool begins)>;
 
   explicit Executor(std::byte* arena) : arena_(arena) {}
@@ -61,7 +63,7 @@ class Executor {
 
  private:
   std::byte* arena_;
-  std::array<Handler, 32> handlers_;
+  std::array<Handler, plan::kinds> handlers_;
   Observer observer_;
 };
 

@@ -30,7 +30,7 @@ void on_deallocate(Kokkos_Profiling_SpaceHandle space, const char* label, const 
 }
 
 /// The number in `file` after `key`, or -1. An empty key takes the first word.
-std::int64_t number_in(const char* file, const std::string& key) {
+std::int64_t number_in(const std::string& file, const std::string& key) {
   std::ifstream stream(file);
   std::string word;
   while (stream >> word) {
@@ -43,6 +43,45 @@ std::int64_t number_in(const char* file, const std::string& key) {
                : -1;
   }
   return -1;
+}
+
+/// What a control group leaves of its limit: the cache of files, which the system drops when memory
+/// is short, counts as free.
+std::int64_t left_in(const std::string& folder, const char* limit_name, const char* usage_name) {
+  const std::int64_t limit = number_in(folder + limit_name, "");
+  const std::int64_t usage = number_in(folder + usage_name, "");
+  if (limit <= 0 || usage < 0) return std::numeric_limits<std::int64_t>::max();
+  const std::string statistics = folder + "memory.stat";
+  const std::int64_t cache = std::max<std::int64_t>(0, number_in(statistics, "inactive_file")) +
+                             std::max<std::int64_t>(0, number_in(statistics, "active_file"));
+  return std::max<std::int64_t>(0, limit - std::max<std::int64_t>(0, usage - cache));
+}
+
+/// The least that the control groups of this process leave: its own and all above it, since a job's
+/// limit is often set a few levels up.
+std::int64_t left_in_control_groups() {
+  std::int64_t left = std::numeric_limits<std::int64_t>::max();
+  std::ifstream groups("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(groups, line)) {
+    // "0::/path" in version 2, "7:memory:/path" in version 1.
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && controllers != "memory") continue;
+    const bool version2 = controllers.empty();
+    const std::string root = version2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    std::string path = line.substr(second + 1);
+    for (;;) {
+      if (path == "/") path.clear();
+      left = std::min(left,
+                      left_in(root + path + "/", version2 ? "memory.max" : "memory.limit_in_bytes",
+                              version2 ? "memory.current" : "memory.usage_in_bytes"));
+      if (path.empty()) break;
+      path.erase(path.rfind('/'));
+    }
+  }
+  return left;
 }
 
 }  // namespace
@@ -63,19 +102,14 @@ std::int64_t peak_resident_bytes() {
 }
 
 std::int64_t available_memory_bytes() {
+#if defined(KOKKOS_ENABLE_CUDA)
+  std::size_t free_bytes = 0, total_bytes = 0;
+  if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
+    return static_cast<std::int64_t>(free_bytes);
+#endif
   std::int64_t available = number_in("/proc/meminfo", "MemAvailable:");
   available = available < 0 ? std::numeric_limits<std::int64_t>::max() : available * 1024;
-  // A control group's limit: version 2, then version 1.
-  const char* limits[][2] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-                             {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                              "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
-  for (const auto& [limit_file, usage_file] : limits) {
-    const std::int64_t limit = number_in(limit_file, "");
-    const std::int64_t usage = number_in(usage_file, "");
-    if (limit > 0 && usage >= 0)
-      available = std::min(available, std::max<std::int64_t>(0, limit - usage));
-  }
-  return available;
+  return std::min(available, left_in_control_groups());
 }
 
 }  // namespace ostrakon::runtime

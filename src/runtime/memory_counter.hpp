@@ -19,8 +19,8 @@ MemoryCount memory_count();
 
 /// Most resident memory of this process so far, in bytes; 0 where the system does not tell.
 std::int64_t peak_resident_bytes();
-/// Memory that this process could still get, in bytes: what the system calls available, or less
-/// where a control group limits it.
+/// Memory that this process could still get in `Memory`, in bytes: what the system calls available,
+/// or less where control groups limit it; on a device, what is free there.
 std::int64_t available_memory_bytes();
 
 }  // namespace ostrakon::runtime

@@ -48,15 +48,10 @@ Generator::Generator(const std::string& weights_path) {
   const model::LeafShape leaf{1, settings_.training.sequence_length};
   decoder_ = std::make_unique<model::Decoder<float>>(settings_.model, leaf);
 
-  // The head gives logits of one row here, not losses of all.
-  plan::ModelDescription description = decoder_->description();
-  const std::int64_t element = description.element_bytes;
-  description.units.back().output_bytes = settings_.model.vocabulary * element;
-  description.units.back().forward_workspace_bytes = 2 * (settings_.model.width + 1) * element;
   plan::Policy policy;
   policy.sharding = plan::Sharding::none;
-  program_ =
-      runtime::make_program(plan::build_step_plan(description, 1, policy, plan::Purpose::decode));
+  program_ = runtime::make_program(
+      plan::build_step_plan(decoder_->decode_description(), 1, policy, plan::Purpose::decode));
   const std::int64_t available = runtime::available_memory_bytes();
   require(program_.memory.arena_bytes <= available, weights_path, ": this model needs ",
           format_bytes(program_.memory.arena_bytes), " of memory, ", format_bytes(available),
@@ -71,24 +66,17 @@ Generator::Generator(const std::string& weights_path) {
                          buffers.get<std::int32_t>(Role::batch) + begin, count);
   });
   executor_->on(Kind::forward, [this](const ActionBuffers& buffers) { run_unit(buffers); });
-  load(weights_path);
+  load(file);
 }
 
-void Generator::load(const std::string& path) {
-  const checkpoint::WeightsReader file(path);
+void Generator::load(const checkpoint::WeightsReader& file) {
   std::vector<float> host;
   for (int u = 0; u < decoder_->units(); ++u) {
-    const std::string& unit = decoder_->unit(u).description().name;
-    const auto& buffers = program_.plan.buffers;
-    const auto found = std::find_if(
-        buffers.begin(), buffers.end(),
-        [&](const plan::Buffer& buffer) { return buffer.name == unit + " parameters"; });
-    auto* flat = reinterpret_cast<float*>(
-        arena_->data() +
-        program_.memory.offsets[static_cast<std::size_t>(found - buffers.begin())]);
+    auto* flat = reinterpret_cast<float*>(arena_->data() +
+                                          program_.memory.offsets[program_.plan.parameters[u]]);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
-      file.read(unit, parameter.name, parameter.shape, host.data());
+      file.read(decoder_->unit(u).description().name, parameter.name, parameter.shape, host.data());
       math::copy_to_device(exec_, host.data(), flat + parameter.offset, host.size());
     }
   }
@@ -139,7 +127,8 @@ void Generator::continue_text(const std::vector<std::int32_t>& prompt, std::int6
                               const std::function<bool(std::int32_t)>& emit) {
   const auto longest = static_cast<std::size_t>(settings_.training.sequence_length);
   std::vector<std::int32_t> tokens = prompt;
-  const std::uint64_t key = math::random_key(sampling.seed, "sampling");
+  const std::uint64_t key =
+      math::random_key(sampling.seed, "sampling " + std::to_string(sampling.sample));
   for (std::int64_t i = 0; i < count; ++i) {
     if (tokens.size() > longest)
       tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>((longest + 1) / 2));

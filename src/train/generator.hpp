@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/runtime/arena.hpp>
@@ -16,6 +17,7 @@ struct SamplingSettings {
   double temperature = 0.8;  ///< 0: always the likeliest token
   int top_k = 0;             ///< choose among this many likeliest tokens; 0: all
   std::uint64_t seed = 1;
+  std::uint64_t sample = 0;  ///< another number, another text from the same seed
 };
 
 /// Continues texts, token by token, on one rank. Keys and values of earlier tokens are kept: the
@@ -38,7 +40,7 @@ class Generator {
                      const std::function<bool(std::int32_t)>& emit);
 
  private:
-  void load(const std::string& path);
+  void load(const checkpoint::WeightsReader& file);
   void run_unit(const runtime::ActionBuffers& buffers);
 
   config::Settings settings_;

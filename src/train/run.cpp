@@ -38,15 +38,22 @@ class Run {
   void all() {
     show();
     trainer_.require_same_plan();
+    if (!options_.dry_run) trainer_.require_memory();
     open_data();
     if (options_.dry_run) {
       say("dry run: nothing was allocated\n");
       return;
     }
-    trainer_.require_memory();
     open_output();
     start();
-    train();
+    try {
+      train();
+    } catch (const AgreedError&) {
+      // What was learned so far is kept.
+      end_progress_line();
+      if (steps_done_ > 0) save_weights();
+      throw;
+    }
     save_weights();
     summarize();
   }
@@ -55,6 +62,11 @@ class Run {
   static mesh::Mesh make_mesh(const config::Settings& settings, MPI_Comm parent) {
     comm::Communicator world = comm::Communicator::duplicate(parent);
     world.agree([&] { config::check_ranks(settings, world.size()); });
+    const std::string mine = config::write_deck(settings);
+    const std::string first = world.broadcast(mine, 0);
+    world.agree([&] {
+      require(mine == first, "rank ", world.rank(), " was started with other settings than rank 0");
+    });
     return mesh::Mesh(parent, static_cast<int>(settings.ranks_per_node));
   }
 
@@ -91,15 +103,23 @@ class Run {
         << format_hex(plan.hash()) << ")\n"
         << plan::memory_table(plan, program.memory) << "  sent to other ranks    "
         << format_bytes(plan.bytes_sent()) << "\n"
-        << "  compute                " << static_cast<double>(plan.flops()) * 1e-9 << " GFLOP\n\n";
+        << "  compute                " << plan.flops() * 1e-9 << " GFLOP\n"
+        << "  available memory       " << format_bytes(runtime::available_memory_bytes()) << " for "
+        << mesh_.host().size() << (mesh_.host().size() == 1 ? " rank" : " ranks")
+        << " on this host\n"
+        << "  sums over leaves       "
+        << (plan.has_the_bits_of_one_rank() ? "bit for bit those of one rank\n\n"
+                                            : "those of one rank but for rounding\n\n");
     say(out.str());
   }
 
   void open_data() {
     const config::TrainingSettings& training = settings_.training;
+    data::DataSettings data = settings_.data;
+    if (options_.dry_run) data.verify = false;
     const auto open = [&](data::Split split) {
-      return data::open_dataset(settings_.data, split, training.sequence_length,
-                                settings_.model.vocabulary, training.seed, world_);
+      return data::open_dataset(data, split, training.sequence_length, settings_.model.vocabulary,
+                                training.seed, world_);
     };
     training_data_ = open(data::Split::training);
     if (training.validate_every > 0) validation_data_ = open(data::Split::validation);
@@ -112,9 +132,12 @@ class Run {
           validation_data_->samples() / static_cast<std::uint64_t>(training.global_batch_size);
       validation_batches_ = std::clamp<std::int64_t>(static_cast<std::int64_t>(whole), 1,
                                                      training.validation_batches);
-      out << "  validation             " << validation_batches_ << " batches of "
-          << training.global_batch_size << " samples every " << training.validate_every
-          << " steps\n";
+      const std::int64_t used = validation_batches_ * training.global_batch_size;
+      const auto samples = static_cast<std::int64_t>(validation_data_->samples());
+      out << "  validation             " << used << " of " << format_count(samples)
+          << " samples every " << training.validate_every << " steps\n";
+      if (used > samples)
+        out << "                         fewer than a global batch: some count more than once\n";
     }
     if (const auto entropy = training_data_->entropy())
       out << "  entropy                " << *entropy << " nats per token\n";
@@ -173,6 +196,7 @@ class Run {
         const config::ScopedTimer timer(timers_, "step");
         result = trainer_.step(*training_data_, step);
       }
+      steps_done_ = step;
       const std::int64_t allocations_now = runtime::memory_count().allocations;
       report(step, result, clock.seconds(), allocations_now - allocations_before);
       allocations_before = allocations_now;
@@ -182,7 +206,6 @@ class Run {
         if (step < training.steps)
           say(text("stopped after training.time_limit_minutes = ", training.time_limit_minutes,
                    ", at step ", step, " of ", training.steps, "\n"));
-        last_step_ = step;
         return;
       }
     }
@@ -220,9 +243,21 @@ class Run {
     const std::int64_t digest_every = settings_.output.digest_every;
     if (digest_every > 0 && step % digest_every == 0)
       metrics.state_digest = trainer_.state_digest();
-    if (!talks_) return;
-    metrics_->write(metrics);
-    show_progress(metrics);
+    write_metrics(metrics);
+    if (talks_) show_progress(metrics);
+  }
+
+  template <class Metrics>
+  void write_metrics(const Metrics& metrics) {
+    world_.agree([&] {
+      if (talks_) metrics_->write(metrics);
+    });
+  }
+
+  /// What comes next stands on a line of its own.
+  void end_progress_line() {
+    if (open_line_) std::cout << "\n";
+    open_line_ = false;
   }
 
   void show_progress(const StepMetrics& metrics) {
@@ -237,8 +272,9 @@ class Run {
         static_cast<long long>(metrics.step), static_cast<long long>(settings_.training.steps),
         metrics.loss, metrics.grad_norm, metrics.learning_rate,
         format_count(std::llround(metrics.tokens_per_second)).c_str(), 100.0 * metrics.mfu);
-    std::cout << (options_.terminal ? "\r\033[K" : "") << line
-              << (options_.terminal && !line_is_due ? "" : "\n") << std::flush;
+    open_line_ = options_.terminal && !line_is_due;
+    std::cout << (options_.terminal ? "\r\033[K" : "") << line << (open_line_ ? "" : "\n")
+              << std::flush;
   }
 
   void validate(std::int64_t step) {
@@ -248,10 +284,10 @@ class Run {
     metrics.validation_loss = trainer_.evaluate(*validation_data_, validation_batches_);
     if (const auto bytes = validation_data_->bytes_per_token())
       metrics.bits_per_byte = metrics.validation_loss / std::log(2.0) / *bytes;
+    write_metrics(metrics);
     if (!talks_) return;
-    metrics_->write(metrics);
-    std::cout << (options_.terminal ? "\r\033[K" : "") << "  step " << step << "  validation loss "
-              << metrics.validation_loss;
+    end_progress_line();
+    std::cout << "  step " << step << "  validation loss " << metrics.validation_loss;
     if (metrics.bits_per_byte) std::cout << "  " << *metrics.bits_per_byte << " bits per byte";
     std::cout << std::endl;
   }
@@ -265,7 +301,7 @@ class Run {
     world_.agree([&] {
       if (talks_)
         file = std::make_unique<checkpoint::WeightsWriter>(
-            path, config::write_deck(config::with_absolute_paths(settings_)), last_step_);
+            path, config::write_deck(config::with_absolute_paths(settings_)), steps_done_);
     });
     std::vector<float> copy;
     trainer_.visit_parameters([&](int u, const float* parameters) {
@@ -313,7 +349,8 @@ class Run {
   std::int64_t validation_batches_ = 0;
   std::unique_ptr<MetricsFile> metrics_;
   double peak_flops_ = 1.0;
-  std::int64_t last_step_ = 0;
+  std::int64_t steps_done_ = 0;
+  bool open_line_ = false;  // a progress line that the next one replaces
 };
 
 }  // namespace

@@ -23,6 +23,10 @@ using runtime::ActionBuffers;
 namespace {
 
 constexpr int sums = 2 * math::exact_sum_limbs;  // of losses, then of squared gradients
+static_assert(plan::shard_alignment % math::norm_block == 0,
+              "shards begin within a block of the norm");
+static_assert(model::parameter_alignment % math::norm_block == 0,
+              "parameters begin within a block of the norm");
 
 plan::ModelDescription describe(const model::Decoder<float>& decoder) {
   plan::ModelDescription description = decoder.description();
@@ -39,9 +43,10 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
                {settings.training.micro_batch_size, settings.training.sequence_length}),
       description_(describe(decoder_)) {
   const int ranks = mesh.world().size();
+  settings_.parallel.leaves = settings.training.leaves();
   const auto program = [&](Purpose purpose) {
     return runtime::make_program(
-        plan::build_step_plan(description_, ranks, settings.parallel, purpose));
+        plan::build_step_plan(description_, ranks, settings_.parallel, purpose));
   };
   train_ = program(Purpose::train);
   evaluate_ = program(Purpose::evaluate);
@@ -60,8 +65,7 @@ std::int64_t Trainer::planned_peak_bytes() const {
 
 double Trainer::model_flops() const {
   double forward = 0.0;
-  for (const plan::UnitDescription& unit : description_.units)
-    forward += static_cast<double>(unit.forward_flops);
+  for (const plan::UnitDescription& unit : description_.units) forward += unit.forward_flops;
   return 3.0 * forward * static_cast<double>(train_.plan.micro_batches);
 }
 
@@ -70,6 +74,9 @@ void Trainer::require_memory() {
   // Every process needs room beside the arena: libraries, message buffers, the program itself.
   constexpr std::int64_t process_bytes = std::int64_t{150} << 20;
   mesh_.world().agree([&] {
+    require(
+        memory_is_host_accessible || mesh_.world().size() == 1,
+        "this build computes on devices, whose memory it can't communicate yet; start one rank");
     const std::int64_t needed = host.size() * (planned_peak_bytes() + process_bytes);
     const std::int64_t available = runtime::available_memory_bytes();
     const bool sharded = settings_.parallel.sharding != plan::Sharding::none;
@@ -77,7 +84,9 @@ void Trainer::require_memory() {
             host.size() == 1 ? " rank" : " ranks", " on this host x (",
             format_bytes(planned_peak_bytes()), " planned + ", format_bytes(process_bytes),
             " for the process) = ", format_bytes(needed), ", but ", format_bytes(available),
-            " are available; use more hosts, a smaller model or training.micro_batch_size",
+            " are available; use more hosts, a smaller model, another training.micro_batch_size (a "
+            "small one saves activations, a large "
+            "one partial sums of gradients)",
             sharded ? "" : ", or parallel.sharding: full");
   });
 }
@@ -98,7 +107,7 @@ void Trainer::allocate() {
   executor_ = std::make_unique<runtime::Executor>(arena_->data());
   sample_.resize(static_cast<std::size_t>(settings_.training.sequence_length + 1));
   batch_.resize(static_cast<std::size_t>(2 * decoder_.leaf().rows()));
-  host_sums_.resize(sums);
+  host_sums_.resize(sums + 1);
   set_handlers();
 }
 
@@ -151,6 +160,7 @@ void Trainer::find_pieces() {
 void Trainer::set_handlers() {
   runtime::Executor& executor = *executor_;
   executor.on(Kind::begin, [this](const ActionBuffers& buffers) {
+    load_error_.clear();
     Kokkos::deep_copy(
         exec_,
         math::UnmanagedArray<std::int64_t, Memory>(buffers.get<std::int64_t>(Role::sums), sums),
@@ -195,11 +205,17 @@ void Trainer::load(const ActionBuffers& buffers) {
   const std::int64_t tokens = settings_.training.sequence_length;
   const std::int64_t rows = decoder_.leaf().rows();
   const std::int64_t leaf = running_->plan.leaf(mesh_.world().rank(), buffers.action.micro_batch);
-  for (std::int64_t s = 0; s < decoder_.leaf().batch; ++s) {
-    dataset_->read(first_sample_ + static_cast<std::uint64_t>(leaf * decoder_.leaf().batch + s),
-                   sample_.data());
-    std::copy_n(sample_.begin(), tokens, batch_.begin() + s * tokens);
-    std::copy_n(sample_.begin() + 1, tokens, batch_.begin() + rows + s * tokens);
+  try {
+    for (std::int64_t s = 0; s < decoder_.leaf().batch; ++s) {
+      dataset_->read(first_sample_ + static_cast<std::uint64_t>(leaf * decoder_.leaf().batch + s),
+                     sample_.data());
+      std::copy_n(sample_.begin(), tokens, batch_.begin() + s * tokens);
+      std::copy_n(sample_.begin() + 1, tokens, batch_.begin() + rows + s * tokens);
+    }
+  } catch (const std::exception& error) {
+    // The other ranks go on: this one does too, to where they next talk of how the step went.
+    load_error_ = error.what();
+    std::fill(batch_.begin(), batch_.end(), 0);
   }
   math::copy_to_device(exec_, batch_.data(), buffers.get<std::int32_t>(Role::batch), batch_.size());
 }
@@ -256,23 +272,29 @@ void Trainer::reduce_scatter(const ActionBuffers& buffers) {
 }
 
 void Trainer::finish_sums(const ActionBuffers& buffers) {
-  math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), host_sums_.data(), sums);
-  mesh_.world().sum(host_sums_.data(), sums);
-  const std::int64_t* losses = host_sums_.data();
-  const std::int64_t* squares = losses + math::exact_sum_limbs;
-  const auto tokens = static_cast<double>(settings_.training.global_batch_size *
-                                          settings_.training.sequence_length);
-  result_.loss = math::exact_sum_value(losses) / tokens;
+  std::int64_t* losses = host_sums_.data();
+  std::int64_t* squares = losses + math::exact_sum_limbs;
+  std::int64_t& failures = host_sums_[sums];
+  math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), losses, sums);
+  // Carries now, so that room for them is needed once a rank, not once a term.
+  math::exact_sum_carry(losses);
+  math::exact_sum_carry(squares);
+  failures = load_error_.empty() ? 0 : 1;
+  mesh_.world().sum(host_sums_.data(), sums + 1);
+  if (failures > 0) mesh_.world().agree([&] { require(load_error_.empty(), load_error_); });
+
+  const std::int64_t tokens =
+      settings_.training.global_batch_size * settings_.training.sequence_length;
+  result_.loss = math::exact_sum_value(losses) / static_cast<double>(tokens);
   if (math::exact_sum_non_finite(losses) > 0)
-    throw AgreedError(text("step ", step_, ": the loss is not finite (",
-                           math::exact_sum_non_finite(losses), " of ", tokens,
-                           " tokens); parameters are as they were after the step before. Try a "
-                           "lower optimizer.learning_rate or a longer schedule.warmup_steps"));
+    throw AgreedError(
+        text(running_->plan.purpose == Purpose::train ? "step " : "validation after step ", step_,
+             ": the loss is not finite (", math::exact_sum_non_finite(losses), " of ", tokens,
+             " tokens). Try a lower optimizer.learning_rate or a longer schedule.warmup_steps"));
   if (running_->plan.purpose != Purpose::train) return;
   if (math::exact_sum_non_finite(squares) > 0)
-    throw AgreedError(text("step ", step_,
-                           ": the gradient is not finite; parameters are as they were after the "
-                           "step before. Try a lower optimizer.learning_rate"));
+    throw AgreedError(
+        text("step ", step_, ": the gradient is not finite. Try a lower optimizer.learning_rate"));
   result_.grad_norm = std::sqrt(math::exact_sum_value(squares));
   clip_coefficient_ = optim::clip_coefficient(result_.grad_norm, settings_.optimizer.clip_norm);
 }
@@ -321,30 +343,18 @@ void Trainer::visit_parameters(const Visitor& visit) {
   visitor_ = nullptr;
 }
 
-template <class T>
-T* Trainer::persistent(const std::string& name) const {
-  const std::vector<plan::Buffer>& buffers = train_.plan.buffers;
-  for (std::size_t b = 0; b < buffers.size(); ++b)
-    if (buffers[b].persistent && buffers[b].name == name)
-      return reinterpret_cast<T*>(arena_->data() + train_.memory.offsets[b]);
-  throw std::logic_error("the plan has no buffer '" + name + "'");
-}
-
-float* Trainer::stored(int unit, const char* what) const {
-  return persistent<float>(train_.plan.unit_names[unit] + " " + what);
-}
-
 std::string Trainer::parameter_name(int unit, const Piece& piece) const {
   return train_.plan.unit_names[unit] + "." + piece.parameter->name;
 }
 
 void Trainer::initialize() {
+  const plan::StepPlan& plan = train_.plan;
   for (int u = 0; u < decoder_.units(); ++u) {
-    const std::int64_t elements = train_.plan.padded_elements[u] / train_.plan.shards;
-    float* parameters = stored(u, "parameters");
+    const std::int64_t elements = plan.padded_elements[u] / plan.shards;
+    auto* parameters = persistent<float>(plan.parameters[u]);
     math::fill(exec_, parameters, elements, 0.0f);
-    math::fill(exec_, stored(u, "first moment"), elements, 0.0f);
-    math::fill(exec_, stored(u, "second moment"), elements, 0.0f);
+    math::fill(exec_, persistent<float>(plan.first_moments[u]), elements, 0.0f);
+    math::fill(exec_, persistent<float>(plan.second_moments[u]), elements, 0.0f);
     for (const Piece& piece : pieces_[u]) {
       float* target = parameters + piece.offset;
       switch (piece.parameter->initializer) {
@@ -365,13 +375,18 @@ void Trainer::initialize() {
 }
 
 std::uint64_t Trainer::state_digest() {
-  auto* digest = persistent<std::uint64_t>("sums");
+  const plan::StepPlan& plan = train_.plan;
+  const std::pair<const char*, const std::vector<int>*> states[] = {
+      {"parameters", &plan.parameters},
+      {"first moment", &plan.first_moments},
+      {"second moment", &plan.second_moments}};
+  auto* digest = persistent<std::uint64_t>(plan.sums);
   Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
                     std::uint64_t{0});
   for (int u = 0; u < decoder_.units(); ++u)
-    for (const char* what : {"parameters", "first moment", "second moment"})
+    for (const auto& [what, buffers] : states)
       for (const Piece& piece : pieces_[u])
-        math::add_digest(exec_, stored(u, what) + piece.offset, piece.count,
+        math::add_digest(exec_, persistent<float>((*buffers)[u]) + piece.offset, piece.count,
                          math::random_key(0, parameter_name(u, piece) + " " + what), piece.first,
                          digest);
   std::uint64_t value = 0;

@@ -28,6 +28,8 @@ struct StepResult {
 class Trainer {
  public:
   Trainer(const config::Settings& settings, mesh::Mesh& mesh);
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   const model::Decoder<float>& decoder() const { return decoder_; }
   const runtime::Program& program(plan::Purpose purpose) const;
@@ -37,7 +39,8 @@ class Trainer {
   /// Of the one arena that all programs share: the most that a rank will use.
   std::int64_t planned_peak_bytes() const;
 
-  /// Throws AgreedError with the arithmetic where the ranks of a host need more than it has left.
+  /// Throws AgreedError with the arithmetic where the ranks of a host need more than it has left,
+  /// and for devices on more than one rank, which have no communication yet.
   void require_memory();
   /// Throws AgreedError where ranks have made different plans.
   void require_same_plan();
@@ -97,9 +100,11 @@ class Trainer {
   void optimize(const runtime::ActionBuffers& buffers);
   void clear_gaps(int unit, float* gradients);
 
+  /// A buffer of the training plan that lives from step to step.
   template <class T>
-  T* persistent(const std::string& name) const;
-  float* stored(int unit, const char* what) const;
+  T* persistent(int buffer) const {
+    return reinterpret_cast<T*>(arena_->data() + train_.memory.offsets[buffer]);
+  }
   std::string parameter_name(int unit, const Piece& piece) const;
 
   config::Settings settings_;
@@ -121,9 +126,10 @@ class Trainer {
   double clip_coefficient_ = 1.0;
   StepResult result_;
   Visitor visitor_;
-  std::vector<std::int32_t> sample_;  // one sample
-  std::vector<std::int32_t> batch_;   // tokens, then targets, of one leaf
-  std::vector<std::int64_t> host_sums_;
+  std::vector<std::int32_t> sample_;     // one sample
+  std::vector<std::int32_t> batch_;      // tokens, then targets, of one leaf
+  std::vector<std::int64_t> host_sums_;  // and one more: ranks that could not load
+  std::string load_error_;
 };
 
 }  // namespace ostrakon::train

@@ -28,13 +28,12 @@ ModelDescription make_model(int blocks, bool tied, std::uint64_t seed) {
     UnitDescription unit;
     unit.name = u == 0 ? "embedding" : u == blocks + 1 ? "head" : "block." + std::to_string(u - 1);
     unit.parameter_elements = 64 * size(500);
-    unit.input_bytes = u == 0 ? 0 : model.gradient_bytes;
     unit.output_bytes = u == blocks + 1 ? 4 * size(300) : model.gradient_bytes;
     unit.saved_bytes = u == 0 || u == blocks + 1 ? 0 : 4 * size(20000);
     unit.forward_workspace_bytes = 4 * size(8000);
     unit.backward_workspace_bytes = u == 0 ? 0 : 4 * size(9000);
-    unit.forward_flops = size(1000);
-    unit.backward_flops = size(2000);
+    unit.forward_flops = static_cast<double>(size(1000));
+    unit.backward_flops = static_cast<double>(size(2000));
     unit.backward_reads_parameters = u != 0;
     if (u == blocks + 1 && tied) unit.lender = 0;
     model.units.push_back(unit);
@@ -196,6 +195,21 @@ TEST(StepPlan, PersistentBuffersLieAlikeInAllPlansOfARun) {
         }
     }
   }
+}
+
+TEST(StepPlan, ThousandsOfRanksArePlannedLikeTwo) {
+  const ModelDescription model = make_model(126, false, 14);
+  const StepPlan plan = build_step_plan(model, 4096, make_policy(8192), Purpose::train);
+  const MemoryPlan memory = plan_memory(plan);
+  EXPECT_NO_THROW(prove_memory(plan, memory));
+  EXPECT_TRUE(plan.has_the_bits_of_one_rank());
+  for (std::int64_t elements : plan.padded_elements) EXPECT_EQ(elements % (4096 * 64), 0);
+}
+
+TEST(StepPlan, OnlyTheLastUnitMayBorrow) {
+  ModelDescription model = make_model(2, true, 15);
+  model.units[2].lender = 0;
+  EXPECT_THROW(build_step_plan(model, 1, make_policy(1), Purpose::train), Error);
 }
 
 TEST(StepPlan, RefusesLeavesThatRanksCannotShare) {

@@ -93,6 +93,25 @@ TEST(Layout, ThreeRanksAgreeToRounding) {
   }
 }
 
+TEST(Layout, PlansKnowWhetherTheirBitsAreThoseOfOneRank) {
+  // Six leaves on two ranks: three to a rank are no node of the tree, but rounds of two ranks are.
+  config::Settings settings = small_gpt2(6);
+  settings.training.steps = 4;
+  const History reference = reference_run(settings);
+  const FirstRanks some(2);
+  if (!some.has_me()) return;
+  for (const auto accumulation :
+       {plan::Accumulation::reduce_each, plan::Accumulation::reduce_last}) {
+    settings.parallel.accumulation = accumulation;
+    mesh::Mesh mesh(some.comm(), 0);
+    const bool same = train::Trainer(settings, mesh)
+                          .program(plan::Purpose::train)
+                          .plan.has_the_bits_of_one_rank();
+    EXPECT_EQ(same, accumulation == plan::Accumulation::reduce_each);
+    EXPECT_EQ(train_history(settings, some.comm()).digests == reference.digests, same);
+  }
+}
+
 TEST(Layout, AnotherSeedIsAnotherRun) {
   config::Settings settings = small_gpt2(2);
   settings.training.steps = 2;

@@ -54,7 +54,6 @@ inline config::Settings small_gpt2(std::int64_t leaves) {
   settings.training.steps = 20;
   settings.optimizer.learning_rate = 3e-3;
   settings.schedule.warmup_steps = 5;
-  settings.parallel.leaves = leaves;
   return settings;
 }
 

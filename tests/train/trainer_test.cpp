@@ -72,6 +72,39 @@ TEST(Trainer, SendsWhatWasPlanned) {
     }
 }
 
+/// Fails at its fifth read, on one rank alone.
+class BrokenOnOneRank : public FixedBatch {
+ public:
+  BrokenOnOneRank(std::int64_t length, std::int64_t vocabulary, bool breaks)
+      : FixedBatch(length, vocabulary, 48), breaks_(breaks) {}
+  void read(std::uint64_t index, std::int32_t* tokens) override {
+    if (breaks_ && ++reads_ == 5) throw Error("the disk is gone");
+    FixedBatch::read(index, tokens);
+  }
+
+ private:
+  bool breaks_;
+  int reads_ = 0;
+};
+
+TEST(Trainer, DataThatOneRankCannotReadEndTheStepOnAll) {
+  const config::Settings settings = small_gpt2(24);
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+  train::Trainer trainer(settings, mesh);
+  BrokenOnOneRank dataset(settings.training.sequence_length + 1, settings.model.vocabulary,
+                          mesh.world().rank() == mesh.world().size() - 1);
+  trainer.allocate();
+  trainer.initialize();
+  const std::uint64_t digest = trainer.state_digest();
+  try {
+    trainer.step(dataset, 1);
+    FAIL() << "a step without its data";
+  } catch (const AgreedError& error) {
+    EXPECT_STREQ(error.what(), "the disk is gone");
+  }
+  EXPECT_EQ(trainer.state_digest(), digest);
+}
+
 TEST(Trainer, RefusesAModelThatDoesNotFit) {
   config::Settings settings = small_llama(24);
   settings.model.width = 16384;

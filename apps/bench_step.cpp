@@ -46,7 +46,7 @@ class StepBench {
   StepBench(comm::Communicator& parent, const config::Settings& settings, const Options& options)
       : settings_(settings),
         options_(options),
-        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node)),
+        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
         world_(mesh_.world()),
         trainer_(settings, mesh_) {}
 

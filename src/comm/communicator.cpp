@@ -80,10 +80,10 @@ Communicator Communicator::duplicate(MPI_Comm parent) {
   return Communicator(made);
 }
 
-Communicator Communicator::split(MPI_Comm parent, int color) {
+Communicator Communicator::split(MPI_Comm parent, int color, int key) {
   require(color >= 0, "the color of a group of ranks is ", color, ", expected 0 or more");
   MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(parent, color, 0, &made), "MPI_Comm_split");
+  check_mpi(MPI_Comm_split(parent, color, key, &made), "MPI_Comm_split");
   return Communicator(made);
 }
 

@@ -24,8 +24,9 @@ class Communicator {
  public:
   /// Collective over `parent`: a duplicate of it.
   static Communicator duplicate(MPI_Comm parent);
-  /// Collective over `parent`: ranks with equal `color` form a group, in the order of their ranks.
-  static Communicator split(MPI_Comm parent, int color);
+  /// Collective over `parent`: ranks with equal `color` form a group, in the order of `key`, those
+  /// with equal keys in the order of their ranks.
+  static Communicator split(MPI_Comm parent, int color, int key = 0);
   /// Collective over `parent`: ranks that share memory form a group, in the order of their ranks.
   static Communicator split_shared_memory(MPI_Comm parent);
 

@@ -42,6 +42,7 @@ struct Settings {
   TrainingSettings training;
   plan::Policy parallel;  ///< with leaves filled in
   std::int64_t ranks_per_node = 0;
+  int shard_group = 0;  ///< ranks; 0: all, -1: those of a node
   optim::AdamwSettings optimizer;
   optim::ScheduleSettings schedule;
   OutputSettings output;

@@ -31,6 +31,33 @@ comm::Communicator make_node(comm::Communicator& world, int ranks_per_node) {
   return comm::Communicator::split(world.mpi(), world.rank() / ranks_per_node);
 }
 
+/// The lowest rank of the world that is in `group`.
+int lowest_rank(const comm::Communicator& world, comm::Communicator& group) {
+  int lowest = world.rank();
+  group.broadcast(&lowest, sizeof lowest, 0);
+  return lowest;
+}
+
+comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicator& node,
+                                    int ranks) {
+  world.agree([&] {
+    require(ranks >= node_group, "parallel.shard_group = ", ranks,
+            ": expected world, node or a number of ranks");
+    require(ranks <= 0 || world.size() % ranks == 0, "parallel.shard_group = ", ranks,
+            " does not divide the ", world.size(), world.size() == 1 ? " rank" : " ranks");
+  });
+  if (ranks == world_group) return comm::Communicator::duplicate(world.mpi());
+  if (ranks > 0) return comm::Communicator::split(world.mpi(), world.rank() / ranks);
+  double largest = node.size(), smallest = node.size();
+  world.maximum(&largest, 1);
+  world.minimum(&smallest, 1);
+  world.agree([&] {
+    require(largest == smallest, "parallel.shard_group = node, but nodes have ", smallest, " to ",
+            largest, " ranks; expected the same number on all");
+  });
+  return comm::Communicator::split(world.mpi(), lowest_rank(world, node));
+}
+
 /// Where a rank, or a run of ranks, lives.
 struct Place {
   std::set<int> ranks;
@@ -155,14 +182,15 @@ std::string align(const std::vector<Row>& rows) {
 
 }  // namespace
 
-Mesh::Mesh(MPI_Comm parent, int ranks_per_node)
+Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
     : world_(comm::Communicator::duplicate(parent)),
       host_(comm::Communicator::split_shared_memory(world_.mpi())),
       node_(make_node(world_, ranks_per_node)),
-      shard_group_(comm::Communicator::duplicate(world_.mpi())) {
+      shard_group_(make_shard_group(world_, node_, shard_group)),
+      replicate_group_(comm::Communicator::split(world_.mpi(), shard_group_.rank(),
+                                                 lowest_rank(world_, shard_group_))) {
   // Nodes are numbered in the order of their lowest ranks in the world.
-  int first = world_.rank();
-  node_.broadcast(&first, sizeof first, 0);
+  const int first = lowest_rank(world_, node_);
   std::vector<std::int64_t> begins_node(static_cast<std::size_t>(world_.size()));
   begins_node[static_cast<std::size_t>(first)] = node_.rank() == 0 ? 1 : 0;
   world_.sum(begins_node.data(), world_.size());

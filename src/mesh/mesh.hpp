@@ -6,13 +6,19 @@
 
 namespace ostrakon::mesh {
 
+/// Shard groups by name; any other number is that of their ranks.
+constexpr int world_group = 0;
+constexpr int node_group = -1;
+
 /// Which ranks share what. All groups are made in the constructor, in the same order on all ranks.
 class Mesh {
  public:
   /// Collective over `parent`. Nodes are the ranks that share memory; ranks_per_node > 0 pretends
   /// nodes of that many consecutive ranks instead. Throws AgreedError where it does not divide the
   /// ranks.
-  Mesh(MPI_Comm parent, int ranks_per_node);
+  /// Shard groups: all ranks, those of a node, or that many neighbours; AgreedError where they are
+  /// not all of one size.
+  Mesh(MPI_Comm parent, int ranks_per_node, int shard_group = world_group);
 
   comm::Communicator& world() { return world_; }
   /// The ranks of this rank's node.
@@ -21,6 +27,8 @@ class Mesh {
   comm::Communicator& host() { return host_; }
   /// The ranks that share one copy of the parameters.
   comm::Communicator& shard_group() { return shard_group_; }
+  /// The ranks, one of each shard group, that hold the same shard; in the order of their groups.
+  comm::Communicator& replicate_group() { return replicate_group_; }
 
   int nodes() const { return nodes_; }
   int node_index() const { return node_index_; }
@@ -34,6 +42,7 @@ class Mesh {
   comm::Communicator host_;
   comm::Communicator node_;
   comm::Communicator shard_group_;
+  comm::Communicator replicate_group_;
   int nodes_ = 1;
   int node_index_ = 0;
 };

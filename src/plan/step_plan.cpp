@@ -35,12 +35,20 @@ class Writer {
   Writer(const ModelDescription& model, int ranks, const Policy& policy, Purpose purpose)
       : model_(model), policy_(policy), units_(static_cast<int>(model.units.size())) {
     plan_.purpose = purpose;
+    plan_.element_bytes = model.element_bytes;
     plan_.ranks = ranks;
-    plan_.shards = policy.sharding == Sharding::full ? ranks : 1;
+    plan_.group_ranks = policy.shard_group > 0 ? policy.shard_group : ranks;
     plan_.micro_batches = policy.leaves / ranks;
-    reduce_each_ = policy.accumulation == Accumulation::reduce_each ||
-                   (policy.accumulation == Accumulation::automatic && plan_.shards > 1);
-    plan_.strided = reduce_each_;
+    const Sharding sharding = policy.sharding;
+    plan_.stored = sharding == Sharding::full ? Part::group : Part::whole;
+    plan_.optimized = sharding == Sharding::none                             ? Part::whole
+                      : policy.shard_optimizer_over == OptimizerGroup::world ? Part::rank
+                                                                             : Part::group;
+    plan_.accumulation = policy.accumulation;
+    if (policy.accumulation == Accumulation::automatic) {
+      const bool shards_gradients = sharding == Sharding::gradients || sharding == Sharding::full;
+      plan_.accumulation = shards_gradients ? Accumulation::shard_each : Accumulation::reduce_last;
+    }
     for (const UnitDescription& unit : model.units) {
       plan_.unit_names.push_back(unit.name);
       plan_.padded_elements.push_back(round_up(unit.parameter_elements, ranks * shard_alignment));
@@ -91,24 +99,21 @@ class Writer {
   std::int64_t full_bytes(int unit) const {
     return plan_.padded_elements[unit] * model_.element_bytes;
   }
-  std::int64_t stored_elements(int unit) const {
-    return plan_.padded_elements[unit] / plan_.shards;
-  }
-  std::int64_t reduced_elements(int unit) const {
-    return plan_.padded_elements[unit] / plan_.ranks;
+  std::int64_t bytes(int unit, Part part) const {
+    return plan_.elements(unit, part) * model_.element_bytes;
   }
 
   void make_persistent_buffers() {
     const bool training = plan_.purpose != Purpose::decode;
     for (int u = 0; u < units_; ++u) {
-      const std::int64_t bytes = stored_elements(u) * model_.element_bytes;
-      plan_.parameters.push_back(
-          make_buffer(unit_name(u) + " parameters", Category::parameters, bytes, true));
+      const std::int64_t moment_bytes = bytes(u, plan_.optimized);
+      plan_.parameters.push_back(make_buffer(unit_name(u) + " parameters", Category::parameters,
+                                             bytes(u, plan_.stored), true));
       if (!training) continue;
       plan_.first_moments.push_back(
-          make_buffer(unit_name(u) + " first moment", Category::optimizer, bytes, true));
+          make_buffer(unit_name(u) + " first moment", Category::optimizer, moment_bytes, true));
       plan_.second_moments.push_back(
-          make_buffer(unit_name(u) + " second moment", Category::optimizer, bytes, true));
+          make_buffer(unit_name(u) + " second moment", Category::optimizer, moment_bytes, true));
     }
     if (training) plan_.sums = make_buffer("sums", Category::other, model_.sums_bytes, true);
     gathered_.assign(units_, -1);
@@ -135,7 +140,8 @@ class Writer {
 
   /// Where an action finds the parameters of `unit`, gathering them first if they are not there.
   int parameters(int unit) {
-    if (plan_.shards == 1) return plan_.parameters[unit];
+    // A group of one has nothing to gather.
+    if (plan_.stored == Part::whole || plan_.group_ranks == 1) return plan_.parameters[unit];
     if (gathered_[unit] < 0) {
       gathered_[unit] = make_transient("gathered", unit, Category::gathered, full_bytes(unit));
       Action& gather = emit(Kind::gather, Stream::gather, unit, -1);
@@ -242,18 +248,45 @@ class Writer {
 
   // ---- gradients
 
-  /// Sums gradients[unit] over ranks; returns the buffer with this rank's part.
-  int reduce_scatter(int u, int gradients) {
-    if (plan_.ranks == 1) return gradients;
-    const int staging = make_transient("staging", u, Category::staging, full_bytes(u));
+  /// The part of an array that a rank of `group` has when the whole of it is divided over the
+  /// group.
+  static Part whole_of(Group group) { return group == Group::shard ? Part::whole : Part::group; }
+  static Part part_of(Group group) { return group == Group::shard ? Part::group : Part::rank; }
+
+  /// Sums gradients over the ranks of `group`; returns the buffer with this rank's part.
+  int reduce_scatter(int u, int gradients, Group group) {
+    if (plan_.size(group) == 1) return gradients;
+    const int staging = make_transient("staging", u, Category::staging, bytes(u, whole_of(group)));
     const int part =
-        make_transient("gradient shard", u, Category::gradients, full_bytes(u) / plan_.ranks);
+        make_transient("gradient shard", u, Category::gradients, bytes(u, part_of(group)));
     Action& action = emit(Kind::reduce_scatter, Stream::reduce, u, -1);
-    action.elements = plan_.padded_elements[u];
+    action.group = group;
+    action.elements = plan_.elements(u, whole_of(group));
     use(action, Role::parameter_gradients, gradients, Access::read);
     use(action, Role::staging, staging, Access::write);
     use(action, Role::gradient_shard, part, Access::write);
     return part;
+  }
+
+  /// Gathers summed gradients over `group`; returns the buffer with the whole.
+  int gather_gradients(int u, int gradients, Group group) {
+    if (plan_.size(group) == 1) return gradients;
+    const int whole =
+        make_transient("gradients", u, Category::gradients, bytes(u, whole_of(group)));
+    Action& action = emit(Kind::gather_gradients, Stream::gather, u, -1);
+    action.group = group;
+    action.elements = plan_.elements(u, whole_of(group));
+    use(action, Role::gradient_shard, gradients, Access::read);
+    use(action, Role::parameter_gradients, whole, Access::write);
+    return whole;
+  }
+
+  void gather_updates(int u, Group group) {
+    if (plan_.size(group) == 1) return;
+    Action& action = emit(Kind::gather_updates, Stream::gather, u, -1);
+    action.group = group;
+    action.elements = plan_.elements(u, whole_of(group));
+    use(action, Role::shard, plan_.parameters[u], Access::read_write);
   }
 
   /// Adds the partial sum of one micro-batch to the unit's tree; returns the root once complete,
@@ -282,39 +315,38 @@ class Writer {
 
   /// What happens to a unit's gradients when one micro-batch's backward has written them.
   void gradients_ready(int u, int micro_batch) {
-    const int gradients = gradient_[u];
+    const Accumulation order = plan_.accumulation;
+    int sum = gradient_[u];
     gradient_[u] = -1;
-    int sum;
-    if (reduce_each_) {
-      sum = fold(u, micro_batch, reduce_scatter(u, gradients), reduced_elements(u));
-    } else {
-      sum = fold(u, micro_batch, gradients, plan_.padded_elements[u]);
-      if (sum >= 0) sum = reduce_scatter(u, sum);
-    }
+    const auto fold_here = [&](Accumulation where, Part part) {
+      if (order == where && sum >= 0) sum = fold(u, micro_batch, sum, plan_.elements(u, part));
+    };
+    fold_here(Accumulation::reduce_last, Part::whole);
+    if (sum >= 0) sum = reduce_scatter(u, sum, Group::shard);
+    fold_here(Accumulation::shard_each, Part::group);
+    if (sum >= 0) sum = reduce_scatter(u, sum, Group::replicate);
+    fold_here(Accumulation::reduce_each, Part::rank);
     if (sum < 0) return;
     final_gradient_[u] = sum;
     Action& norm = emit(Kind::norm, Stream::compute, u, -1);
-    norm.elements = reduced_elements(u);
+    norm.elements = plan_.elements(u, Part::rank);
     use(norm, Role::gradient_shard, sum, Access::read);
     use(norm, Role::sums, plan_.sums, Access::read_write);
   }
 
   void optimize(int u) {
     int gradients = final_gradient_[u];
-    if (plan_.ranks > 1 && plan_.shards == 1) {
-      const int whole = make_transient("gradients", u, Category::gradients, full_bytes(u));
-      Action& gather = emit(Kind::gather_gradients, Stream::gather, u, -1);
-      gather.elements = plan_.padded_elements[u];
-      use(gather, Role::gradient_shard, gradients, Access::read);
-      use(gather, Role::parameter_gradients, whole, Access::write);
-      gradients = whole;
-    }
+    if (plan_.optimized != Part::rank) gradients = gather_gradients(u, gradients, Group::replicate);
+    if (plan_.optimized == Part::whole) gradients = gather_gradients(u, gradients, Group::shard);
     Action& action = emit(Kind::optimize, Stream::compute, u, -1);
-    action.elements = stored_elements(u);
+    action.elements = plan_.elements(u, plan_.optimized);
     use(action, Role::gradient_shard, gradients, Access::read);
     use(action, Role::shard, plan_.parameters[u], Access::read_write);
     use(action, Role::first_moment, plan_.first_moments[u], Access::read_write);
     use(action, Role::second_moment, plan_.second_moments[u], Access::read_write);
+    if (plan_.optimized == Part::rank) gather_updates(u, Group::replicate);
+    if (plan_.optimized != Part::whole && plan_.stored == Part::whole)
+      gather_updates(u, Group::shard);
   }
 
   // ---- programs
@@ -395,7 +427,6 @@ class Writer {
   const ModelDescription& model_;
   const Policy& policy_;
   const int units_;
-  bool reduce_each_ = false;
   StepPlan plan_;
 
   std::vector<int> gathered_;        // of each unit, or -1 while it is released
@@ -450,6 +481,8 @@ const char* name(Kind kind) {
       return "gather_gradients";
     case Kind::optimize:
       return "optimize";
+    case Kind::gather_updates:
+      return "gather_updates";
     case Kind::visit:
       return "visit";
   }
@@ -507,15 +540,32 @@ std::string StepPlan::describe(const Action& action) const {
   return text + ")";
 }
 
-std::int64_t StepPlan::bytes_sent() const {
+std::int64_t StepPlan::leaf(int replica, int group_rank, std::int64_t micro_batch) const {
+  const std::int64_t position = static_cast<std::int64_t>(replica) * group_ranks + group_rank;
+  switch (accumulation) {
+    case Accumulation::reduce_each:
+      return micro_batch * ranks + position;
+    case Accumulation::shard_each:
+      return (replica * micro_batches + micro_batch) * group_ranks + group_rank;
+    default:
+      return position * micro_batches + micro_batch;
+  }
+}
+
+std::int64_t StepPlan::bytes_sent(Group group) const {
   std::int64_t bytes = 0;
   for (const Action& action : actions) {
-    if (action.kind != Kind::gather && action.kind != Kind::reduce_scatter &&
-        action.kind != Kind::gather_gradients)
-      continue;
-    const Role whole = action.kind == Kind::gather ? Role::parameters : Role::parameter_gradients;
-    const std::int64_t message = buffers[action.buffer(whole)].bytes;
-    bytes += message / ranks * (ranks - 1);
+    if (action.group != group) continue;
+    switch (action.kind) {
+      case Kind::gather:
+      case Kind::reduce_scatter:
+      case Kind::gather_gradients:
+      case Kind::gather_updates:
+        bytes += action.elements * element_bytes / size(group) * (size(group) - 1);
+        break;
+      default:
+        break;
+    }
   }
   return bytes;
 }
@@ -527,17 +577,23 @@ double StepPlan::flops() const {
 }
 
 bool StepPlan::has_the_bits_of_one_rank() const {
+  std::int64_t order[3] = {micro_batches, group_ranks, replicas()};
+  if (accumulation != Accumulation::reduce_last) std::swap(order[0], order[1]);
+  if (accumulation == Accumulation::reduce_each) std::swap(order[1], order[2]);
   const auto is_power_of_two = [](std::int64_t n) { return (n & (n - 1)) == 0; };
-  if (ranks == 1) return true;
-  return strided ? micro_batches == 1 || is_power_of_two(ranks) : is_power_of_two(micro_batches);
+  int last = 2;
+  while (last > 0 && order[last] == 1) --last;
+  return std::all_of(order, order + last, is_power_of_two);
 }
 
 std::uint64_t StepPlan::hash() const {
   Hasher hasher;
   hasher.add(static_cast<std::int64_t>(purpose));
   hasher.add(static_cast<std::int64_t>(ranks));
-  hasher.add(static_cast<std::int64_t>(shards));
-  hasher.add(static_cast<std::int64_t>(strided));
+  hasher.add(static_cast<std::int64_t>(group_ranks));
+  hasher.add(static_cast<std::int64_t>(stored));
+  hasher.add(static_cast<std::int64_t>(optimized));
+  hasher.add(static_cast<std::int64_t>(accumulation));
   hasher.add(micro_batches);
   for (std::int64_t elements : padded_elements) hasher.add(elements);
   for (const Buffer& buffer : buffers) {
@@ -547,6 +603,7 @@ std::uint64_t StepPlan::hash() const {
   for (const Action& action : actions) {
     hasher.add(static_cast<std::int64_t>(action.kind));
     hasher.add(static_cast<std::int64_t>(action.stream));
+    hasher.add(static_cast<std::int64_t>(action.group));
     hasher.add(static_cast<std::int64_t>(action.unit));
     hasher.add(static_cast<std::int64_t>(action.micro_batch));
     hasher.add(action.elements);
@@ -563,6 +620,8 @@ StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy&
                          Purpose purpose) {
   require(policy.leaves >= 1 && policy.leaves % ranks == 0, "a global batch of ", policy.leaves,
           " leaves can't be shared evenly by ", ranks, " ranks");
+  require(policy.shard_group >= 0 && (policy.shard_group == 0 || ranks % policy.shard_group == 0),
+          "shard groups of ", policy.shard_group, " don't divide the ", ranks, " ranks");
   for (std::size_t u = 0; u + 1 < model.units.size(); ++u)
     require(model.units[u].lender < 0, "unit ", model.units[u].name,
             " borrows parameters, but only the last unit may");

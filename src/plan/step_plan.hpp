@@ -26,8 +26,10 @@ enum class Kind {
   accumulate,        ///< add one partial sum over micro-batches to another
   norm,              ///< add the squares of a unit's gradient to the step's sums
   clip,              ///< sum the sums over ranks; the loss, the norm, the clip coefficient
-  gather_gradients,  ///< all-gather summed gradients where every rank updates all parameters
+  gather_gradients,  ///< all-gather summed gradients where a rank updates more than its own part
   optimize,          ///< update a unit's parameters
+  gather_updates,    ///< all-gather updated parameters, in place, where a rank updates less than it
+                     ///< has
   visit              ///< show a unit's parameters to the caller (export)
 };
 constexpr int kinds = static_cast<int>(Kind::visit) + 1;
@@ -57,6 +59,13 @@ enum class Role {
   staging,
   sums
 };
+
+/// How much of a unit's flat parameter: all; the part of one rank of a shard group; or that part
+/// divided once more, over the replicas, so that all ranks have different ones.
+enum class Part { whole, group, rank };
+
+/// Which ranks take part in a communication.
+enum class Group { shard, replicate };
 
 enum class Access { read, write, read_write };
 
@@ -94,8 +103,8 @@ struct Action {
   Stream stream = Stream::compute;
   int unit = -1;
   int micro_batch = -1;
-  std::int64_t elements = 0;  ///< of the unit's padded flat parameter (communication), or of this
-                              ///< rank's part (norm, accumulate, optimize)
+  Group group = Group::shard;  ///< of a communication
+  std::int64_t elements = 0;   ///< that it is about: gathered or scattered over the group, or read
   double flops = 0.0;
   bool gradients_opened = false;  ///< backward of a lender after its borrower's
   std::vector<Use> uses;
@@ -116,9 +125,12 @@ enum class Purpose {
 struct StepPlan {
   Purpose purpose = Purpose::train;
   int ranks = 1;
-  int shards = 1;                  ///< ranks that share one copy of the parameters
-  bool strided = false;            ///< how leaves are dealt to ranks, see leaf()
-  std::int64_t micro_batches = 1;  ///< leaves of one rank
+  int group_ranks = 1;           ///< ranks of a shard group
+  Part stored = Part::whole;     ///< parameters that a rank keeps from step to step
+  Part optimized = Part::whole;  ///< parameters that a rank updates: moments are of these
+  Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
+  std::int64_t micro_batches = 1;                         ///< leaves of one rank
+  std::int64_t element_bytes = 4;                         ///< of parameters and gradients
   std::vector<std::string> unit_names;
   std::vector<std::int64_t> padded_elements;  ///< of each unit's flat parameter
   std::vector<Buffer> buffers;
@@ -131,22 +143,41 @@ struct StepPlan {
   std::vector<int> second_moments;
   int sums = -1;
 
-  /// The leaf of the global batch that `rank` works on as its `micro_batch`. Runs of neighbours
-  /// where a rank sums its leaves first, strided where ranks are summed first: either way the sums
-  /// are nodes of the same tree.
-  std::int64_t leaf(int rank, std::int64_t micro_batch) const {
-    return strided ? micro_batch * ranks + rank : rank * micro_batches + micro_batch;
+  int replicas() const { return ranks / group_ranks; }
+  int size(Group group) const { return group == Group::shard ? group_ranks : replicas(); }
+
+  /// Elements of a unit that a part of its flat parameter has, and the first of those of a rank.
+  std::int64_t elements(int unit, Part part) const {
+    return padded_elements[unit] / (part == Part::whole   ? 1
+                                    : part == Part::group ? group_ranks
+                                                          : ranks);
   }
+  std::int64_t first_element(int unit, Part part, int replica, int group_rank) const {
+    if (part == Part::whole) return 0;
+    const std::int64_t first = group_rank * elements(unit, Part::group);
+    return part == Part::group ? first : first + replica * elements(unit, Part::rank);
+  }
+
+  /// The leaf of the global batch that a rank, given by its replica and its place in the shard
+  /// group, works on as its `micro_batch`. Neighbouring leaves go to whoever is summed first: the
+  /// micro-batches of a rank, the ranks of a shard group, or all ranks. In each case the sums are
+  /// nodes of the same tree.
+  std::int64_t leaf(int replica, int group_rank, std::int64_t micro_batch) const;
 
   /// "gather(block.3)", "backward(head, micro-batch 2)".
   std::string describe(const Action& action) const;
 
-  /// Bytes that a rank sends in this plan: M (ranks - 1) / ranks for each collective over M bytes.
-  std::int64_t bytes_sent() const;
+  /// Bytes that a rank sends in this plan: M (n - 1) / n for each collective over M bytes in a
+  /// group of n. Of one group, or of both.
+  std::int64_t bytes_sent(Group group) const;
+  std::int64_t bytes_sent() const {
+    return bytes_sent(Group::shard) + bytes_sent(Group::replicate);
+  }
   double flops() const;
 
-  /// Whether sums over leaves are bit for bit those of one rank: where ranks are summed first, if
-  /// the ranks are a power of two; where a rank's leaves are summed first, if these are.
+  /// Whether sums over leaves are bit for bit those of one rank. Micro-batches, ranks of a group
+  /// and replicas are summed one after the other, in the order that `accumulation` says: all but
+  /// the last of them that are more than one must be powers of two.
   bool has_the_bits_of_one_rank() const;
 
   /// Hash of the actions and buffers, which ranks have to agree on.
@@ -156,8 +187,9 @@ struct StepPlan {
 /// Writes the plan of one step for `ranks` ranks. A pure function of its arguments.
 ///
 /// Parameters, gradients and moments of a unit are one flat array each, padded so that it divides
-/// into equal parts of a multiple of 64 elements. policy.leaves must be a multiple of `ranks`.
-/// Only the last unit may borrow parameters. Throws Error where that does not hold.
+/// into equal parts of a multiple of 64 elements. policy.leaves must be a multiple of `ranks`, and
+/// `ranks` of policy.shard_group. Only the last unit may borrow parameters. Throws Error where that
+/// does not hold.
 StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
                          Purpose purpose);
 

@@ -67,7 +67,7 @@ class Run {
     world.agree([&] {
       require(mine == first, "rank ", world.rank(), " was started with other settings than rank 0");
     });
-    return mesh::Mesh(parent, static_cast<int>(settings.ranks_per_node));
+    return mesh::Mesh(parent, static_cast<int>(settings.ranks_per_node), settings.shard_group);
   }
 
   void say(const std::string& words) const {

@@ -44,6 +44,7 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
       description_(describe(decoder_)) {
   const int ranks = mesh.world().size();
   settings_.parallel.leaves = settings.training.leaves();
+  settings_.parallel.shard_group = mesh.shard_group().size();
   const auto program = [&](Purpose purpose) {
     return runtime::make_program(
         plan::build_step_plan(description_, ranks, settings_.parallel, purpose));
@@ -51,7 +52,7 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
   train_ = program(Purpose::train);
   evaluate_ = program(Purpose::evaluate);
   export_ = program(Purpose::export_parameters);
-  find_pieces();
+  for (int u = 0; u < decoder_.units(); ++u) stretches_.push_back(stretches(u));
 }
 
 const runtime::Program& Trainer::program(Purpose purpose) const {
@@ -133,28 +134,38 @@ double Trainer::measure_peak_flops() {
   return best;
 }
 
-void Trainer::find_pieces() {
-  const plan::StepPlan& plan = train_.plan;
-  for (int u = 0; u < decoder_.units(); ++u) {
-    const std::int64_t stored = plan.padded_elements[u] / plan.shards;
-    const std::int64_t begin = plan.shards > 1 ? mesh_.shard_group().rank() * stored : 0;
-    const std::int64_t end = begin + stored;
-    std::vector<Piece> pieces;
-    std::vector<Stretch> stretches;
-    for (const model::Parameter& parameter : decoder_.unit(u).parameters()) {
-      const std::int64_t first = std::max(parameter.offset, begin);
-      const std::int64_t last = std::min(parameter.offset + parameter.elements(), end);
-      if (first >= last) continue;
-      pieces.push_back({&parameter, first - parameter.offset, first - begin, last - first});
-      // Gaps hold zeros, which no decay changes: neighbours with like decay merge over them.
-      if (!stretches.empty() && stretches.back().decays == parameter.decays)
-        stretches.back().count = last - begin - stretches.back().offset;
-      else
-        stretches.push_back({first - begin, last - first, parameter.decays});
-    }
-    pieces_.push_back(std::move(pieces));
-    stretches_.push_back(std::move(stretches));
+std::int64_t Trainer::first_element(int unit, plan::Part part) const {
+  return train_.plan.first_element(unit, part, mesh_.replicate_group().rank(),
+                                   mesh_.shard_group().rank());
+}
+
+comm::Communicator& Trainer::communicator(const plan::Action& action) const {
+  return action.group == plan::Group::shard ? mesh_.shard_group() : mesh_.replicate_group();
+}
+
+std::vector<Trainer::Piece> Trainer::pieces(int unit, plan::Part part) const {
+  const std::int64_t begin = first_element(unit, part);
+  const std::int64_t end = begin + train_.plan.elements(unit, part);
+  std::vector<Piece> found;
+  for (const model::Parameter& parameter : decoder_.unit(unit).parameters()) {
+    const std::int64_t first = std::max(parameter.offset, begin);
+    const std::int64_t last = std::min(parameter.offset + parameter.elements(), end);
+    if (first < last)
+      found.push_back({&parameter, first - parameter.offset, first - begin, last - first});
   }
+  return found;
+}
+
+std::vector<Trainer::Stretch> Trainer::stretches(int unit) const {
+  std::vector<Stretch> merged;
+  for (const Piece& piece : pieces(unit, train_.plan.optimized)) {
+    // Gaps hold zeros, which no decay changes: neighbours with like decay merge over them.
+    const bool decays = piece.parameter->decays;
+    if (merged.empty() || merged.back().decays != decays)
+      merged.push_back({piece.offset, 0, decays});
+    merged.back().count = piece.offset + piece.count - merged.back().offset;
+  }
+  return merged;
 }
 
 void Trainer::set_handlers() {
@@ -190,11 +201,14 @@ void Trainer::set_handlers() {
   });
   executor.on(Kind::clip, [this](const ActionBuffers& buffers) { finish_sums(buffers); });
   executor.on(Kind::gather_gradients, [this](const ActionBuffers& buffers) {
-    mesh_.world().all_gather(exec_, buffers.get<float>(Role::gradient_shard),
-                             buffers.action.elements / mesh_.world().size(),
-                             buffers.get<float>(Role::parameter_gradients));
+    comm::Communicator& group = communicator(buffers.action);
+    group.all_gather(exec_, buffers.get<float>(Role::gradient_shard),
+                     buffers.action.elements / group.size(),
+                     buffers.get<float>(Role::parameter_gradients));
   });
   executor.on(Kind::optimize, [this](const ActionBuffers& buffers) { optimize(buffers); });
+  executor.on(Kind::gather_updates,
+              [this](const ActionBuffers& buffers) { gather_updates(buffers); });
   executor.on(Kind::visit, [this](const ActionBuffers& buffers) {
     exec_.fence();
     visitor_(buffers.action.unit, buffers.get<float>(Role::parameters));
@@ -204,7 +218,8 @@ void Trainer::set_handlers() {
 void Trainer::load(const ActionBuffers& buffers) {
   const std::int64_t tokens = settings_.training.sequence_length;
   const std::int64_t rows = decoder_.leaf().rows();
-  const std::int64_t leaf = running_->plan.leaf(mesh_.world().rank(), buffers.action.micro_batch);
+  const std::int64_t leaf = running_->plan.leaf(
+      mesh_.replicate_group().rank(), mesh_.shard_group().rank(), buffers.action.micro_batch);
   try {
     for (std::int64_t s = 0; s < decoder_.leaf().batch; ++s) {
       dataset_->read(first_sample_ + static_cast<std::uint64_t>(leaf * decoder_.leaf().batch + s),
@@ -265,10 +280,23 @@ void Trainer::clear_gaps(int unit, float* gradients) {
 }
 
 void Trainer::reduce_scatter(const ActionBuffers& buffers) {
-  const std::int64_t part = buffers.action.elements / mesh_.world().size();
+  comm::Communicator& group = communicator(buffers.action);
+  const std::int64_t part = buffers.action.elements / group.size();
   auto* staging = buffers.get<float>(Role::staging);
-  mesh_.world().reduce_scatter(exec_, buffers.get<float>(Role::parameter_gradients), part, staging);
+  group.reduce_scatter(exec_, buffers.get<float>(Role::parameter_gradients), part, staging);
   math::copy(exec_, staging, buffers.get<float>(Role::gradient_shard), part);
+}
+
+void Trainer::gather_updates(const ActionBuffers& buffers) {
+  comm::Communicator& group = communicator(buffers.action);
+  const int unit = buffers.action.unit;
+  // Over replicas the parts of this rank's shard are gathered, which may be stored in the whole.
+  const plan::Part whole =
+      buffers.action.group == plan::Group::shard ? plan::Part::whole : plan::Part::group;
+  float* parameters = buffers.get<float>(Role::shard) + first_element(unit, whole) -
+                      first_element(unit, train_.plan.stored);
+  const std::int64_t part = buffers.action.elements / group.size();
+  group.all_gather(exec_, parameters + group.rank() * part, part, parameters);
 }
 
 void Trainer::finish_sums(const ActionBuffers& buffers) {
@@ -301,10 +329,12 @@ void Trainer::finish_sums(const ActionBuffers& buffers) {
 
 void Trainer::optimize(const ActionBuffers& buffers) {
   const auto* gradients = buffers.get<float>(Role::gradient_shard);
-  auto* parameters = buffers.get<float>(Role::shard);
+  const int unit = buffers.action.unit;
+  auto* parameters = buffers.get<float>(Role::shard) + first_element(unit, train_.plan.optimized) -
+                     first_element(unit, train_.plan.stored);
   auto* first = buffers.get<float>(Role::first_moment);
   auto* second = buffers.get<float>(Role::second_moment);
-  for (const Stretch& stretch : stretches_[buffers.action.unit])
+  for (const Stretch& stretch : stretches_[unit])
     optim::adamw(exec_, parameters + stretch.offset, gradients + stretch.offset,
                  first + stretch.offset, second + stretch.offset, stretch.count, step_,
                  result_.learning_rate, stretch.decays ? settings_.optimizer.weight_decay : 0.0,
@@ -350,12 +380,11 @@ std::string Trainer::parameter_name(int unit, const Piece& piece) const {
 void Trainer::initialize() {
   const plan::StepPlan& plan = train_.plan;
   for (int u = 0; u < decoder_.units(); ++u) {
-    const std::int64_t elements = plan.padded_elements[u] / plan.shards;
     auto* parameters = persistent<float>(plan.parameters[u]);
-    math::fill(exec_, parameters, elements, 0.0f);
-    math::fill(exec_, persistent<float>(plan.first_moments[u]), elements, 0.0f);
-    math::fill(exec_, persistent<float>(plan.second_moments[u]), elements, 0.0f);
-    for (const Piece& piece : pieces_[u]) {
+    math::fill(exec_, parameters, plan.elements(u, plan.stored), 0.0f);
+    for (int moments : {plan.first_moments[u], plan.second_moments[u]})
+      math::fill(exec_, persistent<float>(moments), plan.elements(u, plan.optimized), 0.0f);
+    for (const Piece& piece : pieces(u, plan.stored)) {
       float* target = parameters + piece.offset;
       switch (piece.parameter->initializer) {
         case model::Initializer::zeros:
@@ -374,35 +403,53 @@ void Trainer::initialize() {
   exec_.fence();
 }
 
-std::uint64_t Trainer::state_digest() {
-  const plan::StepPlan& plan = train_.plan;
-  const std::pair<const char*, const std::vector<int>*> states[] = {
-      {"parameters", &plan.parameters},
-      {"first moment", &plan.first_moments},
-      {"second moment", &plan.second_moments}};
-  auto* digest = persistent<std::uint64_t>(plan.sums);
+/// Digest of one kind of state: the parts that only this rank has, so that each element is counted
+/// once over all ranks, or all that it stores.
+std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& state, plan::Part stored,
+                                 plan::Part counted) {
+  auto* digest = persistent<std::uint64_t>(train_.plan.sums);
   Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
                     std::uint64_t{0});
-  for (int u = 0; u < decoder_.units(); ++u)
-    for (const auto& [what, buffers] : states)
-      for (const Piece& piece : pieces_[u])
-        math::add_digest(exec_, persistent<float>((*buffers)[u]) + piece.offset, piece.count,
-                         math::random_key(0, parameter_name(u, piece) + " " + what), piece.first,
-                         digest);
+  for (int u = 0; u < decoder_.units(); ++u) {
+    const float* values =
+        persistent<float>(state[u]) + first_element(u, counted) - first_element(u, stored);
+    for (const Piece& piece : pieces(u, counted))
+      math::add_digest(exec_, values + piece.offset, piece.count,
+                       math::random_key(0, parameter_name(u, piece) + " " + what), piece.first,
+                       digest);
+  }
   std::uint64_t value = 0;
   math::copy_to_host(exec_, digest, &value, 1);
-  if (train_.plan.shards > 1) {
-    mesh_.world().sum(&value, 1);
-    return value;
-  }
-  std::uint64_t first = value;
-  mesh_.world().broadcast(&first, sizeof first, 0);
-  mesh_.world().agree([&] {
-    require(value == first, "rank ", mesh_.world().rank(),
-            " holds other parameters than rank 0 (digest ", format_hex(value), ", not ",
-            format_hex(first), ")");
-  });
   return value;
+}
+
+std::uint64_t Trainer::state_digest() {
+  const plan::StepPlan& plan = train_.plan;
+  struct State {
+    const char* name;
+    const std::vector<int>& buffers;
+    plan::Part stored;
+  };
+  const State states[] = {{"parameters", plan.parameters, plan.stored},
+                          {"first moment", plan.first_moments, plan.optimized},
+                          {"second moment", plan.second_moments, plan.optimized}};
+  std::uint64_t total = 0;
+  for (const State& state : states) {
+    total += digest_of(state.name, state.buffers, state.stored, plan::Part::rank);
+    if (state.stored == plan::Part::rank) continue;
+    // Whoever stores the same must have the same bits.
+    comm::Communicator& alike =
+        state.stored == plan::Part::whole ? mesh_.world() : mesh_.replicate_group();
+    const std::uint64_t mine = digest_of(state.name, state.buffers, state.stored, state.stored);
+    std::uint64_t first = mine;
+    alike.broadcast(&first, sizeof first, 0);
+    mesh_.world().agree([&] {
+      require(mine == first, "rank ", mesh_.world().rank(), " holds other ", state.name,
+              " than its replicas (digest ", format_hex(mine), ", not ", format_hex(first), ")");
+    });
+  }
+  mesh_.world().sum(&total, 1);
+  return total;
 }
 
 }  // namespace ostrakon::train

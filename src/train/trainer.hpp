@@ -74,21 +74,24 @@ class Trainer {
   void observe(runtime::Executor::Observer observer) { executor_->observe(std::move(observer)); }
 
  private:
-  /// A part of a unit's flat parameter that this rank stores, within one parameter.
+  /// A stretch of a unit's flat parameter within one parameter, as a rank stores it.
   struct Piece {
     const model::Parameter* parameter;
     std::int64_t first;   ///< element within the parameter
     std::int64_t offset;  ///< element within this rank's storage
     std::int64_t count;
   };
-  /// A stretch of this rank's storage with one weight decay.
+  /// A stretch of what this rank updates with one weight decay.
   struct Stretch {
     std::int64_t offset;
     std::int64_t count;
     bool decays;
   };
 
-  void find_pieces();
+  std::vector<Piece> pieces(int unit, plan::Part part) const;
+  std::vector<Stretch> stretches(int unit) const;
+  std::int64_t first_element(int unit, plan::Part part) const;
+  comm::Communicator& communicator(const plan::Action& action) const;
   void set_handlers();
   model::UnitBuffers<float> unit_buffers(const runtime::ActionBuffers& buffers) const;
 
@@ -98,6 +101,7 @@ class Trainer {
   void reduce_scatter(const runtime::ActionBuffers& buffers);
   void finish_sums(const runtime::ActionBuffers& buffers);
   void optimize(const runtime::ActionBuffers& buffers);
+  void gather_updates(const runtime::ActionBuffers& buffers);
   void clear_gaps(int unit, float* gradients);
 
   /// A buffer of the training plan that lives from step to step.
@@ -106,13 +110,14 @@ class Trainer {
     return reinterpret_cast<T*>(arena_->data() + train_.memory.offsets[buffer]);
   }
   std::string parameter_name(int unit, const Piece& piece) const;
+  std::uint64_t digest_of(const char* what, const std::vector<int>& state, plan::Part stored,
+                          plan::Part counted);
 
   config::Settings settings_;
   mesh::Mesh& mesh_;
   model::Decoder<float> decoder_;
   plan::ModelDescription description_;
   runtime::Program train_, evaluate_, export_;
-  std::vector<std::vector<Piece>> pieces_;       // of each unit
   std::vector<std::vector<Stretch>> stretches_;  // of each unit
   Exec exec_;
   std::unique_ptr<runtime::Arena> arena_;

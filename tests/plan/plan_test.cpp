@@ -44,13 +44,27 @@ ModelDescription make_model(int blocks, bool tied, std::uint64_t seed) {
 Policy make_policy(std::int64_t leaves, std::uint64_t choice = 0) {
   Policy policy;
   policy.leaves = leaves;
-  policy.sharding = choice % 2 == 0 ? Sharding::full : Sharding::none;
-  policy.accumulation = static_cast<Accumulation>(choice / 2 % 3);
-  policy.leaf_order = static_cast<LeafOrder>(choice / 6 % 3);
-  policy.reshard_after_forward = static_cast<Reshard>(choice / 18 % 3);
+  const auto choose = [&](std::uint64_t count) {
+    const std::uint64_t digit = choice % count;
+    choice /= count;
+    return digit;
+  };
+  policy.sharding = static_cast<Sharding>(3 - choose(4));
+  policy.accumulation = static_cast<Accumulation>(choose(4));
+  policy.shard_optimizer_over = static_cast<OptimizerGroup>(choose(2));
+  policy.reshard_after_forward = static_cast<Reshard>(choose(3));
+  policy.leaf_order = static_cast<LeafOrder>(choose(3));
   return policy;
 }
-constexpr std::uint64_t choices = 54;
+constexpr std::uint64_t choices = 4 * 4 * 2 * 3 * 3;
+
+/// Sizes of shard groups to try on `ranks` ranks: 0 is all of them.
+std::vector<int> groups_of(int ranks) {
+  std::vector<int> groups = {0};
+  for (int group = 1; group < ranks; ++group)
+    if (ranks % group == 0) groups.push_back(group);
+  return groups;
+}
 constexpr Purpose purposes[] = {Purpose::train, Purpose::evaluate, Purpose::export_parameters};
 
 TEST(ReductionTree, SplitsAtTheLargestPowerOfTwoBelow) {
@@ -78,29 +92,37 @@ TEST(StepPlan, EveryLeafIsWorkedOnOnce) {
   const ModelDescription model = make_model(2, false, 1);
   for (std::uint64_t choice = 0; choice < choices; ++choice) {
     for (int ranks : {1, 2, 3, 6}) {
-      const StepPlan plan = build_step_plan(model, ranks, make_policy(12, choice), Purpose::train);
-      std::set<std::int64_t> leaves;
-      std::set<int> loaded;
-      for (const Action& action : plan.actions)
-        if (action.kind == Kind::load) {
-          EXPECT_TRUE(loaded.insert(action.micro_batch).second);
-          for (int rank = 0; rank < ranks; ++rank)
-            EXPECT_TRUE(leaves.insert(plan.leaf(rank, action.micro_batch)).second);
-        }
-      EXPECT_EQ(leaves.size(), 12u);
-      EXPECT_EQ(*leaves.rbegin(), 11);
+      for (int group : groups_of(ranks)) {
+        Policy policy = make_policy(12, choice);
+        policy.shard_group = group;
+        const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+        std::set<std::int64_t> leaves;
+        std::set<int> loaded;
+        for (const Action& action : plan.actions)
+          if (action.kind == Kind::load) {
+            EXPECT_TRUE(loaded.insert(action.micro_batch).second);
+            for (int rank = 0; rank < ranks; ++rank)
+              EXPECT_TRUE(leaves
+                              .insert(plan.leaf(rank / plan.group_ranks, rank % plan.group_ranks,
+                                                action.micro_batch))
+                              .second);
+          }
+        EXPECT_EQ(leaves.size(), 12u);
+        EXPECT_EQ(*leaves.rbegin(), 11);
+      }
     }
   }
 }
 
 /// Follows what a unit's gradient buffers hold, as expressions over leaves, through the plan of
-/// every rank at once; returns the expression that the optimizer sees.
-std::string gradient_expression(const StepPlan& plan, int unit) {
+/// every rank at once; returns the expression that each rank's optimizer sees.
+std::set<std::string> gradient_expressions(const StepPlan& plan, int unit) {
   const auto sum = [](const std::string& a, const std::string& b) {
     return a < b ? "(" + a + "+" + b + ")" : "(" + b + "+" + a + ")";  // addition commutes
   };
+  const int group = plan.group_ranks;
   std::vector<std::map<int, std::string>> held(static_cast<std::size_t>(plan.ranks));
-  std::string result;
+  std::set<std::string> results;
   for (const Action& action : plan.actions) {
     const bool lends =
         action.kind == Kind::backward && unit == 0 && action.buffer(Role::lender_gradients) >= 0;
@@ -109,74 +131,148 @@ std::string gradient_expression(const StepPlan& plan, int unit) {
     const int shard = action.buffer(Role::gradient_shard);
     for (int rank = 0; rank < plan.ranks; ++rank) {
       auto& mine = held[static_cast<std::size_t>(rank)];
-      const std::string leaf =
-          std::string(1, static_cast<char>('a' + plan.leaf(rank, std::max(0, action.micro_batch))));
-      if (action.kind == Kind::backward)
+      if (action.kind == Kind::backward) {
+        const auto letter = 'a' + plan.leaf(rank / group, rank % group, action.micro_batch);
+        const std::string leaf(1, static_cast<char>(letter));
         mine[gradients] = action.gradients_opened ? mine.at(gradients) + leaf : leaf;
+      }
       if (action.kind == Kind::accumulate)
         mine[gradients] = sum(mine.at(gradients), mine.at(action.buffer(Role::source)));
       if (action.kind == Kind::gather_gradients) mine[gradients] = mine.at(shard);
+      if (action.kind == Kind::optimize) results.insert(mine.at(shard));
     }
-    if (action.kind == Kind::reduce_scatter) {
-      // The ordered tree over ranks.
+    if (action.kind != Kind::reduce_scatter) continue;
+    std::vector<std::string> reduced;
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      // The ordered tree over the ranks of this rank's group.
       std::vector<std::string> pieces;
-      for (auto& rank : held) pieces.push_back(rank.at(gradients));
+      for (int other = 0; other < plan.size(action.group); ++other) {
+        const int partner = action.group == Group::shard ? rank / group * group + other
+                                                         : other * group + rank % group;
+        pieces.push_back(held[static_cast<std::size_t>(partner)].at(gradients));
+      }
       const auto tree = [&](const auto& self, std::int64_t begin,
                             std::int64_t count) -> std::string {
         if (count == 1) return pieces[static_cast<std::size_t>(begin)];
         const std::int64_t left = left_leaves(count);
         return sum(self(self, begin, left), self(self, begin + left, count - left));
       };
-      for (auto& rank : held) rank[shard] = tree(tree, 0, plan.ranks);
+      reduced.push_back(tree(tree, 0, static_cast<std::int64_t>(pieces.size())));
     }
-    if (action.kind == Kind::optimize) result = held[0].at(shard);
+    for (int rank = 0; rank < plan.ranks; ++rank)
+      held[static_cast<std::size_t>(rank)][shard] = reduced[static_cast<std::size_t>(rank)];
   }
-  return result;
+  return results;
 }
 
 TEST(StepPlan, GradientsAreTheSameTreeOnEveryLayout) {
   for (bool tied : {false, true}) {
-    const ModelDescription model = make_model(2, tied, 2);
-    for (int unit = 0; unit < 4; ++unit) {
-      const std::string reference =
-          gradient_expression(build_step_plan(model, 1, make_policy(8), Purpose::train), unit);
+    const ModelDescription model = make_model(1, tied, 2);
+    for (int unit : {0, 1}) {
+      const auto reference =
+          gradient_expressions(build_step_plan(model, 1, make_policy(8), Purpose::train), unit);
+      ASSERT_EQ(reference.size(), 1u);
       for (std::uint64_t choice = 0; choice < choices; ++choice)
         for (int ranks : {1, 2, 4, 8})
-          EXPECT_EQ(
-              gradient_expression(
-                  build_step_plan(model, ranks, make_policy(8, choice), Purpose::train), unit),
-              reference)
-              << "choice " << choice << " ranks " << ranks << " unit " << unit;
+          for (int group : groups_of(ranks)) {
+            Policy policy = make_policy(8, choice);
+            policy.shard_group = group;
+            const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+            EXPECT_TRUE(plan.has_the_bits_of_one_rank());
+            EXPECT_EQ(gradient_expressions(plan, unit), reference)
+                << "choice " << choice << " ranks " << ranks << " group " << group;
+          }
     }
   }
 }
 
-TEST(StepPlan, SixLeavesOnThreeRanksAreTheSameTreeToo) {
+TEST(StepPlan, KnowWhetherTheirTreeIsThatOfOneRank) {
+  // Numbers that are no powers of two: six or twelve leaves on two, three or six ranks.
   const ModelDescription model = make_model(1, false, 3);
-  Policy policy = make_policy(6);
-  policy.accumulation = Accumulation::reduce_last;
-  EXPECT_EQ(gradient_expression(build_step_plan(model, 3, policy, Purpose::train), 1),
-            gradient_expression(build_step_plan(model, 1, policy, Purpose::train), 1));
+  int same = 0, other = 0;
+  for (std::int64_t leaves : {6, 12}) {
+    const auto reference =
+        gradient_expressions(build_step_plan(model, 1, make_policy(leaves), Purpose::train), 1);
+    for (std::uint64_t choice = 0; choice < 16; ++choice)
+      for (int ranks : {2, 3, 6})
+        for (int group : groups_of(ranks)) {
+          Policy policy = make_policy(leaves, choice);
+          policy.shard_group = group;
+          const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+          // What it promises holds; what it does not promise may hold by chance.
+          if (plan.has_the_bits_of_one_rank()) {
+            EXPECT_EQ(gradient_expressions(plan, 1), reference)
+                << "leaves " << leaves << " choice " << choice << " ranks " << ranks << " group "
+                << group;
+          }
+          (gradient_expressions(plan, 1) == reference ? same : other) += 1;
+        }
+  }
+  EXPECT_GT(same, 0);
+  EXPECT_GT(other, 0);
 }
 
 TEST(StepPlan, TrafficIsThatOfTheFormulas) {
+  // M bytes of parameters, W ranks in groups of G, one micro-batch on each rank.
   const ModelDescription model = make_model(3, false, 4);
-  for (int ranks : {2, 4}) {
-    Policy policy = make_policy(ranks);  // one micro-batch on each rank
-    std::int64_t full = 0, none = 0;
-    const StepPlan sharded = build_step_plan(model, ranks, policy, Purpose::train);
-    for (std::size_t u = 0; u < model.units.size(); ++u) {
-      const std::int64_t bytes = sharded.padded_elements[u] * 4;
-      // Gather for forward and for backward, reduce once: but the embedding needs no parameters in
-      // backward, and the head's forward and backward are one.
-      const bool once = u == 0 || u + 1 == model.units.size();
-      full += (once ? 2 : 3) * (bytes / ranks * (ranks - 1));
-      none += 2 * (bytes / ranks * (ranks - 1));
+  constexpr int ranks = 8;
+  for (int group : {8, 4, 2, 1}) {
+    const int replicas = ranks / group;
+    std::int64_t whole = 0, regathered = 0;
+    const auto sent = [&](Sharding sharding, OptimizerGroup over) {
+      Policy policy = make_policy(ranks);
+      policy.sharding = sharding;
+      policy.shard_group = group;
+      policy.shard_optimizer_over = over;
+      const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+      whole = regathered = 0;
+      for (std::size_t u = 0; u < model.units.size(); ++u) {
+        whole += plan.padded_elements[u] * 4;
+        // The embedding needs no parameters in backward; the head's forward and backward are one.
+        if (u > 0 && u + 1 < model.units.size()) regathered += plan.padded_elements[u] * 4;
+      }
+      return std::make_pair(plan.bytes_sent(Group::shard), plan.bytes_sent(Group::replicate));
+    };
+    const auto within = [&](std::int64_t bytes) { return bytes / group * (group - 1); };
+    const auto across = [&](std::int64_t bytes) { return bytes / ranks * (replicas - 1); };
+    for (const auto over : {OptimizerGroup::shard_group, OptimizerGroup::world}) {
+      // Replicas reduce and gather their shards, gradients or updates: 2 M (W/G - 1) / W in all.
+      for (Sharding sharding :
+           {Sharding::none, Sharding::optimizer, Sharding::gradients, Sharding::full}) {
+        const auto found = sent(sharding, over);
+        const std::int64_t again = sharding == Sharding::full ? regathered : 0;
+        EXPECT_EQ(found.first, within(2 * whole + again));
+        EXPECT_EQ(found.second, 2 * across(whole));
+      }
     }
-    EXPECT_EQ(sharded.bytes_sent(), full);
-    policy.sharding = Sharding::none;
-    EXPECT_EQ(build_step_plan(model, ranks, policy, Purpose::train).bytes_sent(), none);
   }
+}
+
+TEST(StepPlan, StateIsDividedAsTheStrategySays) {
+  const ModelDescription model = make_model(4, false, 7);
+  constexpr int ranks = 8, group = 4;
+  const auto state = [&](Sharding sharding, OptimizerGroup over) {
+    Policy policy = make_policy(ranks);
+    policy.sharding = sharding;
+    policy.shard_group = group;
+    policy.shard_optimizer_over = over;
+    const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+    std::int64_t parameters = 0, moments = 0, whole = 0;
+    for (int u = 0; u < 6; ++u) {
+      parameters += plan.buffers[plan.parameters[u]].bytes;
+      moments += plan.buffers[plan.first_moments[u]].bytes;
+      whole += plan.padded_elements[u] * 4;
+    }
+    return std::make_pair(whole / parameters, whole / moments);
+  };
+  using Divisors = std::pair<std::int64_t, std::int64_t>;
+  const auto group_over = OptimizerGroup::shard_group, world_over = OptimizerGroup::world;
+  EXPECT_EQ(state(Sharding::none, group_over), Divisors(1, 1));
+  EXPECT_EQ(state(Sharding::optimizer, group_over), Divisors(1, 4));
+  EXPECT_EQ(state(Sharding::gradients, group_over), Divisors(1, 4));
+  EXPECT_EQ(state(Sharding::full, group_over), Divisors(4, 4));
+  EXPECT_EQ(state(Sharding::gradients, world_over), Divisors(1, 8));
+  EXPECT_EQ(state(Sharding::full, world_over), Divisors(4, 8));
 }
 
 TEST(StepPlan, PersistentBuffersLieAlikeInAllPlansOfARun) {
@@ -221,7 +317,7 @@ TEST(StepPlan, HashTellsPlansApart) {
   std::set<std::uint64_t> hashes;
   hashes.insert(build_step_plan(model, 2, make_policy(4, 0), Purpose::train).hash());
   hashes.insert(build_step_plan(model, 2, make_policy(4, 1), Purpose::train).hash());
-  hashes.insert(build_step_plan(model, 2, make_policy(4, 6), Purpose::train).hash());
+  hashes.insert(build_step_plan(model, 2, make_policy(4, 12), Purpose::train).hash());
   hashes.insert(build_step_plan(model, 4, make_policy(4, 0), Purpose::train).hash());
   EXPECT_EQ(hashes.size(), 4u);
   EXPECT_EQ(build_step_plan(model, 2, make_policy(4, 0), Purpose::train).hash(),
@@ -247,7 +343,9 @@ TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 6);
     const ModelDescription model =
         make_model(static_cast<int>(1 + random() % 6), random() % 2 == 0, random());
-    const Policy policy = make_policy(leaves, random() % choices);
+    Policy policy = make_policy(leaves, random() % choices);
+    const std::vector<int> groups = groups_of(ranks);
+    policy.shard_group = groups[random() % groups.size()];
     for (Purpose purpose : purposes) {
       const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
       const MemoryPlan memory = plan_memory(plan);

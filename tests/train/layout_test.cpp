@@ -56,21 +56,61 @@ TEST(Layout, LlamaHasTheSameBitsOnEveryLayout) {
   expect_every_layout_gives_the_same_bits(small_llama(8));
 }
 
-TEST(Layout, AccumulationAndReshardingChangeNoBits) {
-  config::Settings settings = small_llama(8);
-  settings.training.steps = 6;
+/// Every strategy, or where `every` is false one in seven of them in turn, so that each value of
+/// each choice meets many of the others.
+void expect_every_strategy_gives_the_same_bits(config::Settings settings, bool every) {
   const History reference = reference_run(settings);
-  const FirstRanks some(2);
-  if (!some.has_me()) return;
-  for (const auto sharding : {plan::Sharding::full, plan::Sharding::none})
-    for (const auto accumulation :
-         {plan::Accumulation::reduce_each, plan::Accumulation::reduce_last})
-      for (const auto reshard : {plan::Reshard::always, plan::Reshard::never}) {
-        settings.parallel.sharding = sharding;
-        settings.parallel.accumulation = accumulation;
-        settings.parallel.reshard_after_forward = reshard;
-        expect_same_bits(train_history(settings, some.comm()), reference, "two ranks");
-      }
+  int number = 0;
+  for (int ranks : {1, 2, 4, 8}) {
+    const FirstRanks some(ranks);
+    for (const auto sharding : all_shardings)
+      for (int group : groups_of(ranks))
+        for (const auto over : {plan::OptimizerGroup::shard_group, plan::OptimizerGroup::world})
+          for (const auto accumulation :
+               {plan::Accumulation::reduce_each, plan::Accumulation::shard_each,
+                plan::Accumulation::reduce_last})
+            for (const auto reshard : {plan::Reshard::always, plan::Reshard::never}) {
+              if (!every && ++number % 7 != 0) continue;
+              if (!some.has_me()) continue;
+              settings.parallel.sharding = sharding;
+              settings.shard_group = group;
+              settings.parallel.shard_optimizer_over = over;
+              settings.parallel.accumulation = accumulation;
+              settings.parallel.reshard_after_forward = reshard;
+              expect_same_bits(train_history(settings, some.comm()), reference,
+                               "ranks " + std::to_string(ranks) + ", group " +
+                                   std::to_string(group) + ", sharding " +
+                                   std::to_string(static_cast<int>(sharding)) + ", over " +
+                                   std::to_string(static_cast<int>(over)) + ", accumulation " +
+                                   std::to_string(static_cast<int>(accumulation)));
+            }
+  }
+}
+
+TEST(Layout, EveryStrategyGivesTheSameBits) {
+  for (config::Settings settings : {small_gpt2(8), small_llama(8)}) {
+    settings.training.steps = 3;
+    expect_every_strategy_gives_the_same_bits(settings, false);
+  }
+}
+
+// The whole matrix, for --gtest_also_run_disabled_tests.
+TEST(Layout, DISABLED_TrulyEveryStrategyGivesTheSameBits) {
+  for (config::Settings settings : {small_gpt2(8), small_llama(8)}) {
+    settings.training.steps = 3;
+    expect_every_strategy_gives_the_same_bits(settings, true);
+  }
+}
+
+TEST(Layout, PretendedNodesAreShardGroups) {
+  config::Settings settings = small_llama(8);
+  settings.training.steps = 4;
+  const History reference = reference_run(settings);
+  for (int ranks_per_node : {2, 4}) {
+    settings.ranks_per_node = ranks_per_node;
+    settings.shard_group = mesh::node_group;
+    expect_same_bits(train_history(settings, MPI_COMM_WORLD), reference, "nodes");
+  }
 }
 
 TEST(Layout, ThreeRanksAgreeToRounding) {

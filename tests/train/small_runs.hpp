@@ -12,6 +12,22 @@
 
 namespace ostrakon::tests {
 
+constexpr plan::Sharding all_shardings[] = {plan::Sharding::none, plan::Sharding::optimizer,
+                                            plan::Sharding::gradients, plan::Sharding::full};
+
+/// Sizes of shard groups: all ranks, and every smaller number that divides them.
+inline std::vector<int> groups_of(int ranks) {
+  std::vector<int> groups = {mesh::world_group};
+  for (int group = 1; group < ranks; ++group)
+    if (ranks % group == 0) groups.push_back(group);
+  return groups;
+}
+inline std::vector<int> groups_of_world() {
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return groups_of(ranks);
+}
+
 /// The first `ranks` ranks of the world; MPI_COMM_NULL on the others. Freed with the object.
 class FirstRanks {
  public:
@@ -81,7 +97,7 @@ struct History {
 
 /// Trains on all ranks of `comm` for settings.training.steps steps.
 inline History train_history(const config::Settings& settings, MPI_Comm comm) {
-  mesh::Mesh mesh(comm, static_cast<int>(settings.ranks_per_node));
+  mesh::Mesh mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group);
   train::Trainer trainer(settings, mesh);
   trainer.require_same_plan();
   const auto open = [&](data::Split split) {

@@ -34,7 +34,7 @@ class FixedBatch : public data::Dataset {
 TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
   runtime::start_counting_memory();
   for (config::Settings settings : {small_gpt2(24), small_llama(24)})
-    for (const auto sharding : {plan::Sharding::full, plan::Sharding::none}) {
+    for (const auto sharding : all_shardings) {
       settings.parallel.sharding = sharding;
       mesh::Mesh mesh(MPI_COMM_WORLD, 0);
       train::Trainer trainer(settings, mesh);
@@ -54,22 +54,27 @@ TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
 }
 
 TEST(Trainer, SendsWhatWasPlanned) {
-  for (const auto sharding : {plan::Sharding::full, plan::Sharding::none})
-    for (const auto accumulation :
-         {plan::Accumulation::reduce_each, plan::Accumulation::reduce_last}) {
-      config::Settings settings = small_gpt2(24);
-      settings.parallel.sharding = sharding;
-      settings.parallel.accumulation = accumulation;
-      mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-      train::Trainer trainer(settings, mesh);
-      FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
-      trainer.allocate();
-      trainer.initialize();
-      const auto sent = [&] { return mesh.world().bytes_sent() + mesh.shard_group().bytes_sent(); };
-      const std::int64_t before = sent();
-      trainer.step(dataset, 1);
-      EXPECT_EQ(sent() - before, trainer.program(plan::Purpose::train).plan.bytes_sent());
-    }
+  for (const auto sharding : all_shardings)
+    for (int group : groups_of_world())
+      for (const auto accumulation :
+           {plan::Accumulation::reduce_each, plan::Accumulation::shard_each,
+            plan::Accumulation::reduce_last}) {
+        config::Settings settings = small_gpt2(24);
+        settings.parallel.sharding = sharding;
+        settings.parallel.accumulation = accumulation;
+        mesh::Mesh mesh(MPI_COMM_WORLD, 0, group);
+        train::Trainer trainer(settings, mesh);
+        FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
+        trainer.allocate();
+        trainer.initialize();
+        const std::int64_t within = mesh.shard_group().bytes_sent();
+        const std::int64_t across = mesh.replicate_group().bytes_sent();
+        trainer.step(dataset, 1);
+        const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
+        EXPECT_EQ(mesh.shard_group().bytes_sent() - within, plan.bytes_sent(plan::Group::shard));
+        EXPECT_EQ(mesh.replicate_group().bytes_sent() - across,
+                  plan.bytes_sent(plan::Group::replicate));
+      }
 }
 
 /// Fails at its fifth read, on one rank alone.
@@ -150,7 +155,7 @@ TEST(Trainer, InitialWeightsAreThoseOfTheirNames) {
   // Every rank sees the same whole parameters, however they are stored.
   config::Settings settings = small_gpt2(24);
   std::vector<double> sums;
-  for (const auto sharding : {plan::Sharding::full, plan::Sharding::none}) {
+  for (const auto sharding : all_shardings) {
     settings.parallel.sharding = sharding;
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
     train::Trainer trainer(settings, mesh);
@@ -170,7 +175,7 @@ TEST(Trainer, InitialWeightsAreThoseOfTheirNames) {
     EXPECT_EQ(ones, 5 * settings.model.width);  // the weights of five norms
     sums.push_back(sum);
   }
-  EXPECT_EQ(sums[0], sums[1]);
+  for (double sum : sums) EXPECT_EQ(sum, sums[0]);
 }
 
 }  // namespace

@@ -46,6 +46,8 @@ void start_kokkos(int& argc, char** argv, int local) {
 #endif
 }
 
+}  // namespace
+
 std::string read_file(const std::string& path) {
   require(!std::filesystem::is_directory(path), path, ": is a folder; expected a deck");
   std::ifstream stream(path, std::ios::binary);
@@ -58,8 +60,6 @@ std::string read_file(const std::string& path) {
   text.resize(static_cast<std::size_t>(stream.gcount()));
   return text;
 }
-
-}  // namespace
 
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<void(const Arguments&)>& body) {

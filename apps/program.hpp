@@ -20,6 +20,9 @@ using Arguments = std::vector<std::string>;
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<void(const Arguments&)>& body);
 
+/// A deck's text. Throws Error where the file can't be read.
+std::string read_file(const std::string& path);
+
 /// Collective: rank 0 reads the file, all ranks the settings in it. Throws AgreedError.
 config::Settings read_deck(comm::Communicator& world, const std::string& path,
                            const std::vector<config::Override>& overrides);

@@ -13,6 +13,7 @@
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/transfer.hpp>
+#include <ostrakon/plan/report.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/metrics.hpp>
 #include <ostrakon/train/run.hpp>
@@ -158,11 +159,23 @@ class Run {
       stream.close();
       require(stream.good(), "output.directory = ", settings_.output.directory, ": ", deck.string(),
               " can't be written");
+      write_plan(directory() / "plan.json");
       const fs::path weights = directory() / "weights.h5";
       require(!fs::is_directory(weights), "output.directory = ", settings_.output.directory, ": ",
               weights.string(), " is a folder; weights go to a file of that name");
       metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string());
     });
+  }
+
+  void write_plan(const fs::path& path) {
+    const runtime::Program& program = trainer_.program(Purpose::train);
+    const plan::Report report =
+        plan::make_report(program.plan, program.memory, mesh_.node().size());
+    std::ofstream stream(path);
+    stream << plan::report_json(program.plan, program.memory, report);
+    stream.close();
+    require(stream.good(), "output.directory = ", settings_.output.directory, ": ", path.string(),
+            " can't be written");
   }
 
   void start() {

@@ -28,13 +28,13 @@ static_assert(plan::shard_alignment % math::norm_block == 0,
 static_assert(model::parameter_alignment % math::norm_block == 0,
               "parameters begin within a block of the norm");
 
+}  // namespace
+
 plan::ModelDescription describe(const model::Decoder<float>& decoder) {
   plan::ModelDescription description = decoder.description();
   description.sums_bytes = sums * sizeof(std::int64_t);
   return description;
 }
-
-}  // namespace
 
 Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     : settings_(settings),

@@ -21,6 +21,9 @@ struct StepResult {
   double learning_rate = 0.0;
 };
 
+/// The decoder as plans of training see it: its description with the step's sums.
+plan::ModelDescription describe(const model::Decoder<float>& decoder);
+
 /// One rank's part of a training run: the plans, the arena, and what each action of a plan does.
 ///
 /// The constructor plans and proves and allocates nothing, so a run can be shown, and refused,

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// ostrakon-plan: what a deck needs and sends on any number of ranks, without starting them.
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/picture.hpp>
+#include <ostrakon/plan/report.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/trainer.hpp>
+#include <string>
+
+#include "program.hpp"
+
+namespace {
+
+using namespace ostrakon;
+
+constexpr const char* usage =
+    R"(usage: ostrakon-plan DECK [options]
+
+Shows what a training step of DECK needs of each rank: memory by category and by unit at the peak,
+traffic inside a node and across nodes, floating-point operations. Starts no ranks, opens no data
+and takes none of the memory that it plans, so any number of ranks can be planned anywhere.
+
+  --ranks N                ranks to plan for (1)
+  --ranks-per-node N       neighbouring ranks of a node; default: parallel.ranks_per_node of the
+                           deck, or all ranks on one node where it is 0
+  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
+  --json                   write the whole plan, every action and buffer, as JSON
+  --svg FILE               draw the plan: streams, actions, memory over the step
+  --help, --version
+
+Exit status: 0 done, 1 bad input or failure.
+)";
+
+struct CommandLine {
+  std::string deck;
+  std::vector<config::Override> overrides;
+  int ranks = 1;
+  int ranks_per_node = 0;  // 0: as the deck says
+  bool json = false;
+  std::string svg;
+};
+
+int positive(const std::string& option, const std::string& value) {
+  int number = 0;
+  const char* const end = value.data() + value.size();
+  const auto [stopped, error] = std::from_chars(value.data(), end, number);
+  require(error == std::errc() && stopped == end && number >= 1, option, " ", value,
+          ": expected an integer >= 1");
+  return number;
+}
+
+CommandLine parse(const apps::Arguments& arguments) {
+  CommandLine line;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument.rfind("-", 0) != 0) {
+      require(line.deck.empty(), "two decks given, ", line.deck, " and ", argument,
+              "; expected one");
+      line.deck = argument;
+      continue;
+    }
+    if (argument.rfind("--kokkos-", 0) == 0) continue;  // as for the other programs
+    if (argument == "--json") {
+      line.json = true;
+      continue;
+    }
+    // "--ranks 8" or "--ranks=8"
+    const std::size_t equals = argument.find('=');
+    const std::string option = argument.substr(0, equals);
+    require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
+                option == "--svg",
+            "unknown option ", argument, "; see ostrakon-plan --help");
+    require(equals != std::string::npos || i + 1 < arguments.size(), option,
+            " needs a value after it");
+    const std::string value =
+        equals != std::string::npos ? argument.substr(equals + 1) : arguments[++i];
+    if (option == "--set") line.overrides.push_back(config::parse_override(value));
+    if (option == "--ranks") line.ranks = positive(option, value);
+    if (option == "--ranks-per-node") line.ranks_per_node = positive(option, value);
+    if (option == "--svg") {
+      require(!value.empty(), "--svg needs the name of a file");
+      line.svg = value;
+    }
+  }
+  require(!line.deck.empty(), "no deck given; see ostrakon-plan --help");
+  return line;
+}
+
+/// Ranks of a node, and in settings.parallel what training takes from the ranks it is started on.
+int place_ranks(config::Settings& settings, const CommandLine& line) {
+  config::check_ranks(settings, line.ranks);
+  const bool given = line.ranks_per_node > 0;
+  const std::int64_t of_deck = settings.ranks_per_node > 0 ? settings.ranks_per_node : line.ranks;
+  const std::int64_t node = given ? line.ranks_per_node : of_deck;
+  require(line.ranks % node == 0 || (given && line.ranks < node),
+          given ? "--ranks-per-node " : "parallel.ranks_per_node = ", node, " does not divide the ",
+          line.ranks, line.ranks == 1 ? " rank" : " ranks");
+  const int ranks_per_node = static_cast<int>(std::min<std::int64_t>(node, line.ranks));
+  const int group = settings.shard_group;
+  require(group <= 0 || line.ranks % group == 0, "parallel.shard_group = ", group,
+          " does not divide the ", line.ranks, line.ranks == 1 ? " rank" : " ranks");
+  settings.parallel.leaves = settings.training.leaves();
+  settings.parallel.shard_group = group == mesh::world_group  ? line.ranks
+                                  : group == mesh::node_group ? ranks_per_node
+                                                              : group;
+  return ranks_per_node;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary);
+  require(stream.is_open(), path, ": can't be written: ", std::strerror(errno));
+  stream << text;
+  stream.close();
+  require(stream.good(), path, ": can't be written to its end");
+}
+
+void plan_deck(const CommandLine& line) {
+  config::Settings settings =
+      config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
+  const int ranks_per_node = place_ranks(settings, line);
+  const model::Decoder<float> decoder(
+      settings.model, {settings.training.micro_batch_size, settings.training.sequence_length});
+  const plan::ModelDescription description = train::describe(decoder);
+  const auto make = [&](plan::Purpose purpose) {
+    return runtime::make_program(
+        plan::build_step_plan(description, line.ranks, settings.parallel, purpose));
+  };
+  const runtime::Program program = make(plan::Purpose::train);
+  const plan::Report report = plan::make_report(program.plan, program.memory, ranks_per_node);
+  if (!line.svg.empty()) {
+    const std::string deck = std::filesystem::path(line.deck).filename().string();
+    write_file(line.svg, plan::picture_svg(program.plan, program.memory,
+                                           text(deck, ", each of ", format_count(line.ranks),
+                                                line.ranks == 1 ? " rank" : " ranks")));
+  }
+  if (line.json) {
+    std::cout << plan::report_json(program.plan, program.memory, report);
+  } else {
+    const std::int64_t others = std::max(make(plan::Purpose::evaluate).memory.arena_bytes,
+                                         make(plan::Purpose::export_parameters).memory.arena_bytes);
+    std::cout << "model\n  parameters             " << format_count(decoder.parameter_count())
+              << " in " << decoder.units() << " units\n\n"
+              << plan::report_text(program.plan, report);
+    if (others > report.arena_bytes)
+      std::cout << "\nvalidation or writing weights needs more: an arena of "
+                << format_bytes(others) << "\n";
+  }
+  std::cout << std::flush;
+  require(std::cout.good(), "the output can't be written");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0) {
+      std::cout << usage;
+      return 0;
+    }
+    if (std::strcmp(argv[i], "--version") == 0) {
+      std::cout << "ostrakon-plan " << OSTRAKON_VERSION << "\n";
+      return 0;
+    }
+  }
+  try {
+    plan_deck(parse(apps::Arguments(argv + 1, argv + argc)));
+  } catch (const std::exception& error) {
+    std::cerr << "ostrakon-plan: error: " << error.what() << std::endl;
+    return 1;
+  }
+  return 0;
+}

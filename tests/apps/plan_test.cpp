@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// ostrakon-plan as a user runs it: alone, for any number of ranks, without data.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <vector>
+
+#include "command.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* const deck = R"(ostrakon:
+  model: {layers: 2, width: 32, heads: 4, kv_heads: 2, vocabulary: 257}
+  data: {path: nowhere/text-train.h5}
+  training: {steps: 1, global_batch_size: 64, micro_batch_size: 1, sequence_length: 24}
+)";
+
+class Plan : public ::testing::Test {
+ protected:
+  Plan() { write_bytes(path("deck.yaml"), deck); }
+
+  std::string path(const std::string& name) const { return folder_.file(name); }
+
+  /// Without mpiexec.
+  Outcome run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), OSTRAKON_APPS_DIR "/ostrakon-plan");
+    Command command;
+    command.arguments = std::move(arguments);
+    command.folder = path(".");
+    return run_command(command);
+  }
+
+  void expect_refused(std::vector<std::string> arguments, const std::string& words) const {
+    const Outcome outcome = run(std::move(arguments));
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.err.rfind("ostrakon-plan: error: ", 0), 0u) << outcome.err;
+    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(Plan, ShowsADeckForAnyNumberOfRanksWithoutItsData) {
+  for (const char* ranks : {"1", "8", "64"}) {
+    const Outcome outcome = run({"deck.yaml", "--ranks", ranks});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    for (const char* words : {"parameters, moments and summed gradients", "by unit", "GFLOP"})
+      EXPECT_NE(outcome.out.find(words), std::string::npos) << outcome.out;
+  }
+}
+
+TEST_F(Plan, WritesJsonAndAPicture) {
+  const Outcome outcome = run({"deck.yaml", "--ranks=8", "--ranks-per-node", "4", "--json", "--svg",
+                               "plan.svg", "--kokkos-num-threads=1"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["ranks"], 8);
+  EXPECT_EQ(json["nodes"], 2);
+  EXPECT_EQ(json["traffic"]["bytes_inside_nodes"], 0);
+  EXPECT_GT(json["traffic"]["bytes_across_nodes"], 0);
+  const std::string svg = read_bytes(path("plan.svg"));
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+  EXPECT_NE(svg.find("</svg>"), std::string::npos);
+}
+
+TEST_F(Plan, RefusesWhatCanNotBePlanned) {
+  expect_refused({}, "no deck given");
+  expect_refused({"missing.yaml"}, "missing.yaml");
+  expect_refused({"deck.yaml", "--ranks", "7"}, "64 leaves");
+  expect_refused({"deck.yaml", "--ranks", "0"}, "expected an integer >= 1");
+  expect_refused({"deck.yaml", "--ranks"}, "needs a value");
+  expect_refused({"deck.yaml", "--rank", "8"}, "unknown option --rank");
+  expect_refused({"deck.yaml", "--ranks", "8", "--ranks-per-node", "3"}, "does not divide");
+  expect_refused({"deck.yaml", "--set", "training.step=1"}, "training.steps");
+  expect_refused({"deck.yaml", "--svg", "nowhere/plan.svg"}, "nowhere/plan.svg");
+}
+
+TEST_F(Plan, IsThePlanThatTrainingWrites) {
+  const std::vector<std::string> synthetic = {"deck.yaml", "--set", "data.dataset=synthetic"};
+  std::vector<std::string> arguments = synthetic;
+  arguments.insert(arguments.end(), {"--set", "output.directory=out"});
+  const Outcome training = run_command(program("ostrakon-train", 2, arguments, path(".")));
+  ASSERT_EQ(training.status, 0) << training.err;
+  arguments = synthetic;
+  arguments.insert(arguments.end(), {"--ranks", "2", "--json"});
+  const std::string written = read_bytes(path("out/plan.json"));
+  ASSERT_FALSE(written.empty());
+  EXPECT_TRUE(written == run(arguments).out);
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

@@ -28,8 +28,8 @@ void add_squares(const Exec& exec, const T* x, std::int64_t count, std::int64_t*
 template <class T>
 void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs);
 
-/// Moves carries up, so that every limb has the room of a fresh one again; the sum stays what it is.
-/// Host memory.
+/// Moves carries up, so that every limb has the room of a fresh one again; the sum stays what it
+/// is. Host memory.
 void exact_sum_carry(std::int64_t* limbs);
 
 /// The accumulated sum, rounded once to double. Host memory.

@@ -304,9 +304,12 @@ class Kernels {
     const Kokkos::View<std::int64_t*, Memory> limbs("limbs", math::exact_sum_limbs);
     const Kokkos::View<std::uint64_t*, Memory> digest("digest", 1);
     const auto size = static_cast<double>(count);
+    optim::AdamwStep step;
+    step.learning_rate = 1e-4;
+    step.weight_decay = 0.1;
     memory_row("adamw", text(count), 7.0 * size, [&] {
       optim::adamw<float>(exec_, parameters.data(), gradients.data(), first.data(), second.data(),
-                          count, 1, 1e-4, 0.1, 1.0, optim::AdamwSettings());
+                          count, step);
     });
     memory_row("exact norm", text(count), size,
                [&] { math::add_squares<float>(exec_, gradients.data(), count, limbs.data()); });

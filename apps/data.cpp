@@ -7,7 +7,9 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ostrakon/base/error.hpp>
@@ -26,6 +28,7 @@ using namespace ostrakon;
 
 constexpr const char* usage =
     R"(usage: ostrakon-data build --output PREFIX [options] FILE_OR_FOLDER...
+       ostrakon-data import --vocabulary V --output FILE [options] RAW
        ostrakon-data info FILE
        ostrakon-data verify FILE
        ostrakon-data show FILE [--document N | --begin I --count N]
@@ -36,6 +39,12 @@ build   turns text files into PREFIX-train.h5 and PREFIX-validation.h5
     --separator LINE           documents end at lines that equal LINE; without it, each file is one
     --tokenizer byte           one token for each byte of text (default)
     --seed N                   of the split (default 1)
+import  turns RAW, token ids that another tokenizer wrote one after another as little-endian
+        numbers, into the token file FILE
+    --vocabulary V             every id is less than V
+    --dtype uint16|uint32      of RAW's numbers (default: the smaller one that V fits in)
+    --end-of-text ID           each ID ends a document; without it, all of RAW is one
+    --output FILE              where to write; folders on the way are made
 info    prints what a token file says of itself
 verify  reads all of a token file and checks it
 show    prints its text: document N (default 0), or N tokens from token I on
@@ -178,8 +187,9 @@ std::string counted(std::int64_t count, const std::string& noun) {
 
 void print_written(const std::string& path, const data::TokenFileWriter& writer) {
   std::cout << "  " << path << ": " << counted(writer.document_count(), "document") << ", "
-            << counted(writer.token_count(), "token") << ", " << format_bytes(writer.byte_count())
-            << " of text\n";
+            << counted(writer.token_count(), "token");
+  if (writer.byte_count() > 0) std::cout << ", " << format_bytes(writer.byte_count()) << " of text";
+  std::cout << "\n";
 }
 
 void make_parent_folder(const std::string& path) {
@@ -190,11 +200,35 @@ void make_parent_folder(const std::string& path) {
   require(!failure, "can't make folder '", parent.string(), "': ", failure.message());
 }
 
+std::string output_option(const Arguments& arguments, const std::string& missing,
+                          const std::string& ending) {
+  const std::string output = arguments.text_option("--output").value_or("");
+  require(!output.empty(), missing);
+  require(output.back() != '/', "--output is '", output, "', a folder; expected ", ending, "'",
+          output, "NAME'");
+  return output;
+}
+
+/// Below the least a double says nothing of documents, and zero would mean none.
+double validation_fraction(const Arguments& arguments) {
+  constexpr double least = 1e-9;
+  const std::string name = "--validation-fraction";
+  const double fraction = arguments.number_option(name).value_or(0.05);
+  const std::string written = arguments.text_option(name).value_or("");
+  const std::string digits = written.substr(0, written.find_first_of("eE"));
+  const bool zero = digits.find_first_of("123456789") == std::string::npos;
+  require(fraction >= 0.0 && fraction < 1.0, name, " is ", written,
+          "; expected at least 0 and less than 1");
+  require(fraction >= least || (fraction == 0.0 && zero), name, " is ", written,
+          "; expected 0, or ", least, " and more");
+  return fraction;
+}
+
 void build(int argc, char** argv) {
   const Arguments arguments(
       argc, argv, {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"});
-  const std::optional<std::string> output = arguments.text_option("--output");
-  require(output && !output->empty(), "build needs --output PREFIX");
+  const std::string output =
+      output_option(arguments, "build needs --output PREFIX", "the beginning of names, such as ");
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or("byte");
   require(tokenizer == data::ByteTokenizer::name, "--tokenizer is '", tokenizer,
           "'; expected byte");
@@ -203,17 +237,14 @@ void build(int argc, char** argv) {
   data::CorpusSettings settings;
   settings.separator = arguments.text_option("--separator");
   settings.seed = arguments.integer_option<std::uint64_t>("--seed").value_or(1);
-  settings.validation_fraction = arguments.number_option("--validation-fraction").value_or(0.05);
-  require(settings.validation_fraction >= 0.0 && settings.validation_fraction < 1.0,
-          "--validation-fraction is ", settings.validation_fraction,
-          "; expected at least 0 and less than 1");
+  settings.validation_fraction = validation_fraction(arguments);
   settings.paths = find_files(arguments.files()).paths;
 
   const auto begin = std::chrono::steady_clock::now();
   const data::Provenance provenance{arguments.files(), "ostrakon-data " OSTRAKON_VERSION,
                                     join(argc, argv)};
-  const std::string training_path = *output + "-train.h5";
-  const std::string validation_path = *output + "-validation.h5";
+  const std::string training_path = output + "-train.h5";
+  const std::string validation_path = output + "-validation.h5";
   const bool validates = settings.validation_fraction > 0.0;
   make_parent_folder(training_path);
 
@@ -224,6 +255,9 @@ void build(int argc, char** argv) {
     validation.emplace(validation_path, provenance);
     return data::SplitCorpus{training->sink(), validation->sink()};
   });
+  // A pair, or nothing: no file has its name before both are good.
+  training->writer().complete();
+  if (validates) validation->writer().complete();
   training->writer().finish();
   if (validates) validation->writer().finish();
 
@@ -239,6 +273,78 @@ void build(int argc, char** argv) {
   std::cout << "\n";
 }
 
+// --- import --------------------------------------------------------------------------------------
+
+/// Adds `count` little-endian numbers of `bytes` bytes each; `end` ends a document.
+void append_raw(const std::vector<unsigned char>& raw, std::size_t bytes,
+                std::optional<std::int64_t> end, data::TokenFileWriter& writer) {
+  std::vector<std::int32_t> document;
+  for (std::size_t at = 0; at < raw.size(); at += bytes) {
+    std::uint32_t token = 0;
+    for (std::size_t byte = bytes; byte-- > 0;) token = token << 8 | raw[at + byte];
+    document.push_back(static_cast<std::int32_t>(token));
+    if (end != token) continue;
+    writer.append(document.data(), static_cast<std::int64_t>(document.size()));
+    writer.end_document();
+    document.clear();
+  }
+  writer.append(document.data(), static_cast<std::int64_t>(document.size()));
+}
+
+void read_raw(const std::string& path, std::size_t bytes, std::optional<std::int64_t> end,
+              data::TokenFileWriter& writer) {
+  std::ifstream stream(path, std::ios::binary);
+  constexpr std::size_t block_bytes = 1 << 20;
+  std::vector<unsigned char> block;
+  do {
+    block.resize(block_bytes);
+    stream.read(reinterpret_cast<char*>(block.data()), block_bytes);
+    require(!stream.bad() && (stream.good() || stream.eof()), "can't read '", path, "'");
+    block.resize(static_cast<std::size_t>(stream.gcount()));
+    require(block.size() % bytes == 0, "'", path, "' ends inside a number of ", bytes, " bytes");
+    append_raw(block, bytes, end, writer);
+  } while (!stream.eof());
+}
+
+std::size_t raw_bytes(const Arguments& arguments, std::int64_t vocabulary) {
+  const std::string type =
+      arguments.text_option("--dtype").value_or(vocabulary <= 1 << 16 ? "uint16" : "uint32");
+  require(type == "uint16" || type == "uint32", "--dtype is '", type,
+          "'; expected uint16 or uint32");
+  return type == "uint16" ? 2 : 4;
+}
+
+void import_tokens(int argc, char** argv) {
+  const Arguments arguments(argc, argv, {"--output", "--vocabulary", "--dtype", "--end-of-text"});
+  const std::string output =
+      output_option(arguments, "import needs --output FILE", "a file, such as ");
+  const auto vocabulary = arguments.integer_option<std::int64_t>("--vocabulary");
+  require(vocabulary.has_value(), "import needs --vocabulary V");
+  require(*vocabulary >= 1 && *vocabulary <= std::numeric_limits<std::int32_t>::max(),
+          "--vocabulary is ", *vocabulary, "; expected 1 to ",
+          std::numeric_limits<std::int32_t>::max());
+  const auto end = arguments.integer_option<std::int64_t>("--end-of-text");
+  require(end.value_or(0) >= 0 && end.value_or(0) < *vocabulary, "--end-of-text is ",
+          end.value_or(0), "; expected a token of the vocabulary, 0 to ", *vocabulary - 1);
+  const std::size_t bytes = raw_bytes(arguments, *vocabulary);
+  require(arguments.files().size() == 1, "import takes one file of raw tokens; found ",
+          arguments.files().size());
+  const std::string& raw = arguments.files()[0];
+  std::error_code ignored;
+  require(std::filesystem::exists(raw, ignored), "'", raw, "' does not exist");
+  require(std::filesystem::is_regular_file(raw, ignored), "'", raw, "' is not a plain file");
+  require(!std::filesystem::equivalent(raw, output, ignored), "--output is the file to read, '",
+          raw, "'");
+
+  make_parent_folder(output);
+  data::TokenFileWriter writer(output, "external", *vocabulary,
+                               {{raw}, "ostrakon-data " OSTRAKON_VERSION, join(argc, argv)});
+  read_raw(raw, bytes, end, writer);
+  writer.finish();
+  std::cout << "wrote\n";
+  print_written(output, writer);
+}
+
 // --- info, verify, show --------------------------------------------------------------------------
 
 void info(int argc, char** argv) {
@@ -247,8 +353,6 @@ void info(int argc, char** argv) {
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
-  const double per_token =
-      static_cast<double>(info.byte_count) / static_cast<double>(info.token_count);
   const double stored_bits =
       8.0 * static_cast<double>(bytes) / static_cast<double>(info.token_count);
 
@@ -258,8 +362,10 @@ void info(int argc, char** argv) {
             << "  vocabulary    " << format_count(info.vocabulary) << "\n"
             << "  tokens        " << format_count(info.token_count) << "\n"
             << "  documents     " << format_count(info.document_count) << "\n"
-            << "  text          " << format_count(info.byte_count) << " bytes, "
-            << rounded(per_token) << " a token\n"
+            << "  text          "
+            << (info.byte_count ? format_count(*info.byte_count) + " bytes, " +
+                                      rounded(*info.bytes_per_token()) + " a token\n"
+                                : "of unknown length\n")
             << "  stored as     " << info.stored_as << ", " << format_bytes(bytes) << ", "
             << rounded(stored_bits) << " bits a token\n"
             << "  checksum      " << info.checksum << " (XXH3)\n"
@@ -327,12 +433,15 @@ void run(int argc, char** argv) {
     }
   }
   const std::string command = argc > 1 ? argv[1] : "";
-  require(!command.empty(), "no command; expected build, info, verify or show (see --help)");
+  require(!command.empty(),
+          "no command; expected build, import, info, verify or show (see --help)");
   if (command == "build") return build(argc, argv);
+  if (command == "import") return import_tokens(argc, argv);
   if (command == "info") return info(argc, argv);
   if (command == "verify") return verify(argc, argv);
   if (command == "show") return show(argc, argv);
-  throw Error(text("unknown command '", command, "'; expected build, info, verify or show"));
+  throw Error(
+      text("unknown command '", command, "'; expected build, import, info, verify or show"));
 }
 
 }  // namespace

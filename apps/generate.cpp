@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/train/generator.hpp>
@@ -116,6 +117,11 @@ int main(int argc, char** argv) {
         world.agree([&] {
           require(world.size() == 1, "started on ", world.size(), " ranks; expected one");
           line = parse(arguments);
+          const std::string tokenizer = checkpoint::WeightsReader(line.weights).tokenizer();
+          require(tokenizer == data::ByteTokenizer::name, line.weights,
+                  ": trained on tokens of the tokenizer '", tokenizer,
+                  "', which this program can't turn into text; it knows ",
+                  data::ByteTokenizer::name);
           generator = std::make_unique<train::Generator>(line.weights);
           const std::int64_t vocabulary = generator->settings().model.vocabulary;
           require(vocabulary == data::ByteTokenizer::vocabulary, line.weights,

@@ -24,7 +24,7 @@ if(OstrakonHDF5_FOUND AND NOT TARGET Ostrakon::hdf5)
   target_include_directories(Ostrakon::hdf5 SYSTEM INTERFACE ${OSTRAKON_HDF5_INCLUDE_DIR})
   target_link_libraries(Ostrakon::hdf5 INTERFACE ${OSTRAKON_HDF5_LIBRARY})
   # hdf5.h of a parallel HDF5 includes mpi.h.
-  find_package(MPI QUIET COMPONENTS C CXX)
+  find_package(MPI QUIET COMPONENTS CXX)
   if(MPI_CXX_FOUND)
     target_link_libraries(Ostrakon::hdf5 INTERFACE MPI::MPI_CXX)
   endif()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds what Ostrakon stands on, and says once, for all of it, what is missing and how to get it.
-# The installed package config runs through this file as well (see OstrakonConfig.cmake.in).
+# The installed package config asks for the same, in a list of its own: OstrakonConfig.cmake.in.
 
 set(OSTRAKON_MISSING "")
 
@@ -20,7 +20,7 @@ set(MPI_CXX_SKIP_MPICXX TRUE)
 
 # Kokkos first: where Teuchos comes from a Trilinos with another Kokkos, these headers win.
 ostrakon_find(OstrakonKokkos DEBIAN libtrilinos-kokkos-dev SPACK kokkos)
-ostrakon_find(MPI DEBIAN libopenmpi-dev SPACK openmpi ARGS COMPONENTS C CXX)
+ostrakon_find(MPI DEBIAN libopenmpi-dev SPACK openmpi ARGS COMPONENTS CXX)
 ostrakon_find(OstrakonTeuchos DEBIAN libtrilinos-teuchos-dev SPACK trilinos)
 ostrakon_find(OstrakonHDF5 DEBIAN libhdf5-openmpi-dev SPACK hdf5)
 ostrakon_find(OstrakonXxHash DEBIAN libxxhash-dev SPACK xxhash)

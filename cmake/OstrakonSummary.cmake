@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # What was found, in a few lines.
 
+# The same choice as in src/math/gemm.cpp: the host's libraries serve the host only.
+set(_plain "")
 if(OSTRAKON_HAVE_CUBLAS)
   set(_gemm "cuBLAS")
+elseif(Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
+  set(_plain "Ostrakon calls no BLAS of this device yet")
 elseif(OSTRAKON_HAVE_ONEDNN)
   set(_gemm "oneDNN (${OSTRAKON_ONEDNN_LIBRARY})")
 elseif(OSTRAKON_HAVE_CBLAS)
   set(_gemm "CBLAS (${OSTRAKON_CBLAS_LIBRARY})")
 else()
-  set(_gemm "a plain kernel: slow. For speed install oneDNN (Debian: libdnnl-dev, Spack: onednn) "
-            "or OpenBLAS (Debian: libopenblas-dev, Spack: openblas)")
+  string(JOIN "" _plain "for speed install oneDNN (Debian: libdnnl-dev, Spack: onednn) or OpenBLAS "
+                        "(Debian: libopenblas-dev, Spack: openblas)")
 endif()
-string(JOIN "" _gemm ${_gemm})
+if(_plain)
+  set(_gemm "a plain kernel: slow")
+  message(WARNING "Matrix products by a plain kernel: slow; ${_plain}.")
+endif()
 
 message(STATUS "Ostrakon ${PROJECT_VERSION}")
 message(STATUS "  compiler    ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}")

@@ -165,11 +165,6 @@ const char* type_name(Type type) {
   return names[static_cast<std::size_t>(type)];
 }
 
-std::int64_t type_bytes(Type type) {
-  constexpr std::array<std::int64_t, 6> bytes = {1, 2, 4, 4, 8, 4};
-  return bytes[static_cast<std::size_t>(type)];
-}
-
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string joined;
   for (const std::int64_t extent : shape) {
@@ -232,8 +227,14 @@ std::string Object::text_attribute(const std::string& name) const {
   silence();
   const Id attribute = open_attribute(name);
   const Id type(check_read(H5Aget_type(attribute.get()), path_, name), H5Tclose);
-  require(H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0, "'", path_,
-          "': attribute '", name, "' of ", name_, " is not text of fixed length");
+  require(H5Tget_class(type.get()) == H5T_STRING, "'", path_, "': attribute '", name, "' of ",
+          name_, " is not text");
+  if (H5Tis_variable_str(type.get()) > 0) {  // as h5py writes it
+    char* characters = nullptr;
+    check_read(H5Aread(attribute.get(), type.get(), static_cast<void*>(&characters)), path_, name);
+    const std::unique_ptr<char, decltype(&H5free_memory)> owner(characters, H5free_memory);
+    return characters == nullptr ? "" : characters;
+  }
   std::string value(H5Tget_size(type.get()), '\0');
   check_read(H5Aread(attribute.get(), type.get(), value.data()), path_, name);
   value.resize(value.find_last_not_of('\0') + 1);
@@ -433,14 +434,19 @@ void File::check_format(const std::string& format, std::int64_t version) const {
           "; this program reads version ", version);
 }
 
-void File::commit() {
+void File::complete() {
   require(!partial_path_.empty(), "'", path_, "' is not being written");
   silence();
   check_write(H5Fflush(id_.get(), H5F_SCOPE_GLOBAL), path_, "write the file");
   const bool closed = id_.reset();
   require(closed, "'", path_, "': can't close the file: ", last_failure());
+  sync_to_disk(partial_path_, O_RDONLY);
+}
+
+void File::commit() {
+  if (id_.valid()) complete();
+  require(!partial_path_.empty(), "'", path_, "' is not being written");
   const std::string partial = std::exchange(partial_path_, "");
-  sync_to_disk(partial, O_RDONLY);
   require(::rename(partial.c_str(), path_.c_str()) == 0, "can't rename '", partial, "' to '", path_,
           "': ", system_error());
   sync_to_disk(parent_folder(path_), O_RDONLY | O_DIRECTORY);

@@ -19,7 +19,6 @@ namespace ostrakon::hdf5 {
 enum class Type { uint8, uint16, uint32, int32, int64, float32 };
 
 const char* type_name(Type type);
-std::int64_t type_bytes(Type type);
 
 /// Owns one HDF5 identifier (hid_t).
 class Id {
@@ -122,7 +121,9 @@ class File {
   void write_format(const std::string& format, std::int64_t version);
   void check_format(const std::string& format, std::int64_t version) const;
 
-  /// Flushes, closes, syncs the file, renames it to path() and syncs the folder.
+  /// Flushes, closes and syncs the file. Nothing can be written to it afterwards.
+  void complete();
+  /// complete(), where that was not called, then renames it to path() and syncs the folder.
   void commit();
 
  private:

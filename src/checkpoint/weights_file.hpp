@@ -18,9 +18,9 @@ namespace ostrakon::checkpoint {
 class WeightsWriter {
  public:
   /// `deck`: the resolved deck, from which the model can be built again. `step`: optimizer steps
-  /// behind these weights.
+  /// behind these weights. `tokenizer`: whose tokens they were trained on.
   WeightsWriter(const std::string& path, const std::string& deck, std::int64_t step,
-                const std::string& tokenizer = "byte");
+                const std::string& tokenizer);
 
   /// `values`: host memory, row-major, as many as `shape` says. A unit's name may hold '/', which
   /// makes groups.

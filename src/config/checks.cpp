@@ -80,7 +80,7 @@ void check_sizes(const Settings& settings, const std::string& name) {
   const Factor ffn_width = {"model.ffn_width", model.ffn_width};
   const Factor batch = {"training.micro_batch_size", training.micro_batch_size};
   const Factor length = {"training.sequence_length", training.sequence_length};
-  // Elements, far above any machine's memory and far enough below 2^63 for bytes and flops.
+  // Elements, far above any machine's memory and far enough below 2^63 for bytes.
   constexpr std::int64_t most = std::int64_t{1} << 50;
   require_product(name, most, "parameters", {{"model.vocabulary", model.vocabulary}, width});
   require_product(name, most, "parameters", {layers, width, width});
@@ -93,6 +93,18 @@ void check_sizes(const Settings& settings, const std::string& name) {
                   {{"training.steps", training.steps},
                    {"training.global_batch_size", training.global_batch_size},
                    length});
+}
+
+/// Every action of a step is planned before it, so a step has an end.
+void check_plan_length(const Settings& settings, int ranks) {
+  constexpr std::int64_t most = 1000000;
+  const std::int64_t units = settings.model.layers + 2;
+  const std::int64_t micro_batches = settings.training.leaves() / ranks;
+  require(micro_batches <= most / units, "a step is too long to plan: (model.layers + 2) x ",
+          "training.global_batch_size / training.micro_batch_size / ranks = ", units, " x ",
+          settings.training.global_batch_size, " / ", settings.training.micro_batch_size, " / ",
+          ranks, " = ", units, " x ", micro_batches, ", more than ", format_count(most),
+          "; raise training.micro_batch_size or use more ranks");
 }
 
 /// Up to ten divisors of `number`, those around `near`: "1, 2, 4 or 8".
@@ -127,7 +139,7 @@ void check_together(const Settings& settings, const std::string& name) {
 void check_ranks(const Settings& settings, int ranks) {
   const TrainingSettings& training = settings.training;
   const std::int64_t leaves = training.leaves();
-  if (leaves % ranks == 0) return;
+  if (leaves % ranks == 0) return check_plan_length(settings, ranks);
   const std::string problem = leaves < ranks ? text("fewer than ", ranks, " ranks")
                                              : text("which ", ranks, " ranks can't share evenly (",
                                                     division(leaves, ranks), ")");

@@ -30,8 +30,7 @@ void set_key(Settings& settings, const Key& key, const Value& value, const std::
              const char* equals) {
   if (key.set(settings, value)) return;
   std::string expected = key.expected;
-  const bool integral = expected.rfind("an integer >=", 0) == 0;
-  if (integral && value.kind == Value::Kind::number &&
+  if (key.is_open_integer && value.kind == Value::Kind::number &&
       value.number > static_cast<double>(largest_integer)) {
     expected += text(" and <= ", largest_integer);
   }

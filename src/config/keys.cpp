@@ -22,6 +22,7 @@ Key integer(const std::string& name, Field field, std::int64_t least, std::int64
   key.expected = most == largest_integer ? text("an integer >= ", least)
                                          : text("an integer from ", least, " to ", most);
   key.limits = text(">= ", least);
+  key.is_open_integer = most == largest_integer;
   key.set = [=](Settings& settings, const Value& value) {
     if (value.kind != Value::Kind::number || value.number != std::floor(value.number) ||
         value.number < static_cast<double>(least) || value.number > static_cast<double>(most)) {
@@ -46,9 +47,15 @@ struct Range {
   const char* limits;
   bool (*contains)(double);
 };
-const Range positive = {"> 0", [](double x) { return x > 0.0; }};
 const Range not_negative = {">= 0", [](double x) { return x >= 0.0; }};
 const Range share = {"from 0 to 1", [](double x) { return x >= 0.0 && x <= 1.0; }};
+// Decks hold doubles, most arithmetic is in floats: within these bounds no float becomes infinite,
+// nor zero where it is there to keep something from being zero (floats below 1.18e-38 are not
+// normal, and some processors take them for zero).
+const Range up_to_1e30 = {"from 0 to 1e30", [](double x) { return x >= 0.0 && x <= 1e30; }};
+const Range deviation = {"from 1e-30 to 1e30", [](double x) { return x >= 1e-30 && x <= 1e30; }};
+const Range small = {"from 1.2e-38 to 1", [](double x) { return x >= 1.2e-38 && x <= 1.0; }};
+const Range rotary_base = {"from 1 to 1e12", [](double x) { return x >= 1.0 && x <= 1e12; }};
 const Range below_one = {">= 0 and < 1", [](double x) { return x >= 0.0 && x < 1.0; }};
 
 template <class Field>
@@ -168,7 +175,8 @@ Key only(const std::string& name, const std::string& accepted, const std::string
 
 // Bounds that keep every product of two of them, and every matrix library's 32-bit sizes, in range.
 constexpr std::int64_t most_columns = std::int64_t{1} << 26;
-constexpr std::int64_t most_layers = std::int64_t{1} << 20;
+constexpr std::int64_t most_layers = 100000;
+constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
 
 #define FIELD(member) \
@@ -204,11 +212,38 @@ Section model_section() {
                "number of tokens; bytes: 257"),
        boolean("bias", FIELD(model.bias), "in linear layers and norms"),
        boolean("tie_embeddings", FIELD(model.tie_embeddings), "one matrix for tokens in and out"),
-       number("norm_epsilon", FIELD(model.norm_epsilon), positive,
+       number("norm_epsilon", FIELD(model.norm_epsilon), small,
               "keeps norms from dividing by zero"),
-       number("rotary_base", FIELD(model.rotary_base), positive, "for rotary positions"),
-       number("initializer_deviation", FIELD(model.initializer_deviation), positive,
+       number("rotary_base", FIELD(model.rotary_base), rotary_base, "for rotary positions"),
+       number("initializer_deviation", FIELD(model.initializer_deviation), deviation,
               "standard deviation of initial weights")}};
+}
+
+/// A shard group: by name, or a number of ranks.
+Key shard_group(const std::string& name) {
+  Key key;
+  key.name = name;
+  key.meaning = "ranks that share one copy";
+  key.expected = "world, node or an integer >= 1";
+  key.limits = "world | node | >= 1";
+  key.set = [](Settings& settings, const Value& value) {
+    if (value.kind == Value::Kind::text) {
+      if (value.text == "world") settings.shard_group = world_shard_group;
+      if (value.text == "node") settings.shard_group = node_shard_group;
+      return value.text == "world" || value.text == "node";
+    }
+    const bool is_count = value.kind == Value::Kind::number && value.number >= 1.0 &&
+                          value.number <= static_cast<double>(most_ranks) &&
+                          value.number == std::floor(value.number);
+    if (is_count) settings.shard_group = static_cast<int>(value.number);
+    return is_count;
+  };
+  key.get = [](const Settings& settings) {
+    if (settings.shard_group == world_shard_group) return Value::of(std::string("world"));
+    if (settings.shard_group == node_shard_group) return Value::of(std::string("node"));
+    return Value::of(static_cast<double>(settings.shard_group));
+  };
+  return key;
 }
 
 Section data_section() {
@@ -251,30 +286,38 @@ Section parallel_section() {
   using plan::Sharding;
   return {
       "parallel",
-      "how ranks share the work; none of it changes the result",
+      "how ranks share the work: the same result where ranks and leaves are powers of two",
       {choice("sharding", FIELD(parallel.sharding),
               std::vector<std::pair<std::string, Sharding>>{{"none", Sharding::none},
+                                                            {"optimizer", Sharding::optimizer},
+                                                            {"gradients", Sharding::gradients},
                                                             {"full", Sharding::full}},
-              "of parameters, gradients and optimizer state"),
+              "as DDP, ZeRO-1, -2, -3"),
+       shard_group("shard_group"),
+       choice("shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
+              std::vector<std::pair<std::string, plan::OptimizerGroup>>{
+                  {"shard_group", plan::OptimizerGroup::shard_group},
+                  {"world", plan::OptimizerGroup::world}},
+              "optimizer state only"),
        choice("accumulation", FIELD(parallel.accumulation),
               std::vector<std::pair<std::string, Accumulation>>{
                   {"auto", Accumulation::automatic},
                   {"reduce_each", Accumulation::reduce_each},
+                  {"shard_each", Accumulation::shard_each},
                   {"reduce_last", Accumulation::reduce_last}},
               "of gradients"),
        choice("leaf_order", FIELD(parallel.leaf_order),
               std::vector<std::pair<std::string, LeafOrder>>{{"ascending", LeafOrder::ascending},
                                                              {"descending", LeafOrder::descending},
                                                              {"shuffled", LeafOrder::shuffled}},
-              "of micro-batches"),
+              "shuffled takes more memory"),
        choice("reshard_after_forward", FIELD(parallel.reshard_after_forward),
               std::vector<std::pair<std::string, Reshard>>{{"default", Reshard::automatic},
                                                            {"always", Reshard::always},
                                                            {"never", Reshard::never}},
               "free parameters"),
-       only("shard_group", "world", "ranks that share one copy"),
        only("reduction", "ordered", "how gradients are summed"),
-       integer("ranks_per_node", FIELD(ranks_per_node), 0, most_layers, "0: as found")}};
+       integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks, "0: as found")}};
 }
 
 Section precision_section() {
@@ -296,14 +339,14 @@ Section optimizer_section() {
   return {"optimizer",
           "how parameters follow gradients",
           {only("name", "adamw", "Adam with decoupled weight decay"),
-           number("learning_rate", FIELD(optimizer.learning_rate), not_negative, "at its peak"),
-           number("weight_decay", FIELD(optimizer.weight_decay), not_negative,
+           number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30, "at its peak"),
+           number("weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
                   "of matrices; norms and biases never decay"),
            number("beta1", FIELD(optimizer.beta1), below_one, "decay of the first moment"),
            number("beta2", FIELD(optimizer.beta2), below_one, "decay of the second moment"),
-           number("epsilon", FIELD(optimizer.epsilon), positive, "keeps from dividing by zero"),
-           number("clip_norm", FIELD(optimizer.clip_norm), not_negative,
-                  "largest norm of the whole gradient; 0: no clipping")}};
+           number("epsilon", FIELD(optimizer.epsilon), small, "keeps from dividing by zero"),
+           number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
+                  "largest norm of the whole gradient; 0: any")}};
 }
 
 Section schedule_section() {

@@ -20,7 +20,8 @@ struct Key {
   /// `expected`.
   std::function<bool(Settings&, const Value&)> set;
   std::function<Value(const Settings&)> get;
-  bool is_text = false;  ///< takes any text, so that --set takes it as it is
+  bool is_open_integer = false;  ///< an integer with no limit above but what a deck can hold
+  bool is_text = false;          ///< takes any text, so that --set takes it as it is
   /// The field of a key that names a file or folder.
   std::function<std::string&(Settings&)> path;
 };

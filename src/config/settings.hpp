@@ -35,6 +35,10 @@ struct RuntimeSettings {
   double peak_gflops = 0.0;  ///< of one rank, for MFU; 0: measured at start
 };
 
+/// Values of Settings::shard_group that are no numbers of ranks: those of mesh/mesh.hpp.
+constexpr int world_shard_group = 0;
+constexpr int node_shard_group = -1;
+
 /// A deck, validated. Paths are absolute or relative to the working directory.
 struct Settings {
   model::DecoderSettings model;
@@ -42,7 +46,7 @@ struct Settings {
   TrainingSettings training;
   plan::Policy parallel;  ///< with leaves filled in
   std::int64_t ranks_per_node = 0;
-  int shard_group = 0;  ///< ranks; 0: all, -1: those of a node
+  int shard_group = world_shard_group;  ///< ranks that share one copy
   optim::AdamwSettings optimizer;
   optim::ScheduleSettings schedule;
   OutputSettings output;

@@ -21,7 +21,7 @@ SampleOrder make_order(const TokenFile& file, Split split, std::int64_t sequence
           " tokens, too few for one sample: training.sequence_length ", sequence_length, " needs ",
           sequence_length + 1);
   return split == Split::training ? SampleOrder::shuffled(tokens, sequence_length, seed)
-                                  : SampleOrder::sequential(tokens, sequence_length);
+                                  : SampleOrder::fixed(tokens, sequence_length);
 }
 
 class TokenDataset : public Dataset {
@@ -33,10 +33,8 @@ class TokenDataset : public Dataset {
     file_.read(order_.first_token(index), length(), tokens);
   }
   std::uint64_t samples() const override { return order_.samples(); }
-  std::optional<double> bytes_per_token() const override {
-    return static_cast<double>(file_.info().byte_count) /
-           static_cast<double>(file_.info().token_count);
-  }
+  std::string tokenizer() const override { return file_.info().tokenizer; }
+  std::optional<double> bytes_per_token() const override { return file_.info().bytes_per_token(); }
 
  private:
   TokenFile file_;

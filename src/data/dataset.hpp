@@ -36,6 +36,9 @@ class Dataset {
   virtual std::uint64_t samples() const = 0;
   /// Entropy in nats per token, where it is known (synthetic).
   virtual std::optional<double> entropy() const { return std::nullopt; }
+  /// What made the tokens: the token file's tokenizer, or "synthetic" where nothing made them from
+  /// text.
+  virtual std::string tokenizer() const { return "synthetic"; }
   /// Mean number of bytes of text that a token stands for, where known (token files).
   virtual std::optional<double> bytes_per_token() const { return std::nullopt; }
 
@@ -50,7 +53,8 @@ enum class Split { training, validation };
 
 /// Collective over `world`: rank 0 verifies the file, all ranks open it or all throw the same
 /// Error. Null for a validation split that the settings do not name (synthetic always has one). For
-/// `validation` samples come in file order, whatever the seed.
+/// `validation` the samples of a token file come in one order, whatever the seed; the first few
+/// are spread over the whole file.
 std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
                                       std::int64_t sequence_length, std::int64_t vocabulary,
                                       std::uint64_t seed, comm::Communicator& world);

@@ -50,23 +50,22 @@ SampleOrder SampleOrder::shuffled(std::int64_t token_count, std::int64_t sequenc
   // Little text leaves less room for the offset, but always one sample.
   order.offsets_ = std::min(sequence_length, token_count - sequence_length);
   order.samples_ = static_cast<std::uint64_t>((token_count - order.offsets_) / sequence_length);
-  order.shuffled_ = true;
+  order.new_order_each_epoch_ = true;
   order.key_ = math::random_key(seed, "sample order");
   return order;
 }
 
-SampleOrder SampleOrder::sequential(std::int64_t token_count, std::int64_t sequence_length) {
+SampleOrder SampleOrder::fixed(std::int64_t token_count, std::int64_t sequence_length) {
   SampleOrder order(token_count, sequence_length);
   order.samples_ = static_cast<std::uint64_t>((token_count - 1) / sequence_length);
+  order.key_ = math::random_key(0, "validation order");
   return order;
 }
 
 std::int64_t SampleOrder::first_token(std::uint64_t index) const {
-  std::uint64_t window = index % samples_;
-  if (!shuffled_) return static_cast<std::int64_t>(window) * sequence_length_;
-
-  const std::uint64_t epoch = index / samples_;
-  window = Permutation(samples_, random_integer(key_, epoch, 0))(window);
+  const std::uint64_t epoch = new_order_each_epoch_ ? index / samples_ : 0;
+  const Permutation order(samples_, random_integer(key_, epoch, 0));
+  const std::uint64_t window = order(index % samples_);
   const std::uint64_t offset =
       random_integer(key_, epoch, 1) % static_cast<std::uint64_t>(offsets_);
   return static_cast<std::int64_t>(offset) + static_cast<std::int64_t>(window) * sequence_length_;

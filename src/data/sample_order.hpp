@@ -33,8 +33,9 @@ class SampleOrder {
   /// Throws Error where `token_count` doesn't hold one sample.
   static SampleOrder shuffled(std::int64_t token_count, std::int64_t sequence_length,
                               std::uint64_t seed);
-  /// Validation. The same windows from the first token on, in file order, every epoch.
-  static SampleOrder sequential(std::int64_t token_count, std::int64_t sequence_length);
+  /// Validation. The same windows from the first token on, every epoch in the same order: a shuffle
+  /// that depends on their number alone, so that the first few samples are spread over the file.
+  static SampleOrder fixed(std::int64_t token_count, std::int64_t sequence_length);
 
   std::uint64_t samples() const { return samples_; }
   std::int64_t first_token(std::uint64_t index) const;
@@ -45,7 +46,7 @@ class SampleOrder {
   std::int64_t sequence_length_;
   std::int64_t offsets_ = 1;  ///< how many positions the first window may begin at
   std::uint64_t samples_ = 0;
-  bool shuffled_ = false;
+  bool new_order_each_epoch_ = false;
   std::uint64_t key_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/data/token_file.hpp>
+#include <ostrakon/data/tokenizer.hpp>
 
 namespace ostrakon::data {
 namespace {
@@ -59,26 +60,8 @@ hdf5::File open_token_file(const std::string& path) {
   return file;
 }
 
-TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
-                        const hdf5::Dataset& offsets) {
-  const hdf5::Object root = file.root();
-  TokenFileInfo info;
-  info.tokenizer = root.text_attribute("tokenizer");
-  info.vocabulary = root.integer_attribute("vocabulary");
-  info.token_count = root.integer_attribute("token_count");
-  info.byte_count = root.integer_attribute("byte_count");
-  info.checksum = root.text_attribute("checksum");
-  info.sources = root.text_attribute("sources");
-  info.created = root.text_attribute("created");
-  info.program = root.text_attribute("program");
-  info.command_line = root.text_attribute("command_line");
-  info.stored_as = hdf5::type_name(tokens.type());
-  info.document_count = offsets.shape().at(0) - 1;
-  return info;
-}
-
-void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::Dataset& tokens,
-                const hdf5::Dataset& offsets) {
+void check_arrays(const std::string& path, const hdf5::Dataset& tokens,
+                  const hdf5::Dataset& offsets) {
   using hdf5::Type;
   require(tokens.shape().size() == 1 && offsets.shape().size() == 1, kind, " '", path,
           "': /tokens and /document_offsets must have one dimension each");
@@ -88,12 +71,39 @@ void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::
           "; expected uint8, uint16 or uint32");
   require(offsets.type() == Type::int64, kind, " '", path, "': /document_offsets holds ",
           hdf5::type_name(offsets.type()), "; expected int64");
+}
+
+TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
+                        const hdf5::Dataset& offsets) {
+  check_arrays(file.path(), tokens, offsets);
+  const hdf5::Object root = file.root();
+  const auto text_if_there = [&](const char* name) {
+    return root.has_attribute(name) ? root.text_attribute(name) : "";
+  };
+  TokenFileInfo info;
+  info.tokenizer = root.text_attribute("tokenizer");
+  info.vocabulary = root.integer_attribute("vocabulary");
+  info.token_count = root.integer_attribute("token_count");
+  if (root.has_attribute("byte_count")) info.byte_count = root.integer_attribute("byte_count");
+  info.checksum = root.text_attribute("checksum");
+  info.sources = text_if_there("sources");
+  info.created = text_if_there("created");
+  info.program = text_if_there("program");
+  info.command_line = text_if_there("command_line");
+  info.stored_as = hdf5::type_name(tokens.type());
+  info.document_count = offsets.shape()[0] - 1;
+  return info;
+}
+
+void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::Dataset& tokens) {
   require(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<std::int32_t>::max(), kind,
           " '", path, "': a vocabulary of ", info.vocabulary);
   require(tokens.shape()[0] == info.token_count, kind, " '", path, "' holds ", tokens.shape()[0],
           " tokens, but its attribute 'token_count' says ", info.token_count);
   require(info.token_count > 0, kind, " '", path, "' is empty: it holds no tokens");
   require(info.document_count >= 1, kind, " '", path, "' has no documents");
+  require(info.byte_count.value_or(1) > 0, kind, " '", path, "': its attribute 'byte_count' says ",
+          info.byte_count.value_or(1), "; expected at least 1, or no such attribute");
 }
 
 void check_tokens(const std::string& path, std::int64_t begin, const std::int32_t* tokens,
@@ -106,8 +116,9 @@ void check_tokens(const std::string& path, std::int64_t begin, const std::int32_
   const auto* found = std::find_if(tokens, tokens + count, [&](std::int32_t token) {
     return static_cast<std::uint32_t>(token) >= vocabulary;
   });
-  throw Error(text(kind, " '", path, "': token ", *found, " at position ", begin + (found - tokens),
-                   " is not in its vocabulary of ", vocabulary));
+  throw Error(text(kind, " '", path, "': token ", static_cast<std::uint32_t>(*found),
+                   " at position ", begin + (found - tokens), " is not in its vocabulary of ",
+                   vocabulary));
 }
 
 }  // namespace
@@ -168,7 +179,7 @@ void TokenFileWriter::flush_offsets() {
   offset_buffer_.clear();
 }
 
-void TokenFileWriter::finish() {
+void TokenFileWriter::complete() {
   require(token_count_ > 0, "no tokens to write to '", file_.path(), "'");
   end_document();
   offset_buffer_.push_back(token_count_);
@@ -176,9 +187,20 @@ void TokenFileWriter::finish() {
   flush_tokens();
   hdf5::Object root = file_.root();
   root.write_attribute("token_count", token_count_);
-  root.write_attribute("byte_count", byte_count_);
+  if (byte_count_ > 0) root.write_attribute("byte_count", byte_count_);
   root.write_attribute("checksum", checksum_.hex());
+  file_.complete();
+  complete_ = true;
+}
+
+void TokenFileWriter::finish() {
+  if (!complete_) complete();
   file_.commit();
+}
+
+std::optional<double> TokenFileInfo::bytes_per_token() const {
+  if (!byte_count) return std::nullopt;
+  return static_cast<double>(*byte_count) / static_cast<double>(token_count);
 }
 
 // --- TokenFile -----------------------------------------------------------------------------------
@@ -188,7 +210,7 @@ TokenFile::TokenFile(const std::string& path)
       tokens_(file_.dataset("/tokens")),
       offsets_(file_.dataset("/document_offsets")),
       info_(read_info(file_, tokens_, offsets_)) {
-  check_info(path, info_, tokens_, offsets_);
+  check_info(path, info_, tokens_);
 }
 
 void TokenFile::read(std::int64_t begin, std::int64_t count, std::int32_t* tokens) const {
@@ -211,14 +233,21 @@ void TokenFile::verify() const {
   std::vector<std::int32_t> block(
       static_cast<std::size_t>(std::min(verify_block, info_.token_count)));
   hdf5::Checksum checksum;
+  std::int64_t bytes = 0;  // where tokens are bytes
   for (std::int64_t begin = 0; begin < info_.token_count; begin += verify_block) {
     const std::int64_t count = std::min(verify_block, info_.token_count - begin);
     read(begin, count, block.data());
     checksum.add(block.data(), count * static_cast<std::int64_t>(sizeof(std::int32_t)));
+    bytes += std::count_if(block.begin(), block.begin() + count,
+                           [](std::int32_t token) { return token < ByteTokenizer::end_of_text; });
   }
   require(checksum.hex() == info_.checksum, kind, " '", path(),
           "' is damaged: the checksum of its tokens is ", checksum.hex(), ", expected ",
           info_.checksum);
+  require(info_.tokenizer != ByteTokenizer::name || info_.byte_count == bytes, kind, " '", path(),
+          "' is damaged: its attribute 'byte_count' says ",
+          info_.byte_count ? std::to_string(*info_.byte_count) : "nothing", ", but it holds ",
+          bytes, " bytes of text");
 
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(chunk_offsets));
   std::int64_t before = -1;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostrakon/base/hdf5.hpp>
 #include <string>
 #include <vector>
@@ -12,10 +13,10 @@ namespace ostrakon::data {
 // A token file, `ostrakon-tokens` version 1, is an HDF5 file:
 //   /tokens            (token_count)     uint8, uint16 or uint32, the smallest for the vocabulary
 //   /document_offsets  (documents + 1)   int64: where each document begins; ends with token_count
-// Both are chunked, each chunk with a Fletcher checksum. Attributes of the root group: format,
-// version, vocabulary, tokenizer, token_count, byte_count (of text), checksum (XXH3, 64 bits, of
-// the tokens as little-endian uint32), and where it comes from: sources, created, program,
-// command_line.
+// Both are chunked, each chunk with a Fletcher checksum, when written here. Attributes of the root
+// group: format, version, vocabulary, tokenizer, token_count, checksum (XXH3, 64 bits, of the
+// tokens as little-endian uint32); where known byte_count (of text); and, for people, where it
+// comes from: sources, created, program, command_line. See docs/token-files.md.
 
 /// Where a token file comes from.
 struct Provenance {
@@ -29,13 +30,15 @@ struct TokenFileInfo {
   std::int64_t vocabulary = 0;  ///< every token is less than this
   std::int64_t token_count = 0;
   std::int64_t document_count = 0;
-  std::int64_t byte_count = 0;  ///< of text
+  std::optional<std::int64_t> byte_count;  ///< of text
   std::string checksum;
   std::string stored_as;  ///< "uint16"
   std::string sources;    ///< one a line
   std::string created;    ///< UTC, ISO 8601
   std::string program;
   std::string command_line;
+
+  std::optional<double> bytes_per_token() const;
 };
 
 /// Writes a token file of any size in bounded memory. Under its name there is a file only after
@@ -47,11 +50,14 @@ class TokenFileWriter {
 
   /// Adds tokens to the present document. Throws Error for a token outside the vocabulary.
   void append(const std::int32_t* tokens, std::int64_t count);
-  /// Counts the bytes of text that the tokens stand for.
+  /// Counts the bytes of text that the tokens stand for; never called: their number is unknown.
   void add_text_bytes(std::int64_t bytes) { byte_count_ += bytes; }
   /// The next token begins another document. Documents without tokens are not counted.
   void end_document();
-  /// Throws Error where there are no tokens, or they can't be written.
+  /// All but the last step: what is written has reached the disk, and lacks only its name. Throws
+  /// Error where there are no tokens, or they can't be written.
+  void complete();
+  /// complete(), where that was not called, then gives the file its name.
   void finish();
 
   std::int64_t token_count() const { return token_count_; }
@@ -73,6 +79,7 @@ class TokenFileWriter {
   std::int64_t document_begin_ = 0;
   std::vector<std::int32_t> token_buffer_;
   std::vector<std::int64_t> offset_buffer_;
+  bool complete_ = false;
 };
 
 /// Random access to a token file, by one process.
@@ -94,7 +101,8 @@ class TokenFile {
   };
   Range document(std::int64_t index) const;
 
-  /// Reads all of the file: checksum, vocabulary, offsets. Throws Error that says what is wrong.
+  /// Reads all of the file: checksum, vocabulary, offsets, bytes of text. Throws Error that says
+  /// what is wrong.
   void verify() const;
 
  private:

@@ -13,13 +13,11 @@ namespace {
 
 /// Queries whose scores exist at a time. Smaller blocks waste less above the diagonal, larger ones
 /// make better matrix products.
-constexpr std::int64_t query_block = memory_is_host_accessible ? 64 : 256;
+constexpr std::int64_t query_block = on_device ? 256 : 64;
 
 /// Key/value heads in one batched product. On a host one, so that the scores stay in cache; on a
 /// device all of them, so that it has enough to do.
-std::int64_t heads_at_once(const AttentionShape& shape) {
-  return memory_is_host_accessible ? 1 : shape.kv_heads;
-}
+std::int64_t heads_at_once(const AttentionShape& shape) { return on_device ? shape.kv_heads : 1; }
 
 std::int64_t score_elements(const AttentionShape& shape) {
   return heads_at_once(shape) * std::min(query_block, shape.tokens) * shape.tokens;

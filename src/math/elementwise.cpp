@@ -2,16 +2,18 @@
 #include <ostrakon/math/elementwise.hpp>
 
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
 namespace {
 
-/// sums[j] of `width` columns starting at x. Rows are summed in blocks and the blocks after that,
-/// so that rounding grows with rows / block_rows, not with rows.
+/// On the host: sums[j] of `width` columns starting at x. Rows are summed in blocks and the blocks
+/// after that, so that rounding grows with rows / block_rows, not with rows.
 template <class T, std::int64_t max_width>
-KOKKOS_FUNCTION void sum_columns(const T* x, std::int64_t rows, std::int64_t stride,
-                                 std::int64_t width, T* sums) {
+[[maybe_unused]] KOKKOS_FUNCTION void sum_columns(const T* x, std::int64_t rows,
+                                                  std::int64_t stride, std::int64_t width,
+                                                  T* sums) {
   constexpr std::int64_t block_rows = 64;
   T total[max_width] = {};
   for (std::int64_t begin = 0; begin < rows; begin += block_rows) {
@@ -85,7 +87,12 @@ void add_bias(const Exec& exec, Matrix<T> x, const T* bias) {
 
 template <class T>
 void column_sums(const Exec& exec, ConstMatrix<T> x, T* sums) {
-  constexpr std::int64_t run = per_item(256);
+#if OSTRAKON_ON_DEVICE
+  sum_over_rows(
+      exec, "column_sums", x.rows, x.columns,
+      KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) { return x(r, j); }, sums);
+#else
+  constexpr std::int64_t run = 256;
   const std::int64_t columns = x.columns;
   for_each_item(
       exec, "column_sums", items_for(columns, run), KOKKOS_LAMBDA(std::int64_t item) {
@@ -93,6 +100,7 @@ void column_sums(const Exec& exec, ConstMatrix<T> x, T* sums) {
         const std::int64_t width = smaller(run, columns - first);
         sum_columns<T, run>(x.data + first, x.rows, x.stride, width, sums + first);
       });
+#endif
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                     \

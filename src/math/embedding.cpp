@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/embedding.hpp>
+#include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
@@ -25,11 +26,35 @@ void embedding_forward(const Exec& exec, const std::int32_t* ids, std::int64_t t
 template <class T>
 void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t tokens,
                         ConstMatrix<T> dout, Matrix<T> dtoken_table, Matrix<T> dposition_table) {
-  // An item owns its columns of both tables and walks all rows in order: neither a race nor an
-  // order that depends on the number of threads.
-  constexpr std::int64_t columns_per_item = per_item(64);
   const std::int64_t rows = dout.rows;
   const std::int64_t width = dout.columns;
+#if OSTRAKON_ON_DEVICE
+  // The first row of each token adds up all of that token's rows in order, and every element of a
+  // position its sequences: as on the host, with more to do at a time.
+  for_each_row(
+      exec, "embed_backward", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t first) {
+        const std::int32_t id = ids[first];
+        const int earlier =
+            row.maximum(first, 0, [=](std::int64_t r) { return ids[r] == id ? 1 : 0; });
+        if (earlier == 1) return;
+        T* token = dtoken_table.row(id);
+        for (std::int64_t r = first; r < rows; ++r) {
+          if (ids[r] != id) continue;
+          const T* gradient = dout.row(r);
+          row.loop(width, [=](std::int64_t j) { token[j] += gradient[j]; });
+        }
+      });
+  if (!dposition_table.data) return;
+  for_each_item(
+      exec, "embed_positions", smaller(tokens, rows) * width, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t j = item % width;
+        for (std::int64_t r = item / width; r < rows; r += tokens)
+          dposition_table(item / width, j) += dout(r, j);
+      });
+#else
+  // An item owns its columns of both tables and walks all rows in order: neither a race nor an
+  // order that depends on the number of threads.
+  constexpr std::int64_t columns_per_item = 64;
   for_each_item(
       exec, "embed_backward", items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * columns_per_item;
@@ -43,6 +68,7 @@ void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t 
           for (std::int64_t j = 0; j < columns; ++j) position[j] += gradient[j];
         }
       });
+#endif
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \

@@ -7,7 +7,7 @@
 #include <string>
 #include <type_traits>
 
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
+#if OSTRAKON_ON_DEVICE
 #if defined(KOKKOS_ENABLE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)
 #define OSTRAKON_GEMM_CUBLAS
 #include <cublas_v2.h>

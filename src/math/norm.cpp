@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/column_kernel.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
@@ -47,11 +50,6 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
       });
 }
 
-// Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not with
-// their product.
-constexpr std::int64_t rows_per_block = 64;
-constexpr std::int64_t columns_per_item = per_item(64);
-
 }  // namespace
 
 template <class T>
@@ -70,10 +68,12 @@ void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weig
 
 template <class T>
 void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
-                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx) {
+                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx,
+                         GradientUpdate update) {
   const std::int64_t width = x.columns;
   const T over_width = T(1) / static_cast<T>(width);
   const bool centered = kind == NormKind::layernorm;
+  const bool adds = update == GradientUpdate::add;
   for_each_row(
       exec, "norm_backward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const T* in = x.row(r);
@@ -92,9 +92,16 @@ void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, cons
         const T projection = row.template sum<T>(width, [=](std::int64_t i) {
           return dout[i] * weight[i] * (in[i] - center);
         }) * scale * over_width;
-        row.loop(width, [=](std::int64_t i) {
-          din[i] += scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection);
-        });
+        if (adds)
+          row.loop(width, [=](std::int64_t i) {
+            din[i] +=
+                scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection);
+          });
+        else
+          row.loop(width, [=](std::int64_t i) {
+            din[i] =
+                scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection);
+          });
       });
 }
 
@@ -104,6 +111,20 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
   const std::int64_t rows = x.rows;
   const std::int64_t width = x.columns;
   const bool centered = kind == NormKind::layernorm;
+#if OSTRAKON_ON_DEVICE
+  sum_over_rows(
+      exec, "norm_parameters", rows, width,
+      KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) {
+        const T center = centered ? mean[r] : T(0);
+        return dy(r, j) * ((x(r, j) - center) * rstd[r]);
+      },
+      dweight);
+  if (dbias) column_sums<T>(exec, dy, dbias);
+#else
+  // Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not
+  // with their product.
+  constexpr std::int64_t rows_per_block = 64;
+  constexpr std::int64_t columns_per_item = 64;
   for_each_item(
       exec, "norm_parameters", items_for(width, columns_per_item),
       KOKKOS_LAMBDA(std::int64_t item) {
@@ -134,6 +155,7 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
         if (dbias)
           for (std::int64_t j = 0; j < columns; ++j) dbias[first + j] = bias_sum[j];
       });
+#endif
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
@@ -142,7 +164,7 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
   template void norm_apply<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*, const T*, \
                               const T*, Matrix<T>);                                                \
   template void norm_backward_input<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*,  \
-                                       const T*, ConstMatrix<T>, Matrix<T>);                       \
+                                       const T*, ConstMatrix<T>, Matrix<T>, GradientUpdate);       \
   template void norm_backward_parameters<T>(const Exec&, NormKind, ConstMatrix<T>, const T*,       \
                                             const T*, ConstMatrix<T>, T*, T*);
 OSTRAKON_INSTANTIATE(float)

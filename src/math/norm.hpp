@@ -20,10 +20,14 @@ template <class T>
 void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
                 const T* mean, const T* rstd, Matrix<T> y);
 
-/// dx += dL/dx where `dy` is dL/dy. Shapes as in norm_forward.
+/// Whether a gradient replaces what stands in its place, which is not read then, or is added to it.
+enum class GradientUpdate { overwrite, add };
+
+/// dx = dL/dx or dx += dL/dx where `dy` is dL/dy. Shapes as in norm_forward.
 template <class T>
 void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
-                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx);
+                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx,
+                         GradientUpdate update = GradientUpdate::add);
 
 /// dweight, dbias (width): overwritten, summed over rows in a fixed order; dbias may be null.
 template <class T>

@@ -13,7 +13,20 @@ namespace ostrakon {
 using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
 
-/// Whether host code may follow a pointer into `Memory`.
+// Whether kernels run on a device: 1 or 0. For the preprocessor where it must choose, as CUDA
+// allows no kernel inside `if constexpr`; everywhere else `on_device`.
+#if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) || \
+    defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP) ||  \
+    defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_SYCL)
+#define OSTRAKON_ON_DEVICE 1
+#else
+#define OSTRAKON_ON_DEVICE 0
+#endif
+constexpr bool on_device = OSTRAKON_ON_DEVICE == 1;
+static_assert(on_device == !std::is_same<Exec, Kokkos::DefaultHostExecutionSpace>::value,
+              "OSTRAKON_ON_DEVICE does not know Kokkos's default execution space");
+
+/// Whether host code may follow a pointer into `Memory`, which some devices share with the host.
 constexpr bool memory_is_host_accessible =
     Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible;
 
@@ -63,18 +76,14 @@ using ConstMatrix = Matrix<const typename TypeIdentity<T>::type>;
 namespace math {
 // Kokkos moved its mathematical functions out of Experimental in 3.7.
 #if KOKKOS_VERSION >= 30700
-using Kokkos::cos;
 using Kokkos::exp;
 using Kokkos::log;
 using Kokkos::pow;
-using Kokkos::sin;
 using Kokkos::sqrt;
 #else
-using Kokkos::Experimental::cos;
 using Kokkos::Experimental::exp;
 using Kokkos::Experimental::log;
 using Kokkos::Experimental::pow;
-using Kokkos::Experimental::sin;
 using Kokkos::Experimental::sqrt;
 #endif
 }  // namespace math

@@ -3,10 +3,10 @@
 
 // One source for kernels that work row by row. On the host a row is a plain loop whose sums run in
 // sixteen lanes, which compilers vectorise and which fixes the order of the additions; on a device
-// a row belongs to a team of threads.
+// a row belongs to a team of threads. For kernels whose elements share what the row has (a sum, a
+// maximum, a token's id); where every element stands alone, work_items.hpp wastes no team on it.
 
-#include <ostrakon/math/portability.hpp>
-#include <string>
+#include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
 
@@ -110,28 +110,21 @@ class DeviceRow {
   const TeamMember& team_;
 };
 
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-#define OSTRAKON_DEVICE_ROWS
-using Row = DeviceRow;
-#else
-using Row = HostRow;
-#endif
+using Row = std::conditional_t<on_device, DeviceRow, HostRow>;
 
 /// Runs body(row, index) for every index in [0, rows); Body is KOKKOS_LAMBDA(const Row&, int64_t).
-/// `name` is what Kokkos Tools show; beyond 15 characters it costs an allocation at every call.
+/// Names of at most 15 characters cost no allocation.
 template <class Body>
-void for_each_row(const Exec& exec, const std::string& name, std::int64_t rows, const Body& body) {
-// The preprocessor chooses, as CUDA allows no kernel inside `if constexpr`.
-#if defined(OSTRAKON_DEVICE_ROWS)
+void for_each_row(const Exec& exec, const char* name, std::int64_t rows, const Body& body) {
+#if OSTRAKON_ON_DEVICE
   Kokkos::parallel_for(
       name, TeamPolicy(exec, static_cast<int>(rows), Kokkos::AUTO),
       KOKKOS_LAMBDA(const TeamMember& team) {
         body(DeviceRow(team), static_cast<std::int64_t>(team.league_rank()));
       });
 #else
-  Kokkos::parallel_for(
-      name, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t> >(exec, 0, rows),
-      KOKKOS_LAMBDA(std::int64_t index) { body(HostRow(), index); });
+  for_each_item(
+      exec, name, rows, KOKKOS_LAMBDA(std::int64_t index) { body(HostRow(), index); });
 #endif
 }
 

@@ -3,16 +3,16 @@
 
 // Kernels over neighbouring elements: on the host an item of work is a run of them, in a loop that
 // compilers vectorise; on a device it is one, so that neighbouring threads touch neighbouring
-// memory.
+// memory. For kernels whose items need nothing of each other; where the elements of a row share a
+// sum or a maximum, row_kernel.hpp has a team of threads for the row.
 
-#include <ostrakon/math/row_kernel.hpp>
-#include <type_traits>
+#include <ostrakon/math/portability.hpp>
 
 namespace ostrakon::math {
 
-/// Elements in one item of work: `on_host`, or `on_device`.
-constexpr std::int64_t per_item(std::int64_t on_host, std::int64_t on_device = 1) {
-  return std::is_same<Row, HostRow>::value ? on_host : on_device;
+/// Elements in one item of work.
+constexpr std::int64_t per_item(std::int64_t of_host, std::int64_t of_device = 1) {
+  return on_device ? of_device : of_host;
 }
 
 /// Items of `size` that cover `count` elements.

@@ -3,6 +3,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
+#include <ostrakon/math/norm.hpp>
 #include <ostrakon/model/head_unit.hpp>
 #include <ostrakon/model/layout.hpp>
 
@@ -92,9 +93,13 @@ void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T lo
     math::fill<T>(exec, buffers.lender_gradients + written, lender_elements_ - written, T(0));
   }
 
-  math::fill<T>(exec, gradient.data, rows_ * width_, T(0));
-  norm_backward_add<T>(exec, norm_, buffers.parameters, x, norm_statistics, dnormed,
-                       buffers.parameter_gradients, gradient);
+  // The head's gradient is the first one of the activations: it overwrites.
+  T* const dbias = norm_.bias == no_bias ? nullptr : buffers.parameter_gradients + norm_.bias;
+  math::norm_backward_parameters<T>(exec, norm_.kind, x, norm_statistics.mean, norm_statistics.rstd,
+                                    dnormed, buffers.parameter_gradients + norm_.weight, dbias);
+  math::norm_backward_input<T>(exec, norm_.kind, x, buffers.parameters + norm_.weight,
+                               norm_statistics.mean, norm_statistics.rstd, dnormed, gradient,
+                               math::GradientUpdate::overwrite);
 }
 
 template <class T>

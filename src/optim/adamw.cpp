@@ -13,17 +13,16 @@ template <class T>
 struct Coefficients {
   T scale, beta1, beta2, rest1, rest2, step_size, root_scale, epsilon, decay;
 
-  Coefficients(const AdamwSettings& settings, std::int64_t step, double learning_rate,
-               double weight_decay, double gradient_scale)
-      : scale(static_cast<T>(gradient_scale)),
-        beta1(static_cast<T>(settings.beta1)),
-        beta2(static_cast<T>(settings.beta2)),
-        rest1(static_cast<T>(1.0 - settings.beta1)),
-        rest2(static_cast<T>(1.0 - settings.beta2)),
-        step_size(static_cast<T>(learning_rate / correction(settings.beta1, step))),
-        root_scale(static_cast<T>(1.0 / std::sqrt(correction(settings.beta2, step)))),
-        epsilon(static_cast<T>(settings.epsilon)),
-        decay(static_cast<T>(learning_rate * weight_decay)) {}
+  explicit Coefficients(const AdamwStep& step)
+      : scale(static_cast<T>(step.gradient_scale)),
+        beta1(static_cast<T>(step.beta1)),
+        beta2(static_cast<T>(step.beta2)),
+        rest1(static_cast<T>(1.0 - step.beta1)),
+        rest2(static_cast<T>(1.0 - step.beta2)),
+        step_size(static_cast<T>(step.learning_rate / correction(step.beta1, step.step))),
+        root_scale(static_cast<T>(1.0 / std::sqrt(correction(step.beta2, step.step)))),
+        epsilon(static_cast<T>(step.epsilon)),
+        decay(static_cast<T>(step.learning_rate * step.weight_decay)) {}
 
   static double correction(double beta, std::int64_t step) {
     return 1.0 - std::pow(beta, static_cast<double>(step));
@@ -50,10 +49,9 @@ KOKKOS_INLINE_FUNCTION void update(const Coefficients<T>& c, T* __restrict__ par
 
 template <class T>
 void adamw(const Exec& exec, T* parameters, const T* gradients, T* first_moment, T* second_moment,
-           std::int64_t count, std::int64_t step, double learning_rate, double weight_decay,
-           double gradient_scale, const AdamwSettings& settings) {
+           std::int64_t count, const AdamwStep& step) {
   constexpr std::int64_t elements_per_item = math::per_item(4096);
-  const Coefficients<T> coefficients(settings, step, learning_rate, weight_decay, gradient_scale);
+  const Coefficients<T> coefficients(step);
   math::for_each_item(
       exec, "adamw", math::items_for(count, elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t begin = item * elements_per_item;
@@ -68,8 +66,8 @@ double clip_coefficient(double norm, double clip_norm) {
 }
 
 template void adamw<float>(const Exec&, float*, const float*, float*, float*, std::int64_t,
-                           std::int64_t, double, double, double, const AdamwSettings&);
+                           const AdamwStep&);
 template void adamw<double>(const Exec&, double*, const double*, double*, double*, std::int64_t,
-                            std::int64_t, double, double, double, const AdamwSettings&);
+                            const AdamwStep&);
 
 }  // namespace ostrakon::optim

@@ -16,12 +16,21 @@ struct AdamwSettings {
   double clip_norm = 1.0;  ///< largest global gradient norm; 0: no clipping
 };
 
-/// One step on `count` elements. `step` counts from 1. `gradient_scale` multiplies the gradient
-/// first (clipping). weight_decay 0 for parameters that do not decay.
+/// What one step is done with.
+struct AdamwStep {
+  std::int64_t step = 1;  ///< counts from 1
+  double learning_rate = 0.0;
+  double weight_decay = 0.0;    ///< 0 for parameters that do not decay
+  double gradient_scale = 1.0;  ///< multiplies the gradient first (clipping)
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+};
+
+/// One step on `count` elements of all four arrays, which do not overlap.
 template <class T>
 void adamw(const Exec& exec, T* parameters, const T* gradients, T* first_moment, T* second_moment,
-           std::int64_t count, std::int64_t step, double learning_rate, double weight_decay,
-           double gradient_scale, const AdamwSettings& settings);
+           std::int64_t count, const AdamwStep& step);
 
 /// min(1, clip_norm / (norm + 1e-6)); 1 where clip_norm is 0.
 double clip_coefficient(double norm, double clip_norm);

@@ -314,7 +314,8 @@ class Run {
     world_.agree([&] {
       if (talks_)
         file = std::make_unique<checkpoint::WeightsWriter>(
-            path, config::write_deck(config::with_absolute_paths(settings_)), steps_done_);
+            path, config::write_deck(config::with_absolute_paths(settings_)), steps_done_,
+            training_data_->tokenizer());
     });
     std::vector<float> copy;
     trainer_.visit_parameters([&](int u, const float* parameters) {

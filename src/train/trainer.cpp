@@ -334,11 +334,14 @@ void Trainer::optimize(const ActionBuffers& buffers) {
                      first_element(unit, train_.plan.stored);
   auto* first = buffers.get<float>(Role::first_moment);
   auto* second = buffers.get<float>(Role::second_moment);
-  for (const Stretch& stretch : stretches_[unit])
+  const optim::AdamwSettings& optimizer = settings_.optimizer;
+  for (const Stretch& stretch : stretches_[unit]) {
+    const double weight_decay = stretch.decays ? optimizer.weight_decay : 0.0;
     optim::adamw(exec_, parameters + stretch.offset, gradients + stretch.offset,
-                 first + stretch.offset, second + stretch.offset, stretch.count, step_,
-                 result_.learning_rate, stretch.decays ? settings_.optimizer.weight_decay : 0.0,
-                 clip_coefficient_, settings_.optimizer);
+                 first + stretch.offset, second + stretch.offset, stretch.count,
+                 {step_, result_.learning_rate, weight_decay, clip_coefficient_, optimizer.beta1,
+                  optimizer.beta2, optimizer.epsilon});
+  }
 }
 
 StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {

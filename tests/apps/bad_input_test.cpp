@@ -130,7 +130,9 @@ class BadInputs : public ::testing::Test {
     fs::create_directories(path("a-folder"));
     must_run("ostrakon-data", {"build", "--output", "good", "--validation-fraction", "0", "text"});
     write_bytes(path("deck.yaml"), deck_with());
-    must_run("ostrakon-train", {"deck.yaml", "--set", "output.directory=trained"});
+    must_run("ostrakon-train", {"deck.yaml", "--set", "output.directory=synthetic"});
+    must_run("ostrakon-train", {"deck.yaml", "--set", "output.directory=trained", "--set",
+                                "data.dataset=tokens", "--set", "data.path=good-train.h5"});
 
     const std::string good = read_bytes(path("good-train.h5"));
     write_bytes(path("empty.h5"), "");
@@ -279,7 +281,7 @@ TEST_F(BadInputs, KeysAndTypes) {
        bad_key("later-version", "precision", "gather: bf16",
                {"precision.gather = \"bf16\"", "the one value that this version accepts"}),
        bad_key("unknown-sharding", "parallel", "sharding: fully",
-               {"parallel.sharding = \"fully\"", "expected none or full"})});
+               {"parallel.sharding = \"fully\"", "expected none, optimizer, gradients or full"})});
 }
 
 TEST_F(BadInputs, Values) {
@@ -296,13 +298,18 @@ TEST_F(BadInputs, Values) {
                {"training.global_batch_size = -8"}),
        bad_key("zero-threads", "runtime", "threads: 0", {"runtime.threads = 0"}),
        bad_key("not-a-number", "optimizer", "learning_rate: nan",
-               {"optimizer.learning_rate", "nan", "expected a number >= 0"}),
+               {"optimizer.learning_rate", "nan", "expected a number from 0 to 1e30"}),
        bad_key("infinite", "optimizer", "weight_decay: inf",
-               {"optimizer.weight_decay", "inf", "expected a number >= 0"}),
+               {"optimizer.weight_decay", "inf", "expected a number from 0 to 1e30"}),
        bad_settings("too-large-to-store", {"optimizer.learning_rate=1e400"},
                     {"optimizer.learning_rate", "1e400"}),
        bad_key("beta-of-one", "optimizer", "beta2: 1.0", {"optimizer.beta2 = 1", "< 1"}),
-       bad_key("zero-epsilon", "optimizer", "epsilon: 0.0", {"optimizer.epsilon = 0", "> 0"}),
+       bad_key("zero-epsilon", "optimizer", "epsilon: 0.0",
+               {"optimizer.epsilon = 0", "from 1.2e-38 to 1"}),
+       bad_key("epsilon-below-floats", "model", "norm_epsilon: 1e-46",
+               {"model.norm_epsilon = 1e-46", "from 1.2e-38 to 1"}),
+       bad_key("rotary-base", "model", "rotary_base: 1e300",
+               {"model.rotary_base = 1e+300", "from 1 to 1e12"}),
        bad_key("share-above-one", "schedule", "final_fraction: 1.5",
                {"schedule.final_fraction = 1.5", "from 0 to 1"}),
        bad_settings("beyond-integers", {"training.steps=1e300"}, {"training.steps", "<="}),
@@ -328,8 +335,12 @@ TEST_F(BadInputs, SettingsThatDoNotFitTogether) {
        bad_settings("validation-without-data",
                     {"data.dataset=tokens", "data.path=good-train.h5", "training.validate_every=1"},
                     {"training.validate_every = 1", "data.validation_path"}),
-       bad_settings("uncountable", {"model.width=67108864", "model.layers=1048576"},
+       bad_settings("uncountable", {"model.width=67108864", "model.layers=100000"},
                     {"model.layers x model.width", "more than"}),
+       bad_settings("endless-plan",
+                    {"training.global_batch_size=1000000", "training.micro_batch_size=1"},
+                    {"a step is too long to plan", "4 x 1000000 / 1 /", "more than 1,000,000",
+                     "raise training.micro_batch_size"}),
        bad_settings("too-many-rows",
                     {"training.micro_batch_size=8", "training.sequence_length=1e9"},
                     {"training.micro_batch_size x training.sequence_length"})});
@@ -447,7 +458,7 @@ TEST_F(BadInputs, KokkosFlags) {
 TEST_F(BadInputs, DataProgram) {
   expect_refused(
       "ostrakon-data", {1},
-      {bad_command("no-command", {}, {"no command", "build, info, verify or show"}),
+      {bad_command("no-command", {}, {"no command", "build, import, info, verify or show"}),
        bad_command("unknown-command", {"bild"}, {"unknown command 'bild'"}),
        bad_command("no-output", {"build", "text"}, {"--output PREFIX"}),
        bad_command("no-text", {"build", "--output", "x"}, {"at least one text file"}),
@@ -463,6 +474,39 @@ TEST_F(BadInputs, DataProgram) {
                    {"--validation-fraction", "nan"}),
        bad_command("negative-seed", {"build", "--output", "x", "--seed", "-1", "text"},
                    {"--seed is '-1'"}),
+       bad_command("output-is-a-folder", {"build", "--output", "a-folder/", "text"},
+                   {"--output is 'a-folder/', a folder", "'a-folder/NAME'"}),
+       bad_command("vanishing-held-out",
+                   {"build", "--output", "x", "--validation-fraction", "1e-400", "text"},
+                   {"--validation-fraction is 1e-400; expected 0, or 1e-09 and more"}),
+       bad_command("import-without-vocabulary", {"import", "--output", "x.h5", "a-file"},
+                   {"--vocabulary V"}),
+       bad_command("import-without-output", {"import", "--vocabulary", "9", "a-file"},
+                   {"--output FILE"}),
+       bad_command("import-into-folder",
+                   {"import", "--vocabulary", "9", "--output", "a-folder/", "a-file"},
+                   {"--output is 'a-folder/', a folder"}),
+       bad_command("import-nothing",
+                   {"import", "--vocabulary", "9", "--output", "x.h5", "empty.h5"},
+                   {"no tokens to write"}),
+       bad_command("import-missing", {"import", "--vocabulary", "9", "--output", "x.h5", "nowhere"},
+                   {"'nowhere' does not exist"}),
+       bad_command("import-half-a-number",
+                   {"import", "--vocabulary", "65536", "--output", "x.h5", "a-file"},
+                   {"'a-file' ends inside a number of 2 bytes"}),
+       bad_command("import-beyond-vocabulary",
+                   {"import", "--vocabulary", "9", "--output", "x.h5", "text/fox.txt"},
+                   {"token 26708 at position 0 is not in its vocabulary of 9"}),
+       bad_command("import-other-type",
+                   {"import", "--vocabulary", "9", "--dtype", "int8", "--output", "x.h5", "a-file"},
+                   {"--dtype is 'int8'; expected uint16 or uint32"}),
+       bad_command(
+           "import-other-end",
+           {"import", "--vocabulary", "9", "--end-of-text", "9", "--output", "x.h5", "a-file"},
+           {"--end-of-text is 9", "0 to 8"}),
+       bad_command("import-onto-itself",
+                   {"import", "--vocabulary", "9", "--output", "a-file", "a-file"},
+                   {"--output is the file to read"}),
        bad_command("info-of-text", {"info", "text/fox.txt"}, {"is not an HDF5 file"}),
        bad_command("verify-flipped", {"verify", "flipped.h5"}, {"damaged", "checksum"}),
        bad_command("verify-liar", {"verify", "liar.h5"}, {"not in its vocabulary of 100"}),
@@ -470,6 +514,23 @@ TEST_F(BadInputs, DataProgram) {
                    {"has no document 7; it has 1"}),
        bad_command("unknown-data-option", {"info", "--all", "good-train.h5"},
                    {"unknown option '--all' of info"})});
+}
+
+TEST_F(BadInputs, BenchProgram) {
+  expect_refused(
+      "ostrakon-bench", one_and_two,
+      {bad_command("unknown-bench", {"kernel"},
+                   {"don't know how to measure kernel", "kernels, comm or step DECK"}),
+       bad_command("two-benches", {"kernels", "comm"}, {"kernels takes no further argument"}),
+       bad_command("step-without-deck", {"step"}, {"step needs a deck"}),
+       bad_command("step-of-two", {"step", "deck.yaml", "deck.yaml"}, {"two decks given"}),
+       bad_command("step-of-missing", {"step", "nowhere.yaml"}, {"nowhere.yaml: can't be read"}),
+       bad_command("no-time", {"kernels", "--seconds", "0"}, {"--seconds 0", "greater than 0"}),
+       bad_command("set-without-step", {"kernels", "--set", "model.layers=1"},
+                   {"--set is for step DECK only"}),
+       bad_command("unknown-bench-option", {"--jsonl"}, {"unknown option --jsonl"})});
+  expect_refused("ostrakon-bench", {1},
+                 {bad_command("comm-alone", {"comm"}, {"found 1 rank", "mpiexec -n 2"})});
 }
 
 TEST_F(BadInputs, GenerateProgram) {
@@ -481,9 +542,13 @@ TEST_F(BadInputs, GenerateProgram) {
        bad_command("flipped-weights", {"flipped-weights.h5"}, {"flipped-weights.h5", "damaged"}),
        bad_command("tokens-as-weights", {"good-train.h5"},
                    {"is no Ostrakon weights file", "'ostrakon-tokens'"}),
+       bad_command("tokens-of-another", {"synthetic/weights.h5"},
+                   {"synthetic/weights.h5: trained on tokens of the tokenizer 'synthetic'",
+                    "it knows byte"}),
        bad_command("deck-as-weights", {"deck.yaml"}, {"'deck.yaml' is not an HDF5 file"}),
        bad_command("no-tokens", {"trained/weights.h5", "--tokens", "0"}, {"--tokens 0"}),
-       bad_command("half-a-token", {"trained/weights.h5", "--tokens", "1.5"}, {"whole number"}),
+       bad_command("half-a-token", {"trained/weights.h5", "--tokens", "1.5"},
+                   {"--tokens 1.5", "integer"}),
        bad_command("cold", {"trained/weights.h5", "--temperature", "-1"}, {"--temperature -1"}),
        bad_command("not-a-temperature", {"trained/weights.h5", "--temperature", "warm"},
                    {"--temperature warm", "expected a number"}),

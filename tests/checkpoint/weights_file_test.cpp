@@ -30,7 +30,7 @@ Values values_of(int unit) {
 }
 
 void write_model(const std::string& path, const std::string& deck = "model:\n  layers: 12\n") {
-  WeightsWriter writer(path, deck, 1234);
+  WeightsWriter writer(path, deck, 1234, "some tokenizer");
   for (int unit = 0; unit < units; ++unit) {
     const Values values = values_of(unit);
     writer.write(unit_name(unit), "attention.qkv.weight", {5, 7}, values.data());
@@ -56,7 +56,7 @@ TEST(WeightsFile, ComesBackBitByBit) {
   const WeightsReader reader(path);
   EXPECT_EQ(reader.deck(), "model:\n  layers: 12\n");
   EXPECT_EQ(reader.step(), 1234);
-  EXPECT_EQ(reader.tokenizer(), "byte");
+  EXPECT_EQ(reader.tokenizer(), "some tokenizer");
   for (int unit = 0; unit < units; ++unit) {
     EXPECT_EQ(read_one(reader, unit), values_of(unit));
     EXPECT_TRUE(std::signbit(read_one(reader, unit)[3]));
@@ -75,7 +75,7 @@ TEST(WeightsFile, AppearsOnlyWhenFinished) {
   const ScratchFolder folder;
   const std::string path = folder.file("weights.h5");
   {
-    WeightsWriter writer(path, "", 1);
+    WeightsWriter writer(path, "", 1, "byte");
     writer.write("unit", "parameter", {35}, values_of(0).data());
     EXPECT_FALSE(std::filesystem::exists(path));
   }
@@ -100,10 +100,11 @@ TEST(WeightsFile, NamesWhatIsWrong) {
   EXPECT_TRUE(contains(error("block 1", "attention.qkv.weight", {7, 5}),
                        "has the shape (5, 7) in weights file '" + path + "', expected (7, 5)"));
   EXPECT_TRUE(contains(error("block 1", "attention.qkv.weight", {35}), "(5, 7)"));
-  EXPECT_TRUE(contains(error_of([&] {
-                         WeightsWriter(folder.file("w.h5"), "", 1).write("u", "p", {3, 0}, nullptr);
-                       }),
-                       "has the shape (3, 0); expected positive extents"));
+  EXPECT_TRUE(
+      contains(error_of([&] {
+                 WeightsWriter(folder.file("w.h5"), "", 1, "byte").write("u", "p", {3, 0}, nullptr);
+               }),
+               "has the shape (3, 0); expected positive extents"));
 }
 
 TEST(WeightsFile, RefusesWhatIsNoWeightsFile) {

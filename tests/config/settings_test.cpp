@@ -9,6 +9,7 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/value.hpp>
+#include <ostrakon/model/decoder.hpp>
 #include <sstream>
 
 namespace ostrakon::config {
@@ -208,11 +209,11 @@ TEST(WriteDeck, NumbersReadBackBitForBit) {
   Settings settings = read(synthetic);
   for (const double x : {1.0 / 3.0, 0.1, 1e-5, 6.02214076e23, 1e22, 123456789.125, 1e300, 5e-324,
                          0.1 + 0.2, std::numeric_limits<double>::max(), 4503599627370497.5}) {
-    settings.optimizer.learning_rate = x;
-    settings.optimizer.epsilon = x;
+    settings.training.time_limit_minutes = x;
+    settings.runtime.peak_gflops = x;
     const Settings again = read(write_deck(settings));
-    EXPECT_EQ(again.optimizer.learning_rate, x);
-    EXPECT_EQ(again.optimizer.epsilon, x);
+    EXPECT_EQ(again.training.time_limit_minutes, x);
+    EXPECT_EQ(again.runtime.peak_gflops, x);
   }
 }
 
@@ -280,23 +281,70 @@ TEST(InputDecks, AllAreRight) {
   EXPECT_GE(decks, 5);
 }
 
-/// Parameters of a decoder without biases and with RMS norms, as published for Llama 3.
-std::int64_t llama_parameters(const model::DecoderSettings& m) {
-  const std::int64_t attention =
-      m.width * m.head_width() * (m.heads + 2 * m.kv_heads) + m.width * m.width;
-  const std::int64_t block = attention + 3 * m.width * m.ffn_width + 2 * m.width;
-  return m.layers * block + (m.tie_embeddings ? 1 : 2) * m.vocabulary * m.width + m.width;
+Settings read_input_deck(const std::string& name) {
+  const std::filesystem::path path = std::filesystem::path(OSTRAKON_INPUT_DECKS) / name;
+  return read_settings(read_file(path), path.string(), {});
 }
 
 TEST(InputDecks, HaveTheModelsPublishedSizes) {
   const auto parameters = [](const std::string& name) {
-    const std::filesystem::path path = std::filesystem::path(OSTRAKON_INPUT_DECKS) / name;
-    return llama_parameters(read_settings(read_file(path), path.string(), {}).model);
+    const Settings settings = read_input_deck(name);
+    const model::LeafShape leaf{1, settings.training.sequence_length};
+    return model::Decoder<float>(settings.model, leaf).parameter_count();
   };
+  EXPECT_EQ(parameters("gpt2-124m.yaml"), 124439808);
   EXPECT_EQ(parameters("llama3-8b.yaml"), 8030261248);
   EXPECT_EQ(parameters("llama3-70b.yaml"), 70553706496);
   EXPECT_EQ(parameters("llama3-405b.yaml"), 405853388800);
   EXPECT_EQ(parameters("quickstart.yaml"), 1820544);
+}
+
+TEST(InputDecks, HaveThePublishedTraining) {
+  struct Published {
+    std::string deck;
+    double learning_rate;
+    std::int64_t tokens_per_batch;
+    double tokens;
+    double rotary_base;
+  };
+  // Tokens per batch of Llama 3 8B and 70B are not published; their tokens in all are.
+  for (const Published& published : {Published{"gpt2-124m.yaml", 6e-4, 1 << 19, 10e9, 0.0},
+                                     Published{"llama3-8b.yaml", 3e-4, 1 << 22, 15e12, 5e5},
+                                     Published{"llama3-70b.yaml", 1.5e-4, 1 << 23, 15e12, 5e5},
+                                     Published{"llama3-405b.yaml", 8e-5, 1 << 24, 0.0, 5e5}}) {
+    SCOPED_TRACE(published.deck);
+    const Settings settings = read_input_deck(published.deck);
+    const TrainingSettings& training = settings.training;
+    const std::int64_t batch = training.global_batch_size * training.sequence_length;
+    EXPECT_EQ(settings.optimizer.learning_rate, published.learning_rate);
+    EXPECT_EQ(batch, published.tokens_per_batch);
+    if (published.tokens > 0.0) {
+      const double tokens = static_cast<double>(batch) * static_cast<double>(training.steps);
+      EXPECT_NEAR(tokens / published.tokens, 1.0, 1e-3);
+    }
+    if (published.rotary_base > 0.0) {
+      EXPECT_EQ(settings.model.positions, model::Positions::rotary);
+      EXPECT_EQ(settings.model.rotary_base, published.rotary_base);
+    }
+  }
+}
+
+TEST(CheckRanks, RefusesPlansThatAreTooLong) {
+  const auto settings = [](const char* layers, const char* batch) {
+    return read(synthetic, {{"model.layers", layers}, {"training.global_batch_size", batch}});
+  };
+  EXPECT_NO_THROW(check_ranks(read_input_deck("llama3-405b.yaml"), 1));
+  EXPECT_NO_THROW(check_ranks(settings("8", "100000"), 1));
+  EXPECT_NO_THROW(check_ranks(settings("8", "200000"), 2));
+  try {
+    check_ranks(settings("8", "200002"), 2);
+    FAIL() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "a step is too long to plan: (model.layers + 2) x training.global_batch_size / "
+                 "training.micro_batch_size / ranks = 10 x 200002 / 1 / 2 = 10 x 100001, more than "
+                 "1,000,000; raise training.micro_batch_size or use more ranks");
+  }
 }
 
 TEST(CheckRanks, ShowsTheArithmetic) {

@@ -48,9 +48,9 @@ class TokenDatasets : public ::testing::Test {
   static void write(const std::string& path, std::int64_t bytes) {
     std::vector<std::int32_t> values(tokens);
     for (std::size_t i = 0; i < tokens; ++i) values[i] = static_cast<std::int32_t>(i % vocabulary);
-    TokenFileWriter writer(path, "byte", vocabulary, {});
+    TokenFileWriter writer(path, "test", vocabulary, {});
     writer.append(values.data(), tokens);
-    writer.add_text_bytes(bytes);
+    if (bytes > 0) writer.add_text_bytes(bytes);
     writer.finish();
   }
 
@@ -68,6 +68,7 @@ TEST_F(TokenDatasets, SamplesAreWindowsOfTheFile) {
   const auto dataset = open(Split::training, 5);
   EXPECT_EQ(dataset->length(), sequence + 1);
   EXPECT_FALSE(dataset->entropy().has_value());
+  EXPECT_EQ(dataset->tokenizer(), "test");
   EXPECT_DOUBLE_EQ(*dataset->bytes_per_token(), 7.0 / tokens);
   const SampleOrder order = SampleOrder::shuffled(tokens, sequence, 5);
   ASSERT_EQ(dataset->samples(), order.samples());
@@ -99,8 +100,13 @@ TEST_F(TokenDatasets, ValidationIgnoresTheSeed) {
   EXPECT_DOUBLE_EQ(*one->bytes_per_token(), 9.0 / tokens);
   for (std::uint64_t index = 0; index < 2 * one->samples(); ++index) {
     EXPECT_EQ(sample(*one, index), sample(*two, index));
-    EXPECT_EQ(sample(*one, index)[0], (index % one->samples()) * sequence % vocabulary);
+    EXPECT_EQ(sample(*one, index)[0],
+              SampleOrder::fixed(tokens, sequence).first_token(index) % vocabulary);
   }
+  world_.barrier();
+  if (world_.rank() == 0) write(settings_.validation_path, 0);
+  world_.barrier();
+  EXPECT_FALSE(open(Split::validation, 1)->bytes_per_token().has_value());
   settings_.validation_path.clear();
   EXPECT_EQ(open(Split::validation, 1), nullptr);
 }
@@ -116,7 +122,7 @@ TEST_F(TokenDatasets, RefusalsReachEveryRank) {
                        "holds 5000 tokens, too few for one sample: training.sequence_length 5000 "
                        "needs 5001"));
   EXPECT_TRUE(contains(error(sequence, 100),
-                       "has a vocabulary of 101 (tokenizer byte), but model.vocabulary is 100"));
+                       "has a vocabulary of 101 (tokenizer test), but model.vocabulary is 100"));
   settings_.path = folder_ + "none.h5";
   EXPECT_TRUE(contains(error(sequence, vocabulary), "none.h5' does not exist"));
   settings_.path = "";
@@ -175,6 +181,10 @@ TEST(Synthetic, EntropyAgreesWithBigramCounts) {
     }
     EXPECT_NEAR(entropy / total, *dataset->entropy(), 0.01) << "noise " << noise;
   }
+}
+
+TEST(Synthetic, NamesItsTokens) {
+  EXPECT_EQ(synthetic(0.1, Split::training, 4, 10, 1)->tokenizer(), "synthetic");
 }
 
 TEST(Synthetic, EntropyInClosedForm) {

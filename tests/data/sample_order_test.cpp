@@ -131,13 +131,29 @@ TEST(SampleOrder, LittleTextStillHasOneSample) {
             "too few tokens: it holds 16, and one sample of sequence length 16 needs 17");
 }
 
-TEST(SampleOrder, ValidationIsInFileOrder) {
-  const SampleOrder order = SampleOrder::sequential(10 * sequence + 1, sequence);
-  ASSERT_EQ(order.samples(), 10u);
-  for (std::uint64_t index = 0; index < 25; ++index) {
-    EXPECT_EQ(order.first_token(index), static_cast<std::int64_t>(index % 10) * sequence);
+TEST(SampleOrder, ValidationHasEveryWindowOnceInTheSameOrder) {
+  for (const std::int64_t windows : {1, 2, 10, 1000}) {
+    const SampleOrder order = SampleOrder::fixed(windows * sequence + 1, sequence);
+    ASSERT_EQ(order.samples(), static_cast<std::uint64_t>(windows));
+    std::vector<std::int64_t> first = epoch_of(order, 0);
+    EXPECT_EQ(first, epoch_of(order, 1));
+    EXPECT_EQ(first, epoch_of(SampleOrder::fixed(windows * sequence + 1, sequence), 7));
+    std::sort(first.begin(), first.end());
+    for (std::size_t k = 0; k < first.size(); ++k)
+      ASSERT_EQ(first[k], static_cast<std::int64_t>(k) * sequence);
   }
-  EXPECT_EQ(SampleOrder::sequential(10 * sequence, sequence).samples(), 9u);
+  EXPECT_EQ(SampleOrder::fixed(10 * sequence, sequence).samples(), 9u);
+}
+
+TEST(SampleOrder, FirstValidationSamplesAreSpreadOverTheFile) {
+  // As in the quickstart: 128 of some 460 windows. Each tenth of the file has its share, 12.8, give
+  // or take four standard deviations of a draw without replacement, 2.9.
+  constexpr std::int64_t windows = 460;
+  const SampleOrder order = SampleOrder::fixed(windows * sequence + 1, sequence);
+  std::vector<int> counts(10, 0);
+  for (std::uint64_t index = 0; index < 128; ++index)
+    ++counts[static_cast<std::size_t>(order.first_token(index) / sequence * 10 / windows)];
+  for (const int count : counts) EXPECT_NEAR(count, 12.8, 11.6);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabul
 /// Documents of 7, 8, 9, ... tokens.
 void write_tokens(const std::string& path, const std::vector<std::int32_t>& tokens,
                   std::int64_t vocabulary) {
-  TokenFileWriter writer(path, "byte", vocabulary, provenance);
+  TokenFileWriter writer(path, "test", vocabulary, provenance);
   const auto count = static_cast<std::int64_t>(tokens.size());
   std::int64_t length = 7;
   for (std::int64_t begin = 0; begin < count; begin += length++) {
@@ -107,7 +107,7 @@ TEST(TokenFile, KeepsDocumentsAndProvenance) {
   write_tokens(path, tokens, 300);
   const TokenFile file(path);
   const TokenFileInfo& info = file.info();
-  EXPECT_EQ(info.tokenizer, "byte");
+  EXPECT_EQ(info.tokenizer, "test");
   EXPECT_EQ(info.token_count, 50'000);
   EXPECT_EQ(info.byte_count, 2 * info.document_count);
   EXPECT_EQ(info.sources, "a.txt\nb.txt");
@@ -139,6 +139,27 @@ TEST(TokenFile, AppearsOnlyWhenFinished) {
   }
   EXPECT_EQ(read_bytes(path), before);
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
+TEST(TokenFile, IsCompleteBeforeItHasItsName) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("tokens.h5");
+  const std::int32_t token = 3;
+  {
+    TokenFileWriter writer(path, "test", 257, provenance);
+    writer.append(&token, 1);
+    writer.complete();
+    EXPECT_FALSE(std::filesystem::exists(path));
+    EXPECT_TRUE(std::filesystem::exists(path + ".partial"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  TokenFileWriter writer(path, "test", 257, provenance);
+  writer.append(&token, 1);
+  writer.complete();
+  writer.finish();
+  EXPECT_EQ(verify_error(path), "no error");
+  EXPECT_FALSE(TokenFile(path).info().byte_count.has_value());
+  EXPECT_FALSE(TokenFile(path).info().bytes_per_token().has_value());
 }
 
 TEST(TokenFile, WriterRefuses) {
@@ -189,6 +210,10 @@ struct Crafted {
   std::int64_t token_count = 4;
   std::vector<std::int32_t> tokens = {1, 2, 3, 256};
   std::vector<std::int64_t> offsets = {0, 2, 4};
+  std::string tokenizer = "byte";
+  std::optional<std::int64_t> byte_count = 3;
+  bool provenance = true;
+  std::string scalar;    ///< the data set that is one number instead of an array
   std::string checksum;  ///< empty: the right one
   hdf5::Type type = hdf5::Type::uint16;
 
@@ -196,19 +221,25 @@ struct Crafted {
     hdf5::File file = hdf5::File::create(path, "token file");
     file.write_format("ostrakon-tokens", version);
     hdf5::Object root = file.root();
-    for (const char* name : {"tokenizer", "sources", "created", "program", "command_line"}) {
-      root.write_attribute(name, std::string("byte"));
-    }
+    root.write_attribute("tokenizer", tokenizer);
+    for (const char* name : {"sources", "created", "program", "command_line"})
+      if (provenance) root.write_attribute(name, std::string("here"));
     hdf5::Checksum right;
     right.add(tokens.data(), static_cast<std::int64_t>(4 * tokens.size()));
     root.write_attribute("checksum", checksum.empty() ? right.hex() : checksum);
     root.write_attribute("vocabulary", vocabulary);
     root.write_attribute("token_count", token_count);
-    root.write_attribute("byte_count", std::int64_t{3});
-    file.create_series("/tokens", type, 10)
-        .append(hdf5::Type::int32, tokens.data(), static_cast<std::int64_t>(tokens.size()));
-    file.create_series("/document_offsets", hdf5::Type::int64, 10)
-        .append(hdf5::Type::int64, offsets.data(), static_cast<std::int64_t>(offsets.size()));
+    if (byte_count) root.write_attribute("byte_count", *byte_count);
+    if (scalar == "/tokens")
+      file.create_array(scalar, type, {});
+    else
+      file.create_series("/tokens", type, 10)
+          .append(hdf5::Type::int32, tokens.data(), static_cast<std::int64_t>(tokens.size()));
+    if (scalar == "/document_offsets")
+      file.create_array(scalar, hdf5::Type::int64, {});
+    else
+      file.create_series("/document_offsets", hdf5::Type::int64, 10)
+          .append(hdf5::Type::int64, offsets.data(), static_cast<std::int64_t>(offsets.size()));
     file.commit();
     return path;
   }
@@ -241,6 +272,31 @@ TEST(TokenFile, RefusesWhatCannotBe) {
   crafted = {};
   crafted.offsets = {0};
   EXPECT_TRUE(contains(open_error(crafted.write(path)), "has no documents"));
+  for (const char* name : {"/tokens", "/document_offsets"}) {
+    crafted = {};
+    crafted.scalar = name;
+    EXPECT_TRUE(contains(open_error(crafted.write(path)),
+                         "/tokens and /document_offsets must have one dimension each"));
+  }
+  for (const std::int64_t bytes : {-1, 0}) {
+    crafted = {};
+    crafted.byte_count = bytes;
+    EXPECT_TRUE(contains(open_error(crafted.write(path)),
+                         "its attribute 'byte_count' says " + std::to_string(bytes) +
+                             "; expected at least 1, or no such attribute"));
+  }
+}
+
+TEST(TokenFile, TakesFilesThatDoNotSayWhereTheyComeFrom) {
+  const ScratchFolder folder;
+  Crafted crafted;
+  crafted.tokenizer = "another";
+  crafted.byte_count = std::nullopt;
+  crafted.provenance = false;
+  const std::string path = crafted.write(folder.file("crafted.h5"));
+  EXPECT_EQ(verify_error(path), "no error");
+  EXPECT_EQ(TokenFile(path).info().program, "");
+  EXPECT_FALSE(TokenFile(path).info().bytes_per_token().has_value());
 }
 
 TEST(TokenFile, VerifyFindsWhatOpeningDoesNot) {
@@ -260,6 +316,12 @@ TEST(TokenFile, VerifyFindsWhatOpeningDoesNot) {
   crafted.type = hdf5::Type::uint32;
   crafted.tokens[1] = -2;  // 0 in the file: HDF5 clips
   EXPECT_TRUE(contains(verify_error(crafted.write(path)), "the checksum of its tokens is"));
+  crafted = {};
+  crafted.byte_count = 4;
+  EXPECT_TRUE(contains(verify_error(crafted.write(path)),
+                       "its attribute 'byte_count' says 4, but it holds 3 bytes of text"));
+  crafted.byte_count = std::nullopt;
+  EXPECT_TRUE(contains(verify_error(crafted.write(path)), "'byte_count' says nothing, but"));
   crafted = {};
   crafted.checksum = "0123456789abcdef";
   EXPECT_TRUE(contains(verify_error(crafted.write(path)), "expected 0123456789abcdef"));

@@ -8,8 +8,9 @@
 #include <ostrakon/math/attention.hpp>
 #include <string>
 
-#include "arrays.hpp"
-#include "check_gradient.hpp"
+#include "math/check_gradient.hpp"
+#include "math/compare.hpp"
+#include "support/device_array.hpp"
 
 namespace {
 

@@ -104,8 +104,8 @@ TEST(Embedding, BackwardAgreesWithFiniteDifferences) {
   const std::vector<double> dout = random_values<double>(c.rows() * c.width, 3);
   const DeviceArray<std::int32_t> id(ids(c));
   const DeviceArray<double> dy(dout);
-  const DeviceArray<double> dtoken(token.size());
-  const DeviceArray<double> dposition(position.size());
+  const DeviceArray<double> dtoken(token.size(), 0.0);
+  const DeviceArray<double> dposition(position.size(), 0.0);
   embedding_backward<double>(Exec(), id.data(), c.tokens, {dy.data(), c.rows(), c.width},
                              {dtoken.data(), c.vocabulary, c.width},
                              {dposition.data(), c.tokens, c.width});

@@ -165,6 +165,85 @@ TEST(ExactSum, LimbsHaveRoomForManyTerms) {
   }
 }
 
+void expect_carried(const Limbs& limbs) {
+  for (int i = 0; i + 2 < exact_sum_limbs; ++i) {  // the last limb of the value keeps the sign
+    ASSERT_GE(limbs[i], 0) << "limb " << i;
+    ASSERT_LT(limbs[i], std::int64_t{1} << 32) << "limb " << i;
+  }
+}
+
+TEST(ExactSum, CarriesLeaveTheSumAlone) {
+  for (std::uint32_t seed = 0; seed < 30; ++seed)
+    for (const int range : {3, 60, 500, 960}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " range " << range);
+      std::vector<double> x = wild(200, seed, -range, range);
+      Limbs limbs = terms(x);
+      exact_sum_carry(limbs.data());
+      expect_carried(limbs);
+      ASSERT_EQ(exact_sum_value(limbs.data()), reference_sum(x));
+      const Limbs once = limbs;
+      exact_sum_carry(limbs.data());
+      ASSERT_EQ(limbs, once);
+
+      const std::vector<double> more = wild(100, seed + 1000, -range, range);
+      x.insert(x.end(), more.begin(), more.end());
+      ASSERT_EQ(exact_sum_value(terms(more, limbs).data()), reference_sum(x));
+    }
+}
+
+TEST(ExactSum, CarriesKeepTheSign) {
+  const double most = std::numeric_limits<double>::max();
+  const double least = std::numeric_limits<double>::denorm_min();
+  for (const std::vector<double>& x : {std::vector<double>{-1.0},
+                                       {-least},
+                                       {least},
+                                       {most, -least},
+                                       {-most, -least},
+                                       {1.0, -1.0},
+                                       {-1.0, 0x1p-600},
+                                       {0x1p+600, -0x1p+601}}) {
+    const double expected = total(x);
+    Limbs limbs = terms(x);
+    exact_sum_carry(limbs.data());
+    expect_carried(limbs);
+    EXPECT_EQ(exact_sum_value(limbs.data()), expected);
+    std::vector<double> opposite = x;
+    for (double& value : opposite) value = -value;
+    EXPECT_EQ(exact_sum_value(terms(opposite, limbs).data()), 0.0);
+  }
+}
+
+TEST(ExactSum, CarriesMakeRoom) {
+  // 2^80 times the term: without the carries a limb would overflow after 2^32.
+  for (const double x : {0x1.FFFFFFFFFFFFFp+0, -0x1.FFFFFFFFFFFFFp+31, 0x1.8p-1000}) {
+    Limbs limbs = terms(std::vector<double>{x});
+    for (int doubling = 0; doubling < 80; ++doubling) {
+      for (std::int64_t& limb : limbs) limb *= 2;
+      if (doubling % 16 == 15) exact_sum_carry(limbs.data());
+    }
+    expect_carried(limbs);
+    EXPECT_EQ(exact_sum_value(limbs.data()), std::ldexp(x, 80));
+  }
+  // Limbs as full as they may be, of either sign.
+  for (const std::int64_t full :
+       {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+    Limbs limbs(exact_sum_limbs, 0);
+    for (int i = 0; i < 40; ++i) limbs[i] = full;
+    const double before = exact_sum_value(limbs.data());
+    exact_sum_carry(limbs.data());
+    expect_carried(limbs);
+    EXPECT_EQ(exact_sum_value(limbs.data()), before);
+  }
+}
+
+TEST(ExactSum, CarriesLeaveTheCountOfNonFiniteTermsAlone) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  Limbs limbs = terms<double>({-1.0, infinity, -infinity});
+  exact_sum_carry(limbs.data());
+  EXPECT_EQ(exact_sum_non_finite(limbs.data()), 2);
+  EXPECT_EQ(exact_sum_value(limbs.data()), -1.0);
+}
+
 TEST(ExactSum, FloatsAreConvertedFirst) {
   const std::vector<float> x = {0.1f, -3e38f, 1e-45f, 3e38f};
   EXPECT_EQ(exact_sum_value(terms(x).data()), reference_sum({double(0.1f), double(1e-45f)}));

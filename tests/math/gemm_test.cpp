@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <limits>
@@ -7,7 +8,8 @@
 #include <ostrakon/math/gemm.hpp>
 #include <string>
 
-#include "arrays.hpp"
+#include "math/compare.hpp"
+#include "support/device_array.hpp"
 
 namespace {
 
@@ -178,15 +180,44 @@ TYPED_TEST(Gemm, RefusesShapesThatDoNotFit) {
   }
 }
 
+/// Two rows of a page each at most, `stride` elements apart, in memory that is not there between.
+template <class T>
+class FarRows {
+ public:
+  explicit FarRows(std::int64_t stride)
+      : stride_(stride),
+        bytes_(static_cast<std::size_t>(stride + 1) * sizeof(T)),
+        address_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                      MAP_NORESERVE | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  FarRows(const FarRows&) = delete;
+  FarRows& operator=(const FarRows&) = delete;
+  ~FarRows() {
+    if (mapped()) munmap(address_, bytes_);
+  }
+
+  bool mapped() const { return address_ != MAP_FAILED; }
+  T* row(std::int64_t index) const { return static_cast<T*>(address_) + index * stride_; }
+
+ private:
+  std::int64_t stride_;
+  std::size_t bytes_;
+  void* address_;
+};
+
 // A stride that a BLAS with 32-bit sizes cannot count is refused, never cut off.
 TYPED_TEST(Gemm, CountsBeyondThirtyTwoBitsOrRefuses) {
   using T = TypeParam;
-  const DeviceArray<T> a(std::vector<T>{2}), b(std::vector<T>{3}), c(1);
+  if (!memory_is_host_accessible) GTEST_SKIP() << "the rows are in host memory";
   const std::int64_t far = (std::int64_t{1} << 32) + 1;
+  const FarRows<T> a(far);
+  if (!a.mapped()) GTEST_SKIP() << "no address space for rows that far apart";
+  a.row(0)[0] = T(2);
+  a.row(1)[0] = T(5);
+  const DeviceArray<T> b(std::vector<T>{3}), c(2);
   try {
-    math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), Matrix<T>(a.data(), 1, 1, far),
-                  Matrix<T>(b.data(), 1, 1), T(0), Matrix<T>(c.data(), 1, 1));
-    EXPECT_EQ(c.host()[0], T(6));
+    math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), Matrix<T>(a.row(0), 2, 1, far),
+                  Matrix<T>(b.data(), 1, 1), T(0), Matrix<T>(c.data(), 2, 1));
+    EXPECT_EQ(c.host(), (std::vector<T>{6, 15}));
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("the row stride of A is 4294967297"),
               std::string::npos)

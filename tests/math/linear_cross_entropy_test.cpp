@@ -7,8 +7,9 @@
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <string>
 
-#include "arrays.hpp"
-#include "check_gradient.hpp"
+#include "math/check_gradient.hpp"
+#include "math/compare.hpp"
+#include "support/device_array.hpp"
 
 namespace {
 

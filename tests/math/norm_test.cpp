@@ -66,7 +66,8 @@ struct Forward {
   explicit Forward(const Case& c_, std::int64_t gap = 0)
       : c(c_),
         stride(c.width + gap),
-        x(random_values<T>(c.rows * stride, 1)),
+        // Rows of two numbers that nearly meet would be too steep for finite differences.
+        x(random_values<T>(c.rows * stride, 12)),
         weight(random_values<T>(c.width, 2)),
         bias(random_values<T>(c.width, 3)),
         dx(x),
@@ -155,13 +156,15 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
     const Forward<double> f(c);
     const std::vector<double> dy = random_values<double>(f.x.size(), 4);
     const std::vector<double> before = random_values<double>(f.x.size(), 5);
-    const double nan = std::numeric_limits<double>::quiet_NaN();
     const DeviceArray<double> dout(dy);
-    const DeviceArray<double> gradient(before);
-    const DeviceArray<double> weight_gradient(c.width, nan);
-    const DeviceArray<double> bias_gradient(c.width, nan);
+    const DeviceArray<double> gradient(before), overwritten(f.x.size());
+    const DeviceArray<double> weight_gradient(c.width);
+    const DeviceArray<double> bias_gradient(c.width);
     norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight.data(), f.mean_or_null(),
                                 f.rstd.data(), f.matrix(dout), f.matrix(gradient));
+    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight.data(), f.mean_or_null(),
+                                f.rstd.data(), f.matrix(dout), f.matrix(overwritten),
+                                GradientUpdate::overwrite);
     norm_backward_parameters<double>(Exec(), c.kind, f.matrix(f.dx), f.mean_or_null(),
                                      f.rstd.data(), f.matrix(dout), weight_gradient.data(),
                                      c.bias ? bias_gradient.data() : nullptr);
@@ -179,6 +182,7 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
     std::vector<double> added = gradient.host();
     for (std::size_t i = 0; i < added.size(); ++i) added[i] -= before[i];
     EXPECT_TRUE(test::gradient_agrees("dx", moved.x, added, loss));
+    EXPECT_TRUE(test::gradient_agrees("dx overwritten", moved.x, overwritten.host(), loss));
     EXPECT_TRUE(test::gradient_agrees("dweight", moved.weight, weight_gradient.host(), loss));
     if (c.bias) {
       EXPECT_TRUE(test::gradient_agrees("dbias", moved.bias, bias_gradient.host(), loss));
@@ -189,7 +193,7 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
 TEST(Norm, LayernormOfOneColumnHasNoGradient) {
   const Forward<double> f({NormKind::layernorm, 5, 1, true});
   const DeviceArray<double> dy(random_values<double>(5, 4));
-  const DeviceArray<double> gradient(5);
+  const DeviceArray<double> gradient(5, 0.0);
   norm_backward_input<double>(Exec(), NormKind::layernorm, f.matrix(f.dx), f.dweight.data(),
                               f.mean.data(), f.rstd.data(), f.matrix(dy), f.matrix(gradient));
   for (const double value : gradient.host()) EXPECT_NEAR(value, 0.0, 1e-12);

@@ -115,6 +115,34 @@ TEST(Mesh, RefusesNodesThatDoNotDivideTheRanks) {
             "the nodes");
 }
 
+/// Checks that groups of `size` are neighbours of `order` (a rank's place in it), and who
+/// replicates.
+void expect_groups_of(Mesh& mesh, int size, int place) {
+  EXPECT_EQ(mesh.shard_group().size(), size);
+  EXPECT_EQ(mesh.shard_group().rank(), place % size);
+  EXPECT_EQ(mesh.replicate_group().size(), world_size() / size);
+  EXPECT_EQ(mesh.replicate_group().rank(), place / size);
+}
+
+TEST(Mesh, ShardGroupsAreNeighboursAndReplicasHoldTheSameShard) {
+  for (int size = 1; size <= world_size(); ++size) {
+    if (world_size() % size != 0) continue;
+    Mesh mesh(MPI_COMM_WORLD, 0, size);
+    expect_groups_of(mesh, size, world_rank());
+    Mesh pretended(MPI_COMM_WORLD, size, node_group);
+    expect_groups_of(pretended, size, world_rank());
+  }
+  Mesh world(MPI_COMM_WORLD, 1);
+  expect_groups_of(world, world_size(), world_rank());
+}
+
+TEST(Mesh, RefusesShardGroupsThatDoNotDivideTheRanks) {
+  const int wrong = world_size() + 1;
+  EXPECT_EQ(error_of([&] { Mesh mesh(MPI_COMM_WORLD, 0, wrong); }),
+            text("parallel.shard_group = ", wrong, " does not divide the ", world_size(),
+                 world_size() == 1 ? " rank" : " ranks"));
+}
+
 TEST(Mesh, TableHasALineForEachRank) {
   Mesh mesh(MPI_COMM_WORLD, 1);
   const std::string table = mesh.table();

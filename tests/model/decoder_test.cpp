@@ -6,8 +6,8 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 
-#include "model_run.hpp"
-#include "reference_decoder.hpp"
+#include "model/model_run.hpp"
+#include "model/reference_decoder.hpp"
 
 namespace ostrakon::test {
 namespace {
@@ -265,6 +265,38 @@ TEST(Decoder, DescribesItself) {
   // far below the matrix of logits
   EXPECT_LT(head.backward_workspace_bytes, 4 * rows * 50257 / 2);
   EXPECT_EQ(Decoder<float>(llama3(2, 128, 8, 64), {1, 8}).description().units.back().lender, -1);
+}
+
+/// Forward and backward of a Llama: 2 m n k for every matrix product, the scores' for half of the
+/// keys, backward with two products for each of forward's and with scores and logits once more.
+double llama_flops(double rows, double tokens, double layers, double width, double heads,
+                   double kv_heads, double ffn_width, double vocabulary) {
+  const double head_width = width / heads;
+  const double qkv = 2 * rows * width * (heads + 2 * kv_heads) * head_width;
+  const double out = 2 * rows * width * width;
+  const double feed_forward = 3 * 2 * rows * width * ffn_width;
+  const double attend = 2 * rows * heads * head_width * tokens / 2;  // scores; also times values
+  const double block = 3 * (qkv + out + feed_forward) + (2 + 4 + 1) * attend;
+  return layers * block + 4 * 2 * rows * width * vocabulary;
+}
+
+TEST(Decoder, CountsFlopsOfLargeModels) {
+  // The second one has more than a 64-bit integer holds.
+  for (const model::LeafShape leaf : {model::LeafShape{1, 8192}, {4096, 131072}}) {
+    const Decoder<float> decoder(llama3(126, 16384, 128, 53248), leaf);
+    double sum = 0;
+    for (const plan::UnitDescription& unit : decoder.description().units) {
+      EXPECT_GE(unit.forward_flops, 0.0) << unit.name;
+      EXPECT_GE(unit.backward_flops, unit.forward_flops) << unit.name;
+      sum += unit.forward_flops + unit.backward_flops;
+    }
+    ASSERT_TRUE(std::isfinite(sum));
+    ASSERT_GT(sum, 0.0);
+    const double expected =
+        llama_flops(static_cast<double>(leaf.rows()), static_cast<double>(leaf.tokens), 126, 16384,
+                    128, 8, 53248, 128256);
+    EXPECT_NEAR(sum / expected, 1.0, 1e-12);
+  }
 }
 
 TEST(Decoder, LaysOutParameters) {

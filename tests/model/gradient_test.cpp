@@ -6,8 +6,8 @@
 #include <numeric>
 #include <random>
 
-#include "../math/check_gradient.hpp"
-#include "model_run.hpp"
+#include "math/check_gradient.hpp"
+#include "model/model_run.hpp"
 
 namespace ostrakon::test {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/plan/description.hpp>
@@ -15,58 +14,46 @@
 #include <string>
 #include <vector>
 
+#include "support/device_array.hpp"
+
 namespace ostrakon::test {
 
-/// An array in `Memory` between guards. Holds NaN until it is written, so that a read of what was
-/// never written shows.
+/// A DeviceArray between guards: holds NaN until it is written.
 template <class T>
 class GuardedArray {
  public:
-  explicit GuardedArray(std::int64_t count) : count_(count), view_("guarded", count + 2 * guard) {
-    std::vector<T> all(count + 2 * guard, guard_value());
-    std::fill(all.begin() + guard, all.end() - guard, unwritten());
-    put(all);
+  explicit GuardedArray(std::int64_t count) : count_(count), all_(count + 2 * guard, guard_value) {
+    assign_unwritten();
   }
   static GuardedArray of_bytes(std::int64_t bytes) { return GuardedArray(bytes / sizeof(T)); }
 
-  T* data() const { return view_.data() + guard; }
+  T* data() const { return all_.data() + guard; }
   std::int64_t size() const { return count_; }
 
   std::vector<T> values() const {
-    const std::vector<T> all = get();
+    const std::vector<T> all = all_.host();
     return {all.begin() + guard, all.end() - guard};
   }
   void assign(const std::vector<T>& values) {
-    std::vector<T> all = get();
+    std::vector<T> all = all_.host();
     std::copy(values.begin(), values.end(), all.begin() + guard);
-    put(all);
+    all_.assign(all);
   }
-  void assign_unwritten() { assign(std::vector<T>(count_, unwritten())); }
+  void assign_unwritten() { assign(std::vector<T>(count_, DeviceArray<T>::unwritten())); }
 
   bool guards_intact() const {
-    const std::vector<T> all = get();
+    const std::vector<T> all = all_.host();
     for (std::int64_t i = 0; i < guard; ++i)
-      if (all[i] != guard_value() || all[all.size() - 1 - i] != guard_value()) return false;
+      if (all[i] != guard_value || all[all.size() - 1 - i] != guard_value) return false;
     return true;
   }
 
  private:
   static constexpr std::int64_t guard = 64;
-  static T guard_value() { return T(-12345); }
-  static T unwritten() {
-    return std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : T(0);
-  }
-
-  using HostView = Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  void put(std::vector<T>& all) { Kokkos::deep_copy(view_, HostView(all.data(), all.size())); }
-  std::vector<T> get() const {
-    std::vector<T> all(view_.extent(0));
-    Kokkos::deep_copy(HostView(all.data(), all.size()), view_);
-    return all;
-  }
+  static constexpr T guard_value = T(-12345);
 
   std::int64_t count_;
-  Kokkos::View<T*, Memory> view_;
+  DeviceArray<T> all_;
 };
 
 /// Settings with a name for messages.

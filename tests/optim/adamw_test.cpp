@@ -24,7 +24,7 @@ struct State {
 
 template <class T>
 std::vector<T> gradients(std::int64_t step) {
-  return random_values<T>(count, static_cast<std::uint32_t>(100 + step));
+  return random_values<T>(count, 100 + step);
 }
 
 /// Algorithm 2 of Loshchilov & Hutter, line by line.
@@ -53,16 +53,17 @@ template <class T>
 State<T> run(int steps, double weight_decay, const AdamwSettings& settings,
              const std::vector<std::int64_t>& cuts = {}) {
   const DeviceArray<T> parameters(random_values<T>(count, 1));
-  const DeviceArray<T> first(count);
-  const DeviceArray<T> second(count);
+  const DeviceArray<T> first(count, T(0));
+  const DeviceArray<T> second(count, T(0));
   for (int step = 1; step <= steps; ++step) {
     const DeviceArray<T> g(gradients<T>(step));
     std::int64_t begin = 0;
     for (std::size_t piece = 0; piece <= cuts.size(); ++piece) {
       const std::int64_t end = piece < cuts.size() ? cuts[piece] : count;
       adamw<T>(Exec(), parameters.data() + begin, g.data() + begin, first.data() + begin,
-               second.data() + begin, end - begin, step, rate(step), weight_decay, gradient_scale,
-               settings);
+               second.data() + begin, end - begin,
+               {step, rate(step), weight_decay, gradient_scale, settings.beta1, settings.beta2,
+                settings.epsilon});
       begin = end;
     }
   }
@@ -102,34 +103,39 @@ TEST(Adamw, ShardsHaveTheBitsOfTheWhole) {
 TEST(Adamw, FirstStepMovesByTheRate) {
   const DeviceArray<double> parameters(std::vector<double>{1.0, 1.0, 1.0});
   const DeviceArray<double> g(std::vector<double>{1e-3, -5.0, 0.0});
-  const DeviceArray<double> first(3);
-  const DeviceArray<double> second(3);
-  AdamwSettings settings;
-  settings.epsilon = 0.0;
-  settings.beta2 = 0.999;
-  adamw<double>(Exec(), parameters.data(), g.data(), first.data(), second.data(), 2, 1, 0.01, 0.0,
-                1.0, settings);
+  const DeviceArray<double> first(3, 0.0);
+  const DeviceArray<double> second(3, 0.0);
+  AdamwStep step;
+  step.learning_rate = 0.01;
+  step.epsilon = 0.0;
+  step.beta2 = 0.999;
+  adamw<double>(Exec(), parameters.data(), g.data(), first.data(), second.data(), 2, step);
   EXPECT_NEAR(parameters.host()[0], 0.99, 1e-15);
   EXPECT_NEAR(parameters.host()[1], 1.01, 1e-15);
   EXPECT_EQ(parameters.host()[2], 1.0);
 }
 
 TEST(Adamw, PaddingStaysZero) {
-  const DeviceArray<float> zeros[] = {DeviceArray<float>(70), DeviceArray<float>(70),
-                                      DeviceArray<float>(70), DeviceArray<float>(70)};
-  adamw<float>(Exec(), zeros[0].data(), zeros[1].data(), zeros[2].data(), zeros[3].data(), 70, 1,
-               0.01, 0.1, 1.0, {});
+  const auto zero = [] { return DeviceArray<float>(70, 0.0f); };
+  const DeviceArray<float> zeros[] = {zero(), zero(), zero(), zero()};
+  AdamwStep step;
+  step.learning_rate = 0.01;
+  step.weight_decay = 0.1;
+  adamw<float>(Exec(), zeros[0].data(), zeros[1].data(), zeros[2].data(), zeros[3].data(), 70,
+               step);
   for (const DeviceArray<float>& array : zeros)
     EXPECT_EQ(array.host(), std::vector<float>(70, 0.0f));
 }
 
 TEST(Adamw, DecayIsDecoupled) {
   const DeviceArray<double> parameters(std::vector<double>{2.0});
-  const DeviceArray<double> g(1);
-  const DeviceArray<double> first(1);
-  const DeviceArray<double> second(1);
-  adamw<double>(Exec(), parameters.data(), g.data(), first.data(), second.data(), 1, 1, 0.1, 0.5,
-                1.0, {});
+  const DeviceArray<double> g(1, 0.0);
+  const DeviceArray<double> first(1, 0.0);
+  const DeviceArray<double> second(1, 0.0);
+  AdamwStep step;
+  step.learning_rate = 0.1;
+  step.weight_decay = 0.5;
+  adamw<double>(Exec(), parameters.data(), g.data(), first.data(), second.data(), 1, step);
   EXPECT_DOUBLE_EQ(parameters.host()[0], 2.0 - 0.1 * 0.5 * 2.0);
   EXPECT_EQ(first.host()[0], 0.0);
 }

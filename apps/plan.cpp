@@ -145,7 +145,7 @@ void plan_deck(const CommandLine& line) {
                                                 line.ranks == 1 ? " rank" : " ranks")));
   }
   if (line.json) {
-    std::cout << plan::report_json(program.plan, program.memory, report);
+    plan::write_report_json(std::cout, program.plan, program.memory, report);
   } else {
     const std::int64_t others = std::max(make(plan::Purpose::evaluate).memory.arena_bytes,
                                          make(plan::Purpose::export_parameters).memory.arena_bytes);

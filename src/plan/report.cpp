@@ -5,6 +5,7 @@
 #include <numeric>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/plan/report.hpp>
+#include <ostream>
 #include <sstream>
 #include <unordered_map>
 
@@ -415,7 +416,8 @@ std::string report_text(const StepPlan& plan, const Report& report) {
   return text.str();
 }
 
-std::string report_json(const StepPlan& plan, const MemoryPlan& memory, const Report& report) {
+void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
+                       const Report& report) {
   const Json head = {{"format", 1},
                      {"purpose", name(plan.purpose)},
                      {"hash", format_hex(plan.hash())},
@@ -440,11 +442,12 @@ std::string report_json(const StepPlan& plan, const MemoryPlan& memory, const Re
   // The lists are written line by line: as one document, those of long plans would take gigabytes.
   std::string text = head.dump(2);
   text.resize(text.size() - 2);  // without "\n}"
+  out << text;
   const auto list = [&](const char* what, std::size_t count, const auto& item) {
-    text += std::string(",\n  \"") + what + "\": [";
+    out << ",\n  \"" << what << "\": [";
     for (std::size_t i = 0; i < count; ++i)
-      text += (i == 0 ? "\n    " : ",\n    ") + item(i).dump();
-    text += "\n  ]";
+      out << (i == 0 ? "\n    " : ",\n    ") << item(i).dump();
+    out << "\n  ]";
   };
   list("units", plan.unit_names.size(), [&](std::size_t u) {
     return Json{{"name", plan.unit_names[u]}, {"padded_elements", plan.padded_elements[u]}};
@@ -453,7 +456,7 @@ std::string report_json(const StepPlan& plan, const MemoryPlan& memory, const Re
        [&](std::size_t b) { return buffer_json(plan.buffers[b], memory.offsets[b]); });
   list("actions", plan.actions.size(),
        [&](std::size_t a) { return action_json(plan, plan.actions[a]); });
-  return text + "\n}\n";
+  out << "\n}\n";
 }
 
 }  // namespace ostrakon::plan

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iosfwd>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
@@ -71,6 +72,7 @@ std::string report_text(const StepPlan& plan, const Report& report);
 /// The whole plan as JSON: the report, every buffer with its place in the arena, every action with
 /// the buffers that it uses (as indices). One buffer or action on a line; names of fields are
 /// stable.
-std::string report_json(const StepPlan& plan, const MemoryPlan& memory, const Report& report);
+void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
+                       const Report& report);
 
 }  // namespace ostrakon::plan

@@ -172,7 +172,7 @@ class Run {
     const plan::Report report =
         plan::make_report(program.plan, program.memory, mesh_.node().size());
     std::ofstream stream(path);
-    stream << plan::report_json(program.plan, program.memory, report);
+    plan::write_report_json(stream, program.plan, program.memory, report);
     stream.close();
     require(stream.good(), "output.directory = ", settings_.output.directory, ": ", path.string(),
             " can't be written");

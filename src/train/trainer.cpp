@@ -78,6 +78,14 @@ void Trainer::require_memory() {
     require(
         memory_is_host_accessible || mesh_.world().size() == 1,
         "this build computes on devices, whose memory it can't communicate yet; start one rank");
+    // A plan takes memory too: so many actions about as much as the rest of the process may.
+    constexpr std::int64_t most_visits = 60000;
+    const std::int64_t micro_batches = train_.plan.micro_batches;
+    require(decoder_.units() * micro_batches <= most_visits,
+            "the plan of a step is too long: ", decoder_.units(), " units x ", micro_batches,
+            " micro-batches on each rank = ", format_count(decoder_.units() * micro_batches),
+            ", more than ", format_count(most_visits),
+            "; raise training.micro_batch_size or use more ranks");
     const std::int64_t needed = host.size() * (planned_peak_bytes() + process_bytes);
     const std::int64_t available = runtime::available_memory_bytes();
     const bool sharded = settings_.parallel.sharding != plan::Sharding::none;

@@ -426,6 +426,9 @@ TEST_F(BadInputs, ModelsTooLargeForTheMemory) {
       {bad_settings("405b-on-two", llama3_405b, {"2 ranks on this host x (", ") = ", "available"}),
        bad_settings("405b-replicated", replicated,
                     {"2 ranks on this host x (", "parallel.sharding: full"}),
+       bad_settings("long-plan",
+                    {"training.global_batch_size=40000", "training.micro_batch_size=1"},
+                    {"the plan of a step is too long", "more than 60,000"}),
        bad_settings("long-sequences", {"training.sequence_length=1000000000"},
                     {"the model does not fit", "training.micro_batch_size"})});
 }

@@ -187,7 +187,9 @@ TEST(Report, StateIsParametersGradientsAndTwoMoments) {
 TEST(Report, JsonIsTheWholePlan) {
   const Planned planned = make(make_model(3), 4, make_policy(Sharding::full, 8, 2), 2);
   const StepPlan& plan = planned.plan;
-  const Json json = Json::parse(report_json(plan, planned.memory, planned.report));
+  std::stringstream stream;
+  write_report_json(stream, plan, planned.memory, planned.report);
+  const Json json = Json::parse(stream.str());
   EXPECT_EQ(json["purpose"], "train");
   EXPECT_EQ(json["memory"]["arena_bytes"], planned.memory.arena_bytes);
   EXPECT_EQ(json["traffic"]["bytes_across_nodes"], plan.bytes_sent(Group::replicate));

@@ -62,6 +62,9 @@ TEST(Trainer, SendsWhatWasPlanned) {
         config::Settings settings = small_gpt2(24);
         settings.parallel.sharding = sharding;
         settings.parallel.accumulation = accumulation;
+        // With every other accumulation, so that both meet every strategy.
+        if (accumulation != plan::Accumulation::reduce_each)
+          settings.parallel.shard_optimizer_over = plan::OptimizerGroup::world;
         mesh::Mesh mesh(MPI_COMM_WORLD, 0, group);
         train::Trainer trainer(settings, mesh);
         FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
@@ -75,6 +78,27 @@ TEST(Trainer, SendsWhatWasPlanned) {
         EXPECT_EQ(mesh.replicate_group().bytes_sent() - across,
                   plan.bytes_sent(plan::Group::replicate));
       }
+}
+
+TEST(Trainer, ReplicasThatDifferAreFound) {
+  // One rank's copy is spoilt: by a reader of the parameters who writes.
+  int ranks = 1, rank = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (ranks == 1) GTEST_SKIP() << "needs replicas";
+  for (const auto sharding : {plan::Sharding::none, plan::Sharding::gradients}) {
+    config::Settings settings = small_gpt2(24);
+    settings.parallel.sharding = sharding;
+    mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+    train::Trainer trainer(settings, mesh);
+    trainer.allocate();
+    trainer.initialize();
+    EXPECT_NO_THROW(trainer.state_digest());
+    trainer.visit_parameters([&](int unit, const float* parameters) {
+      if (unit == 1 && rank == ranks - 1) const_cast<float*>(parameters)[3] += 1.0f;
+    });
+    EXPECT_THROW(trainer.state_digest(), AgreedError);
+  }
 }
 
 /// Fails at its fifth read, on one rank alone.

@@ -130,6 +130,10 @@ std::string list_divisors(std::int64_t number, std::int64_t near) {
 }  // namespace
 
 void check_together(const Settings& settings, const std::string& name) {
+  require(settings.parallel.sharding != plan::Sharding::none ||
+              settings.parallel.shard_optimizer_over == plan::OptimizerGroup::shard_group,
+          name, ": parallel.shard_optimizer_over = world divides optimizer state, which ",
+          "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full");
   check_model(settings.model, name);
   check_training(settings, name);
   check_data(settings, name);

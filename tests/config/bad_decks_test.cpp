@@ -216,6 +216,9 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("training", "micro_batch_size: 16"),
         "deck.yaml: training.micro_batch_size = 16 does not divide training.global_batch_size = 8 "
         "(8 = 16 x 0 + 8)"},
+       {with("parallel", "sharding: none\n    shard_optimizer_over: world"),
+        "deck.yaml: parallel.shard_optimizer_over = world divides optimizer state, which "
+        "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full"},
        {with("schedule", "warmup_steps: 1001"),
         "deck.yaml: schedule.warmup_steps = 1001 is more than training.steps = 1000"},
        {"ostrakon:\n",

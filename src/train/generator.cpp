@@ -10,6 +10,7 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/generator.hpp>
+#include <ostrakon/train/unit_buffers.hpp>
 
 namespace ostrakon::train {
 
@@ -83,14 +84,7 @@ void Generator::load(const checkpoint::WeightsReader& file) {
 }
 
 void Generator::run_unit(const ActionBuffers& buffers) {
-  model::UnitBuffers<float> unit;
-  unit.tokens = buffers.get<std::int32_t>(Role::batch);
-  unit.parameters = buffers.get<float>(Role::parameters);
-  unit.lender_parameters = buffers.get<float>(Role::lender_parameters);
-  unit.input = buffers.get<float>(Role::input);
-  unit.output = buffers.get<float>(Role::output);
-  unit.saved = buffers.get<float>(Role::saved);
-  unit.workspace = buffers.get<float>(Role::workspace);
+  const model::UnitBuffers<float> unit = unit_buffers(buffers, decoder_->leaf().rows());
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto end = static_cast<std::int64_t>(pending_.size());
   const int u = buffers.action.unit;

@@ -12,6 +12,7 @@
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/trainer.hpp>
+#include <ostrakon/train/unit_buffers.hpp>
 
 namespace ostrakon::train {
 
@@ -243,29 +244,13 @@ void Trainer::load(const ActionBuffers& buffers) {
   math::copy_to_device(exec_, batch_.data(), buffers.get<std::int32_t>(Role::batch), batch_.size());
 }
 
-model::UnitBuffers<float> Trainer::unit_buffers(const ActionBuffers& buffers) const {
-  model::UnitBuffers<float> unit;
-  unit.tokens = buffers.get<std::int32_t>(Role::batch);
-  unit.targets = unit.tokens + decoder_.leaf().rows();
-  unit.parameters = buffers.get<float>(Role::parameters);
-  unit.lender_parameters = buffers.get<float>(Role::lender_parameters);
-  unit.input = buffers.get<float>(Role::input);
-  unit.output = buffers.get<float>(Role::output);
-  unit.saved = buffers.get<float>(Role::saved);
-  unit.workspace = buffers.get<float>(Role::workspace);
-  unit.gradient = buffers.get<float>(Role::gradient);
-  unit.parameter_gradients = buffers.get<float>(Role::parameter_gradients);
-  unit.lender_gradients = buffers.get<float>(Role::lender_gradients);
-  return unit;
-}
-
 void Trainer::forward(const ActionBuffers& buffers) {
   decoder_.unit(buffers.action.unit)
-      .forward(exec_, unit_buffers(buffers), {0, decoder_.leaf().rows()});
+      .forward(exec_, unit_buffers(buffers, decoder_.leaf().rows()), {0, decoder_.leaf().rows()});
 }
 
 void Trainer::backward(const ActionBuffers& buffers) {
-  const model::UnitBuffers<float> unit = unit_buffers(buffers);
+  const model::UnitBuffers<float> unit = unit_buffers(buffers, decoder_.leaf().rows());
   const int u = buffers.action.unit;
   if (!buffers.action.gradients_opened) clear_gaps(u, unit.parameter_gradients);
   if (unit.lender_gradients) clear_gaps(description_.units[u].lender, unit.lender_gradients);

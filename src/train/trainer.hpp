@@ -96,8 +96,6 @@ class Trainer {
   std::int64_t first_element(int unit, plan::Part part) const;
   comm::Communicator& communicator(const plan::Action& action) const;
   void set_handlers();
-  model::UnitBuffers<float> unit_buffers(const runtime::ActionBuffers& buffers) const;
-
   void load(const runtime::ActionBuffers& buffers);
   void forward(const runtime::ActionBuffers& buffers);
   void backward(const runtime::ActionBuffers& buffers);

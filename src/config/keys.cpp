@@ -228,8 +228,8 @@ Key shard_group(const std::string& name) {
   key.limits = "world | node | >= 1";
   key.set = [](Settings& settings, const Value& value) {
     if (value.kind == Value::Kind::text) {
-      if (value.text == "world") settings.shard_group = world_shard_group;
-      if (value.text == "node") settings.shard_group = node_shard_group;
+      if (value.text == "world") settings.shard_group = mesh::world_group;
+      if (value.text == "node") settings.shard_group = mesh::node_group;
       return value.text == "world" || value.text == "node";
     }
     const bool is_count = value.kind == Value::Kind::number && value.number >= 1.0 &&
@@ -239,8 +239,8 @@ Key shard_group(const std::string& name) {
     return is_count;
   };
   key.get = [](const Settings& settings) {
-    if (settings.shard_group == world_shard_group) return Value::of(std::string("world"));
-    if (settings.shard_group == node_shard_group) return Value::of(std::string("node"));
+    if (settings.shard_group == mesh::world_group) return Value::of(std::string("world"));
+    if (settings.shard_group == mesh::node_group) return Value::of(std::string("node"));
     return Value::of(static_cast<double>(settings.shard_group));
   };
   return key;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/data/dataset.hpp>
+#include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/optim/schedule.hpp>
@@ -35,10 +36,6 @@ struct RuntimeSettings {
   double peak_gflops = 0.0;  ///< of one rank, for MFU; 0: measured at start
 };
 
-/// Values of Settings::shard_group that are no numbers of ranks: those of mesh/mesh.hpp.
-constexpr int world_shard_group = 0;
-constexpr int node_shard_group = -1;
-
 /// A deck, validated. Paths are absolute or relative to the working directory.
 struct Settings {
   model::DecoderSettings model;
@@ -46,7 +43,7 @@ struct Settings {
   TrainingSettings training;
   plan::Policy parallel;  ///< with leaves filled in
   std::int64_t ranks_per_node = 0;
-  int shard_group = world_shard_group;  ///< ranks that share one copy
+  int shard_group = mesh::world_group;  ///< ranks that share one copy, or a name of mesh/mesh.hpp
   optim::AdamwSettings optimizer;
   optim::ScheduleSettings schedule;
   OutputSettings output;

@@ -216,6 +216,7 @@ class Run {
       const bool last = step == training.steps || out_of_time(since_start.seconds());
       if (validation_data_ && (step % training.validate_every == 0 || last)) validate(step);
       if (last) {
+        end_progress_line();
         if (step < training.steps)
           say(text("stopped after training.time_limit_minutes = ", training.time_limit_minutes,
                    ", at step ", step, " of ", training.steps, "\n"));

@@ -9,7 +9,7 @@
 namespace ostrakon::checkpoint {
 
 // A weights file, `ostrakon-weights` version 1, is an HDF5 file of a model's parameters and of no
-// other state: /parameters/<unit>/<parameter>, float32, row-major, in the parameter's own shape,
+// other state: /parameters/<owner>/<parameter>, float32, row-major, in the parameter's own shape,
 // each with its XXH3 (64 bits) in the attribute `checksum`. Attributes of the root group: format,
 // version, deck (the resolved deck's text), step, tokenizer.
 
@@ -22,8 +22,8 @@ class WeightsWriter {
   WeightsWriter(const std::string& path, const std::string& deck, std::int64_t step,
                 const std::string& tokenizer);
 
-  /// `values`: host memory, row-major, as many as `shape` says. A unit's name may hold '/', which
-  /// makes groups.
+  /// `unit`: the parameter's owner, as `block.3`, also where blocks are grouped into larger units.
+  /// A '/' in it makes groups. `values`: host memory, row-major, as many as `shape` says.
   void write(const std::string& unit, const std::string& parameter,
              const std::vector<std::int64_t>& shape, const float* values);
   void finish() { file_.commit(); }

@@ -164,9 +164,10 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
       activation_(settings.activation),
       positions_(settings.positions),
       rotary_base_(settings.rotary_base) {
+  description_.name = "block." + std::to_string(index);
   add_parameters(settings);
   lay_out_buffers();
-  describe(index);
+  describe();
 }
 
 template <class T>
@@ -182,7 +183,7 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings) {
   add_norm(parameters_, "mlp.norm", settings.norm, width_, settings.bias);
   add_linear(parameters_, up, up_width_, width_, settings.bias, deviation);
   add_linear(parameters_, "mlp.down", width_, ffn_width_, settings.bias, residual_deviation);
-  description_.parameter_elements = lay_out_parameters(parameters_);
+  description_.parameter_elements = lay_out_parameters(parameters_, description_.name);
 
   attention_norm_ = find_norm(parameters_, "attention.norm", settings.norm, settings.norm_epsilon);
   qkv_ = find_linear(parameters_, "attention.qkv");
@@ -239,9 +240,8 @@ typename BlockUnit<T>::Saved BlockUnit<T>::saved_in(T* saved) const {
 }
 
 template <class T>
-void BlockUnit<T>::describe(std::int64_t index) {
+void BlockUnit<T>::describe() {
   constexpr std::int64_t element = sizeof(T);
-  description_.name = "block." + std::to_string(index);
   description_.output_bytes = rows_ * width_ * element;
   description_.saved_bytes = saved_.elements * element;
   description_.forward_workspace_bytes = forward_.elements * element;

@@ -69,7 +69,7 @@ class BlockUnit final : public Unit<T> {
 
   void add_parameters(const DecoderSettings& settings);
   void lay_out_buffers();
-  void describe(std::int64_t index);
+  void describe();
 
   Saved saved_in(T* saved) const;
 

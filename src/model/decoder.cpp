@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/block_unit.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/stack_unit.hpp>
+#include <string>
+#include <utility>
 
 namespace ostrakon::model {
 namespace {
@@ -27,9 +31,41 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(settings.positions != Positions::rotary || settings.head_width() % 2 == 0,
           "rotary positions turn pairs, but model width ", settings.width, " over heads ",
           settings.heads, " gives the odd head width ", settings.head_width());
+  require(settings.blocks_per_unit >= 0, "model blocks_per_unit is ", settings.blocks_per_unit,
+          ", expected at least 1, or 0 for automatic");
+}
+
+/// The unit of `count` blocks from `first` on.
+template <class T>
+std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, LeafShape leaf,
+                                             std::int64_t first, std::int64_t count) {
+  if (count == 1) return std::make_unique<BlockUnit<T>>(settings, leaf, first);
+  typename StackUnit<T>::Units blocks;
+  for (std::int64_t layer = first; layer < first + count; ++layer)
+    blocks.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer));
+  return std::make_unique<StackUnit<T>>(
+      "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
+      std::move(blocks));
 }
 
 }  // namespace
+
+std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t blocks_per_unit,
+                                          std::int64_t block_elements) {
+  std::vector<std::int64_t> blocks;
+  if (blocks_per_unit > 0) {
+    for (std::int64_t rest = layers; rest > 0; rest -= blocks.back())
+      blocks.push_back(std::min(rest, blocks_per_unit));
+    return blocks;
+  }
+  constexpr std::int64_t efficient_elements = 33'000'000;
+  constexpr std::int64_t least_units = 4;
+  const std::int64_t efficient_blocks = (efficient_elements + block_elements - 1) / block_elements;
+  const std::int64_t units = std::max(layers / efficient_blocks, std::min(layers, least_units));
+  for (std::int64_t u = 0; u < units; ++u)
+    blocks.push_back(layers / units + (u < layers % units ? 1 : 0));
+  return blocks;
+}
 
 void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
   const bool whole = begin == 0 && end == rows();
@@ -43,8 +79,14 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf)
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
   units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf));
-  for (std::int64_t layer = 0; layer < settings.layers; ++layer)
-    units_.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer));
+  const std::int64_t block_elements =
+      BlockUnit<T>(settings, leaf, 0).description().parameter_elements;
+  std::int64_t first = 0;
+  for (const std::int64_t count :
+       blocks_of_units(settings.layers, settings.blocks_per_unit, block_elements)) {
+    units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count));
+    first += count;
+  }
   const Unit<T>* lender = settings.tie_embeddings ? units_.front().get() : nullptr;
   units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, lender));
 }

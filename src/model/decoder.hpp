@@ -4,6 +4,7 @@
 #include <memory>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/model/unit.hpp>
+#include <vector>
 
 namespace ostrakon::model {
 
@@ -27,6 +28,9 @@ struct DecoderSettings {
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double initializer_deviation = 0.02;
+  /// How many neighbouring blocks make one unit; 0: automatic, see blocks_of_units. Changes
+  /// messages and memory, but no parameter's name and no result.
+  std::int64_t blocks_per_unit = 1;
 
   std::int64_t head_width() const { return width / heads; }
 };
@@ -41,11 +45,24 @@ struct LeafShape {
   void require_row_range(std::int64_t begin, std::int64_t end) const;
 };
 
-/// Units "embedding", "block.0" ... "block.<layers-1>", "head". Allocates nothing but these small
-/// descriptions, whatever the model's size.
+/// How many neighbouring blocks each unit of blocks holds, from the first unit to the last; sums to
+/// `layers` (at least 1).
 ///
-/// Parameters: embedding: token.weight (vocabulary, width), position.weight (tokens, width) if
-/// learned. Block: attention.norm.weight/.bias (width), attention.qkv.weight
+/// blocks_per_unit > 0: as many each, the last one the rest.
+///
+/// blocks_per_unit = 0: as many as it takes for 33 million elements, at `block_elements` (at least
+/// 1) each: below that, time per element of an all-gather rises fast (Zhao et al., "PyTorch FSDP",
+/// VLDB 2023). But units are at least 4, or `layers` if that is less: while one computes, others
+/// are communicated. They are as even as can be, larger ones first.
+std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t blocks_per_unit,
+                                          std::int64_t block_elements);
+
+/// Units "embedding", then of blocks, then "head". A unit of one block is called "block.3", one of
+/// several "block.4-7". Allocates nothing but these small descriptions, whatever the model's size.
+///
+/// Parameters, by owner, which is "embedding", "block.<layer>" or "head". Embedding: token.weight
+/// (vocabulary, width), position.weight (tokens, width) if learned. Block:
+/// attention.norm.weight/.bias (width), attention.qkv.weight
 /// ((heads + 2 kv_heads) head_width, width)/.bias, attention.out.weight (width, heads head_width)
 /// /.bias, mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias for gelu or
 /// mlp.gate_up.weight (2 ffn_width, width)/.bias for swiglu, mlp.down.weight (width,

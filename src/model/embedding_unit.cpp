@@ -28,18 +28,13 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf)
                          {settings.vocabulary, settings.width},
                          Initializer::normal,
                          deviation,
-                         true,
-                         0});
+                         true});
   if (learned_positions_)
-    parameters_.push_back({"position.weight",
-                           {leaf.tokens, settings.width},
-                           Initializer::normal,
-                           deviation,
-                           true,
-                           0});
+    parameters_.push_back(
+        {"position.weight", {leaf.tokens, settings.width}, Initializer::normal, deviation, true});
 
   description_.name = "embedding";
-  description_.parameter_elements = lay_out_parameters(parameters_);
+  description_.parameter_elements = lay_out_parameters(parameters_, description_.name);
   description_.output_bytes = leaf.rows() * settings.width * static_cast<int>(sizeof(T));
   description_.backward_reads_parameters = false;
 }

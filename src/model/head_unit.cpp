@@ -30,6 +30,7 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
       width_(settings.width),
       vocabulary_(settings.vocabulary),
       tied_(lender != nullptr) {
+  description_.name = "head";
   add_norm(parameters_, "norm", settings.norm, width_, settings.bias);
   if (tied_) {
     require_lendable(*lender, vocabulary_, width_);
@@ -38,7 +39,7 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   } else {
     add_linear(parameters_, "output", vocabulary_, width_, false, settings.initializer_deviation);
   }
-  description_.parameter_elements = lay_out_parameters(parameters_);
+  description_.parameter_elements = lay_out_parameters(parameters_, description_.name);
   norm_ = find_norm(parameters_, "norm", settings.norm, settings.norm_epsilon);
   if (!tied_) weight_offset_ = find_linear(parameters_, "output").weight;
 
@@ -50,7 +51,6 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   workspace_.elements = workspace.elements();
 
   constexpr std::int64_t element = sizeof(T);
-  description_.name = "head";
   description_.output_bytes = rows_ * element;
   description_.forward_workspace_bytes = workspace_.elements * element;
   description_.backward_workspace_bytes = workspace_.elements * element;

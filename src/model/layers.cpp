@@ -42,9 +42,8 @@ void linear(const Exec& exec, const Linear& layer, const T* parameters, Matrix<c
 
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
                 std::int64_t inputs, bool bias, double deviation) {
-  parameters.push_back(
-      {name + ".weight", {outputs, inputs}, Initializer::normal, deviation, true, 0});
-  if (bias) parameters.push_back({name + ".bias", {outputs}, Initializer::zeros, 0.0, false, 0});
+  parameters.push_back({name + ".weight", {outputs, inputs}, Initializer::normal, deviation, true});
+  if (bias) parameters.push_back({name + ".bias", {outputs}, Initializer::zeros});
 }
 
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name) {
@@ -83,9 +82,9 @@ void linear_backward_input(const Exec& exec, const Linear& layer, const T* param
 
 void add_norm(std::vector<Parameter>& parameters, const std::string& name, math::NormKind kind,
               std::int64_t width, bool bias) {
-  parameters.push_back({name + ".weight", {width}, Initializer::ones, 0.0, false, 0});
+  parameters.push_back({name + ".weight", {width}, Initializer::ones});
   if (bias && kind == math::NormKind::layernorm)
-    parameters.push_back({name + ".bias", {width}, Initializer::zeros, 0.0, false, 0});
+    parameters.push_back({name + ".bias", {width}, Initializer::zeros});
 }
 
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,

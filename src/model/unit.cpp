@@ -4,9 +4,12 @@
 
 namespace ostrakon::model {
 
-std::int64_t lay_out_parameters(std::vector<Parameter>& parameters) {
+std::int64_t lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner) {
   Layout layout;
-  for (Parameter& parameter : parameters) parameter.offset = layout.place(parameter.elements());
+  for (Parameter& parameter : parameters) {
+    parameter.owner = owner;
+    parameter.offset = layout.place(parameter.elements());
+  }
   return round_up(layout.elements(), parameter_alignment);
 }
 

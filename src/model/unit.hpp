@@ -12,12 +12,17 @@ enum class Initializer { zeros, ones, normal };
 
 /// One named parameter inside a unit's flat parameter.
 struct Parameter {
-  std::string name;  ///< within the unit, e.g. "attention.qkv.weight"
+  std::string name;  ///< within its owner: "attention.qkv.weight"
   std::vector<std::int64_t> shape;
   Initializer initializer = Initializer::zeros;
   double deviation = 0.0;   ///< of a normal initializer
   bool decays = false;      ///< takes part in weight decay
   std::int64_t offset = 0;  ///< first element in the flat parameter; set by lay_out_parameters
+  std::string owner = {};   ///< the part of the model: "block.3"; set by lay_out_parameters
+
+  /// "block.3.attention.qkv.weight": unique in a model, and the same however blocks are grouped
+  /// into units.
+  std::string full_name() const { return owner + "." + name; }
 
   std::int64_t elements() const {
     std::int64_t product = 1;
@@ -30,9 +35,9 @@ struct Parameter {
 /// multiple of the block in which norms are summed.
 constexpr std::int64_t parameter_alignment = 64;
 
-/// Sets the offsets, end to end but for alignment; returns the elements of the flat parameter, a
-/// multiple of parameter_alignment. The layout does not depend on the number of ranks.
-std::int64_t lay_out_parameters(std::vector<Parameter>& parameters);
+/// Sets the owner and the offsets, end to end but for alignment; returns the elements of the flat
+/// parameter, a multiple of parameter_alignment. The layout does not depend on the number of ranks.
+std::int64_t lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner);
 
 /// What a unit computes with, all in `Memory`, owned by the caller, valid for the call. Pointers
 /// that a call has no use for are null.

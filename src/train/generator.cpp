@@ -60,7 +60,7 @@ Generator::Generator(const std::string& weights_path) {
 
   logits_.resize(static_cast<std::size_t>(settings_.model.vocabulary));
   arena_ = std::make_unique<runtime::Arena>(program_.memory.arena_bytes);
-  executor_ = std::make_unique<runtime::Executor>(arena_->data());
+  executor_ = std::make_unique<runtime::Executor>(runtime::Arenas{arena_->data(), nullptr});
   executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
     const std::size_t begin = context_.size(), count = pending_.size() - begin;
     math::copy_to_device(exec_, pending_.data() + begin,
@@ -77,7 +77,7 @@ void Generator::load(const checkpoint::WeightsReader& file) {
                                           program_.memory.offsets[program_.plan.parameters[u]]);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
-      file.read(decoder_->unit(u).description().name, parameter.name, parameter.shape, host.data());
+      file.read(parameter.owner, parameter.name, parameter.shape, host.data());
       math::copy_to_device(exec_, host.data(), flat + parameter.offset, host.size());
     }
   }

@@ -20,16 +20,16 @@ using model::Positions;
 template <class T>
 reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase& which) {
   const DecoderSettings& s = which.settings;
-  const auto parameters = [&](const std::string& unit, const std::string& name) {
+  const auto parameters = [&](const std::string& owner, const std::string& name) {
     std::vector<double> values;
     for (int u = 0; u < run.units(); ++u) {
-      if (run.description.units[u].name != unit) continue;
-      const std::vector<T> flat = run.parameters[u].values();
-      for (const model::Parameter& p : run.decoder.unit(u).parameters())
-        if (p.name == name)
-          values.assign(flat.begin() + p.offset, flat.begin() + p.offset + p.elements());
+      for (const model::Parameter& p : run.decoder.unit(u).parameters()) {
+        if (p.owner != owner || p.name != name) continue;
+        const std::vector<T> flat = run.parameters[u].values();
+        values.assign(flat.begin() + p.offset, flat.begin() + p.offset + p.elements());
+      }
     }
-    EXPECT_FALSE(values.empty()) << which.name << ": no parameter " << name << " in " << unit;
+    EXPECT_FALSE(values.empty()) << which.name << ": no parameter " << name << " in " << owner;
     return values;
   };
   const reference::Settings settings{s.norm == math::NormKind::layernorm,
@@ -85,9 +85,13 @@ void expect_forward_agrees(const ModelCase& which, double tolerance) {
   run.forward();
   run.expect_guards_intact();
   const reference::Result<double> expected = run_reference(run, which);
-  for (int u = 0; u < run.head(); ++u)
-    EXPECT_LE(relative_error(run.outputs[u].values(), expected.hidden[u]), tolerance)
+  std::size_t computed = 0;  // the embedding, then blocks
+  for (int u = 0; u < run.head(); ++u) {
+    computed += owners(run.decoder.unit(u)).size();
+    EXPECT_LE(relative_error(run.outputs[u].values(), expected.hidden[computed - 1]), tolerance)
         << which.name << ": output of " << run.description.units[u].name;
+  }
+  EXPECT_EQ(computed, expected.hidden.size()) << which.name;
   EXPECT_LE(relative_error(run.outputs[run.head()].values(), expected.losses), tolerance)
       << which.name << ": losses";
 }
@@ -346,6 +350,9 @@ TEST(Decoder, RefusesImpossibleShapes) {
   s = llama3(0, 64, 8, 16);
   EXPECT_EQ(refused(s), "model layers is 0, expected at least 1");
   EXPECT_EQ(refused(llama3(1, 64, 8, 16), {1, 0}), "model tokens is 0, expected at least 1");
+  s = llama3(1, 64, 8, 16);
+  s.blocks_per_unit = -1;
+  EXPECT_EQ(refused(s), "model blocks_per_unit is -1, expected at least 1, or 0 for automatic");
 }
 
 TEST(Decoder, RefusesImpossibleRowRanges) {

@@ -50,8 +50,8 @@ void expect_parameter_gradients(const std::string& name, ModelRun<double>& run, 
                                 const std::vector<double>& gradients,
                                 const std::function<double()>& function) {
   for (const model::Parameter& p : run.decoder.unit(u).parameters())
-    expect_gradient(name + ", " + run.description.units[u].name + " " + p.name, run.parameters[u],
-                    gradients, p.offset, p.elements(), function);
+    expect_gradient(name + ", " + p.full_name(), run.parameters[u], gradients, p.offset,
+                    p.elements(), function);
 }
 
 TEST(UnitGradient, Embedding) {
@@ -82,7 +82,7 @@ TEST(UnitGradient, EmbeddingAddsToOpenedGradients) {
     ASSERT_NEAR(together[i], before[i] + alone[i], 1e-13) << i;
 }
 
-TEST(UnitGradient, Block) {
+TEST(UnitGradient, Blocks) {
   for (const ModelCase& which : model_cases()) {
     ModelRun<double> run(which);
     run.outputs[0].assign(run.random(run.gradient.size()));
@@ -97,8 +97,8 @@ TEST(UnitGradient, Block) {
     run.expect_guards_intact();
     const std::vector<double> input_gradient = run.gradient.values();
     expect_parameter_gradients(which.name, run, 1, run.gradients[1].values(), function);
-    expect_gradient(which.name + ", input of block", run.outputs[0], input_gradient, 0,
-                    input_gradient.size(), function);
+    expect_gradient(which.name + ", input of " + run.description.units[1].name, run.outputs[0],
+                    input_gradient, 0, input_gradient.size(), function);
   }
 }
 

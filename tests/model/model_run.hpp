@@ -63,7 +63,7 @@ struct ModelCase {
   model::LeafShape leaf;
 };
 
-/// Both families and their mixtures, at odd sizes.
+/// Both families and their mixtures, at odd sizes, with one block a unit and with several.
 inline std::vector<ModelCase> model_cases() {
   using math::NormKind;
   using model::Activation;
@@ -114,6 +114,13 @@ inline std::vector<ModelCase> model_cases() {
   layer_rotary.bias = false;
   layer_rotary.tie_embeddings = false;
 
+  model::DecoderSettings gpt2_stacked = gpt2;
+  gpt2_stacked.layers = 3;
+  gpt2_stacked.blocks_per_unit = 2;
+
+  model::DecoderSettings llama_stacked = llama;
+  llama_stacked.layers = llama_stacked.blocks_per_unit = 3;
+
   return {{"gpt2", gpt2, {3, 7}},
           {"llama", llama, {2, 9}},
           {"gpt2, one head, batch 1", one_head, {1, 5}},
@@ -121,7 +128,18 @@ inline std::vector<ModelCase> model_cases() {
           {"gpt2, one token", gpt2, {3, 1}},
           {"llama, one token, batch 1", llama, {1, 1}},
           {"rmsnorm, learned, swiglu, bias, tied", rms_learned, {2, 5}},
-          {"layernorm, rotary, gelu, no bias, untied", layer_rotary, {1, 6}}};
+          {"layernorm, rotary, gelu, no bias, untied", layer_rotary, {1, 6}},
+          {"gpt2, 2 blocks a unit", gpt2_stacked, {2, 5}},
+          {"llama, 3 blocks a unit", llama_stacked, {1, 9}}};
+}
+
+/// Whom a unit's parameters belong to, in order: one name a unit, or one for each of its blocks.
+template <class T>
+std::vector<std::string> owners(const model::Unit<T>& unit) {
+  std::vector<std::string> names;
+  for (const model::Parameter& parameter : unit.parameters())
+    if (names.empty() || names.back() != parameter.owner) names.push_back(parameter.owner);
+  return names;
 }
 
 /// A decoder with all its buffers. Parameters are random, norms and biases too.

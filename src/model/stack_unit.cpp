@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/stack_unit.hpp>
+#include <stdexcept>
+#include <utility>
+
+namespace ostrakon::model {
+namespace {
+
+/// Pointers that a call has no use for stay null.
+template <class T>
+T* at(T* buffer, std::int64_t offset) {
+  return buffer == nullptr ? nullptr : buffer + offset;
+}
+
+template <class T>
+std::int64_t elements_in(std::int64_t bytes) {
+  constexpr std::int64_t element = sizeof(T);
+  return (bytes + element - 1) / element;
+}
+
+}  // namespace
+
+template <class T>
+StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)) {
+  if (units_.empty()) throw std::logic_error("stack " + name + " has no units");
+  description_.name = std::move(name);
+  description_.output_bytes = units_.back()->description().output_bytes;
+  description_.backward_reads_parameters = false;
+
+  Layout parameters, saved;
+  for (const auto& unit : units_) {
+    const plan::UnitDescription& part = unit->description();
+    if (part.lender >= 0)
+      throw std::logic_error("unit " + part.name + " borrows parameters: it can't be part of " +
+                             description_.name);
+    Place place{};
+    place.parameters = parameters.place(part.parameter_elements);
+    place.saved = saved.place(elements_in<T>(part.saved_bytes));
+    if (unit != units_.back()) place.output = saved.place(elements_in<T>(part.output_bytes));
+    places_.push_back(place);
+
+    for (Parameter parameter : unit->parameters()) {
+      parameter.offset += place.parameters;
+      parameters_.push_back(std::move(parameter));
+    }
+    description_.forward_workspace_bytes =
+        std::max(description_.forward_workspace_bytes, part.forward_workspace_bytes);
+    description_.backward_workspace_bytes =
+        std::max(description_.backward_workspace_bytes, part.backward_workspace_bytes);
+    description_.forward_flops += part.forward_flops;
+    description_.backward_flops += part.backward_flops;
+    if (part.backward_reads_parameters) description_.backward_reads_parameters = true;
+  }
+  description_.parameter_elements = round_up(parameters.elements(), parameter_alignment);
+  description_.saved_bytes = saved.elements() * static_cast<std::int64_t>(sizeof(T));
+}
+
+template <class T>
+UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>& stack) const {
+  const Place& place = places_[index];
+  UnitBuffers<T> part = stack;
+  part.parameters = at(stack.parameters, place.parameters);
+  part.parameter_gradients = at(stack.parameter_gradients, place.parameters);
+  part.saved = at(stack.saved, place.saved);
+  if (index > 0) part.input = at(stack.saved, places_[index - 1].output);
+  if (index + 1 < units_.size()) part.output = at(stack.saved, place.output);
+  return part;
+}
+
+template <class T>
+void StackUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
+  for (std::size_t i = 0; i < units_.size(); ++i)
+    units_[i]->forward(exec, buffers_of(i, buffers), rows);
+}
+
+/// `gradient` is dL/d output of one unit after the other, as it is between units of a model.
+template <class T>
+void StackUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+                            bool gradients_opened) const {
+  for (std::size_t i = units_.size(); i-- > 0;)
+    units_[i]->backward(exec, buffers_of(i, buffers), loss_scale, gradients_opened);
+}
+
+template class StackUnit<float>;
+template class StackUnit<double>;
+
+}  // namespace ostrakon::model

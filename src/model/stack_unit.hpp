@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <ostrakon/model/unit.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// Several units in a chain that are gathered and released as one. It computes what they compute,
+/// bit by bit; what changes is how many messages there are, of which size, and how long memory is
+/// held.
+///
+/// Its flat parameter is theirs end to end; parameters keep their names and owners. `saved` is
+/// theirs, and the outputs between them, which backward needs as inputs. Its workspace is the
+/// largest of theirs.
+template <class T>
+class StackUnit final : public Unit<T> {
+ public:
+  using typename Unit<T>::RowRange;
+  using Units = std::vector<std::unique_ptr<const Unit<T>>>;
+
+  /// `units`: one or more, each reading the output of the one before. `name`: of the whole. Throws
+  /// std::logic_error where there are none, or where one borrows another unit's parameters.
+  StackUnit(std::string name, Units units);
+
+  const plan::UnitDescription& description() const override { return description_; }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+                bool gradients_opened) const override;
+
+ private:
+  /// Where one of the units finds its part: elements from the beginning of the stack's buffers.
+  struct Place {
+    std::int64_t parameters;  // in the flat parameter, and in its gradients
+    std::int64_t saved;       // in `saved`
+    std::int64_t output;      // in `saved` too; the last unit's is the stack's own output
+  };
+
+  UnitBuffers<T> buffers_of(std::size_t index, const UnitBuffers<T>& stack) const;
+
+  Units units_;
+  std::vector<Place> places_;  // of each unit
+  std::vector<Parameter> parameters_;
+  plan::UnitDescription description_;
+};
+
+}  // namespace ostrakon::model

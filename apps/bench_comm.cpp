@@ -39,7 +39,6 @@ void run_comm(comm::Communicator& world, const Options& options) {
                {"GB/s", "mpi_gigabytes_per_second", Format::ratio, 8},
                {"to MPI's", "ratio_to_mpi", Format::ratio, 8}},
               options.json, world.rank() == 0);
-  const Exec exec;
   const int ranks = world.size();
   for (std::int64_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= 4) {
     const Buffers buffers(bytes, ranks);
@@ -56,14 +55,14 @@ void run_comm(comm::Communicator& world, const Options& options) {
                  moved / ours * 1e-9, mpi, moved / mpi * 1e-9, mpi / ours});
     };
     show("all_gather", measure(world, budget,
-                               {[&] { world.all_gather(exec, shard, count, full); },
+                               {[&] { world.all_gather(shard, count, full); },
                                 [&] {
                                   comm::check_mpi(MPI_Allgather(shard, count, MPI_FLOAT, full,
                                                                 count, MPI_FLOAT, world.mpi()),
                                                   "MPI_Allgather");
                                 }}));
     show("reduce_scatter", measure(world, budget,
-                                   {[&] { world.reduce_scatter(exec, full, count, staging); },
+                                   {[&] { world.reduce_scatter(full, count, staging, shard); },
                                     [&] {
                                       comm::check_mpi(
                                           MPI_Reduce_scatter_block(full, shard, count, MPI_FLOAT,

@@ -74,7 +74,7 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
     }
   }
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   const int rank = rank_among(MPI_COMM_WORLD);
   int status = 0;
   try {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
 #include <exception>
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <thread>
 #include <utility>
 
 namespace ostrakon::comm {
@@ -45,12 +49,21 @@ bool overlap(const float* a, std::int64_t a_count, const float* b, std::int64_t 
   return a_begin < b_begin + bytes(b_count) && b_begin < a_begin + bytes(a_count);
 }
 
-void copy_and_fence(const Exec& exec, const float* from, float* to, std::int64_t count) {
-  using Source = Kokkos::View<const float*, Memory, Kokkos::MemoryUnmanaged>;
-  using Target = Kokkos::View<float*, Memory, Kokkos::MemoryUnmanaged>;
+/// Whatever kernels wrote is there for MPI to read.
+void finish_kernels() {
+  if constexpr (on_device) Kokkos::fence();
+}
+
+void copy(const float* from, float* to, std::int64_t count) {
   const auto extent = static_cast<std::size_t>(count);
-  if (from != to) Kokkos::deep_copy(exec, Target(to, extent), Source(from, extent));
-  exec.fence();
+  if (from == to || count == 0) return;
+  if constexpr (on_device) {
+    using Source = Kokkos::View<const float*, Memory, Kokkos::MemoryUnmanaged>;
+    using Target = Kokkos::View<float*, Memory, Kokkos::MemoryUnmanaged>;
+    Kokkos::deep_copy(Target(to, extent), Source(from, extent));  // fences before and after
+  } else {
+    std::memcpy(to, from, extent * sizeof(float));
+  }
 }
 
 std::string message_of_current_exception() {
@@ -112,6 +125,7 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   std::swap(rank_, other.rank_);
   std::swap(size_, other.size_);
   std::swap(bytes_sent_, other.bytes_sent_);
+  std::swap(seconds_per_byte_, other.seconds_per_byte_);
   return *this;
 }
 
@@ -124,10 +138,15 @@ Communicator::~Communicator() {
   MPI_Comm_free(&comm_);
 }
 
-void Communicator::all_gather(const Exec& exec, const float* shard, std::int64_t shard_elements,
-                              float* full) {
+bool Communicator::threads_may_call() {
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  return provided == MPI_THREAD_MULTIPLE;
+}
+
+void Communicator::all_gather(const float* shard, std::int64_t shard_elements, float* full) {
   if (size_ == 1) {
-    copy_and_fence(exec, shard, full, shard_elements);
+    copy(shard, full, shard_elements);
     return;
   }
   require_reachable();
@@ -136,29 +155,50 @@ void Communicator::all_gather(const Exec& exec, const float* shard, std::int64_t
   require(in_place || !overlap(shard, shard_elements, full, size_ * shard_elements),
           "all_gather: the shard of rank ", rank_,
           " lies inside the gathered array, but not at the place of rank ", rank_);
-  exec.fence();
+  finish_kernels();
   check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, piece.count, piece.type, full,
                           piece.count, piece.type, comm_),
             "MPI_Allgather");
-  bytes_sent_ += (size_ - 1) * shard_elements * static_cast<std::int64_t>(sizeof(float));
+  count_sent(shard_elements);
 }
 
-void Communicator::reduce_scatter(const Exec& exec, const float* full, std::int64_t shard_elements,
-                                  float* staging) {
+void Communicator::reduce_scatter(const float* full, std::int64_t shard_elements, float* staging,
+                                  float* shard) {
   if (size_ == 1) {
-    copy_and_fence(exec, full, staging, shard_elements);
+    copy(full, shard, shard_elements);
     return;
   }
   require_reachable();
   const Piece piece = piece_of(shard_elements, block_);
-  require(!overlap(full, size_ * shard_elements, staging, size_ * shard_elements),
+  const std::int64_t elements = size_ * shard_elements;
+  require(!overlap(full, elements, staging, elements),
           "reduce_scatter: the staging array overlaps the array to reduce");
-  exec.fence();
+  require(shard == staging || !overlap(shard, shard_elements, staging, elements),
+          "reduce_scatter: the shard lies inside the staging array, but not where it begins");
+  require(shard == full + rank_ * shard_elements || !overlap(shard, shard_elements, full, elements),
+          "reduce_scatter: the shard of rank ", rank_,
+          " lies inside the array to reduce, but not at the place of rank ", rank_);
+  finish_kernels();
   check_mpi(MPI_Alltoall(full, piece.count, piece.type, staging, piece.count, piece.type, comm_),
             "MPI_Alltoall");
-  math::tree_sum(exec, staging, size_, shard_elements);
-  exec.fence();
-  bytes_sent_ += (size_ - 1) * shard_elements * static_cast<std::int64_t>(sizeof(float));
+  math::host::tree_sum(staging, size_, shard_elements, shard);
+  count_sent(shard_elements);
+}
+
+void Communicator::slow_down(double seconds_per_byte) {
+  require(seconds_per_byte >= 0.0 && std::isfinite(seconds_per_byte),
+          "slow_down: ", seconds_per_byte, " seconds for each byte, expected 0 or more");
+  seconds_per_byte_ = seconds_per_byte;
+}
+
+/// After a collective of `shard_elements` from every rank.
+void Communicator::count_sent(std::int64_t shard_elements) {
+  const std::int64_t bytes =
+      (size_ - 1) * shard_elements * static_cast<std::int64_t>(sizeof(float));
+  bytes_sent_ += bytes;
+  if (seconds_per_byte_ > 0.0)
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(static_cast<double>(bytes) * seconds_per_byte_));
 }
 
 void Communicator::sum(std::int64_t* values, int count) {

@@ -18,6 +18,10 @@ void check_mpi(int code, const char* call);
 /// from. Every method is collective over the group, blocks until this rank's part is done, checks
 /// every return code and throws Error. A group of one rank never calls MPI.
 ///
+/// Two threads of a rank may be in collectives at the same time, but of different Communicators,
+/// and only where threads_may_call(); bytes_sent() is read once they have come together again.
+/// Kokkos is called on builds with a device only, so that elsewhere the threads may be any.
+///
 /// Traffic counts bytes that this rank sends to *other* ranks by the ring formulas that the plan
 /// uses: all-gather and reduce-scatter of M bytes among W ranks move M (W - 1) / W.
 class Communicator {
@@ -38,16 +42,19 @@ class Communicator {
   int size() const { return size_; }
   MPI_Comm mpi() const { return comm_; }
 
+  /// Whether MPI was started so that more than one thread may call it: MPI_THREAD_MULTIPLE.
+  static bool threads_may_call();
+
   /// full (size() * shard_elements) = every rank's shard, in rank order. Device memory.
   /// `shard` may be this rank's part of `full`, on all ranks or on none.
-  void all_gather(const Exec& exec, const float* shard, std::int64_t shard_elements, float* full);
+  void all_gather(const float* shard, std::int64_t shard_elements, float* full);
 
-  /// Sums `full` (size() * shard_elements) of all ranks; this rank's part of the sum ends in
-  /// `staging[0 .. shard_elements)`. All-to-all into `staging` (as large as full), then the fixed
-  /// binary tree in rank order: the bits are those of adding the ranks' arrays by that tree, on any
-  /// MPI and any number of ranks. Device memory. `full` is left as it was.
-  void reduce_scatter(const Exec& exec, const float* full, std::int64_t shard_elements,
-                      float* staging);
+  /// shard[0 .. shard_elements) = this rank's part of the sum of `full` (size() * shard_elements)
+  /// of all ranks. All-to-all into `staging` (as large as full), then the fixed binary tree in rank
+  /// order: the bits are those of adding the ranks' arrays by that tree, on any MPI and any number
+  /// of ranks. Device memory. `shard` may be where `staging` begins, or this rank's part of `full`;
+  /// else `full` is left as it was. A group of one uses no `staging`.
+  void reduce_scatter(const float* full, std::int64_t shard_elements, float* staging, float* shard);
 
   /// Exact sums of integers, in place, modulo 2^64. Host memory.
   void sum(std::int64_t* values, int count);
@@ -66,6 +73,11 @@ class Communicator {
   /// Bytes sent to other ranks by all_gather and reduce_scatter since the group was made.
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
+  /// From now on all_gather and reduce_scatter take longer, by this many seconds for each byte that
+  /// bytes_sent() grows by: as if the network were slower, for tests and measurements. The thread
+  /// sleeps, so that others can compute meanwhile, as with a network card that does the work.
+  void slow_down(double seconds_per_byte);
+
   /// Runs `work` on every rank; where it throws on some, throws AgreedError on all, with the text
   /// of the lowest rank that failed. The way to do I/O that may fail on one rank only. `work`
   /// itself must not communicate: a rank that failed would leave the others waiting.
@@ -75,11 +87,14 @@ class Communicator {
   Communicator() = default;
   explicit Communicator(MPI_Comm owned);
 
+  void count_sent(std::int64_t shard_elements);
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Datatype block_ = MPI_DATATYPE_NULL;  ///< 64 floats, so that counts up to 2^37 fit an int
   int rank_ = 0;
   int size_ = 1;
   std::int64_t bytes_sent_ = 0;
+  double seconds_per_byte_ = 0.0;
 };
 
 }  // namespace ostrakon::comm

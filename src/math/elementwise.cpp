@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/elementwise.hpp>
 
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
@@ -31,6 +32,25 @@ template <class T, std::int64_t max_width>
   for (std::int64_t j = 0; j < width; ++j) sums[j] = total[j];
 }
 
+constexpr std::int64_t tree_run = 512;  // that many elements of all pieces stay in cache
+
+/// Sums `width` elements of each of `pieces` pieces, `stride` apart, into the first of them. A node
+/// over n pieces splits into the largest power of two below n and the rest. Adding neighbours at
+/// distance 1, 2, 4, ... makes just these nodes.
+template <class T>
+KOKKOS_FUNCTION void sum_pieces(T* x, int pieces, std::int64_t stride, std::int64_t width) {
+  for (std::int64_t distance = 1; distance < pieces; distance *= 2)
+    for (std::int64_t piece = 0; piece + distance < pieces; piece += 2 * distance) {
+      T* left = x + piece * stride;
+      const T* right = left + distance * stride;
+      for (std::int64_t i = 0; i < width; ++i) left[i] += right[i];
+    }
+}
+
+void require_pieces(int pieces) {
+  require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
+}
+
 }  // namespace
 
 template <class T>
@@ -51,23 +71,41 @@ void add_to(const Exec& exec, const T* x, T* y, std::int64_t count) {
       exec, "add_to", count, KOKKOS_LAMBDA(std::int64_t i) { y[i] += x[i]; });
 }
 
-// A node over n pieces splits into the largest power of two below n and the rest. Adding neighbours
-// at distance 1, 2, 4, ... makes just these nodes.
 template <class T>
 void tree_sum(const Exec& exec, T* x, int pieces, std::int64_t count) {
-  require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
-  constexpr std::int64_t run = per_item(512);  // that many elements of all pieces stay in cache
+  require_pieces(pieces);
+  constexpr std::int64_t run = per_item(tree_run);
   for_each_item(
       exec, "tree_sum", items_for(count, run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
-        const std::int64_t width = smaller(run, count - first);
-        for (std::int64_t distance = 1; distance < pieces; distance *= 2)
-          for (std::int64_t piece = 0; piece + distance < pieces; piece += 2 * distance) {
-            T* left = x + piece * count + first;
-            const T* right = left + distance * count;
-            for (std::int64_t i = 0; i < width; ++i) left[i] += right[i];
-          }
+        sum_pieces(x + first, pieces, count, smaller(run, count - first));
       });
+}
+
+template <class T>
+void host::add_to(const T* x, T* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] += x[i];
+}
+
+template <class T>
+void host::tree_sum(T* x, int pieces, std::int64_t count, T* sum) {
+  require_pieces(pieces);
+  int left = 1;
+  while (2 * left < pieces) left *= 2;
+  for (std::int64_t first = 0; first < count; first += tree_run) {
+    const std::int64_t width = smaller(tree_run, count - first);
+    T* const begin = x + first;
+    T* const to = sum + first;
+    if (pieces == 1) {
+      if (to != begin) std::copy(begin, begin + width, to);
+      continue;
+    }
+    // The two halves of the tree where they are; their sum, the last, at once to where it belongs.
+    T* const other = begin + left * count;
+    sum_pieces(begin, left, count, width);
+    sum_pieces(other, pieces - left, count, width);
+    for (std::int64_t i = 0; i < width; ++i) to[i] = begin[i] + other[i];
+  }
 }
 
 template <class T>
@@ -108,6 +146,8 @@ void column_sums(const Exec& exec, ConstMatrix<T> x, T* sums) {
   template void copy<T>(const Exec&, const T*, T*, std::int64_t);   \
   template void add_to<T>(const Exec&, const T*, T*, std::int64_t); \
   template void tree_sum<T>(const Exec&, T*, int, std::int64_t);    \
+  template void host::add_to<T>(const T*, T*, std::int64_t);        \
+  template void host::tree_sum<T>(T*, int, std::int64_t, T*);       \
   template void add_bias<T>(const Exec&, Matrix<T>, const T*);      \
   template void column_sums<T>(const Exec&, ConstMatrix<T>, T*);
 OSTRAKON_INSTANTIATE(float)

@@ -22,6 +22,20 @@ void add_to(const Exec& exec, const T* x, T* y, std::int64_t count);
 template <class T>
 void tree_sum(const Exec& exec, T* x, int pieces, std::int64_t count);
 
+/// The same, bit for bit, without Kokkos: on the calling thread, which may be one that Kokkos
+/// doesn't know, and on memory that the host may follow.
+namespace host {
+
+template <class T>
+void add_to(const T* x, T* y, std::int64_t count);
+
+/// The sum goes to sum[0..count), which may be piece 0 and else shares no element with x; all of x
+/// is clobbered.
+template <class T>
+void tree_sum(T* x, int pieces, std::int64_t count, T* sum);
+
+}  // namespace host
+
 /// x(i, j) += bias[j] for every row.
 template <class T>
 void add_bias(const Exec& exec, Matrix<T> x, const T* bias);

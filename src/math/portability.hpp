@@ -26,6 +26,19 @@ constexpr bool on_device = OSTRAKON_ON_DEVICE == 1;
 static_assert(on_device == !std::is_same<Exec, Kokkos::DefaultHostExecutionSpace>::value,
               "OSTRAKON_ON_DEVICE does not know Kokkos's default execution space");
 
+/// Host memory that a device copies from and to directly: pinned. Where there is no device, any.
+#if !OSTRAKON_ON_DEVICE
+using HostMemory = Kokkos::HostSpace;
+#elif KOKKOS_VERSION >= 40000
+using HostMemory = Kokkos::SharedHostPinnedSpace;
+#elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA)
+using HostMemory = Kokkos::CudaHostPinnedSpace;
+#elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
+using HostMemory = Kokkos::Experimental::HIPHostPinnedSpace;
+#else
+using HostMemory = Kokkos::HostSpace;
+#endif
+
 /// Whether host code may follow a pointer into `Memory`, which some devices share with the host.
 constexpr bool memory_is_host_accessible =
     Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible;

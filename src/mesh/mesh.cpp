@@ -67,13 +67,6 @@ struct Place {
   std::set<int> devices;
 };
 
-std::string host_name() {
-  char name[256] = "";
-  // POSIX may leave a name that was cut without its end.
-  if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "?";
-  return name;
-}
-
 /// The cores that this process may run on; empty where the system doesn't say.
 std::set<int> allowed_cores() {
   // The kernel refuses a mask smaller than its own, whose size it doesn't tell.
@@ -164,6 +157,22 @@ std::string compact(const std::set<int>& numbers) {
   return list;
 }
 
+/// See Mesh::cores.
+int cores_of_each(comm::Communicator& world, comm::Communicator& host) {
+  const std::set<int> mine = allowed_cores();
+  std::ostringstream encoded;
+  write_list(encoded, mine);
+  std::set<int> of_host;
+  for (const std::string& text : host.gather_texts(encoded.str())) {
+    std::istringstream stream(text);
+    of_host.merge(read_list(stream));
+  }
+  const auto ranks = static_cast<std::size_t>(host.size());
+  auto least = static_cast<double>(std::min(mine.size(), of_host.size() / ranks));
+  world.minimum(&least, 1);
+  return static_cast<int>(least);
+}
+
 using Row = std::array<std::string, 5>;
 
 /// Left-aligned columns, two spaces apart, a line for each row.
@@ -182,6 +191,13 @@ std::string align(const std::vector<Row>& rows) {
 
 }  // namespace
 
+std::string host_name() {
+  char name[256] = "";
+  // POSIX may leave a name that was cut without its end.
+  if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "?";
+  return name;
+}
+
 Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
     : world_(comm::Communicator::duplicate(parent)),
       host_(comm::Communicator::split_shared_memory(world_.mpi())),
@@ -197,6 +213,7 @@ Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
   const auto begin = begins_node.begin();
   nodes_ = static_cast<int>(std::accumulate(begin, begins_node.end(), std::int64_t{0}));
   node_index_ = static_cast<int>(std::accumulate(begin, begin + first, std::int64_t{0}));
+  cores_ = cores_of_each(world_, host_);
 }
 
 std::string Mesh::table() {

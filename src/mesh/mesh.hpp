@@ -10,6 +10,9 @@ namespace ostrakon::mesh {
 constexpr int world_group = 0;
 constexpr int node_group = -1;
 
+/// The name of the host that this process runs on; "?" where the system doesn't say.
+std::string host_name();
+
 /// Which ranks share what. All groups are made in the constructor, in the same order on all ranks.
 class Mesh {
  public:
@@ -33,6 +36,11 @@ class Mesh {
   int nodes() const { return nodes_; }
   int node_index() const { return node_index_; }
 
+  /// Cores that every rank has for threads of its own, the same number on every rank: the least
+  /// over all ranks of the cores that it may run on, and of those that any rank of its host may run
+  /// on divided by the ranks there. 0 where ranks outnumber cores, or the system doesn't say.
+  int cores() const { return cores_; }
+
   /// Rank -> host -> node -> cores this rank may run on -> device, a line for each rank, runs of
   /// like ranks folded when there are more than 16. Collective; the text is the same on every rank.
   std::string table();
@@ -45,6 +53,7 @@ class Mesh {
   comm::Communicator replicate_group_;
   int nodes_ = 1;
   int node_index_ = 0;
+  int cores_ = 0;
 };
 
 }  // namespace ostrakon::mesh

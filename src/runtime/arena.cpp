@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/poison.hpp>
+#include <string>
 
 namespace ostrakon::runtime {
+namespace {
 
-Arena::Arena(std::int64_t bytes)
-    : view_(Kokkos::view_alloc("ostrakon arena", Kokkos::WithoutInitializing),
-            static_cast<std::size_t>(bytes)) {}
+template <class View>
+std::byte* allocate(View& view, const std::string& label, std::int64_t bytes) {
+  view =
+      View(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), static_cast<std::size_t>(bytes));
+  return reinterpret_cast<std::byte*>(view.data());
+}
 
-Arena::~Arena() { allow(data(), static_cast<std::size_t>(bytes())); }
+}  // namespace
+
+Arena::Arena(std::int64_t bytes, plan::Space space) : bytes_(bytes) {
+  if (bytes == 0) return;
+  data_ = space == plan::Space::host ? allocate(host_, "ostrakon host arena", bytes)
+                                     : allocate(device_, "ostrakon arena", bytes);
+}
+
+Arena::~Arena() { allow(data_, static_cast<std::size_t>(bytes_)); }
 
 }  // namespace ostrakon::runtime

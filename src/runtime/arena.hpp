@@ -3,24 +3,31 @@
 
 #include <cstddef>
 #include <ostrakon/math/portability.hpp>
+#include <ostrakon/plan/step_plan.hpp>
 
 namespace ostrakon::runtime {
 
-/// The one allocation of a run: planned memory in `Memory`. Not initialised, so that pages come to
-/// the rank that first writes them.
+/// The one allocation of a run in a memory space: planned memory in `Memory`, or in `HostMemory`.
+/// Not initialised, so that pages come to the rank that first writes them.
 class Arena {
  public:
-  explicit Arena(std::int64_t bytes);
+  /// Of no bytes allocates nothing.
+  explicit Arena(std::int64_t bytes, plan::Space space = plan::Space::device);
   /// Forgets what an executor in a sanitizer build has forbidden.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  std::byte* data() const { return reinterpret_cast<std::byte*>(view_.data()); }
-  std::int64_t bytes() const { return static_cast<std::int64_t>(view_.extent(0)); }
+  /// Null where there are no bytes.
+  std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
 
  private:
-  Kokkos::View<char*, Memory> view_;
+  // Only the one of the arena's space owns anything.
+  Kokkos::View<char*, Memory> device_;
+  Kokkos::View<char*, HostMemory> host_;
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
 };
 
 }  // namespace ostrakon::runtime

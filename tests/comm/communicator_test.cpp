@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -139,7 +141,6 @@ class CommunicatorTest : public testing::Test {
   bool reachable() const { return memory_is_host_accessible || world.size() == 1; }
 
   Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
-  const Exec exec{};
 };
 
 // Odd counts travel as floats, multiples of 64 as blocks.
@@ -152,7 +153,7 @@ TEST_F(CommunicatorTest, AllGatherFromElsewhere) {
     const auto own = part(whole, world.rank() * count, count);
     const Array shard(own);
     const Array full(count * world.size());
-    world.all_gather(exec, shard.data(), count, full.data());
+    world.all_gather(shard.data(), count, full.data());
     EXPECT_TRUE(same_bits(full.values(), whole)) << count;
     EXPECT_TRUE(same_bits(shard.values(), own)) << count;
   }
@@ -166,7 +167,7 @@ TEST_F(CommunicatorTest, AllGatherInPlace) {
     for (std::int64_t i = world.rank() * count; i < (world.rank() + 1) * count; ++i)
       start[static_cast<std::size_t>(i)] = whole[static_cast<std::size_t>(i)];
     const Array full(start);
-    world.all_gather(exec, full.data() + world.rank() * count, count, full.data());
+    world.all_gather(full.data() + world.rank() * count, count, full.data());
     EXPECT_TRUE(same_bits(full.values(), whole)) << count;
   }
 }
@@ -177,7 +178,7 @@ TEST_F(CommunicatorTest, AllGatherRefusesAShardAtTheWrongPlace) {
   const Array full(count * world.size());
   const std::int64_t wrong = world.rank() * count + (world.rank() == 0 ? 1 : -1);
   EXPECT_NE(error_of([&] {
-              world.all_gather(exec, full.data() + wrong, count, full.data());
+              world.all_gather(full.data() + wrong, count, full.data());
             }).find("not at the place of rank " + std::to_string(world.rank())),
             std::string::npos);
   EXPECT_EQ(world.bytes_sent(), 0);
@@ -190,14 +191,24 @@ TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
     const auto& own = arrays[static_cast<std::size_t>(world.rank())];
     const Array full(own);
     const Array staging(count * world.size());
-    world.reduce_scatter(exec, full.data(), count, staging.data());
+    const Array shard(count);
+    world.reduce_scatter(full.data(), count, staging.data(), shard.data());
 
     std::vector<float> expected;
     for (std::int64_t i = 0; i < count; ++i)
       expected.push_back(
           tree(arrays, 0, world.size(), static_cast<std::size_t>(world.rank() * count + i)));
-    EXPECT_TRUE(same_bits(part(staging.values(), 0, count), expected)) << count;
+    EXPECT_TRUE(same_bits(shard.values(), expected)) << count;
     EXPECT_TRUE(same_bits(full.values(), own)) << count;
+
+    // To where the staging array begins, and to this rank's part of the array.
+    world.reduce_scatter(full.data(), count, staging.data(),
+                         world.size() == 1 ? shard.data() : staging.data());
+    EXPECT_TRUE(same_bits(part((world.size() == 1 ? shard : staging).values(), 0, count), expected))
+        << count;
+    const std::int64_t place = world.rank() * count;
+    world.reduce_scatter(full.data(), count, staging.data(), full.data() + place);
+    EXPECT_TRUE(same_bits(part(full.values(), place, count), expected)) << count;
   }
 }
 
@@ -218,8 +229,20 @@ TEST_F(CommunicatorTest, TheRandomArraysTellOrdersApart) {
 TEST_F(CommunicatorTest, ReduceScatterRefusesOverlap) {
   if (!reachable() || world.size() == 1) GTEST_SKIP() << "nothing to refuse";
   const Array full(2 * 64 * world.size());
-  EXPECT_EQ(error_of([&] { world.reduce_scatter(exec, full.data(), 64, full.data() + 64); }),
-            "reduce_scatter: the staging array overlaps the array to reduce");
+  const Array staging(64 * world.size());
+  EXPECT_EQ(
+      error_of([&] { world.reduce_scatter(full.data(), 64, full.data() + 64, staging.data()); }),
+      "reduce_scatter: the staging array overlaps the array to reduce");
+  EXPECT_EQ(
+      error_of([&] { world.reduce_scatter(full.data(), 64, staging.data(), staging.data() + 1); }),
+      "reduce_scatter: the shard lies inside the staging array, but not where it begins");
+  EXPECT_EQ(error_of([&] {
+              world.reduce_scatter(full.data(), 64, staging.data(),
+                                   full.data() + 64 * world.rank() + (world.rank() == 0 ? 1 : -1));
+            }),
+            text("reduce_scatter: the shard of rank ", world.rank(),
+                 " lies inside the array to reduce, but not at the place of rank ", world.rank()));
+  EXPECT_EQ(world.bytes_sent(), 0);
 }
 
 TEST_F(CommunicatorTest, BytesSentFollowTheRingFormulas) {
@@ -231,13 +254,80 @@ TEST_F(CommunicatorTest, BytesSentFollowTheRingFormulas) {
   const Array shard(count);
   const Array full(count * world.size());
   const Array staging(count * world.size());
-  world.all_gather(exec, shard.data(), count, full.data());
+  world.all_gather(shard.data(), count, full.data());
   EXPECT_EQ(world.bytes_sent(), moved);
-  world.reduce_scatter(exec, full.data(), count, staging.data());
+  world.reduce_scatter(full.data(), count, staging.data(), shard.data());
   EXPECT_EQ(world.bytes_sent(), 2 * moved);
   world.barrier();
   world.broadcast("control messages don't count", 0);
   EXPECT_EQ(world.bytes_sent(), 2 * moved);
+}
+
+TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  const std::int64_t count = 64;
+  const Array shard(count);
+  const Array full(count * world.size());
+  const Array staging(count * world.size());
+  const auto seconds_of = [&](Communicator& group) {
+    group.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    group.all_gather(shard.data(), count, full.data());
+    group.reduce_scatter(full.data(), count, staging.data(), shard.data());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const double expected = world.size() == 1 ? 0.0 : 0.2;
+  const auto bytes = static_cast<double>(2 * (world.size() - 1) * count * 4);
+  world.slow_down(world.size() == 1 ? 1.0 : expected / bytes);
+  EXPECT_GE(seconds_of(world), expected);
+
+  // A move takes it along.
+  Communicator moved = std::move(world);
+  EXPECT_GE(seconds_of(moved), expected);
+
+  // As busy as the machine may be, not every call takes so long by chance.
+  moved.slow_down(0.0);
+  double least = seconds_of(moved);
+  for (int i = 0; i < 5; ++i) least = std::min(least, seconds_of(moved));
+  EXPECT_LT(least, 0.2);
+  for (const double wrong : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")})
+    EXPECT_NE(error_of([&] { moved.slow_down(wrong); }), "no error") << wrong;
+}
+
+// A thread that Kokkos doesn't know gathers while this one reduces, each in a group of its own.
+TEST_F(CommunicatorTest, ThreadsTalkAtTheSameTime) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  if (!Communicator::threads_may_call()) GTEST_SKIP() << "MPI allows one thread only";
+  Communicator gathers = Communicator::duplicate(world.mpi());
+  Communicator reductions = Communicator::duplicate(world.mpi());
+  constexpr std::int64_t count = 4099;
+  constexpr int times = 30;
+  const auto whole = random_values(3, count * world.size());
+  const auto arrays = random_arrays(world.size(), count * world.size());
+  const Array shard(part(whole, world.rank() * count, count));
+  const Array gathered(count * world.size());
+  const Array full(arrays[static_cast<std::size_t>(world.rank())]);
+  const Array staging(count * world.size());
+  const Array reduced(count);
+  std::string failure;
+  std::thread gathering([&] {
+    failure = error_of([&] {
+      for (int i = 0; i < times; ++i) gathers.all_gather(shard.data(), count, gathered.data());
+    });
+  });
+  for (int i = 0; i < times; ++i)
+    reductions.reduce_scatter(full.data(), count, staging.data(), reduced.data());
+  gathering.join();
+
+  EXPECT_EQ(failure, "no error");
+  EXPECT_TRUE(same_bits(gathered.values(), whole));
+  std::vector<float> expected;
+  for (std::int64_t i = 0; i < count; ++i)
+    expected.push_back(
+        tree(arrays, 0, world.size(), static_cast<std::size_t>(world.rank() * count + i)));
+  EXPECT_TRUE(same_bits(reduced.values(), expected));
+  EXPECT_EQ(gathers.bytes_sent(), times * (world.size() - 1) * count * 4);
+  EXPECT_EQ(reductions.bytes_sent(), gathers.bytes_sent());
 }
 
 TEST_F(CommunicatorTest, CountsThatMpiCannotTellAreRefused) {
@@ -246,11 +336,11 @@ TEST_F(CommunicatorTest, CountsThatMpiCannotTellAreRefused) {
   for (const std::int64_t count : {int_max + 2, 64 * (int_max + 1)}) {
     const std::string expected = "a collective of " + std::to_string(count) + " elements";
     EXPECT_EQ(error_of([&] {
-                world.all_gather(exec, nullptr, count, nullptr);
+                world.all_gather(nullptr, count, nullptr);
               }).compare(0, expected.size(), expected),
               0);
     EXPECT_EQ(error_of([&] {
-                world.reduce_scatter(exec, nullptr, count, nullptr);
+                world.reduce_scatter(nullptr, count, nullptr, nullptr);
               }).compare(0, expected.size(), expected),
               0);
   }
@@ -260,8 +350,9 @@ TEST_F(CommunicatorTest, DeviceMemoryIsRefused) {
   if (reachable()) GTEST_SKIP() << "MPI reaches the memory";
   const Array data(64 * world.size());
   const std::string expected = "this build has no communication for device memory";
-  EXPECT_EQ(error_of([&] { world.all_gather(exec, data.data(), 64, data.data()); }), expected);
-  EXPECT_EQ(error_of([&] { world.reduce_scatter(exec, data.data(), 64, data.data()); }), expected);
+  EXPECT_EQ(error_of([&] { world.all_gather(data.data(), 64, data.data()); }), expected);
+  EXPECT_EQ(error_of([&] { world.reduce_scatter(data.data(), 64, data.data(), data.data()); }),
+            expected);
 }
 
 TEST_F(CommunicatorTest, SumsWrapAround) {
@@ -380,9 +471,9 @@ TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
   const Array from(values);
   const Array gathered(100);
   const Array reduced(100);
-  alone.all_gather(exec, from.data(), 100, gathered.data());
-  alone.all_gather(exec, from.data(), 100, from.data());
-  alone.reduce_scatter(exec, from.data(), 100, reduced.data());
+  alone.all_gather(from.data(), 100, gathered.data());
+  alone.all_gather(from.data(), 100, from.data());
+  alone.reduce_scatter(from.data(), 100, nullptr, reduced.data());
   std::uint64_t count = 5;
   double number = 2.5;
   alone.sum(&count, 1);
@@ -410,8 +501,9 @@ TEST_F(CommunicatorTest, EveryReturnCodeIsChecked) {
   std::uint64_t count = 1;
   double number = 1.0;
   const std::vector<std::pair<std::string, std::function<void()>>> calls = {
-      {"MPI_Allgather", [&] { world.all_gather(exec, shard.data(), 64, full.data()); }},
-      {"MPI_Alltoall", [&] { world.reduce_scatter(exec, full.data(), 64, staging.data()); }},
+      {"MPI_Allgather", [&] { world.all_gather(shard.data(), 64, full.data()); }},
+      {"MPI_Alltoall",
+       [&] { world.reduce_scatter(full.data(), 64, staging.data(), shard.data()); }},
       {"MPI_Allreduce", [&] { world.sum(&count, 1); }},
       {"MPI_Allreduce", [&] { world.maximum(&number, 1); }},
       {"MPI_Allreduce", [&] { world.minimum(&number, 1); }},

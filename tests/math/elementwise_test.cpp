@@ -62,6 +62,30 @@ TYPED_TEST(Elementwise, TreeSumAddsInTheOrderOfTheTree) {
     }
 }
 
+TYPED_TEST(Elementwise, TheHostAloneHasTheSameBits) {
+  using T = TypeParam;
+  for (int pieces = 1; pieces <= 17; ++pieces)
+    for (std::int64_t count : {0, 1, 7, 512, 1500}) {
+      const std::vector<T> x = random_values<T>(pieces * count, pieces);
+      const DeviceArray<T> device_x(x);
+      math::tree_sum(Exec(), device_x.data(), pieces, count);
+      std::vector<T> expected = device_x.host();
+      expected.resize(count);
+
+      std::vector<T> apart = x, in_place = x, sum(count);
+      math::host::tree_sum(apart.data(), pieces, count, sum.data());
+      EXPECT_TRUE(same_bits(sum, expected)) << pieces << " pieces of " << count;
+      math::host::tree_sum(in_place.data(), pieces, count, in_place.data());
+      in_place.resize(count);
+      EXPECT_TRUE(same_bits(in_place, expected)) << pieces << " pieces of " << count;
+
+      std::vector<T> added = sum;
+      math::host::add_to(x.data(), added.data(), count);
+      for (std::int64_t i = 0; i < count; ++i) EXPECT_EQ(added[i], sum[i] + x[i]);
+    }
+  EXPECT_THROW(math::host::tree_sum<T>(nullptr, 0, 5, nullptr), Error);
+}
+
 TYPED_TEST(Elementwise, TreeSumOfSubtreesIsThatOfTheWhole) {
   using T = TypeParam;
   constexpr std::int64_t count = 100;

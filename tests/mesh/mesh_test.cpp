@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -141,6 +142,47 @@ TEST(Mesh, RefusesShardGroupsThatDoNotDivideTheRanks) {
   EXPECT_EQ(error_of([&] { Mesh mesh(MPI_COMM_WORLD, 0, wrong); }),
             text("parallel.shard_group = ", wrong, " does not divide the ", world_size(),
                  world_size() == 1 ? " rank" : " ranks"));
+}
+
+/// This process may run on `cores` until the end of the scope.
+class Pinned {
+ public:
+  explicit Pinned(const std::vector<int>& cores) {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    for (const int core : cores) CPU_SET(static_cast<std::size_t>(core), &mask);
+    sched_setaffinity(0, sizeof mask, &mask);
+  }
+  ~Pinned() { sched_setaffinity(0, sizeof before_, &before_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+TEST(Mesh, CoresThatEveryRankHasToItself) {
+  std::vector<int> cores;
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(static_cast<std::size_t>(core), &mask)) cores.push_back(core);
+  const auto available = static_cast<int>(cores.size());
+  Mesh free(MPI_COMM_WORLD, 0);
+  if (free.host().size() != world_size()) GTEST_SKIP() << "for the ranks of one host";
+  EXPECT_EQ(free.cores(), available / world_size());
+  // Nodes that are pretended have the cores of the host all the same.
+  EXPECT_EQ(Mesh(MPI_COMM_WORLD, 1).cores(), free.cores());
+
+  // All ranks on the same core share it, also where the host has others.
+  {
+    const Pinned to_one({cores[0]});
+    EXPECT_EQ(Mesh(MPI_COMM_WORLD, 0).cores(), world_size() == 1 ? 1 : 0);
+  }
+  // A rank that may run on one core only has no more than that, and so has no rank.
+  const Pinned rank_0_to_one(world_rank() == 0 ? std::vector<int>{cores[0]} : cores);
+  EXPECT_EQ(Mesh(MPI_COMM_WORLD, 0).cores(), std::min(1, available / world_size()));
 }
 
 TEST(Mesh, TableHasALineForEachRank) {

@@ -27,16 +27,19 @@ using namespace ostrakon;
 constexpr const char* usage =
     R"(usage: ostrakon-plan DECK [options]
 
-Shows what a training step of DECK needs of each rank: memory by category and by unit at the peak,
-traffic inside a node and across nodes, floating-point operations. Starts no ranks, opens no data
-and takes none of the memory that it plans, so any number of ranks can be planned anywhere.
+Shows what a training step of DECK needs of each rank: memory by category and by unit at the peak;
+collectives and messages, their number and sizes, and what is sent inside a node and across nodes;
+how much of it the plan lets run beside computing; actions and floating-point operations. Starts no
+ranks, opens no data and takes none of the memory that it plans, so any number of ranks can be
+planned anywhere.
 
   --ranks N                ranks to plan for (1)
   --ranks-per-node N       neighbouring ranks of a node; default: parallel.ranks_per_node of the
                            deck, or all ranks on one node where it is 0
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
-  --json                   write the whole plan, every action and buffer, as JSON
-  --svg FILE               draw the plan: streams, actions, memory over the step
+  --json                   write the whole plan as JSON instead: every buffer with its place in
+                           memory, every action with what it uses and waits for
+  --svg FILE               draw the plan too: streams, actions and their waits, memory over the step
   --help, --version
 
 Exit status: 0 done, 1 bad input or failure.
@@ -99,7 +102,6 @@ CommandLine parse(const apps::Arguments& arguments) {
 
 /// Ranks of a node, and in settings.parallel what training takes from the ranks it is started on.
 int place_ranks(config::Settings& settings, const CommandLine& line) {
-  config::check_ranks(settings, line.ranks);
   const bool given = line.ranks_per_node > 0;
   const std::int64_t of_deck = settings.ranks_per_node > 0 ? settings.ranks_per_node : line.ranks;
   const std::int64_t node = given ? line.ranks_per_node : of_deck;
@@ -107,6 +109,8 @@ int place_ranks(config::Settings& settings, const CommandLine& line) {
           given ? "--ranks-per-node " : "parallel.ranks_per_node = ", node, " does not divide the ",
           line.ranks, line.ranks == 1 ? " rank" : " ranks");
   const int ranks_per_node = static_cast<int>(std::min<std::int64_t>(node, line.ranks));
+  settings.ranks_per_node = ranks_per_node;
+  config::check_ranks(settings, line.ranks);
   const int group = settings.shard_group;
   require(group <= 0 || line.ranks % group == 0, "parallel.shard_group = ", group,
           " does not divide the ", line.ranks, line.ranks == 1 ? " rank" : " ranks");
@@ -132,12 +136,12 @@ void plan_deck(const CommandLine& line) {
   const model::Decoder<float> decoder(
       settings.model, {settings.training.micro_batch_size, settings.training.sequence_length});
   const plan::ModelDescription description = train::describe(decoder);
-  const auto make = [&](plan::Purpose purpose) {
-    return runtime::make_program(
-        plan::build_step_plan(description, line.ranks, settings.parallel, purpose));
+  const auto write_plan = [&](plan::Purpose purpose) {
+    return plan::build_step_plan(description, line.ranks, settings.parallel, purpose);
   };
-  const runtime::Program program = make(plan::Purpose::train);
-  const plan::Report report = plan::make_report(program.plan, program.memory, ranks_per_node);
+  const runtime::Program program = runtime::make_program(write_plan(plan::Purpose::train));
+  const plan::Report report =
+      plan::make_report(program.plan, program.memory, program.host_memory, ranks_per_node);
   if (!line.svg.empty()) {
     const std::string deck = std::filesystem::path(line.deck).filename().string();
     write_file(line.svg, plan::picture_svg(program.plan, program.memory,
@@ -145,11 +149,13 @@ void plan_deck(const CommandLine& line) {
                                                 line.ranks == 1 ? " rank" : " ranks")));
   }
   if (line.json) {
-    plan::write_report_json(std::cout, program.plan, program.memory, report);
+    plan::write_report_json(std::cout, program.plan, program.memory, program.host_memory, report);
   } else {
-    const std::int64_t others = std::max(make(plan::Purpose::evaluate).memory.arena_bytes,
-                                         make(plan::Purpose::export_parameters).memory.arena_bytes);
-    std::cout << "model\n  parameters             " << format_count(decoder.parameter_count())
+    // Nothing of these is run or shown: they need no proof.
+    std::int64_t others = 0;
+    for (plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters})
+      others = std::max(others, plan::plan_memory(write_plan(purpose)).arena_bytes);
+    std::cout << "model\n  parameters                   " << format_count(decoder.parameter_count())
               << " in " << decoder.units() << " units\n\n"
               << plan::report_text(program.plan, report);
     if (others > report.arena_bytes)

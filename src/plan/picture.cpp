@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/plan/picture.hpp>
@@ -12,10 +13,9 @@
 namespace ostrakon::plan {
 namespace {
 
-constexpr std::size_t most_actions = 3000;  // in one picture
-constexpr int lanes = 3;
+constexpr int most_actions_with_waits = 200;  // more lines can't be told apart
 constexpr double left = 110, right = 150, top = 78;
-constexpr double lane_gap = 8, gap_width = 44, memory_height = 320;
+constexpr double gap_width = 44, memory_height = 320;
 
 // Both are readable on white and on black.
 const char* color(Kind kind) {
@@ -46,6 +46,8 @@ const char* color(Kind kind) {
       return "#e3736a";
     case Kind::release:
       return "#a5abb3";
+    case Kind::keep:
+      return "#6f9c3b";
     default:
       return "#7d858f";
   }
@@ -79,19 +81,46 @@ constexpr Category stack[categories] = {
     Category::parameters,  Category::optimizer, Category::other,   Category::gradients,
     Category::activations, Category::gathered,  Category::staging, Category::workspace};
 
+/// Bytes of the character that begins at `text[at]`; 0 where those are not UTF-8, or a control
+/// character, or one that XML has no place for.
+std::size_t character_length(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const unsigned char first = byte(0);
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xc0 ? 0
+                             : first < 0xe0 ? 2
+                             : first < 0xf0 ? 3
+                             : first < 0xf8 ? 4
+                                            : 0;
+  if (length == 0 || at + length > text.size()) return 0;
+  std::uint32_t code = length == 1 ? first : first & (0x7fu >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0u) != 0x80u) return 0;
+    code = code << 6 | (byte(i) & 0x3fu);
+  }
+  constexpr std::uint32_t least[] = {0, 0x20, 0xa0, 0x800, 0x10000};  // shorter forms are forbidden
+  const bool is_allowed = code >= least[length] && code != 0x7f && code <= 0x10ffff &&
+                          (code < 0xd800 || code > 0xdfff) && code != 0xfffe && code != 0xffff;
+  return is_allowed ? length : 0;
+}
+
 std::string escape(const std::string& text) {
   std::string out;
-  for (char c : text) {
-    if (c == '&')
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = character_length(text, at);
+    if (length == 0)
+      out += "\xef\xbf\xbd";  // the replacement character
+    else if (text[at] == '&')
       out += "&amp;";
-    else if (c == '<')
+    else if (text[at] == '<')
       out += "&lt;";
-    else if (c == '>')
+    else if (text[at] == '>')
       out += "&gt;";
-    else if (c == '"')
+    else if (text[at] == '"')
       out += "&quot;";
     else
-      out += c;
+      out.append(text, at, length);
+    at += std::max<std::size_t>(length, 1);
   }
   return out;
 }
@@ -122,32 +151,35 @@ struct Stretch {
   int begin, end;
 };
 
-/// All actions, or of a long plan the micro-batches that show the most.
+/// All actions, or of a long plan the micro-batches that show the most, together no more than
+/// most_drawn_actions.
 std::vector<Stretch> choose(const StepPlan& plan, int peak) {
   const int actions = static_cast<int>(plan.actions.size());
-  if (plan.actions.size() <= most_actions) return {{0, actions}};
+  if (actions <= most_drawn_actions) return {{0, actions}};
   std::vector<int> starts = {0};
   for (int a = 0, loads = 0; a < actions; ++a)
     if (plan.actions[a].kind == Kind::load && loads++ > 0) starts.push_back(a);
   starts.push_back(actions);
   std::vector<Stretch> wanted;
-  constexpr int half = static_cast<int>(most_actions) / 8;
+  // The first, the last and that of the peak are wanted, and the peak itself.
+  constexpr int most = most_drawn_actions / 4;
   const auto want = [&](int begin, int end) {
-    if (end - begin > 4 * half) {
-      wanted.push_back({begin, begin + half});
-      wanted.push_back({end - half, end});
+    if (end - begin > most) {
+      wanted.push_back({begin, begin + most / 2});
+      wanted.push_back({end - most / 2, end});
     } else {
       wanted.push_back({begin, end});
     }
   };
   want(starts[0], starts[1]);
-  if (starts.size() > 2) want(starts[starts.size() - 2], starts.back());
+  want(starts[starts.size() - 2], starts.back());
   const auto of_peak = std::upper_bound(starts.begin(), starts.end() - 1, peak);
-  if (of_peak != starts.end() && of_peak != starts.begin()) want(*(of_peak - 1), *of_peak);
+  if (of_peak != starts.begin()) want(*(of_peak - 1), *of_peak);
   const bool shown = std::any_of(wanted.begin(), wanted.end(), [peak](const Stretch& stretch) {
     return stretch.begin <= peak && peak < stretch.end;
   });
-  if (!shown) want(std::max(0, peak - half / 2), std::min(actions, peak + half / 2));
+  if (!shown && peak >= 0)
+    wanted.push_back({std::max(0, peak - most / 2), std::min(actions, peak + most / 2)});
   std::sort(wanted.begin(), wanted.end(),
             [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
   std::vector<Stretch> drawn;
@@ -180,6 +212,8 @@ class Picture {
     for (const Stretch& stretch : drawn_) count += stretch.end - stretch.begin;
     const double gaps = gap_width * static_cast<double>(gaps_of(drawn_));
     slot_ = std::clamp((1400.0 - gaps) / count, 1.2, 26.0);
+    shows_waits_ = count <= most_actions_with_waits;
+    lane_gap_ = shows_waits_ ? 34.0 : 8.0;
     // Narrow bars have no room for words.
     lane_height_ = slot_ >= 11.0 ? 118.0 : 46.0;
     double x = left;
@@ -192,7 +226,7 @@ class Picture {
     }
     end_x_ = x;
     width_ = std::max(end_x_ + right, 900.0);
-    memory_top_ = top + lanes * (lane_height_ + lane_gap) + 58.0;
+    memory_top_ = lane_top(streams) + 52.0;
     memory_bottom_ = memory_top_ + memory_height;
     height_ = memory_bottom_ + 118.0;
     most_ = 1.06 * static_cast<double>(std::max<std::int64_t>(memory.arena_bytes, 1));
@@ -214,6 +248,7 @@ class Picture {
     return gaps;
   }
 
+  double lane_top(int lane) const { return top + 20 + lane * (lane_height_ + lane_gap_); }
   double y(double bytes) const { return memory_bottom_ - bytes / most_ * memory_height; }
 
   std::string head(const std::string& title) const {
@@ -224,9 +259,10 @@ class Picture {
     text += R"(<style>
 .back{fill:#ffffff}.lane{fill:#f1f3f6}.ink{fill:#1d2430}.soft{fill:#5b6572}.line{stroke:#c9cfd8}
 .strong{stroke:#1d2430}.title{font-size:19px;font-weight:600}.small{font-size:12px}
+.wait{fill:none;stroke:#5b6572;stroke-opacity:0.6}
 .tiny{font-size:10px}.bar{font-size:10px;fill:#ffffff}.gap{fill:#e4e8ee}
 @media (prefers-color-scheme:dark){.back{fill:#15191f}.lane{fill:#20262e}.ink{fill:#e8ecf1}
-.soft{fill:#9aa5b1}.line{stroke:#3b444f}.strong{stroke:#e8ecf1}.gap{fill:#2a313a}}
+.soft{fill:#9aa5b1}.line{stroke:#3b444f}.wait{stroke:#9aa5b1}.strong{stroke:#e8ecf1}.gap{fill:#2a313a}}
 </style>
 )";
     text += print("<rect class=\"back\" width=\"%.0f\" height=\"%.0f\"/>\n", width_, height_);
@@ -236,7 +272,8 @@ class Picture {
         format_count(plan_.micro_batches) +
         (plan_.micro_batches == 1 ? " micro-batch, " : " micro-batches, ") +
         format_bytes(plan_.bytes_sent()) + " sent, " + flops_text(plan_.flops()) +
-        ". Actions stand in plan order, each as wide as every other: widths are not times.";
+        ". Actions stand in plan order, each as wide as every other: widths are not times." +
+        (shows_waits_ ? " Lines are waits." : "");
     return text + words(24, 55, "small soft", counts);
   }
 
@@ -261,8 +298,8 @@ class Picture {
 
   std::string draw_lanes() const {
     std::string text;
-    for (int lane = 0; lane < lanes; ++lane) {
-      const double lane_y = top + 20 + lane * (lane_height_ + lane_gap);
+    for (int lane = 0; lane < streams; ++lane) {
+      const double lane_y = lane_top(lane);
       text += words(left - 14, lane_y + 0.5 * lane_height_ + 4, "small ink",
                     name(static_cast<Stream>(lane)), "text-anchor=\"end\"");
       for (std::size_t s = 0; s < drawn_.size(); ++s)
@@ -271,6 +308,7 @@ class Picture {
             "rx=\"3\"/>\n",
             begin_x_[s], lane_y, slot_ * (drawn_[s].end - drawn_[s].begin), lane_height_);
     }
+    if (shows_waits_) text += draw_waits();
     for (std::size_t s = 0; s < drawn_.size(); ++s) {
       text += micro_batches(s);
       for (int a = drawn_[s].begin; a < drawn_[s].end; ++a)
@@ -288,7 +326,7 @@ class Picture {
       if (action.kind != Kind::load) continue;
       const double x = begin_x_[s] + slot_ * (a - drawn_[s].begin);
       text += print("<path class=\"line\" d=\"M%.1f %.1fV%.1f\"/>\n", x, top + 4,
-                    top + 20 + lanes * (lane_height_ + lane_gap));
+                    lane_top(streams) - lane_gap_);
       if (x < free_from) continue;
       text +=
           words(x + 3, top + 13, "tiny soft", "micro-batch " + std::to_string(action.micro_batch));
@@ -297,15 +335,35 @@ class Picture {
     return text;
   }
 
+  /// From the end of each action that is waited for to the beginning of that which waits.
+  std::string draw_waits() const {
+    std::string text;
+    for (int a = 0; a < static_cast<int>(plan_.actions.size()); ++a)
+      for (int waited : plan_.actions[a].waits) {
+        const int from = static_cast<int>(plan_.actions[waited].stream);
+        const int to = static_cast<int>(plan_.actions[a].stream);
+        const double x1 = left + slot_ * (waited + 1), x2 = left + slot_ * a;
+        const double y1 = lane_top(from) + (from < to ? lane_height_ : 0.0);
+        const double y2 = lane_top(to) + (from < to ? 0.0 : lane_height_);
+        const double middle = 0.5 * (y1 + y2);
+        text += print(
+            "<path class=\"wait\" d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f\"/>"
+            "<circle class=\"soft\" cx=\"%.1f\" cy=\"%.1f\" r=\"1.8\"/>\n",
+            x1, y1, x1, middle, x2, middle, x2, y2, x2, y2);
+      }
+    return text;
+  }
+
   std::string bar(int a, double x) const {
     const Action& action = plan_.actions[a];
-    const double lane_y = top + 20 + static_cast<int>(action.stream) * (lane_height_ + lane_gap);
+    const double lane_y = lane_top(static_cast<int>(action.stream));
     const double width = slot_ >= 5.0 ? slot_ - 1.0 : slot_;
     std::string text =
-        "<g><title>" + std::to_string(a) + "  " + escape(plan_.describe(action)) + "\n";
-    if (message_bytes(plan_, action) > 0)
-      text += print("%s over %d ranks\n", format_bytes(message_bytes(plan_, action)).c_str(),
-                    plan_.size(action.group));
+        "<g><title>" + std::to_string(a) + "  " + escape(describe_at(plan_, a)) + "\n";
+    if (array_bytes(plan_, action) > 0)
+      text += print("%s over %d ranks, messages of %s\n",
+                    format_bytes(array_bytes(plan_, action)).c_str(), action.group_ranks,
+                    format_bytes(message_bytes(plan_, action)).c_str());
     if (action.flops > 0.0) text += flops_text(action.flops) + "\n";
     text += format_bytes(total(a)) + " alive</title>";
     // A release is the end of something, no work.
@@ -338,7 +396,7 @@ class Picture {
   }
 
   std::string draw_memory() const {
-    std::string text = words(left, memory_top_ - 14, "small ink", "bytes of a rank alive");
+    std::string text = words(left, memory_top_ - 32, "small ink", "bytes of a rank alive");
     const double tick = tick_bytes(most_);
     for (double bytes = 0.0; bytes <= most_; bytes += tick) {
       text += print("<path class=\"line\" stroke-width=\"0.7\" d=\"M%.1f %.1fH%.1f\"/>\n", left,
@@ -401,7 +459,7 @@ class Picture {
                  x, height) +
              words(x + (to_the_left ? -8 : 8), memory_top_ - 14, "small ink",
                    "peak " + format_bytes(memory_.peak_live_bytes) + " at " +
-                       plan_.describe(plan_.actions[peak]),
+                       describe_at(plan_, peak),
                    to_the_left ? "text-anchor=\"end\"" : "");
     }
     return "";
@@ -441,7 +499,8 @@ class Picture {
   const std::vector<CategoryBytes> live_;
   const std::vector<Stretch> drawn_;
   std::vector<double> begin_x_;  // of each stretch
-  double slot_ = 1.0, lane_height_ = 0.0;
+  double slot_ = 1.0, lane_height_ = 0.0, lane_gap_ = 0.0;
+  bool shows_waits_ = false;
   double end_x_ = 0.0, width_ = 0.0, height_ = 0.0;
   double memory_top_ = 0.0, memory_bottom_ = 0.0, most_ = 1.0;
 };

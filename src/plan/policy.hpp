@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace ostrakon::plan {
 
@@ -29,7 +32,53 @@ enum class Accumulation {
 /// In which order a rank works through its leaves. It changes no bit of the result.
 enum class LeafOrder { ascending, descending, shuffled };
 
-enum class Reshard { automatic, always, never };
+/// What stays of a unit's gathered parameters between its forward and its backward.
+struct Reshard {
+  enum Kind {
+    automatic,  ///< nothing, but where the gather for backward would follow at once
+    always,     ///< nothing
+    never,      ///< all of them: backward gathers nothing
+    partly      ///< one part in `ranks` on each rank: backward gathers over that many neighbours
+  };
+  Kind kind = automatic;
+  int ranks = 0;  ///< of `partly`, at least 2. In shard groups of so many ranks or fewer: `always`
+
+  bool operator==(const Reshard& other) const { return kind == other.kind && ranks == other.ranks; }
+};
+
+/// Which gathers begin when a unit begins to compute, beside its own: those of the units that
+/// compute next, or of units by name.
+struct Prefetch {
+  int depth = 1;
+  std::vector<std::string> units;  ///< where not empty, these instead of the next `depth`
+
+  bool operator==(const Prefetch& other) const {
+    return depth == other.depth && units == other.units;
+  }
+};
+
+/// Bound on parameters that are gathered and not yet used, or in use: in units and in bytes; 0 is
+/// no bound. What stays after forward as Reshard says does not count.
+struct GatherLimit {
+  std::int64_t units = 0;
+  std::int64_t bytes = 0;
+
+  bool operator==(const GatherLimit& other) const {
+    return units == other.units && bytes == other.bytes;
+  }
+};
+
+/// Settings for units whose name matches a pattern, in which * stands for any text. Of rules that
+/// match and set the same, the last holds.
+struct UnitRule {
+  std::string pattern;
+  std::optional<Reshard> reshard_after_forward;
+  std::optional<Prefetch> forward_prefetch;
+  std::optional<Prefetch> backward_prefetch;
+};
+
+/// Whether `name` is of the form `pattern`, in which each * stands for any text, also none.
+bool matches(const std::string& pattern, const std::string& name);
 
 struct Policy {
   Sharding sharding = Sharding::full;
@@ -37,7 +86,12 @@ struct Policy {
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;
   Accumulation accumulation = Accumulation::automatic;
   LeafOrder leaf_order = LeafOrder::ascending;
-  Reshard reshard_after_forward = Reshard::automatic;
+  Reshard reshard_after_forward;
+  Prefetch forward_prefetch;
+  Prefetch backward_prefetch;
+  GatherLimit in_flight_gathers;
+  int in_flight_reductions = 1;  ///< units whose gradients are reduced while the next compute
+  std::vector<UnitRule> units;
   std::int64_t leaves = 1;  ///< micro-batches in the global batch
 };
 

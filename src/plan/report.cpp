@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostream>
 #include <sstream>
@@ -50,6 +51,12 @@ const char* name(Role role) {
       return "staging";
     case Role::sums:
       return "sums";
+    case Role::ended:
+      return "ended";
+    case Role::host_batch:
+      return "host_batch";
+    case Role::host_sums:
+      return "host_sums";
   }
   return "?";
 }
@@ -57,8 +64,6 @@ const char* name(Role role) {
 const char* name(Access access) {
   return access == Access::read ? "read" : access == Access::write ? "write" : "read_write";
 }
-
-const char* name(Group group) { return group == Group::shard ? "shard" : "replicate"; }
 
 const char* name(Part part) {
   return part == Part::whole ? "whole" : part == Part::group ? "group" : "rank";
@@ -103,8 +108,10 @@ std::int64_t arena_bytes(const Buffer& buffer) {
   return (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
+/// In device memory.
 bool is_alive(const Buffer& buffer, int action) {
-  return buffer.persistent || (buffer.first <= action && action <= buffer.last);
+  return buffer.space == Space::device &&
+         (buffer.persistent || (buffer.first <= action && action <= buffer.last));
 }
 
 /// Index of the unit that a buffer belongs to, or -1: names begin with that of the unit.
@@ -156,25 +163,183 @@ std::int64_t state_bytes(const StepPlan& plan) {
   return bytes;
 }
 
-Traffic traffic(const StepPlan& plan, Group group, int ranks_per_node) {
+// ---- traffic
+
+/// Groups of one kind and size.
+struct Groups {
+  Group group = Group::shard;
+  int ranks = 1;
+  /// What a rank sends to each of the others in a step.
+  std::int64_t bytes_to_each = 0;
+};
+
+/// How many of a group's ranks are on the node of `rank`, itself among them.
+int ranks_on_node(const StepPlan& plan, const Groups& groups, int rank, int ranks_per_node) {
+  const int begin = rank / ranks_per_node * ranks_per_node;
+  const int end = std::min(begin + ranks_per_node, plan.ranks);
+  if (groups.group == Group::replicate)
+    return (rank - begin) / plan.group_ranks + (end - 1 - rank) / plan.group_ranks + 1;
+  // All others are runs of neighbours.
+  const int first = rank / groups.ranks * groups.ranks;
+  return std::min(end, first + groups.ranks) - std::max(begin, first);
+}
+
+Sizes sizes_of(std::vector<std::int64_t>& values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  return {values.front(), values[(values.size() - 1) / 2], values.back()};
+}
+
+Traffic count_traffic(const StepPlan& plan, Group group) {
   Traffic traffic;
-  traffic.ranks = plan.size(group);
-  // Shard groups are neighbours, so that they may lie evenly in nodes; a replicate group has a rank
-  // in every shard group, so that it reaches as far as all ranks do.
-  traffic.spans_nodes = traffic.ranks > 1 && plan.ranks > ranks_per_node &&
-                        (group == Group::replicate || ranks_per_node % traffic.ranks != 0);
   traffic.bytes_sent = plan.bytes_sent(group);
-  std::vector<std::int64_t> sizes;
-  for (const Action& action : plan.actions)
-    if (action.group == group && message_bytes(plan, action) > 0)
-      sizes.push_back(message_bytes(plan, action));
-  if (sizes.empty()) return traffic;
-  std::sort(sizes.begin(), sizes.end());
-  traffic.messages = static_cast<std::int64_t>(sizes.size());
-  traffic.smallest = sizes.front();
-  traffic.median = sizes[(sizes.size() - 1) / 2];
-  traffic.largest = sizes.back();
+  std::vector<std::int64_t> arrays, messages;
+  for (const Action& action : plan.actions) {
+    if (action.group != group || array_bytes(plan, action) == 0) continue;
+    arrays.push_back(array_bytes(plan, action));
+    messages.push_back(message_bytes(plan, action));
+    traffic.messages += action.group_ranks - 1;
+  }
+  traffic.collectives = static_cast<std::int64_t>(arrays.size());
+  traffic.array = sizes_of(arrays);
+  traffic.message = sizes_of(messages);
   return traffic;
+}
+
+std::vector<Groups> find_groups(const StepPlan& plan) {
+  std::vector<Groups> all = {{Group::shard, plan.group_ranks, 0},
+                             {Group::replicate, plan.replicas(), 0}};
+  for (const Action& action : plan.actions) {
+    if (array_bytes(plan, action) == 0) continue;
+    auto found = std::find_if(all.begin(), all.end(), [&](const Groups& groups) {
+      return groups.group == action.group && groups.ranks == action.group_ranks;
+    });
+    if (found == all.end())
+      found = all.insert(all.end(), Groups{action.group, action.group_ranks, 0});
+    found->bytes_to_each += message_bytes(plan, action);
+  }
+  return all;
+}
+
+void report_traffic(const StepPlan& plan, Report& report) {
+  const std::array<Traffic*, groups> of_group = {&report.shard, &report.replicate, &report.kept};
+  for (int g = 0; g < groups; ++g) *of_group[g] = count_traffic(plan, static_cast<Group>(g));
+  const std::vector<Groups> all = find_groups(plan);
+  for (const Groups& one : all) {
+    Traffic& traffic = *of_group[static_cast<int>(one.group)];
+    traffic.ranks = std::max(traffic.ranks, one.ranks);
+  }
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    std::array<std::int64_t, groups> across{};
+    for (const Groups& one : all) {
+      const int apart = one.ranks - ranks_on_node(plan, one, rank, report.ranks_per_node);
+      Traffic& traffic = *of_group[static_cast<int>(one.group)];
+      traffic.spans_nodes = traffic.spans_nodes || apart > 0;
+      across[static_cast<int>(one.group)] += apart * one.bytes_to_each;
+    }
+    const std::int64_t sum = std::accumulate(across.begin(), across.end(), std::int64_t{0});
+    if (sum <= report.bytes_across_nodes) continue;
+    report.bytes_across_nodes = sum;
+    for (int g = 0; g < groups; ++g) of_group[g]->bytes_across_nodes = across[g];
+  }
+  report.bytes_inside_nodes = plan.bytes_sent() - report.bytes_across_nodes;
+}
+
+// ---- overlap
+
+/// What may run beside what, by binary search: along the compute stream, what happens before an
+/// action comes first and what happens after it comes last.
+class Beside {
+ public:
+  explicit Beside(const StepPlan& plan) : order_(plan) {
+    for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+      if (plan.actions[a].stream != Stream::compute) continue;
+      const Kind kind = plan.actions[a].kind;
+      const bool computes =
+          kind == Kind::forward || kind == Kind::backward || kind == Kind::optimize;
+      computing_before_.push_back(computing_before_.back() + (computes ? 1 : 0));
+      compute_.push_back(a);
+    }
+  }
+
+  bool computes(int action) const {
+    const auto begin = std::partition_point(compute_.begin(), compute_.end(),
+                                            [&](int c) { return order_.before(c, action); });
+    const auto end = std::partition_point(begin, compute_.end(),
+                                          [&](int c) { return !order_.before(action, c); });
+    return computing_before_[end - compute_.begin()] > computing_before_[begin - compute_.begin()];
+  }
+
+ private:
+  const Order order_;
+  std::vector<int> compute_;                 // actions of the compute stream
+  std::vector<int> computing_before_ = {0};  // forward, backward and optimize among the first n
+};
+
+/// What there is at most of things that come and go.
+class Level {
+ public:
+  explicit Level(std::size_t actions) : changes_(actions + 1) {}
+
+  /// Of `amount`, from action `first` to action `last`.
+  void add(int first, int last, std::int64_t amount) {
+    changes_[first] += amount;
+    changes_[last + 1] -= amount;
+  }
+
+  std::int64_t most() const {
+    std::int64_t now = 0, most = 0;
+    for (std::int64_t change : changes_) most = std::max(most, now += change);
+    return most;
+  }
+
+ private:
+  std::vector<std::int64_t> changes_;
+};
+
+void report_gathered(const StepPlan& plan, Overlap& overlap) {
+  const int actions = static_cast<int>(plan.actions.size());
+  Level units_in_flight(actions), bytes_in_flight(actions), units(actions), bytes(actions);
+  std::vector<int> gathered_at(plan.buffers.size(), -1);  // until it has been used
+  for (int a = 0; a < actions; ++a) {
+    const Action& action = plan.actions[a];
+    for (const Use& use : action.uses) {
+      const Buffer& buffer = plan.buffers[use.buffer];
+      int& gathered = gathered_at[use.buffer];
+      if (action.kind == Kind::gather && use.role == Role::parameters) {
+        gathered = a;
+        units.add(buffer.first, buffer.last, 1);
+        bytes.add(buffer.first, buffer.last, buffer.bytes);
+      } else if (gathered >= 0) {
+        units_in_flight.add(gathered, a, 1);
+        bytes_in_flight.add(gathered, a, buffer.bytes);
+        gathered = -1;
+      }
+    }
+  }
+  overlap.most_units_in_flight = units_in_flight.most();
+  overlap.most_bytes_in_flight = bytes_in_flight.most();
+  overlap.most_units_gathered = units.most();
+  overlap.most_bytes_gathered = bytes.most();
+}
+
+Overlap find_overlap(const StepPlan& plan) {
+  Overlap overlap;
+  report_gathered(plan, overlap);
+  const Beside beside(plan);
+  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+    const Action& action = plan.actions[a];
+    const std::int64_t sent = message_bytes(plan, action) * (action.group_ranks - 1);
+    if (sent == 0) continue;
+    if (beside.computes(a)) {
+      overlap.bytes_while_computing += sent;
+      ++overlap.collectives_while_computing;
+    } else {
+      overlap.bytes_while_nothing_computes += sent;
+      ++overlap.collectives_while_nothing_computes;
+    }
+  }
+  return overlap;
 }
 
 // ---- text
@@ -187,7 +352,7 @@ std::string print(const char* format, Arguments... arguments) {
 }
 
 std::string row(const std::string& what, const std::string& value) {
-  return print("  %-22s %12s", what.c_str(), value.c_str());
+  return print("  %-28s %12s", what.c_str(), value.c_str());
 }
 
 std::string units_table(const std::vector<UnitBytes>& units) {
@@ -199,7 +364,7 @@ std::string units_table(const std::vector<UnitBytes>& units) {
   // One word has to do for the head of a column.
   const char* const heads[categories] = {"parameters",  "optimizer", "gathered", "gradients",
                                          "activations", "workspace", "staging",  "other"};
-  std::string table = print("  %-32s", "");
+  std::string table = print("  %-34s", "");
   for (int c : columns) table += print(" %12s", heads[c]);
   table += print(" %12s\n", "all");
   for (std::size_t first = 0, next = 0; first < units.size(); first = next) {
@@ -211,7 +376,7 @@ std::string units_table(const std::vector<UnitBytes>& units) {
                                  ? units[first].unit
                                  : units[first].unit + " ... " + units[next - 1].unit +
                                        ", each of " + std::to_string(next - first);
-    table += print("  %-32s", name.c_str());
+    table += print("  %-34s", name.c_str());
     for (int c : columns) {
       const std::int64_t bytes = units[first].by_category[c];
       table += print(" %12s", bytes > 0 ? format_bytes(bytes).c_str() : "");
@@ -238,30 +403,66 @@ std::string memory_text(const Report& report) {
   if (report.state_bytes > 0)
     text += row("state", format_bytes(report.state_bytes)) +
             "  parameters, moments and summed gradients\n";
+  if (report.host_arena_bytes > 0)
+    text += row("arena on the host", format_bytes(report.host_arena_bytes)) +
+            "  what is read from files and summed over ranks\n";
   return text + "\nalive at the peak, by unit\n" + units_table(report.peak_by_unit);
+}
+
+std::string sizes_row(const char* what, std::int64_t number, const Sizes& sizes) {
+  return print("    %-26s %12s %12s %12s %12s\n", what, format_count(number).c_str(),
+               format_bytes(sizes.smallest).c_str(), format_bytes(sizes.median).c_str(),
+               format_bytes(sizes.largest).c_str());
 }
 
 std::string traffic_text(const Report& report) {
   std::string text = "traffic of a rank in a step";
-  if (report.shard.messages + report.replicate.messages == 0) return text + ": none\n";
-  text += print("\n  %-22s %12s %12s %12s %12s %12s %12s\n", "", "ranks", "messages", "smallest",
-                "median", "largest", "sent");
+  if (report.shard.collectives + report.replicate.collectives + report.kept.collectives == 0)
+    return text + ": none\n";
+  text += print("\n    %-26s %12s %12s %12s %12s\n", "", "number", "smallest", "median", "largest");
   for (const auto& [label, traffic] :
        {std::pair<const char*, const Traffic&>{"shard group", report.shard},
-        {"replicate group", report.replicate}}) {
-    if (traffic.messages == 0) continue;
-    text += print("  %-22s %12d %12s %12s %12s %12s %12s  %s\n", label, traffic.ranks,
-                  format_count(traffic.messages).c_str(), format_bytes(traffic.smallest).c_str(),
-                  format_bytes(traffic.median).c_str(), format_bytes(traffic.largest).c_str(),
-                  format_bytes(traffic.bytes_sent).c_str(),
-                  traffic.spans_nodes ? "across nodes" : "inside a node");
+        {"replicate group", report.replicate},
+        {"groups kept after forward", report.kept}}) {
+    if (traffic.collectives == 0) continue;
+    text += print("  %s, %s ranks %s\n", label, format_count(traffic.ranks).c_str(),
+                  traffic.spans_nodes ? "on several nodes" : "inside a node");
+    text += sizes_row("collectives, whole arrays", traffic.collectives, traffic.array);
+    text += sizes_row("messages, one rank's part", traffic.messages, traffic.message);
+    text +=
+        print("    %-26s %12s  %s across nodes\n", "sent", format_bytes(traffic.bytes_sent).c_str(),
+              format_bytes(traffic.bytes_across_nodes).c_str());
   }
   return text + row("sent inside a node", format_bytes(report.bytes_inside_nodes)) + "\n" +
          row("sent across nodes", format_bytes(report.bytes_across_nodes)) + "\n";
 }
 
+std::string collectives_text(std::int64_t collectives) {
+  return "  " + format_count(collectives) + (collectives == 1 ? " collective" : " collectives");
+}
+
+std::string overlap_text(const Overlap& overlap) {
+  std::string text = "overlap that the waits allow";
+  if (overlap.collectives_while_computing + overlap.collectives_while_nothing_computes == 0)
+    return text + ": nothing is sent\n";
+  text += "\n" + row("sent while computing", format_bytes(overlap.bytes_while_computing)) +
+          collectives_text(overlap.collectives_while_computing) +
+          ": a forward, a backward or an update may run beside it\n" +
+          row("sent while nothing computes", format_bytes(overlap.bytes_while_nothing_computes)) +
+          collectives_text(overlap.collectives_while_nothing_computes) + "\n";
+  const auto gathered = [](std::int64_t units) {
+    return "  " + format_count(units) + (units == 1 ? " unit" : " units");
+  };
+  if (overlap.most_units_gathered > 0)
+    text += row("gathers in flight", format_bytes(overlap.most_bytes_in_flight)) +
+            gathered(overlap.most_units_in_flight) + " at most, not yet used or in first use\n" +
+            row("gathered", format_bytes(overlap.most_bytes_gathered)) +
+            gathered(overlap.most_units_gathered) + " at most, with what stays after forward\n";
+  return text;
+}
+
 std::string actions_text(const Report& report) {
-  std::string text = print("actions of a step\n  %-22s %12s %12s\n", "", "number", "GFLOP");
+  std::string text = print("actions of a step\n  %-28s %12s %12s\n", "", "number", "GFLOP");
   for (int k = 0; k < kinds; ++k) {
     if (report.actions[k] == 0) continue;
     text += row(name(static_cast<Kind>(k)), format_count(report.actions[k]));
@@ -285,11 +486,27 @@ Json to_json(const CategoryBytes& bytes) {
 Json to_json(const Traffic& traffic) {
   return {{"ranks", traffic.ranks},
           {"spans_nodes", traffic.spans_nodes},
+          {"collectives", traffic.collectives},
           {"messages", traffic.messages},
           {"bytes_sent", traffic.bytes_sent},
-          {"smallest_message_bytes", traffic.smallest},
-          {"median_message_bytes", traffic.median},
-          {"largest_message_bytes", traffic.largest}};
+          {"bytes_across_nodes", traffic.bytes_across_nodes},
+          {"smallest_array_bytes", traffic.array.smallest},
+          {"median_array_bytes", traffic.array.median},
+          {"largest_array_bytes", traffic.array.largest},
+          {"smallest_message_bytes", traffic.message.smallest},
+          {"median_message_bytes", traffic.message.median},
+          {"largest_message_bytes", traffic.message.largest}};
+}
+
+Json to_json(const Overlap& overlap) {
+  return {{"bytes_sent_while_computing", overlap.bytes_while_computing},
+          {"collectives_while_computing", overlap.collectives_while_computing},
+          {"bytes_sent_while_nothing_computes", overlap.bytes_while_nothing_computes},
+          {"collectives_while_nothing_computes", overlap.collectives_while_nothing_computes},
+          {"most_units_in_flight", overlap.most_units_in_flight},
+          {"most_bytes_in_flight", overlap.most_bytes_in_flight},
+          {"most_units_gathered", overlap.most_units_gathered},
+          {"most_bytes_gathered", overlap.most_bytes_gathered}};
 }
 
 Json memory_json(const MemoryPlan& memory, const Report& report) {
@@ -317,37 +534,98 @@ Json actions_json(const Report& report) {
   return json;
 }
 
-Json buffer_json(const Buffer& buffer, std::int64_t offset) {
-  return {{"name", buffer.name},
-          {"category", key(buffer.category)},
-          {"offset", offset},
-          {"bytes", buffer.bytes},
-          {"persistent", buffer.persistent},
-          {"first_action", buffer.first},
-          {"last_action", buffer.last}};
+/// One object on a line, for the lists that may be long: Json itself takes much longer.
+class Line {
+ public:
+  Line& put(const char* field, std::int64_t value) {
+    return put_text(field, std::to_string(value));
+  }
+  Line& put(const char* field, bool value) { return put_text(field, value ? "true" : "false"); }
+  Line& put(const char* field, double value) {
+    return put_text(field, value == 0.0 ? "0.0" : Json(value).dump());
+  }
+  Line& put(const char* field, const std::string& value) {
+    return put_text(field, Json(value).dump());
+  }
+  /// A name without anything to escape.
+  Line& put(const char* field, const char* value) {
+    return put_text(field, '"' + std::string(value) + '"');
+  }
+  template <class Value>
+  Line& put_or_null(const char* field, bool is_there, const Value& value) {
+    return is_there ? put(field, value) : put_text(field, "null");
+  }
+  template <class Items, class Write>
+  Line& put_list(const char* field, const Items& items, const Write& write) {
+    begin(field);
+    text_ += '[';
+    for (const auto& item : items) {
+      if (text_.back() != '[') text_ += ',';
+      text_ += write(item);
+    }
+    text_ += ']';
+    return *this;
+  }
+
+  std::string end() const { return text_ + '}'; }
+
+ private:
+  void begin(const char* field) {
+    if (text_.size() > 1) text_ += ',';
+    ((text_ += '"') += field) += "\":";
+  }
+  Line& put_text(const char* field, const std::string& value) {
+    begin(field);
+    text_ += value;
+    return *this;
+  }
+
+  std::string text_ = "{";
+};
+
+std::string buffer_line(const Buffer& buffer, std::int64_t offset) {
+  return Line()
+      .put("name", buffer.name)
+      .put("category", key(buffer.category))
+      .put("space", name(buffer.space))
+      .put("offset", offset)
+      .put("bytes", buffer.bytes)
+      .put("persistent", buffer.persistent)
+      .put("first_action", std::int64_t{buffer.first})
+      .put("last_action", std::int64_t{buffer.last})
+      .end();
 }
 
-Json action_json(const StepPlan& plan, const Action& action) {
-  const std::int64_t message = message_bytes(plan, action);
-  Json uses = Json::array();
-  for (const Use& use : action.uses)
-    uses.push_back(
-        {{"buffer", use.buffer}, {"role", name(use.role)}, {"access", name(use.access)}});
-  return {{"name", plan.describe(action)},
-          {"kind", name(action.kind)},
-          {"stream", name(action.stream)},
-          {"group", message > 0 ? Json(name(action.group)) : Json()},
-          {"unit", action.unit < 0 ? Json() : Json(plan.unit_names[action.unit])},
-          {"micro_batch", action.micro_batch < 0 ? Json() : Json(action.micro_batch)},
-          {"elements", action.elements},
-          {"message_bytes", message},
-          {"flops", action.flops},
-          {"uses", uses}};
+std::string action_line(const StepPlan& plan, const Action& action) {
+  const bool in_group = array_bytes(plan, action) > 0 || action.kind == Kind::keep;
+  return Line()
+      .put("name", plan.describe(action))
+      .put("kind", name(action.kind))
+      .put("stream", name(action.stream))
+      .put_or_null("group", in_group, name(action.group))
+      .put_or_null("group_ranks", in_group, std::int64_t{action.group_ranks})
+      .put_or_null("unit", action.unit >= 0,
+                   action.unit < 0 ? std::string() : plan.unit_names[action.unit])
+      .put_or_null("micro_batch", action.micro_batch >= 0, std::int64_t{action.micro_batch})
+      .put("elements", action.elements)
+      .put("array_bytes", array_bytes(plan, action))
+      .put("message_bytes", message_bytes(plan, action))
+      .put("flops", action.flops)
+      .put_list("uses", action.uses,
+                [](const Use& use) {
+                  return Line()
+                      .put("buffer", std::int64_t{use.buffer})
+                      .put("role", name(use.role))
+                      .put("access", name(use.access))
+                      .end();
+                })
+      .put_list("waits", action.waits, [](int wait) { return std::to_string(wait); })
+      .end();
 }
 
 }  // namespace
 
-std::int64_t message_bytes(const StepPlan& plan, const Action& action) {
+std::int64_t array_bytes(const StepPlan& plan, const Action& action) {
   switch (action.kind) {
     case Kind::gather:
     case Kind::reduce_scatter:
@@ -359,10 +637,35 @@ std::int64_t message_bytes(const StepPlan& plan, const Action& action) {
   }
 }
 
-std::vector<CategoryBytes> live_bytes(const StepPlan& plan) {
+std::int64_t message_bytes(const StepPlan& plan, const Action& action) {
+  return array_bytes(plan, action) / action.group_ranks;
+}
+
+std::string describe_at(const StepPlan& plan, int action) {
+  const auto says_when = [&](int a) {
+    switch (plan.actions[a].kind) {
+      case Kind::gather:
+      case Kind::keep:
+      case Kind::release:
+      case Kind::reduce_scatter:
+      case Kind::accumulate:
+      case Kind::norm:
+        return false;
+      default:
+        return true;
+    }
+  };
+  int when = action;
+  while (when >= 0 && !says_when(when)) --when;
+  const std::string text = plan.describe(plan.actions[action]);
+  if (when < 0 || when == action) return text;
+  return text + " after " + plan.describe(plan.actions[when]);
+}
+
+std::vector<CategoryBytes> live_bytes(const StepPlan& plan, Space space) {
   std::vector<CategoryBytes> live(plan.actions.size() + 1);
   for (const Buffer& buffer : plan.buffers) {
-    if (!buffer.persistent && buffer.first < 0) continue;
+    if (buffer.space != space || (!buffer.persistent && buffer.first < 0)) continue;
     const int category = static_cast<int>(buffer.category);
     live[buffer.persistent ? 0 : buffer.first][category] += arena_bytes(buffer);
     if (!buffer.persistent) live[buffer.last + 1][category] -= arena_bytes(buffer);
@@ -373,23 +676,23 @@ std::vector<CategoryBytes> live_bytes(const StepPlan& plan) {
   return live;
 }
 
-Report make_report(const StepPlan& plan, const MemoryPlan& memory, int ranks_per_node) {
+Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryPlan& host_memory,
+                   int ranks_per_node) {
   Report report;
   report.arena_bytes = memory.arena_bytes;
   report.lower_bound_bytes = memory.peak_live_bytes;
   report.persistent_bytes = memory.persistent_bytes;
   report.state_bytes = state_bytes(plan);
-  if (memory.peak_action >= 0) report.peak_action = plan.describe(plan.actions[memory.peak_action]);
+  if (memory.peak_action >= 0) report.peak_action = describe_at(plan, memory.peak_action);
   report.peak_by_category = memory.peak_by_category;
   report.peak_by_unit = alive_by_unit(plan, memory.peak_action);
+  report.host_arena_bytes = host_memory.arena_bytes;
+  report.host_lower_bound_bytes = host_memory.peak_live_bytes;
 
   report.ranks_per_node = ranks_per_node > 0 ? std::min(ranks_per_node, plan.ranks) : plan.ranks;
-  report.nodes = (plan.ranks + report.ranks_per_node - 1) / report.ranks_per_node;
-  report.shard = traffic(plan, Group::shard, report.ranks_per_node);
-  report.replicate = traffic(plan, Group::replicate, report.ranks_per_node);
-  for (const Traffic& traffic : {report.shard, report.replicate})
-    (traffic.spans_nodes ? report.bytes_across_nodes : report.bytes_inside_nodes) +=
-        traffic.bytes_sent;
+  report.nodes = (plan.ranks - 1) / report.ranks_per_node + 1;
+  report_traffic(plan, report);
+  report.overlap = find_overlap(plan);
 
   for (const Action& action : plan.actions) {
     ++report.actions[static_cast<int>(action.kind)];
@@ -412,13 +715,14 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
        << memory_text(report) << "\n"
        << traffic_text(report) << "\n"
+       << overlap_text(report.overlap) << "\n"
        << actions_text(report);
   return text.str();
 }
 
 void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
-                       const Report& report) {
-  const Json head = {{"format", 1},
+                       const MemoryPlan& host_memory, const Report& report) {
+  const Json head = {{"format", 2},
                      {"purpose", name(plan.purpose)},
                      {"hash", format_hex(plan.hash())},
                      {"ranks", plan.ranks},
@@ -432,11 +736,16 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
                      {"micro_batches", plan.micro_batches},
                      {"element_bytes", plan.element_bytes},
                      {"memory", memory_json(memory, report)},
+                     {"host_memory",
+                      {{"arena_bytes", report.host_arena_bytes},
+                       {"lower_bound_bytes", report.host_lower_bound_bytes}}},
                      {"traffic",
                       {{"bytes_inside_nodes", report.bytes_inside_nodes},
                        {"bytes_across_nodes", report.bytes_across_nodes},
                        {"shard_group", to_json(report.shard)},
-                       {"replicate_group", to_json(report.replicate)}}},
+                       {"replicate_group", to_json(report.replicate)},
+                       {"kept_groups", to_json(report.kept)}}},
+                     {"overlap", to_json(report.overlap)},
                      {"flops", plan.flops()},
                      {"actions_by_kind", actions_json(report)}};
   // The lists are written line by line: as one document, those of long plans would take gigabytes.
@@ -445,17 +754,21 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
   out << text;
   const auto list = [&](const char* what, std::size_t count, const auto& item) {
     out << ",\n  \"" << what << "\": [";
-    for (std::size_t i = 0; i < count; ++i)
-      out << (i == 0 ? "\n    " : ",\n    ") << item(i).dump();
+    for (std::size_t i = 0; i < count; ++i) out << (i == 0 ? "\n    " : ",\n    ") << item(i);
     out << "\n  ]";
   };
   list("units", plan.unit_names.size(), [&](std::size_t u) {
-    return Json{{"name", plan.unit_names[u]}, {"padded_elements", plan.padded_elements[u]}};
+    return Line()
+        .put("name", plan.unit_names[u])
+        .put("padded_elements", plan.padded_elements[u])
+        .end();
   });
-  list("buffers", plan.buffers.size(),
-       [&](std::size_t b) { return buffer_json(plan.buffers[b], memory.offsets[b]); });
+  list("buffers", plan.buffers.size(), [&](std::size_t b) {
+    const Buffer& buffer = plan.buffers[b];
+    return buffer_line(buffer, (buffer.space == Space::host ? host_memory : memory).offsets[b]);
+  });
   list("actions", plan.actions.size(),
-       [&](std::size_t a) { return action_json(plan, plan.actions[a]); });
+       [&](std::size_t a) { return action_line(plan, plan.actions[a]); });
   out << "\n}\n";
 }
 

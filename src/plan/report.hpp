@@ -20,19 +20,47 @@ struct UnitBytes {
   std::int64_t bytes = 0;
 };
 
-/// What a rank exchanges in collectives of one kind of group.
-struct Traffic {
-  int ranks = 1;              ///< of a group
-  bool spans_nodes = false;   ///< whether any group of this kind has ranks on more than one node
-  std::int64_t messages = 0;  ///< collectives
-  std::int64_t bytes_sent = 0;
-  std::int64_t smallest = 0;  ///< bytes that a collective is over: M of M (n - 1) / n
-  std::int64_t median = 0;    ///< the lower one of two
+/// The sizes of what there are several of, in bytes.
+struct Sizes {
+  std::int64_t smallest = 0;
+  std::int64_t median = 0;  ///< the lower one of two
   std::int64_t largest = 0;
 };
 
+/// What a rank exchanges in collectives of one kind of group. A collective over an array of M bytes
+/// among n ranks counts as n - 1 messages of M / n bytes, one to each of the others: that is an
+/// all-to-all, and what an all-gather comes to, whichever way the bytes take.
+struct Traffic {
+  int ranks = 1;             ///< of a group; of groups kept after forward, the most
+  bool spans_nodes = false;  ///< whether any group of this kind has ranks on more than one node
+  std::int64_t collectives = 0;
+  std::int64_t messages = 0;
+  std::int64_t bytes_sent = 0;
+  std::int64_t bytes_across_nodes = 0;  ///< of bytes_sent
+  Sizes array;                          ///< M, of each collective
+  Sizes message;                        ///< M / n, of each collective
+};
+
+/// What may run at the same time, as far as streams and waits say: a plan knows no time.
+struct Overlap {
+  /// Bytes that a rank sends in collectives beside which a forward, a backward or an update may
+  /// run: one that happens neither before the collective nor after it.
+  std::int64_t bytes_while_computing = 0;
+  std::int64_t collectives_while_computing = 0;
+  /// All others: the first gathers of a step, its last reduction, all that compute stands still
+  /// for.
+  std::int64_t bytes_while_nothing_computes = 0;
+  std::int64_t collectives_while_nothing_computes = 0;
+  /// Most gathered parameters that are on their way or in their first use; within GatherLimit.
+  std::int64_t most_units_in_flight = 0;
+  std::int64_t most_bytes_in_flight = 0;
+  /// Most gathered parameters that are there at all, with those that stay whole after forward.
+  std::int64_t most_units_gathered = 0;
+  std::int64_t most_bytes_gathered = 0;
+};
+
 /// The figures of a plan: what one rank needs, sends and computes in a step. Bytes of buffers
-/// include the alignment of the arena.
+/// include the alignment of the arena; they are those in device memory but for host_...
 struct Report {
   std::int64_t arena_bytes = 0;
   std::int64_t lower_bound_bytes = 0;  ///< most bytes alive at one action
@@ -40,39 +68,52 @@ struct Report {
   /// Parameters, moments and summed gradients that a rank has before it updates: what sharding
   /// divides. 0 in plans that don't train.
   std::int64_t state_bytes = 0;
-  std::string peak_action;
+  std::string peak_action;  ///< as describe_at
   CategoryBytes peak_by_category{};
   std::vector<UnitBytes> peak_by_unit;  ///< in the order of the units, then "-"
+  std::int64_t host_arena_bytes = 0;
+  std::int64_t host_lower_bound_bytes = 0;
 
   int nodes = 1;
   int ranks_per_node = 1;
-  Traffic shard, replicate;
-  /// All bytes that a rank sends in collectives of groups that span nodes count as sent across
-  /// nodes, though a ring passes some of them on inside a node. The step's sums, some kilobytes for
-  /// all ranks together, count nowhere.
+  Traffic shard, replicate, kept;
+  /// Of the n - 1 messages of a collective, those to ranks on other nodes. The figures, here and in
+  /// each Traffic, are those of the rank that sends the most across nodes; where groups and nodes
+  /// divide evenly that is any of them. The step's sums, some kilobytes for all ranks together,
+  /// count nowhere.
   std::int64_t bytes_inside_nodes = 0;
   std::int64_t bytes_across_nodes = 0;
+  Overlap overlap;
 
   std::array<std::int64_t, kinds> actions{};  ///< of each kind
   std::array<double, kinds> flops{};
 };
 
-/// Bytes that an action's collective is over, or 0 for what doesn't communicate.
+/// Bytes of the whole array that an action's collective is over, or 0 for what doesn't communicate.
+std::int64_t array_bytes(const StepPlan& plan, const Action& action);
+
+/// Bytes that an action sends to each of the other ranks of its group, or 0.
 std::int64_t message_bytes(const StepPlan& plan, const Action& action);
 
-/// The bytes alive at each action, those that live from step to step included.
-std::vector<CategoryBytes> live_bytes(const StepPlan& plan);
+/// StepPlan::describe, and for actions that a step has one of in each micro-batch what they come
+/// after: "gather(block.3) after backward(block.5, micro-batch 2)".
+std::string describe_at(const StepPlan& plan, int action);
 
-/// A node is `ranks_per_node` neighbouring ranks; 0: one node has them all.
-Report make_report(const StepPlan& plan, const MemoryPlan& memory, int ranks_per_node);
+/// The bytes of one memory space alive at each action, those that live from step to step included.
+std::vector<CategoryBytes> live_bytes(const StepPlan& plan, Space space = Space::device);
+
+/// A node is `ranks_per_node` neighbouring ranks; 0: one node has them all. `memory` and
+/// `host_memory` are the plan's, in device and in host memory.
+Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryPlan& host_memory,
+                   int ranks_per_node);
 
 /// Tables for people.
 std::string report_text(const StepPlan& plan, const Report& report);
 
-/// The whole plan as JSON: the report, every buffer with its place in the arena, every action with
-/// the buffers that it uses (as indices). One buffer or action on a line; names of fields are
-/// stable.
+/// The whole plan as JSON: the report, every buffer with its place in the arena of its space, every
+/// action with the buffers that it uses and the actions that it waits for (as indices). One buffer
+/// or action on a line; names of fields are stable within a `format`.
 void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
-                       const Report& report);
+                       const MemoryPlan& host_memory, const Report& report);
 
 }  // namespace ostrakon::plan

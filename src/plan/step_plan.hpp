@@ -20,7 +20,8 @@ enum class Kind {
   gather,  ///< all-gather a unit's parameters from their shards
   forward,
   backward,
-  release,           ///< the gathered parameters end here
+  keep,              ///< copy the part of gathered parameters that stays after forward
+  release,           ///< buffers end here: what used them on other streams is waited for
   loss,              ///< add a micro-batch's losses to the step's sums
   reduce_scatter,    ///< sum a unit's gradients over ranks, keep this rank's part
   accumulate,        ///< add one partial sum over micro-batches to another
@@ -34,17 +35,21 @@ enum class Kind {
 };
 constexpr int kinds = static_cast<int>(Kind::visit) + 1;
 const char* name(Kind kind);
+/// Whether it is a collective over parameters or gradients.
+bool communicates(Kind kind);
 
-/// The queue that an action belongs to. Today's executor runs all queues inline, in plan order.
+/// The queue that an action belongs to. Actions of one stream run one after the other, in plan
+/// order; those of different streams run at the same time unless one waits for the other.
 enum class Stream { compute, gather, reduce };
 const char* name(Stream stream);
+constexpr int streams = 3;
 
 /// What a buffer is to an action.
 enum class Role {
   batch,
   parameters,  ///< as computed with: gathered, or the shard itself where it is the whole
   lender_parameters,
-  shard,  ///< this rank's master parameters
+  shard,  ///< this rank's master parameters, or the part that it kept after forward
   first_moment,
   second_moment,
   input,
@@ -57,15 +62,22 @@ enum class Role {
   gradient_shard,  ///< summed over ranks, this rank's part
   source,          ///< of an accumulation
   staging,
-  sums
+  sums,
+  ended,       ///< of a release
+  host_batch,  ///< as read from files, on the host
+  host_sums    ///< as exchanged between ranks, on the host
 };
 
 /// How much of a unit's flat parameter: all; the part of one rank of a shard group; or that part
 /// divided once more, over the replicas, so that all ranks have different ones.
 enum class Part { whole, group, rank };
 
-/// Which ranks take part in a communication.
-enum class Group { shard, replicate };
+/// Which ranks take part in a communication: the shard group; the ranks with the same place in
+/// other shard groups; or the neighbours within the shard group over which a copy kept after
+/// forward is divided.
+enum class Group { shard, replicate, kept };
+constexpr int groups = 3;
+const char* name(Group group);
 
 enum class Access { read, write, read_write };
 
@@ -83,9 +95,16 @@ enum class Category {
 const char* name(Category category);
 constexpr int categories = 8;
 
+/// The memory that bytes are in. Each has an arena of its own; on a build without devices both are
+/// host memory.
+enum class Space { device, host };
+constexpr int spaces = 2;
+const char* name(Space space);
+
 struct Buffer {
   std::string name;
   Category category = Category::other;
+  Space space = Space::device;
   std::int64_t bytes = 0;
   bool persistent = false;  ///< lives from step to step
   int first = -1;           ///< first and last action that use it
@@ -104,10 +123,14 @@ struct Action {
   int unit = -1;
   int micro_batch = -1;
   Group group = Group::shard;  ///< of a communication
+  int group_ranks = 1;         ///< its ranks; of `keep`, into how many parts
   std::int64_t elements = 0;   ///< that it is about: gathered or scattered over the group, or read
   double flops = 0.0;
   bool gradients_opened = false;  ///< backward of a lender after its borrower's
   std::vector<Use> uses;
+  /// Actions on other streams, earlier in the plan, that must be done before this one begins. As
+  /// few as are needed: none that the others, or earlier actions of this stream, wait for already.
+  std::vector<int> waits;
 
   /// Index of the buffer in this role, or -1.
   int buffer(Role role) const;
@@ -122,6 +145,13 @@ enum class Purpose {
 };
 
 /// The actions of one step in program order, the same on every rank, and the buffers that they use.
+///
+/// Program order is one order in which the step may run. Others follow from streams and waits: an
+/// action *happens before* another if it is earlier on the same stream, or waited for, or happens
+/// before one that does. Program order is also the order of memory: a buffer begins, in whatever
+/// stream, after the compute action that stands before it in the plan, and ends with a compute
+/// action that has waited for all of its uses. So buffers whose lifetimes in the plan don't meet
+/// never meet in any order that the waits allow; prove_memory shows it for each plan.
 struct StepPlan {
   Purpose purpose = Purpose::train;
   int ranks = 1;
@@ -144,7 +174,6 @@ struct StepPlan {
   int sums = -1;
 
   int replicas() const { return ranks / group_ranks; }
-  int size(Group group) const { return group == Group::shard ? group_ranks : replicas(); }
 
   /// Elements of a unit that a part of its flat parameter has, and the first of those of a rank.
   std::int64_t elements(int unit, Part part) const {
@@ -168,11 +197,10 @@ struct StepPlan {
   std::string describe(const Action& action) const;
 
   /// Bytes that a rank sends in this plan: M (n - 1) / n for each collective over M bytes in a
-  /// group of n. Of one group, or of both.
+  /// group of n. Of one kind of group, or of all.
   std::int64_t bytes_sent(Group group) const;
-  std::int64_t bytes_sent() const {
-    return bytes_sent(Group::shard) + bytes_sent(Group::replicate);
-  }
+  std::int64_t bytes_sent() const;
+  std::int64_t bytes_sent(const Action& action) const;
   double flops() const;
 
   /// Whether sums over leaves are bit for bit those of one rank. Micro-batches, ranks of a group
@@ -189,7 +217,14 @@ struct StepPlan {
 /// Parameters, gradients and moments of a unit are one flat array each, padded so that it divides
 /// into equal parts of a multiple of 64 elements. policy.leaves must be a multiple of `ranks`, and
 /// `ranks` of policy.shard_group. Only the last unit may borrow parameters. Throws Error where that
-/// does not hold.
+/// does not hold, where a rule for units names none of the model's, and where a limit of gathers
+/// leaves no room for what one action needs.
+///
+/// A *visit* is a forward or a backward that needs gathered parameters. When it comes up, its own
+/// gather is written first if it is not there yet, then those of later visits as Prefetch says and
+/// GatherLimit allows; they wait for the compute action before the visit, so that they run while it
+/// computes, and no earlier. With in_flight_reductions = n, the reduction of a unit's gradients
+/// runs while the next n units compute.
 StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
                          Purpose purpose);
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>
@@ -54,8 +55,12 @@ TEST_F(Plan, ShowsADeckForAnyNumberOfRanksWithoutItsData) {
     const Outcome outcome = run({"deck.yaml", "--ranks", ranks});
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_EQ(outcome.err, "");
-    for (const char* words : {"parameters, moments and summed gradients", "by unit", "GFLOP"})
+    for (const char* words : {"parameters, moments and summed gradients", "by unit",
+                              "overlap that the waits allow", "GFLOP"})
       EXPECT_NE(outcome.out.find(words), std::string::npos) << outcome.out;
+    const bool sends = ranks != std::string("1");
+    for (const char* words : {"messages, one rank's part", "sent while nothing computes"})
+      EXPECT_EQ(outcome.out.find(words) != std::string::npos, sends) << outcome.out;
   }
 }
 
@@ -66,11 +71,46 @@ TEST_F(Plan, WritesJsonAndAPicture) {
   const Json json = Json::parse(outcome.out);
   EXPECT_EQ(json["ranks"], 8);
   EXPECT_EQ(json["nodes"], 2);
-  EXPECT_EQ(json["traffic"]["bytes_inside_nodes"], 0);
-  EXPECT_GT(json["traffic"]["bytes_across_nodes"], 0);
+  // Of seven partners three are on the same node.
+  const std::int64_t message = json["traffic"]["shard_group"]["bytes_sent"].get<std::int64_t>() / 7;
+  EXPECT_GT(message, 0);
+  EXPECT_EQ(json["traffic"]["bytes_inside_nodes"], 3 * message);
+  EXPECT_EQ(json["traffic"]["bytes_across_nodes"], 4 * message);
+  EXPECT_GT(json["host_memory"]["arena_bytes"], 0);
   const std::string svg = read_bytes(path("plan.svg"));
   EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
   EXPECT_NE(svg.find("</svg>"), std::string::npos);
+}
+
+TEST_F(Plan, ShowsWhatTheDeckSaysOfGathers) {
+  const auto plan = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments = {"deck.yaml", "--ranks", "8", "--json"};
+    for (const std::string& setting : settings) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return Json::parse(outcome.out);
+  };
+  // Tied, the head is gathered together with the embedding.
+  const std::vector<std::string> alone = {
+      "model.tie_embeddings=false", "parallel.forward_prefetch=0", "parallel.backward_prefetch=0",
+      "parallel.in_flight_reductions=0", "parallel.reshard_after_forward=always"};
+  const Json nothing = plan(alone);
+  EXPECT_EQ(nothing["overlap"]["bytes_sent_while_computing"], 0);
+  EXPECT_EQ(nothing["overlap"]["most_units_in_flight"], 1);
+  EXPECT_EQ(nothing["traffic"]["kept_groups"]["collectives"], 0);
+
+  const Json ahead = plan({"parallel.forward_prefetch=3"});
+  EXPECT_GT(ahead["overlap"]["bytes_sent_while_computing"], 0);
+  EXPECT_GT(ahead["overlap"]["most_units_in_flight"], 2);
+  const Json limited = plan({"parallel.forward_prefetch=3", "parallel.in_flight_gathers=2"});
+  EXPECT_EQ(limited["overlap"]["most_units_in_flight"], 2);
+
+  const Json kept = plan({"parallel.units=block.*: reshard_after_forward 4"});
+  EXPECT_EQ(kept["traffic"]["kept_groups"]["ranks"], 4);
+  EXPECT_EQ(kept["traffic"]["kept_groups"]["collectives"], 2 * 8);
 }
 
 TEST_F(Plan, RefusesWhatCanNotBePlanned) {

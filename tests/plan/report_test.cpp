@@ -5,13 +5,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/picture.hpp>
 #include <ostrakon/plan/report.hpp>
+#include <random>
 #include <set>
+
+#include "random_plans.hpp"
 
 namespace {
 
@@ -44,6 +50,7 @@ ModelDescription make_model(int blocks) {
 struct Planned {
   StepPlan plan;
   MemoryPlan memory;
+  MemoryPlan host_memory;
   Report report;
 };
 
@@ -52,7 +59,8 @@ Planned make(const ModelDescription& model, int ranks, const Policy& policy, int
   Planned planned;
   planned.plan = build_step_plan(model, ranks, policy, purpose);
   planned.memory = plan_memory(planned.plan);
-  planned.report = make_report(planned.plan, planned.memory, ranks_per_node);
+  planned.host_memory = plan_memory(planned.plan, Space::host);
+  planned.report = make_report(planned.plan, planned.memory, planned.host_memory, ranks_per_node);
   return planned;
 }
 
@@ -72,37 +80,80 @@ constexpr std::int64_t embedding = 4 * 512 * 7, block = 4 * 512 * 3, head = 4 * 
 
 TEST(Report, TrafficOfFullShardingIsThreeTimesTheModelPerMicroBatch) {
   constexpr int blocks = 3, ranks = 4, micro_batches = 2;
-  const Planned planned =
-      make(make_model(blocks), ranks, make_policy(Sharding::full, ranks * micro_batches), 2);
+  Policy policy = make_policy(Sharding::full, ranks * micro_batches);
+  policy.reshard_after_forward.kind = Reshard::always;
+  const Planned planned = make(make_model(blocks), ranks, policy, 2);
   const Traffic& traffic = planned.report.shard;
   // The embedding is gathered for forward only, the head once for both.
   const std::int64_t once = embedding + blocks * block + head;
   const std::int64_t gathered = once + blocks * block;
+  const int collectives = micro_batches * (2 * (blocks + 1) + blocks + 2);
   EXPECT_EQ(traffic.bytes_sent, micro_batches * (gathered + once) / ranks * (ranks - 1));
-  EXPECT_EQ(traffic.messages, micro_batches * (2 * (blocks + 1) + blocks + 2));
-  EXPECT_EQ(traffic.smallest, block);
-  EXPECT_EQ(traffic.median, block);
-  EXPECT_EQ(traffic.largest, embedding);
+  EXPECT_EQ(traffic.collectives, collectives);
+  EXPECT_EQ(traffic.array.smallest, block);
+  EXPECT_EQ(traffic.array.median, block);
+  EXPECT_EQ(traffic.array.largest, embedding);
+  EXPECT_EQ(traffic.messages, collectives * (ranks - 1));
+  EXPECT_EQ(traffic.message.smallest, block / ranks);
+  EXPECT_EQ(traffic.message.median, block / ranks);
+  EXPECT_EQ(traffic.message.largest, embedding / ranks);
   EXPECT_TRUE(traffic.spans_nodes);
-  EXPECT_EQ(planned.report.replicate.messages, 0);
-  EXPECT_EQ(planned.report.bytes_inside_nodes, 0);
-  EXPECT_EQ(planned.report.bytes_across_nodes, traffic.bytes_sent);
+  EXPECT_EQ(planned.report.replicate.collectives, 0);
+  // Of three partners one is on the same node.
+  EXPECT_EQ(planned.report.bytes_inside_nodes, traffic.bytes_sent / 3);
+  EXPECT_EQ(planned.report.bytes_across_nodes, traffic.bytes_sent / 3 * 2);
+  EXPECT_EQ(traffic.bytes_across_nodes, planned.report.bytes_across_nodes);
   EXPECT_EQ(planned.report.nodes, 2);
 }
 
 TEST(Report, TrafficOfHybridsStaysInsideNodesButForTheReplicas) {
   constexpr int blocks = 2, ranks = 8, group = 4, micro_batches = 2;
-  const Planned planned = make(make_model(blocks), ranks,
-                               make_policy(Sharding::full, ranks * micro_batches, group), group);
+  Policy policy = make_policy(Sharding::full, ranks * micro_batches, group);
+  policy.reshard_after_forward.kind = Reshard::always;
+  const Planned planned = make(make_model(blocks), ranks, policy, group);
   const Report& report = planned.report;
   const std::int64_t once = embedding + blocks * block + head;
   EXPECT_EQ(report.bytes_inside_nodes,
             micro_batches * (2 * once + blocks * block) / group * (group - 1));
   // An all-reduce of a rank's part over 2 replicas: 2 M (n - 1) / n.
   EXPECT_EQ(report.bytes_across_nodes, 2 * (once / group) / 2);
+  EXPECT_EQ(report.shard.bytes_across_nodes, 0);
+  EXPECT_EQ(report.replicate.bytes_across_nodes, report.bytes_across_nodes);
+  EXPECT_EQ(report.replicate.collectives, 2 * (blocks + 2));
   EXPECT_EQ(report.replicate.messages, 2 * (blocks + 2));
-  EXPECT_EQ(report.replicate.largest, embedding / group);
+  EXPECT_EQ(report.replicate.array.largest, embedding / group);
+  EXPECT_EQ(report.replicate.message.largest, embedding / group / 2);
   EXPECT_EQ(report.bytes_inside_nodes + report.bytes_across_nodes, planned.plan.bytes_sent());
+}
+
+/// The blocks keep a half of what was gathered, one of them a quarter.
+Policy keeping_policy(std::int64_t leaves, int shard_group = 0,
+                      const std::string& quarter = "block.0") {
+  Policy policy = make_policy(Sharding::full, leaves, shard_group);
+  policy.reshard_after_forward = {Reshard::partly, 2};
+  UnitRule rule;
+  rule.pattern = quarter;
+  rule.reshard_after_forward = Reshard{Reshard::partly, 4};
+  policy.units = {rule};
+  return policy;
+}
+
+TEST(Report, KeptGroupsAreCountedByThemselves) {
+  constexpr int blocks = 3, ranks = 8, micro_batches = 2;
+  for (const char* quarter : {"block.0", "block.2"}) {
+    const Policy policy = keeping_policy(ranks * micro_batches, 0, quarter);
+    const Report report = make(make_model(blocks), ranks, policy, 2).report;
+    EXPECT_EQ(report.kept.ranks, 4);
+    EXPECT_TRUE(report.kept.spans_nodes);
+    EXPECT_EQ(report.kept.collectives, micro_batches * blocks);
+    EXPECT_EQ(report.kept.messages, micro_batches * (3 + (blocks - 1)));
+    EXPECT_EQ(report.kept.bytes_sent, micro_batches * (block / 4 * 3 + (blocks - 1) * block / 2));
+    EXPECT_EQ(report.kept.bytes_across_nodes, micro_batches * (block / 4 * 2));
+    EXPECT_EQ(report.kept.message.smallest, block / 4);
+    EXPECT_EQ(report.kept.message.median, block / 2);
+    EXPECT_EQ(report.kept.array.smallest, block);
+    EXPECT_EQ(report.shard.collectives, micro_batches * (2 * (blocks + 2)));
+  }
 }
 
 TEST(Report, ReplicationMovesTwiceTheModelInAStep) {
@@ -114,11 +165,29 @@ TEST(Report, ReplicationMovesTwiceTheModelInAStep) {
   EXPECT_EQ(planned.report.nodes, 1);
 }
 
-TEST(Report, GroupsSpanNodesWhereAnyOfTheirRanksAreApart) {
+/// Of each rank the bytes sent to other nodes, counted message by message.
+std::vector<std::array<std::int64_t, groups>> count_across(const StepPlan& plan, int node) {
+  std::vector<std::array<std::int64_t, groups>> across(plan.ranks);
+  const int group_ranks = plan.group_ranks;
+  for (const Action& action : plan.actions)
+    for (int a = 0; a < plan.ranks; ++a)
+      for (int b = 0; b < plan.ranks; ++b) {
+        const bool partners = action.group == Group::replicate
+                                  ? a % group_ranks == b % group_ranks
+                                  : a / action.group_ranks == b / action.group_ranks;
+        if (partners && a / node != b / node)
+          across[a][static_cast<int>(action.group)] += message_bytes(plan, action);
+      }
+  return across;
+}
+
+TEST(Report, NodesAreTakenAsTheyLie) {
   for (int ranks : {1, 2, 4, 6, 8, 12})
     for (int group = 1; group <= ranks; ++group)
       for (int node = 1; node <= 2 * ranks; ++node) {
         if (ranks % group != 0) continue;
+        const std::string what = std::to_string(ranks) + " ranks, groups of " +
+                                 std::to_string(group) + ", nodes of " + std::to_string(node);
         bool shards = false, replicas = false;
         for (int a = 0; a < ranks; ++a)
           for (int b = 0; b < ranks; ++b) {
@@ -126,13 +195,109 @@ TEST(Report, GroupsSpanNodesWhereAnyOfTheirRanksAreApart) {
             shards = shards || a / group == b / group;
             replicas = replicas || a % group == b % group;
           }
-        const Report report =
-            make(make_model(1), ranks, make_policy(Sharding::full, ranks, group), node).report;
-        const std::string what = std::to_string(ranks) + " ranks, groups of " +
-                                 std::to_string(group) + ", nodes of " + std::to_string(node);
+        Policy policy = make_policy(Sharding::full, ranks, group);
+        if (group % 4 == 0) policy = keeping_policy(ranks, group);
+        const Planned planned = make(make_model(2), ranks, policy, node);
+        const Report& report = planned.report;
         EXPECT_EQ(report.shard.spans_nodes, shards) << what;
         EXPECT_EQ(report.replicate.spans_nodes, replicas) << what;
+
+        std::int64_t most = -1;
+        std::array<std::int64_t, groups> of_most{};
+        for (const auto& across : count_across(planned.plan, node)) {
+          const std::int64_t sum = std::accumulate(across.begin(), across.end(), std::int64_t{0});
+          if (sum <= most) continue;
+          most = sum;
+          of_most = across;
+        }
+        EXPECT_EQ(report.bytes_across_nodes, most) << what;
+        EXPECT_EQ(report.bytes_inside_nodes, planned.plan.bytes_sent() - most) << what;
+        EXPECT_EQ(report.shard.bytes_across_nodes, of_most[0]) << what;
+        EXPECT_EQ(report.replicate.bytes_across_nodes, of_most[1]) << what;
+        EXPECT_EQ(report.kept.bytes_across_nodes, of_most[2]) << what;
       }
+}
+
+// ---- overlap
+
+TEST(Report, OnlyTheEndsOfAStepSendWhileNothingComputes) {
+  const Planned planned = make(make_model(6), 4, make_policy(Sharding::full, 8));
+  const Overlap& overlap = planned.report.overlap;
+  // The embedding's first gather, for which all wait, and the reduction of its gradients, after
+  // which the norm of all gradients can be known.
+  EXPECT_EQ(overlap.collectives_while_nothing_computes, 2);
+  EXPECT_EQ(overlap.bytes_while_nothing_computes, 2 * embedding / 4 * 3);
+  EXPECT_EQ(overlap.collectives_while_computing, planned.report.shard.collectives - 2);
+  EXPECT_EQ(overlap.bytes_while_computing + overlap.bytes_while_nothing_computes,
+            planned.plan.bytes_sent());
+  EXPECT_EQ(overlap.most_units_in_flight, 2);
+  EXPECT_EQ(overlap.most_bytes_in_flight, embedding + block);
+  const std::string text = report_text(planned.plan, planned.report);
+  EXPECT_NE(text.find("sent while nothing computes"), std::string::npos) << text;
+}
+
+TEST(Report, WithoutPrefetchOrReductionsInFlightNothingOverlaps) {
+  Policy policy = make_policy(Sharding::full, 8);
+  policy.forward_prefetch.depth = 0;
+  policy.backward_prefetch.depth = 0;
+  policy.reshard_after_forward.kind = Reshard::always;
+  policy.in_flight_reductions = 0;
+  const Planned planned = make(make_model(3), 4, policy);
+  const Overlap& overlap = planned.report.overlap;
+  EXPECT_EQ(overlap.bytes_while_computing, 0);
+  EXPECT_EQ(overlap.bytes_while_nothing_computes, planned.plan.bytes_sent());
+  EXPECT_EQ(overlap.most_units_in_flight, 1);
+  EXPECT_EQ(overlap.most_units_gathered, 1);
+}
+
+TEST(Report, WhatStaysAfterForwardIsGatheredButNotInFlight) {
+  constexpr int blocks = 5;
+  Policy policy = make_policy(Sharding::full, 8);
+  policy.reshard_after_forward.kind = Reshard::never;
+  const Overlap overlap = make(make_model(blocks), 4, policy).report.overlap;
+  EXPECT_EQ(overlap.most_units_in_flight, 2);
+  EXPECT_EQ(overlap.most_units_gathered, blocks + 1);  // the head or the embedding
+  EXPECT_EQ(overlap.most_bytes_gathered, blocks * block + head);
+}
+
+TEST(Report, OverlapIsThatOfEveryCollectiveWithEveryCompute) {
+  std::mt19937_64 random(7);
+  int both = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    const int ranks = 1 << (1 + random() % 3);
+    const ModelDescription model =
+        tests::make_model(1 + static_cast<int>(random() % 4), random() % 2 == 0, random());
+    const Policy policy = tests::random_policy(random, model, ranks, 4 * ranks);
+    const Planned planned = make(model, ranks, policy, 0, tests::purposes[random() % 3]);
+    const StepPlan& plan = planned.plan;
+    const Overlap& overlap = planned.report.overlap;
+    const Order order(plan);
+    const int actions = static_cast<int>(plan.actions.size());
+    std::int64_t hidden = 0, exposed = 0;
+    for (int c = 0; c < actions; ++c) {
+      bool beside = false;
+      for (int a = 0; a < actions; ++a) {
+        const Kind kind = plan.actions[a].kind;
+        beside = beside ||
+                 ((kind == Kind::forward || kind == Kind::backward || kind == Kind::optimize) &&
+                  !order.before(a, c) && !order.before(c, a));
+      }
+      const Action& action = plan.actions[c];
+      (beside ? hidden : exposed) += message_bytes(plan, action) * (action.group_ranks - 1);
+    }
+    EXPECT_EQ(overlap.bytes_while_computing, hidden) << trial;
+    EXPECT_EQ(overlap.bytes_while_nothing_computes, exposed) << trial;
+    both += hidden > 0 && exposed > 0;
+    EXPECT_LE(overlap.most_units_in_flight, overlap.most_units_gathered);
+    const GatherLimit& limit = policy.in_flight_gathers;
+    if (limit.units > 0) {
+      EXPECT_LE(overlap.most_units_in_flight, limit.units) << trial;
+    }
+    if (limit.bytes > 0) {
+      EXPECT_LE(overlap.most_bytes_in_flight, limit.bytes) << trial;
+    }
+  }
+  EXPECT_GT(both, 20);
 }
 
 TEST(Report, FlopsAndActionsOfEachKind) {
@@ -173,6 +338,56 @@ TEST(Report, BytesAtThePeakAreTheSameByCategoryByUnitAndOverTime) {
     }
 }
 
+TEST(Report, HostMemoryIsCountedByItself) {
+  const Planned planned = make(make_model(2), 4, make_policy(Sharding::full, 8));
+  // A batch, and the step's sums with one number more; never both.
+  EXPECT_EQ(planned.report.host_lower_bound_bytes, 1536);
+  EXPECT_EQ(planned.report.host_arena_bytes, planned.host_memory.arena_bytes);
+  std::int64_t most = 0;
+  for (const CategoryBytes& live : live_bytes(planned.plan, Space::host))
+    most = std::max(most, sum(live));
+  EXPECT_EQ(most, 1536);
+}
+
+TEST(Report, UnitsAtThePeakAreThoseInDeviceMemory) {
+  Planned planned = make(make_model(2), 4, make_policy(Sharding::full, 8));
+  const StepPlan& plan = planned.plan;
+  // Of the actions with buffers in host memory, none is at the peak: as if it were.
+  for (std::size_t a = 0; a < plan.actions.size(); ++a) {
+    if (plan.actions[a].kind != Kind::load && plan.actions[a].kind != Kind::clip) continue;
+    planned.memory.peak_action = static_cast<int>(a);
+    const Report report = make_report(plan, planned.memory, planned.host_memory, 0);
+    std::int64_t bytes = 0;
+    for (const UnitBytes& unit : report.peak_by_unit) bytes += unit.bytes;
+    EXPECT_EQ(bytes, sum(live_bytes(plan)[a])) << report.peak_action;
+  }
+}
+
+TEST(Report, NamesOfActionsSayWhen) {
+  const Planned planned = make(make_model(3), 4, make_policy(Sharding::full, 8));
+  const StepPlan& plan = planned.plan;
+  std::set<std::string> names;
+  int gathers = 0;
+  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+    const std::string name = describe_at(plan, a);
+    const Kind kind = plan.actions[a].kind;
+    if (kind == Kind::gather) {
+      EXPECT_TRUE(names.insert(name).second) << name;
+      ++gathers;
+    }
+    if (kind == Kind::backward || kind == Kind::clip || kind == Kind::optimize) {
+      EXPECT_EQ(name, plan.describe(plan.actions[a]));
+    }
+    if (kind == Kind::reduce_scatter && a + 1 < static_cast<int>(plan.actions.size())) {
+      EXPECT_NE(name.find(") after "), std::string::npos) << name;
+      EXPECT_NE(name.find("micro-batch "), std::string::npos) << name;
+    }
+  }
+  EXPECT_EQ(gathers, static_cast<int>(names.size()));
+  EXPECT_EQ(names.count("gather(embedding) after begin"), 1u);
+  EXPECT_EQ(names.count("gather(block.0) after backward(block.2, micro-batch 1)"), 1u);
+}
+
 TEST(Report, StateIsParametersGradientsAndTwoMoments) {
   constexpr int blocks = 2;
   const std::int64_t once = embedding + blocks * block + head;
@@ -185,60 +400,102 @@ TEST(Report, StateIsParametersGradientsAndTwoMoments) {
 }
 
 TEST(Report, JsonIsTheWholePlan) {
-  const Planned planned = make(make_model(3), 4, make_policy(Sharding::full, 8, 2), 2);
+  const Planned planned = make(make_model(3), 8, keeping_policy(16, 4), 4);
   const StepPlan& plan = planned.plan;
+  const Report& report = planned.report;
   std::stringstream stream;
-  write_report_json(stream, plan, planned.memory, planned.report);
+  write_report_json(stream, plan, planned.memory, planned.host_memory, report);
   const Json json = Json::parse(stream.str());
+  EXPECT_EQ(json["format"], 2);
   EXPECT_EQ(json["purpose"], "train");
   EXPECT_EQ(json["memory"]["arena_bytes"], planned.memory.arena_bytes);
+  EXPECT_EQ(json["memory"]["peak_action_name"], report.peak_action);
+  EXPECT_EQ(json["host_memory"]["arena_bytes"], planned.host_memory.arena_bytes);
+  EXPECT_EQ(json["host_memory"]["lower_bound_bytes"], planned.host_memory.peak_live_bytes);
   EXPECT_EQ(json["traffic"]["bytes_across_nodes"], plan.bytes_sent(Group::replicate));
+  EXPECT_EQ(json["overlap"]["bytes_sent_while_computing"].get<std::int64_t>() +
+                json["overlap"]["bytes_sent_while_nothing_computes"].get<std::int64_t>(),
+            plan.bytes_sent());
+  EXPECT_EQ(json["overlap"]["most_units_in_flight"], report.overlap.most_units_in_flight);
+  ASSERT_EQ(json["units"].size(), plan.unit_names.size());
+  EXPECT_EQ(json["units"][1]["padded_elements"], plan.padded_elements[1]);
   ASSERT_EQ(json["buffers"].size(), plan.buffers.size());
   ASSERT_EQ(json["actions"].size(), plan.actions.size());
 
-  // From the lists alone: the arena, the lower bound, bytes sent, flops, lifetimes.
-  std::int64_t arena = 0, persistent = 0;
-  std::vector<std::int64_t> live(plan.actions.size(), 0);
+  // From the lists alone: the arenas, the lower bounds, traffic, flops, lifetimes.
+  std::map<std::string, std::int64_t> arena, persistent;
+  std::map<std::string, std::vector<std::int64_t>> live;
   for (const Json& buffer : json["buffers"]) {
+    const std::string space = buffer["space"];
     const std::int64_t bytes = (buffer["bytes"].get<std::int64_t>() + buffer_alignment - 1) /
                                buffer_alignment * buffer_alignment;
-    arena = std::max(arena, buffer["offset"].get<std::int64_t>() + bytes);
+    arena[space] = std::max(arena[space], buffer["offset"].get<std::int64_t>() + bytes);
+    EXPECT_GE(buffer["offset"], 0);
     const bool lasts = buffer["persistent"];
-    if (lasts) persistent += bytes;
+    if (lasts) persistent[space] += bytes;
+    live[space].resize(plan.actions.size());
     const std::size_t first = lasts ? 0 : buffer["first_action"].get<std::size_t>();
-    const std::size_t last = lasts ? live.size() - 1 : buffer["last_action"].get<std::size_t>();
-    for (std::size_t a = first; a <= last; ++a) live[a] += bytes;
+    const std::size_t last =
+        lasts ? plan.actions.size() - 1 : buffer["last_action"].get<std::size_t>();
+    for (std::size_t a = first; a <= last; ++a) live[space][a] += bytes;
   }
-  EXPECT_EQ(arena, planned.memory.arena_bytes);
-  EXPECT_EQ(persistent, planned.memory.persistent_bytes);
-  EXPECT_EQ(*std::max_element(live.begin(), live.end()), planned.memory.peak_live_bytes);
+  EXPECT_EQ(arena.size(), 2u);
+  EXPECT_EQ(arena["device"], planned.memory.arena_bytes);
+  EXPECT_EQ(arena["host"], planned.host_memory.arena_bytes);
+  EXPECT_EQ(persistent["device"], planned.memory.persistent_bytes);
+  for (const MemoryPlan* memory : {&planned.memory, &planned.host_memory}) {
+    const auto& bytes = live[name(memory->space)];
+    EXPECT_EQ(*std::max_element(bytes.begin(), bytes.end()), memory->peak_live_bytes);
+  }
 
   double flops = 0.0;
-  std::int64_t sent = 0;
+  std::map<std::string, std::int64_t> sent, messages, largest;
+  std::size_t waits = 0;
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
     const Json& action = json["actions"][a];
     EXPECT_EQ(action["name"], plan.describe(plan.actions[a]));
     EXPECT_EQ(action["stream"], name(plan.actions[a].stream));
+    EXPECT_EQ(action["waits"].get<std::vector<int>>(), plan.actions[a].waits);
+    waits += action["waits"].size();
     flops += action["flops"].get<double>();
-    // Shard groups and replicate groups both have two ranks.
-    sent += action["message_bytes"].get<std::int64_t>() / 2;
-    EXPECT_EQ(action["group"].is_null(), action["message_bytes"] == 0);
+    const std::int64_t message = action["message_bytes"];
+    EXPECT_EQ(action["group"].is_null(), message == 0 && action["kind"] != "keep");
+    EXPECT_EQ(action["group_ranks"].is_null(), action["group"].is_null());
+    if (action["kind"] == "keep") {
+      EXPECT_EQ(action["group"], "kept");
+    }
+    if (message > 0) {
+      const std::string group =
+          action["group"].get<std::string>() + (action["group"] == "kept" ? "_groups" : "_group");
+      const std::int64_t ranks = action["group_ranks"];
+      EXPECT_EQ(action["array_bytes"], ranks * message);
+      sent[group] += (ranks - 1) * message;
+      messages[group] += ranks - 1;
+      largest[group] = std::max(largest[group], message);
+    }
     for (const Json& use : action["uses"]) {
       const Json& buffer = json["buffers"][use["buffer"].get<std::size_t>()];
       EXPECT_LE(buffer["first_action"], a);
       EXPECT_GE(buffer["last_action"], a);
+      EXPECT_NE(use["role"], "?");
       EXPECT_EQ(std::set<std::string>({"read", "write", "read_write"}).count(use["access"]), 1u);
     }
   }
   EXPECT_EQ(flops, plan.flops());
-  EXPECT_EQ(sent, plan.bytes_sent());
+  EXPECT_GT(waits, 0u);
+  EXPECT_EQ(sent.size(), 3u);
+  for (const auto& [group, bytes] : sent) {
+    EXPECT_EQ(json["traffic"][group]["bytes_sent"], bytes) << group;
+    EXPECT_EQ(json["traffic"][group]["messages"], messages[group]) << group;
+    EXPECT_EQ(json["traffic"][group]["largest_message_bytes"], largest[group]) << group;
+  }
 }
 
 TEST(Report, TextNamesThePeakAndFoldsEqualUnits) {
   const Planned planned = make(make_model(12), 2, make_policy(Sharding::full, 4));
   const std::string text = report_text(planned.plan, planned.report);
   EXPECT_NE(text.find("most at " + planned.report.peak_action), std::string::npos) << text;
-  EXPECT_NE(text.find("block.0 ... block.11, each of 12"), std::string::npos) << text;
+  EXPECT_NE(text.find("block.0 ... block.10, each of 11"), std::string::npos) << text;
   EXPECT_NE(text.find("inside a node"), std::string::npos) << text;
 }
 
@@ -277,6 +534,10 @@ TEST(Picture, ShowsEveryActionOfAShortPlan) {
   model.units[1].name = "a<b & \"c\"";
   const Planned planned = make(model, 2, make_policy(Sharding::full, 4));
   const std::string svg = picture_svg(planned.plan, planned.memory, "small & short");
+  std::size_t waits = 0;
+  for (const Action& action : planned.plan.actions) waits += action.waits.size();
+  EXPECT_GT(waits, 0u);
+  EXPECT_EQ(count(svg, "class=\"wait\""), waits);
   EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
   EXPECT_EQ(count(svg, "<g>"), planned.plan.actions.size());
   EXPECT_EQ(count(svg, "<g>"), count(svg, "</g>"));
@@ -293,11 +554,50 @@ TEST(Picture, LeavesTheMiddleOfALongPlanOut) {
   ASSERT_GT(planned.plan.actions.size(), 10000u);
   const std::string svg = picture_svg(planned.plan, planned.memory, "long");
   EXPECT_GT(count(svg, "left out"), 0u);
-  EXPECT_LE(count(svg, "<g>"), 3000u);
+  EXPECT_LE(count(svg, "<g>"), static_cast<std::size_t>(most_drawn_actions));
+  EXPECT_EQ(count(svg, "class=\"wait\""), 0u);
   EXPECT_NE(svg.find("(embedding, micro-batch 0)"), std::string::npos);
   EXPECT_NE(svg.find("(embedding, micro-batch 99)"), std::string::npos);
   EXPECT_NE(svg.find("at " + planned.report.peak_action), std::string::npos);
   EXPECT_LT(svg.size(), 2000000u);
+}
+
+TEST(Picture, NeverDrawsMoreThanItsMost) {
+  std::size_t most = 0;
+  for (int blocks : {30, 60, 100, 120, 140, 170, 230, 300, 500, 900})
+    for (int leaves : {1, 3, 6, 8}) {
+      const Planned planned = make(make_model(blocks), 2, make_policy(Sharding::full, 2 * leaves));
+      const std::string svg = picture_svg(planned.plan, planned.memory, "long");
+      const std::size_t drawn = count(svg, "<g>");
+      EXPECT_LE(drawn, static_cast<std::size_t>(most_drawn_actions)) << blocks << ' ' << leaves;
+      EXPECT_NE(svg.find("<circle class=\"back strong\""), std::string::npos)
+          << "the peak with " << blocks << ' ' << leaves;
+      most = std::max(most, drawn);
+    }
+  EXPECT_GT(most, static_cast<std::size_t>(most_drawn_actions) / 2);
+}
+
+TEST(Picture, ReplacesWhatIsNoCharacter) {
+  const Planned planned = make(make_model(1), 1, make_policy(Sharding::full, 1));
+  const auto title = [&](const std::string& text) {
+    const std::string svg = picture_svg(planned.plan, planned.memory, text);
+    const std::size_t begin = svg.find("class=\"title ink\"");
+    const std::size_t end = svg.find("</text>", begin);
+    return svg.substr(svg.find('>', begin) + 1, end - svg.find('>', begin) - 1);
+  };
+  const std::string no = "\xef\xbf\xbd";
+  for (const char* good : {"deck", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x8f\xba", "\xef\xbf\xbd"})
+    EXPECT_EQ(title(good), good);
+  EXPECT_EQ(title("<a>&\"b\""), "&lt;a&gt;&amp;&quot;b&quot;");
+  for (const char* bad : {"\x01", "\n", "\x1f", "\x7f", "\x80", "\xff", "\xc3"})
+    EXPECT_EQ(title("a" + std::string(bad) + "b"), "a" + no + "b");
+  EXPECT_EQ(title(std::string("a\0b", 3)), "a" + no + "b");
+  EXPECT_EQ(title("a\xe2\x82"), "a" + no + no);             // cut off
+  EXPECT_EQ(title("\xc0\xaf"), no + no);                    // a longer form of '/'
+  EXPECT_EQ(title("\xc2\x85"), no + no);                    // a control character
+  EXPECT_EQ(title("\xed\xa0\x80"), no + no + no);           // half of a pair of UTF-16
+  EXPECT_EQ(title("\xef\xbf\xbf"), no + no + no);           // never a character
+  EXPECT_EQ(title("\xf4\x90\x80\x80"), no + no + no + no);  // above the last one
 }
 
 TEST(Picture, DrawsPlansOfAllPurposes) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <ostrakon/plan/policy.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// A piece of compute that needs the parameters of up to two units: its own and a lender's.
+struct Visit {
+  std::array<int, 2> needs{-1, -1};  ///< units; -1: none
+  int unit = -1;
+  int micro_batch = -1;
+  bool forward = true;
+};
+
+/// What the schedule has to know of a unit.
+struct GatherRules {
+  std::int64_t bytes = 0;  ///< of its gathered parameters
+  Reshard reshard;
+  Prefetch forward_prefetch, backward_prefetch;
+  std::vector<int> forward_list, backward_list;  ///< indices of the units that Prefetch names
+};
+
+/// Decides, visit by visit in the order of computing, which units are gathered before it and what
+/// becomes of them after it. Keeps GatherLimit: what a visit needs is gathered in any case, and
+/// nothing is prefetched that would not leave room for the visits before its use.
+class GatherSchedule {
+ public:
+  /// What becomes of parameters after a visit.
+  enum class End { release, stay, keep_part };
+
+  /// Throws Error where a visit alone needs more than `limit`; `names` are those of the units.
+  GatherSchedule(std::vector<Visit> visits, std::vector<GatherRules> rules, GatherLimit limit,
+                 const std::vector<std::string>& names);
+
+  /// Units to gather when visit `index` comes up, in this order. To be called for each visit, then
+  /// `end` for each unit that it needs.
+  std::vector<int> begin(int index);
+  End end(int index, int unit);
+
+ private:
+  enum class State { away, in_flight, kept };
+  struct InFlight {
+    std::int64_t units = 0;
+    std::int64_t bytes = 0;
+  };
+
+  std::vector<int> wanted(int index) const;
+  bool fits(const InFlight& load, int unit) const;
+  void fly(int unit);
+  void add(InFlight& load, int unit, int sign) const;
+  int next_use(int unit, int after) const;
+  bool leaves_room(int unit, int index, int use, const std::vector<int>& found) const;
+
+  const std::vector<Visit> visits_;
+  const std::vector<GatherRules> rules_;
+  const GatherLimit limit_;
+  std::vector<std::array<int, 2>> next_;  // for each visit and need: the next visit that needs it
+  std::vector<State> state_;              // of each unit
+  InFlight in_flight_;
+  std::vector<int> flying_;  // those that are in flight
+};
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <map>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/order.hpp>
+#include <stdexcept>
+
+namespace ostrakon::plan {
+namespace {
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw std::logic_error("the memory plan is wrong: " + reason);
+}
+
+/// Goes over a plan in program order, knowing of each byte which buffer's content it holds. A
+/// buffer is always used as a whole, so its bytes are all written and read at the same actions, and
+/// what is known of them is known once for the buffer.
+class Proof {
+ public:
+  Proof(const StepPlan& plan, const MemoryPlan& memory)
+      : plan_(plan), memory_(memory), order_(plan), states_(plan.buffers.size()) {}
+
+  void run() {
+    check_places();
+    for (int a = 0; a < static_cast<int>(plan_.actions.size()); ++a) {
+      for (const Use& used : plan_.actions[a].uses) check_use(a, used.buffer);
+      for (const Use& used : plan_.actions[a].uses)
+        if (used.access != Access::write && is_here(used.buffer)) read(a, used.buffer);
+      for (const Use& used : plan_.actions[a].uses)
+        if (used.access != Access::read && is_here(used.buffer)) write(a, used.buffer);
+    }
+  }
+
+ private:
+  /// What is known of a buffer's bytes since it was last written.
+  struct State {
+    bool whole = false;                         // all of them hold its content
+    int overwritten_by = -1;                    // the buffer that took some of them
+    int written = -1;                           // by this action, or before the step
+    std::array<int, streams> read{-1, -1, -1};  // by these actions, the last of each stream
+  };
+  /// Bytes up to `end` that were last written as bytes of `buffer`.
+  struct Piece {
+    std::int64_t end = 0;
+    int buffer = -1;
+  };
+
+  bool is_here(int buffer) const { return plan_.buffers[buffer].space == memory_.space; }
+  std::int64_t begin(int buffer) const { return memory_.offsets[buffer]; }
+  std::int64_t end(int buffer) const { return begin(buffer) + plan_.buffers[buffer].bytes; }
+  std::string quoted(int buffer) const { return "'" + plan_.buffers[buffer].name + "'"; }
+  std::string described(int action) const { return plan_.describe(plan_.actions[action]); }
+
+  void check_places() {
+    if (memory_.offsets.size() != plan_.buffers.size())
+      refuse("it has places for " + std::to_string(memory_.offsets.size()) + " buffers of " +
+             std::to_string(plan_.buffers.size()));
+    for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) {
+      const Buffer& buffer = plan_.buffers[b];
+      if (!is_here(b) || (!buffer.persistent && buffer.first < 0)) continue;
+      const std::int64_t lowest = buffer.persistent ? 0 : memory_.persistent_bytes;
+      const std::int64_t highest = std::min(
+          memory_.arena_bytes, buffer.persistent ? memory_.persistent_bytes : memory_.arena_bytes);
+      if (begin(b) % buffer_alignment != 0 || buffer.bytes < 0 || begin(b) < lowest ||
+          end(b) > highest)
+        refuse(quoted(b) + " does not lie in its part of the arena");
+      if (!buffer.persistent) continue;
+      take(b, [&](int other) {
+        refuse(quoted(b) + " and " + quoted(other) + " share bytes at all times");
+      });
+    }
+  }
+
+  void check_use(int action, int buffer) const {
+    if (buffer < 0 || buffer >= static_cast<int>(plan_.buffers.size()))
+      refuse(described(action) + " uses a buffer that is not there");
+    const Buffer& used = plan_.buffers[buffer];
+    if (!used.persistent && (action < used.first || action > used.last))
+      refuse(described(action) + " uses " + quoted(buffer) + " outside its lifetime");
+  }
+
+  /// `action` uses the bytes of `buffer`, which `earlier` used as bytes of `owner`.
+  void check_order(int earlier, int owner, int action, int buffer) const {
+    if (earlier < 0 || (earlier == action && owner == buffer) || order_.before(earlier, action))
+      return;
+    if (earlier == action)
+      refuse(described(action) + " uses " + quoted(owner) + " and " + quoted(buffer) +
+             ", which share bytes");
+    refuse(described(action) + " uses " + quoted(buffer) + " and does not wait for " +
+           described(earlier) + ", which uses " +
+           (owner == buffer ? "it too" : quoted(owner) + " at the same bytes"));
+  }
+
+  void read(int action, int buffer) {
+    State& state = states_[buffer];
+    if (!state.whole)
+      refuse(described(action) + " reads " + quoted(buffer) +
+             (state.overwritten_by < 0
+                  ? ", which nothing has written"
+                  : ", whose bytes " + quoted(state.overwritten_by) + " has overwritten"));
+    check_order(state.written, buffer, action, buffer);
+    state.read[static_cast<std::size_t>(plan_.actions[action].stream)] = action;
+  }
+
+  void write(int action, int buffer) {
+    const auto check_done = [&](int owner) {
+      check_order(states_[owner].written, owner, action, buffer);
+      for (int reader : states_[owner].read) check_order(reader, owner, action, buffer);
+    };
+    if (states_[buffer].whole)
+      check_done(buffer);
+    else
+      take(buffer, check_done);
+    states_[buffer].written = action;
+    states_[buffer].read = {-1, -1, -1};
+  }
+
+  /// Makes all bytes of `buffer` its own; taken_from(owner) is called for each piece that has been
+  /// another's, or its own.
+  template <class TakenFrom>
+  void take(int buffer, const TakenFrom& taken_from) {
+    states_[buffer].whole = true;
+    const std::int64_t first = begin(buffer), last = end(buffer);
+    if (first == last) return;
+    auto piece = pieces_.upper_bound(first);
+    if (piece != pieces_.begin() && std::prev(piece)->second.end > first) --piece;
+    while (piece != pieces_.end() && piece->first < last) {
+      const std::int64_t piece_begin = piece->first;
+      const Piece old = piece->second;
+      taken_from(old.buffer);
+      states_[old.buffer].whole = false;
+      states_[old.buffer].overwritten_by = buffer;
+      piece = pieces_.erase(piece);
+      if (piece_begin < first) pieces_[piece_begin] = {first, old.buffer};
+      if (old.end > last) pieces_[last] = old;
+    }
+    pieces_[first] = {last, buffer};
+    states_[buffer].whole = true;  // also where pieces of its own were taken
+  }
+
+  const StepPlan& plan_;
+  const MemoryPlan& memory_;
+  const Order order_;
+  std::vector<State> states_;             // of each buffer
+  std::map<std::int64_t, Piece> pieces_;  // by their first byte
+};
+
+}  // namespace
+
+void prove_memory(const StepPlan& plan, const MemoryPlan& memory) { Proof(plan, memory).run(); }
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <ostrakon/plan/schedule.hpp>
+
+namespace ostrakon::plan {
+
+std::vector<double> schedule(const StepPlan& plan, const std::vector<double>& seconds) {
+  std::vector<double> ends(plan.actions.size());
+  std::array<double, streams> free{};  // from when on each stream has nothing to do
+  for (std::size_t a = 0; a < plan.actions.size(); ++a) {
+    double& stream = free[static_cast<std::size_t>(plan.actions[a].stream)];
+    double begin = stream;
+    for (int other : plan.actions[a].waits) begin = std::max(begin, ends[other]);
+    ends[a] = stream = begin + seconds[a];
+  }
+  return ends;
+}
+
+}  // namespace ostrakon::plan

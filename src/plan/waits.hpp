@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/step_plan.hpp>
+
+namespace ostrakon::plan {
+
+/// Writes the waits of all actions, so that streams may run at the same time and every action still
+/// finds what it finds in program order. An action waits for
+/// - whoever writes what it reads, and, before it writes, whoever has read or written that buffer;
+/// - where a buffer begins with it on another stream than compute, the compute action before it in
+///   the plan: the bytes that it takes may have been in use until then.
+/// Of those only what does not follow from others is written down.
+void find_waits(StepPlan& plan);
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How buffers share an arena: never two that are alive together, and in hardly more bytes than are
+// alive at one time.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/train/trainer.hpp>
+
+#include "plan/random_plans.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::plan;
+using namespace ostrakon::tests;
+
+double overhead(const MemoryPlan& memory) {
+  return static_cast<double>(memory.arena_bytes) / static_cast<double>(memory.peak_live_bytes) - 1;
+}
+
+bool is_in(const Buffer& buffer, Space space) {
+  return buffer.space == space && (buffer.persistent || buffer.first >= 0);
+}
+
+bool alive_together(const Buffer& a, const Buffer& b) {
+  return a.persistent || b.persistent || (a.first <= b.last && b.first <= a.last);
+}
+
+void expect_apart(const StepPlan& plan, const MemoryPlan& memory) {
+  std::int64_t end = memory.persistent_bytes;
+  for (std::size_t x = 0; x < plan.buffers.size(); ++x) {
+    if (!is_in(plan.buffers[x], memory.space)) {
+      ASSERT_EQ(memory.offsets[x], -1);
+      continue;
+    }
+    const std::int64_t begin_x = memory.offsets[x], end_x = begin_x + plan.buffers[x].bytes;
+    ASSERT_EQ(begin_x % buffer_alignment, 0);
+    ASSERT_EQ(begin_x < memory.persistent_bytes, plan.buffers[x].persistent);
+    ASSERT_LE(end_x, memory.arena_bytes);
+    end = std::max(end, end_x);
+    for (std::size_t y = x + 1; y < plan.buffers.size(); ++y) {
+      if (!is_in(plan.buffers[y], memory.space)) continue;
+      if (!alive_together(plan.buffers[x], plan.buffers[y])) continue;
+      const std::int64_t begin_y = memory.offsets[y], end_y = begin_y + plan.buffers[y].bytes;
+      ASSERT_TRUE(end_x <= begin_y || end_y <= begin_x)
+          << plan.buffers[x].name << " and " << plan.buffers[y].name;
+    }
+  }
+  EXPECT_LT(memory.arena_bytes - end, buffer_alignment);
+}
+
+TEST(MemoryPlan, BuffersThatAreAliveTogetherShareNothing) {
+  std::mt19937_64 random(1);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int ranks = static_cast<int>(1 + random() % 4);
+    const ModelDescription model =
+        make_model(static_cast<int>(1 + random() % 4), random() % 2 == 0, random());
+    const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 7);
+    for (Purpose purpose : purposes) {
+      StepPlan plan;
+      try {
+        plan = build_step_plan(model, ranks, random_policy(random, model, ranks, leaves), purpose);
+      } catch (const Error&) {
+        continue;  // a limit that leaves no room
+      }
+      for (Space space : {Space::device, Space::host}) {
+        expect_apart(plan, plan_memory(plan, space));
+        if (HasFatalFailure()) FAIL() << "trial " << trial;
+      }
+    }
+  }
+}
+
+TEST(MemoryPlan, PeakIsTheMostThatIsAliveAtOneAction) {
+  std::mt19937_64 random(2);
+  for (int trial = 0; trial < 20; ++trial) {
+    const ModelDescription model = make_model(2, random() % 2 == 0, random());
+    const StepPlan plan =
+        build_step_plan(model, 2, make_policy(4, random() % choices), Purpose::train);
+    for (Space space : {Space::device, Space::host}) {
+      const MemoryPlan memory = plan_memory(plan, space);
+      std::int64_t most = 0;
+      for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+        std::int64_t alive = 0;
+        std::array<std::int64_t, categories> by_category{};
+        for (const Buffer& buffer : plan.buffers) {
+          if (buffer.space != space) continue;
+          if (!buffer.persistent && (a < buffer.first || a > buffer.last)) continue;
+          const std::int64_t bytes =
+              (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+          alive += bytes;
+          by_category[static_cast<std::size_t>(buffer.category)] += bytes;
+        }
+        most = std::max(most, alive);
+        if (a == memory.peak_action) {
+          EXPECT_EQ(alive, memory.peak_live_bytes);
+          EXPECT_EQ(by_category, memory.peak_by_category);
+        }
+      }
+      EXPECT_EQ(most, memory.peak_live_bytes);
+    }
+  }
+}
+
+TEST(MemoryPlan, ASpaceWithoutBuffersNeedsNothing) {
+  StepPlan plan;
+  plan.actions.resize(1);
+  const MemoryPlan memory = plan_memory(plan, Space::host);
+  EXPECT_EQ(memory.arena_bytes, 0);
+  EXPECT_EQ(memory.peak_action, -1);
+  EXPECT_NO_THROW(prove_memory(plan, memory));
+  EXPECT_NE(memory_table(plan, memory).find("no action"), std::string::npos);
+}
+
+// ---- real models
+
+struct RealModel {
+  std::string name;
+  ModelDescription description;
+  std::int64_t leaves = 1;
+};
+
+RealModel read_deck(const std::string& name) {
+  const std::string path = std::string(OSTRAKON_SOURCE_DIR) + "/input_decks/" + name + ".yaml";
+  std::ifstream file(path);
+  const std::string deck((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const config::Settings settings = config::read_settings(deck, path, {});
+  const auto& training = settings.training;
+  const model::Decoder<float> decoder(settings.model,
+                                      {training.micro_batch_size, training.sequence_length});
+  return {name, train::describe(decoder), training.leaves()};
+}
+
+/// Plans a step of `model`; the arena may be `most` over what no layout can do without.
+void expect_tight(const RealModel& model, int ranks, Policy policy, double most,
+                  const std::string& which) {
+  // At least one leaf for each rank.
+  policy.leaves = std::max<std::int64_t>(model.leaves, ranks);
+  const auto begin = std::chrono::steady_clock::now();
+  const StepPlan plan = build_step_plan(model.description, ranks, policy, Purpose::train);
+  for (Space space : {Space::device, Space::host}) {
+    const MemoryPlan memory = plan_memory(plan, space);
+    ASSERT_NO_THROW(prove_memory(plan, memory)) << model.name << ", " << ranks << " ranks";
+    const double over = overhead(memory);
+    EXPECT_LE(over, most) << model.name << ", " << ranks << " ranks, " << which;
+    if (space == Space::host) continue;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    std::printf("%-12s %5d ranks  %-22s %7zu actions  %6.3f %% over the bound  %.3f s\n",
+                model.name.c_str(), ranks, which.c_str(), plan.actions.size(), 100.0 * over,
+                took.count());
+  }
+}
+
+TEST(MemoryPlan, RealModelsNeedHardlyMoreThanIsAlive) {
+  for (const char* name : {"gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b"}) {
+    const RealModel model = read_deck(name);
+    for (int ranks : {8, 64, 512, 4096}) expect_tight(model, ranks, {}, 0.01, "as by default");
+  }
+}
+
+TEST(MemoryPlan, SoDoTheyWithOtherPolicies) {
+  std::vector<std::pair<std::string, Policy>> policies;
+  const auto add = [&](const std::string& which, const std::function<void(Policy&)>& change) {
+    Policy policy;
+    change(policy);
+    policies.emplace_back(which, policy);
+  };
+  add("sharding none", [](Policy& policy) { policy.sharding = Sharding::none; });
+  add("sharding gradients", [](Policy& policy) { policy.sharding = Sharding::gradients; });
+  add("no prefetch", [](Policy& policy) {
+    policy.forward_prefetch.depth = policy.backward_prefetch.depth = 0;
+    policy.in_flight_reductions = 0;
+  });
+  add("much prefetch", [](Policy& policy) {
+    policy.forward_prefetch.depth = policy.backward_prefetch.depth = 2;
+    policy.in_flight_reductions = 3;
+  });
+  add("reshard never", [](Policy& policy) { policy.reshard_after_forward.kind = Reshard::never; });
+  add("reshard partly", [](Policy& policy) {
+    policy.reshard_after_forward.kind = Reshard::partly;
+    policy.reshard_after_forward.ranks = 4;
+  });
+  add("reduce each", [](Policy& policy) { policy.accumulation = Accumulation::reduce_each; });
+  add("reduce last", [](Policy& policy) { policy.accumulation = Accumulation::reduce_last; });
+  add("shuffled leaves", [](Policy& policy) { policy.leaf_order = LeafOrder::shuffled; });
+  add("groups of 8", [](Policy& policy) { policy.shard_group = 8; });
+  for (const char* name : {"gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b"}) {
+    const RealModel model = read_deck(name);
+    for (int ranks : {8, 64, 512}) {
+      // More micro-batches are more of the same, and take long where sanitizers run.
+      if (model.leaves / ranks > 64) continue;
+      for (const auto& [which, policy] : policies) expect_tight(model, ranks, policy, 0.03, which);
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Models and policies of all kinds, to write plans with.
+
+#include <ostrakon/plan/step_plan.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ostrakon::tests {
+
+/// An embedding, `blocks` blocks and a head of made-up sizes.
+inline plan::ModelDescription make_model(int blocks, bool tied, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto size = [&](std::int64_t most) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most)) + 1;
+  };
+  plan::ModelDescription model;
+  model.batch_bytes = 8 * size(300);
+  model.gradient_bytes = 4 * size(5000);
+  model.sums_bytes = 1088;
+  for (int u = 0; u < blocks + 2; ++u) {
+    plan::UnitDescription unit;
+    unit.name = u == 0 ? "embedding" : u == blocks + 1 ? "head" : "block." + std::to_string(u - 1);
+    unit.parameter_elements = 64 * size(500);
+    unit.output_bytes = u == blocks + 1 ? 4 * size(300) : model.gradient_bytes;
+    unit.saved_bytes = u == 0 || u == blocks + 1 ? 0 : 4 * size(20000);
+    unit.forward_workspace_bytes = 4 * size(8000);
+    unit.backward_workspace_bytes = u == 0 ? 0 : 4 * size(9000);
+    unit.forward_flops = static_cast<double>(size(1000));
+    unit.backward_flops = static_cast<double>(size(2000));
+    unit.backward_reads_parameters = u != 0;
+    if (u == blocks + 1 && tied) unit.lender = 0;
+    model.units.push_back(unit);
+  }
+  return model;
+}
+
+/// The policy with number `choice` of all combinations of what changes sums, storage and order.
+inline plan::Policy make_policy(std::int64_t leaves, std::uint64_t choice = 0) {
+  plan::Policy policy;
+  policy.leaves = leaves;
+  const auto choose = [&](std::uint64_t count) {
+    const std::uint64_t digit = choice % count;
+    choice /= count;
+    return digit;
+  };
+  policy.sharding = static_cast<plan::Sharding>(3 - choose(4));
+  policy.accumulation = static_cast<plan::Accumulation>(choose(4));
+  policy.shard_optimizer_over = static_cast<plan::OptimizerGroup>(choose(2));
+  policy.reshard_after_forward.kind = static_cast<plan::Reshard::Kind>(choose(3));
+  policy.leaf_order = static_cast<plan::LeafOrder>(choose(3));
+  return policy;
+}
+constexpr std::uint64_t choices = 4 * 4 * 2 * 3 * 3;
+
+/// Sizes of shard groups to try on `ranks` ranks: 0 is all of them.
+inline std::vector<int> groups_of(int ranks) {
+  std::vector<int> groups = {0};
+  for (int group = 1; group < ranks; ++group)
+    if (ranks % group == 0) groups.push_back(group);
+  return groups;
+}
+
+constexpr plan::Purpose purposes[] = {plan::Purpose::train, plan::Purpose::evaluate,
+                                      plan::Purpose::export_parameters};
+
+/// A policy with everything in it that may be in one, for a model of `blocks` blocks (tied or not)
+/// on `ranks` ranks: limits leave room for what one action needs.
+inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDescription& model,
+                                  int ranks, std::int64_t leaves) {
+  const auto below = [&](std::uint64_t count) { return static_cast<int>(random() % count); };
+  plan::Policy policy = make_policy(leaves, random() % choices);
+  const std::vector<int> groups = groups_of(ranks);
+  policy.shard_group = groups[random() % groups.size()];
+  const int group = policy.shard_group > 0 ? policy.shard_group : ranks;
+  const auto random_reshard = [&] {
+    plan::Reshard reshard;
+    reshard.kind = static_cast<plan::Reshard::Kind>(below(4));
+    if (reshard.kind == plan::Reshard::partly) {
+      reshard.ranks = 2;
+      while (group % reshard.ranks != 0 && reshard.ranks < group) ++reshard.ranks;
+    }
+    return reshard;
+  };
+  const auto random_prefetch = [&](bool lists) {
+    plan::Prefetch prefetch;
+    prefetch.depth = below(4);
+    if (lists)
+      for (int i = below(4); i > 0; --i)
+        prefetch.units.push_back(model.units[random() % model.units.size()].name);
+    return prefetch;
+  };
+  policy.reshard_after_forward = random_reshard();
+  policy.forward_prefetch = random_prefetch(false);
+  policy.backward_prefetch = random_prefetch(false);
+  if (below(2) == 0) policy.in_flight_gathers.units = 2 + below(3);
+  if (below(4) == 0)
+    policy.in_flight_gathers.bytes = 4 * (2 * 64 * 500 + 128 * ranks) * (1 + below(3));
+  policy.in_flight_reductions = below(3);
+  const char* const patterns[] = {"block.*", "*", "head", "embedding", "*e*"};
+  for (int i = below(3); i > 0; --i) {
+    plan::UnitRule rule;
+    rule.pattern = patterns[below(5)];
+    if (rule.pattern == "block.*" && model.units.size() == 2) continue;
+    if (below(2) == 0) rule.reshard_after_forward = random_reshard();
+    if (below(2) == 0) rule.forward_prefetch = random_prefetch(true);
+    if (below(2) == 0) rule.backward_prefetch = random_prefetch(true);
+    policy.units.push_back(rule);
+  }
+  return policy;
+}
+
+}  // namespace ostrakon::tests

@@ -6,6 +6,8 @@
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/policy_text.hpp>
 #include <vector>
 
 namespace ostrakon::config {
@@ -47,6 +49,9 @@ void require_product(const std::string& name, std::int64_t most, const char* wha
 void check_model(const model::DecoderSettings& model, const std::string& name) {
   require_divides(name, {"model.heads", model.heads}, {"model.width", model.width});
   require_divides(name, {"model.kv_heads", model.kv_heads}, {"model.heads", model.heads});
+  require(model.blocks_per_unit <= model.layers, name,
+          ": model.blocks_per_unit = ", model.blocks_per_unit,
+          " is more than model.layers = ", model.layers);
   require(model.positions != model::Positions::rotary || model.head_width() % 2 == 0, name,
           ": model.positions = rotary turns pairs of numbers, so a head's width must be even: ",
           "model.width / model.heads = ", model.width, " / ", model.heads, " = ",
@@ -98,20 +103,22 @@ void check_sizes(const Settings& settings, const std::string& name) {
 /// Every action of a step is planned before it, so a step has an end.
 void check_plan_length(const Settings& settings, int ranks) {
   constexpr std::int64_t most = 1000000;
-  const std::int64_t units = settings.model.layers + 2;
+  // One block in a unit makes the most units, so automatic ones are no more.
+  const std::int64_t blocks = std::max<std::int64_t>(settings.model.blocks_per_unit, 1);
+  const std::int64_t units = (settings.model.layers + blocks - 1) / blocks + 2;
   const std::int64_t micro_batches = settings.training.leaves() / ranks;
-  require(micro_batches <= most / units, "a step is too long to plan: (model.layers + 2) x ",
-          "training.global_batch_size / training.micro_batch_size / ranks = ", units, " x ",
+  require(micro_batches <= most / units, "a step is too long to plan: (model.layers ",
+          blocks == 1 ? "" : "/ model.blocks_per_unit ",
+          "+ 2) x training.global_batch_size / training.micro_batch_size / ranks = ", units, " x ",
           settings.training.global_batch_size, " / ", settings.training.micro_batch_size, " / ",
           ranks, " = ", units, " x ", micro_batches, ", more than ", format_count(most),
           "; raise training.micro_batch_size or use more ranks");
 }
 
-/// Up to ten divisors of `number`, those around `near`: "1, 2, 4 or 8".
-std::string list_divisors(std::int64_t number, std::int64_t near) {
+/// Up to ten divisors of `number` from `least` on, those around `near`: "1, 2, 4 or 8".
+std::string list_divisors(std::int64_t number, std::int64_t near, std::int64_t least) {
   std::vector<std::int64_t> below, above;
-  constexpr std::int64_t most_ranks = 1 << 20;
-  for (std::int64_t d = 1; d <= std::min(number, most_ranks); ++d) {
+  for (std::int64_t d = least; d <= std::min(number, most_ranks); ++d) {
     if (number % d == 0) (d <= near ? below : above).push_back(d);
   }
   constexpr std::ptrdiff_t most = 5;
@@ -119,12 +126,49 @@ std::string list_divisors(std::int64_t number, std::int64_t near) {
   below.erase(below.begin(), below.begin() + std::max<std::ptrdiff_t>(0, size - most));
   above.resize(std::min<std::size_t>(above.size(), most));
   below.insert(below.end(), above.begin(), above.end());
-  std::string out;
-  for (std::size_t i = 0; i < below.size(); ++i) {
-    if (i > 0) out += i + 1 == below.size() ? " or " : ", ";
-    out += std::to_string(below[i]);
+  std::vector<std::string> divisors;
+  for (const std::int64_t d : below) divisors.push_back(std::to_string(d));
+  return join(divisors, ", ", " or ");
+}
+
+void check_leaves(const Settings& settings, int ranks) {
+  const TrainingSettings& training = settings.training;
+  const std::int64_t leaves = training.leaves();
+  if (leaves % ranks == 0) return;
+  const std::string problem = leaves < ranks ? text("fewer than ", ranks, " ranks")
+                                             : text("which ", ranks, " ranks can't share evenly (",
+                                                    division(leaves, ranks), ")");
+  throw Error(
+      text("training.global_batch_size / training.micro_batch_size = ", training.global_batch_size,
+           " / ", training.micro_batch_size, " = ", leaves, leaves == 1 ? " leaf, " : " leaves, ",
+           problem, "; use ", list_divisors(leaves, ranks, 1), leaves == 1 ? " rank" : " ranks",
+           ", or make training.global_batch_size a multiple of ", ranks, " x ",
+           training.micro_batch_size, " = ", ranks * training.micro_batch_size));
+}
+
+/// `name` is the setting's place in the deck.
+void check_kept_parts(const plan::Reshard& reshard, const std::string& name, int group) {
+  if (reshard.kind != plan::Reshard::partly || group <= reshard.ranks) return;
+  require(group % reshard.ranks == 0, name, " = ", reshard.ranks, " does not divide the ", group,
+          " ranks of a shard group (", division(group, reshard.ranks), "); use ",
+          list_divisors(group, reshard.ranks, 2));
+}
+
+/// Ranks of a node may not be known here, nor groups be possible: the mesh looks at both.
+void check_reshard(const Settings& settings, int ranks) {
+  int group = settings.shard_group;
+  if (group == mesh::world_group) group = ranks;
+  if (group == mesh::node_group) group = static_cast<int>(settings.ranks_per_node);
+  if (group == 0 || ranks % group != 0) return;
+  check_kept_parts(settings.parallel.reshard_after_forward, "parallel.reshard_after_forward",
+                   group);
+  for (const plan::UnitRule& rule : settings.parallel.units) {
+    if (!rule.reshard_after_forward) continue;
+    check_kept_parts(*rule.reshard_after_forward,
+                     text("parallel.units: rule ", Value::of(write_unit_rules({rule})).shown(),
+                          ": reshard_after_forward"),
+                     group);
   }
-  return out;
 }
 
 }  // namespace
@@ -141,18 +185,9 @@ void check_together(const Settings& settings, const std::string& name) {
 }
 
 void check_ranks(const Settings& settings, int ranks) {
-  const TrainingSettings& training = settings.training;
-  const std::int64_t leaves = training.leaves();
-  if (leaves % ranks == 0) return check_plan_length(settings, ranks);
-  const std::string problem = leaves < ranks ? text("fewer than ", ranks, " ranks")
-                                             : text("which ", ranks, " ranks can't share evenly (",
-                                                    division(leaves, ranks), ")");
-  throw Error(
-      text("training.global_batch_size / training.micro_batch_size = ", training.global_batch_size,
-           " / ", training.micro_batch_size, " = ", leaves, leaves == 1 ? " leaf, " : " leaves, ",
-           problem, "; use ", list_divisors(leaves, ranks), leaves == 1 ? " rank" : " ranks",
-           ", or make training.global_batch_size a multiple of ", ranks, " x ",
-           training.micro_batch_size, " = ", ranks * training.micro_batch_size));
+  check_leaves(settings, ranks);
+  check_plan_length(settings, ranks);
+  check_reshard(settings, ranks);
 }
 
 }  // namespace ostrakon::config

@@ -28,7 +28,11 @@ Settings starting_settings() {
 /// Sets one key, or throws: `place` is the deck's name and the key, or --set and the key.
 void set_key(Settings& settings, const Key& key, const Value& value, const std::string& place,
              const char* equals) {
-  if (key.set(settings, value)) return;
+  try {
+    if (key.set(settings, value)) return;
+  } catch (const Error& error) {
+    throw Error(text(place, ": ", error.what()));
+  }
   std::string expected = key.expected;
   if (key.is_open_integer && value.kind == Value::Kind::number &&
       value.number > static_cast<double>(largest_integer)) {

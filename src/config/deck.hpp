@@ -44,7 +44,8 @@ Settings with_absolute_paths(Settings settings);
 std::string summary(const Settings& settings);
 
 /// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown
-/// where leaves do not divide evenly over `ranks`, or a rank has more of them than a plan can hold.
+/// where leaves do not divide evenly over `ranks`, a rank has more of them than a plan can hold, or
+/// a shard group does not divide into the parts that stay after forward.
 void check_ranks(const Settings& settings, int ranks);
 
 }  // namespace ostrakon::config

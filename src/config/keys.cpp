@@ -4,7 +4,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/policy_text.hpp>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 namespace ostrakon::config {
@@ -24,11 +26,9 @@ Key integer(const std::string& name, Field field, std::int64_t least, std::int64
   key.limits = text(">= ", least);
   key.is_open_integer = most == largest_integer;
   key.set = [=](Settings& settings, const Value& value) {
-    if (value.kind != Value::Kind::number || value.number != std::floor(value.number) ||
-        value.number < static_cast<double>(least) || value.number > static_cast<double>(most)) {
-      return false;
-    }
-    field(settings) = static_cast<std::int64_t>(value.number);
+    const std::optional<std::int64_t> number = value.integer(least, most);
+    if (!number) return false;
+    field(settings) = static_cast<std::decay_t<decltype(field(settings))>>(*number);
     return true;
   };
   key.get = [=](const Settings& settings) {
@@ -119,16 +119,6 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
   return key;
 }
 
-/// "a", "a or b", "a, b or c" for the separators ", " and " or ".
-std::string join(const std::vector<std::string>& names, const char* separator, const char* last) {
-  std::string out;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) out += i + 1 == names.size() ? last : separator;
-    out += names[i];
-  }
-  return out;
-}
-
 template <class Field, class Enum>
 Key choice(const std::string& name, Field field,
            const std::vector<std::pair<std::string, Enum>>& choices, const std::string& meaning) {
@@ -157,6 +147,41 @@ Key choice(const std::string& name, Field field,
   return key;
 }
 
+using NamedIntegers = std::vector<std::pair<std::string, int>>;
+
+/// An integer, some values of which, outside the bounds, have names.
+template <class Field>
+Key named_integer(const std::string& name, Field field, const NamedIntegers& named,
+                  std::int64_t least, std::int64_t most, const std::string& meaning) {
+  std::vector<std::string> names;
+  for (const auto& one : named) names.push_back(one.first);
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = text(join(names, ", ", ", "), " or an integer from ", least, " to ", most);
+  key.limits = text(join(names, " | ", " | "), " | >= ", least);
+  key.set = [=](Settings& settings, const Value& value) {
+    using Type = std::decay_t<decltype(field(settings))>;
+    if (const auto number = value.integer(least, most)) {
+      field(settings) = static_cast<Type>(*number);
+      return true;
+    }
+    for (const auto& one : named) {
+      if (value.kind != Value::Kind::text || value.text != one.first) continue;
+      field(settings) = one.second;
+      return true;
+    }
+    return false;
+  };
+  key.get = [=](const Settings& settings) {
+    for (const auto& one : named) {
+      if (one.second == field(settings)) return Value::of(one.first);
+    }
+    return Value::of(static_cast<double>(field(settings)));
+  };
+  return key;
+}
+
 /// A key that other versions give more values: here it takes one.
 Key only(const std::string& name, const std::string& accepted, const std::string& meaning) {
   Key key;
@@ -176,7 +201,6 @@ Key only(const std::string& name, const std::string& accepted, const std::string
 // Bounds that keep every product of two of them, and every matrix library's 32-bit sizes, in range.
 constexpr std::int64_t most_columns = std::int64_t{1} << 26;
 constexpr std::int64_t most_layers = 100000;
-constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
 
 #define FIELD(member) \
@@ -202,6 +226,8 @@ Section model_section() {
                                                               {"swiglu", Activation::swiglu}},
               "of the MLP"),
        integer("layers", FIELD(model.layers), 1, most_layers, "transformer blocks"),
+       named_integer("blocks_per_unit", FIELD(model.blocks_per_unit), {{"auto", 0}}, 1, most_layers,
+                     "gathered together"),
        integer("width", FIELD(model.width), 1, most_columns, "of the residual stream"),
        integer("heads", FIELD(model.heads), 1, most_columns, "of attention"),
        integer("kv_heads", FIELD(model.kv_heads), 0, most_columns,
@@ -217,33 +243,6 @@ Section model_section() {
        number("rotary_base", FIELD(model.rotary_base), rotary_base, "for rotary positions"),
        number("initializer_deviation", FIELD(model.initializer_deviation), deviation,
               "standard deviation of initial weights")}};
-}
-
-/// A shard group: by name, or a number of ranks.
-Key shard_group(const std::string& name) {
-  Key key;
-  key.name = name;
-  key.meaning = "ranks that share one copy";
-  key.expected = "world, node or an integer >= 1";
-  key.limits = "world | node | >= 1";
-  key.set = [](Settings& settings, const Value& value) {
-    if (value.kind == Value::Kind::text) {
-      if (value.text == "world") settings.shard_group = mesh::world_group;
-      if (value.text == "node") settings.shard_group = mesh::node_group;
-      return value.text == "world" || value.text == "node";
-    }
-    const bool is_count = value.kind == Value::Kind::number && value.number >= 1.0 &&
-                          value.number <= static_cast<double>(most_ranks) &&
-                          value.number == std::floor(value.number);
-    if (is_count) settings.shard_group = static_cast<int>(value.number);
-    return is_count;
-  };
-  key.get = [](const Settings& settings) {
-    if (settings.shard_group == mesh::world_group) return Value::of(std::string("world"));
-    if (settings.shard_group == mesh::node_group) return Value::of(std::string("node"));
-    return Value::of(static_cast<double>(settings.shard_group));
-  };
-  return key;
 }
 
 Section data_section() {
@@ -279,10 +278,60 @@ Section training_section() {
                   "stop in good order after this long; 0: no limit")}};
 }
 
+Key reshard() {
+  Key key;
+  key.name = "reshard_after_forward";
+  key.meaning = "free parameters; N: keep 1/N";
+  key.expected = expected_reshard();
+  key.limits = "default | always | never | N";
+  key.set = [](Settings& settings, const Value& value) {
+    const auto read = read_reshard(value);
+    if (read) settings.parallel.reshard_after_forward = *read;
+    return read.has_value();
+  };
+  key.get = [](const Settings& settings) {
+    return write_reshard(settings.parallel.reshard_after_forward);
+  };
+  return key;
+}
+
+Key gather_limit() {
+  Key key;
+  key.name = "in_flight_gathers";
+  key.meaning = "most at a time";
+  key.expected = expected_gather_limit();
+  key.limits = "unlimited | units | 8 GiB";
+  key.set = [](Settings& settings, const Value& value) {
+    const auto read = read_gather_limit(value);
+    if (read) settings.parallel.in_flight_gathers = *read;
+    return read.has_value();
+  };
+  key.get = [](const Settings& settings) {
+    return write_gather_limit(settings.parallel.in_flight_gathers);
+  };
+  return key;
+}
+
+Key unit_rules() {
+  Key key;
+  key.name = "units";
+  key.meaning = "such as \"block.*: backward_prefetch 2; head: ...\"";
+  key.expected = "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+  key.is_text = true;
+  key.set = [](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text || !is_printable(value.text)) return false;
+    settings.parallel.units = read_unit_rules(value.text);
+    return true;
+  };
+  key.get = [](const Settings& settings) {
+    return Value::of(write_unit_rules(settings.parallel.units));
+  };
+  return key;
+}
+
 Section parallel_section() {
   using plan::Accumulation;
   using plan::LeafOrder;
-  using plan::Reshard;
   using plan::Sharding;
   return {
       "parallel",
@@ -293,7 +342,9 @@ Section parallel_section() {
                                                             {"gradients", Sharding::gradients},
                                                             {"full", Sharding::full}},
               "as DDP, ZeRO-1, -2, -3"),
-       shard_group("shard_group"),
+       named_integer("shard_group", FIELD(shard_group),
+                     {{"world", mesh::world_group}, {"node", mesh::node_group}}, 1, most_ranks,
+                     "ranks that share one copy"),
        choice("shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
               std::vector<std::pair<std::string, plan::OptimizerGroup>>{
                   {"shard_group", plan::OptimizerGroup::shard_group},
@@ -311,12 +362,15 @@ Section parallel_section() {
                                                              {"descending", LeafOrder::descending},
                                                              {"shuffled", LeafOrder::shuffled}},
               "shuffled takes more memory"),
-       choice("reshard_after_forward", FIELD(parallel.reshard_after_forward),
-              std::vector<std::pair<std::string, Reshard>>{{"default", Reshard::automatic},
-                                                           {"always", Reshard::always},
-                                                           {"never", Reshard::never}},
-              "free parameters"),
-       only("reduction", "ordered", "how gradients are summed"),
+       reshard(),
+       integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
+               "units gathered while one computes"),
+       integer("backward_prefetch", FIELD(parallel.backward_prefetch.depth), 0, most_units_ahead,
+               "the same in backward"),
+       gather_limit(),
+       integer("in_flight_reductions", FIELD(parallel.in_flight_reductions), 0, most_units_ahead,
+               "units reduced while others compute"),
+       unit_rules(), only("reduction", "ordered", "how gradients are summed"),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks, "0: as found")}};
 }
 
@@ -369,7 +423,8 @@ Section output_section() {
           {path("directory", FIELD(output.directory), false, "made if it is not there"),
            integer("every", FIELD(output.every), 1, "steps between progress lines"),
            integer("digest_every", FIELD(output.digest_every), 0,
-                   "steps between state digests; 0: never")}};
+                   "steps between state digests; 0: never"),
+           integer("trace", FIELD(output.trace_steps), 0, "steps in trace.json, from the second")}};
 }
 
 Section runtime_section() {
@@ -377,7 +432,13 @@ Section runtime_section() {
           "this machine",
           {integer("threads", FIELD(runtime.threads), 1, 4096, "of a rank, in the matrix library"),
            number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
-                  "of a rank, to tell MFU; 0: measured")}};
+                  "of a rank, to tell MFU; 0: measured"),
+           choice("streams", FIELD(runtime.streams),
+                  std::vector<std::pair<std::string, StreamsChoice>>{
+                      {"inline", StreamsChoice::in_plan_order},
+                      {"threads", StreamsChoice::threads},
+                      {"auto", StreamsChoice::automatic}},
+                  "communication beside compute")}};
 }
 
 #undef FIELD

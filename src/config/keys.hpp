@@ -17,11 +17,11 @@ struct Key {
   std::string expected;  ///< for error messages: "an integer >= 1", "none or full"
   std::string limits;    ///< the same for comments: ">= 1", "none | full"; may be empty
   /// Sets the field from a value; returns false, changing nothing, for a value that isn't
-  /// `expected`.
+  /// `expected`, or throws Error that says what is wrong with it, to follow the key's name.
   std::function<bool(Settings&, const Value&)> set;
   std::function<Value(const Settings&)> get;
   bool is_open_integer = false;  ///< an integer with no limit above but what a deck can hold
-  bool is_text = false;          ///< takes any text, so that --set takes it as it is
+  bool is_text = false;          ///< takes text, so that --set takes it as it is
   /// The field of a key that names a file or folder.
   std::function<std::string&(Settings&)> path;
 };

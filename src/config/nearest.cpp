@@ -36,4 +36,14 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   return best;
 }
 
+std::string join(const std::vector<std::string>& words, const std::string& separator,
+                 const std::string& last) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? last : separator;
+    out += words[i];
+  }
+  return out;
+}
+
 }  // namespace ostrakon::config

@@ -14,4 +14,8 @@ int edit_distance(const std::string& a, const std::string& b);
 /// was meant.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
+/// "a", "a or b", "a, b or c" for the separators ", " and " or ".
+std::string join(const std::vector<std::string>& words, const std::string& separator,
+                 const std::string& last);
+
 }  // namespace ostrakon::config

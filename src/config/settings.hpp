@@ -29,11 +29,20 @@ struct OutputSettings {
   std::string directory = "output";
   std::int64_t every = 10;        ///< steps between progress lines
   std::int64_t digest_every = 0;  ///< steps between state digests in metrics.jsonl; 0: never
+  std::int64_t trace_steps = 0;   ///< steps in trace.json, beginning with the second; 0: none
+};
+
+/// How a rank runs the streams of its plan.
+enum class StreamsChoice {
+  automatic,      ///< threads where every rank has a core to spare for communication
+  in_plan_order,  ///< one action after the other
+  threads         ///< a thread for each stream
 };
 
 struct RuntimeSettings {
   std::int64_t threads = 1;  ///< per rank, for the matrix library
   double peak_gflops = 0.0;  ///< of one rank, for MFU; 0: measured at start
+  StreamsChoice streams = StreamsChoice::automatic;
 };
 
 /// A deck, validated. Paths are absolute or relative to the working directory.

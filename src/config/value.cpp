@@ -71,6 +71,12 @@ bool Value::is_scalar() const {
   return kind == Kind::boolean || kind == Kind::number || kind == Kind::text;
 }
 
+std::optional<std::int64_t> Value::integer(std::int64_t least, std::int64_t most) const {
+  const bool fits = kind == Kind::number && number == std::floor(number) &&
+                    number >= static_cast<double>(least) && number <= static_cast<double>(most);
+  return fits ? std::optional<std::int64_t>(static_cast<std::int64_t>(number)) : std::nullopt;
+}
+
 std::string Value::shown() const {
   switch (kind) {
     case Kind::boolean:

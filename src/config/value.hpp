@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,9 @@ struct Value {
 
   /// True for what can stand on one line after a key: a boolean, a number or text.
   bool is_scalar() const;
+
+  /// The number, where it is an integer within these bounds.
+  std::optional<std::int64_t> integer(std::int64_t least, std::int64_t most) const;
 
   /// For messages: `256`, `true`, `"text"` (printable, and not all of a long text), "a list",
   /// "a section", "nothing".

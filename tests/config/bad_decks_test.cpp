@@ -168,11 +168,14 @@ TEST(BadDecks, ImpossibleValues) {
         "deck.yaml: parallel.accumulation = \"automatic\": expected auto, reduce_each, shard_each "
         "or reduce_last"},
        {with("parallel", "shard_group: nodes"),
-        "deck.yaml: parallel.shard_group = \"nodes\": expected world, node or an integer >= 1"},
+        "deck.yaml: parallel.shard_group = \"nodes\": expected world, node or an integer from 1 to "
+        "1048576"},
        {with("parallel", "shard_group: 0"),
-        "deck.yaml: parallel.shard_group = 0: expected world, node or an integer >= 1"},
+        "deck.yaml: parallel.shard_group = 0: expected world, node or an integer from 1 to "
+        "1048576"},
        {with("parallel", "shard_group: 2.5"),
-        "deck.yaml: parallel.shard_group = 2.5: expected world, node or an integer >= 1"},
+        "deck.yaml: parallel.shard_group = 2.5: expected world, node or an integer from 1 to "
+        "1048576"},
        {with("parallel", "shard_optimizer_over: node"),
         "deck.yaml: parallel.shard_optimizer_over = \"node\": expected shard_group or world"},
        {with("parallel", "ranks_per_node: -1"),
@@ -199,6 +202,185 @@ TEST(BadDecks, ImpossibleValues) {
       "deck.yaml");
 }
 
+TEST(BadDecks, NamesOrNumbers) {
+  const std::string reshard = "expected default, always, never or an integer from 2 to 1048576";
+  const std::string blocks = "expected auto or an integer from 1 to 100000";
+  const std::string ahead = "expected an integer from 0 to 1000";
+  expect_messages(
+      {{with("parallel", "shard_group: 1048577"),
+        "deck.yaml: parallel.shard_group = 1048577: expected world, node or an integer from 1 to "
+        "1048576"},
+       {with("parallel", "reshard_after_forward: yes"),
+        "deck.yaml: parallel.reshard_after_forward = true: " + reshard},
+       {with("parallel", "reshard_after_forward: sometimes"),
+        "deck.yaml: parallel.reshard_after_forward = \"sometimes\": " + reshard},
+       {with("parallel", "reshard_after_forward: 1"),
+        "deck.yaml: parallel.reshard_after_forward = 1: " + reshard},
+       {with("parallel", "reshard_after_forward: 2.5"),
+        "deck.yaml: parallel.reshard_after_forward = 2.5: " + reshard},
+       {with("parallel", "reshard_after_forward: -2"),
+        "deck.yaml: parallel.reshard_after_forward = -2: " + reshard},
+       {with("parallel", "reshard_after_forward: 1e18"),
+        "deck.yaml: parallel.reshard_after_forward = 1e+18: " + reshard},
+       {with("parallel", "reshard_after_forward: \"4\""),
+        "deck.yaml: parallel.reshard_after_forward = \"4\": " + reshard},
+       {with("parallel", "forward_prefetch: -1"),
+        "deck.yaml: parallel.forward_prefetch = -1: " + ahead},
+       {with("parallel", "forward_prefetch: block.1"),
+        "deck.yaml: parallel.forward_prefetch = \"block.1\": " + ahead},
+       {with("parallel", "backward_prefetch: 0.5"),
+        "deck.yaml: parallel.backward_prefetch = 0.5: " + ahead},
+       {with("parallel", "backward_prefetch: 1001"),
+        "deck.yaml: parallel.backward_prefetch = 1001: " + ahead},
+       {with("parallel", "in_flight_reductions: 1e300"),
+        "deck.yaml: parallel.in_flight_reductions = 1e+300: " + ahead},
+       {with("parallel", "in_flight_reductions: unlimited"),
+        "deck.yaml: parallel.in_flight_reductions = \"unlimited\": " + ahead},
+       {with("parallel", "prefetch: 2"),
+        "deck.yaml: parallel.prefetch = 2: no such key; the keys of parallel are sharding, "
+        "shard_group, shard_optimizer_over, accumulation, leaf_order, reshard_after_forward, "
+        "forward_prefetch, backward_prefetch, in_flight_gathers, in_flight_reductions, units, "
+        "reduction and ranks_per_node"},
+       {with("parallel", "forward_prefech: 2"),
+        "deck.yaml: parallel.forward_prefech = 2: no such key; did you mean "
+        "parallel.forward_prefetch?"},
+       {with("model", "blocks_per_unit: 0"), "deck.yaml: model.blocks_per_unit = 0: " + blocks},
+       {with("model", "blocks_per_unit: -1"), "deck.yaml: model.blocks_per_unit = -1: " + blocks},
+       {with("model", "blocks_per_unit: 1.5"), "deck.yaml: model.blocks_per_unit = 1.5: " + blocks},
+       {with("model", "blocks_per_unit: 1e9"),
+        "deck.yaml: model.blocks_per_unit = 1000000000: " + blocks},
+       {with("model", "blocks_per_unit: automatic"),
+        "deck.yaml: model.blocks_per_unit = \"automatic\": " + blocks},
+       {with("runtime", "streams: 2"),
+        "deck.yaml: runtime.streams = 2: expected inline, threads or auto"},
+       {with("runtime", "streams: thread"),
+        "deck.yaml: runtime.streams = \"thread\": expected inline, threads or auto"},
+       {with("output", "trace: -1"), "deck.yaml: output.trace = -1: expected an integer >= 0"},
+       {with("output", "trace: yes"), "deck.yaml: output.trace = true: expected an integer >= 0"},
+       {with("output", "trace: 1e20"),
+        "deck.yaml: output.trace = 1e+20: expected an integer >= 0 and <= 9007199254740991"}},
+      "deck.yaml");
+}
+
+TEST(BadDecks, LimitsOfGathers) {
+  const std::string expected =
+      ": expected unlimited, an integer from 1 to 1000000 (units), or bytes up to 4096 TiB in B, "
+      "kB, KiB, MB, "
+      "MiB, GB, GiB, TB or TiB";
+  const std::string place = "deck.yaml: parallel.in_flight_gathers";
+  for (const char* number : {"0", "-1", "1.5", "-2.5", "true"}) {
+    EXPECT_EQ(message_of(with("parallel", text("in_flight_gathers: ", number)), "deck.yaml"),
+              text(place, " = ", number, expected));
+  }
+  for (const char* written :
+       {"",        "8 Gib",      "8 GIB",   "8 gb",     "500 mB",     "500 KB",
+        "500 kb",  "8 G",        "8GiBs",   "8  GiB",   " 8 GiB",     "8 GiB ",
+        "8 bytes", "GiB",        ". GiB",   "1.2.3 GB", "-8 GiB",     "+8 GiB",
+        "1e3 MB",  "1,5 GiB",    "0 B",     "0.4 B",    "0 GiB",      "0.0001 kB",
+        "none",    "Unlimited",  "auto",    "8 PiB",    "4097 TiB",   "5000 TB",
+        "1e999",   "nan GiB",    "8 units", "0x10 B",   "8 GiB 1 MB", "\xD9\xA3 GB",
+        "inf B",   "8 GiB/rank", "8_000 B", "1/2 GiB"}) {
+    EXPECT_EQ(
+        message_of(with("parallel", text("in_flight_gathers: \"", written, "\"")), "deck.yaml"),
+        text(place, " = \"", written, '"', expected));
+  }
+  EXPECT_EQ(
+      message_of(with("parallel", "in_flight_gathers: 99999999999999999999999 TiB"), "deck.yaml"),
+      place + " = \"99999999999999999999999 TiB\"" + expected);
+  EXPECT_EQ(message_of(with("parallel", "in_flight_gathers: 1e16"), "deck.yaml"),
+            place + " = 1e+16" + expected);
+}
+
+TEST(BadDecks, RulesForUnits) {
+  const std::string settings =
+      "the settings are reshard_after_forward, forward_prefetch and backward_prefetch";
+  const std::string empty = "expected SETTING VALUE after the colon and each comma; " + settings;
+  const std::string reshard = "expected default, always, never or an integer from 2 to 1048576";
+  const std::string ahead =
+      "expected an integer from 0 to 1000, or names of units with blanks between";
+  const std::string colon = "expected PATTERN: SETTING VALUE, SETTING VALUE ..., found no ':'";
+  const std::string colons = "expected one ':', after the pattern; ';' separates rules";
+  const std::string pattern = "expected one pattern before the colon, such as block.*";
+  struct BadRule {
+    std::string rule, problem;
+  };
+  const std::vector<BadRule> rules = {
+      {"block.*", colon},
+      {"block.* forward_prefetch 2", colon},
+      {"forward_prefetch=2", colon},
+      {"2", colon},
+      {"block.*:", empty},
+      {"block.*: ,", empty},
+      {"block.*: forward_prefetch 2,", empty},
+      {"block.*: forward_prefetch 2,, backward_prefetch 1", empty},
+      {":", pattern},
+      {": forward_prefetch 2", pattern},
+      {"block 0: forward_prefetch 2", pattern},
+      {"block.0, block.1: forward_prefetch 2", pattern},
+      {"block.*:: forward_prefetch 2", colons},
+      {"block.*: : forward_prefetch 2", colons},
+      {"block.*: forward_prefetch: 2", colons},
+      {"block.*: forward_prefetch 2, block.0: backward_prefetch 1", colons},
+      {"block.*: forward_prefech 2",
+       "\"forward_prefech\": no such setting; did you mean forward_prefetch?"},
+      {"block.*: backwards_prefetch 2",
+       "\"backwards_prefetch\": no such setting; did you mean backward_prefetch?"},
+      {"block.*: forward_prefetch=2",
+       "\"forward_prefetch=2\": no such setting; did you mean forward_prefetch?"},
+      {"block.*: Reshard_after_forward never",
+       "\"Reshard_after_forward\": no such setting; did you mean reshard_after_forward?"},
+      {"block.*: sharding full", "\"sharding\": no such setting; " + settings},
+      {"block.*: never", "\"never\": no such setting; " + settings},
+      {"block.*: in_flight_gathers 2", "\"in_flight_gathers\": no such setting; " + settings},
+      {"block.*: reshard_after_forward", "reshard_after_forward: " + reshard},
+      {"block.*: reshard_after_forward 1", "reshard_after_forward = 1: " + reshard},
+      {"block.*: reshard_after_forward -4", "reshard_after_forward = -4: " + reshard},
+      {"block.*: reshard_after_forward 2.5", "reshard_after_forward = 2.5: " + reshard},
+      {"block.*: reshard_after_forward 1048577", "reshard_after_forward = 1048577: " + reshard},
+      {"block.*: reshard_after_forward yes", "reshard_after_forward = true: " + reshard},
+      {"block.*: reshard_after_forward never always",
+       "reshard_after_forward = \"never always\": " + reshard},
+      {"block.*: forward_prefetch", "forward_prefetch: " + ahead},
+      {"block.*: forward_prefetch -1", "forward_prefetch = -1: " + ahead},
+      {"block.*: forward_prefetch 0.5", "forward_prefetch = 0.5: " + ahead},
+      {"block.*: backward_prefetch 1001", "backward_prefetch = 1001: " + ahead},
+      {"block.*: backward_prefetch 1e18", "backward_prefetch = 1e+18: " + ahead},
+      {"block.*: backward_prefetch 1e999", "backward_prefetch = \"1e999\": " + ahead},
+      {"block.*: forward_prefetch 1 2", "forward_prefetch = \"1 2\": " + ahead},
+      {"block.*: forward_prefetch 2 block.1", "forward_prefetch = \"2 block.1\": " + ahead},
+      {"block.*: forward_prefetch block.1 2", "forward_prefetch = \"block.1 2\": " + ahead},
+      {"block.*: forward_prefetch 1, forward_prefetch 2", "forward_prefetch is given twice"},
+      {"block.*: reshard_after_forward never, reshard_after_forward never",
+       "reshard_after_forward is given twice"}};
+  for (const BadRule& bad : rules) {
+    const std::string message = "parallel.units: rule \"" + bad.rule + "\": " + bad.problem;
+    EXPECT_EQ(message_of(with("parallel", "units: \"" + bad.rule + "\""), "deck.yaml"),
+              "deck.yaml: " + message);
+    // The rule that is wrong is named, whatever stands around it.
+    EXPECT_EQ(message_of(with("parallel", "units: \"head: forward_prefetch 1; " + bad.rule +
+                                              " ; embedding: nothing\""),
+                         "deck.yaml"),
+              "deck.yaml: " + message);
+    EXPECT_EQ(
+        message_of(with("parallel", "sharding: full"), "deck.yaml", {{"parallel.units", bad.rule}}),
+        "--set " + message);
+  }
+  const std::string expected =
+      "expected rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+  expect_messages(
+      {{with("parallel", "units: 2"), "deck.yaml: parallel.units = 2: " + expected},
+       {with("parallel", "units: [a, b]"),
+        "deck.yaml: parallel.units: " + expected + ", found a list"},
+       {with("parallel", "units: \"a:\tforward_prefetch 2\""),
+        "deck.yaml: parallel.units = \"a: forward_prefetch 2\": " + expected},
+       {with("parallel", "units: block.*: forward_prefetch 2"),
+        "deck.yaml: not valid YAML: line 5: \"units: block.*: forward_prefetch 2\"; a line is "
+        "`key: value`, text with any of : % , | > [ ] { } goes in quotes"},
+       {with("parallel", "units: \"" + std::string(200, 'a') + '"'),
+        "deck.yaml: parallel.units: rule \"" + std::string(100, 'a') + "...\": " + colon}},
+      "deck.yaml");
+}
+
 TEST(BadDecks, ValuesThatDoNotGoTogether) {
   expect_messages(
       {{with("model", "heads: 3"),
@@ -207,6 +389,8 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "deck.yaml: model.kv_heads = 3 does not divide model.heads = 4 (4 = 3 x 1 + 1)"},
        {with("model", "kv_heads: 8"),
         "deck.yaml: model.kv_heads = 8 does not divide model.heads = 4 (4 = 8 x 0 + 4)"},
+       {with("model", "blocks_per_unit: 5"),
+        "deck.yaml: model.blocks_per_unit = 5 is more than model.layers = 4"},
        {with("model", "heads: 256"),
         "deck.yaml: model.positions = rotary turns pairs of numbers, so a head's width must be "
         "even: model.width / model.heads = 256 / 256 = 1"},
@@ -361,6 +545,16 @@ TEST(BadDecks, Overrides) {
       {"output.directory=",
        "--set output.directory=\"\": expected a path that is not empty (numbers and yes/no need "
        "quotes)"},
+      {"parallel.reshard_after_forward=1",
+       "--set parallel.reshard_after_forward=1: expected default, always, never or an integer from "
+       "2 to 1048576"},
+      {"parallel.in_flight_gathers=8 Gib",
+       "--set parallel.in_flight_gathers=\"8 Gib\": expected unlimited, an integer from 1 to "
+       "1000000 (units), "
+       "or bytes up to 4096 TiB in B, kB, KiB, MB, MiB, GB, GiB, TB or TiB"},
+      {"parallel.units=block.*",
+       "--set parallel.units: rule \"block.*\": expected PATTERN: SETTING "
+       "VALUE, SETTING VALUE ..., found no ':'"},
       {"training.steps", "--set training.steps: expected section.key=value, found no '='"},
       {"steps=5", "--set steps=5: expected section.key=value; did you mean training.steps?"},
       {"=5", "--set =5: expected section.key=value"},

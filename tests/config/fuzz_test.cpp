@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/policy_text.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -156,10 +157,18 @@ TEST(Fuzz, NoiseIsRefused) {
 }
 
 TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
+  const std::vector<std::string> arguments = {
+      "training.steps=12",
+      "data.path=a",
+      "parallel.reshard_after_forward=4",
+      "parallel.in_flight_gathers=1.5 GiB",
+      "model.blocks_per_unit=auto",
+      "parallel.units=block.*: reshard_after_forward 4, backward_prefetch 2; head: "
+      "forward_prefetch block.1 block.2"};
   Mutator mutate(4);
   const std::string deck = "ostrakon:\n  data:\n    dataset: synthetic\n";
-  for (int i = 0; i < 2000; ++i) {
-    const std::string argument = mutate(i % 2 == 0 ? "training.steps=12" : "data.path=a");
+  for (int i = 0; i < 6000; ++i) {
+    const std::string argument = mutate(arguments[static_cast<std::size_t>(i) % arguments.size()]);
     try {
       read_settings(deck, "deck.yaml", {parse_override(argument)});
     } catch (const Error& error) {
@@ -168,6 +177,26 @@ TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
           << message;
     }
   }
+}
+
+TEST(Fuzz, MutatedRulesThatAreReadReadBack) {
+  Mutator mutate(5);
+  int read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const std::string rules = mutate(
+        "*: forward_prefetch a b; block.*: reshard_after_forward 4, backward_prefetch 2; head: "
+        "reshard_after_forward never");
+    try {
+      const std::string written = write_unit_rules(read_unit_rules(rules));
+      EXPECT_EQ(write_unit_rules(read_unit_rules(written)), written) << rules;
+      ++read;
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(message.rfind("rule \"", 0), 0u) << message;
+      EXPECT_LT(message.size(), 500u) << message;
+    }
+  }
+  EXPECT_GT(read, 500);
 }
 
 }  // namespace

@@ -8,9 +8,12 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <random>
 #include <sstream>
+#include <stdexcept>
 
 namespace ostrakon::config {
 namespace {
@@ -28,15 +31,45 @@ std::string read_file(const std::filesystem::path& path) {
   return out.str();
 }
 
+void expect_equal(const std::optional<plan::Prefetch>& a, const std::optional<plan::Prefetch>& b) {
+  ASSERT_EQ(a.has_value(), b.has_value());
+  if (!a) return;
+  EXPECT_EQ(a->depth, b->depth);
+  EXPECT_EQ(a->units, b->units);
+}
+
+void expect_equal(const std::vector<plan::UnitRule>& a, const std::vector<plan::UnitRule>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].pattern, b[i].pattern);
+    EXPECT_TRUE(a[i].reshard_after_forward == b[i].reshard_after_forward);
+    expect_equal(a[i].forward_prefetch, b[i].forward_prefetch);
+    expect_equal(a[i].backward_prefetch, b[i].backward_prefetch);
+  }
+}
+
 /// Bit for bit: every key's value, written so that it reads back exactly.
 void expect_equal(const Settings& a, const Settings& b) {
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
       EXPECT_EQ(key.get(a).shown(), key.get(b).shown()) << section.name << "." << key.name;
       EXPECT_EQ(key.get(a).number, key.get(b).number) << section.name << "." << key.name;
+      EXPECT_EQ(key.get(a).text, key.get(b).text) << section.name << "." << key.name;
     }
   }
   EXPECT_EQ(a.parallel.leaves, b.parallel.leaves);
+  EXPECT_TRUE(a.parallel.reshard_after_forward == b.parallel.reshard_after_forward);
+  EXPECT_TRUE(a.parallel.in_flight_gathers == b.parallel.in_flight_gathers);
+  expect_equal(a.parallel.forward_prefetch, b.parallel.forward_prefetch);
+  expect_equal(a.parallel.backward_prefetch, b.parallel.backward_prefetch);
+  expect_equal(a.parallel.units, b.parallel.units);
+}
+
+plan::Reshard kept_in(int parts) {
+  plan::Reshard reshard;
+  reshard.kind = plan::Reshard::partly;
+  reshard.ranks = parts;
+  return reshard;
 }
 
 TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
@@ -49,6 +82,116 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_EQ(settings.parallel.leaves, 8);
   EXPECT_EQ(settings.optimizer.learning_rate, 3e-4);
   EXPECT_EQ(settings.output.directory, "output");
+  EXPECT_EQ(settings.output.trace_steps, 0);
+  EXPECT_EQ(settings.model.blocks_per_unit, 1);
+  EXPECT_EQ(settings.runtime.streams, StreamsChoice::automatic);
+  EXPECT_TRUE(settings.parallel.reshard_after_forward == plan::Reshard());
+  EXPECT_TRUE(settings.parallel.forward_prefetch == plan::Prefetch());
+  EXPECT_TRUE(settings.parallel.backward_prefetch == plan::Prefetch());
+  EXPECT_TRUE(settings.parallel.in_flight_gathers == plan::GatherLimit());
+  EXPECT_EQ(settings.parallel.in_flight_reductions, 1);
+  EXPECT_TRUE(settings.parallel.units.empty());
+}
+
+TEST(Settings, ReadsWhatIsGatheredWhen) {
+  const Settings settings = read(R"(ostrakon:
+  model: {blocks_per_unit: auto}
+  data: {dataset: synthetic}
+  parallel:
+    reshard_after_forward: 4
+    forward_prefetch: 0
+    backward_prefetch: 1000
+    in_flight_gathers: 8 GiB
+    in_flight_reductions: 3
+    units: "block.*: backward_prefetch 2"
+  output: {trace: 2}
+  runtime: {streams: inline}
+)");
+  EXPECT_EQ(settings.model.blocks_per_unit, 0);
+  EXPECT_TRUE(settings.parallel.reshard_after_forward == kept_in(4));
+  EXPECT_EQ(settings.parallel.forward_prefetch.depth, 0);
+  EXPECT_EQ(settings.parallel.backward_prefetch.depth, 1000);
+  EXPECT_EQ(settings.parallel.in_flight_gathers.units, 0);
+  EXPECT_EQ(settings.parallel.in_flight_gathers.bytes, std::int64_t{8} << 30);
+  EXPECT_EQ(settings.parallel.in_flight_reductions, 3);
+  EXPECT_EQ(settings.parallel.units.size(), 1u);
+  EXPECT_EQ(settings.output.trace_steps, 2);
+  EXPECT_EQ(settings.runtime.streams, StreamsChoice::in_plan_order);
+  EXPECT_EQ(read(synthetic, {{"model.blocks_per_unit", "4"}}).model.blocks_per_unit, 4);
+  EXPECT_EQ(read(synthetic, {{"runtime.streams", "threads"}}).runtime.streams,
+            StreamsChoice::threads);
+  const auto reshard = [](const char* text) {
+    return read(synthetic, {{"parallel.reshard_after_forward", text}})
+        .parallel.reshard_after_forward;
+  };
+  EXPECT_EQ(reshard("default").kind, plan::Reshard::automatic);
+  EXPECT_EQ(reshard("always").kind, plan::Reshard::always);
+  EXPECT_EQ(reshard("never").kind, plan::Reshard::never);
+  EXPECT_TRUE(reshard("2") == kept_in(2));
+}
+
+TEST(Settings, ReadsLimitsOfGathers) {
+  const auto limit = [](const std::string& text) {
+    return read(synthetic, {{"parallel.in_flight_gathers", text}}).parallel.in_flight_gathers;
+  };
+  struct Written {
+    const char* text;
+    std::int64_t bytes;
+    const char* again;
+  };
+  for (const Written& written :
+       {Written{"1 B", 1, "1 B"}, Written{"123456B", 123456, "123456 B"},
+        Written{"1 kB", 1000, "1 kB"}, Written{"1KiB", 1024, "1 KiB"},
+        Written{"500 MB", 500000000, "500 MB"}, Written{"1.5 MiB", 1572864, "1536 KiB"},
+        Written{"0.5GB", 500000000, "500 MB"}, Written{"2.500 GiB", 2684354560, "2560 MiB"},
+        Written{".25 TB", 250000000000, "250 GB"}, Written{"3. TiB", 3298534883328, "3 TiB"},
+        Written{"0.3 MB", 300000, "300 kB"}, Written{"0.1 MiB", 104858, "104858 B"},
+        Written{"1024000 kB", 1024000000, "1024 MB"}, Written{"007 B", 7, "7 B"},
+        Written{"4096 TiB", std::int64_t{1} << 52, "4096 TiB"},
+        Written{"4503599627370495 B", (std::int64_t{1} << 52) - 1, "4503599627370495 B"}}) {
+    SCOPED_TRACE(written.text);
+    EXPECT_EQ(limit(written.text).bytes, written.bytes);
+    EXPECT_EQ(limit(written.text).units, 0);
+    EXPECT_EQ(write_gather_limit(limit(written.text)).text, written.again);
+    EXPECT_EQ(limit(written.again).bytes, written.bytes);
+  }
+  EXPECT_TRUE(limit("unlimited") == plan::GatherLimit());
+  EXPECT_EQ(limit("2").units, 2);
+  EXPECT_EQ(limit("2").bytes, 0);
+  EXPECT_EQ(limit("1e6").units, 1000000);
+  plan::GatherLimit both;
+  both.units = both.bytes = 1;
+  EXPECT_THROW(write_gather_limit(both), std::logic_error);
+}
+
+TEST(Settings, ReadsRulesForUnits) {
+  const std::string text =
+      "block.*: reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch "
+      "block.1 block.2";
+  for (const Settings& settings :
+       {read(synthetic, {{"parallel.units", text}}),
+        read(synthetic + "  parallel:\n    units: \"" + text + "\"\n"),
+        read(synthetic + "  parallel:\n    units: '" + text + "'\n"),
+        read(synthetic, {{"parallel.units",
+                          " ;block.* :backward_prefetch  2.0,reshard_after_forward never;;"
+                          "block.0:forward_prefetch   block.1  block.2 ; "}})}) {
+    const std::vector<plan::UnitRule>& rules = settings.parallel.units;
+    ASSERT_EQ(rules.size(), 2u);
+    EXPECT_EQ(rules[0].pattern, "block.*");
+    EXPECT_EQ(rules[0].reshard_after_forward->kind, plan::Reshard::never);
+    EXPECT_FALSE(rules[0].forward_prefetch.has_value());
+    EXPECT_EQ(rules[0].backward_prefetch->depth, 2);
+    EXPECT_TRUE(rules[0].backward_prefetch->units.empty());
+    EXPECT_EQ(rules[1].pattern, "block.0");
+    EXPECT_FALSE(rules[1].reshard_after_forward.has_value());
+    EXPECT_EQ(rules[1].forward_prefetch->units, (std::vector<std::string>{"block.1", "block.2"}));
+    EXPECT_FALSE(rules[1].backward_prefetch.has_value());
+    EXPECT_EQ(write_unit_rules(rules), text);
+  }
+  EXPECT_TRUE(read_unit_rules("").empty());
+  EXPECT_TRUE(read_unit_rules(" ; ").empty());
+  EXPECT_TRUE(read_unit_rules("*: reshard_after_forward 8")[0].reshard_after_forward == kept_in(8));
+  EXPECT_EQ(write_unit_rules(std::vector<plan::UnitRule>(2)), "");
 }
 
 TEST(Settings, ReadsEveryKindOfValue) {
@@ -256,13 +399,99 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
            {"layernorm", "rmsnorm",    "learned",  "rotary",  "gelu",        "swiglu",
             "synthetic", "none",       "full",     "auto",    "reduce_each", "reduce_last",
             "ascending", "descending", "shuffled", "default", "always",      "never",
-            "cosine",    "linear",     "constant"}) {
+            "cosine",    "linear",     "constant", "inline",  "threads",     "unlimited"}) {
         Settings settings = read(synthetic);
-        if (key.path || !key.set(settings, Value::of(std::string(word)))) continue;
+        if (key.is_text || !key.set(settings, Value::of(std::string(word)))) continue;
         expect_equal(read(write_deck(settings)), settings);
         EXPECT_EQ(key.get(settings).text, word);
       }
     }
+  }
+}
+
+/// Policies of every kind that a deck can hold.
+class RandomPolicies {
+ public:
+  std::int64_t pick(std::int64_t below) {
+    return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(below));
+  }
+
+  void fill(plan::Policy& policy) {
+    policy.reshard_after_forward = reshard();
+    policy.forward_prefetch.depth = depth();
+    policy.backward_prefetch.depth = depth();
+    policy.in_flight_reductions = depth();
+    policy.in_flight_gathers = limit();
+    for (std::int64_t rules = pick(4); rules > 0; --rules) policy.units.push_back(rule());
+  }
+
+ private:
+  std::string name() {
+    static const std::string characters = "abcXYZ_*.#'\"\\~%{}[]|>!&@()=?/<-+0123456789\xC3\xA9";
+    std::string out = "b";
+    for (std::int64_t i = pick(12); i > 0; --i) {
+      const auto at = pick(static_cast<std::int64_t>(characters.size()));
+      out += characters[static_cast<std::size_t>(at)];
+    }
+    return out;
+  }
+
+  plan::Reshard reshard() {
+    plan::Reshard out;
+    out.kind = static_cast<plan::Reshard::Kind>(pick(4));
+    if (out.kind == plan::Reshard::partly) out.ranks = static_cast<int>(2 + pick(most_ranks - 1));
+    return out;
+  }
+
+  int depth() { return static_cast<int>(pick(most_units_ahead + 1)); }
+
+  plan::Prefetch prefetch() {
+    plan::Prefetch out;
+    for (std::int64_t i = pick(4); i > 0; --i) out.units.push_back(name());
+    if (out.units.empty()) out.depth = depth();
+    return out;
+  }
+
+  plan::GatherLimit limit() {
+    plan::GatherLimit out;
+    const std::int64_t kind = pick(3);
+    if (kind == 0) out.units = 1 + pick(most_units_gathered);
+    // Bytes of every size, some of them whole units of bytes.
+    const std::int64_t unit = pick(2) == 0 ? std::int64_t{1} << (10 * pick(4)) : 1000000;
+    if (kind == 1) out.bytes = (1 + pick(std::int64_t{1} << pick(22))) * unit;
+    return out;
+  }
+
+  plan::UnitRule rule() {
+    plan::UnitRule out;
+    out.pattern = name();
+    const std::int64_t set = 1 + pick(7);
+    if ((set & 1) != 0) out.reshard_after_forward = reshard();
+    if ((set & 2) != 0) out.forward_prefetch = prefetch();
+    if ((set & 4) != 0) out.backward_prefetch = prefetch();
+    return out;
+  }
+
+  std::mt19937 random_{7};  // the standard fixes what it yields, on every machine
+};
+
+TEST(WriteDeck, PoliciesReadBack) {
+  RandomPolicies policies;
+  for (int i = 0; i < 500 && !HasFailure(); ++i) {
+    Settings settings = read(synthetic);
+    policies.fill(settings.parallel);
+    settings.model.blocks_per_unit = policies.pick(5);
+    settings.output.trace_steps = policies.pick(100);
+    settings.runtime.streams = static_cast<StreamsChoice>(policies.pick(3));
+    const std::string deck = write_deck(settings);
+    SCOPED_TRACE(deck);
+    const Settings again = read(deck);
+    expect_equal(again, settings);
+    EXPECT_EQ(again.model.blocks_per_unit, settings.model.blocks_per_unit);
+    EXPECT_EQ(again.runtime.streams, settings.runtime.streams);
+    EXPECT_EQ(write_deck(again), deck);
+    const Override rules = {"parallel.units", write_unit_rules(settings.parallel.units)};
+    expect_equal(read(synthetic, {rules}).parallel.units, settings.parallel.units);
   }
 }
 
@@ -329,6 +558,15 @@ TEST(InputDecks, HaveThePublishedTraining) {
   }
 }
 
+std::string message_of_ranks(const Settings& settings, int ranks) {
+  try {
+    check_ranks(settings, ranks);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(CheckRanks, RefusesPlansThatAreTooLong) {
   const auto settings = [](const char* layers, const char* batch) {
     return read(synthetic, {{"model.layers", layers}, {"training.global_batch_size", batch}});
@@ -336,26 +574,62 @@ TEST(CheckRanks, RefusesPlansThatAreTooLong) {
   EXPECT_NO_THROW(check_ranks(read_input_deck("llama3-405b.yaml"), 1));
   EXPECT_NO_THROW(check_ranks(settings("8", "100000"), 1));
   EXPECT_NO_THROW(check_ranks(settings("8", "200000"), 2));
-  try {
-    check_ranks(settings("8", "200002"), 2);
-    FAIL() << "no exception";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "a step is too long to plan: (model.layers + 2) x training.global_batch_size / "
-                 "training.micro_batch_size / ranks = 10 x 200002 / 1 / 2 = 10 x 100001, more than "
-                 "1,000,000; raise training.micro_batch_size or use more ranks");
-  }
+  EXPECT_EQ(message_of_ranks(settings("8", "200002"), 2),
+            "a step is too long to plan: (model.layers + 2) x training.global_batch_size / "
+            "training.micro_batch_size / ranks = 10 x 200002 / 1 / 2 = 10 x 100001, more than "
+            "1,000,000; raise training.micro_batch_size or use more ranks");
+  // Fewer units make a shorter step; how many automatic ones are is not known yet.
+  const auto in_units_of = [&](const char* blocks, const char* batch) {
+    return read(synthetic, {{"model.layers", "8"},
+                            {"model.blocks_per_unit", blocks},
+                            {"training.global_batch_size", batch}});
+  };
+  EXPECT_NO_THROW(check_ranks(in_units_of("3", "200000"), 1));
+  EXPECT_THROW(check_ranks(in_units_of("auto", "200000"), 1), Error);
+  EXPECT_EQ(message_of_ranks(in_units_of("3", "200001"), 1),
+            "a step is too long to plan: (model.layers / model.blocks_per_unit + 2) x "
+            "training.global_batch_size / training.micro_batch_size / ranks = 5 x 200001 / 1 / 1 = "
+            "5 x 200001, more than 1,000,000; raise training.micro_batch_size or use more ranks");
+}
+
+TEST(CheckRanks, PartsThatStayAfterForwardDivideAShardGroup) {
+  const auto message = [](int ranks, std::vector<Override> overrides) {
+    overrides.emplace_back("training.global_batch_size", std::to_string(ranks));
+    return message_of_ranks(read(synthetic, overrides), ranks);
+  };
+  const Override three = {"parallel.reshard_after_forward", "3"};
+  const Override nodes = {"parallel.shard_group", "node"};
+  for (int ranks : {1, 2, 3, 6, 9}) EXPECT_EQ(message(ranks, {three}), "");
+  EXPECT_EQ(message(4, {three}),
+            "parallel.reshard_after_forward = 3 does not divide the 4 ranks of a shard group (4 = "
+            "3 x 1 + 1); use 2 or 4");
+  EXPECT_EQ(message(7, {three}),
+            "parallel.reshard_after_forward = 3 does not divide the 7 ranks of a shard group (7 = "
+            "3 x 2 + 1); use 7");
+  // Groups of a number of ranks; of a node's, where it is known.
+  EXPECT_EQ(message(16, {three, {"parallel.shard_group", "2"}}), "");
+  EXPECT_EQ(message(16, {three, {"parallel.shard_group", "8"}}),
+            "parallel.reshard_after_forward = 3 does not divide the 8 ranks of a shard group (8 = "
+            "3 x 2 + 2); use 2, 4 or 8");
+  EXPECT_EQ(message(16, {three, nodes}), "");
+  EXPECT_EQ(message(12, {three, nodes, {"parallel.ranks_per_node", "6"}}), "");
+  EXPECT_EQ(message(16, {three, nodes, {"parallel.ranks_per_node", "4"}}),
+            "parallel.reshard_after_forward = 3 does not divide the 4 ranks of a shard group (4 = "
+            "3 x 1 + 1); use 2 or 4");
+  // Groups that are not possible are for the mesh to refuse.
+  EXPECT_EQ(message(4, {three, {"parallel.shard_group", "8"}}), "");
+  const Override rules = {"parallel.units",
+                          "*: forward_prefetch 2; head: reshard_after_forward 8; block.*: "
+                          "backward_prefetch 2, reshard_after_forward 3"};
+  EXPECT_EQ(message(3, {rules}), "");
+  EXPECT_EQ(message(4, {rules}),
+            "parallel.units: rule \"block.*: reshard_after_forward 3, backward_prefetch 2\": "
+            "reshard_after_forward = 3 does not divide the 4 ranks of a shard group (4 = 3 x 1 + "
+            "1); use 2 or 4");
 }
 
 TEST(CheckRanks, ShowsTheArithmetic) {
-  const auto message = [](const Settings& settings, int ranks) -> std::string {
-    try {
-      check_ranks(settings, ranks);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
+  const auto message = message_of_ranks;
   const Settings eight = read(synthetic);
   for (int ranks : {1, 2, 4, 8}) EXPECT_EQ(message(eight, ranks), "");
   EXPECT_EQ(message(eight, 3),

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/policy_text.hpp>
+#include <stdexcept>
+
+namespace ostrakon::config {
+namespace {
+
+using plan::GatherLimit;
+using plan::Prefetch;
+using plan::Reshard;
+using plan::UnitRule;
+
+struct ReshardName {
+  const char* name;
+  Reshard::Kind kind;
+};
+constexpr ReshardName reshard_names[] = {
+    {"default", Reshard::automatic}, {"always", Reshard::always}, {"never", Reshard::never}};
+
+struct ByteUnit {
+  const char* name;
+  std::int64_t bytes;
+};
+// The largest first.
+constexpr ByteUnit byte_units[] = {{"TiB", std::int64_t{1} << 40},
+                                   {"TB", 1000000000000},
+                                   {"GiB", std::int64_t{1} << 30},
+                                   {"GB", 1000000000},
+                                   {"MiB", 1 << 20},
+                                   {"MB", 1000000},
+                                   {"KiB", 1 << 10},
+                                   {"kB", 1000},
+                                   {"B", 1}};
+constexpr std::int64_t most_bytes = std::int64_t{1} << 52;
+
+std::optional<std::int64_t> read_bytes(const std::string& text) {
+  const std::size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  const Value number = parse_scalar(text.substr(0, end));
+  if (number.kind != Value::Kind::number) return std::nullopt;
+  const std::string name = text.substr(end < text.size() && text[end] == ' ' ? end + 1 : end);
+  for (const ByteUnit& unit : byte_units) {
+    if (name != unit.name) continue;
+    const double bytes = number.number * static_cast<double>(unit.bytes);
+    if (bytes < 1.0 || bytes > static_cast<double>(most_bytes)) return std::nullopt;
+    return std::llround(bytes);
+  }
+  return std::nullopt;
+}
+
+std::string write_bytes(std::int64_t bytes) {
+  const ByteUnit* unit = byte_units;
+  while (bytes % unit->bytes != 0) ++unit;
+  return text(bytes / unit->bytes, ' ', unit->name);
+}
+
+// --------------------------------------------------------------------------- rules for units
+
+std::string trim(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(' ') + 1 - first);
+}
+
+/// The trimmed pieces between separators; one for a text without any.
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> pieces;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    pieces.push_back(trim(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return pieces;
+}
+
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> found;
+  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    found.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(' ', end);
+  }
+  return found;
+}
+
+std::optional<Prefetch> read_prefetch(const std::string& text) {
+  Prefetch prefetch;
+  if (const auto depth = parse_scalar(text).integer(0, most_units_ahead)) {
+    prefetch.depth = static_cast<int>(*depth);
+    return prefetch;
+  }
+  prefetch.units = words(text);
+  for (const std::string& name : prefetch.units) {
+    // So that a number that is none of the above is not taken for a name.
+    if (name.find_first_of("0123456789+-.") == 0) return std::nullopt;
+  }
+  if (prefetch.units.empty()) return std::nullopt;
+  return prefetch;
+}
+
+std::string write_prefetch(const Prefetch& prefetch) {
+  return prefetch.units.empty() ? std::to_string(prefetch.depth) : join(prefetch.units, " ", " ");
+}
+
+/// A setting of a rule. `set` returns false for a value that is not `expected`.
+struct Setting {
+  std::string name;
+  std::string expected;
+  bool (*set)(UnitRule&, const std::string& value);
+  bool (*is_set)(const UnitRule&);
+  std::string (*get)(const UnitRule&);
+};
+
+template <std::optional<Prefetch> UnitRule::*member>
+Setting prefetch_setting(const char* name) {
+  return {
+      name,
+      text("an integer from 0 to ", most_units_ahead, ", or names of units with blanks between"),
+      [](UnitRule& rule, const std::string& value) {
+        rule.*member = read_prefetch(value);
+        return (rule.*member).has_value();
+      },
+      [](const UnitRule& rule) { return (rule.*member).has_value(); },
+      [](const UnitRule& rule) { return write_prefetch(*(rule.*member)); }};
+}
+
+const std::vector<Setting>& settings_of_rules() {
+  static const std::vector<Setting> table = {
+      {"reshard_after_forward", expected_reshard(),
+       [](UnitRule& rule, const std::string& value) {
+         rule.reshard_after_forward = read_reshard(parse_scalar(value));
+         return rule.reshard_after_forward.has_value();
+       },
+       [](const UnitRule& rule) { return rule.reshard_after_forward.has_value(); },
+       [](const UnitRule& rule) {
+         const Value value = write_reshard(*rule.reshard_after_forward);
+         return value.kind == Value::Kind::text ? value.text : value.shown();
+       }},
+      prefetch_setting<&UnitRule::forward_prefetch>("forward_prefetch"),
+      prefetch_setting<&UnitRule::backward_prefetch>("backward_prefetch")};
+  return table;
+}
+
+std::vector<std::string> setting_names() {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings_of_rules()) names.push_back(setting.name);
+  return names;
+}
+
+std::string list_settings() { return "the settings are " + join(setting_names(), ", ", " and "); }
+
+/// `written` is "SETTING VALUE"; `place` begins the messages of errors.
+void read_setting(UnitRule& rule, const std::string& written, const std::string& place) {
+  require(!written.empty(), place, "expected SETTING VALUE after the colon and each comma; ",
+          list_settings());
+  const std::string name = words(written).front();
+  const std::string value = trim(written.substr(name.size()));
+  for (const Setting& setting : settings_of_rules()) {
+    if (setting.name != name) continue;
+    require(!setting.is_set(rule), place, name, " is given twice");
+    require(setting.set(rule, value), place, name,
+            value.empty() ? "" : " = " + parse_scalar(value).shown(), ": expected ",
+            setting.expected);
+    return;
+  }
+  const std::string near = nearest(name, setting_names());
+  throw Error(text(place, Value::of(name).shown(), ": no such setting; ",
+                   near.empty() ? list_settings() : "did you mean " + near + "?"));
+}
+
+UnitRule read_rule(const std::string& written) {
+  const std::string place = text("rule ", Value::of(written).shown(), ": ");
+  const std::vector<std::string> parts = split(written, ':');
+  require(parts.size() > 1, place,
+          "expected PATTERN: SETTING VALUE, SETTING VALUE ..., found no ':'");
+  require(parts.size() == 2, place, "expected one ':', after the pattern; ';' separates rules");
+  require(words(parts[0]).size() == 1, place,
+          "expected one pattern before the colon, such as block.*");
+  UnitRule rule;
+  rule.pattern = parts[0];
+  for (const std::string& setting : split(parts[1], ',')) read_setting(rule, setting, place);
+  return rule;
+}
+
+}  // namespace
+
+std::optional<Reshard> read_reshard(const Value& value) {
+  Reshard reshard;
+  if (const auto ranks = value.integer(2, most_ranks)) {
+    reshard.kind = Reshard::partly;
+    reshard.ranks = static_cast<int>(*ranks);
+    return reshard;
+  }
+  for (const ReshardName& one : reshard_names) {
+    if (value.kind != Value::Kind::text || value.text != one.name) continue;
+    reshard.kind = one.kind;
+    return reshard;
+  }
+  return std::nullopt;
+}
+
+Value write_reshard(const Reshard& reshard) {
+  if (reshard.kind == Reshard::partly) return Value::of(static_cast<double>(reshard.ranks));
+  for (const ReshardName& one : reshard_names) {
+    if (one.kind == reshard.kind) return Value::of(std::string(one.name));
+  }
+  throw std::logic_error("reshard_after_forward has a value without a name");
+}
+
+std::string expected_reshard() {
+  return text("default, always, never or an integer from 2 to ", most_ranks);
+}
+
+std::optional<GatherLimit> read_gather_limit(const Value& value) {
+  GatherLimit limit;
+  if (value.kind == Value::Kind::text && value.text == "unlimited") return limit;
+  if (const auto units = value.integer(1, most_units_gathered)) {
+    limit.units = *units;
+    return limit;
+  }
+  if (value.kind != Value::Kind::text) return std::nullopt;
+  const std::optional<std::int64_t> bytes = read_bytes(value.text);
+  if (!bytes) return std::nullopt;
+  limit.bytes = *bytes;
+  return limit;
+}
+
+Value write_gather_limit(const GatherLimit& limit) {
+  if (limit.units > 0 && limit.bytes > 0) {
+    throw std::logic_error("in_flight_gathers has a bound in units and one in bytes");
+  }
+  if (limit.units > 0) return Value::of(static_cast<double>(limit.units));
+  return Value::of(limit.bytes > 0 ? write_bytes(limit.bytes) : std::string("unlimited"));
+}
+
+std::string expected_gather_limit() {
+  std::vector<std::string> names;
+  for (const ByteUnit& unit : byte_units) names.insert(names.begin(), unit.name);
+  return text("unlimited, an integer from 1 to ", most_units_gathered, " (units), or bytes up to ",
+              write_bytes(most_bytes), " in ", join(names, ", ", " or "));
+}
+
+std::vector<UnitRule> read_unit_rules(const std::string& text) {
+  std::vector<UnitRule> rules;
+  for (const std::string& written : split(text, ';')) {
+    if (!written.empty()) rules.push_back(read_rule(written));
+  }
+  return rules;
+}
+
+std::string write_unit_rules(const std::vector<UnitRule>& rules) {
+  std::string out;
+  for (const UnitRule& rule : rules) {
+    std::string line;
+    for (const Setting& setting : settings_of_rules()) {
+      if (!setting.is_set(rule)) continue;
+      line += text(line.empty() ? ": " : ", ", setting.name, ' ', setting.get(rule));
+    }
+    if (!line.empty()) out += text(out.empty() ? "" : "; ", rule.pattern, line);
+  }
+  return out;
+}
+
+}  // namespace ostrakon::config

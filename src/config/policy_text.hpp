@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostrakon/config/value.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::config {
+
+// How decks say what a plan::Policy holds in structs. Whatever is written reads back to the same.
+
+constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
+constexpr std::int64_t most_units_ahead = 1000;
+constexpr std::int64_t most_units_gathered = 1000000;
+
+/// default, always, never or an integer; nothing for any other value.
+std::optional<plan::Reshard> read_reshard(const Value& value);
+Value write_reshard(const plan::Reshard& reshard);
+/// What read_reshard takes, for messages.
+std::string expected_reshard();
+
+/// unlimited, an integer (units), or text such as "8 GiB" or "1.5TB", to the nearest byte; nothing
+/// for any other value.
+std::optional<plan::GatherLimit> read_gather_limit(const Value& value);
+/// Bytes in the largest unit of which they are a multiple. Not for bounds in units and bytes both.
+Value write_gather_limit(const plan::GatherLimit& limit);
+std::string expected_gather_limit();
+
+/// Rules separated by ';', each `PATTERN: SETTING VALUE, SETTING VALUE ...`, for example
+///     block.*: reshard_after_forward never, backward_prefetch 2; head: forward_prefetch block.1
+/// Settings are those of plan::UnitRule. A prefetch is an integer or names of units. Throws Error
+/// that names the rule and what was expected there.
+std::vector<plan::UnitRule> read_unit_rules(const std::string& text);
+/// Leaves out rules that set nothing.
+std::string write_unit_rules(const std::vector<plan::UnitRule>& rules);
+
+}  // namespace ostrakon::config

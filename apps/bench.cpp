@@ -129,7 +129,7 @@ void Table::row(const Row& values) {
 namespace {
 
 constexpr const char* usage =
-    R"(usage: [mpiexec -n RANKS] ostrakon-bench [kernels | comm | step DECK] [options]
+    R"(usage: [mpiexec -n RANKS] ostrakon-bench [kernels | comm | step DECK | overlap DECK] [options]
 
 Measures how fast this machine runs what training is made of. Without a name: kernels and, on more
 than one rank, comm.
@@ -139,6 +139,9 @@ than one rank, comm.
   comm       all-gather and reduce-scatter beside MPI's own, on 2 ranks or more
   step DECK  seconds of a training step, tokens a second, MFU, where the time goes, memory; on
              synthetic data where the deck's files are not there
+  overlap DECK  how much of a slower network's delay is hidden behind compute, for streams in turn
+             and on threads and several depths of prefetch, beside what the plan says; on 2 ranks
+             or more
 
   --seconds S              how long to measure each row (0.3), or all steps (10)
   --json                   one JSON object a line
@@ -156,6 +159,8 @@ struct CommandLine {
   Options options;
 };
 
+bool takes_deck(const CommandLine& line) { return line.what == "step" || line.what == "overlap"; }
+
 double parse_seconds(const std::string& value) {
   std::istringstream stream(value);
   double seconds = 0.0;
@@ -167,12 +172,14 @@ double parse_seconds(const std::string& value) {
 
 void parse_operand(CommandLine& line, const std::string& argument) {
   if (line.what.empty()) {
-    require(argument == "kernels" || argument == "comm" || argument == "step",
-            "don't know how to measure ", argument, "; expected kernels, comm or step DECK");
+    require(
+        argument == "kernels" || argument == "comm" || argument == "step" || argument == "overlap",
+        "don't know how to measure ", argument,
+        "; expected kernels, comm, step DECK or overlap DECK");
     line.what = argument;
     return;
   }
-  require(line.what == "step", line.what, " takes no further argument, found ", argument);
+  require(takes_deck(line), line.what, " takes no further argument, found ", argument);
   require(line.deck.empty(), "two decks given, ", line.deck, " and ", argument, "; expected one");
   line.deck = argument;
 }
@@ -199,8 +206,9 @@ CommandLine parse(const apps::Arguments& arguments) {
       parse_operand(line, argument);
     }
   }
-  require(line.what != "step" || !line.deck.empty(), "step needs a deck after it");
-  require(line.what == "step" || line.overrides.empty(), "--set is for step DECK only");
+  require(!takes_deck(line) || !line.deck.empty(), line.what, " needs a deck after it");
+  require(takes_deck(line) || line.overrides.empty(),
+          "--set is for step DECK and overlap DECK only");
   return line;
 }
 
@@ -210,12 +218,13 @@ void run(const apps::Arguments& arguments) {
   CommandLine line;
   world.agree([&] {
     line = parse(arguments);
-    require(line.what != "comm" || world.size() > 1,
-            "comm measures ranks that talk, found 1 rank; expected mpiexec -n 2 or more");
+    require((line.what != "comm" && line.what != "overlap") || world.size() > 1, line.what,
+            " measures ranks that talk, found 1 rank; expected mpiexec -n 2 or more");
   });
-  if (line.what == "step") {
+  if (takes_deck(line)) {
     config::Settings settings = apps::read_deck(world, line.deck, line.overrides);
-    run_step(world, std::move(settings), line.options);
+    const auto measure = line.what == "step" ? run_step : run_overlap;
+    measure(world, std::move(settings), line.options);
     return;
   }
   if (line.what != "comm") run_kernels(world, line.options);

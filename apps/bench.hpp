@@ -68,4 +68,11 @@ void run_comm(comm::Communicator& world, const Options& options);
 /// Training steps as a deck describes them, on synthetic data where its files are not there.
 void run_step(comm::Communicator& world, config::Settings settings, const Options& options);
 
+/// How much of a slower network's delay is hidden behind compute, for several depths of prefetch.
+void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options);
+
+/// Takes the synthetic data set where the deck's files are not there, as rank 0 sees it; and more
+/// steps than anyone measures.
+void use_synthetic_data_if_needed(comm::Communicator& world, config::Settings& settings);
+
 }  // namespace ostrakon::bench

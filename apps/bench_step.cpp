@@ -21,13 +21,12 @@ constexpr std::size_t kinds = plan::kinds;
 /// Calls and seconds of each kind of plan action on this rank, from reset() on.
 class KindClock {
  public:
-  void observe(plan::Kind kind, bool begins) {
-    if (begins) {
-      timer_.reset();
-      return;
+  void add(const plan::StepPlan& plan, const std::vector<runtime::ActionTime>& times) {
+    for (std::size_t a = 0; a < times.size(); ++a) {
+      const auto kind = static_cast<std::size_t>(plan.actions[a].kind);
+      seconds[kind] += times[a].end - times[a].begin;
+      calls[kind] += 1;
     }
-    seconds[static_cast<std::size_t>(kind)] += timer_.seconds();
-    calls[static_cast<std::size_t>(kind)] += 1;
   }
   void reset() {
     seconds.fill(0.0);
@@ -36,9 +35,6 @@ class KindClock {
 
   std::array<double, kinds> seconds{};
   std::array<std::int64_t, kinds> calls{};
-
- private:
-  Kokkos::Timer timer_;
 };
 
 class StepBench {
@@ -59,7 +55,6 @@ class StepBench {
     trainer_.allocate();
     const double peak = peak_flops();
     trainer_.initialize();
-    trainer_.observe([this](plan::Kind kind, bool begins) { clock_.observe(kind, begins); });
     run_steps(*dataset);
     show_step(peak);
     show_kinds(peak);
@@ -87,6 +82,7 @@ class StepBench {
       const Kokkos::Timer timer;
       trainer_.step(dataset, step);
       double seconds = timer.seconds();
+      clock_.add(trainer_.program(Purpose::train).plan, trainer_.action_times());
       world_.maximum(&seconds, 1);  // so that all ranks stop after the same step
       if (step <= warm_up) continue;
       step_seconds_.push_back(seconds);
@@ -121,8 +117,8 @@ class StepBench {
                settings_.data.dataset == data::DatasetKind::synthetic ? "synthetic" : "tokens"});
   }
 
-  /// Seconds are means over ranks and steps, so that they add up; where a rank waits for others, it
-  /// is in a collective.
+  /// Seconds are means over ranks and steps, so that they add up where streams run in turn; where a
+  /// rank waits for others, it is in a collective.
   void show_kinds(double peak) {
     comm::check_mpi(MPI_Allreduce(MPI_IN_PLACE, clock_.seconds.data(), kinds, MPI_DOUBLE, MPI_SUM,
                                   world_.mpi()),
@@ -160,7 +156,8 @@ class StepBench {
       }
       table.row(row);
     }
-    table.row({"between", nullptr, rest, rest / all, nullptr, nullptr});
+    if (trainer_.streams() == runtime::Streams::in_plan_order)
+      table.row({"between", nullptr, rest, rest / all, nullptr, nullptr});
   }
 
   const config::Settings settings_;
@@ -172,18 +169,17 @@ class StepBench {
   std::vector<double> step_seconds_;
 };
 
-/// Whether the deck's training file is there, as rank 0 sees it.
-bool has_data(comm::Communicator& world, const config::Settings& settings) {
-  bool there = std::filesystem::exists(settings.data.path);
-  world.broadcast(&there, sizeof there, 0);
-  return there;
-}
-
 }  // namespace
 
-void run_step(comm::Communicator& world, config::Settings settings, const Options& options) {
-  if (!has_data(world, settings)) settings.data.dataset = data::DatasetKind::synthetic;
+void use_synthetic_data_if_needed(comm::Communicator& world, config::Settings& settings) {
+  bool there = std::filesystem::exists(settings.data.path);
+  world.broadcast(&there, sizeof there, 0);
+  if (!there) settings.data.dataset = data::DatasetKind::synthetic;
   settings.training.steps = std::max<std::int64_t>(settings.training.steps, 1000000);
+}
+
+void run_step(comm::Communicator& world, config::Settings settings, const Options& options) {
+  use_synthetic_data_if_needed(world, settings);
   world.agree([&] { config::check_ranks(settings, world.size()); });
   math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
   StepBench(world, settings, options).all();

@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <ostrakon/math/hash.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/runtime/poison.hpp>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 
 namespace ostrakon::runtime {
 namespace {
@@ -15,27 +24,43 @@ class Region {
   Region& operator=(const Region&) = delete;
 };
 
-/// Gives the whole arena back to everyone, however a run ends.
-class AllowAll {
- public:
-  AllowAll(const std::byte* arena, std::int64_t bytes)
-      : arena_(arena), bytes_(static_cast<std::size_t>(bytes)) {}
-  ~AllowAll() { allow(arena_, bytes_); }
-  AllowAll(const AllowAll&) = delete;
-  AllowAll& operator=(const AllowAll&) = delete;
+bool a_tool_wants_regions() {
+  return Kokkos::Tools::Experimental::get_callbacks().push_region != nullptr;
+}
 
- private:
-  const std::byte* arena_;
-  const std::size_t bytes_;
-};
+void forbid_all(const Program& program, const Arenas& arenas) {
+  forbid(arenas.device, static_cast<std::size_t>(program.memory.arena_bytes));
+  forbid(arenas.host, static_cast<std::size_t>(program.host_memory.arena_bytes));
+}
 
-void show_only(const Program& program, const plan::Action& action, std::byte* arena) {
+void allow_all(const Program& program, const Arenas& arenas) {
+  allow(arenas.device, static_cast<std::size_t>(program.memory.arena_bytes));
+  allow(arenas.host, static_cast<std::size_t>(program.host_memory.arena_bytes));
+}
+
+void show_only(const Program& program, const plan::Action& action, const Arenas& arenas) {
   if (!poisons) return;
-  forbid(arena, static_cast<std::size_t>(program.memory.arena_bytes));
+  forbid_all(program, arenas);
+  const ActionBuffers buffers(program, action, arenas);
   for (const plan::Use& used : action.uses)
-    allow(arena + program.memory.offsets[used.buffer],
+    allow(buffers.get<std::byte>(used.role),
           static_cast<std::size_t>(program.plan.buffers[used.buffer].bytes));
 }
+
+/// A stream in a run.
+///
+/// It stops at the first of its actions that fails or is left out: all after that one are left out,
+/// so that how many have ended, and whether it stopped, says all about its actions.
+struct Line {
+  std::vector<int> actions;      ///< in plan order
+  int ended = 0;                 ///< so many of them have, from the first on
+  bool stopped = false;          ///< no more of them will
+  std::exception_ptr failure;    ///< of the action at which it stopped, unless that was left out
+  bool runs = false;             ///< its thread has been told to run it and is not done
+  const Line* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
+  int awaited = 0;
+  std::condition_variable wakes;
+};
 
 }  // namespace
 
@@ -45,24 +70,292 @@ std::string label(const plan::StepPlan& plan, const plan::Action& action) {
 
 Program make_program(plan::StepPlan plan) {
   Program program;
-  program.memory = plan::plan_memory(plan);
+  program.memory = plan::plan_memory(plan, plan::Space::device);
+  program.host_memory = plan::plan_memory(plan, plan::Space::host);
   plan::prove_memory(plan, program.memory);
+  plan::prove_memory(plan, program.host_memory);
   program.plan = std::move(plan);
   return program;
 }
 
-void Executor::run(const Program& program) const {
-  const AllowAll at_the_end(arena_, program.memory.arena_bytes);
-  for (const plan::Action& action : program.plan.actions) {
-    if (action.kind == plan::Kind::release) continue;  // its place in the plan has done the work
-    const Handler& handler = handlers_[static_cast<int>(action.kind)];
-    if (!handler) throw std::logic_error("no handler for " + program.plan.describe(action));
-    show_only(program, action, arena_);
-    const Region region(label(program.plan, action));
-    if (observer_) observer_(action.kind, true);
-    handler(ActionBuffers(program, action, arena_));
-    if (observer_) observer_(action.kind, false);
-  }
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+class Executor::Implementation {
+ public:
+  Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {
+    if (mode_ == Streams::in_plan_order) return;
+    try {
+      for (Line& line : lines_)
+        if (&line != &compute()) threads_.emplace_back([this, &line] { serve(line); });
+    } catch (...) {
+      end_threads();
+      throw;
+    }
+  }
+  ~Implementation() { end_threads(); }
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
+
+  void run(const Program& program) {
+    prepare(program);
+    if (mode_ == Streams::threads)
+      run_threads();
+    else
+      run_in_order();
+    const Line* first = nullptr;
+    for (const Line& line : lines_)
+      if (line.failure && (first == nullptr || failed_action(line) < failed_action(*first)))
+        first = &line;
+    if (first != nullptr) std::rethrow_exception(first->failure);
+  }
+
+  std::array<Handler, plan::kinds> handlers;
+  Observer observer;
+  std::optional<Shake> shake;
+  std::vector<ActionTime> times;
+
+ private:
+  Line& line_of(const plan::Action& action) {
+    return lines_[static_cast<std::size_t>(action.stream)];
+  }
+  Line& compute() { return lines_[static_cast<std::size_t>(plan::Stream::compute)]; }
+  static int failed_action(const Line& line) {
+    return line.actions[static_cast<std::size_t>(line.ended)];
+  }
+  const plan::Action& action_at(int index) const {
+    return program_->plan.actions[static_cast<std::size_t>(index)];
+  }
+  const Handler& handler_of(const plan::Action& action) const {
+    return handlers[static_cast<std::size_t>(action.kind)];
+  }
+  /// How many actions of its stream have ended once this one has.
+  int count_with(int index) const { return position_[static_cast<std::size_t>(index)] + 1; }
+
+  // ---- before a run, while all threads sleep
+
+  void prepare(const Program& program) {
+    const std::vector<plan::Action>& actions = program.plan.actions;
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      if (!handler_of(actions[a]) && actions[a].kind != plan::Kind::release)
+        throw std::logic_error("no handler for " + program.plan.describe(actions[a]));
+      for (const int wait : actions[a].waits)
+        if (wait < 0 || wait >= static_cast<int>(a))
+          throw std::logic_error(program.plan.describe(actions[a]) + " waits for a later action");
+    }
+    program_ = &program;
+    shows_regions_ = a_tool_wants_regions();
+    times.assign(actions.size(), ActionTime());
+    for (Line& line : lines_) {
+      line.actions.clear();
+      line.ended = 0;
+      line.stopped = false;
+      line.failure = nullptr;
+    }
+    position_.resize(actions.size());
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      std::vector<int>& its_stream = line_of(actions[a]).actions;
+      position_[a] = static_cast<int>(its_stream.size());
+      its_stream.push_back(static_cast<int>(a));
+    }
+    if (mode_ == Streams::in_plan_order) choose_order();
+  }
+
+  void choose_order() {
+    order_.resize(position_.size());
+    std::array<int, plan::streams> begun{};
+    for (std::size_t place = 0; place < order_.size(); ++place) {
+      if (!shake) {
+        order_[place] = static_cast<int>(place);
+        continue;
+      }
+      std::array<std::size_t, plan::streams> ready{};
+      std::size_t choices = 0;
+      for (std::size_t s = 0; s < lines_.size(); ++s)
+        if (next_is_ready(lines_[s], begun[s], begun)) ready[choices++] = s;
+      // The first action in plan order that is left is always among them.
+      const std::size_t s = ready[random_bits(place) % choices];
+      order_[place] = lines_[s].actions[static_cast<std::size_t>(begun[s]++)];
+    }
+  }
+
+  bool next_is_ready(const Line& line, int next,
+                     const std::array<int, plan::streams>& begun) const {
+    if (next == static_cast<int>(line.actions.size())) return false;
+    const std::vector<int>& waits = action_at(line.actions[static_cast<std::size_t>(next)]).waits;
+    return std::all_of(waits.begin(), waits.end(), [&](int wait) {
+      return begun[static_cast<std::size_t>(action_at(wait).stream)] >= count_with(wait);
+    });
+  }
+
+  std::uint64_t random_bits(std::uint64_t counter) const {
+    return math::mix_bits(math::mix_bits(shake->seed + 1) + counter);
+  }
+
+  // ---- in a run
+
+  void run_in_order() {
+    for (const int index : order_) {
+      const plan::Action& action = action_at(index);
+      if (line_of(action).stopped) continue;
+      show_only(*program_, action, arenas_);
+      step(line_of(action), index);
+    }
+    allow_all(*program_, arenas_);
+  }
+
+  void run_threads() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (Line& line : lines_) {
+        if (&line == &compute() || line.actions.empty()) continue;
+        line.runs = true;
+        line.wakes.notify_one();
+      }
+    }
+    run_line(compute());
+    std::unique_lock<std::mutex> lock(mutex_);
+    compute().wakes.wait(lock, [this] { return all_are_done(); });
+  }
+
+  /// What a thread does from its birth on.
+  void serve(Line& line) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      line.wakes.wait(lock, [&] { return line.runs || ending_; });
+      if (!line.runs) return;
+      lock.unlock();
+      run_line(line);
+      lock.lock();
+      line.runs = false;
+      if (all_are_done()) compute().wakes.notify_one();
+    }
+  }
+
+  bool all_are_done() const {
+    return std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.runs; });
+  }
+
+  void run_line(Line& line) {
+    for (const int index : line.actions)
+      if (!step(line, index)) return;
+  }
+
+  /// Runs the next action of a stream, or leaves it out; whether the stream goes on.
+  bool step(Line& line, int index) {
+    const plan::Action& action = action_at(index);
+    std::exception_ptr failure;
+    const bool may_run = wait_for(line, action);
+    if (may_run) failure = perform(action, index);
+    tell(line, may_run && !failure, failure);
+    return may_run && !failure;
+  }
+
+  /// Returns when all that an action waits for have ended, with true; or one of them never will.
+  /// Sleeps on threads only: in order, all that it waits for have had their turn.
+  bool wait_for(Line& line, const plan::Action& action) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (const int wait : action.waits) {
+      const Line& other = line_of(action_at(wait));
+      const int count = count_with(wait);
+      line.awaits = &other;
+      line.awaited = count;
+      line.wakes.wait(lock, [&] { return other.ended >= count || other.stopped; });
+      line.awaits = nullptr;
+      if (other.ended < count) return false;
+    }
+    return true;
+  }
+
+  /// One more action of a stream has ended, or the stream stops: wakes who sleeps until then.
+  void tell(Line& line, bool ended, const std::exception_ptr& failure) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended)
+      ++line.ended;
+    else
+      line.stopped = true;
+    line.failure = failure;
+    for (Line& other : lines_)
+      if (other.awaits == &line && (line.stopped || line.ended >= other.awaited))
+        other.wakes.notify_one();
+  }
+
+  /// What the action's handler threw, or null.
+  std::exception_ptr perform(const plan::Action& action, int index) {
+    // Tools and observers hear of one thread only: few of them bear more.
+    const bool is_told = mode_ == Streams::in_plan_order || action.stream == plan::Stream::compute;
+    const Handler& handler = handler_of(action);
+    ActionTime& time = times[static_cast<std::size_t>(index)];
+    std::exception_ptr failure;
+    const auto attempt = [&](const auto& work) {
+      try {
+        work();
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+      }
+    };
+    sleep_if_shaken(2 * static_cast<std::uint64_t>(index));
+    time.begin = seconds_now();
+    if (handler) {
+      std::optional<Region> region;
+      attempt([&] {
+        if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
+        if (is_told && observer) observer(action.kind, true);
+        handler(ActionBuffers(*program_, action, arenas_));
+        // Other streams read what kernels wrote, from threads that Kokkos does not know.
+        if constexpr (on_device)
+          if (mode_ == Streams::threads && is_told) Kokkos::fence();
+      });
+      attempt([&] {
+        if (is_told && observer) observer(action.kind, false);
+      });
+    }
+    time.end = seconds_now();
+    sleep_if_shaken(2 * static_cast<std::uint64_t>(index) + 1);
+    return failure;
+  }
+
+  void sleep_if_shaken(std::uint64_t counter) const {
+    if (!shake || mode_ == Streams::in_plan_order) return;
+    const double fraction = static_cast<double>(random_bits(counter) >> 11) * 0x1p-53;
+    std::this_thread::sleep_for(std::chrono::duration<double>(fraction * shake->longest_seconds));
+  }
+
+  void end_threads() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ending_ = true;
+    }
+    for (Line& line : lines_) line.wakes.notify_one();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  const Arenas arenas_;
+  const Streams mode_;
+
+  // Of the run: written before threads are told to run.
+  const Program* program_ = nullptr;
+  bool shows_regions_ = false;
+  std::vector<int> position_;  // of each action in its stream
+  std::vector<int> order_;     // in which actions run, where they do so in an order
+
+  std::mutex mutex_;  // of what follows, but for the actions of a line
+  std::array<Line, plan::streams> lines_;
+  bool ending_ = false;
+  std::vector<std::thread> threads_;
+};
+
+Executor::Executor(Arenas arenas, Streams streams)
+    : implementation_(std::make_unique<Implementation>(arenas, streams)) {}
+Executor::~Executor() = default;
+
+void Executor::on(plan::Kind kind, Handler handler) {
+  implementation_->handlers[static_cast<std::size_t>(kind)] = std::move(handler);
+}
+void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
+void Executor::shake(Shake shake) { implementation_->shake = shake; }
+void Executor::run(const Program& program) { implementation_->run(program); }
+const std::vector<ActionTime>& Executor::times() const { return implementation_->times; }
 
 }  // namespace ostrakon::runtime

@@ -3,11 +3,14 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::runtime {
 
@@ -17,54 +20,105 @@ std::string label(const plan::StepPlan& plan, const plan::Action& action);
 /// A plan with its place in memory, proven: what an executor runs.
 struct Program {
   plan::StepPlan plan;
-  plan::MemoryPlan memory;
+  plan::MemoryPlan memory;  ///< in device memory, which is host memory where there is no device
+  plan::MemoryPlan host_memory;  ///< in host memory
+
+  /// Of all arenas.
+  std::int64_t arena_bytes() const { return memory.arena_bytes + host_memory.arena_bytes; }
 };
 
 /// Plans memory and proves it.
 Program make_program(plan::StepPlan plan);
 
-/// An action with its buffers found in the arena: what a handler is called with.
+/// The arenas of a run, one for each memory space.
+struct Arenas {
+  std::byte* device = nullptr;
+  std::byte* host = nullptr;
+};
+
+/// An action with its buffers found in the arenas: what a handler is called with.
 class ActionBuffers {
  public:
-  ActionBuffers(const Program& program, const plan::Action& its_action, std::byte* arena)
-      : action(its_action), program_(program), arena_(arena) {}
+  ActionBuffers(const Program& program, const plan::Action& its_action, const Arenas& arenas)
+      : action(its_action), program_(program), arenas_(arenas) {}
 
   /// First element of the buffer in `role`, or null where the action has none.
   template <class T>
   T* get(plan::Role role) const {
     const int buffer = action.buffer(role);
-    return buffer < 0 ? nullptr : reinterpret_cast<T*>(arena_ + program_.memory.offsets[buffer]);
+    if (buffer < 0) return nullptr;
+    const bool on_host = program_.plan.buffers[buffer].space == plan::Space::host;
+    return reinterpret_cast<T*>(on_host ? arenas_.host + program_.host_memory.offsets[buffer]
+                                        : arenas_.device + program_.memory.offsets[buffer]);
   }
 
   const plan::Action& action;
 
  private:
   const Program& program_;
-  std::byte* arena_;
+  const Arenas& arenas_;
 };
 
-/// Runs programs in one arena, action by action in plan order. It knows no policy: what an action
-/// does is the handler of its kind.
+/// How the streams of a plan run.
+enum class Streams {
+  in_plan_order,  ///< all on the thread that calls, one action after the other
+  threads         ///< compute on the thread that calls, every other stream on a thread of its own
+};
+
+/// Upsets the time at which actions run, to show that it changes no bit. In plan order: another
+/// order that streams and waits allow, a function of `seed` and the plan alone, so that ranks with
+/// the same seed stay in step. On threads: every action sleeps up to `longest_seconds` before and
+/// after its work, differently for other seeds.
+struct Shake {
+  std::uint64_t seed = 0;
+  double longest_seconds = 0.0;
+};
+
+/// When an action ran, in seconds of a monotonic clock (see seconds_now).
+struct ActionTime {
+  double begin = 0.0;
+  double end = 0.0;
+};
+double seconds_now();
+
+/// Runs programs in the arenas of a run. It knows no policy: what an action does is the handler of
+/// its kind.
+///
+/// An action begins when the action before it on its stream has ended and all that it waits for
+/// have. On threads, handlers of different streams run at the same time; what an action wrote is
+/// seen by those that it happens before. Nothing is allocated by run() once a program of that
+/// length has run.
+///
+/// Where a handler throws, the actions that it happens before are left out, and all others still
+/// run. Which those are follows from the plan and from the actions that failed, in both ways to
+/// run: ranks on which the same ones failed make the same calls, and a rank that failed alone waits
+/// for no other. Then run() throws what the first of the failed actions in plan order threw.
 class Executor {
  public:
   using Handler = std::function<void(const ActionBuffers&)>;
-  /// Called with the kind of each action before (true) and after (false) it.
+  /// Called before (true) and after (false) each action that runs on the calling thread and has a
+  /// handler, also where that throws. What it throws itself counts as thrown by the handler.
   using Observer = std::function<void(plan::Kind, bool begins)>;
 
-  explicit Executor(std::byte* arena) : arena_(arena) {}
+  explicit Executor(Arenas arenas, Streams streams = Streams::in_plan_order);
+  ~Executor();  ///< ends the threads
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
-  void on(plan::Kind kind, Handler handler) {
-    handlers_[static_cast<int>(kind)] = std::move(handler);
-  }
-  void observe(Observer observer) { observer_ = std::move(observer); }
+  void on(plan::Kind kind, Handler handler);
+  void observe(Observer observer);
+  void shake(Shake shake);  ///< all runs from now on
 
-  /// Throws std::logic_error for an action without a handler.
-  void run(const Program& program) const;
+  /// Throws std::logic_error for an action without a handler, or that waits for a later one, before
+  /// anything runs. `release` needs no handler: its place in the plan and its waits do the work.
+  void run(const Program& program);
+
+  /// Of each action of the last run; of those that were left out, zeros.
+  const std::vector<ActionTime>& times() const;
 
  private:
-  std::byte* arena_;
-  std::array<Handler, plan::kinds> handlers_;
-  Observer observer_;
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
 };
 
 }  // namespace ostrakon::runtime

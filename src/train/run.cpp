@@ -15,6 +15,8 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/runtime/overlap.hpp>
+#include <ostrakon/runtime/trace.hpp>
 #include <ostrakon/train/metrics.hpp>
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/trainer.hpp>
@@ -105,6 +107,10 @@ class Run {
         << plan::memory_table(plan, program.memory) << "  sent to other ranks    "
         << format_bytes(plan.bytes_sent()) << "\n"
         << "  compute                " << plan.flops() * 1e-9 << " GFLOP\n"
+        << "  streams                "
+        << (trainer_.streams() == runtime::Streams::threads ? "on threads of their own"
+                                                            : "in turn, on one thread")
+        << "\n"
         << "  available memory       " << format_bytes(runtime::available_memory_bytes()) << " for "
         << mesh_.host().size() << (mesh_.host().size() == 1 ? " rank" : " ranks")
         << " on this host\n"
@@ -170,9 +176,9 @@ class Run {
   void write_plan(const fs::path& path) {
     const runtime::Program& program = trainer_.program(Purpose::train);
     const plan::Report report =
-        plan::make_report(program.plan, program.memory, mesh_.node().size());
+        plan::make_report(program.plan, program.memory, program.host_memory, mesh_.node().size());
     std::ofstream stream(path);
-    plan::write_report_json(stream, program.plan, program.memory, report);
+    plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
     stream.close();
     require(stream.good(), "output.directory = ", settings_.output.directory, ": ", path.string(),
             " can't be written");
@@ -200,6 +206,8 @@ class Run {
   void train() {
     const config::TrainingSettings& training = settings_.training;
     say("training\n");
+    world_.barrier();
+    trace_origin_ = runtime::seconds_now();
     const Kokkos::Timer since_start;
     std::int64_t allocations_before = runtime::memory_count().allocations;
     for (std::int64_t step = 1; step <= training.steps; ++step) {
@@ -210,9 +218,11 @@ class Run {
         result = trainer_.step(*training_data_, step);
       }
       steps_done_ = step;
+      count_overlap();
       const std::int64_t allocations_now = runtime::memory_count().allocations;
       report(step, result, clock.seconds(), allocations_now - allocations_before);
       allocations_before = allocations_now;
+      trace(step);
       const bool last = step == training.steps || out_of_time(since_start.seconds());
       if (validation_data_ && (step % training.validate_every == 0 || last)) validate(step);
       if (last) {
@@ -223,6 +233,44 @@ class Run {
         return;
       }
     }
+  }
+
+  void count_overlap() {
+    const runtime::Overlap step =
+        runtime::measure_overlap(trainer_.program(Purpose::train), trainer_.action_times());
+    communication_ += step.communication;
+    hidden_ += step.hidden;
+  }
+
+  /// Adds a step's actions, on all ranks, to trace.json. The first step is not like the others.
+  void trace(std::int64_t step) {
+    const std::int64_t first = std::min<std::int64_t>(2, settings_.training.steps);
+    if (step < first || step >= first + settings_.output.trace_steps) return;
+    if (step == first) {
+      std::ostringstream ranks;
+      for (const std::string& host : world_.gather_texts(mesh::host_name()))
+        ranks << runtime::trace_rank(traced_ranks_++, host);
+      trace_ = runtime::begin_trace() + ranks.str();
+    }
+    const std::string mine =
+        runtime::trace_step(trainer_.program(Purpose::train), trainer_.action_times(),
+                            world_.rank(), step, trace_origin_);
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      const std::string part = world_.broadcast(mine, rank);
+      if (talks_) trace_ += part;
+    }
+    world_.agree([&] {
+      if (!talks_) return;
+      const fs::path path = directory() / "trace.json";
+      std::ofstream stream(path, step == first ? std::ios::trunc : std::ios::app);
+      const bool last =
+          step + 1 == std::min(first + settings_.output.trace_steps, settings_.training.steps + 1);
+      stream << trace_ << (last ? runtime::end_trace() : "");
+      stream.close();
+      require(stream.good(), "output.trace = ", settings_.output.trace_steps, ": ", path.string(),
+              " can't be written");
+      trace_.clear();
+    });
   }
 
   bool out_of_time(double seconds) {
@@ -322,9 +370,8 @@ class Run {
     trainer_.visit_parameters([&](int u, const float* parameters) {
       world_.agree([&] {
         if (!talks_) return;
-        const model::Unit<float>& unit = trainer_.decoder().unit(u);
-        for (const model::Parameter& parameter : unit.parameters())
-          file->write(unit.description().name, parameter.name, parameter.shape,
+        for (const model::Parameter& parameter : trainer_.decoder().unit(u).parameters())
+          file->write(parameter.owner, parameter.name, parameter.shape,
                       on_host(parameters + parameter.offset, parameter.elements(), copy));
       });
     });
@@ -346,6 +393,13 @@ class Run {
     const std::string times = timers_.report(world_.mpi());
     double resident = static_cast<double>(runtime::peak_resident_bytes());
     world_.maximum(&resident, 1);
+    double communication[] = {communication_, hidden_};
+    world_.maximum(communication, 2);
+    if (communication[0] > 0.0)
+      say(text("\ncommunication: ", communication[0] / static_cast<double>(steps_done_),
+               " s a step on the rank with most, ",
+               std::lround(100.0 * communication[1] / communication[0]),
+               " % of it while compute went on\n"));
     say(text("\nmemory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()),
              ", counted ", format_bytes(runtime::memory_count().peak_bytes), ", resident at most ",
              format_bytes(static_cast<std::int64_t>(resident)), "\n\n", times));
@@ -365,6 +419,10 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;
   double peak_flops_ = 1.0;
   std::int64_t steps_done_ = 0;
+  double communication_ = 0.0, hidden_ = 0.0;  // seconds of this rank in all steps
+  double trace_origin_ = 0.0;                  // the same moment on all ranks
+  std::string trace_;                          // what is not yet in the file
+  int traced_ranks_ = 0;
   bool open_line_ = false;  // a progress line that the next one replaces
 };
 

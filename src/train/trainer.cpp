@@ -37,6 +37,22 @@ plan::ModelDescription describe(const model::Decoder<float>& decoder) {
   return description;
 }
 
+runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh) {
+  using Choice = config::StreamsChoice;
+  if (settings.runtime.streams == Choice::in_plan_order) return runtime::Streams::in_plan_order;
+  const bool may = comm::Communicator::threads_may_call();
+  if (settings.runtime.streams == Choice::threads) {
+    mesh.world().agree([&] {
+      require(may,
+              "runtime.streams = threads: this MPI lets only one thread of a rank call it; "
+              "expected inline, auto, or an MPI with MPI_THREAD_MULTIPLE");
+    });
+    return runtime::Streams::threads;
+  }
+  const bool pays = mesh.world().size() > 1 && mesh.cores() > settings.runtime.threads;
+  return may && pays ? runtime::Streams::threads : runtime::Streams::in_plan_order;
+}
+
 Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     : settings_(settings),
       mesh_(mesh),
@@ -50,19 +66,29 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     return runtime::make_program(
         plan::build_step_plan(description_, ranks, settings_.parallel, purpose));
   };
-  train_ = program(Purpose::train);
-  evaluate_ = program(Purpose::evaluate);
-  export_ = program(Purpose::export_parameters);
+  mesh.world().agree([&] {
+    train_ = program(Purpose::train);
+    evaluate_ = program(Purpose::evaluate);
+    export_ = program(Purpose::export_parameters);
+  });
   for (int u = 0; u < decoder_.units(); ++u) stretches_.push_back(stretches(u));
+  streams_ = choose_streams(settings, mesh);
 }
 
 const runtime::Program& Trainer::program(Purpose purpose) const {
   return purpose == Purpose::train ? train_ : purpose == Purpose::evaluate ? evaluate_ : export_;
 }
 
+std::int64_t Trainer::arena_bytes(plan::Space space) const {
+  std::int64_t most = 0;
+  for (const runtime::Program* program : {&train_, &evaluate_, &export_})
+    most = std::max(
+        most, (space == plan::Space::device ? program->memory : program->host_memory).arena_bytes);
+  return most;
+}
+
 std::int64_t Trainer::planned_peak_bytes() const {
-  return std::max(
-      {train_.memory.arena_bytes, evaluate_.memory.arena_bytes, export_.memory.arena_bytes});
+  return arena_bytes(plan::Space::device) + arena_bytes(plan::Space::host);
 }
 
 double Trainer::model_flops() const {
@@ -113,12 +139,50 @@ void Trainer::require_same_plan() {
 }
 
 void Trainer::allocate() {
-  arena_ = std::make_unique<runtime::Arena>(planned_peak_bytes());
-  executor_ = std::make_unique<runtime::Executor>(arena_->data());
+  arena_ = std::make_unique<runtime::Arena>(arena_bytes(plan::Space::device));
+  host_arena_ = std::make_unique<runtime::Arena>(arena_bytes(plan::Space::host), plan::Space::host);
+  for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce})
+    channels_.emplace(stream, make_channel(stream));
+  executor_ = std::make_unique<runtime::Executor>(
+      runtime::Arenas{arena_->data(), host_arena_->data()}, streams_);
   sample_.resize(static_cast<std::size_t>(settings_.training.sequence_length + 1));
-  batch_.resize(static_cast<std::size_t>(2 * decoder_.leaf().rows()));
-  host_sums_.resize(sums + 1);
   set_handlers();
+}
+
+Trainer::Channel Trainer::make_channel(plan::Stream stream) {
+  using comm::Communicator;
+  Channel channel;
+  const Communicator& group = mesh_.shard_group();
+  channel.shard = std::make_unique<Communicator>(Communicator::duplicate(group.mpi()));
+  channel.replicate =
+      std::make_unique<Communicator>(Communicator::duplicate(mesh_.replicate_group().mpi()));
+  for (const runtime::Program* program : {&train_, &evaluate_, &export_})
+    for (const plan::Action& action : program->plan.actions) {
+      const int ranks = action.group_ranks;
+      if (action.stream != stream || action.group != plan::Group::kept || channel.kept.count(ranks))
+        continue;
+      channel.kept.emplace(ranks, std::make_unique<Communicator>(Communicator::split(
+                                      group.mpi(), group.rank() / ranks, group.rank())));
+    }
+  return channel;
+}
+
+std::int64_t Trainer::bytes_sent(plan::Group group) const {
+  std::int64_t bytes = 0;
+  for (const auto& [stream, channel] : channels_) {
+    if (group == plan::Group::shard) bytes += channel.shard->bytes_sent();
+    if (group == plan::Group::replicate) bytes += channel.replicate->bytes_sent();
+    if (group == plan::Group::kept)
+      for (const auto& [ranks, kept] : channel.kept) bytes += kept->bytes_sent();
+  }
+  return bytes;
+}
+
+void Trainer::slow_down(plan::Stream stream, double seconds_per_byte) {
+  Channel& channel = channels_.at(stream);
+  channel.shard->slow_down(seconds_per_byte);
+  channel.replicate->slow_down(seconds_per_byte);
+  for (const auto& [ranks, kept] : channel.kept) kept->slow_down(seconds_per_byte);
 }
 
 double Trainer::measure_peak_flops() {
@@ -149,7 +213,15 @@ std::int64_t Trainer::first_element(int unit, plan::Part part) const {
 }
 
 comm::Communicator& Trainer::communicator(const plan::Action& action) const {
-  return action.group == plan::Group::shard ? mesh_.shard_group() : mesh_.replicate_group();
+  const Channel& channel = channels_.at(action.stream);
+  switch (action.group) {
+    case plan::Group::replicate:
+      return *channel.replicate;
+    case plan::Group::kept:
+      return *channel.kept.at(action.group_ranks);
+    default:
+      return *channel.shard;
+  }
 }
 
 std::vector<Trainer::Piece> Trainer::pieces(int unit, plan::Part part) const {
@@ -187,11 +259,8 @@ void Trainer::set_handlers() {
         std::int64_t{0});
   });
   executor.on(Kind::load, [this](const ActionBuffers& buffers) { load(buffers); });
-  executor.on(Kind::gather, [this](const ActionBuffers& buffers) {
-    mesh_.shard_group().all_gather(exec_, buffers.get<float>(Role::shard),
-                                   buffers.action.elements / mesh_.shard_group().size(),
-                                   buffers.get<float>(Role::parameters));
-  });
+  executor.on(Kind::gather, [this](const ActionBuffers& buffers) { gather(buffers); });
+  executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers); });
   executor.on(Kind::forward, [this](const ActionBuffers& buffers) { forward(buffers); });
   executor.on(Kind::backward, [this](const ActionBuffers& buffers) { backward(buffers); });
   executor.on(Kind::loss, [this](const ActionBuffers& buffers) {
@@ -200,10 +269,7 @@ void Trainer::set_handlers() {
   });
   executor.on(Kind::reduce_scatter,
               [this](const ActionBuffers& buffers) { reduce_scatter(buffers); });
-  executor.on(Kind::accumulate, [this](const ActionBuffers& buffers) {
-    math::add_to(exec_, buffers.get<float>(Role::source),
-                 buffers.get<float>(Role::parameter_gradients), buffers.action.elements);
-  });
+  executor.on(Kind::accumulate, [this](const ActionBuffers& buffers) { accumulate(buffers); });
   executor.on(Kind::norm, [this](const ActionBuffers& buffers) {
     math::add_squares(exec_, buffers.get<float>(Role::gradient_shard), buffers.action.elements,
                       buffers.get<std::int64_t>(Role::sums) + math::exact_sum_limbs);
@@ -211,7 +277,7 @@ void Trainer::set_handlers() {
   executor.on(Kind::clip, [this](const ActionBuffers& buffers) { finish_sums(buffers); });
   executor.on(Kind::gather_gradients, [this](const ActionBuffers& buffers) {
     comm::Communicator& group = communicator(buffers.action);
-    group.all_gather(exec_, buffers.get<float>(Role::gradient_shard),
+    group.all_gather(buffers.get<float>(Role::gradient_shard),
                      buffers.action.elements / group.size(),
                      buffers.get<float>(Role::parameter_gradients));
   });
@@ -229,19 +295,21 @@ void Trainer::load(const ActionBuffers& buffers) {
   const std::int64_t rows = decoder_.leaf().rows();
   const std::int64_t leaf = running_->plan.leaf(
       mesh_.replicate_group().rank(), mesh_.shard_group().rank(), buffers.action.micro_batch);
+  auto* batch = buffers.get<std::int32_t>(Role::host_batch);
   try {
     for (std::int64_t s = 0; s < decoder_.leaf().batch; ++s) {
       dataset_->read(first_sample_ + static_cast<std::uint64_t>(leaf * decoder_.leaf().batch + s),
                      sample_.data());
-      std::copy_n(sample_.begin(), tokens, batch_.begin() + s * tokens);
-      std::copy_n(sample_.begin() + 1, tokens, batch_.begin() + rows + s * tokens);
+      std::copy_n(sample_.begin(), tokens, batch + s * tokens);
+      std::copy_n(sample_.begin() + 1, tokens, batch + rows + s * tokens);
     }
   } catch (const std::exception& error) {
     // The other ranks go on: this one does too, to where they next talk of how the step went.
     load_error_ = error.what();
-    std::fill(batch_.begin(), batch_.end(), 0);
+    std::fill_n(batch, 2 * rows, 0);
   }
-  math::copy_to_device(exec_, batch_.data(), buffers.get<std::int32_t>(Role::batch), batch_.size());
+  math::copy_to_device(exec_, batch, buffers.get<std::int32_t>(Role::batch),
+                       static_cast<std::size_t>(2 * rows));
 }
 
 void Trainer::forward(const ActionBuffers& buffers) {
@@ -272,12 +340,33 @@ void Trainer::clear_gaps(int unit, float* gradients) {
   clear_to(train_.plan.padded_elements[unit]);
 }
 
+void Trainer::gather(const ActionBuffers& buffers) {
+  comm::Communicator& group = communicator(buffers.action);
+  group.all_gather(buffers.get<float>(Role::shard), buffers.action.elements / group.size(),
+                   buffers.get<float>(Role::parameters));
+}
+
+void Trainer::keep(const ActionBuffers& buffers) {
+  const std::int64_t part = mesh_.shard_group().rank() % buffers.action.group_ranks;
+  math::copy(exec_, buffers.get<float>(Role::parameters) + part * buffers.action.elements,
+             buffers.get<float>(Role::shard), buffers.action.elements);
+}
+
 void Trainer::reduce_scatter(const ActionBuffers& buffers) {
   comm::Communicator& group = communicator(buffers.action);
-  const std::int64_t part = buffers.action.elements / group.size();
-  auto* staging = buffers.get<float>(Role::staging);
-  group.reduce_scatter(exec_, buffers.get<float>(Role::parameter_gradients), part, staging);
-  math::copy(exec_, staging, buffers.get<float>(Role::gradient_shard), part);
+  group.reduce_scatter(buffers.get<float>(Role::parameter_gradients),
+                       buffers.action.elements / group.size(), buffers.get<float>(Role::staging),
+                       buffers.get<float>(Role::gradient_shard));
+}
+
+void Trainer::accumulate(const ActionBuffers& buffers) {
+  const auto* source = buffers.get<float>(Role::source);
+  auto* sum = buffers.get<float>(Role::parameter_gradients);
+  // Other streams may be threads that Kokkos does not know. Their memory is the host's.
+  if (buffers.action.stream == plan::Stream::compute)
+    math::add_to(exec_, source, sum, buffers.action.elements);
+  else
+    math::host::add_to(source, sum, buffers.action.elements);
 }
 
 void Trainer::gather_updates(const ActionBuffers& buffers) {
@@ -289,19 +378,19 @@ void Trainer::gather_updates(const ActionBuffers& buffers) {
   float* parameters = buffers.get<float>(Role::shard) + first_element(unit, whole) -
                       first_element(unit, train_.plan.stored);
   const std::int64_t part = buffers.action.elements / group.size();
-  group.all_gather(exec_, parameters + group.rank() * part, part, parameters);
+  group.all_gather(parameters + group.rank() * part, part, parameters);
 }
 
 void Trainer::finish_sums(const ActionBuffers& buffers) {
-  std::int64_t* losses = host_sums_.data();
+  auto* losses = buffers.get<std::int64_t>(Role::host_sums);
   std::int64_t* squares = losses + math::exact_sum_limbs;
-  std::int64_t& failures = host_sums_[sums];
+  std::int64_t& failures = losses[sums];
   math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), losses, sums);
   // Carries now, so that room for them is needed once a rank, not once a term.
   math::exact_sum_carry(losses);
   math::exact_sum_carry(squares);
   failures = load_error_.empty() ? 0 : 1;
-  mesh_.world().sum(host_sums_.data(), sums + 1);
+  mesh_.world().sum(losses, sums + 1);
   if (failures > 0) mesh_.world().agree([&] { require(load_error_.empty(), load_error_); });
 
   const std::int64_t tokens =
@@ -369,10 +458,6 @@ void Trainer::visit_parameters(const Visitor& visit) {
   visitor_ = nullptr;
 }
 
-std::string Trainer::parameter_name(int unit, const Piece& piece) const {
-  return train_.plan.unit_names[unit] + "." + piece.parameter->name;
-}
-
 void Trainer::initialize() {
   const plan::StepPlan& plan = train_.plan;
   for (int u = 0; u < decoder_.units(); ++u) {
@@ -390,7 +475,7 @@ void Trainer::initialize() {
           break;
         case model::Initializer::normal:
           math::fill_normal(exec_, target, piece.count,
-                            math::random_key(settings_.training.seed, parameter_name(u, piece)),
+                            math::random_key(settings_.training.seed, piece.parameter->full_name()),
                             piece.first, piece.parameter->deviation);
           break;
       }
@@ -411,7 +496,7 @@ std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& state
         persistent<float>(state[u]) + first_element(u, counted) - first_element(u, stored);
     for (const Piece& piece : pieces(u, counted))
       math::add_digest(exec_, values + piece.offset, piece.count,
-                       math::random_key(0, parameter_name(u, piece) + " " + what), piece.first,
+                       math::random_key(0, piece.parameter->full_name() + " " + what), piece.first,
                        digest);
   }
   std::uint64_t value = 0;

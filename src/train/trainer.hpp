@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/data/dataset.hpp>
@@ -24,7 +26,12 @@ struct StepResult {
 /// The decoder as plans of training see it: its description with the step's sums.
 plan::ModelDescription describe(const model::Decoder<float>& decoder);
 
-/// One rank's part of a training run: the plans, the arena, and what each action of a plan does.
+/// How the streams of a run are run on this rank: as the deck says, or where it leaves the choice,
+/// on threads if there is something to communicate and every rank has a core to spare for it. The
+/// same on all ranks. Throws AgreedError where threads are asked for and MPI does not allow them.
+runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
+
+/// One rank's part of a training run: the plans, the arenas, and what each action of a plan does.
 ///
 /// The constructor plans and proves and allocates nothing, so a run can be shown, and refused,
 /// before it takes memory. All methods are collective over the mesh.
@@ -39,8 +46,11 @@ class Trainer {
   /// Floating-point operations that a step of the model takes on each rank: three forwards,
   /// whatever the plan computes twice. What MFU counts.
   double model_flops() const;
-  /// Of the one arena that all programs share: the most that a rank will use.
+  /// Of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
+  runtime::Streams streams() const { return streams_; }
+  /// Bytes that this rank has sent in one kind of group since allocate().
+  std::int64_t bytes_sent(plan::Group group) const;
 
   /// Throws AgreedError with the arithmetic where the ranks of a host need more than it has left,
   /// and for devices on more than one rank, which have no communication yet.
@@ -48,7 +58,7 @@ class Trainer {
   /// Throws AgreedError where ranks have made different plans.
   void require_same_plan();
 
-  /// Takes the arena and writes the initial weights, each rank its own shards.
+  /// Takes the arenas, and makes the communicators of the streams.
   void allocate();
 
   /// Best rate of a matrix product on this rank, all ranks at once, in floating-point operations
@@ -73,8 +83,16 @@ class Trainer {
   using Visitor = std::function<void(int unit, const float* parameters)>;
   void visit_parameters(const Visitor& visit);
 
-  /// Told of every action before and after it runs.
+  /// Told of every action of the compute stream before and after it runs; of the others too, where
+  /// all run in plan order.
   void observe(runtime::Executor::Observer observer) { executor_->observe(std::move(observer)); }
+
+  /// Upsets the order or the time of actions from now on; ranks need the same seed in plan order.
+  void shake(runtime::Shake shake) { executor_->shake(shake); }
+  /// Makes all gathers (or all reductions) slower, as if by the network; see comm::Communicator.
+  void slow_down(plan::Stream stream, double seconds_per_byte);
+  /// When each action of the last step, evaluation or export ran.
+  const std::vector<runtime::ActionTime>& action_times() const { return executor_->times(); }
 
  private:
   /// A stretch of a unit's flat parameter within one parameter, as a rank stores it.
@@ -91,6 +109,15 @@ class Trainer {
     bool decays;
   };
 
+  /// The groups as one stream talks in them. Streams may talk at the same time, so each has
+  /// communicators of its own.
+  struct Channel {
+    std::unique_ptr<comm::Communicator> shard, replicate;
+    std::map<int, std::unique_ptr<comm::Communicator>> kept;  ///< by their number of ranks
+  };
+
+  std::int64_t arena_bytes(plan::Space space) const;
+  Channel make_channel(plan::Stream stream);
   std::vector<Piece> pieces(int unit, plan::Part part) const;
   std::vector<Stretch> stretches(int unit) const;
   std::int64_t first_element(int unit, plan::Part part) const;
@@ -99,7 +126,10 @@ class Trainer {
   void load(const runtime::ActionBuffers& buffers);
   void forward(const runtime::ActionBuffers& buffers);
   void backward(const runtime::ActionBuffers& buffers);
+  void gather(const runtime::ActionBuffers& buffers);
+  void keep(const runtime::ActionBuffers& buffers);
   void reduce_scatter(const runtime::ActionBuffers& buffers);
+  void accumulate(const runtime::ActionBuffers& buffers);
   void finish_sums(const runtime::ActionBuffers& buffers);
   void optimize(const runtime::ActionBuffers& buffers);
   void gather_updates(const runtime::ActionBuffers& buffers);
@@ -110,7 +140,6 @@ class Trainer {
   T* persistent(int buffer) const {
     return reinterpret_cast<T*>(arena_->data() + train_.memory.offsets[buffer]);
   }
-  std::string parameter_name(int unit, const Piece& piece) const;
   std::uint64_t digest_of(const char* what, const std::vector<int>& state, plan::Part stored,
                           plan::Part counted);
 
@@ -121,7 +150,9 @@ class Trainer {
   runtime::Program train_, evaluate_, export_;
   std::vector<std::vector<Stretch>> stretches_;  // of each unit
   Exec exec_;
-  std::unique_ptr<runtime::Arena> arena_;
+  runtime::Streams streams_;
+  std::map<plan::Stream, Channel> channels_;
+  std::unique_ptr<runtime::Arena> arena_, host_arena_;
   std::unique_ptr<runtime::Executor> executor_;
 
   // Of the step that runs now.
@@ -132,9 +163,7 @@ class Trainer {
   double clip_coefficient_ = 1.0;
   StepResult result_;
   Visitor visitor_;
-  std::vector<std::int32_t> sample_;     // one sample
-  std::vector<std::int32_t> batch_;      // tokens, then targets, of one leaf
-  std::vector<std::int64_t> host_sums_;  // and one more: ranks that could not load
+  std::vector<std::int32_t> sample_;  // one sample
   std::string load_error_;
 };
 

@@ -281,7 +281,29 @@ TEST_F(BadInputs, KeysAndTypes) {
        bad_key("later-version", "precision", "gather: bf16",
                {"precision.gather = \"bf16\"", "the one value that this version accepts"}),
        bad_key("unknown-sharding", "parallel", "sharding: fully",
-               {"parallel.sharding = \"fully\"", "expected none, optimizer, gradients or full"})});
+               {"parallel.sharding = \"fully\"", "expected none, optimizer, gradients or full"}),
+       bad_key("misspelt-prefetch", "parallel", "forward_prefech: 2",
+               {"forward_prefech = 2: no such key; did you mean parallel.forward_prefetch?"}),
+       bad_key("unknown-streams", "runtime", "streams: parallel",
+               {"runtime.streams = \"parallel\"", "expected inline, threads or auto"})});
+}
+
+TEST_F(BadInputs, RulesForUnits) {
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad_key("rule-without-quotes", "parallel", "units: block.*: forward_prefetch 2",
+               {"not valid YAML", "goes in quotes"}),
+       bad_key("rule-without-settings", "parallel", "units: block.*",
+               {"parallel.units: rule \"block.*\": expected PATTERN: SETTING VALUE"}),
+       bad_key("rule-of-two-colons", "parallel", "units: \"block.*:: forward_prefetch 2\"",
+               {"parallel.units: rule \"block.*:: forward_prefetch 2\": expected one ':'"}),
+       bad_key("rule-of-an-unknown-setting", "parallel", "units: \"block.*: forward_prefech 2\"",
+               {"\"forward_prefech\": no such setting; did you mean forward_prefetch?"}),
+       bad_settings("rule-of-a-huge-number", {"parallel.units=block.*: reshard_after_forward 1e30"},
+                    {"--set parallel.units: rule \"block.*: reshard_after_forward 1e30\"",
+                     "reshard_after_forward = 1e+30: expected default, always, never or"}),
+       bad_settings("rule-for-nothing", {"parallel.units=blocks.*: forward_prefetch 2"},
+                    {"parallel.units", "blocks.*"})});
 }
 
 TEST_F(BadInputs, Values) {
@@ -310,6 +332,20 @@ TEST_F(BadInputs, Values) {
                {"model.norm_epsilon = 1e-46", "from 1.2e-38 to 1"}),
        bad_key("rotary-base", "model", "rotary_base: 1e300",
                {"model.rotary_base = 1e+300", "from 1 to 1e12"}),
+       bad_key("negative-prefetch", "parallel", "backward_prefetch: -1",
+               {"parallel.backward_prefetch = -1: expected an integer from 0 to 1000"}),
+       bad_key("too-many-reductions", "parallel", "in_flight_reductions: 1e9",
+               {"parallel.in_flight_reductions = 1000000000: expected an integer from 0 to 1000"}),
+       bad_key("no-gathers", "parallel", "in_flight_gathers: 0",
+               {"parallel.in_flight_gathers = 0: expected unlimited, an integer from 1 to"}),
+       bad_key("gibibits", "parallel", "in_flight_gathers: 8 Gib",
+               {"parallel.in_flight_gathers = \"8 Gib\": expected unlimited", "GiB"}),
+       bad_key("one-part", "parallel", "reshard_after_forward: 1",
+               {"parallel.reshard_after_forward = 1: expected default, always, never or"}),
+       bad_key("half-a-block", "model", "blocks_per_unit: 0.5",
+               {"model.blocks_per_unit = 0.5: expected auto or an integer from 1 to"}),
+       bad_key("negative-trace", "output", "trace: -1",
+               {"output.trace = -1: expected an integer >= 0"}),
        bad_key("share-above-one", "schedule", "final_fraction: 1.5",
                {"schedule.final_fraction = 1.5", "from 0 to 1"}),
        bad_settings("beyond-integers", {"training.steps=1e300"}, {"training.steps", "<="}),
@@ -324,6 +360,8 @@ TEST_F(BadInputs, SettingsThatDoNotFitTogether) {
                {"model.heads = 5 does not divide model.width = 32 (32 = 5 x 6 + 2)"}),
        bad_key("kv-heads", "model", "kv_heads: 3",
                {"model.kv_heads = 3 does not divide model.heads = 4"}),
+       bad_key("more-blocks-than-layers", "model", "blocks_per_unit: 3",
+               {"model.blocks_per_unit = 3 is more than model.layers = 2"}),
        bad_key("odd-rotary-heads", "model", "width: 36", {"rotary", "must be even", "36 / 4 = 9"}),
        bad_key("batch-arithmetic", "training", "micro_batch_size: 3",
                {"training.micro_batch_size = 3", "does not divide",
@@ -353,11 +391,22 @@ TEST_F(BadInputs, RanksThatDoNotFit) {
                   bad_settings("odd-leaves", {"training.global_batch_size=6"},
                                {"6 / 2 = 3 leaves", "2 ranks can't share evenly (3 = 2 x 1 + 1)"}),
                   bad_key("node-of-three", "parallel", "ranks_per_node: 3",
-                          {"parallel.ranks_per_node = 3 does not divide the 2 ranks"})});
+                          {"parallel.ranks_per_node = 3 does not divide the 2 ranks"}),
+                  bad_key("room-for-no-gather", "parallel", "in_flight_gathers: 1 B",
+                          {"parallel.in_flight_gathers = 1 B: ", "when gathered"})});
   expect_refused("ostrakon-train", {3},
                  {bad_settings("four-leaves-on-three", {},
                                {"8 / 2 = 4 leaves", "3 ranks", "4 = 3 x 1 + 1", "use 1, 2 or 4",
-                                "a multiple of 3 x 2 = 6"})});
+                                "a multiple of 3 x 2 = 6"}),
+                  bad_settings("two-parts-of-three",
+                               {"training.global_batch_size=6", "parallel.reshard_after_forward=2"},
+                               {"parallel.reshard_after_forward = 2 does not divide the 3 ranks of "
+                                "a shard group (3 = 2 x 1 + 1); use 3"}),
+                  bad_settings("rule-of-two-parts-of-three",
+                               {"training.global_batch_size=6",
+                                "parallel.units=block.*: reshard_after_forward 2"},
+                               {"parallel.units: rule \"block.*: reshard_after_forward 2\": ",
+                                "reshard_after_forward = 2 does not divide the 3 ranks"})});
   expect_refused("ostrakon-train", {1},
                  {bad_key("node-of-two", "parallel", "ranks_per_node: 2",
                           {"parallel.ranks_per_node = 2 does not divide the 1 rank"})});
@@ -522,15 +571,16 @@ TEST_F(BadInputs, DataProgram) {
 TEST_F(BadInputs, BenchProgram) {
   expect_refused(
       "ostrakon-bench", one_and_two,
-      {bad_command("unknown-bench", {"kernel"},
-                   {"don't know how to measure kernel", "kernels, comm or step DECK"}),
+      {bad_command(
+           "unknown-bench", {"kernel"},
+           {"don't know how to measure kernel", "kernels, comm, step DECK or overlap DECK"}),
        bad_command("two-benches", {"kernels", "comm"}, {"kernels takes no further argument"}),
        bad_command("step-without-deck", {"step"}, {"step needs a deck"}),
        bad_command("step-of-two", {"step", "deck.yaml", "deck.yaml"}, {"two decks given"}),
        bad_command("step-of-missing", {"step", "nowhere.yaml"}, {"nowhere.yaml: can't be read"}),
        bad_command("no-time", {"kernels", "--seconds", "0"}, {"--seconds 0", "greater than 0"}),
        bad_command("set-without-step", {"kernels", "--set", "model.layers=1"},
-                   {"--set is for step DECK only"}),
+                   {"--set is for step DECK and overlap DECK only"}),
        bad_command("unknown-bench-option", {"--jsonl"}, {"unknown option --jsonl"})});
   expect_refused("ostrakon-bench", {1},
                  {bad_command("comm-alone", {"comm"}, {"found 1 rank", "mpiexec -n 2"})});

@@ -40,26 +40,38 @@ runtime::Program make_program(plan::Purpose purpose, int ranks = 2) {
   return runtime::make_program(plan::build_step_plan(two_units(), ranks, policy, purpose));
 }
 
-constexpr Kind all_kinds[] = {Kind::begin,    Kind::load, Kind::gather,           Kind::forward,
-                          Kind::backward, Kind::loss, Kind::reduce_scatter,   Kind::accumulate,
-                          Kind::norm,     Kind::clip, Kind::gather_gradients, Kind::optimize,
-                          Kind::visit};
+/// The arenas of one program.
+struct Memories {
+  explicit Memories(const runtime::Program& program)
+      : device(program.memory.arena_bytes),
+        host(program.host_memory.arena_bytes, plan::Space::host) {}
+  runtime::Arenas arenas() const { return {device.data(), host.data()}; }
+
+  runtime::Arena device;
+  runtime::Arena host;
+};
+
+void on_all(runtime::Executor& executor, const runtime::Executor::Handler& handler) {
+  for (int kind = 0; kind < plan::kinds; ++kind)
+    if (static_cast<Kind>(kind) != Kind::release) executor.on(static_cast<Kind>(kind), handler);
+}
 
 TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
   const runtime::Program program = make_program(plan::Purpose::train);
-  const runtime::Arena arena(program.memory.arena_bytes);
-  runtime::Executor executor(arena.data());
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
   std::vector<const plan::Action*> seen;
-  for (Kind kind : all_kinds)
-    executor.on(kind, [&](const runtime::ActionBuffers& buffers) {
-      seen.push_back(&buffers.action);
-      for (const plan::Use& used : buffers.action.uses) {
-        const auto* address = buffers.get<std::byte>(used.role);
-        EXPECT_EQ(address - arena.data(), program.memory.offsets[used.buffer]);
-      }
-      EXPECT_EQ(buffers.get<std::byte>(Role::second_moment) != nullptr,
-                buffers.action.kind == Kind::optimize);
-    });
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    seen.push_back(&buffers.action);
+    for (const plan::Use& used : buffers.action.uses) {
+      const auto* address = buffers.get<std::byte>(used.role);
+      const bool on_host = program.plan.buffers[used.buffer].space == plan::Space::host;
+      EXPECT_EQ(address, on_host ? memories.host.data() + program.host_memory.offsets[used.buffer]
+                                 : memories.device.data() + program.memory.offsets[used.buffer]);
+    }
+    EXPECT_EQ(buffers.get<std::byte>(Role::second_moment) != nullptr,
+              buffers.action.kind == Kind::optimize);
+  });
   executor.run(program);
   std::size_t next = 0;
   for (const plan::Action& action : program.plan.actions) {
@@ -72,11 +84,10 @@ TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
 
 TEST(Executor, TellsTheObserverBeforeAndAfter) {
   const runtime::Program program = make_program(plan::Purpose::evaluate);
-  const runtime::Arena arena(program.memory.arena_bytes);
-  runtime::Executor executor(arena.data());
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
   std::vector<std::string> told;
-  for (Kind kind : all_kinds)
-    executor.on(kind, [&](const runtime::ActionBuffers&) { told.push_back("handler"); });
+  on_all(executor, [&](const runtime::ActionBuffers&) { told.push_back("handler"); });
   executor.observe([&](Kind kind, bool begins) {
     told.push_back((begins ? "begin " : "end ") + std::string(name(kind)));
   });
@@ -90,8 +101,8 @@ TEST(Executor, TellsTheObserverBeforeAndAfter) {
 
 TEST(Executor, RefusesAnActionWithoutHandler) {
   const runtime::Program program = make_program(plan::Purpose::evaluate);
-  const runtime::Arena arena(program.memory.arena_bytes);
-  const runtime::Executor executor(arena.data());
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
   EXPECT_THROW(executor.run(program), std::logic_error);
 }
 
@@ -105,6 +116,59 @@ TEST(Executor, LabelsNameUnitAndMicroBatch) {
   };
   EXPECT_TRUE(has("ostrakon: gather(head)"));
   EXPECT_TRUE(has("ostrakon: backward(head, micro-batch 0)"));
+}
+
+/// One action that uses one buffer on the device and, if it `declares` it, one on the host.
+runtime::Program program_of_both_spaces(bool declares = true) {
+  runtime::Program program;
+  for (const plan::Space space : {plan::Space::device, plan::Space::host}) {
+    plan::Buffer buffer;
+    buffer.space = space;
+    buffer.bytes = 8;
+    program.plan.buffers.push_back(buffer);
+  }
+  program.memory.offsets = {256, -1};
+  program.memory.arena_bytes = 264;
+  program.host_memory.offsets = {-1, 512};
+  program.host_memory.arena_bytes = 520;
+  plan::Action action;
+  action.kind = Kind::clip;
+  action.uses = {{Role::sums, 0, plan::Access::read_write}};
+  if (declares) action.uses.push_back({Role::host_sums, 1, plan::Access::read_write});
+  program.plan.actions = {action};
+
+  return program;
+}
+
+TEST(Executor, FindsBuffersInTheArenaOfTheirSpace) {
+  const runtime::Program program = program_of_both_spaces();
+  EXPECT_EQ(program.arena_bytes(), 784);
+  const Memories memories(program);
+  for (const auto streams : {runtime::Streams::in_plan_order, runtime::Streams::threads}) {
+    runtime::Executor executor(memories.arenas(), streams);
+    on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+      EXPECT_EQ(buffers.get<std::byte>(Role::sums), memories.device.data() + 256);
+      EXPECT_EQ(buffers.get<std::byte>(Role::host_sums), memories.host.data() + 512);
+      EXPECT_EQ(buffers.get<std::byte>(Role::shard), nullptr);
+      *buffers.get<std::int64_t>(Role::host_sums) = 1;
+    });
+    executor.run(program);
+  }
+}
+
+TEST(Arena, OfNoBytesAllocatesNothing) {
+  runtime::start_counting_memory();
+  const runtime::MemoryCount before = runtime::memory_count();
+  for (const plan::Space space : {plan::Space::device, plan::Space::host}) {
+    const runtime::Arena arena(0, space);
+    EXPECT_EQ(arena.data(), nullptr);
+    EXPECT_EQ(arena.bytes(), 0);
+  }
+  EXPECT_EQ(runtime::memory_count().allocations, before.allocations);
+  const runtime::Arena on_host(1000, plan::Space::host);
+  EXPECT_EQ(on_host.bytes(), 1000);
+  on_host.data()[999] = std::byte{1};
+  EXPECT_EQ(runtime::memory_count().allocations, before.allocations + 1);
 }
 
 TEST(MemoryCounter, CountsWhatKokkosAllocates) {
@@ -126,15 +190,32 @@ TEST(MemoryCounter, CountsWhatKokkosAllocates) {
 TEST(ExecutorDeathTest, EndsTheProgramWhereAnActionUsesBytesThatItDidNotDeclare) {
   if (!runtime::poisons) GTEST_SKIP() << "needs the address sanitizer";
   const runtime::Program program = make_program(plan::Purpose::evaluate);
-  const runtime::Arena arena(program.memory.arena_bytes);
-  runtime::Executor executor(arena.data());
-  for (Kind kind : all_kinds) executor.on(kind, [](const runtime::ActionBuffers&) {});
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  on_all(executor, [](const runtime::ActionBuffers&) {});
   executor.on(Kind::load, [&](const runtime::ActionBuffers&) {
     // The first buffer in the arena holds parameters, which a load has no business with.
-    *arena.data() = std::byte{1};
+    *memories.device.data() = std::byte{1};
   });
   GTEST_FLAG_SET(death_test_style, "fast");
   EXPECT_DEATH(executor.run(program), "use-after-poison");
+}
+
+TEST(ExecutorDeathTest, SoItDoesInHostMemory) {
+  if (!runtime::poisons) GTEST_SKIP() << "needs the address sanitizer";
+  for (const bool declares : {true, false}) {
+    const runtime::Program program = program_of_both_spaces(declares);
+    const Memories memories(program);
+    runtime::Executor executor(memories.arenas());
+    on_all(executor,
+           [&](const runtime::ActionBuffers&) { memories.host.data()[512] = std::byte{1}; });
+    GTEST_FLAG_SET(death_test_style, "fast");
+    if (declares)
+      executor.run(program);
+    else
+      EXPECT_DEATH(executor.run(program), "use-after-poison");
+    memories.host.data()[0] = std::byte{1};  // between runs all of it is free to use
+  }
 }
 
 }  // namespace

@@ -95,8 +95,81 @@ struct History {
   double validation_loss = 0.0;
 };
 
-/// Trains on all ranks of `comm` for settings.training.steps steps.
-inline History train_history(const config::Settings& settings, MPI_Comm comm) {
+/// Bytes that a rank sends in a step, by formulas that know nothing of plans: M bytes of a unit, W
+/// ranks in groups of G with R = W / G replicas, m micro-batches on a rank.
+struct Traffic {
+  std::int64_t within = 0, across = 0, kept = 0;
+};
+inline Traffic traffic_by_formula(const config::Settings& settings, const plan::StepPlan& plan) {
+  const plan::Policy& policy = settings.parallel;
+  const std::int64_t ranks = plan.ranks, group = plan.group_ranks, replicas = ranks / group;
+  const std::int64_t m = plan.micro_batches;
+  const auto units = static_cast<int>(plan.unit_names.size());
+  const bool full = policy.sharding == plan::Sharding::full;
+  const plan::Accumulation accumulation = plan.accumulation;
+  const std::int64_t reductions_within = accumulation == plan::Accumulation::reduce_last ? 1 : m;
+  const std::int64_t reductions_across = accumulation == plan::Accumulation::reduce_each ? m : 1;
+  Traffic traffic;
+  for (int u = 0; u < units; ++u) {
+    const std::int64_t bytes = plan.padded_elements[u] * 4;
+    const std::int64_t within = bytes / group * (group - 1);
+    const std::int64_t across = bytes / group / replicas * (replicas - 1);
+    traffic.within += reductions_within * within;
+    traffic.across += reductions_across * across;
+    // Gradients come back to whoever updates more than its part, updates to whoever stores more:
+    // one or the other, so that over which ranks moments are divided makes no difference.
+    traffic.across += across;
+    if (!full) traffic.within += within;
+    if (!full || group == 1) continue;
+
+    const plan::Reshard& reshard = policy.reshard_after_forward;
+    const bool head = u == units - 1, embedding = u == 0;
+    // Who needs it again in the same micro-batch: a block for backward, a tied embedding for the
+    // head. The head's forward and backward are one.
+    const bool again = embedding ? settings.model.tie_embeddings : !head;
+    traffic.within += m * within;
+    if (!again || reshard.kind == plan::Reshard::never) continue;
+    if (reshard.kind == plan::Reshard::partly && reshard.ranks < group) {
+      traffic.kept += m * (bytes / reshard.ranks * (reshard.ranks - 1));
+      continue;
+    }
+    traffic.within += m * within;
+  }
+  return traffic;
+}
+
+/// What `default` saves of that: gathers that would follow a release at once.
+inline std::int64_t saved_by_default(const config::Settings& settings, const plan::StepPlan& plan) {
+  const plan::Policy& policy = settings.parallel;
+  const int group = plan.group_ranks;
+  const auto units = static_cast<int>(plan.unit_names.size());
+  if (policy.sharding != plan::Sharding::full || group == 1 ||
+      policy.reshard_after_forward.kind != plan::Reshard::automatic)
+    return 0;
+  const auto bytes = [&](int u) { return plan.padded_elements[u] * 4 / group * (group - 1); };
+  const bool tied = settings.model.tie_embeddings;
+  const int blocks = units - 2;
+  const int forward = policy.forward_prefetch.depth, backward = policy.backward_prefetch.depth;
+  const std::int64_t limit =
+      policy.in_flight_gathers.units == 0 ? 1000 : policy.in_flight_gathers.units;
+  const std::int64_t m = plan.micro_batches;
+  std::int64_t saved = 0;
+  // The last block, when its gather for backward goes along with the head's compute.
+  if (backward >= 1 && limit >= (tied ? 3 : 2)) saved += m * bytes(blocks);
+  // The first block, from backward to the next micro-batch's forward: during the embedding's
+  // backward, that gather and the embedding's are next.
+  if (backward >= 2 && limit >= 2) saved += (m - 1) * bytes(1);
+  // A tied embedding, where the first block's forward prefetches as far as the head, and where the
+  // last block's backward prefetches as far as the next micro-batch.
+  if (tied && forward >= blocks && limit >= blocks + 2) saved += m * bytes(0);
+  if (tied && backward >= blocks && limit >= blocks + 1) saved += (m - 1) * bytes(0);
+  return saved;
+}
+
+/// Trains on all ranks of `comm` for settings.training.steps steps, and checks that memory and
+/// traffic are as planned.
+inline History train_history(const config::Settings& settings, MPI_Comm comm,
+                             runtime::Shake shake = {}) {
   mesh::Mesh mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group);
   train::Trainer trainer(settings, mesh);
   trainer.require_same_plan();
@@ -110,6 +183,7 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm) {
   const runtime::MemoryCount before = runtime::memory_count();
   trainer.allocate();
   trainer.initialize();
+  trainer.shake(shake);
   History history;
   for (std::int64_t step = 1; step <= settings.training.steps; ++step) {
     const train::StepResult result = trainer.step(*training, step);
@@ -117,10 +191,19 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm) {
     history.norms.push_back(result.grad_norm);
     history.digests.push_back(trainer.state_digest());
   }
+  const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
+  const Traffic formula = traffic_by_formula(settings, plan);
+  const auto expect_traffic = [&](plan::Group group, std::int64_t bytes) {
+    EXPECT_EQ(plan.bytes_sent(group), bytes) << plan::name(group);
+    EXPECT_EQ(trainer.bytes_sent(group), settings.training.steps * bytes) << plan::name(group);
+  };
+  expect_traffic(plan::Group::shard, formula.within - saved_by_default(settings, plan));
+  expect_traffic(plan::Group::replicate, formula.across);
+  expect_traffic(plan::Group::kept, formula.kept);
   history.validation_loss = trainer.evaluate(*validation, 2);
   const runtime::MemoryCount after = runtime::memory_count();
   EXPECT_EQ(after.bytes - before.bytes, trainer.planned_peak_bytes());
-  EXPECT_EQ(after.allocations - before.allocations, 1) << "something but the arena was allocated";
+  EXPECT_EQ(after.allocations - before.allocations, 2) << "something but the arenas was allocated";
   return history;
 }
 

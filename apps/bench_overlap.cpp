@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/plan/schedule.hpp>
+#include <ostrakon/runtime/overlap.hpp>
+#include <ostrakon/train/trainer.hpp>
+
+#include "bench.hpp"
+
+namespace ostrakon::bench {
+namespace {
+
+using plan::Purpose;
+
+/// A way to run the deck.
+struct Way {
+  const char* streams;
+  config::StreamsChoice choice;
+  int prefetch;
+};
+constexpr Way ways[] = {{"inline", config::StreamsChoice::in_plan_order, 1},
+                        {"threads", config::StreamsChoice::threads, 0},
+                        {"threads", config::StreamsChoice::threads, 1},
+                        {"threads", config::StreamsChoice::threads, 2}};
+
+/// Steps of one trainer, by turns on the network as it is and on one that is slower by a known
+/// time for each byte.
+class SlowedSteps {
+ public:
+  SlowedSteps(comm::Communicator& parent, const config::Settings& settings, double budget)
+      : mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
+        trainer_(settings, mesh_),
+        program_(trainer_.program(Purpose::train)),
+        actions_(program_.plan.actions.size()) {
+    comm::Communicator& world = mesh_.world();
+    const std::unique_ptr<data::Dataset> dataset =
+        data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
+                           settings.model.vocabulary, settings.training.seed, world);
+    trainer_.require_memory();
+    trainer_.allocate();
+    trainer_.initialize();
+    const auto bytes = static_cast<double>(program_.plan.bytes_sent());
+    trainer_.step(*dataset, 1);
+    // Half as much as a step computes: what can be hidden depends on when, not on how much.
+    double compute = runtime::measure_overlap(program_, trainer_.action_times()).compute;
+    world.maximum(&compute, 1);
+    delay_ = 0.5 * compute;
+    seconds_per_byte_ = delay_ / bytes;
+    durations_.assign(actions_, 0.0);
+    double total = 0.0;
+    for (std::int64_t step = 2; step < 8 || total < budget; ++step) {
+      const bool slow = step % 2 == 1;
+      for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce})
+        trainer_.slow_down(stream, slow ? seconds_per_byte_ : 0.0);
+      world.barrier();
+      const Kokkos::Timer timer;
+      trainer_.step(*dataset, step);
+      double seconds = timer.seconds();
+      world.maximum(&seconds, 1);
+      total += seconds;
+      (slow ? slowed_ : plain_).push_back(seconds);
+      if (slow) continue;
+      for (std::size_t a = 0; a < actions_; ++a)
+        durations_[a] += trainer_.action_times()[a].end - trainer_.action_times()[a].begin;
+    }
+    for (double& seconds : durations_) seconds /= static_cast<double>(plain_.size());
+  }
+
+  double delay() const { return delay_; }
+  double plain() const { return summarize(plain_).median; }
+  double slowed() const { return summarize(slowed_).median; }
+  /// Share of the delay that does not make steps longer.
+  double hidden() const { return 1.0 - (slowed() - plain()) / delay_; }
+
+  /// The same as the plan says it, for actions as long as they were measured without the delay.
+  double hidden_in_plan() const {
+    const auto step_seconds = [&](double seconds_per_byte) {
+      std::vector<double> seconds = durations_;
+      for (std::size_t a = 0; a < actions_; ++a)
+        seconds[a] += seconds_per_byte *
+                      static_cast<double>(program_.plan.bytes_sent(program_.plan.actions[a]));
+      if (trainer_.streams() == runtime::Streams::in_plan_order)
+        return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+      const std::vector<double> ends = plan::schedule(program_.plan, seconds);
+      return *std::max_element(ends.begin(), ends.end());
+    };
+    return 1.0 - (step_seconds(seconds_per_byte_) - step_seconds(0.0)) / delay_;
+  }
+
+ private:
+  mesh::Mesh mesh_;
+  train::Trainer trainer_;
+  const runtime::Program& program_;
+  const std::size_t actions_;
+  double delay_ = 0.0, seconds_per_byte_ = 0.0;
+  std::vector<double> plain_, slowed_;
+  std::vector<double> durations_;  // of each action, mean over plain steps
+};
+
+}  // namespace
+
+void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options) {
+  use_synthetic_data_if_needed(world, settings);
+  world.agree([&] { config::check_ranks(settings, world.size()); });
+  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
+  Table table("overlap",
+              {{"streams", "streams", Format::text, 8},
+               {"prefetch", "prefetch", Format::count, 8},
+               {"step", "step_seconds", Format::seconds, 10},
+               {"delay", "delay_seconds", Format::seconds, 10},
+               {"slow step", "slow_step_seconds", Format::seconds, 10},
+               {"hidden", "hidden", Format::percent, 8},
+               {"by the plan", "hidden_in_plan", Format::percent, 11}},
+              options.json, world.rank() == 0);
+  for (const Way& way : ways) {
+    settings.runtime.streams = way.choice;
+    settings.parallel.forward_prefetch = settings.parallel.backward_prefetch = {way.prefetch, {}};
+    settings.parallel.in_flight_reductions = way.prefetch;
+    const SlowedSteps steps(world, settings, options.seconds > 0.0 ? options.seconds : 10.0);
+    table.row({way.streams, way.prefetch, steps.plain(), steps.delay(), steps.slowed(),
+               steps.hidden(), steps.hidden_in_plan()});
+  }
+}
+
+}  // namespace ostrakon::bench

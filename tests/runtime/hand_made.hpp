@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/runtime/executor.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ostrakon::test {
+
+/// An action by its stream and what it waits for; its unit is its place in the plan.
+struct Step {
+  plan::Stream stream;
+  std::vector<int> waits;
+};
+
+/// A program without buffers. Compute actions are forwards, those of the other streams gathers and
+/// reductions.
+inline runtime::Program program_of(const std::vector<Step>& steps) {
+  constexpr plan::Kind kind_of[] = {plan::Kind::forward, plan::Kind::gather,
+                                    plan::Kind::reduce_scatter};
+  runtime::Program program;
+  for (const Step& step : steps) {
+    plan::Action action;
+    action.kind = kind_of[static_cast<int>(step.stream)];
+    action.stream = step.stream;
+    action.unit = static_cast<int>(program.plan.actions.size());
+    action.waits = step.waits;
+    program.plan.unit_names.push_back(std::to_string(action.unit));
+    program.plan.padded_elements.push_back(64);
+    program.plan.actions.push_back(action);
+  }
+  return program;
+}
+
+/// Any streams, and waits for any earlier actions of others.
+inline std::vector<Step> random_steps(int count, unsigned seed) {
+  std::mt19937 generator(seed);
+  const auto below = [&](int n) {
+    return static_cast<int>(generator() % static_cast<unsigned>(n));
+  };
+  std::vector<Step> steps;
+  for (int i = 0; i < count; ++i) {
+    Step step{static_cast<plan::Stream>(below(plan::streams)), {}};
+    for (int tries = below(3); i > 0 && tries > 0; --tries) {
+      const int other = below(i);
+      if (steps[static_cast<std::size_t>(other)].stream != step.stream) step.waits.push_back(other);
+    }
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+/// descends[b][a]: whether a happens before b, by the definition.
+inline std::vector<std::vector<bool>> descent(const std::vector<Step>& steps) {
+  const std::size_t count = steps.size();
+  std::vector<std::vector<bool>> descends(count, std::vector<bool>(count, false));
+  for (std::size_t b = 0; b < count; ++b) {
+    std::vector<std::size_t> parents(steps[b].waits.begin(), steps[b].waits.end());
+    for (std::size_t a = 0; a < b; ++a)
+      if (steps[a].stream == steps[b].stream) parents.push_back(a);
+    for (const std::size_t parent : parents) {
+      descends[b][parent] = true;
+      for (std::size_t a = 0; a < parent; ++a)
+        if (descends[parent][a]) descends[b][a] = true;
+    }
+  }
+  return descends;
+}
+
+}  // namespace ostrakon::test

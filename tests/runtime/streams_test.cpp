@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <ostrakon/runtime/executor.hpp>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/allocations.hpp"
+#include "runtime/hand_made.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace std::chrono_literals;
+using plan::Kind;
+using plan::Stream;
+using runtime::Executor;
+using runtime::Streams;
+using test::program_of;
+using test::Step;
+
+constexpr Streams both_ways[] = {Streams::in_plan_order, Streams::threads};
+
+const char* name(Streams streams) {
+  return streams == Streams::threads ? "on threads" : "in plan order";
+}
+
+/// `work` is told the number of the action.
+void on_all(Executor& executor, const std::function<void(int)>& work) {
+  for (const Kind kind : {Kind::forward, Kind::gather, Kind::reduce_scatter})
+    executor.on(kind, [work](const runtime::ActionBuffers& buffers) { work(buffers.action.unit); });
+}
+
+std::string what_run_throws(Executor& executor, const runtime::Program& program) {
+  try {
+    executor.run(program);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(Streams, AnActionSeesWhatThoseBeforeItWrote) {
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    const std::vector<Step> steps = test::random_steps(60, seed);
+    const auto descends = test::descent(steps);
+    const runtime::Program program = program_of(steps);
+    for (const Streams streams : both_ways) {
+      Executor executor({}, streams);
+      executor.shake({seed, 300e-6});
+      std::vector<int> written(steps.size(), 0);  // not atomic: the order alone protects it
+      std::vector<int> wrong(steps.size(), 0);
+      int round = 0;
+      on_all(executor, [&](int action) {
+        const auto b = static_cast<std::size_t>(action);
+        for (std::size_t a = 0; a < b; ++a)
+          if (descends[b][a] && written[a] != round) ++wrong[b];
+        written[b] = round;
+      });
+      for (round = 1; round <= 3; ++round) {
+        executor.run(program);
+        EXPECT_EQ(written, std::vector<int>(steps.size(), round)) << name(streams);
+      }
+      EXPECT_EQ(wrong, std::vector<int>(steps.size(), 0)) << name(streams) << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Streams, ASlowActionIsWaitedForAndNobodyElse) {
+  // 0 is slow; 1 waits for nothing, 2 for 0.
+  const runtime::Program program =
+      program_of({{Stream::gather, {}}, {Stream::compute, {}}, {Stream::compute, {0}}});
+  Executor executor({}, Streams::threads);
+  on_all(executor, [](int action) {
+    if (action == 0) std::this_thread::sleep_for(100ms);
+  });
+  executor.run(program);
+  const std::vector<runtime::ActionTime>& times = executor.times();
+  ASSERT_EQ(times.size(), 3U);
+  EXPECT_GE(times[0].end - times[0].begin, 0.1);
+  EXPECT_LT(times[1].end, times[0].end);
+  EXPECT_GE(times[2].begin, times[0].end);
+  for (const runtime::ActionTime& time : times) EXPECT_LE(time.begin, time.end);
+}
+
+// Three handlers that wait for each other: run one after the other, the first would give up.
+TEST(Streams, ActionsOfDifferentStreamsRunAtTheSameTime) {
+  const runtime::Program program =
+      program_of({{Stream::compute, {}}, {Stream::reduce, {}}, {Stream::gather, {}}});
+  std::mutex mutex;
+  std::condition_variable met;
+  int arrived = 0;
+  const auto meet = [&](std::chrono::milliseconds patience) {
+    std::unique_lock<std::mutex> lock(mutex);
+    ++arrived;
+    met.notify_all();
+    if (!met.wait_for(lock, patience, [&] { return arrived % 3 == 0; }))
+      throw std::runtime_error("alone");
+  };
+  Executor executor({}, Streams::threads);
+  on_all(executor, [&](int) { meet(20s); });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(what_run_throws(executor, program), "nothing");
+
+  Executor in_order({});
+  on_all(in_order, [&](int) { meet(1ms); });
+  arrived = 0;
+  EXPECT_EQ(what_run_throws(in_order, program), "alone");
+}
+
+TEST(Streams, ComputeRunsOnTheCallingThreadAndEachOtherStreamOnOneOfItsOwn) {
+  const std::vector<Step> steps = test::random_steps(40, 3);
+  const runtime::Program program = program_of(steps);
+  std::vector<std::thread::id> threads(steps.size());
+  Executor executor({}, Streams::threads);
+  on_all(executor, [&](int action) {
+    threads[static_cast<std::size_t>(action)] = std::this_thread::get_id();
+  });
+  const std::thread::id caller = std::this_thread::get_id();
+  std::size_t told = 0;
+  executor.observe([&](Kind kind, bool) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_EQ(kind, Kind::forward);
+    ++told;
+  });
+  executor.run(program);
+  std::set<std::thread::id> of_stream[plan::streams];
+  for (std::size_t a = 0; a < steps.size(); ++a)
+    of_stream[static_cast<int>(steps[a].stream)].insert(threads[a]);
+  std::set<std::thread::id> all;
+  for (const auto& of_one : of_stream) {
+    EXPECT_EQ(of_one.size(), 1U);
+    all.insert(of_one.begin(), of_one.end());
+  }
+  EXPECT_EQ(all.size(), 3U);
+  EXPECT_EQ(*of_stream[0].begin(), caller);
+  const auto is_compute = [](const Step& step) { return step.stream == Stream::compute; };
+  EXPECT_EQ(told,
+            2U * static_cast<std::size_t>(std::count_if(steps.begin(), steps.end(), is_compute)));
+}
+
+TEST(Streams, WhereAnActionFailsThoseThatItHappensBeforeAreLeftOut) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    const std::vector<Step> steps = test::random_steps(20, 100 + seed);
+    const auto descends = test::descent(steps);
+    const runtime::Program program = program_of(steps);
+    for (const Streams streams : both_ways)
+      for (const bool shaken : {false, true}) {
+        Executor executor({}, streams);
+        if (shaken) executor.shake({seed, 100e-6});
+        for (std::size_t failing = 0; failing < steps.size(); ++failing) {
+          std::vector<int> runs(steps.size(), 0);
+          on_all(executor, [&](int action) {
+            ++runs[static_cast<std::size_t>(action)];
+            if (action == static_cast<int>(failing))
+              throw std::runtime_error(std::to_string(action));
+          });
+          EXPECT_EQ(what_run_throws(executor, program), std::to_string(failing));
+          for (std::size_t a = 0; a < steps.size(); ++a) {
+            EXPECT_EQ(runs[a], descends[a][failing] ? 0 : 1)
+                << "action " << a << " where " << failing << " fails, " << name(streams);
+            EXPECT_EQ(executor.times()[a].end == 0.0, runs[a] == 0);
+          }
+        }
+        std::vector<int> runs(steps.size(), 0);
+        on_all(executor, [&](int action) { ++runs[static_cast<std::size_t>(action)]; });
+        executor.run(program);
+        EXPECT_EQ(runs, std::vector<int>(steps.size(), 1));
+      }
+  }
+}
+
+TEST(Streams, OfSeveralFailuresTheFirstInPlanOrderIsThrown) {
+  const runtime::Program program =
+      program_of({{Stream::compute, {}}, {Stream::reduce, {}}, {Stream::gather, {}}});
+  for (const Streams streams : both_ways)
+    for (unsigned seed = 0; seed < 10; ++seed) {
+      Executor executor({}, streams);
+      executor.shake({seed, 1e-3});
+      on_all(executor, [](int action) {
+        if (action > 0) throw std::runtime_error(std::to_string(action));
+      });
+      EXPECT_EQ(what_run_throws(executor, program), "1") << name(streams);
+      // A stream that failed may have nothing to do in the next run.
+      EXPECT_EQ(what_run_throws(executor, program_of({{Stream::compute, {}}})), "nothing");
+    }
+}
+
+TEST(Streams, AnObserverIsToldOfTheEndOfAnActionThatFails) {
+  const runtime::Program program = program_of({{Stream::compute, {}}, {Stream::compute, {}}});
+  for (const Streams streams : both_ways) {
+    Executor executor({}, streams);
+    on_all(executor, [](int) { throw std::runtime_error("failed"); });
+    std::vector<bool> told;
+    executor.observe([&](Kind, bool begins) { told.push_back(begins); });
+    EXPECT_EQ(what_run_throws(executor, program), "failed");
+    EXPECT_EQ(told, (std::vector<bool>{true, false}));
+  }
+}
+
+TEST(Streams, ShakingInPlanOrderGivesOrdersThatWaitsAllow) {
+  const std::vector<Step> steps = test::random_steps(50, 11);
+  const auto descends = test::descent(steps);
+  const runtime::Program program = program_of(steps);
+  const auto order = [&](Executor& executor) {
+    std::vector<int> seen;
+    on_all(executor, [&](int action) { seen.push_back(action); });
+    executor.run(program);
+    return seen;
+  };
+  Executor straight({});
+  std::vector<int> plan_order(steps.size());
+  std::iota(plan_order.begin(), plan_order.end(), 0);
+  EXPECT_EQ(order(straight), plan_order);
+
+  std::set<std::vector<int>> different;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Executor executor({}), another({});
+    executor.shake({seed, 0.0});
+    another.shake({seed, 1.0});  // how long is for threads
+    const std::vector<int> seen = order(executor);
+    EXPECT_EQ(order(executor), seen);
+    EXPECT_EQ(order(another), seen);
+    different.insert(seen);
+    ASSERT_EQ(seen.size(), steps.size());
+    std::vector<std::size_t> place(steps.size(), steps.size());
+    for (std::size_t i = 0; i < seen.size(); ++i) place[static_cast<std::size_t>(seen[i])] = i;
+    for (std::size_t b = 0; b < steps.size(); ++b)
+      for (std::size_t a = 0; a < b; ++a)
+        if (descends[b][a]) {
+          EXPECT_LT(place[a], place[b]);
+        }
+  }
+  EXPECT_EQ(different.size(), 20U);
+  EXPECT_EQ(different.count(plan_order), 0U);
+}
+
+TEST(Streams, ShakingOnThreadsTakesTimeThatIsNotTheActions) {
+  const runtime::Program program = program_of(std::vector<Step>(20, {Stream::compute, {}}));
+  Executor executor({}, Streams::threads);
+  on_all(executor, [](int) {});
+  executor.shake({1, 4e-3});
+  const double begin = runtime::seconds_now();
+  executor.run(program);
+  // 40 sleeps of 2 ms on average, which the seed has fixed.
+  EXPECT_GT(runtime::seconds_now() - begin, 0.04);
+  double in_actions = 0.0;
+  for (const runtime::ActionTime& time : executor.times()) in_actions += time.end - time.begin;
+  EXPECT_LT(in_actions, 0.02);
+}
+
+TEST(Streams, NothingIsAllocatedOnceAProgramOfThatLengthHasRun) {
+  const runtime::Program program = program_of(test::random_steps(200, 5));
+  const runtime::Program shorter = program_of(test::random_steps(30, 6));
+  for (const Streams streams : both_ways)
+    for (const bool shaken : {false, true}) {
+      Executor executor({}, streams);
+      on_all(executor, [](int) {});
+      executor.observe([](Kind, bool) {});
+      if (shaken) executor.shake({1, 1e-6});
+      executor.run(program);
+      const std::int64_t before = test::allocations();
+      executor.run(program);
+      EXPECT_EQ(test::allocations() - before, 0) << name(streams);
+    }
+  Executor executor({}, Streams::threads);
+  on_all(executor, [](int) {});
+  executor.run(program);
+  executor.run(shorter);
+  const std::int64_t before = test::allocations();
+  executor.run(shorter);
+  executor.run(program);
+  EXPECT_EQ(test::allocations() - before, 0);
+}
+
+TEST(Streams, WaitingTakesNoProcessorTime) {
+  const runtime::Program program = program_of({{Stream::gather, {}},
+                                               {Stream::compute, {0}},
+                                               {Stream::reduce, {1}},
+                                               {Stream::compute, {2}}});
+  Executor executor({}, Streams::threads);
+  on_all(executor, [](int action) {
+    if (action % 2 == 0) std::this_thread::sleep_for(200ms);
+  });
+  const std::clock_t before = std::clock();
+  executor.run(program);
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.1);
+}
+
+TEST(Streams, ThreadsEndWithTheExecutorWhateverItDid) {
+  const runtime::Program none = program_of({});
+  const runtime::Program one = program_of({{Stream::reduce, {}}});
+  for (int i = 0; i < 100; ++i) {
+    Executor executor({}, Streams::threads);
+    on_all(executor, [](int) {});
+    if (i % 3 > 0) executor.run(none);
+    if (i % 3 > 1) executor.run(one);
+  }
+}
+
+TEST(Streams, WhatCanNotRunIsRefusedBeforeAnythingRuns) {
+  for (const Streams streams : both_ways) {
+    Executor executor({}, streams);
+    int runs = 0;
+    on_all(executor, [&](int) { ++runs; });
+    for (const int wrong : {1, 2, -1})
+      EXPECT_NE(
+          what_run_throws(
+              executor,
+              program_of({{Stream::compute, {}}, {Stream::gather, {wrong}}, {Stream::reduce, {}}}))
+              .find("waits for a later action"),
+          std::string::npos);
+    executor.on(Kind::reduce_scatter, nullptr);
+    EXPECT_NE(what_run_throws(executor, program_of({{Stream::compute, {}}, {Stream::reduce, {}}}))
+                  .find("no handler for reduce_scatter(1)"),
+              std::string::npos);
+    EXPECT_EQ(runs, 0);
+  }
+}
+
+TEST(Streams, AReleaseNeedsNoHandlerAndWaitsAllTheSame) {
+  runtime::Program program = program_of({{Stream::gather, {}}, {Stream::compute, {0}}});
+  program.plan.actions[1].kind = Kind::release;
+  for (const Streams streams : both_ways) {
+    Executor executor({}, streams);
+    executor.on(Kind::gather,
+                [](const runtime::ActionBuffers&) { std::this_thread::sleep_for(20ms); });
+    executor.observe([](Kind kind, bool) { EXPECT_EQ(kind, Kind::gather); });
+    executor.run(program);
+    EXPECT_GE(executor.times()[1].begin, executor.times()[0].end);
+  }
+}
+
+}  // namespace

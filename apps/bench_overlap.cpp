@@ -48,7 +48,7 @@ class SlowedSteps {
     world.maximum(&compute, 1);
     delay_ = 0.5 * compute;
     seconds_per_byte_ = delay_ / bytes;
-    durations_.assign(actions_, 0.0);
+    durations_.assign(actions_, 1e9);
     double total = 0.0;
     for (std::int64_t step = 2; step < 8 || total < budget; ++step) {
       const bool slow = step % 2 == 1;
@@ -63,9 +63,14 @@ class SlowedSteps {
       (slow ? slowed_ : plain_).push_back(seconds);
       if (slow) continue;
       for (std::size_t a = 0; a < actions_; ++a)
-        durations_[a] += trainer_.action_times()[a].end - trainer_.action_times()[a].begin;
+        durations_[a] = std::min(durations_[a],
+                                 trainer_.action_times()[a].end - trainer_.action_times()[a].begin);
     }
-    for (double& seconds : durations_) seconds /= static_cast<double>(plain_.size());
+    // Of the rank that came last to a collective: the others have waited in it.
+    std::vector<double> least = durations_;
+    world.minimum(least.data(), static_cast<int>(least.size()));
+    for (std::size_t a = 0; a < actions_; ++a)
+      if (plan::communicates(program_.plan.actions[a].kind)) durations_[a] = least[a];
   }
 
   double delay() const { return delay_; }
@@ -96,7 +101,7 @@ class SlowedSteps {
   const std::size_t actions_;
   double delay_ = 0.0, seconds_per_byte_ = 0.0;
   std::vector<double> plain_, slowed_;
-  std::vector<double> durations_;  // of each action, mean over plain steps
+  std::vector<double> durations_;  // of each action, the shortest in plain steps
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/trainer.hpp>
+#include <set>
 #include <string>
 
 #include "program.hpp"
@@ -27,11 +28,11 @@ using namespace ostrakon;
 constexpr const char* usage =
     R"(usage: ostrakon-plan DECK [options]
 
-Shows what a training step of DECK needs of each rank: memory by category and by unit at the peak;
-collectives and messages, their number and sizes, and what is sent inside a node and across nodes;
-how much of it the plan lets run beside computing; actions and floating-point operations. Starts no
-ranks, opens no data and takes none of the memory that it plans, so any number of ranks can be
-planned anywhere.
+Shows what a training step of DECK needs of each rank: the strategy and whether its sums are those
+of one rank bit for bit; memory by category and by unit at the peak; collectives and messages, their
+number and sizes, and what is sent inside a node and across nodes; how much of it the plan lets run
+beside computing; actions and floating-point operations. Starts no ranks, opens no data and takes
+none of the memory that it plans, so any number of ranks can be planned anywhere.
 
   --ranks N                ranks to plan for (1)
   --ranks-per-node N       neighbouring ranks of a node; default: parallel.ranks_per_node of the
@@ -65,6 +66,7 @@ int positive(const std::string& option, const std::string& value) {
 
 CommandLine parse(const apps::Arguments& arguments) {
   CommandLine line;
+  std::set<std::string> given;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument.rfind("-", 0) != 0) {
@@ -88,6 +90,7 @@ CommandLine parse(const apps::Arguments& arguments) {
             " needs a value after it");
     const std::string value =
         equals != std::string::npos ? argument.substr(equals + 1) : arguments[++i];
+    require(option == "--set" || given.insert(option).second, option, " is given twice");
     if (option == "--set") line.overrides.push_back(config::parse_override(value));
     if (option == "--ranks") line.ranks = positive(option, value);
     if (option == "--ranks-per-node") line.ranks_per_node = positive(option, value);
@@ -105,9 +108,13 @@ int place_ranks(config::Settings& settings, const CommandLine& line) {
   const bool given = line.ranks_per_node > 0;
   const std::int64_t of_deck = settings.ranks_per_node > 0 ? settings.ranks_per_node : line.ranks;
   const std::int64_t node = given ? line.ranks_per_node : of_deck;
+  const char* const advice =
+      given ? ""
+            : ", and training refuses that; set parallel.ranks_per_node=0 to take nodes as they "
+              "are, or plan for another machine with --ranks-per-node";
   require(line.ranks % node == 0 || (given && line.ranks < node),
           given ? "--ranks-per-node " : "parallel.ranks_per_node = ", node, " does not divide the ",
-          line.ranks, line.ranks == 1 ? " rank" : " ranks");
+          line.ranks, line.ranks == 1 ? " rank" : " ranks", advice);
   const int ranks_per_node = static_cast<int>(std::min<std::int64_t>(node, line.ranks));
   settings.ranks_per_node = ranks_per_node;
   config::check_ranks(settings, line.ranks);
@@ -140,8 +147,9 @@ void plan_deck(const CommandLine& line) {
     return plan::build_step_plan(description, line.ranks, settings.parallel, purpose);
   };
   const runtime::Program program = runtime::make_program(write_plan(plan::Purpose::train));
-  const plan::Report report =
+  plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, ranks_per_node);
+  report.strategy = config::strategy(settings, program.plan.accumulation);
   if (!line.svg.empty()) {
     const std::string deck = std::filesystem::path(line.deck).filename().string();
     write_file(line.svg, plan::picture_svg(program.plan, program.memory,
@@ -155,9 +163,7 @@ void plan_deck(const CommandLine& line) {
     std::int64_t others = 0;
     for (plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters})
       others = std::max(others, plan::plan_memory(write_plan(purpose)).arena_bytes);
-    std::cout << "model\n  parameters                   " << format_count(decoder.parameter_count())
-              << " in " << decoder.units() << " units\n\n"
-              << plan::report_text(program.plan, report);
+    std::cout << plan::report_text(program.plan, report);
     if (others > report.arena_bytes)
       std::cout << "\nvalidation or writing weights needs more: an arena of "
                 << format_bytes(others) << "\n";

@@ -46,6 +46,9 @@ void start_kokkos(int& argc, char** argv, int local) {
 #endif
 }
 
+/// In one piece, so that nothing of other ranks, or of standard output, comes between.
+void write_error(const std::string& message) { std::cerr << message + "\n" << std::flush; }
+
 }  // namespace
 
 std::string read_file(const std::string& path) {
@@ -85,19 +88,19 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   } catch (const std::exception& error) {
     const std::string message = error.what();
     if (rank == 0)
-      std::cerr << name << ": error: Kokkos can't start: " << message.substr(0, message.find('\n'))
-                << std::endl;
+      write_error(
+          text(name, ": error: Kokkos can't start: ", message.substr(0, message.find('\n'))));
     MPI_Finalize();
     return 1;
   }
   try {
     body(Arguments(argv + 1, argv + argc));
   } catch (const AgreedError& error) {
-    if (rank == 0) std::cerr << name << ": error: " << error.what() << std::endl;
+    if (rank == 0) write_error(text(name, ": error: ", error.what()));
     status = 1;
   } catch (const std::exception& error) {
     // Perhaps this rank's alone: the others would wait for it for ever.
-    std::cerr << name << ": error on rank " << rank << ": " << error.what() << std::endl;
+    write_error(text(name, ": error on rank ", rank, ": ", error.what()));
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   Kokkos::finalize();

@@ -22,8 +22,8 @@ constexpr const char* usage =
     R"(usage: [mpiexec -n RANKS] ostrakon-train DECK [options]
 
 Trains a transformer as DECK (YAML, or XML) says, its parameters, gradients and optimizer state
-sharded over the ranks. Writes deck.yaml, plan.json, metrics.jsonl and weights.h5 into
-output.directory.
+sharded over the ranks as parallel.sharding says. Writes deck.yaml, plan.json, metrics.jsonl,
+weights.h5 and, where output.trace asks for it, trace.json into output.directory.
 
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
   --dry-run                show ranks, settings, plan and planned memory, then stop

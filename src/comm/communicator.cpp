@@ -267,6 +267,38 @@ std::vector<std::string> Communicator::gather_texts(const std::string& text) {
   return texts;
 }
 
+void Communicator::show_first(const std::string& mine,
+                              const std::function<void(int rank, const std::string& text)>& take) {
+  constexpr int tag = 1;
+  const auto in_pieces = [](std::size_t bytes, const auto& move) {
+    for (std::size_t done = 0; done < bytes;) {
+      const std::size_t count = std::min(bytes - done, static_cast<std::size_t>(largest_count));
+      move(done, static_cast<int>(count));
+      done += count;
+    }
+  };
+  if (rank_ > 0) {
+    auto bytes = static_cast<std::uint64_t>(mine.size());
+    check_mpi(MPI_Send(&bytes, 1, MPI_UINT64_T, 0, tag, comm_), "MPI_Send");
+    in_pieces(mine.size(), [&](std::size_t begin, int count) {
+      check_mpi(MPI_Send(mine.data() + begin, count, MPI_CHAR, 0, tag, comm_), "MPI_Send");
+    });
+    return;
+  }
+  take(0, mine);
+  std::string text;
+  for (int rank = 1; rank < size_; ++rank) {
+    std::uint64_t bytes = 0;
+    check_mpi(MPI_Recv(&bytes, 1, MPI_UINT64_T, rank, tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+    text.resize(static_cast<std::size_t>(bytes));
+    in_pieces(text.size(), [&](std::size_t begin, int count) {
+      check_mpi(MPI_Recv(text.data() + begin, count, MPI_CHAR, rank, tag, comm_, MPI_STATUS_IGNORE),
+                "MPI_Recv");
+    });
+    take(rank, text);
+  }
+}
+
 void Communicator::barrier() {
   if (size_ == 1) return;
   check_mpi(MPI_Barrier(comm_), "MPI_Barrier");

@@ -68,6 +68,10 @@ class Communicator {
   std::string broadcast(std::string text, int root);
   /// Every rank's text, in rank order, on every rank.
   std::vector<std::string> gather_texts(const std::string& text);
+  /// Calls take(rank, text) on rank 0 for every rank's text, one after the other, in rank order:
+  /// rank 0 never holds more than one. Collective.
+  void show_first(const std::string& mine,
+                  const std::function<void(int rank, const std::string& text)>& take);
   void barrier();
 
   /// Bytes sent to other ranks by all_gather and reduce_scatter since the group was made.

@@ -7,6 +7,7 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/value.hpp>
 #include <set>
+#include <sstream>
 
 namespace ostrakon::config {
 namespace {
@@ -126,11 +127,27 @@ std::string write_value(const Value& value) {
   return out + '"';
 }
 
+/// `line` with a comment that begins in `column` or later and goes on below where it is long.
+std::string with_comment(std::string line, std::size_t column, const std::string& comment) {
+  constexpr std::size_t longest = 100;
+  std::string out;
+  line.resize(std::max(line.size() + 2, column), ' ');
+  line += '#';
+  std::istringstream words(comment);
+  for (std::string word; words >> word;) {
+    if (line.size() + 1 + word.size() > longest) {
+      out += line + '\n';
+      line.assign(column, ' ');
+      line += '#';
+    }
+    line += ' ' + word;
+  }
+  return out + line + '\n';
+}
+
 std::string write_key(const Key& key, const Settings& settings) {
-  constexpr std::size_t comment_column = 36;
-  std::string line = "    " + key.name + ": " + write_value(key.get(settings));
-  line.resize(std::max(line.size() + 2, comment_column), ' ');
-  return line + "# " + key.meaning + (key.limits.empty() ? "" : " (" + key.limits + ")") + "\n";
+  return with_comment("    " + key.name + ": " + write_value(key.get(settings)), 36,
+                      key.meaning + (key.limits.empty() ? "" : " (" + key.limits + ")"));
 }
 
 }  // namespace
@@ -164,7 +181,8 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
 std::string write_deck(const Settings& settings) {
   std::string out = "ostrakon:\n";
   for (const Section& section : sections()) {
-    out += "  " + section.name + ":  # " + section.meaning + "\n";
+    const std::string head = "  " + section.name + ":";
+    out += with_comment(head, head.size() + 2, section.meaning);
     for (const Key& key : section.keys) out += write_key(key, settings);
   }
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/plan/report.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,8 +41,13 @@ std::string default_deck();
 /// The same with absolute paths: what to write as a deck into another folder.
 Settings with_absolute_paths(Settings settings);
 
-/// Every setting with its value, a few lines for each section, for people.
+/// Every setting with its value, a few lines for each section, for people; and which of those that
+/// were given change nothing with this sharding.
 std::string summary(const Settings& settings);
+
+/// The settings that choose how ranks share the work, with values as in a deck but for
+/// accumulation, which is what a plan made of `auto`.
+std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation);
 
 /// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown
 /// where leaves do not divide evenly over `ranks`, a rank has more of them than a plan can hold, or

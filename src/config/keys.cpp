@@ -281,7 +281,10 @@ Section training_section() {
 Key reshard() {
   Key key;
   key.name = "reshard_after_forward";
-  key.meaning = "free parameters; N: keep 1/N";
+  key.meaning =
+      "full only: what stays of a unit's gathered parameters until its backward. always: nothing; "
+      "default: nothing, but where they would be gathered again at once; never: all of them; N: "
+      "one part in N on each rank";
   key.expected = expected_reshard();
   key.limits = "default | always | never | N";
   key.set = [](Settings& settings, const Value& value) {
@@ -298,9 +301,11 @@ Key reshard() {
 Key gather_limit() {
   Key key;
   key.name = "in_flight_gathers";
-  key.meaning = "most at a time";
+  key.meaning =
+      "full only: most parameters that are gathered and not yet released, as a number of units "
+      "(such as 2) or bytes (such as 8 GiB)";
   key.expected = expected_gather_limit();
-  key.limits = "unlimited | units | 8 GiB";
+  key.limits = "unlimited | >= 1 | bytes";
   key.set = [](Settings& settings, const Value& value) {
     const auto read = read_gather_limit(value);
     if (read) settings.parallel.in_flight_gathers = *read;
@@ -315,7 +320,12 @@ Key gather_limit() {
 Key unit_rules() {
   Key key;
   key.name = "units";
-  key.meaning = "such as \"block.*: backward_prefetch 2; head: ...\"";
+  key.meaning =
+      "full only: rules for units by name, in which * stands for any text; the last that matches "
+      "holds. Each sets one or more of reshard_after_forward, forward_prefetch and "
+      "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
+      "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
+      "block.2\"";
   key.expected = "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
   key.is_text = true;
   key.set = [](Settings& settings, const Value& value) {
@@ -335,41 +345,48 @@ Section parallel_section() {
   using plan::Sharding;
   return {
       "parallel",
-      "how ranks share the work: the same result where ranks and leaves are powers of two",
+      "how ranks share the work: the same result where ranks and leaves are powers of two. What "
+      "to choose is in docs/strategies.md; keys marked `full only` change nothing with another "
+      "sharding",
       {choice("sharding", FIELD(parallel.sharding),
               std::vector<std::pair<std::string, Sharding>>{{"none", Sharding::none},
                                                             {"optimizer", Sharding::optimizer},
                                                             {"gradients", Sharding::gradients},
                                                             {"full", Sharding::full}},
-              "as DDP, ZeRO-1, -2, -3"),
+              "what is divided over a shard group: as DDP, ZeRO-1, -2, -3"),
        named_integer("shard_group", FIELD(shard_group),
                      {{"world", mesh::world_group}, {"node", mesh::node_group}}, 1, most_ranks,
-                     "ranks that share one copy"),
-       choice("shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
-              std::vector<std::pair<std::string, plan::OptimizerGroup>>{
-                  {"shard_group", plan::OptimizerGroup::shard_group},
-                  {"world", plan::OptimizerGroup::world}},
-              "optimizer state only"),
+                     "ranks that share one copy; other groups hold replicas"),
+       choice(
+           "shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
+           std::vector<std::pair<std::string, plan::OptimizerGroup>>{
+               {"shard_group", plan::OptimizerGroup::shard_group},
+               {"world", plan::OptimizerGroup::world}},
+           "ranks over which optimizer state is divided: a shard group, or all, which divides it "
+           "over replicas too"),
        choice("accumulation", FIELD(parallel.accumulation),
               std::vector<std::pair<std::string, Accumulation>>{
                   {"auto", Accumulation::automatic},
                   {"reduce_each", Accumulation::reduce_each},
                   {"shard_each", Accumulation::shard_each},
                   {"reduce_last", Accumulation::reduce_last}},
-              "of gradients"),
+              "when micro-batches' gradients are summed over ranks. reduce_each: each over all "
+              "ranks; shard_each: each over the shard group, their sum over replicas; reduce_last: "
+              "only their sum; auto: shard_each where gradients are sharded, else reduce_last"),
        choice("leaf_order", FIELD(parallel.leaf_order),
               std::vector<std::pair<std::string, LeafOrder>>{{"ascending", LeafOrder::ascending},
                                                              {"descending", LeafOrder::descending},
                                                              {"shuffled", LeafOrder::shuffled}},
-              "shuffled takes more memory"),
+              "in which micro-batches are computed; shuffled takes more memory"),
        reshard(),
        integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
-               "units gathered while one computes"),
+               "units gathered ahead while one computes: parameters (full only), and gradients "
+               "where updates need them gathered"),
        integer("backward_prefetch", FIELD(parallel.backward_prefetch.depth), 0, most_units_ahead,
-               "the same in backward"),
+               "full only: the same in backward"),
        gather_limit(),
        integer("in_flight_reductions", FIELD(parallel.in_flight_reductions), 0, most_units_ahead,
-               "units reduced while others compute"),
+               "units whose gradients are reduced while others compute; 0: compute waits"),
        unit_rules(), only("reduction", "ordered", "how gradients are summed"),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks, "0: as found")}};
 }
@@ -507,6 +524,9 @@ std::string suggest_key(const std::string& section_name, const std::string& name
     const std::string elsewhere = find_anywhere(name);
     if (!elsewhere.empty()) return did_you_mean(elsewhere);
     if (!near.empty()) return did_you_mean(section->name + "." + near);
+    std::vector<std::string> alike = with_parts_of(name, key_names(*section));
+    for (std::string& key : alike) key = section->name + "." + key;
+    if (!alike.empty()) return did_you_mean(join(alike, ", ", " or "));
   }
   const std::string anywhere = find_near(name);
   if (!anywhere.empty()) return did_you_mean(anywhere);

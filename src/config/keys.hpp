@@ -13,7 +13,7 @@ namespace ostrakon::config {
 /// writing decks all go by it.
 struct Key {
   std::string name;
-  std::string meaning;   ///< a few words, for people
+  std::string meaning;   ///< for people, without ends of lines
   std::string expected;  ///< for error messages: "an integer >= 1", "none or full"
   std::string limits;    ///< the same for comments: ">= 1", "none | full"; may be empty
   /// Sets the field from a value; returns false, changing nothing, for a value that isn't

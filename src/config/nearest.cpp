@@ -36,6 +36,43 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   return best;
 }
 
+namespace {
+
+std::vector<std::string> parts(const std::string& word) {
+  std::vector<std::string> found;
+  for (std::size_t begin = 0; begin <= word.size();) {
+    const std::size_t end = std::min(word.find('_', begin), word.size());
+    if (end > begin) found.push_back(word.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return found;
+}
+
+bool has_part(const std::string& candidate, const std::string& part) {
+  for (const std::string& one : parts(candidate)) {
+    if (one == part || (std::min(one.size(), part.size()) > 3 && !nearest(part, {one}).empty())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> with_parts_of(const std::string& word,
+                                       const std::vector<std::string>& candidates) {
+  std::vector<std::string> found;
+  const std::vector<std::string> wanted = parts(word);
+  if (wanted.empty()) return found;
+  for (const std::string& candidate : candidates) {
+    if (std::all_of(wanted.begin(), wanted.end(),
+                    [&](const std::string& part) { return has_part(candidate, part); })) {
+      found.push_back(candidate);
+    }
+  }
+  return found;
+}
+
 std::string join(const std::vector<std::string>& words, const std::string& separator,
                  const std::string& last) {
   std::string out;

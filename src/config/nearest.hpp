@@ -14,6 +14,11 @@ int edit_distance(const std::string& a, const std::string& b);
 /// was meant.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
+/// The candidates that have all parts of `word`, or near ones: parts stand between '_'. Those of up
+/// to three characters must be the same.
+std::vector<std::string> with_parts_of(const std::string& word,
+                                       const std::vector<std::string>& candidates);
+
 /// "a", "a or b", "a, b or c" for the separators ", " and " or ".
 std::string join(const std::vector<std::string>& words, const std::string& separator,
                  const std::string& last);

@@ -166,9 +166,19 @@ void read_setting(UnitRule& rule, const std::string& written, const std::string&
             setting.expected);
     return;
   }
-  const std::string near = nearest(name, setting_names());
+  std::string near = nearest(name, setting_names());
+  if (near.empty()) near = join(with_parts_of(name, setting_names()), ", ", " or ");
   throw Error(text(place, Value::of(name).shown(), ": no such setting; ",
                    near.empty() ? list_settings() : "did you mean " + near + "?"));
+}
+
+/// Of a rule for many units, each may be among those that the others prefetch.
+void refuse_itself(const std::string& unit, const std::optional<Prefetch>& prefetch,
+                   const std::string& place) {
+  if (!prefetch) return;
+  const std::vector<std::string>& units = prefetch->units;
+  require(std::find(units.begin(), units.end(), unit) == units.end(), place, " names ", unit,
+          " itself, which is there when it computes; expected other units");
 }
 
 UnitRule read_rule(const std::string& written) {
@@ -182,6 +192,8 @@ UnitRule read_rule(const std::string& written) {
   UnitRule rule;
   rule.pattern = parts[0];
   for (const std::string& setting : split(parts[1], ',')) read_setting(rule, setting, place);
+  refuse_itself(rule.pattern, rule.forward_prefetch, place + "forward_prefetch");
+  refuse_itself(rule.pattern, rule.backward_prefetch, place + "backward_prefetch");
   return rule;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/plan/gathers.hpp>
@@ -44,11 +45,6 @@ void GatherSchedule::add(InFlight& load, int unit, int sign) const {
   load.bytes += sign * rules_[unit].bytes;
 }
 
-bool GatherSchedule::fits(const InFlight& load, int unit) const {
-  return (limit_.units == 0 || load.units + 1 <= limit_.units) &&
-         (limit_.bytes == 0 || load.bytes + rules_[unit].bytes <= limit_.bytes);
-}
-
 int GatherSchedule::next_use(int unit, int after) const {
   for (std::size_t v = static_cast<std::size_t>(after) + 1; v < visits_.size(); ++v)
     for (int need : visits_[v].needs)
@@ -56,51 +52,51 @@ int GatherSchedule::next_use(int unit, int after) const {
   return -1;
 }
 
-/// Whether visits between `index` and `use` find room for what they need if `unit`, and those
-/// `found` to be gathered now, are gathered by then.
+/// What becomes of `unit` after a visit that needs it, if it is not gathered again at once.
+GatherSchedule::State GatherSchedule::state_after(int index, int unit) const {
+  const int next = next_[index][visits_[index].needs[0] == unit ? 0 : 1];
+  const bool soon = next >= 0 && visits_[next].micro_batch == visits_[index].micro_batch;
+  return soon && rules_[unit].reshard.kind == Reshard::never ? State::kept : State::away;
+}
+
+/// Whether all visits from `index` to `use` find room for what they need if `unit`, beside those
+/// `found`, is gathered now, and everything else when it is needed.
 bool GatherSchedule::leaves_room(int unit, int index, int use,
                                  const std::vector<int>& found) const {
   if (limit_.units == 0 && limit_.bytes == 0) return true;
-  const auto is_needed = [&](int u, int v) {
-    return u == visits_[v].needs[0] || u == visits_[v].needs[1];
+  std::map<int, State> changed;
+  const auto state = [&](int u) {
+    const auto at = changed.find(u);
+    return at == changed.end() ? state_[u] : at->second;
   };
-  // What is there for later: not what the visit itself needs, which ends with it.
-  std::vector<int> held = {unit};
-  for (const std::vector<int>* there : {&flying_, &found})
-    for (int u : *there)
-      if (!is_needed(u, index)) held.push_back(u);
-  for (int v = index + 1; v <= use; ++v) {
-    InFlight load;
-    std::vector<int> counted;
-    const auto count = [&](int u) {
-      if (std::find(counted.begin(), counted.end(), u) != counted.end()) return;
-      counted.push_back(u);
-      add(load, u, 1);
-    };
-    for (int u : held)
-      if (next_use(u, index) >= v) count(u);
+  InFlight load = in_flight_;
+  const auto change = [&](int u, State to) {
+    if (state(u) == State::in_flight) add(load, u, -1);
+    if (to == State::in_flight) add(load, u, 1);
+    changed[u] = to;
+  };
+  for (int u : found) change(u, State::in_flight);
+  change(unit, State::in_flight);
+  for (int v = index; v <= use; ++v) {
     for (int u : visits_[v].needs)
-      if (u >= 0 && state_[u] != State::kept) count(u);
+      if (u >= 0 && state(u) == State::away) change(u, State::in_flight);
     if (limit_.units > 0 && load.units > limit_.units) return false;
     if (limit_.bytes > 0 && load.bytes > limit_.bytes) return false;
+    for (int u : visits_[v].needs)
+      if (u >= 0) change(u, state_after(v, u));
   }
   return true;
 }
 
 std::vector<int> GatherSchedule::wanted(int index) const {
   std::vector<int> found;
-  InFlight load = in_flight_;
   const auto is_there = [&](int unit) {
     return state_[unit] != State::away ||
            std::find(found.begin(), found.end(), unit) != found.end();
   };
-  const auto take = [&](int unit) {
-    found.push_back(unit);
-    add(load, unit, 1);
-  };
   const Visit& visit = visits_[index];
   for (int unit : visit.needs)
-    if (unit >= 0 && !is_there(unit)) take(unit);
+    if (unit >= 0 && !is_there(unit)) found.push_back(unit);
   if (visit.unit < 0) return found;
 
   const GatherRules& rules = rules_[visit.unit];
@@ -108,21 +104,21 @@ std::vector<int> GatherSchedule::wanted(int index) const {
   if (!prefetch.units.empty()) {
     for (int unit : visit.forward ? rules.forward_list : rules.backward_list) {
       const int use = next_use(unit, index);
-      if (use < 0 || is_there(unit) || !fits(load, unit)) continue;
-      if (leaves_room(unit, index, use, found)) take(unit);
+      if (use >= 0 && !is_there(unit) && leaves_room(unit, index, use, found))
+        found.push_back(unit);
     }
     return found;
   }
   int depth = 0;
-  for (std::size_t v = static_cast<std::size_t>(index) + 1;
-       v < visits_.size() && depth < prefetch.depth; ++v) {
+  for (int v = index + 1; v < static_cast<int>(visits_.size()) && depth < prefetch.depth; ++v) {
     if (visits_[v].needs[0] < 0 && visits_[v].needs[1] < 0) continue;
     ++depth;
     for (int unit : visits_[v].needs) {
+      // One that is there, but not any more by then, can't be gathered now.
       if (unit < 0 || is_there(unit)) continue;
-      // In the order of use: nothing later may take the room of what comes before it.
-      if (!fits(load, unit)) return found;
-      take(unit);
+      // In the order of use: nothing later takes the room of what comes before it.
+      if (!leaves_room(unit, index, v, found)) return found;
+      found.push_back(unit);
     }
   }
   return found;
@@ -131,7 +127,6 @@ std::vector<int> GatherSchedule::wanted(int index) const {
 void GatherSchedule::fly(int unit) {
   state_[unit] = State::in_flight;
   add(in_flight_, unit, 1);
-  flying_.push_back(unit);
 }
 
 std::vector<int> GatherSchedule::begin(int index) {
@@ -144,20 +139,14 @@ std::vector<int> GatherSchedule::begin(int index) {
 }
 
 GatherSchedule::End GatherSchedule::end(int index, int unit) {
+  if (state_[unit] == State::in_flight) add(in_flight_, unit, -1);
+  state_[unit] = state_after(index, unit);
+  if (state_[unit] == State::kept) return End::stay;
   const int next = next_[index][visits_[index].needs[0] == unit ? 0 : 1];
   const bool soon = next >= 0 && visits_[next].micro_batch == visits_[index].micro_batch;
-  const Reshard& reshard = rules_[unit].reshard;
-  if (state_[unit] == State::in_flight) {
-    add(in_flight_, unit, -1);
-    flying_.erase(std::find(flying_.begin(), flying_.end(), unit));
-  }
-  state_[unit] = State::away;
-  if (soon && reshard.kind == Reshard::never) {
-    state_[unit] = State::kept;
-    return End::stay;
-  }
-  if (soon && reshard.kind == Reshard::partly) return End::keep_part;
-  if (reshard.kind != Reshard::automatic || next < 0) return End::release;
+  const Reshard::Kind reshard = rules_[unit].reshard.kind;
+  if (soon && reshard == Reshard::partly) return End::keep_part;
+  if (reshard != Reshard::automatic || next < 0) return End::release;
   // Released, it would be gathered again before anything is computed: it stays.
   const std::vector<int> then = wanted(index + 1);
   if (std::find(then.begin(), then.end(), unit) == then.end()) return End::release;

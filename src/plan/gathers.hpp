@@ -49,10 +49,10 @@ class GatherSchedule {
   };
 
   std::vector<int> wanted(int index) const;
-  bool fits(const InFlight& load, int unit) const;
   void fly(int unit);
   void add(InFlight& load, int unit, int sign) const;
   int next_use(int unit, int after) const;
+  State state_after(int index, int unit) const;
   bool leaves_room(int unit, int index, int use, const std::vector<int>& found) const;
 
   const std::vector<Visit> visits_;
@@ -61,7 +61,6 @@ class GatherSchedule {
   std::vector<std::array<int, 2>> next_;  // for each visit and need: the next visit that needs it
   std::vector<State> state_;              // of each unit
   InFlight in_flight_;
-  std::vector<int> flying_;  // those that are in flight
 };
 
 }  // namespace ostrakon::plan

@@ -58,11 +58,7 @@ MemoryPlan plan_memory(const StepPlan& plan, Space space) {
   find_peak(plan, memory);
 
   const int actions = static_cast<int>(plan.actions.size());
-  std::vector<int> cuts;  // where micro-batches after the first begin
-  for (int a = 0; a < actions; ++a)
-    if (plan.actions[a].kind == Kind::load) cuts.push_back(a);
-  if (!cuts.empty()) cuts.erase(cuts.begin());
-  memory.arena_bytes = place(rectangles, actions, cuts, memory.persistent_bytes);
+  memory.arena_bytes = place(rectangles, actions, memory.persistent_bytes);
   for (std::size_t i = 0; i < transient.size(); ++i)
     memory.offsets[transient[i]] = rectangles[i].offset;
   return memory;

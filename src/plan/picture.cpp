@@ -140,9 +140,10 @@ std::string words(double x, double y, const std::string& css, const std::string&
 }
 
 std::string flops_text(double flops) {
-  const char* const units[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
+  const char* const units[] = {"FLOP",  "kFLOP", "MFLOP", "GFLOP",
+                               "TFLOP", "PFLOP", "EFLOP", "ZFLOP"};
   int unit = 0;
-  for (; flops >= 1000.0 && unit < 5; ++unit) flops /= 1000.0;
+  for (; flops >= 1000.0 && unit < 7; ++unit) flops /= 1000.0;
   return print("%.3g %s", flops, units[unit]);
 }
 

@@ -19,13 +19,12 @@ using Rectangles = std::vector<Rectangle>;
 
 /// Gives every rectangle an offset from `base` so that no two that are alive together overlap; the
 /// highest end, which it returns, is close to the least that is possible. Times are below `times`.
-/// `cuts`, ascending, divide time into segments much alike: the micro-batches of a step.
 ///
-/// What lives through about a segment and more (sums over micro-batches) comes first, in a zone of
-/// its own. Above it each segment is placed around what is still alive from the one before, and
-/// like an earlier segment that looked the same. So time grows with the number of rectangles, with
-/// the square of it only within a segment.
-std::int64_t place(Rectangles& rectangles, int times, const std::vector<int>& cuts,
-                   std::int64_t base);
+/// Each goes to the lowest place that is free while it is alive: the largest first, and those of
+/// one size, of which a plan has many, in the order in which they begin, so that they leave no
+/// holes among themselves. Where that is half a percent or more over the bound, also in the order
+/// of their ends, backward, and the better is kept. Time grows with the number of rectangles and
+/// with how many are near each other in time.
+std::int64_t place(Rectangles& rectangles, int times, std::int64_t base);
 
 }  // namespace ostrakon::plan

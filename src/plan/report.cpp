@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostrakon/base/format.hpp>
@@ -355,6 +356,46 @@ std::string row(const std::string& what, const std::string& value) {
   return print("  %-28s %12s", what.c_str(), value.c_str());
 }
 
+/// For values as long as they like.
+std::string text_row(const std::string& what, const std::string& value) {
+  return print("  %-28s ", what.c_str()) + value + "\n";
+}
+
+double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
+
+std::int64_t sum(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+std::string model_text(const StepPlan& plan) {
+  const std::int64_t parameters = sum(plan.parameter_elements), padded = sum(plan.padded_elements);
+  const std::int64_t padding = padded - parameters;
+  const std::size_t units = plan.unit_names.size();
+  return "model\n" + row("parameters", format_count(parameters)) + "  in " + std::to_string(units) +
+         (units == 1 ? " unit\n" : " units\n") + row("padded", format_count(padded)) + "  " +
+         format_count(padding) + (padding == 1 ? " element" : " elements") + " of padding" +
+         print(", %.3g %%\n",
+               percent(static_cast<double>(padding), static_cast<double>(parameters)));
+}
+
+std::vector<std::string> without_effect(const std::vector<Setting>& strategy) {
+  std::vector<std::string> keys;
+  for (const Setting& setting : strategy)
+    if (!setting.has_effect) keys.push_back(setting.key);
+  return keys;
+}
+
+std::string strategy_text(const std::vector<Setting>& strategy) {
+  if (strategy.empty()) return "";
+  std::string text = "strategy\n";
+  for (const Setting& setting : strategy)
+    text += text_row(setting.key, setting.value.empty() ? "none" : setting.value);
+  std::string idle;
+  for (const std::string& key : without_effect(strategy)) idle += (idle.empty() ? "" : ", ") + key;
+  if (!idle.empty()) text += text_row("no effect with this sharding", idle);
+  return text + "\n";
+}
+
 std::string units_table(const std::vector<UnitBytes>& units) {
   std::vector<int> columns;
   for (int c = 0; c < categories; ++c)
@@ -441,12 +482,20 @@ std::string collectives_text(std::int64_t collectives) {
   return "  " + format_count(collectives) + (collectives == 1 ? " collective" : " collectives");
 }
 
+/// Of the bytes that are sent.
+double while_computing_percent(const Overlap& overlap) {
+  return percent(
+      static_cast<double>(overlap.bytes_while_computing),
+      static_cast<double>(overlap.bytes_while_computing + overlap.bytes_while_nothing_computes));
+}
+
 std::string overlap_text(const Overlap& overlap) {
   std::string text = "overlap that the waits allow";
   if (overlap.collectives_while_computing + overlap.collectives_while_nothing_computes == 0)
     return text + ": nothing is sent\n";
   text += "\n" + row("sent while computing", format_bytes(overlap.bytes_while_computing)) +
           collectives_text(overlap.collectives_while_computing) +
+          print(", %.1f %% of the bytes", while_computing_percent(overlap)) +
           ": a forward, a backward or an update may run beside it\n" +
           row("sent while nothing computes", format_bytes(overlap.bytes_while_nothing_computes)) +
           collectives_text(overlap.collectives_while_nothing_computes) + "\n";
@@ -461,18 +510,33 @@ std::string overlap_text(const Overlap& overlap) {
   return text;
 }
 
+struct FlopUnit {
+  const char* name;
+  double flops;
+};
+
+/// The unit in which to show `flops`.
+FlopUnit flop_unit(double flops) {
+  constexpr FlopUnit units[] = {
+      {"GFLOP", 1e9}, {"TFLOP", 1e12}, {"PFLOP", 1e15}, {"EFLOP", 1e18}, {"ZFLOP", 1e21}};
+  const FlopUnit* unit = units;
+  while (flops >= 1e5 * unit->flops && unit + 1 != std::end(units)) ++unit;
+  return *unit;
+}
+
 std::string actions_text(const Report& report) {
-  std::string text = print("actions of a step\n  %-28s %12s %12s\n", "", "number", "GFLOP");
+  const double flops = std::accumulate(report.flops.begin(), report.flops.end(), 0.0);
+  const FlopUnit unit = flop_unit(flops);
+  std::string text = print("actions of a step\n  %-28s %12s %12s\n", "", "number", unit.name);
   for (int k = 0; k < kinds; ++k) {
     if (report.actions[k] == 0) continue;
     text += row(name(static_cast<Kind>(k)), format_count(report.actions[k]));
-    if (report.flops[k] > 0.0) text += print(" %12.6g", report.flops[k] * 1e-9);
+    if (report.flops[k] > 0.0) text += print(" %12.6g", report.flops[k] / unit.flops);
     text += "\n";
   }
-  const double flops = std::accumulate(report.flops.begin(), report.flops.end(), 0.0);
   const std::int64_t actions =
       std::accumulate(report.actions.begin(), report.actions.end(), std::int64_t{0});
-  return text + row("all", format_count(actions)) + print(" %12.6g\n", flops * 1e-9);
+  return text + row("all", format_count(actions)) + print(" %12.6g\n", flops / unit.flops);
 }
 
 // ---- JSON
@@ -501,12 +565,19 @@ Json to_json(const Traffic& traffic) {
 Json to_json(const Overlap& overlap) {
   return {{"bytes_sent_while_computing", overlap.bytes_while_computing},
           {"collectives_while_computing", overlap.collectives_while_computing},
+          {"percent_of_bytes_while_computing", while_computing_percent(overlap)},
           {"bytes_sent_while_nothing_computes", overlap.bytes_while_nothing_computes},
           {"collectives_while_nothing_computes", overlap.collectives_while_nothing_computes},
           {"most_units_in_flight", overlap.most_units_in_flight},
           {"most_bytes_in_flight", overlap.most_bytes_in_flight},
           {"most_units_gathered", overlap.most_units_gathered},
           {"most_bytes_gathered", overlap.most_bytes_gathered}};
+}
+
+Json to_json(const std::vector<Setting>& strategy) {
+  Json json = Json::object();
+  for (const Setting& setting : strategy) json[setting.key] = setting.value;
+  return json;
 }
 
 Json memory_json(const MemoryPlan& memory, const Report& report) {
@@ -625,6 +696,11 @@ std::string action_line(const StepPlan& plan, const Action& action) {
 
 }  // namespace
 
+std::string format_flops(double flops) {
+  const FlopUnit unit = flop_unit(flops);
+  return print("%.6g %s", flops / unit.flops, unit.name);
+}
+
 std::int64_t array_bytes(const StepPlan& plan, const Action& action) {
   switch (action.kind) {
     case Kind::gather:
@@ -703,7 +779,8 @@ Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryP
 
 std::string report_text(const StepPlan& plan, const Report& report) {
   std::ostringstream text;
-  text << "ranks\n"
+  text << model_text(plan) << "\n"
+       << strategy_text(report.strategy) << "ranks\n"
        << row("ranks", format_count(plan.ranks)) << "  " << format_count(report.nodes)
        << (report.nodes == 1 ? " node of " : " nodes of ") << format_count(report.ranks_per_node)
        << "\n"
@@ -712,6 +789,9 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << " of the model\n"
        << row("micro-batches", format_count(plan.micro_batches)) << "  of a rank, gradients "
        << name(plan.accumulation) << "\n"
+       << text_row("sums over leaves", plan.has_the_bits_of_one_rank()
+                                           ? "bit for bit those of one rank"
+                                           : "those of one rank but for rounding")
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
        << memory_text(report) << "\n"
        << traffic_text(report) << "\n"
@@ -733,6 +813,11 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
                      {"stored", name(plan.stored)},
                      {"optimized", name(plan.optimized)},
                      {"accumulation", name(plan.accumulation)},
+                     {"strategy", to_json(report.strategy)},
+                     {"without_effect", without_effect(report.strategy)},
+                     {"has_the_bits_of_one_rank", plan.has_the_bits_of_one_rank()},
+                     {"parameter_elements", sum(plan.parameter_elements)},
+                     {"padded_elements", sum(plan.padded_elements)},
                      {"micro_batches", plan.micro_batches},
                      {"element_bytes", plan.element_bytes},
                      {"memory", memory_json(memory, report)},
@@ -760,6 +845,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
   list("units", plan.unit_names.size(), [&](std::size_t u) {
     return Line()
         .put("name", plan.unit_names[u])
+        .put("parameter_elements", plan.parameter_elements[u])
         .put("padded_elements", plan.padded_elements[u])
         .end();
   });

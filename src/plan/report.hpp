@@ -59,9 +59,17 @@ struct Overlap {
   std::int64_t most_bytes_gathered = 0;
 };
 
+/// A setting that a plan was made with, as the caller names and writes it.
+struct Setting {
+  std::string key;
+  std::string value;
+  bool has_effect = true;  ///< false: it was given, but changes nothing with the others
+};
+
 /// The figures of a plan: what one rank needs, sends and computes in a step. Bytes of buffers
 /// include the alignment of the arena; they are those in device memory but for host_...
 struct Report {
+  std::vector<Setting> strategy;  ///< for the caller to fill in; a plan doesn't know its settings
   std::int64_t arena_bytes = 0;
   std::int64_t lower_bound_bytes = 0;  ///< most bytes alive at one action
   std::int64_t persistent_bytes = 0;
@@ -88,6 +96,10 @@ struct Report {
   std::array<std::int64_t, kinds> actions{};  ///< of each kind
   std::array<double, kinds> flops{};
 };
+
+/// Floating-point operations in GFLOP, or in the next unit that keeps the number below 100,000:
+/// "12.5 GFLOP", "3443.53 TFLOP".
+std::string format_flops(double flops);
 
 /// Bytes of the whole array that an action's collective is over, or 0 for what doesn't communicate.
 std::int64_t array_bytes(const StepPlan& plan, const Action& action);

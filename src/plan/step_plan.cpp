@@ -184,11 +184,13 @@ std::uint64_t StepPlan::hash() const {
   hasher.add(static_cast<std::int64_t>(optimized));
   hasher.add(static_cast<std::int64_t>(accumulation));
   hasher.add(micro_batches);
+  hasher.add(element_bytes);
   for (std::int64_t elements : padded_elements) hasher.add(elements);
   for (const Buffer& buffer : buffers) {
     hasher.add(buffer.name);
     hasher.add(buffer.bytes);
     hasher.add(static_cast<std::int64_t>(buffer.space));
+    hasher.add(static_cast<std::int64_t>(buffer.persistent));
   }
   for (const Action& action : actions) {
     hasher.add(static_cast<std::int64_t>(action.kind));
@@ -198,11 +200,14 @@ std::uint64_t StepPlan::hash() const {
     hasher.add(static_cast<std::int64_t>(action.unit));
     hasher.add(static_cast<std::int64_t>(action.micro_batch));
     hasher.add(action.elements);
+    hasher.add(static_cast<std::int64_t>(action.gradients_opened));
+    hasher.add(static_cast<std::int64_t>(action.uses.size()));
     for (const Use& used : action.uses) {
       hasher.add(static_cast<std::int64_t>(used.role));
       hasher.add(static_cast<std::int64_t>(used.buffer));
       hasher.add(static_cast<std::int64_t>(used.access));
     }
+    hasher.add(static_cast<std::int64_t>(action.waits.size()));
     for (int wait : action.waits) hasher.add(static_cast<std::int64_t>(wait));
   }
   return hasher.value();

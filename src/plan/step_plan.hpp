@@ -162,7 +162,8 @@ struct StepPlan {
   std::int64_t micro_batches = 1;                         ///< leaves of one rank
   std::int64_t element_bytes = 4;                         ///< of parameters and gradients
   std::vector<std::string> unit_names;
-  std::vector<std::int64_t> padded_elements;  ///< of each unit's flat parameter
+  std::vector<std::int64_t> parameter_elements;  ///< of each unit's flat parameter, before padding
+  std::vector<std::int64_t> padded_elements;     ///< of each unit's flat parameter
   std::vector<Buffer> buffers;
   std::vector<Action> actions;
 

@@ -56,6 +56,7 @@ class Writer {
     }
     for (const UnitDescription& unit : model.units) {
       plan_.unit_names.push_back(unit.name);
+      plan_.parameter_elements.push_back(unit.parameter_elements);
       plan_.padded_elements.push_back(round_up(unit.parameter_elements, ranks * shard_alignment));
     }
   }

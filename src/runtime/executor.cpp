@@ -198,9 +198,8 @@ class Executor::Implementation {
   void run_in_order() {
     for (const int index : order_) {
       const plan::Action& action = action_at(index);
-      if (line_of(action).stopped) continue;
       show_only(*program_, action, arenas_);
-      step(line_of(action), index);
+      if (!step(line_of(action), index)) break;
     }
     allow_all(*program_, arenas_);
   }

@@ -89,10 +89,11 @@ double seconds_now();
 /// seen by those that it happens before. Nothing is allocated by run() once a program of that
 /// length has run.
 ///
-/// Where a handler throws, the actions that it happens before are left out, and all others still
-/// run. Which those are follows from the plan and from the actions that failed, in both ways to
-/// run: ranks on which the same ones failed make the same calls, and a rank that failed alone waits
-/// for no other. Then run() throws what the first of the failed actions in plan order threw.
+/// Where a handler throws, run() throws the same once nothing runs any more; of several, what the
+/// first of them in plan order threw. In plan order nothing more is begun: ranks in the same order
+/// on which the same action fails have made the same calls. On threads the actions that the failed
+/// one happens before are left out and all others still run, so that again ranks on which the same
+/// ones fail make the same calls; and a rank that fails alone waits for no other.
 class Executor {
  public:
   using Handler = std::function<void(const ActionBuffers&)>;

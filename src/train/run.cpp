@@ -106,7 +106,7 @@ class Run {
         << format_hex(plan.hash()) << ")\n"
         << plan::memory_table(plan, program.memory) << "  sent to other ranks    "
         << format_bytes(plan.bytes_sent()) << "\n"
-        << "  compute                " << plan.flops() * 1e-9 << " GFLOP\n"
+        << "  compute                " << plan::format_flops(plan.flops()) << "\n"
         << "  streams                "
         << (trainer_.streams() == runtime::Streams::threads ? "on threads of their own"
                                                             : "in turn, on one thread")
@@ -170,13 +170,21 @@ class Run {
       require(!fs::is_directory(weights), "output.directory = ", settings_.output.directory, ": ",
               weights.string(), " is a folder; weights go to a file of that name");
       metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string());
+      // One that is there is another run's.
+      const fs::path trace = directory() / "trace.json";
+      fs::remove(trace, error);
+      if (settings_.output.trace_steps == 0) return;
+      trace_.open(trace);
+      require(trace_.is_open(), "output.trace = ", settings_.output.trace_steps, ": ",
+              trace.string(), " can't be written");
     });
   }
 
   void write_plan(const fs::path& path) {
     const runtime::Program& program = trainer_.program(Purpose::train);
-    const plan::Report report =
+    plan::Report report =
         plan::make_report(program.plan, program.memory, program.host_memory, mesh_.node().size());
+    report.strategy = config::strategy(settings_, program.plan.accumulation);
     std::ofstream stream(path);
     plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
     stream.close();
@@ -218,10 +226,10 @@ class Run {
         result = trainer_.step(*training_data_, step);
       }
       steps_done_ = step;
-      count_overlap();
       const std::int64_t allocations_now = runtime::memory_count().allocations;
       report(step, result, clock.seconds(), allocations_now - allocations_before);
       allocations_before = allocations_now;
+      count_overlap();
       trace(step);
       const bool last = step == training.steps || out_of_time(since_start.seconds());
       if (validation_data_ && (step % training.validate_every == 0 || last)) validate(step);
@@ -242,34 +250,31 @@ class Run {
     hidden_ += step.hidden;
   }
 
-  /// Adds a step's actions, on all ranks, to trace.json. The first step is not like the others.
+  /// Adds a step's actions, on all ranks, to trace.json, which is whole after each step. The first
+  /// step is not like the others: it is left out where there are more.
   void trace(std::int64_t step) {
     const std::int64_t first = std::min<std::int64_t>(2, settings_.training.steps);
     if (step < first || step >= first + settings_.output.trace_steps) return;
+    std::string part;
     if (step == first) {
-      std::ostringstream ranks;
+      part = runtime::begin_trace();
+      int rank = 0;
       for (const std::string& host : world_.gather_texts(mesh::host_name()))
-        ranks << runtime::trace_rank(traced_ranks_++, host);
-      trace_ = runtime::begin_trace() + ranks.str();
+        part += runtime::trace_rank(rank++, host);
     }
     const std::string mine =
         runtime::trace_step(trainer_.program(Purpose::train), trainer_.action_times(),
                             world_.rank(), step, trace_origin_);
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      const std::string part = world_.broadcast(mine, rank);
-      if (talks_) trace_ += part;
-    }
+    // Over the end that the step before has written.
+    if (talks_) trace_.seekp(trace_end_) << part;
+    world_.show_first(mine, [&](int, const std::string& of_rank) { trace_ << of_rank; });
     world_.agree([&] {
       if (!talks_) return;
-      const fs::path path = directory() / "trace.json";
-      std::ofstream stream(path, step == first ? std::ios::trunc : std::ios::app);
-      const bool last =
-          step + 1 == std::min(first + settings_.output.trace_steps, settings_.training.steps + 1);
-      stream << trace_ << (last ? runtime::end_trace() : "");
-      stream.close();
-      require(stream.good(), "output.trace = ", settings_.output.trace_steps, ": ", path.string(),
-              " can't be written");
-      trace_.clear();
+      const std::string end = runtime::end_trace();
+      trace_ << end << std::flush;
+      trace_end_ = trace_.tellp() - static_cast<std::streamoff>(end.size());
+      require(trace_.good(), "output.trace = ", settings_.output.trace_steps, ": ",
+              (directory() / "trace.json").string(), " can't be written");
     });
   }
 
@@ -393,12 +398,15 @@ class Run {
     const std::string times = timers_.report(world_.mpi());
     double resident = static_cast<double>(runtime::peak_resident_bytes());
     world_.maximum(&resident, 1);
-    double communication[] = {communication_, hidden_};
-    world_.maximum(communication, 2);
-    if (communication[0] > 0.0)
-      say(text("\ncommunication: ", communication[0] / static_cast<double>(steps_done_),
-               " s a step on the rank with most, ",
-               std::lround(100.0 * communication[1] / communication[0]),
+    // Means over ranks, in whole microseconds, which sum without rounding.
+    std::int64_t communication[] = {std::llround(1e6 * communication_),
+                                    std::llround(1e6 * hidden_)};
+    world_.sum(communication, 2);
+    if (communication[0] > 0)
+      say(text("\ncommunication: ",
+               1e-6 * static_cast<double>(communication[0]) /
+                   static_cast<double>(steps_done_ * world_.size()),
+               " s a step on each rank, ", 100 * communication[1] / communication[0],
                " % of it while compute went on\n"));
     say(text("\nmemory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()),
              ", counted ", format_bytes(runtime::memory_count().peak_bytes), ", resident at most ",
@@ -421,9 +429,9 @@ class Run {
   std::int64_t steps_done_ = 0;
   double communication_ = 0.0, hidden_ = 0.0;  // seconds of this rank in all steps
   double trace_origin_ = 0.0;                  // the same moment on all ranks
-  std::string trace_;                          // what is not yet in the file
-  int traced_ranks_ = 0;
-  bool open_line_ = false;  // a progress line that the next one replaces
+  std::ofstream trace_;
+  std::streampos trace_end_ = 0;  // where the next step's actions go
+  bool open_line_ = false;        // a progress line that the next one replaces
 };
 
 }  // namespace

@@ -49,8 +49,12 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
     });
     return runtime::Streams::threads;
   }
-  const bool pays = mesh.world().size() > 1 && mesh.cores() > settings.runtime.threads;
-  return may && pays ? runtime::Streams::threads : runtime::Streams::in_plan_order;
+  // Two threads talk, and MPI keeps a core busy while it waits. All ranks decide alike: in another
+  // order of collectives they would wait for each other.
+  const bool pays = mesh.world().size() > 1 && mesh.cores() >= settings.runtime.threads + 2;
+  double wanted = may && pays ? 1.0 : 0.0;
+  mesh.world().minimum(&wanted, 1);
+  return wanted > 0.0 ? runtime::Streams::threads : runtime::Streams::in_plan_order;
 }
 
 Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
@@ -71,6 +75,12 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     evaluate_ = program(Purpose::evaluate);
     export_ = program(Purpose::export_parameters);
   });
+  for (const runtime::Program* other : {&evaluate_, &export_})
+    for (std::size_t b = 0; b < train_.plan.buffers.size(); ++b) {
+      if (!train_.plan.buffers[b].persistent) break;
+      if (other->memory.offsets[b] != train_.memory.offsets[b])
+        throw std::logic_error("plans of a run have their state in different places");
+    }
   for (int u = 0; u < decoder_.units(); ++u) stretches_.push_back(stretches(u));
   streams_ = choose_streams(settings, mesh);
 }
@@ -128,13 +138,15 @@ void Trainer::require_memory() {
 }
 
 void Trainer::require_same_plan() {
+  const char* const names[] = {"training", "validation", "writing weights"};
   std::uint64_t mine[3], first[3];
   for (int p = 0; p < 3; ++p) mine[p] = first[p] = program(static_cast<Purpose>(p)).plan.hash();
   mesh_.world().broadcast(first, sizeof first, 0);
   mesh_.world().agree([&] {
-    require(std::equal(mine, mine + 3, first), "rank ", mesh_.world().rank(),
-            " has made another plan than rank 0 (", format_hex(mine[0]), ", not ",
-            format_hex(first[0]), "): do all ranks run the same program?");
+    for (int p = 0; p < 3; ++p)
+      require(mine[p] == first[p], "rank ", mesh_.world().rank(), " has made another plan of ",
+              names[p], " than rank 0 (", format_hex(mine[p]), ", not ", format_hex(first[p]),
+              "): do all ranks run the same program?");
   });
 }
 

@@ -27,8 +27,8 @@ struct StepResult {
 plan::ModelDescription describe(const model::Decoder<float>& decoder);
 
 /// How the streams of a run are run on this rank: as the deck says, or where it leaves the choice,
-/// on threads if there is something to communicate and every rank has a core to spare for it. The
-/// same on all ranks. Throws AgreedError where threads are asked for and MPI does not allow them.
+/// on threads if there is something to communicate and every rank has two cores to spare for it.
+/// Collective over the mesh, the same on all ranks. Throws AgreedError where threads are asked for and MPI does not allow them.
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
 
 /// One rank's part of a training run: the plans, the arenas, and what each action of a plan does.

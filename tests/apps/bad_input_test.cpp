@@ -284,6 +284,9 @@ TEST_F(BadInputs, KeysAndTypes) {
                {"parallel.sharding = \"fully\"", "expected none, optimizer, gradients or full"}),
        bad_key("misspelt-prefetch", "parallel", "forward_prefech: 2",
                {"forward_prefech = 2: no such key; did you mean parallel.forward_prefetch?"}),
+       bad_key("half-a-prefetch", "parallel", "prefetch: 2",
+               {"parallel.prefetch = 2: no such key; did you mean parallel.forward_prefetch or "
+                "parallel.backward_prefetch?"}),
        bad_key("unknown-streams", "runtime", "streams: parallel",
                {"runtime.streams = \"parallel\"", "expected inline, threads or auto"})});
 }
@@ -302,6 +305,9 @@ TEST_F(BadInputs, RulesForUnits) {
        bad_settings("rule-of-a-huge-number", {"parallel.units=block.*: reshard_after_forward 1e30"},
                     {"--set parallel.units: rule \"block.*: reshard_after_forward 1e30\"",
                      "reshard_after_forward = 1e+30: expected default, always, never or"}),
+       bad_settings("rule-of-itself", {"parallel.units=block.0: forward_prefetch block.1 block.0"},
+                    {"--set parallel.units: rule \"block.0: forward_prefetch block.1 block.0\"",
+                     "forward_prefetch names block.0 itself"}),
        bad_settings("rule-for-nothing", {"parallel.units=blocks.*: forward_prefetch 2"},
                     {"parallel.units", "blocks.*"})});
 }

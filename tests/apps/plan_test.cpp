@@ -113,6 +113,55 @@ TEST_F(Plan, ShowsWhatTheDeckSaysOfGathers) {
   EXPECT_EQ(kept["traffic"]["kept_groups"]["collectives"], 2 * 8);
 }
 
+TEST_F(Plan, ShowsTheStrategy) {
+  const std::vector<std::string> common = {"deck.yaml",
+                                           "--ranks",
+                                           "8",
+                                           "--set",
+                                           "parallel.shard_group=4",
+                                           "--set",
+                                           "parallel.reshard_after_forward=never",
+                                           "--set",
+                                           "parallel.units=head: backward_prefetch 2"};
+  const Outcome full = run(common);
+  ASSERT_EQ(full.status, 0) << full.err;
+  for (const char* words :
+       {"strategy\n  sharding                     full\n  shard_group                  4\n",
+        "\n  shard_optimizer_over         shard_group\n",
+        "\n  accumulation                 shard_each\n", "\n  reshard_after_forward        never\n",
+        "\n  forward_prefetch             1\n", "\n  backward_prefetch            1\n",
+        "\n  in_flight_gathers            unlimited\n", "\n  in_flight_reductions         1\n",
+        "\n  units                        head: backward_prefetch 2\n",
+        "\n  blocks_per_unit              1\n", " elements of padding, ",
+        "\n  sums over leaves             bit for bit those of one rank\n", " % of the bytes"})
+    EXPECT_NE(full.out.find(words), std::string::npos) << words << full.out;
+  EXPECT_EQ(full.out.find("no effect"), std::string::npos) << full.out;
+
+  // One key less or more, and the same deck is for another strategy.
+  std::vector<std::string> arguments = common;
+  arguments.insert(arguments.end(), {"--set", "parallel.sharding=none"});
+  const Outcome none = run(arguments);
+  EXPECT_NE(none.out.find("\n  accumulation                 reduce_last\n"), std::string::npos);
+  EXPECT_NE(none.out.find("\n  no effect with this sharding reshard_after_forward, units\n"),
+            std::string::npos)
+      << none.out;
+  arguments.push_back("--json");
+  const Json json = Json::parse(run(arguments).out);
+  EXPECT_EQ(json["strategy"]["sharding"], "none");
+  EXPECT_EQ(json["strategy"]["accumulation"], "reduce_last");
+  EXPECT_EQ(json["without_effect"], Json({"reshard_after_forward", "units"}));
+
+  const Outcome training = run_command(
+      program("ostrakon-train", 1,
+              {"deck.yaml", "--set", "data.dataset=synthetic", "--dry-run", "--set",
+               "parallel.sharding=none", "--set", "parallel.reshard_after_forward=never"},
+              path(".")));
+  EXPECT_EQ(training.status, 0) << training.err;
+  EXPECT_NE(training.out.find("without effect with sharding none: reshard_after_forward\n"),
+            std::string::npos)
+      << training.out;
+}
+
 TEST_F(Plan, RefusesWhatCanNotBePlanned) {
   expect_refused({}, "no deck given");
   expect_refused({"missing.yaml"}, "missing.yaml");
@@ -121,6 +170,17 @@ TEST_F(Plan, RefusesWhatCanNotBePlanned) {
   expect_refused({"deck.yaml", "--ranks"}, "needs a value");
   expect_refused({"deck.yaml", "--rank", "8"}, "unknown option --rank");
   expect_refused({"deck.yaml", "--ranks", "8", "--ranks-per-node", "3"}, "does not divide");
+  expect_refused({"deck.yaml", "--ranks", "4", "--ranks=8"}, "--ranks is given twice");
+  expect_refused({"deck.yaml", "--svg", "a.svg", "--svg", "b.svg"}, "--svg is given twice");
+  expect_refused({"deck.yaml", "--ranks", "4", "--set", "parallel.ranks_per_node=8"},
+                 "parallel.ranks_per_node = 8 does not divide the 4 ranks, and training refuses "
+                 "that; set parallel.ranks_per_node=0 to take nodes as they are, or plan for "
+                 "another machine with --ranks-per-node");
+  const Outcome as_given = run({"deck.yaml", "--ranks", "4", "--set", "parallel.ranks_per_node=8",
+                                "--ranks-per-node", "8", "--set", "model.layers=1"});
+  EXPECT_EQ(as_given.status, 0) << as_given.err;
+  expect_refused({"deck.yaml", "--set", "parallel.prefetch=1"},
+                 "did you mean parallel.forward_prefetch or parallel.backward_prefetch?");
   expect_refused({"deck.yaml", "--set", "training.step=1"}, "training.steps");
   expect_refused({"deck.yaml", "--svg", "nowhere/plan.svg"}, "nowhere/plan.svg");
 }

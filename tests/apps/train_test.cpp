@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -232,6 +233,59 @@ TEST_F(Programs, RanksThatShareUnevenlyAgreeToRounding) {
         EXPECT_NEAR(rows[i].at(field), expected[i].at(field),
                     1e-5 * expected[i].at(field).get<double>());
       }
+}
+
+// The other rank is left in a collective: the job must end all the same, however streams run.
+TEST_F(Programs, ACollectiveThatFailsOnOneRankEndsTheJob) {
+  for (const char* streams : {"inline", "threads"})
+    for (const char* call : {"3", "7", "8", "12"}) {
+      const Outcome outcome =
+          start("ostrakon-train", 2,
+                {"small.yaml", "--set", "output.directory=failing", "--set",
+                 std::string("runtime.streams=") + streams},
+                {{"LD_PRELOAD", OSTRAKON_FAILING_MPI}, {"OSTRAKON_FAILING_CALL", call}});
+      EXPECT_FALSE(outcome.timed_out) << streams << ", call " << call;
+      EXPECT_NE(outcome.status, 0);
+      EXPECT_NE(outcome.err.find("ostrakon-train: error on rank 1: MPI_Allgather failed"),
+                std::string::npos)
+          << outcome.err;
+    }
+}
+
+TEST_F(Programs, TracesShowTheActionsOfThePlan) {
+  for (const std::string streams : {"inline", "threads"}) {
+    const std::string folder = "traced-" + streams;
+    train(2, folder, {"output.trace=2", "runtime.streams=" + streams});
+    const Json trace = Json::parse(read_bytes(path(folder + "/trace.json")));
+    const Json plan = Json::parse(read_bytes(path(folder + "/plan.json")));
+    // Every action, on both ranks, in steps 2 and 3, on its stream.
+    const std::vector<std::string> stream_names = {"compute", "gather", "reduce"};
+    std::map<std::string, int> expected, found;
+    for (const Json& action : plan.at("actions"))
+      for (const char* where : {"0 2", "0 3", "1 2", "1 3"})
+        ++expected[action.at("name").get<std::string>() + " " +
+                   action.at("stream").get<std::string>() + " " + where];
+    for (const Json& event : trace.at("traceEvents"))
+      if (event.at("ph") == "X")
+        ++found[event.at("name").get<std::string>() + " " +
+                stream_names.at(event.at("tid").get<std::size_t>()) + " " +
+                std::to_string(event.at("pid").get<int>()) + " " +
+                std::to_string(event.at("args").at("step").get<int>())];
+    EXPECT_EQ(found, expected);
+  }
+}
+
+TEST_F(Programs, TracesOfRunsThatEndEarlyAreWhole) {
+  // The last steps of many never come; nor does a second step where there is one.
+  train(1, "one-step", {"output.trace=5", "training.steps=1", "training.validate_every=0"});
+  EXPECT_TRUE(Json::accept(read_bytes(path("one-step/trace.json"))));
+  train(1, "stopped",
+        {"output.trace=100000", "training.steps=100000", "training.validate_every=0",
+         "training.time_limit_minutes=0.01"});
+  EXPECT_TRUE(Json::accept(read_bytes(path("stopped/trace.json"))));
+  // A run without a trace leaves none of another run.
+  train(1, "stopped");
+  EXPECT_FALSE(fs::exists(path("stopped/trace.json")));
 }
 
 TEST_F(Programs, TheWrittenDeckRepeatsTheRun) {

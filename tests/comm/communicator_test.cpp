@@ -530,4 +530,19 @@ TEST_F(CommunicatorTest, MpiErrorsDoNotEndTheProgram) {
 }
 
 }  // namespace
+TEST(Communicator, FirstRankSeesEveryText) {
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  const auto text_of = [](int rank) {
+    return std::string(static_cast<std::size_t>(rank * 100000), static_cast<char>('a' + rank % 26));
+  };
+  std::vector<int> seen;
+  world.show_first(text_of(world.rank()), [&](int rank, const std::string& text) {
+    EXPECT_EQ(text, text_of(rank));
+    seen.push_back(rank);
+  });
+  std::vector<int> expected;
+  for (int rank = 0; rank < world.size() && world.rank() == 0; ++rank) expected.push_back(rank);
+  EXPECT_EQ(seen, expected);
+}
+
 }  // namespace ostrakon::comm

@@ -237,7 +237,12 @@ TEST(BadDecks, NamesOrNumbers) {
        {with("parallel", "in_flight_reductions: unlimited"),
         "deck.yaml: parallel.in_flight_reductions = \"unlimited\": " + ahead},
        {with("parallel", "prefetch: 2"),
-        "deck.yaml: parallel.prefetch = 2: no such key; the keys of parallel are sharding, "
+        "deck.yaml: parallel.prefetch = 2: no such key; did you mean parallel.forward_prefetch or "
+        "parallel.backward_prefetch?"},
+       {with("parallel", "gathers: 2"),
+        "deck.yaml: parallel.gathers = 2: no such key; did you mean parallel.in_flight_gathers?"},
+       {with("parallel", "xyzzy: 2"),
+        "deck.yaml: parallel.xyzzy = 2: no such key; the keys of parallel are sharding, "
         "shard_group, shard_optimizer_over, accumulation, leaf_order, reshard_after_forward, "
         "forward_prefetch, backward_prefetch, in_flight_gathers, in_flight_reductions, units, "
         "reduction and ranks_per_node"},
@@ -349,6 +354,14 @@ TEST(BadDecks, RulesForUnits) {
       {"block.*: forward_prefetch 1 2", "forward_prefetch = \"1 2\": " + ahead},
       {"block.*: forward_prefetch 2 block.1", "forward_prefetch = \"2 block.1\": " + ahead},
       {"block.*: forward_prefetch block.1 2", "forward_prefetch = \"block.1 2\": " + ahead},
+      {"block.*: prefetch 2",
+       "\"prefetch\": no such setting; did you mean forward_prefetch or backward_prefetch?"},
+      {"block.1: forward_prefetch block.1",
+       "forward_prefetch names block.1 itself, which is there when it computes; expected other "
+       "units"},
+      {"head: forward_prefetch 1, backward_prefetch block.1 head",
+       "backward_prefetch names head itself, which is there when it computes; expected other "
+       "units"},
       {"block.*: forward_prefetch 1, forward_prefetch 2", "forward_prefetch is given twice"},
       {"block.*: reshard_after_forward never, reshard_after_forward never",
        "reshard_after_forward is given twice"}};

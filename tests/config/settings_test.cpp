@@ -11,6 +11,7 @@
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/plan/step_plan.hpp>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -188,6 +189,9 @@ TEST(Settings, ReadsRulesForUnits) {
     EXPECT_FALSE(rules[1].backward_prefetch.has_value());
     EXPECT_EQ(write_unit_rules(rules), text);
   }
+  // A unit among those that its own rule names: one of many to which the rule holds.
+  EXPECT_EQ(read_unit_rules("block.*: forward_prefetch block.1 head")[0].forward_prefetch->units,
+            (std::vector<std::string>{"block.1", "head"}));
   EXPECT_TRUE(read_unit_rules("").empty());
   EXPECT_TRUE(read_unit_rules(" ; ").empty());
   EXPECT_TRUE(read_unit_rules("*: reshard_after_forward 8")[0].reshard_after_forward == kept_in(8));
@@ -339,13 +343,37 @@ TEST(WriteDeck, DefaultsReadBack) {
   expect_equal(settings, read("ostrakon:\n  data:\n    path: tokens.h5\n"));
   EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
   std::istringstream lines(deck);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  std::string unfolded;  // comments that go on below are on one line
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 100u) << line;
+    const std::size_t first = line.find_first_not_of(' ');
+    unfolded += first > 4 && line[first] == '#' ? line.substr(first + 1) : '\n' + line;
+  }
   for (const Section& section : sections()) {
+    EXPECT_NE(unfolded.find("\n  " + section.name + ":  # " + section.meaning + '\n'),
+              std::string::npos)
+        << section.name;
     for (const Key& key : section.keys) {
-      EXPECT_NE(deck.find("    " + key.name + ": "), std::string::npos) << key.name;
-      EXPECT_NE(deck.find("# " + key.meaning), std::string::npos) << key.name;
+      EXPECT_NE(unfolded.find("\n    " + key.name + ": "), std::string::npos) << key.name;
+      EXPECT_NE(unfolded.find("# " + key.meaning), std::string::npos) << key.name;
     }
   }
+}
+
+TEST(WriteDeck, SaysWhereToReadOnAndWhatIsForFullShardingOnly) {
+  const std::string deck = default_deck();
+  const std::size_t pointer = deck.find("docs/strategies.md");
+  EXPECT_NE(pointer, std::string::npos);
+  EXPECT_EQ(deck.find("docs/strategies.md", pointer + 1), std::string::npos);
+  for (const char* name :
+       {"reshard_after_forward", "backward_prefetch", "in_flight_gathers", "units"}) {
+    EXPECT_EQ(find_key(*find_section("parallel"), name)->meaning.rfind("full only: ", 0), 0u)
+        << name;
+  }
+  // The example is one that can be taken.
+  const std::string meaning = find_key(*find_section("parallel"), "units")->meaning;
+  const std::size_t begin = meaning.find('"') + 1;
+  EXPECT_EQ(read_unit_rules(meaning.substr(begin, meaning.rfind('"') - begin)).size(), 2u);
 }
 
 TEST(WriteDeck, NumbersReadBackBitForBit) {
@@ -445,9 +473,13 @@ class RandomPolicies {
 
   int depth() { return static_cast<int>(pick(most_units_ahead + 1)); }
 
-  plan::Prefetch prefetch() {
+  /// For a rule for `unit`, which can't be in its own list.
+  plan::Prefetch prefetch(const std::string& unit) {
     plan::Prefetch out;
-    for (std::int64_t i = pick(4); i > 0; --i) out.units.push_back(name());
+    for (std::int64_t i = pick(4); i > 0; --i) {
+      out.units.push_back(name());
+      if (out.units.back() == unit) out.units.pop_back();
+    }
     if (out.units.empty()) out.depth = depth();
     return out;
   }
@@ -467,8 +499,8 @@ class RandomPolicies {
     out.pattern = name();
     const std::int64_t set = 1 + pick(7);
     if ((set & 1) != 0) out.reshard_after_forward = reshard();
-    if ((set & 2) != 0) out.forward_prefetch = prefetch();
-    if ((set & 4) != 0) out.backward_prefetch = prefetch();
+    if ((set & 2) != 0) out.forward_prefetch = prefetch(out.pattern);
+    if ((set & 4) != 0) out.backward_prefetch = prefetch(out.pattern);
     return out;
   }
 
@@ -493,6 +525,92 @@ TEST(WriteDeck, PoliciesReadBack) {
     const Override rules = {"parallel.units", write_unit_rules(settings.parallel.units)};
     expect_equal(read(synthetic, {rules}).parallel.units, settings.parallel.units);
   }
+}
+
+// ---- settings without effect
+
+/// The keys that matter for gathers, each with a value that changes a plan where they do.
+const std::vector<Override> of_gathers = {
+    {"parallel.reshard_after_forward", "never"},
+    {"parallel.forward_prefetch", "3"},
+    {"parallel.backward_prefetch", "0"},
+    {"parallel.in_flight_gathers", "1"},
+    {"parallel.units", "block.*: backward_prefetch 3, forward_prefetch 0"}};
+
+std::uint64_t plan_of(Settings settings, int ranks) {
+  settings.parallel.shard_group =
+      settings.shard_group == mesh::world_group ? ranks : settings.shard_group;
+  const model::Decoder<float> decoder(settings.model, {1, settings.training.sequence_length});
+  std::uint64_t hash = 0;
+  for (plan::Purpose purpose : {plan::Purpose::train, plan::Purpose::evaluate})
+    hash = 31 * hash +
+           plan::build_step_plan(decoder.description(), ranks, settings.parallel, purpose).hash();
+  return hash;
+}
+
+TEST(Strategy, SettingsHaveNoEffectWhereThePlanIsTheSameWithoutThem) {
+  constexpr int ranks = 8;
+  int without = 0;
+  for (const char* sharding : {"none", "optimizer", "gradients", "full"})
+    for (const char* group : {"world", "2"})
+      for (const char* over : {"shard_group", "world"}) {
+        if (sharding == std::string("none") && over == std::string("world")) continue;
+        const std::vector<Override> common = {{"parallel.sharding", sharding},
+                                              {"parallel.shard_group", group},
+                                              {"parallel.shard_optimizer_over", over},
+                                              {"model.tie_embeddings", "false"}};
+        const Settings base = read(synthetic, common);
+        const std::uint64_t plain = plan_of(base, ranks);
+        for (const plan::Setting& setting : strategy(base, plan::Accumulation::shard_each))
+          EXPECT_TRUE(setting.has_effect) << setting.key << " was not given";
+        for (const Override& one : of_gathers) {
+          SCOPED_TRACE(text(sharding, ' ', group, ' ', over, ' ', one.first));
+          std::vector<Override> overrides = common;
+          overrides.push_back(one);
+          const Settings settings = read(synthetic, overrides);
+          bool has_effect = true;
+          for (const plan::Setting& setting : strategy(settings, plan::Accumulation::shard_each))
+            if ("parallel." + setting.key == one.first) {
+              has_effect = setting.has_effect;
+            } else {
+              EXPECT_TRUE(setting.has_effect) << setting.key;
+            }
+          EXPECT_EQ(plan_of(settings, ranks) != plain, has_effect);
+          const std::string line = text("without effect with sharding ", sharding, ": ",
+                                        one.first.substr(one.first.find('.') + 1), '\n');
+          EXPECT_EQ(summary(settings).find(line) == std::string::npos, has_effect)
+              << summary(settings);
+          without += has_effect ? 0 : 1;
+        }
+      }
+  EXPECT_EQ(without, 2 * 4 + 2 * (3 * 5 + 4));
+}
+
+TEST(Strategy, OneLineNamesAllThatHasNoEffect) {
+  std::vector<Override> overrides = of_gathers;
+  EXPECT_EQ(summary(read(synthetic, overrides)).find("without effect"), std::string::npos);
+  overrides.emplace_back("parallel.sharding", "optimizer");
+  const std::string shown = summary(read(synthetic, overrides));
+  EXPECT_NE(shown.find("\n               without effect with sharding optimizer: "
+                       "reshard_after_forward, forward_prefetch, backward_prefetch, "
+                       "in_flight_gathers, units\n  precision"),
+            std::string::npos)
+      << shown;
+}
+
+TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
+  const Settings settings = read(synthetic, {{"parallel.units", "head: forward_prefetch 2"},
+                                             {"parallel.in_flight_gathers", "8 GiB"},
+                                             {"parallel.shard_group", "node"},
+                                             {"model.blocks_per_unit", "auto"}});
+  std::string all;
+  for (const plan::Setting& setting : strategy(settings, plan::Accumulation::shard_each))
+    all += setting.key + "=" + setting.value + "\n";
+  EXPECT_EQ(all,
+            "sharding=full\nshard_group=node\nshard_optimizer_over=shard_group\n"
+            "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"
+            "forward_prefetch=1\nbackward_prefetch=1\nin_flight_gathers=8 GiB\n"
+            "in_flight_reductions=1\nunits=head: forward_prefetch 2\nblocks_per_unit=auto\n");
 }
 
 TEST(InputDecks, AllAreRight) {
@@ -657,6 +775,20 @@ TEST(Nearest, CountsSwapsAsOne) {
   EXPECT_EQ(edit_distance("abc", ""), 3);
   EXPECT_EQ(nearest("lyers", {"width", "layers"}), "layers");
   EXPECT_EQ(nearest("zzzzzz", {"width", "layers"}), "");
+}
+
+TEST(Nearest, FindsNamesByTheirParts) {
+  const std::vector<std::string> names = {"forward_prefetch", "backward_prefetch",
+                                          "in_flight_gathers", "micro_batch_size"};
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(with_parts_of("prefetch", names), (Names{"forward_prefetch", "backward_prefetch"}));
+  EXPECT_EQ(with_parts_of("prefech_forward", names), Names{"forward_prefetch"});
+  EXPECT_EQ(with_parts_of("in_flight", names), Names{"in_flight_gathers"});
+  EXPECT_EQ(with_parts_of("batch_size", names), Names{"micro_batch_size"});
+  EXPECT_EQ(with_parts_of("on_flight", names), Names());  // short parts have to be the same
+  EXPECT_EQ(with_parts_of("prefetch_reductions", names), Names());
+  EXPECT_EQ(with_parts_of("", names), Names());
+  EXPECT_EQ(with_parts_of("_", names), Names());
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
 TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
   std::mt19937_64 random(31);
   int limited = 0, full = 0;
-  for (int trial = 0; trial < 3000; ++trial) {
+  for (int trial = 0; trial < 6000; ++trial) {
     const int ranks = 1 << random() % 4;
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 4);
     const ModelDescription model =

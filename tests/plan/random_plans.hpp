@@ -3,6 +3,7 @@
 
 // Models and policies of all kinds, to write plans with.
 
+#include <algorithm>
 #include <ostrakon/plan/step_plan.hpp>
 #include <random>
 #include <string>
@@ -95,9 +96,22 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
   policy.reshard_after_forward = random_reshard();
   policy.forward_prefetch = random_prefetch(false);
   policy.backward_prefetch = random_prefetch(false);
+  // From the least that is allowed upwards: what the largest unit needs, or two that are gathered
+  // together.
   if (below(2) == 0) policy.in_flight_gathers.units = 2 + below(3);
-  if (below(4) == 0)
-    policy.in_flight_gathers.bytes = 4 * (2 * 64 * 500 + 128 * ranks) * (1 + below(3));
+  if (below(2) == 0) {
+    std::int64_t least = 0;
+    for (const plan::UnitDescription& unit : model.units) {
+      const auto padded = [&](const plan::UnitDescription& one) {
+        const std::int64_t block = 64 * ranks;
+        return (one.parameter_elements + block - 1) / block * block * model.element_bytes;
+      };
+      std::int64_t bytes = padded(unit);
+      if (unit.lender >= 0) bytes += padded(model.units[static_cast<std::size_t>(unit.lender)]);
+      least = std::max(least, bytes);
+    }
+    policy.in_flight_gathers.bytes = least + below(4) * (least / 3);
+  }
   policy.in_flight_reductions = below(3);
   const char* const patterns[] = {"block.*", "*", "head", "embedding", "*e*"};
   for (int i = below(3); i > 0; --i) {

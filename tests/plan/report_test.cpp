@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -16,6 +17,7 @@
 #include <ostrakon/plan/report.hpp>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "random_plans.hpp"
 
@@ -234,6 +236,16 @@ TEST(Report, OnlyTheEndsOfAStepSendWhileNothingComputes) {
   EXPECT_EQ(overlap.most_bytes_in_flight, embedding + block);
   const std::string text = report_text(planned.plan, planned.report);
   EXPECT_NE(text.find("sent while nothing computes"), std::string::npos) << text;
+  // The embedding is gathered once, the head too, the blocks twice; all are reduced.
+  const double once = embedding + 6 * block + head;
+  const double percent = 100.0 - 100.0 * 2 * embedding / (2 * (2 * once + 5 * block));
+  char shown[64];
+  std::snprintf(shown, sizeof shown, " collectives, %.1f %% of the bytes: ", percent);
+  EXPECT_NE(text.find(shown), std::string::npos) << shown << text;
+  std::stringstream stream;
+  write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
+  EXPECT_NEAR(Json::parse(stream.str())["overlap"]["percent_of_bytes_while_computing"], percent,
+              1e-9);
 }
 
 TEST(Report, WithoutPrefetchOrReductionsInFlightNothingOverlaps) {
@@ -489,6 +501,92 @@ TEST(Report, JsonIsTheWholePlan) {
     EXPECT_EQ(json["traffic"][group]["messages"], messages[group]) << group;
     EXPECT_EQ(json["traffic"][group]["largest_message_bytes"], largest[group]) << group;
   }
+}
+
+bool has(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
+TEST(Report, PaddingIsShown) {
+  ModelDescription model = make_model(2);
+  model.units[0].parameter_elements = 1000;
+  model.units[1].parameter_elements = 513;
+  const Planned planned = make(model, 8, make_policy(Sharding::full, 8));
+  const std::int64_t true_elements = 1000 + 513 + 512 * (3 + 5);
+  const std::int64_t padded = 1024 + 1024 + 512 * (3 + 5);
+  const std::string text = report_text(planned.plan, planned.report);
+  EXPECT_TRUE(has(text, "  parameters                          5,609  in 4 units\n")) << text;
+  EXPECT_TRUE(has(text,
+                  "  padded                              6,144  535 elements of padding, "
+                  "9.54 %\n"))
+      << text;
+  std::stringstream stream;
+  write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
+  const Json json = Json::parse(stream.str());
+  EXPECT_EQ(json["parameter_elements"], true_elements);
+  EXPECT_EQ(json["padded_elements"], padded);
+  EXPECT_EQ(json["units"][1]["parameter_elements"], 513);
+  EXPECT_EQ(json["units"][1]["padded_elements"], 1024);
+}
+
+TEST(Report, SaysWhetherTheBitsAreThoseOfOneRank) {
+  for (int ranks : {2, 3, 4, 6}) {
+    // Micro-batches, then ranks: 3 ranks come last, 6 after 3 micro-batches.
+    const Planned planned =
+        make(make_model(1), ranks, make_policy(Sharding::none, ranks == 6 ? 18 : 2 * ranks));
+    const bool same = ranks != 6;
+    EXPECT_EQ(planned.plan.has_the_bits_of_one_rank(), same);
+    const std::string text = report_text(planned.plan, planned.report);
+    EXPECT_EQ(has(text, "  sums over leaves             bit for bit those of one rank\n"), same);
+    EXPECT_EQ(has(text, "  sums over leaves             those of one rank but for rounding\n"),
+              !same);
+    std::stringstream stream;
+    write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
+    EXPECT_EQ(Json::parse(stream.str())["has_the_bits_of_one_rank"], same);
+  }
+}
+
+TEST(Report, ShowsTheStrategyThatTheCallerNames) {
+  Planned planned = make(make_model(2), 2, make_policy(Sharding::none, 4));
+  EXPECT_FALSE(has(report_text(planned.plan, planned.report), "strategy\n"));
+  const std::string rules(400, 'x');
+  planned.report.strategy = {{"sharding", "none"}, {"units", rules}, {"reshard", ""}};
+  std::string text = report_text(planned.plan, planned.report);
+  EXPECT_TRUE(has(text, "strategy\n  sharding                     none\n")) << text;
+  EXPECT_TRUE(has(text, "  units                        " + rules + "\n")) << text;
+  EXPECT_TRUE(has(text, "  reshard                      none\n")) << text;
+  EXPECT_FALSE(has(text, "no effect")) << text;
+  planned.report.strategy[1].has_effect = planned.report.strategy[2].has_effect = false;
+  text = report_text(planned.plan, planned.report);
+  EXPECT_TRUE(has(text, "  no effect with this sharding units, reshard\n")) << text;
+  std::stringstream stream;
+  write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
+  const Json json = Json::parse(stream.str());
+  EXPECT_EQ(json["strategy"]["sharding"], "none");
+  EXPECT_EQ(json["strategy"]["units"], rules);
+  EXPECT_EQ(json["strategy"]["reshard"], "");
+  EXPECT_EQ(json["without_effect"], Json({"units", "reshard"}));
+}
+
+TEST(Report, FlopsAreInTheUnitThatKeepsThemShort) {
+  EXPECT_EQ(format_flops(0.0), "0 GFLOP");
+  EXPECT_EQ(format_flops(1.25e7), "0.0125 GFLOP");
+  EXPECT_EQ(format_flops(9.9999e13), "99999 GFLOP");
+  EXPECT_EQ(format_flops(1e14), "100 TFLOP");
+  EXPECT_EQ(format_flops(3.44353e15), "3443.53 TFLOP");
+  EXPECT_EQ(format_flops(2.5e17), "250 PFLOP");
+  EXPECT_EQ(format_flops(1e20), "100 EFLOP");
+  EXPECT_EQ(format_flops(1e40), "1e+19 ZFLOP");
+  ModelDescription model = make_model(1);
+  for (UnitDescription& unit : model.units) unit.forward_flops = 0.0;
+  model.units[1].forward_flops = 6e13;
+  model.units[1].backward_flops = 1.2e14;
+  const Planned planned = make(model, 1, make_policy(Sharding::full, 1));
+  const std::string text = report_text(planned.plan, planned.report);
+  EXPECT_TRUE(has(text, "        number        TFLOP\n")) << text;
+  EXPECT_TRUE(has(text, "  forward                                 2           60\n")) << text;
+  EXPECT_TRUE(has(text, "          180\n")) << text;
+  EXPECT_FALSE(has(text, "GFLOP")) << text;
 }
 
 TEST(Report, TextNamesThePeakAndFoldsEqualUnits) {

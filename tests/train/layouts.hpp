@@ -34,7 +34,7 @@ enum Factor {
   factors
 };
 /// GPT-2 or Llama; 1, 2, 4 or 8 ranks; world, 2, nodes of 2, nodes of 4; ...
-constexpr int choices_of[factors] = {2, 4, 4, 4, 2, 4, 3, 3, 3, 3, 2, 2};
+constexpr int choices_of[factors] = {2, 4, 4, 4, 2, 4, 3, 3, 3, 4, 2, 2};
 
 inline int ranks_of(const Layout& layout) { return 1 << layout[ranks_factor]; }
 inline int shard_group_of(const Layout& layout) {
@@ -42,8 +42,8 @@ inline int shard_group_of(const Layout& layout) {
   return sizes[layout[group_factor]];
 }
 
-/// Groups and nodes must not have more ranks than there are; and a model with tied embeddings
-/// gathers two units at once.
+/// Groups and nodes must not have more ranks than there are. A model with tied embeddings gathers
+/// two units at once, so a limit of one is refused (Layout.TiedEmbeddingsNeedTwoGathersInFlight).
 inline bool is_valid(const Layout& layout) {
   const bool gathers = layout[sharding_factor] == 3 && shard_group_of(layout) > 1;
   const bool tied = layout[model_factor] == 0;
@@ -63,7 +63,7 @@ inline void apply(const Layout& layout, config::Settings& settings) {
   policy.forward_prefetch.depth = policy.backward_prefetch.depth = layout[prefetch_factor];
   policy.in_flight_gathers.units = layout[in_flight_factor] == 2 ? 0 : layout[in_flight_factor] + 1;
   policy.in_flight_reductions = layout[reductions_factor];
-  policy.accumulation = static_cast<plan::Accumulation>(1 + layout[accumulation_factor]);
+  policy.accumulation = static_cast<plan::Accumulation>(layout[accumulation_factor]);
   settings.runtime.streams = layout[streams_factor] == 0 ? config::StreamsChoice::in_plan_order
                                                          : config::StreamsChoice::threads;
   settings.model.blocks_per_unit = 1 + layout[blocks_factor];

@@ -138,7 +138,8 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
   return traffic;
 }
 
-/// What `default` saves of that: gathers that would follow a release at once.
+/// What `default` saves of that: gathers that would follow a release at once. No formula of the
+/// field, but the rule said once more, for models with a few blocks.
 inline std::int64_t saved_by_default(const config::Settings& settings, const plan::StepPlan& plan) {
   const plan::Policy& policy = settings.parallel;
   const int group = plan.group_ranks;

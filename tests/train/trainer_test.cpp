@@ -78,6 +78,26 @@ TEST(Trainer, SendsWhatWasPlanned) {
       }
 }
 
+TEST(Trainer, RanksThatHaveMadeOtherPlansAreRefused) {
+  int ranks = 1, rank = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (ranks == 1) GTEST_SKIP() << "needs others";
+  config::Settings settings = small_llama(24);
+  // A prefetch deeper by one changes no buffer that stays, and no result.
+  if (rank == ranks - 1) settings.parallel.backward_prefetch.depth = 2;
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+  train::Trainer trainer(settings, mesh);
+  try {
+    trainer.require_same_plan();
+    FAIL() << "plans that differ";
+  } catch (const AgreedError& error) {
+    const std::string expected =
+        "rank " + std::to_string(ranks - 1) + " has made another plan of training than rank 0 (";
+    EXPECT_EQ(std::string(error.what()).rfind(expected, 0), 0u) << error.what();
+  }
+}
+
 TEST(Trainer, ReplicasThatDifferAreFound) {
   // One rank's copy is spoilt: by a reader of the parameters who writes.
   int ranks = 1, rank = 0;

@@ -124,8 +124,9 @@ class Kernels {
     std::int64_t best_side = 0;
     for (const std::int64_t side : {512, 1024, 2048}) {
       const MatrixArray a(side, side), b(side, side), c(side, side, 0.0);
-      const Seconds seconds = seconds_of(
-          [&] { math::gemm<float>(exec_, Transpose::no, Transpose::yes, 1.0f, a, b, 0.0f, c); });
+      const Seconds seconds = seconds_of([&] {
+        math::gemm<float, float>(exec_, Transpose::no, Transpose::yes, 1.0f, a, b, 0.0f, c);
+      });
       const double rate = cube_flops(side) / seconds.fastest;
       if (rate <= peak_flops_) continue;
       peak_flops_ = rate;
@@ -157,7 +158,7 @@ class Kernels {
                               const Matrix<float>& a, const Matrix<float>& b,
                               const Matrix<float>& c) {
       compute_row(name, shape, flops,
-                  [&] { math::gemm<float>(exec_, turn_a, turn_b, 1.0f, a, b, 0.0f, c); });
+                  [&] { math::gemm<float, float>(exec_, turn_a, turn_b, 1.0f, a, b, 0.0f, c); });
     };
     multiply("linear", Transpose::no, Transpose::yes, x, weight, y);
     multiply("linear, by input", Transpose::no, Transpose::no, y, weight, x);
@@ -181,8 +182,8 @@ class Kernels {
     const MatrixArray qkv(n, qkv_columns), dqkv(n, qkv_columns), out(n, out_columns),
         dout(n, out_columns);
     const Array log_sum_exp(n * shape.heads);
-    const Array workspace(std::max(math::attention_forward_workspace(shape),
-                                   math::attention_backward_workspace(shape)));
+    const Array workspace(std::max(math::attention_forward_workspace<float>(shape),
+                                   math::attention_backward_workspace<float>(shape)));
     // One product over queries and the keys that they see, half of all: forward has two of them,
     // backward five.
     const double product = static_cast<double>(n * shape.tokens * out_columns);
@@ -207,7 +208,8 @@ class Kernels {
   void cross_entropy_of(std::int64_t n, std::int64_t columns, std::int64_t classes) {
     const MatrixArray x(n, columns), weight(classes, columns, 0.02), dx(n, columns, 0.0),
         dweight(classes, columns, 0.0);
-    const Array losses(n, 0.0), workspace(math::linear_cross_entropy_workspace(n, classes), 0.0);
+    const Array losses(n, 0.0),
+        workspace(math::linear_cross_entropy_workspace<float>(n, classes), 0.0);
     const auto targets = random_ids(n, classes);
     const double product = 2.0 * static_cast<double>(n * columns * classes);
     const std::string shape = text(n, " x ", columns, " -> ", classes);

@@ -48,7 +48,9 @@ void gelu_forward(const Exec& exec, ConstMatrix<T> x, Matrix<T> y) {
       exec, "gelu_forward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const T* in = x.row(r);
         T* out = y.row(r);
-        row.loop(columns, [=](std::int64_t i) { out[i] = gelu(in[i]); });
+        row.loop(columns, [=](std::int64_t i) {
+          out[i] = static_cast<T>(gelu(static_cast<compute_t<T>>(in[i])));
+        });
       });
 }
 
@@ -60,7 +62,9 @@ void gelu_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> dy, Matrix
         const T* in = x.row(r);
         const T* dout = dy.row(r);
         T* din = dx.row(r);
-        row.loop(columns, [=](std::int64_t i) { din[i] = dout[i] * gelu_derivative(in[i]); });
+        row.loop(columns, [=](std::int64_t i) {
+          din[i] = static_cast<T>(dout[i] * gelu_derivative(static_cast<compute_t<T>>(in[i])));
+        });
       });
 }
 
@@ -72,7 +76,10 @@ void swiglu_forward(const Exec& exec, ConstMatrix<T> gate_up, Matrix<T> y) {
         const T* gate = gate_up.row(r);
         const T* up = gate + columns;
         T* out = y.row(r);
-        row.loop(columns, [=](std::int64_t i) { out[i] = gate[i] * sigmoid(gate[i]) * up[i]; });
+        row.loop(columns, [=](std::int64_t i) {
+          const compute_t<T> g = gate[i];
+          out[i] = static_cast<T>(g * sigmoid(g) * up[i]);
+        });
       });
 }
 
@@ -88,11 +95,13 @@ void swiglu_backward(const Exec& exec, ConstMatrix<T> gate_up, ConstMatrix<T> dy
         T* dgate = dgate_up.row(r);
         T* dup = dgate + columns;
         row.loop(columns, [=](std::int64_t i) {
-          const T g = gate[i];
-          const T u = up[i];
-          const T s = sigmoid(g);
-          dgate[i] = dout[i] * u * s * (T(1) + g * (T(1) - s));
-          dup[i] = dout[i] * g * s;
+          using C = compute_t<T>;
+          const C g = gate[i];
+          const C u = up[i];
+          const C d = dout[i];
+          const C s = sigmoid(g);
+          dgate[i] = static_cast<T>(d * u * s * (C(1) + g * (C(1) - s)));
+          dup[i] = static_cast<T>(d * g * s);
         });
       });
 }
@@ -104,6 +113,8 @@ void swiglu_backward(const Exec& exec, ConstMatrix<T> gate_up, ConstMatrix<T> dy
   template void swiglu_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>, Matrix<T>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

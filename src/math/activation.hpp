@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/half.hpp>
 
 namespace ostrakon::math {
 

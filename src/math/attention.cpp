@@ -7,6 +7,7 @@
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/scratch.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -21,6 +22,13 @@ std::int64_t heads_at_once(const AttentionShape& shape) { return on_device ? sha
 
 std::int64_t score_elements(const AttentionShape& shape) {
   return heads_at_once(shape) * std::min(query_block, shape.tokens) * shape.tokens;
+}
+
+/// Elements of the gradient of the keys, or of the values, that backward sums up in float before it
+/// is rounded; nothing where T itself is summed.
+template <class T>
+std::int64_t kv_sum_elements(const AttentionShape& shape) {
+  return is_16bit<T> ? heads_at_once(shape) * shape.tokens * shape.head_width : 0;
 }
 
 template <class T>
@@ -101,9 +109,10 @@ void for_each_block(const AttentionShape& shape, std::int64_t query_begin, std::
       }
 }
 
-/// scores (queries, keys) -> probabilities: the softmax of every row up to its own token, 0 beyond.
-template <class T>
-void softmax_rows(const Exec& exec, const Block& block, T* scores, T* log_sum_exp,
+/// probabilities (queries, keys) = the softmax of every row of the scores up to its own token, 0
+/// beyond. Scores are clobbered.
+template <class T, class C = compute_t<T>>
+void softmax_rows(const Exec& exec, const Block& block, C* scores, T* probabilities, C* log_sum_exp,
                   std::int64_t log_sum_exp_stride) {
   const std::int64_t queries = block.queries();
   const std::int64_t begin = block.begin;
@@ -113,16 +122,17 @@ void softmax_rows(const Exec& exec, const Block& block, T* scores, T* log_sum_ex
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const std::int64_t query = index % queries;
         const std::int64_t seen = begin + query + 1;
-        T* p = scores + index * keys;
-        const T largest =
+        C* p = scores + index * keys;
+        T* stored = stored_at(p, probabilities + index * keys);
+        const C largest =
             row.maximum(seen - 1, p[seen - 1], [&](std::int64_t key) { return p[key]; });
-        const T total = row.template sum<T>(seen, [&](std::int64_t key) {
+        const C total = row.template sum<C>(seen, [&](std::int64_t key) {
           p[key] = fast_exp(p[key] - largest);
           return p[key];
         });
-        const T inverse = T(1) / total;
-        row.loop(seen, [&](std::int64_t key) { p[key] *= inverse; });
-        row.loop(keys - seen, [&](std::int64_t key) { p[seen + key] = 0; });
+        const C inverse = C(1) / total;
+        row.loop(seen, [&](std::int64_t key) { stored[key] = static_cast<T>(p[key] * inverse); });
+        row.loop(keys - seen, [&](std::int64_t key) { stored[seen + key] = T(0); });
         row.once([&] {
           log_sum_exp[index / queries * log_sum_exp_stride + query] = largest + log(total);
         });
@@ -132,16 +142,16 @@ void softmax_rows(const Exec& exec, const Block& block, T* scores, T* log_sum_ex
 /// What the rows of the backward kernel read beside the scores.
 template <class T>
 struct RowOperands {
-  const T* log_sum_exp;
+  const compute_t<T>* log_sum_exp;
   std::int64_t log_sum_exp_stride;
   Matrix<const T> out, dout;  ///< (queries, head_width) of the first head
   std::int64_t head_stride;
 };
 
-/// scores -> probabilities P, and dprobabilities -> dscores = P (dP - sum(dO O)) scale.
-template <class T>
+/// From scores and dprobabilities: probabilities P, and dscores = P (dP - sum(dO O)) scale.
+template <class T, class C = compute_t<T>>
 void softmax_backward_rows(const Exec& exec, const Block& block, const RowOperands<T>& operands,
-                           T scale, T* scores, T* dscores) {
+                           C scale, C* scores, C* dprobabilities, T* probabilities, T* dscores) {
   const std::int64_t queries = block.queries();
   const std::int64_t begin = block.begin;
   const std::int64_t keys = block.end;
@@ -154,22 +164,80 @@ void softmax_backward_rows(const Exec& exec, const Block& block, const RowOperan
         const std::int64_t seen = begin + query + 1;
         const T* out = from.out.row(query) + head * from.head_stride;
         const T* dout = from.dout.row(query) + head * from.head_stride;
-        const T delta =
-            row.template sum<T>(from.out.columns, [&](std::int64_t i) { return out[i] * dout[i]; });
-        const T shift = from.log_sum_exp[head * from.log_sum_exp_stride + query];
-        T* p = scores + index * keys;
-        T* ds = dscores + index * keys;
+        const C delta =
+            row.template sum<C>(from.out.columns, [&](std::int64_t i) { return out[i] * dout[i]; });
+        const C shift = from.log_sum_exp[head * from.log_sum_exp_stride + query];
+        C* s = scores + index * keys;
+        C* dp = dprobabilities + index * keys;
+        T* p = stored_at(s, probabilities + index * keys);
+        T* ds = stored_at(dp, dscores + index * keys);
         row.loop(seen, [&](std::int64_t key) {
-          const T probability = fast_exp(p[key] - shift);
-          ds[key] = probability * (ds[key] - delta) * scale;
-          p[key] = probability;
+          const C probability = fast_exp(s[key] - shift);
+          ds[key] = static_cast<T>(probability * (dp[key] - delta) * scale);
+          p[key] = static_cast<T>(probability);
         });
         row.loop(keys - seen, [&](std::int64_t key) {
-          p[seen + key] = 0;
-          ds[seen + key] = 0;
+          p[seen + key] = T(0);
+          ds[seen + key] = T(0);
         });
       });
 }
+
+/// Where the gradients of keys and values are summed over blocks of queries and heads of a group:
+/// in place, in their rows of dqkv.
+template <class T, bool apart = is_16bit<T>>
+class KvSums {
+ public:
+  KvSums(const AttentionShape& shape, Scratch<T>&) : stride_(shape.head_width) {}
+  Matrix<T> keys(const Matrix<T>& in_place) const { return in_place; }
+  Matrix<T> values(const Matrix<T>& in_place) const { return in_place; }
+  std::int64_t stride() const { return stride_; }
+  void store(const Exec&, const Matrix<T>&, const Matrix<T>&, std::int64_t) const {}
+
+ private:
+  std::int64_t stride_;
+};
+
+/// In 16 bits every block would round what the others summed up: apart, in float.
+template <class T>
+class KvSums<T, true> {
+ public:
+  using C = compute_t<T>;
+
+  KvSums(const AttentionShape& shape, Scratch<T>& scratch)
+      : tokens_(shape.tokens),
+        width_(shape.head_width),
+        keys_(scratch.template take<C>(kv_sum_elements<T>(shape))),
+        values_(scratch.template take<C>(kv_sum_elements<T>(shape))) {}
+  Matrix<C> keys(const Matrix<T>& in_place) const { return {keys_, in_place.rows, width_}; }
+  Matrix<C> values(const Matrix<T>& in_place) const { return {values_, in_place.rows, width_}; }
+  std::int64_t stride() const { return tokens_ * width_; }
+
+  /// The sums of `count` heads to where they belong, given by the first head's first row.
+  void store(const Exec& exec, Matrix<T> dkeys, Matrix<T> dvalues, std::int64_t count) const {
+    const std::int64_t tokens = tokens_;
+    const std::int64_t width = width_;
+    const C* const keys = keys_;
+    const C* const values = values_;
+    for_each_row(
+        exec, "attend_store", count * tokens, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+          const std::int64_t token = index % tokens;
+          const std::int64_t column = index / tokens * width;
+          T* dkey = dkeys.row(token) + column;
+          T* dvalue = dvalues.row(token) + column;
+          row.loop(width, [=](std::int64_t i) {
+            dkey[i] = static_cast<T>(keys[index * width + i]);
+            dvalue[i] = static_cast<T>(values[index * width + i]);
+          });
+        });
+  }
+
+ private:
+  std::int64_t tokens_;
+  std::int64_t width_;
+  C* keys_;
+  C* values_;
+};
 
 template <class T>
 void check_shapes(const AttentionShape& shape, const Matrix<const T>& qkv,
@@ -191,86 +259,113 @@ void check_shapes(const AttentionShape& shape, const Matrix<const T>& qkv,
 
 }  // namespace
 
+template <class T>
 std::int64_t attention_forward_workspace(const AttentionShape& shape) {
-  return score_elements(shape);
+  const std::int64_t scores = score_elements(shape);
+  return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
 }
 
+template <class T>
 std::int64_t attention_backward_workspace(const AttentionShape& shape) {
-  return 2 * score_elements(shape);
+  const std::int64_t scores = 2 * score_elements(shape);
+  const std::int64_t sums = 2 * kv_sum_elements<T>(shape);
+  return scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0);
 }
 
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
                        std::int64_t query_begin, std::int64_t query_end, Matrix<T> out,
-                       T* log_sum_exp, T* workspace) {
+                       compute_t<T>* log_sum_exp, T* workspace) {
+  using C = compute_t<T>;
   check_shapes<T>(shape, qkv, out);
   require(0 <= query_begin && query_begin <= query_end && query_end <= shape.tokens,
           "attention: queries [", query_begin, ", ", query_end, ") of ", shape.tokens, " tokens");
   const Layout layout(shape);
-  const T scale = score_scale<T>(shape);
+  const C scale = score_scale<C>(shape);
+  Scratch<T> scratch(workspace);
+  C* const scores = scratch.template take<C>(score_elements(shape));
+  T* const probabilities = stored_at(scores, scratch.template take<T>(0));
   for_each_block(shape, query_begin, query_end, [&](const Block& block) {
-    const std::int64_t score_stride = block.queries() * block.end;
-    const Matrix<T> scores(workspace, block.queries(), block.end);
+    const std::int64_t queries = block.queries();
+    const std::int64_t score_stride = queries * block.end;
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, layout.queries(qkv, block),
-                    layout.query_stride(), layout.keys(qkv, block), layout.kv_stride(), T(0),
-                    scores, score_stride, block.count);
-    softmax_rows(exec, block, workspace, layout.log_sum_exp(log_sum_exp, block),
+                    layout.query_stride(), layout.keys(qkv, block), layout.kv_stride(), C(0),
+                    Matrix<C>(scores, queries, block.end), score_stride, block.count);
+    softmax_rows(exec, block, scores, probabilities, layout.log_sum_exp(log_sum_exp, block),
                  layout.log_sum_exp_stride());
-    gemm_batched<T>(exec, Transpose::no, Transpose::no, T(1), scores, score_stride,
-                    layout.values(qkv, block), layout.kv_stride(), T(0), layout.queries(out, block),
+    gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
+                    Matrix<T>(probabilities, queries, block.end), score_stride,
+                    layout.values(qkv, block), layout.kv_stride(), C(0), layout.queries(out, block),
                     layout.query_stride(), block.count);
   });
 }
 
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
-                        ConstMatrix<T> out, const T* log_sum_exp, ConstMatrix<T> dout,
+                        ConstMatrix<T> out, const compute_t<T>* log_sum_exp, ConstMatrix<T> dout,
                         Matrix<T> dqkv, T* workspace) {
+  using C = compute_t<T>;
   check_shapes<T>(shape, qkv, out);
   check_shapes<T>(shape, dqkv, dout);
   const Layout layout(shape);
-  const T scale = score_scale<T>(shape);
+  const C scale = score_scale<C>(shape);
+  Scratch<T> scratch(workspace);
+  const std::int64_t size = score_elements(shape);
+  C* const all_scores = scratch.template take<C>(2 * size);
+  KvSums<T> sums(shape, scratch);
+  T* const all_stored = stored_at(all_scores, scratch.template take<T>(0));
   for_each_block(shape, 0, shape.tokens, [&](const Block& block) {
     const std::int64_t score_stride = block.queries() * block.end;
     const std::int64_t q_stride = layout.query_stride();
     const std::int64_t kv_stride = layout.kv_stride();
-    const Matrix<T> scores(workspace, block.queries(), block.end);
-    const Matrix<T> dscores(workspace + block.count * score_stride, block.queries(), block.end);
+    const std::int64_t second = block.count * score_stride;
+    const Matrix<C> scores(all_scores, block.queries(), block.end);
+    const Matrix<C> dprobabilities(all_scores + second, block.queries(), block.end);
+    const Matrix<T> probabilities(all_stored, block.queries(), block.end);
+    const Matrix<T> dscores(all_stored + second, block.queries(), block.end);
     const Matrix<const T> dblock = layout.queries(dout, block);
-    const auto multiply = [&](Transpose transpose_a, Transpose transpose_b, T alpha,
+    const auto multiply = [&](Transpose transpose_a, Transpose transpose_b, C alpha,
                               Matrix<const T> a, std::int64_t a_stride, Matrix<const T> b,
-                              std::int64_t b_stride, T beta, Matrix<T> c, std::int64_t c_stride) {
+                              std::int64_t b_stride, C beta, auto c, std::int64_t c_stride) {
       gemm_batched<T>(exec, transpose_a, transpose_b, alpha, a, a_stride, b, b_stride, beta, c,
                       c_stride, block.count);
     };
     const Matrix<const T> queries = layout.queries(qkv, block);
     const Matrix<const T> keys = layout.keys(qkv, block);
-    multiply(Transpose::no, Transpose::yes, scale, queries, q_stride, keys, kv_stride, T(0), scores,
+    multiply(Transpose::no, Transpose::yes, scale, queries, q_stride, keys, kv_stride, C(0), scores,
              score_stride);
-    multiply(Transpose::no, Transpose::yes, T(1), dblock, q_stride, layout.values(qkv, block),
-             kv_stride, T(0), dscores, score_stride);
+    multiply(Transpose::no, Transpose::yes, C(1), dblock, q_stride, layout.values(qkv, block),
+             kv_stride, C(0), dprobabilities, score_stride);
     softmax_backward_rows<T>(exec, block,
                              {layout.log_sum_exp(log_sum_exp, block), layout.log_sum_exp_stride(),
                               layout.queries(out, block), dblock, q_stride},
-                             scale, scores.data, dscores.data);
-    multiply(Transpose::no, Transpose::no, T(1), dscores, score_stride, keys, kv_stride, T(0),
+                             scale, scores.data, dprobabilities.data, probabilities.data,
+                             dscores.data);
+    multiply(Transpose::no, Transpose::no, C(1), dscores, score_stride, keys, kv_stride, C(0),
              layout.queries(dqkv, block), q_stride);
     const bool first = block.end == shape.tokens && block.member == 0;
-    const T beta = first ? T(0) : T(1);
-    multiply(Transpose::yes, Transpose::no, T(1), dscores, score_stride, queries, q_stride, beta,
-             layout.keys(dqkv, block), kv_stride);
-    multiply(Transpose::yes, Transpose::no, T(1), scores, score_stride, dblock, q_stride, beta,
-             layout.values(dqkv, block), kv_stride);
+    const C beta = first ? C(0) : C(1);
+    multiply(Transpose::yes, Transpose::no, C(1), dscores, score_stride, queries, q_stride, beta,
+             sums.keys(layout.keys(dqkv, block)), sums.stride());
+    multiply(Transpose::yes, Transpose::no, C(1), probabilities, score_stride, dblock, q_stride,
+             beta, sums.values(layout.values(dqkv, block)), sums.stride());
+    const bool last = block.begin == 0 && block.member == shape.heads / shape.kv_heads - 1;
+    if (last) sums.store(exec, layout.keys(dqkv, block), layout.values(dqkv, block), block.count);
   });
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                           \
-  template void attention_forward<T>(const Exec&, const AttentionShape&, ConstMatrix<T>,  \
-                                     std::int64_t, std::int64_t, Matrix<T>, T*, T*);      \
-  template void attention_backward<T>(const Exec&, const AttentionShape&, ConstMatrix<T>, \
-                                      ConstMatrix<T>, const T*, ConstMatrix<T>, Matrix<T>, T*);
+#define OSTRAKON_INSTANTIATE(T)                                                                 \
+  template std::int64_t attention_forward_workspace<T>(const AttentionShape&);                  \
+  template std::int64_t attention_backward_workspace<T>(const AttentionShape&);                 \
+  template void attention_forward<T>(const Exec&, const AttentionShape&, ConstMatrix<T>,        \
+                                     std::int64_t, std::int64_t, Matrix<T>, compute_t<T>*, T*); \
+  template void attention_backward<T>(const Exec&, const AttentionShape&, ConstMatrix<T>,       \
+                                      ConstMatrix<T>, const compute_t<T>*, ConstMatrix<T>,      \
+                                      Matrix<T>, T*);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

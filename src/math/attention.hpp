@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/half.hpp>
 
 namespace ostrakon::math {
 
@@ -22,8 +22,10 @@ struct AttentionShape {
   std::int64_t head_width = 1;
 };
 
-/// Elements (not bytes) of `workspace` that the calls below need.
+/// Elements of T (not bytes) of `workspace` that the calls below need.
+template <class T>
 std::int64_t attention_forward_workspace(const AttentionShape& shape);
+template <class T>
 std::int64_t attention_backward_workspace(const AttentionShape& shape);
 
 /// Attends from queries [query_begin, query_end) of every sequence to keys [0, query].
@@ -31,13 +33,13 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape);
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
                        std::int64_t query_begin, std::int64_t query_end, Matrix<T> out,
-                       T* log_sum_exp, T* workspace);
+                       compute_t<T>* log_sum_exp, T* workspace);
 
 /// dqkv, shape of qkv, overwritten; from what attention_forward over all queries read and wrote and
 /// `dout`, shape of `out`.
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
-                        ConstMatrix<T> out, const T* log_sum_exp, ConstMatrix<T> dout,
+                        ConstMatrix<T> out, const compute_t<T>* log_sum_exp, ConstMatrix<T> dout,
                         Matrix<T> dqkv, T* workspace);
 
 }  // namespace ostrakon::math

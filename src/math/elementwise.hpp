@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/half.hpp>
 
 namespace ostrakon::math {
 
@@ -12,6 +12,10 @@ void fill(const Exec& exec, T* x, std::int64_t count, T value);
 /// y[0..count) = x[0..count).
 template <class T>
 void copy(const Exec& exec, const T* x, T* y, std::int64_t count);
+
+/// y[i] = x[i] in another type: float and double to themselves, float to and from the 16-bit types.
+template <class A, class B>
+void convert(const Exec& exec, const A* x, B* y, std::int64_t count);
 
 /// y[i] += x[i].
 template <class T>
@@ -26,13 +30,17 @@ void tree_sum(const Exec& exec, T* x, int pieces, std::int64_t count);
 /// doesn't know, and on memory that the host may follow.
 namespace host {
 
+template <class A, class B>
+void convert(const A* x, B* y, std::int64_t count);
+
 template <class T>
 void add_to(const T* x, T* y, std::int64_t count);
 
 /// The sum goes to sum[0..count), which may be piece 0 and else shares no element with x; all of x
-/// is clobbered.
+/// is clobbered. Pieces of 16 bits stay as they are: what is summed is their conversion to float,
+/// and the sum shares nothing with them.
 template <class T>
-void tree_sum(T* x, int pieces, std::int64_t count, T* sum);
+void tree_sum(T* x, int pieces, std::int64_t count, compute_t<T>* sum);
 
 }  // namespace host
 
@@ -42,6 +50,6 @@ void add_bias(const Exec& exec, Matrix<T> x, const T* bias);
 
 /// sums[j] = sum over rows of x(i, j), always in the same order. Overwrites.
 template <class T>
-void column_sums(const Exec& exec, ConstMatrix<T> x, T* sums);
+void column_sums(const Exec& exec, ConstMatrix<T> x, compute_t<T>* sums);
 
 }  // namespace ostrakon::math

@@ -16,7 +16,7 @@ void embedding_forward(const Exec& exec, const std::int32_t* ids, std::int64_t t
         T* sum = out.row(r);
         if (position_table.data) {
           const T* position = position_table.row(first_position + r % tokens);
-          row.loop(width, [=](std::int64_t i) { sum[i] = token[i] + position[i]; });
+          row.loop(width, [=](std::int64_t i) { sum[i] = static_cast<T>(token[i] + position[i]); });
         } else {
           row.loop(width, [=](std::int64_t i) { sum[i] = token[i]; });
         }
@@ -25,7 +25,9 @@ void embedding_forward(const Exec& exec, const std::int32_t* ids, std::int64_t t
 
 template <class T>
 void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t tokens,
-                        ConstMatrix<T> dout, Matrix<T> dtoken_table, Matrix<T> dposition_table) {
+                        ConstMatrix<T> dout, Matrix<compute_t<T>> dtoken_table,
+                        Matrix<compute_t<T>> dposition_table) {
+  using C = compute_t<T>;
   const std::int64_t rows = dout.rows;
   const std::int64_t width = dout.columns;
 #if OSTRAKON_ON_DEVICE
@@ -37,7 +39,7 @@ void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t 
         const int earlier =
             row.maximum(first, 0, [=](std::int64_t r) { return ids[r] == id ? 1 : 0; });
         if (earlier == 1) return;
-        T* token = dtoken_table.row(id);
+        C* token = dtoken_table.row(id);
         for (std::int64_t r = first; r < rows; ++r) {
           if (ids[r] != id) continue;
           const T* gradient = dout.row(r);
@@ -61,10 +63,10 @@ void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t 
         const std::int64_t columns = smaller(columns_per_item, width - first);
         for (std::int64_t r = 0; r < rows; ++r) {
           const T* gradient = dout.row(r) + first;
-          T* __restrict__ token = dtoken_table.row(ids[r]) + first;
+          C* __restrict__ token = dtoken_table.row(ids[r]) + first;
           for (std::int64_t j = 0; j < columns; ++j) token[j] += gradient[j];
           if (!dposition_table.data) continue;
-          T* __restrict__ position = dposition_table.row(r % tokens) + first;
+          C* __restrict__ position = dposition_table.row(r % tokens) + first;
           for (std::int64_t j = 0; j < columns; ++j) position[j] += gradient[j];
         }
       });
@@ -75,9 +77,11 @@ void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t 
   template void embedding_forward<T>(const Exec&, const std::int32_t*, std::int64_t, std::int64_t, \
                                      ConstMatrix<T>, ConstMatrix<T>, Matrix<T>);                   \
   template void embedding_backward<T>(const Exec&, const std::int32_t*, std::int64_t,              \
-                                      ConstMatrix<T>, Matrix<T>, Matrix<T>);
+                                      ConstMatrix<T>, Matrix<compute_t<T>>, Matrix<compute_t<T>>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/half.hpp>
 
 namespace ostrakon::math {
 
@@ -16,6 +16,7 @@ void embedding_forward(const Exec& exec, const std::int32_t* ids, std::int64_t t
 /// *Adds* the gradient of both tables (dposition_table.data may be null), rows in a fixed order.
 template <class T>
 void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t tokens,
-                        ConstMatrix<T> dout, Matrix<T> dtoken_table, Matrix<T> dposition_table);
+                        ConstMatrix<T> dout, Matrix<compute_t<T>> dtoken_table,
+                        Matrix<compute_t<T>> dposition_table);
 
 }  // namespace ostrakon::math

@@ -2,7 +2,10 @@
 #include <ostrakon/math/gemm.hpp>
 
 #include <limits>
+#include <memory>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/convert_run.hpp>
+#include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <string>
 #include <type_traits>
@@ -39,9 +42,9 @@ std::string shape_text(const Matrix<T>& x, Transpose transpose) {
   return text("(", x.rows, ", ", x.columns, ")", transpose == Transpose::yes ? " transposed" : "");
 }
 
-template <class T>
+template <class T, class C>
 Extents checked_extents(Transpose transpose_a, Transpose transpose_b, const Matrix<const T>& a,
-                        const Matrix<const T>& b, const Matrix<T>& c) {
+                        const Matrix<const T>& b, const Matrix<C>& c) {
   const bool turn_a = transpose_a == Transpose::yes;
   const bool turn_b = transpose_b == Transpose::yes;
   const std::int64_t m = turn_a ? a.columns : a.rows;
@@ -64,21 +67,22 @@ Extents checked_extents(Transpose transpose_a, Transpose transpose_b, const Matr
   return static_cast<int>(value);
 }
 
-template <class T>
-void scale(const Exec& exec, T beta, Matrix<T> c) {
+template <class C>
+void scale(const Exec& exec, compute_t<C> beta, Matrix<C> c) {
   const std::int64_t columns = c.columns;
   for_each_item(
       exec, "gemm_scale", c.rows * columns, KOKKOS_LAMBDA(std::int64_t item) {
-        T& element = c(item / columns, item % columns);
-        element = beta == T(0) ? T(0) : beta * element;
+        C& element = c(item / columns, item % columns);
+        element = beta == 0 ? C(0) : static_cast<C>(beta * element);
       });
 }
 
 /// The product without a library: an item of work is a run of columns of one row of C.
-template <class T>
+template <class T, class C>
 [[maybe_unused]] void plain_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-                                 T alpha, Matrix<const T> a, Matrix<const T> b, T beta,
-                                 Matrix<T> c) {
+                                 compute_t<T> alpha, Matrix<const T> a, Matrix<const T> b,
+                                 compute_t<T> beta, Matrix<C> c) {
+  using Sum = compute_t<T>;
   constexpr std::int64_t run = per_item(64);
   const std::int64_t runs = items_for(extents.n, run);
   const std::int64_t n = extents.n;
@@ -92,15 +96,15 @@ template <class T>
         const std::int64_t row = item / runs;
         const std::int64_t first = item % runs * run;
         const std::int64_t width = smaller(run, n - first);
-        T sums[run] = {};
+        Sum sums[run] = {};
         for (std::int64_t term = 0; term < k; ++term) {
-          const T factor = a.data[row * a_row + term * a_term];
+          const Sum factor = a.data[row * a_row + term * a_term];
           const T* terms = b.data + term * b_term + first * b_column;
           for (std::int64_t j = 0; j < width; ++j) sums[j] += factor * terms[j * b_column];
         }
-        T* out = c.row(row) + first;
+        C* out = c.row(row) + first;
         for (std::int64_t j = 0; j < width; ++j)
-          out[j] = alpha * sums[j] + (beta == T(0) ? T(0) : beta * out[j]);
+          out[j] = static_cast<C>(alpha * sums[j] + (beta == Sum(0) ? Sum(0) : beta * out[j]));
       });
 }
 
@@ -125,11 +129,16 @@ cublasHandle_t cublas_handle(const Exec& exec) {
   return handle;
 }
 
-// cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
 template <class T>
-void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, T alpha,
-                  Matrix<const T> a, std::int64_t stride_a, Matrix<const T> b,
-                  std::int64_t stride_b, T beta, Matrix<T> c, std::int64_t stride_c,
+constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value   ? CUDA_R_16BF
+                                     : std::is_same<T, fp16>::value ? CUDA_R_16F
+                                                                    : CUDA_R_32F;
+
+// cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
+template <class T, class C>
+void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
+                  compute_t<T> alpha, Matrix<const T> a, std::int64_t stride_a, Matrix<const T> b,
+                  std::int64_t stride_b, compute_t<T> beta, Matrix<C> c, std::int64_t stride_c,
                   std::int64_t count) {
   const auto operation_a = turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const auto operation_b = turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -146,6 +155,12 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
                                            b.data, ldb, stride_b, a.data, lda, stride_a, &beta,
                                            c.data, ldc, stride_c, batches),
                  "cublasSgemmStridedBatched");
+  } else if constexpr (is_16bit<T>) {
+    check_cublas(cublasGemmStridedBatchedEx(
+                     handle, operation_b, operation_a, n, m, k, &alpha, b.data, cuda_type<T>, ldb,
+                     stride_b, a.data, cuda_type<T>, lda, stride_a, &beta, c.data, cuda_type<C>,
+                     ldc, stride_c, batches, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                 "cublasGemmStridedBatchedEx");
   } else {
     check_cublas(cublasDgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha,
                                            b.data, ldb, stride_b, a.data, lda, stride_a, &beta,
@@ -188,9 +203,40 @@ void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, T alpha, Matri
 }
 #endif
 
-template <class T>
-void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, T alpha,
-              Matrix<const T> a, Matrix<const T> b, T beta, Matrix<T> c) {
+template <class T, class C>
+void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, float alpha,
+                   Matrix<const T> a, Matrix<const T> b, float beta, Matrix<C> c);
+
+template <class T, class C>
+void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
+              compute_t<T> alpha, Matrix<const T> a, Matrix<const T> b, compute_t<T> beta,
+              Matrix<C> c) {
+#if defined(OSTRAKON_GEMM_ONEDNN)
+  if constexpr (is_16bit<T>) {
+    using onednn::format_of;
+    if (onednn::multiplies(format_of<T>)) {
+      const onednn::Product product{format_of<T>,
+                                    format_of<C>,
+                                    extents.m,
+                                    extents.n,
+                                    extents.k,
+                                    turn_a ? 1 : a.stride,
+                                    turn_a ? a.stride : 1,
+                                    turn_b ? 1 : b.stride,
+                                    turn_b ? b.stride : 1,
+                                    c.stride,
+                                    alpha,
+                                    beta};
+      if (onednn::multiply(product, a.data, b.data, c.data)) return;
+    }
+  }
+#endif
+#if defined(OSTRAKON_GEMM_ONEDNN) || defined(OSTRAKON_GEMM_CBLAS)
+  if constexpr (is_16bit<T>) {
+    gemm_in_float(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
+    return;
+  }
+#endif
 #if defined(OSTRAKON_GEMM_ONEDNN)
   if constexpr (std::is_same<T, float>::value) {
     onednn_gemm(turn_a, turn_b, extents, alpha, a, b, beta, c);
@@ -198,20 +244,84 @@ void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents
   }
 #endif
 #if defined(OSTRAKON_GEMM_CBLAS)
-  cblas_gemm(turn_a, turn_b, extents, alpha, a, b, beta, c);
+  if constexpr (!is_16bit<T>) cblas_gemm(turn_a, turn_b, extents, alpha, a, b, beta, c);
 #else
-  plain_gemm(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
+  plain_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
 #endif
   (void)exec;
 }
 
-template <class T>
-void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, T alpha,
-                  Matrix<const T> a, std::int64_t stride_a, Matrix<const T> b,
-                  std::int64_t stride_b, T beta, Matrix<T> c, std::int64_t stride_c,
+/// to = from in another type, on top of beta * to.
+template <class A, class B>
+void store_block(const Exec& exec, Matrix<const A> from, float beta, Matrix<B> to) {
+  const std::int64_t columns = from.columns;
+  for_each_item(
+      exec, "gemm_convert", from.rows, KOKKOS_LAMBDA(std::int64_t r) {
+        const A* in = from.row(r);
+        B* out = to.row(r);
+        if (beta == 0)
+          convert_run(in, out, columns);
+        else
+          for (std::int64_t j = 0; j < columns; ++j) out[j] = static_cast<B>(in[j] + beta * out[j]);
+      });
+}
+
+// Where products of 16-bit matrices are made in float: at most this much of C, and so many terms,
+// at a time. The blocks, and so the bits, follow from the shapes alone.
+constexpr std::int64_t float_block = 1024;
+constexpr std::int64_t float_terms = 512;
+
+/// Room for one block of A, B and C, 8 MiB, from the first use on.
+struct FloatBlocks {
+  float a[float_block * float_terms];
+  float b[float_block * float_terms];
+  float c[float_block * float_block];
+};
+
+/// The product of 16-bit matrices by the library for float.
+template <class T, class C>
+void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, float alpha,
+                   Matrix<const T> a, Matrix<const T> b, float beta, Matrix<C> c) {
+  static const std::unique_ptr<FloatBlocks> blocks(new FloatBlocks);
+  const auto part = [&](Matrix<const T> x, bool turn, std::int64_t row, std::int64_t rows,
+                        std::int64_t column, std::int64_t columns, float* room) {
+    const Matrix<const T> from =
+        turn ? x.row_range(column, column + columns).column_range(row, row + rows)
+             : x.row_range(row, row + rows).column_range(column, column + columns);
+    const Matrix<float> to(room, from.rows, from.columns);
+    store_block<T, float>(exec, from, 0, to);
+    return to;
+  };
+  for (std::int64_t j = 0; j < extents.n; j += float_block)
+    for (std::int64_t i = 0; i < extents.m; i += float_block) {
+      const std::int64_t rows = smaller(float_block, extents.m - i);
+      const std::int64_t columns = smaller(float_block, extents.n - j);
+      const Matrix<C> to = c.row_range(i, i + rows).column_range(j, j + columns);
+      Matrix<float> sum(blocks->c, rows, columns);
+      float onto = 0;
+      if constexpr (!is_16bit<C>) {
+        sum = to;
+        onto = beta;
+      }
+      for (std::int64_t k = 0; k < extents.k; k += float_terms) {
+        const std::int64_t terms = smaller(float_terms, extents.k - k);
+        const Matrix<const float> a_block = part(a, turn_a, i, rows, k, terms, blocks->a);
+        const Matrix<const float> b_block = part(b, turn_b, k, terms, j, columns, blocks->b);
+        one_gemm<float, float>(exec, turn_a, turn_b, {rows, columns, terms}, alpha, a_block,
+                               b_block, onto, sum);
+        onto = 1;
+      }
+      if constexpr (is_16bit<C>) store_block<float, C>(exec, sum, beta, to);
+    }
+}
+
+template <class T, class C>
+void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
+                  compute_t<T> alpha, Matrix<const T> a, std::int64_t stride_a, Matrix<const T> b,
+                  std::int64_t stride_b, compute_t<T> beta, Matrix<C> c, std::int64_t stride_c,
                   std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    one_gemm(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
+    one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
     a.data += stride_a;
     b.data += stride_b;
     c.data += stride_c;
@@ -222,25 +332,26 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
 
 }  // namespace
 
-template <class T>
-void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b, T alpha,
-                  ConstMatrix<T> a, std::int64_t stride_a, ConstMatrix<T> b, std::int64_t stride_b,
-                  T beta, Matrix<T> c, std::int64_t stride_c, std::int64_t count) {
-  const Extents extents = checked_extents<T>(transpose_a, transpose_b, a, b, c);
+template <class T, class C>
+void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
+                  compute_t<T> alpha, ConstMatrix<T> a, std::int64_t stride_a, ConstMatrix<T> b,
+                  std::int64_t stride_b, compute_t<T> beta, Matrix<C> c, std::int64_t stride_c,
+                  std::int64_t count) {
+  const Extents extents = checked_extents<T, C>(transpose_a, transpose_b, a, b, c);
   if (extents.m == 0 || extents.n == 0 || count == 0) return;
   if (extents.k == 0) {  // BLAS libraries differ on this one
     for (std::int64_t i = 0; i < count; ++i)
-      scale(exec, beta, Matrix<T>(c.data + i * stride_c, c.rows, c.columns, c.stride));
+      scale(exec, beta, Matrix<C>(c.data + i * stride_c, c.rows, c.columns, c.stride));
     return;
   }
-  library_gemm<T>(exec, transpose_a == Transpose::yes, transpose_b == Transpose::yes, extents,
-                  alpha, a, stride_a, b, stride_b, beta, c, stride_c, count);
+  library_gemm<T, C>(exec, transpose_a == Transpose::yes, transpose_b == Transpose::yes, extents,
+                     alpha, a, stride_a, b, stride_b, beta, c, stride_c, count);
 }
 
-template <class T>
-void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, T alpha, ConstMatrix<T> a,
-          ConstMatrix<T> b, T beta, Matrix<T> c) {
-  gemm_batched<T>(exec, transpose_a, transpose_b, alpha, a, 0, b, 0, beta, c, 0, 1);
+template <class T, class C>
+void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
+          ConstMatrix<T> a, ConstMatrix<T> b, compute_t<T> beta, Matrix<C> c) {
+  gemm_batched<T, C>(exec, transpose_a, transpose_b, alpha, a, 0, b, 0, beta, c, 0, 1);
 }
 
 const char* gemm_library() {
@@ -250,6 +361,23 @@ const char* gemm_library() {
   return "oneDNN";
 #elif defined(OSTRAKON_GEMM_CBLAS)
   return "CBLAS";
+#else
+  return "Kokkos";
+#endif
+}
+
+const char* gemm_library_16bit() {
+#if defined(OSTRAKON_GEMM_CUBLAS)
+  return "cuBLAS";
+#elif defined(OSTRAKON_GEMM_ONEDNN)
+  const bool has_bf16 = onednn::multiplies(onednn::Format::bf16);
+  const bool has_fp16 = onednn::multiplies(onednn::Format::fp16);
+  return has_bf16 && has_fp16 ? "oneDNN"
+         : has_bf16           ? "oneDNN (bf16), oneDNN in float (fp16)"
+         : has_fp16           ? "oneDNN (fp16), oneDNN in float (bf16)"
+                              : "oneDNN in float";
+#elif defined(OSTRAKON_GEMM_CBLAS)
+  return "CBLAS in float";
 #else
   return "Kokkos";
 #endif
@@ -265,14 +393,18 @@ void set_gemm_threads(int threads) {
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                  \
-  template void gemm<T>(const Exec&, Transpose, Transpose, T, ConstMatrix<T>, ConstMatrix<T>, T, \
-                        Matrix<T>);                                                              \
-  template void gemm_batched<T>(const Exec&, Transpose, Transpose, T, ConstMatrix<T>,            \
-                                std::int64_t, ConstMatrix<T>, std::int64_t, T, Matrix<T>,        \
-                                std::int64_t, std::int64_t);
-OSTRAKON_INSTANTIATE(float)
-OSTRAKON_INSTANTIATE(double)
+#define OSTRAKON_INSTANTIATE(T, C)                                                             \
+  template void gemm<T, C>(const Exec&, Transpose, Transpose, compute_t<T>, ConstMatrix<T>,    \
+                           ConstMatrix<T>, compute_t<T>, Matrix<C>);                           \
+  template void gemm_batched<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,            \
+                                   ConstMatrix<T>, std::int64_t, ConstMatrix<T>, std::int64_t, \
+                                   compute_t<T>, Matrix<C>, std::int64_t, std::int64_t);
+OSTRAKON_INSTANTIATE(float, float)
+OSTRAKON_INSTANTIATE(double, double)
+OSTRAKON_INSTANTIATE(bf16, bf16)
+OSTRAKON_INSTANTIATE(bf16, float)
+OSTRAKON_INSTANTIATE(fp16, fp16)
+OSTRAKON_INSTANTIATE(fp16, float)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -6,6 +6,7 @@
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/scratch.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -25,16 +26,17 @@ void check_shapes(const Matrix<const T>& x, const Matrix<const T>& weight) {
           "), expected equal widths and a vocabulary of at least 1");
 }
 
-template <class T>
-void check_same_shape(const Matrix<const T>& x, const Matrix<const T>& dx, const char* name) {
+template <class T, class C>
+void check_same_shape(const Matrix<const T>& x, const Matrix<C>& dx, const char* name) {
   require(dx.rows == x.rows && dx.columns == x.columns, "linear_cross_entropy: ", name, " is (",
           dx.rows, ", ", dx.columns, "), expected (", x.rows, ", ", x.columns, ")");
 }
 
 template <class T>
-Matrix<T> chunk_logits(const Exec& exec, Matrix<const T> x, Matrix<const T> weight, T* workspace) {
-  const Matrix<T> logits(workspace, x.rows, weight.rows);
-  gemm<T>(exec, Transpose::no, Transpose::yes, T(1), x, weight, T(0), logits);
+Matrix<compute_t<T>> chunk_logits(const Exec& exec, Matrix<const T> x, Matrix<const T> weight,
+                                  compute_t<T>* workspace) {
+  const Matrix<compute_t<T>> logits(workspace, x.rows, weight.rows);
+  gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, logits);
   return logits;
 }
 
@@ -50,77 +52,94 @@ void losses_of(const Exec& exec, Matrix<const T> logits, const std::int32_t* tar
       });
 }
 
-/// The same, and logits -> (softmax - one at the target) * scale.
-template <class T>
-void losses_and_dlogits(const Exec& exec, Matrix<T> logits, const std::int32_t* targets, T scale,
-                        T* losses) {
+/// The same, and dlogits = (softmax - one at the target) * scale, rounded once; logits are
+/// clobbered.
+template <class T, class C = compute_t<T>>
+void losses_and_dlogits(const Exec& exec, Matrix<C> logits, const std::int32_t* targets, C scale,
+                        C* losses, Matrix<T> dlogits) {
   for_each_row(
       exec, "dcross_entropy", logits.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        T* z = logits.row(index);
+        C* z = logits.row(index);
+        T* dz = dlogits.row(index);
         const std::int64_t target = targets[index];
-        const T at_target = z[target];
-        const T largest = row.maximum(logits.columns, z[0], [&](std::int64_t i) { return z[i]; });
-        const T total = row.template sum<T>(logits.columns, [&](std::int64_t i) {
+        const C at_target = z[target];
+        const C largest = row.maximum(logits.columns, z[0], [&](std::int64_t i) { return z[i]; });
+        const C total = row.template sum<C>(logits.columns, [&](std::int64_t i) {
           z[i] = fast_exp(z[i] - largest);
           return z[i];
         });
-        const T factor = scale / total;
+        const C factor = scale / total;
         row.loop(logits.columns, [&](std::int64_t i) { z[i] *= factor; });
         row.once([&] {
           z[target] -= scale;
           losses[index] = (largest - at_target) + log(total);
         });
+        if (is_16bit<T>)
+          row.loop(logits.columns, [&](std::int64_t i) { dz[i] = static_cast<T>(z[i]); });
       });
 }
 
 }  // namespace
 
+template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary) {
-  return chunk_rows(rows, vocabulary) * vocabulary;
+  const std::int64_t logits = chunk_rows(rows, vocabulary) * vocabulary;
+  return scratch_elements<T, compute_t<T>>(logits) + (is_16bit<T> ? logits : 0);
 }
 
 template <class T>
 void linear_cross_entropy_forward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
-                                  const std::int32_t* targets, T* losses, T* workspace) {
+                                  const std::int32_t* targets, compute_t<T>* losses, T* workspace) {
   check_shapes<T>(x, weight);
+  Scratch<T> scratch(workspace);
   const std::int64_t chunk = chunk_rows(x.rows, weight.rows);
+  auto* const room = scratch.template take<compute_t<T>>(chunk * weight.rows);
   for (std::int64_t begin = 0; begin < x.rows; begin += chunk) {
     const std::int64_t end = std::min(x.rows, begin + chunk);
-    const Matrix<T> logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, workspace);
-    losses_of<T>(exec, logits, targets + begin, losses + begin);
+    const auto logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room);
+    losses_of<compute_t<T>>(exec, logits, targets + begin, losses + begin);
   }
 }
 
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
-                                   const std::int32_t* targets, T scale, T* losses, Matrix<T> dx,
-                                   Matrix<T> dweight, T* workspace) {
+                                   const std::int32_t* targets, compute_t<T> scale,
+                                   compute_t<T>* losses, Matrix<T> dx, Matrix<compute_t<T>> dweight,
+                                   T* workspace) {
+  using C = compute_t<T>;
   check_shapes<T>(x, weight);
-  check_same_shape<T>(x, dx, "dx");
-  check_same_shape<T>(weight, dweight, "dweight");
+  check_same_shape<T, T>(x, dx, "dx");
+  check_same_shape<T, C>(weight, dweight, "dweight");
   const std::int64_t chunk = chunk_rows(x.rows, weight.rows);
+  Scratch<T> scratch(workspace);
+  C* const room = scratch.template take<C>(chunk * weight.rows);
+  T* const stored_room = stored_at(room, scratch.template take<T>(0));
   std::int64_t begin = 0;
   do {  // at least once: without rows dweight becomes 0
     const std::int64_t end = std::min(x.rows, begin + chunk);
     const Matrix<const T> x_chunk = x.row_range(begin, end);
-    const Matrix<T> logits = chunk_logits<T>(exec, x_chunk, weight, workspace);
-    losses_and_dlogits<T>(exec, logits, targets + begin, scale, losses + begin);
-    gemm<T>(exec, Transpose::no, Transpose::no, T(1), logits, weight, T(0),
+    const Matrix<C> logits = chunk_logits<T>(exec, x_chunk, weight, room);
+    const Matrix<T> dlogits(stored_room, logits.rows, logits.columns);
+    losses_and_dlogits<T>(exec, logits, targets + begin, scale, losses + begin, dlogits);
+    gemm<T>(exec, Transpose::no, Transpose::no, C(1), dlogits, weight, C(0),
             dx.row_range(begin, end));
-    gemm<T>(exec, Transpose::yes, Transpose::no, T(1), logits, x_chunk, begin == 0 ? T(0) : T(1),
+    gemm<T>(exec, Transpose::yes, Transpose::no, C(1), dlogits, x_chunk, begin == 0 ? C(0) : C(1),
             dweight);
     begin = end;
   } while (begin < x.rows);
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t);             \
   template void linear_cross_entropy_forward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>,       \
-                                                const std::int32_t*, T*, T*);                      \
+                                                const std::int32_t*, compute_t<T>*, T*);           \
   template void linear_cross_entropy_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>,      \
-                                                 const std::int32_t*, T, T*, Matrix<T>, Matrix<T>, \
-                                                 T*);
+                                                 const std::int32_t*, compute_t<T>, compute_t<T>*, \
+                                                 Matrix<T>, Matrix<compute_t<T>>, T*);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -14,25 +14,27 @@ namespace {
 template <class T>
 void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_statistics,
                double epsilon, ConstMatrix<T> x, const T* weight, const T* bias, Matrix<T> y,
-               T* mean, T* rstd, const T* saved_mean, const T* saved_rstd) {
+               compute_t<T>* mean, compute_t<T>* rstd, const compute_t<T>* saved_mean,
+               const compute_t<T>* saved_rstd) {
+  using C = compute_t<T>;
   const std::int64_t width = x.columns;
-  const T over_width = T(1) / static_cast<T>(width);
-  const T small = static_cast<T>(epsilon);
+  const C over_width = C(1) / static_cast<C>(width);
+  const C small = static_cast<C>(epsilon);
   const bool centered = kind == NormKind::layernorm;
   for_each_row(
       exec, name, x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const T* in = x.row(r);
         T* out = y.row(r);
-        T center = 0;
-        T scale;
+        C center = 0;
+        C scale;
         if (compute_statistics) {
           if (centered)
-            center = row.template sum<T>(width, [=](std::int64_t i) { return in[i]; }) * over_width;
-          const T variance = row.template sum<T>(width, [=](std::int64_t i) {
-            const T deviation = in[i] - center;
+            center = row.template sum<C>(width, [=](std::int64_t i) { return in[i]; }) * over_width;
+          const C variance = row.template sum<C>(width, [=](std::int64_t i) {
+            const C deviation = in[i] - center;
             return deviation * deviation;
           }) * over_width;
-          scale = T(1) / sqrt(variance + small);
+          scale = C(1) / sqrt(variance + small);
           row.once([=]() {
             if (mean) mean[r] = center;
             rstd[r] = scale;
@@ -43,10 +45,12 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
         }
         if (bias)
           row.loop(width, [=](std::int64_t i) {
-            out[i] = (in[i] - center) * scale * weight[i] + bias[i];
+            out[i] = static_cast<T>((in[i] - center) * scale * weight[i] + bias[i]);
           });
         else
-          row.loop(width, [=](std::int64_t i) { out[i] = (in[i] - center) * scale * weight[i]; });
+          row.loop(width, [=](std::int64_t i) {
+            out[i] = static_cast<T>((in[i] - center) * scale * weight[i]);
+          });
       });
 }
 
@@ -54,24 +58,26 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
 
 template <class T>
 void norm_forward(const Exec& exec, NormKind kind, double epsilon, ConstMatrix<T> x,
-                  const T* weight, const T* bias, Matrix<T> y, T* mean, T* rstd) {
+                  const T* weight, const T* bias, Matrix<T> y, compute_t<T>* mean,
+                  compute_t<T>* rstd) {
   normalize<T>(exec, "norm_forward", kind, true, epsilon, x, weight, bias, y, mean, rstd, nullptr,
                nullptr);
 }
 
 template <class T>
 void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
-                const T* mean, const T* rstd, Matrix<T> y) {
+                const compute_t<T>* mean, const compute_t<T>* rstd, Matrix<T> y) {
   normalize<T>(exec, "norm_apply", kind, false, 0.0, x, weight, bias, y, nullptr, nullptr, mean,
                rstd);
 }
 
 template <class T>
 void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
-                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx,
-                         GradientUpdate update) {
+                         const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
+                         Matrix<T> dx, GradientUpdate update) {
+  using C = compute_t<T>;
   const std::int64_t width = x.columns;
-  const T over_width = T(1) / static_cast<T>(width);
+  const C over_width = C(1) / static_cast<C>(width);
   const bool centered = kind == NormKind::layernorm;
   const bool adds = update == GradientUpdate::add;
   for_each_row(
@@ -79,35 +85,37 @@ void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, cons
         const T* in = x.row(r);
         const T* dout = dy.row(r);
         T* din = dx.row(r);
-        const T center = centered ? mean[r] : T(0);
-        const T scale = rstd[r];
+        const C center = centered ? mean[r] : C(0);
+        const C scale = rstd[r];
         // With n = (x - mean) rstd and g = dy weight, both of this row:
         // dL/dx = rstd (g - average(g) - n average(g n)), without average(g) where none is
         // subtracted.
-        T average = 0;
+        C average = 0;
         if (centered)
-          average = row.template sum<T>(width, [=](std::int64_t i) {
+          average = row.template sum<C>(width, [=](std::int64_t i) {
             return dout[i] * weight[i];
           }) * over_width;
-        const T projection = row.template sum<T>(width, [=](std::int64_t i) {
+        const C projection = row.template sum<C>(width, [=](std::int64_t i) {
           return dout[i] * weight[i] * (in[i] - center);
         }) * scale * over_width;
         if (adds)
           row.loop(width, [=](std::int64_t i) {
-            din[i] +=
-                scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection);
+            din[i] = static_cast<T>(din[i] + scale * (dout[i] * weight[i] - average -
+                                                      (in[i] - center) * scale * projection));
           });
         else
           row.loop(width, [=](std::int64_t i) {
-            din[i] =
-                scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection);
+            din[i] = static_cast<T>(
+                scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection));
           });
       });
 }
 
 template <class T>
-void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* mean,
-                              const T* rstd, ConstMatrix<T> dy, T* dweight, T* dbias) {
+void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
+                              const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
+                              compute_t<T>* dweight, compute_t<T>* dbias) {
+  using C = compute_t<T>;
   const std::int64_t rows = x.rows;
   const std::int64_t width = x.columns;
   const bool centered = kind == NormKind::layernorm;
@@ -115,7 +123,7 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
   sum_over_rows(
       exec, "norm_parameters", rows, width,
       KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) {
-        const T center = centered ? mean[r] : T(0);
+        const C center = centered ? mean[r] : C(0);
         return dy(r, j) * ((x(r, j) - center) * rstd[r]);
       },
       dweight);
@@ -130,17 +138,17 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
       KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * columns_per_item;
         const std::int64_t columns = smaller(columns_per_item, width - first);
-        T weight_sum[columns_per_item] = {};
-        T bias_sum[columns_per_item] = {};
+        C weight_sum[columns_per_item] = {};
+        C bias_sum[columns_per_item] = {};
         for (std::int64_t begin = 0; begin < rows; begin += rows_per_block) {
           const std::int64_t end = smaller(begin + rows_per_block, rows);
-          T weight_block[columns_per_item] = {};
-          T bias_block[columns_per_item] = {};
+          C weight_block[columns_per_item] = {};
+          C bias_block[columns_per_item] = {};
           for (std::int64_t r = begin; r < end; ++r) {
             const T* in = x.row(r) + first;
             const T* dout = dy.row(r) + first;
-            const T center = centered ? mean[r] : T(0);
-            const T scale = rstd[r];
+            const C center = centered ? mean[r] : C(0);
+            const C scale = rstd[r];
             for (std::int64_t j = 0; j < columns; ++j) {
               weight_block[j] += dout[j] * ((in[j] - center) * scale);
               bias_block[j] += dout[j];
@@ -160,15 +168,19 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template void norm_forward<T>(const Exec&, NormKind, double, ConstMatrix<T>, const T*, const T*, \
-                                Matrix<T>, T*, T*);                                                \
-  template void norm_apply<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*, const T*, \
-                              const T*, Matrix<T>);                                                \
-  template void norm_backward_input<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*,  \
-                                       const T*, ConstMatrix<T>, Matrix<T>, GradientUpdate);       \
-  template void norm_backward_parameters<T>(const Exec&, NormKind, ConstMatrix<T>, const T*,       \
-                                            const T*, ConstMatrix<T>, T*, T*);
+                                Matrix<T>, compute_t<T>*, compute_t<T>*);                          \
+  template void norm_apply<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*,           \
+                              const compute_t<T>*, const compute_t<T>*, Matrix<T>);                \
+  template void norm_backward_input<T>(const Exec&, NormKind, ConstMatrix<T>, const T*,            \
+                                       const compute_t<T>*, const compute_t<T>*, ConstMatrix<T>,   \
+                                       Matrix<T>, GradientUpdate);                                 \
+  template void norm_backward_parameters<T>(const Exec&, NormKind, ConstMatrix<T>,                 \
+                                            const compute_t<T>*, const compute_t<T>*,              \
+                                            ConstMatrix<T>, compute_t<T>*, compute_t<T>*);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/half.hpp>
 
 namespace ostrakon::math {
 
@@ -13,12 +13,13 @@ enum class NormKind { layernorm, rmsnorm };
 /// `mean` may be null for rmsnorm.
 template <class T>
 void norm_forward(const Exec& exec, NormKind kind, double epsilon, ConstMatrix<T> x,
-                  const T* weight, const T* bias, Matrix<T> y, T* mean, T* rstd);
+                  const T* weight, const T* bias, Matrix<T> y, compute_t<T>* mean,
+                  compute_t<T>* rstd);
 
 /// y again from the saved mean and rstd, bit for bit what norm_forward wrote.
 template <class T>
 void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
-                const T* mean, const T* rstd, Matrix<T> y);
+                const compute_t<T>* mean, const compute_t<T>* rstd, Matrix<T> y);
 
 /// Whether a gradient replaces what stands in its place, which is not read then, or is added to it.
 enum class GradientUpdate { overwrite, add };
@@ -26,12 +27,13 @@ enum class GradientUpdate { overwrite, add };
 /// dx = dL/dx or dx += dL/dx where `dy` is dL/dy. Shapes as in norm_forward.
 template <class T>
 void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
-                         const T* mean, const T* rstd, ConstMatrix<T> dy, Matrix<T> dx,
-                         GradientUpdate update = GradientUpdate::add);
+                         const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
+                         Matrix<T> dx, GradientUpdate update = GradientUpdate::add);
 
 /// dweight, dbias (width): overwritten, summed over rows in a fixed order; dbias may be null.
 template <class T>
-void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* mean,
-                              const T* rstd, ConstMatrix<T> dy, T* dweight, T* dbias);
+void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
+                              const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
+                              compute_t<T>* dweight, compute_t<T>* dbias);
 
 }  // namespace ostrakon::math

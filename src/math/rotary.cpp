@@ -17,6 +17,7 @@ constexpr std::int64_t pairs_per_item = per_item(64);
 template <class T>
 void rotate(const Exec& exec, Rotation rotation, Matrix<T> x, std::int64_t head_width, double base,
             std::int64_t tokens, std::int64_t first_position) {
+  using C = compute_t<T>;
   const std::int64_t half = head_width / 2;
   const std::int64_t heads = x.columns / head_width;
   const std::int64_t pair_blocks = items_for(half, pairs_per_item);
@@ -35,30 +36,34 @@ void rotate(const Exec& exec, Rotation rotation, Matrix<T> x, std::int64_t head_
               base, -2.0 * static_cast<double>(first_pair + i) / static_cast<double>(head_width));
         for (std::int64_t r = first_row; r < last_row; ++r) {
           const double position = static_cast<double>(first_position + r % tokens);
-          T sine[pairs_per_item];
-          T cosine[pairs_per_item];
+          C sine[pairs_per_item];
+          C cosine[pairs_per_item];
           for (std::int64_t i = 0; i < pairs; ++i) {
             const SineCosine turned = sine_cosine(position * frequency[i]);
-            sine[i] = static_cast<T>(direction * turned.sine);
-            cosine[i] = static_cast<T>(turned.cosine);
+            sine[i] = static_cast<C>(direction * turned.sine);
+            cosine[i] = static_cast<C>(turned.cosine);
           }
           for (std::int64_t head = 0; head < heads; ++head) {
             T* __restrict__ low = x.row(r) + head * head_width + first_pair;
             T* __restrict__ high = low + half;
             for (std::int64_t i = 0; i < pairs; ++i) {
-              const T a = low[i];
-              const T b = high[i];
-              low[i] = a * cosine[i] - b * sine[i];
-              high[i] = b * cosine[i] + a * sine[i];
+              const C a = low[i];
+              const C b = high[i];
+              low[i] = static_cast<T>(a * cosine[i] - b * sine[i]);
+              high[i] = static_cast<T>(b * cosine[i] + a * sine[i]);
             }
           }
         }
       });
 }
 
-template void rotate<float>(const Exec&, Rotation, Matrix<float>, std::int64_t, double,
-                            std::int64_t, std::int64_t);
-template void rotate<double>(const Exec&, Rotation, Matrix<double>, std::int64_t, double,
-                             std::int64_t, std::int64_t);
+#define OSTRAKON_INSTANTIATE(T)                                                                 \
+  template void rotate<T>(const Exec&, Rotation, Matrix<T>, std::int64_t, double, std::int64_t, \
+                          std::int64_t);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

@@ -146,13 +146,13 @@ struct Attention {
   Matrix<T> out_matrix() const { return {out.data(), rows_of(shape), out_columns(shape)}; }
 
   void forward(std::int64_t begin, std::int64_t end) const {
-    const DeviceArray<T> workspace(math::attention_forward_workspace(shape));
+    const DeviceArray<T> workspace(math::attention_forward_workspace<T>(shape));
     math::attention_forward<T>(Exec(), shape, qkv_matrix(), begin, end, out_matrix(),
                                log_sum_exp.data(), workspace.data());
     Exec().fence();
   }
   void backward(const std::vector<T>& dout) const {
-    const DeviceArray<T> workspace(math::attention_backward_workspace(shape)), device_dout(dout);
+    const DeviceArray<T> workspace(math::attention_backward_workspace<T>(shape)), device_dout(dout);
     math::attention_backward<T>(Exec(), shape, qkv_matrix(), out_matrix(), log_sum_exp.data(),
                                 Matrix<T>(device_dout.data(), rows_of(shape), out_columns(shape)),
                                 Matrix<T>(dqkv.data(), rows_of(shape), qkv_columns(shape)),
@@ -312,12 +312,12 @@ TYPED_TEST(AttentionTest, SequencesAreIndependent) {
 
 TEST(AttentionWorkspace, GrowsWithTokensNotWithTheirSquareOrTheBatch) {
   AttentionShape shape{1, 1024, 8, 8, 64};
-  const std::int64_t forward = math::attention_forward_workspace(shape);
-  EXPECT_EQ(math::attention_backward_workspace(shape), 2 * forward);
+  const std::int64_t forward = math::attention_forward_workspace<float>(shape);
+  EXPECT_EQ(math::attention_backward_workspace<float>(shape), 2 * forward);
   shape.tokens *= 2;
-  EXPECT_EQ(math::attention_forward_workspace(shape), 2 * forward);
+  EXPECT_EQ(math::attention_forward_workspace<float>(shape), 2 * forward);
   shape.batch = 7;
-  EXPECT_EQ(math::attention_forward_workspace(shape), 2 * forward);
+  EXPECT_EQ(math::attention_forward_workspace<float>(shape), 2 * forward);
 }
 
 TEST(AttentionShapes, AreChecked) {

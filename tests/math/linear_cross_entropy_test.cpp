@@ -84,7 +84,7 @@ struct Head {
         losses(s.rows),
         dx(s.rows * s.width),
         dweight(s.vocabulary * s.width),
-        workspace(math::linear_cross_entropy_workspace(s.rows, s.vocabulary)) {}
+        workspace(math::linear_cross_entropy_workspace<T>(s.rows, s.vocabulary)) {}
 
   Matrix<T> by_row(const DeviceArray<T>& array) const {
     return {array.data(), shape.rows, shape.width};
@@ -186,9 +186,9 @@ TYPED_TEST(LinearCrossEntropy, WithoutRowsTheGradientIsZero) {
 }
 
 TEST(LinearCrossEntropyWorkspace, HoldsAChunkOfLogitsNotAll) {
-  EXPECT_EQ(math::linear_cross_entropy_workspace(10, 257), 10 * 257);
-  EXPECT_EQ(math::linear_cross_entropy_workspace(1 << 20, 257), 1024 * 257);
-  EXPECT_EQ(math::linear_cross_entropy_workspace(1 << 20, 128256), 128 * 128256);
+  EXPECT_EQ(math::linear_cross_entropy_workspace<float>(10, 257), 10 * 257);
+  EXPECT_EQ(math::linear_cross_entropy_workspace<float>(1 << 20, 257), 1024 * 257);
+  EXPECT_EQ(math::linear_cross_entropy_workspace<float>(1 << 20, 128256), 128 * 128256);
 }
 
 TEST(LinearCrossEntropyShapes, AreChecked) {

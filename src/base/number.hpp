@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace ostrakon {
+
+/// Formats in which numbers are stored and sent.
+enum class Number { fp32, bf16, fp16 };
+
+constexpr std::int64_t bytes_of(Number number) { return number == Number::fp32 ? 4 : 2; }
+constexpr const char* name(Number number) {
+  return number == Number::fp32 ? "fp32" : number == Number::bf16 ? "bf16" : "fp16";
+}
+
+}  // namespace ostrakon

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Numbers of 16 bits. They are for keeping and sending; kernels convert them to float, compute
+// there, and round once where they store. Conversions are by bits, so that hosts and devices agree,
+// and do not branch, so that loops over them vectorise, which compilers don't do with _Float16.
+
+#include <cstring>
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon {
+
+namespace half_bits {
+
+KOKKOS_INLINE_FUNCTION std::uint32_t of_float(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+KOKKOS_INLINE_FUNCTION float to_float(std::uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+constexpr std::uint32_t float_sign = 0x80000000u;
+constexpr std::uint32_t float_infinity = 0x7F800000u;
+
+/// The upper half of a float's bits; a NaN stays one, made quiet.
+KOKKOS_INLINE_FUNCTION std::uint16_t upper_half(std::uint32_t bits, std::uint32_t rounded) {
+  const bool is_nan = (bits & ~float_sign) > float_infinity;
+  return static_cast<std::uint16_t>((is_nan ? bits | 0x00400000u : rounded) >> 16);
+}
+
+KOKKOS_INLINE_FUNCTION std::uint16_t bf16_of(float x) {
+  const std::uint32_t bits = of_float(x);
+  return upper_half(bits, bits + 0x7FFFu + ((bits >> 16) & 1u));
+}
+
+/// The bits of the nearest fp16, ties to even; beyond 65520 infinity. After Giesen's
+/// "float->half variants".
+KOKKOS_INLINE_FUNCTION std::uint16_t fp16_of(float x) {
+  const std::uint32_t bits = of_float(x);
+  const std::uint32_t size = bits & ~float_sign;
+  // The exponent's bias goes from 127 to 15; a carry out of the mantissa is right where it goes.
+  const std::uint32_t normal = (size - (112u << 23) + 0xFFFu + ((size >> 13) & 1u)) >> 13;
+  // In 0.5 + |x| the last bit is worth 2^-24, the smallest fp16: the sum rounds as wanted.
+  const std::uint32_t subnormal = of_float(to_float(size) + 0.5f) - 0x3F000000u;
+  const std::uint32_t nan = 0x7E00u | ((size >> 13) & 0x3FFu);
+  std::uint32_t result = size < 0x38800000u ? subnormal : normal;  // below 2^-14
+  result = size >= 0x47800000u ? 0x7C00u : result;                 // from 2^16 on
+  result = size > float_infinity ? nan : result;
+  return static_cast<std::uint16_t>(result | ((bits & float_sign) >> 16));
+}
+
+KOKKOS_INLINE_FUNCTION float float_of_fp16(std::uint16_t half) {
+  const std::uint32_t size = half & 0x7FFFu;
+  const std::uint32_t normal = (size << 13) + (112u << 23);
+  // 2^-14 + |x|, made of bits, minus 2^-14.
+  const std::uint32_t subnormal =
+      of_float(to_float((size << 13) + (113u << 23)) - to_float(113u << 23));
+  const std::uint32_t nan = float_infinity | 0x00400000u | (size << 13);
+  std::uint32_t result = size < 0x0400u ? subnormal : normal;
+  result = size == 0x7C00u ? float_infinity : result;
+  result = size > 0x7C00u ? nan : result;
+  return to_float(result | (static_cast<std::uint32_t>(half & 0x8000u) << 16));
+}
+
+}  // namespace half_bits
+
+/// bfloat16: the upper half of a float. 8 bits of precision, the range of float.
+struct bf16 {
+  std::uint16_t bits;
+
+  bf16() = default;
+  /// The nearest, ties to even; too large becomes infinity, NaN stays NaN.
+  KOKKOS_INLINE_FUNCTION explicit bf16(float x) : bits(half_bits::bf16_of(x)) {}
+  /// By way of float.
+  template <class A, class = std::enable_if_t<std::is_arithmetic<A>::value>>
+  KOKKOS_INLINE_FUNCTION explicit bf16(A x) : bf16(static_cast<float>(x)) {}
+  KOKKOS_INLINE_FUNCTION operator float() const {
+    return half_bits::to_float(static_cast<std::uint32_t>(bits) << 16);
+  }
+
+  KOKKOS_INLINE_FUNCTION static bf16 from_bits(std::uint16_t bits) {
+    bf16 x;
+    x.bits = bits;
+    return x;
+  }
+};
+
+/// IEEE 754 binary16. 11 bits of precision, from 2^-24 to 65504.
+struct fp16 {
+  std::uint16_t bits;
+
+  fp16() = default;
+  /// The nearest, ties to even, subnormals too; too large becomes infinity, NaN stays NaN.
+  KOKKOS_INLINE_FUNCTION explicit fp16(float x) : bits(half_bits::fp16_of(x)) {}
+  /// By way of float.
+  template <class A, class = std::enable_if_t<std::is_arithmetic<A>::value>>
+  KOKKOS_INLINE_FUNCTION explicit fp16(A x) : fp16(static_cast<float>(x)) {}
+  KOKKOS_INLINE_FUNCTION operator float() const { return half_bits::float_of_fp16(bits); }
+
+  KOKKOS_INLINE_FUNCTION static fp16 from_bits(std::uint16_t bits) {
+    fp16 x;
+    x.bits = bits;
+    return x;
+  }
+};
+
+static_assert(sizeof(bf16) == 2 && std::is_trivially_copyable<bf16>::value &&
+                  std::is_trivially_default_constructible<bf16>::value,
+              "arrays of bf16 are plain memory");
+static_assert(sizeof(fp16) == 2 && std::is_trivially_copyable<fp16>::value &&
+                  std::is_trivially_default_constructible<fp16>::value,
+              "arrays of fp16 are plain memory");
+
+/// What kernels over arrays of T compute in.
+template <class T>
+struct ComputeType {
+  using type = T;
+};
+template <>
+struct ComputeType<bf16> {
+  using type = float;
+};
+template <>
+struct ComputeType<fp16> {
+  using type = float;
+};
+template <class T>
+using compute_t = typename ComputeType<T>::type;
+
+/// Whether arrays of T hold less than what kernels compute in.
+template <class T>
+constexpr bool is_16bit = !std::is_same<T, compute_t<T>>::value;
+
+namespace math {
+
+/// One of the two bf16 next to x: the one farther from 0 with a probability, over uniform
+/// `random_bits`, of how far x is on the way to it; the mean of many is x. What is a bf16 stays;
+/// NaN stays NaN.
+KOKKOS_INLINE_FUNCTION bf16 round_stochastically(float x, std::uint16_t random_bits) {
+  const std::uint32_t bits = half_bits::of_float(x);
+  return bf16::from_bits(half_bits::upper_half(bits, bits + random_bits));
+}
+
+}  // namespace math
+
+}  // namespace ostrakon

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Products of 16-bit matrices by oneDNN, on processors that have instructions for them. Only
+// gemm.cpp calls this.
+
+#include <ostrakon/math/half.hpp>
+
+namespace ostrakon::math::onednn {
+
+enum class Format { fp32, bf16, fp16 };
+
+template <class T>
+constexpr Format format_of = std::is_same<T, bf16>::value   ? Format::bf16
+                             : std::is_same<T, fp16>::value ? Format::fp16
+                                                            : Format::fp32;
+
+/// Whether this oneDNN multiplies matrices of `format` on this processor faster than their
+/// conversions to float.
+bool multiplies(Format format);
+
+/// C = alpha A B + beta C for A (m, k), B (k, n) and C (m, n), all at least 1 long. Element (i, j)
+/// of A is at a_row * i + a_column * j, of B likewise; rows of C are c_row apart. Sums are float.
+struct Product {
+  Format factors, result;
+  std::int64_t m, n, k;
+  std::int64_t a_row, a_column, b_row, b_column, c_row;
+  float alpha, beta;
+};
+
+/// False, and nothing done, where oneDNN has no code for such a product.
+bool multiply(const Product& product, const void* a, const void* b, void* c);
+
+}  // namespace ostrakon::math::onednn

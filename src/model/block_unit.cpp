@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
@@ -23,44 +24,51 @@ void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buf
                                      RowRange rows) const {
   const auto [begin, end] = rows;
   const T* parameters = buffers.parameters;
-  const Saved saved = saved_in(buffers.saved);
+  const Activations made = activations_in(buffers, forward_.places);
   const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
-  const auto qkv = saved.qkv.row_range(begin, end);
-  const auto middle = saved.middle.row_range(begin, end);
-  const Matrix<T> normed(buffers.workspace + forward_.normed, end - begin, width_);
+  const auto qkv = made.qkv.row_range(begin, end);
+  const auto middle = made.middle.row_range(begin, end);
+  const Matrix<T> normed(array_in<T>(buffers.workspace, forward_.attention_normed), end - begin,
+                         width_);
 
-  norm_forward<T>(exec, attention_norm_, parameters, x, saved.attention_norm.from_row(begin),
+  norm_forward<T>(exec, attention_norm_, parameters, x, made.attention_norm.from_row(begin),
                   normed);
   linear_forward<T>(exec, qkv_, parameters, normed, qkv);
   rotate(exec, math::Rotation::forward, qkv, begin);
 
   // Rows of one sequence are queries of it; all rows are all queries of every sequence. Keys and
-  // values of the rows before `begin` are still in saved.qkv.
+  // values of the rows before `begin` are still in `saved`.
   const std::int64_t query_end = end - begin == rows_ ? leaf_.tokens : end;
-  math::attention_forward<T>(exec, attention_, saved.qkv, begin, query_end, saved.attention,
-                             saved.log_sum_exp, buffers.workspace + forward_.attention_scores);
+  math::attention_forward<T>(exec, attention_, made.qkv, begin, query_end, made.attention,
+                             made.log_sum_exp,
+                             array_in<T>(buffers.workspace, forward_.attention_scores));
 
   math::copy<T>(exec, x.data, middle.data, (end - begin) * width_);
-  linear_forward_add<T>(exec, out_, parameters, saved.attention.row_range(begin, end), middle);
+  linear_forward_add<T>(exec, out_, parameters, made.attention.row_range(begin, end), middle);
 }
 
-/// y = middle + activation(norm(middle) Wup^T) Wdown^T
+/// y = middle + activation(norm(middle) Wup^T) Wdown^T; without y, as much of it as is saved.
 template <class T>
 void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   const auto [begin, end] = rows;
+  const bool only_saves = buffers.output == nullptr;
   const T* parameters = buffers.parameters;
-  const Saved saved = saved_in(buffers.saved);
-  const auto middle = saved.middle.row_range(begin, end);
-  const auto up = saved.up.row_range(begin, end);
-  const auto y = Matrix<T>(buffers.output, rows_, width_).row_range(begin, end);
-  const Matrix<T> normed(buffers.workspace + forward_.normed, end - begin, width_);
-  const Matrix<T> activated(buffers.workspace + forward_.activated, end - begin, ffn_width_);
+  const Activations made = activations_in(buffers, forward_.places);
+  const auto middle = made.middle.row_range(begin, end);
+  const auto up = made.up.row_range(begin, end);
+  const Matrix<T> normed(array_in<T>(buffers.workspace, forward_.mlp_normed), end - begin, width_);
 
-  norm_forward<T>(exec, mlp_norm_, parameters, middle, saved.mlp_norm.from_row(begin), normed);
+  if (only_saves && recompute_.mlp && recompute_.norms) return;
+  norm_forward<T>(exec, mlp_norm_, parameters, middle, made.mlp_norm.from_row(begin), normed);
+  if (only_saves && recompute_.mlp) return;
   linear_forward<T>(exec, up_, parameters, normed, up);
-  activate(exec, up, activated);
+  if (only_saves) return;
 
+  const Matrix<T> activated(array_in<T>(buffers.workspace, forward_.activated), end - begin,
+                            ffn_width_);
+  activate(exec, up, activated);
+  const auto y = Matrix<T>(buffers.output, rows_, width_).row_range(begin, end);
   math::copy<T>(exec, middle.data, y.data, (end - begin) * width_);
   linear_forward_add<T>(exec, down_, parameters, activated, y);
 }
@@ -89,8 +97,8 @@ void BlockUnit<T>::activate(const Exec& exec, Matrix<const T> up, Matrix<T> acti
 /// `gradient` is dL/dy, then dL/dmiddle, then dL/dx: each branch adds its part to what the residual
 /// connection hands on unchanged.
 template <class T>
-void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T /*loss_scale*/,
-                            bool /*gradients_opened*/) const {
+void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
+                            compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {
   mlp_backward(exec, buffers);
   attention_backward(exec, buffers);
 }
@@ -98,63 +106,81 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T /
 template <class T>
 void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const T* parameters = buffers.parameters;
-  T* gradients = buffers.parameter_gradients;
-  const Saved saved = saved_in(buffers.saved);
+  Compute* gradients = buffers.parameter_gradients;
+  const Activations made = activations_in(buffers, backward_.places);
   const Matrix<T> gradient(buffers.gradient, rows_, width_);
-  const Matrix<T> activated(buffers.workspace + backward_.activated, rows_, ffn_width_);
-  const Matrix<T> normed(buffers.workspace + backward_.mlp_normed, rows_, width_);
+  const Matrix<T> activated(array_in<T>(buffers.workspace, backward_.activated), rows_, ffn_width_);
+  const Matrix<T> normed(array_in<T>(buffers.workspace, backward_.mlp_normed), rows_, width_);
 
-  activate(exec, saved.up, activated);
+  normalize_again(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, normed);
+  if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, made.up);
+  activate(exec, made.up, activated);
   linear_backward_parameters<T>(exec, down_, activated, gradient, gradients);
   const Matrix<T> dactivated = activated;
   linear_backward_input<T>(exec, down_, parameters, gradient, dactivated);
 
   // The gradient of gate and up, the widest array of a block, replaces gate and up themselves.
   const bool gelu = activation_ == Activation::gelu;
-  const Matrix<T> dup = gelu ? dactivated : saved.up;
+  const Matrix<T> dup = gelu ? dactivated : made.up;
   if (gelu)
-    math::gelu_backward<T>(exec, saved.up, dactivated, dup);
+    math::gelu_backward<T>(exec, made.up, dactivated, dup);
   else
-    math::swiglu_backward<T>(exec, saved.up, dactivated, dup);
+    math::swiglu_backward<T>(exec, made.up, dactivated, dup);
 
-  norm_apply<T>(exec, mlp_norm_, parameters, saved.middle, saved.mlp_norm, normed);
   linear_backward_parameters<T>(exec, up_, normed, dup, gradients);
   const Matrix<T> dnormed = normed;
   linear_backward_input<T>(exec, up_, parameters, dup, dnormed);
-  norm_backward_add<T>(exec, mlp_norm_, parameters, saved.middle, saved.mlp_norm, dnormed,
-                       gradients, gradient);
+  norm_backward_add<T>(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, dnormed, gradients,
+                       gradient);
 }
 
 template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const T* parameters = buffers.parameters;
-  T* gradients = buffers.parameter_gradients;
-  const Saved saved = saved_in(buffers.saved);
+  Compute* gradients = buffers.parameter_gradients;
+  const Activations made = activations_in(buffers, backward_.places);
   const Matrix<const T> x(buffers.input, rows_, width_);
   const Matrix<T> gradient(buffers.gradient, rows_, width_);
-  const Matrix<T> dattention(buffers.workspace + backward_.dattention, rows_, width_);
-  const Matrix<T> dqkv(buffers.workspace + backward_.dqkv, rows_, qkv_width_);
+  const Matrix<T> dattention(array_in<T>(buffers.workspace, backward_.dattention), rows_, width_);
+  const Matrix<T> dqkv(array_in<T>(buffers.workspace, backward_.dqkv), rows_, qkv_width_);
+  T* const scores = array_in<T>(buffers.workspace, backward_.attention_scores);
 
-  linear_backward_parameters<T>(exec, out_, saved.attention, gradient, gradients);
+  if (recompute_.attention)
+    math::attention_forward<T>(exec, attention_, made.qkv, 0, leaf_.tokens, made.attention,
+                               made.log_sum_exp, scores);
+  linear_backward_parameters<T>(exec, out_, made.attention, gradient, gradients);
   linear_backward_input<T>(exec, out_, parameters, gradient, dattention);
-  math::attention_backward<T>(exec, attention_, saved.qkv, saved.attention, saved.log_sum_exp,
-                              dattention, dqkv, buffers.workspace + backward_.attention_scores);
+  math::attention_backward<T>(exec, attention_, made.qkv, made.attention, made.log_sum_exp,
+                              dattention, dqkv, scores);
   rotate(exec, math::Rotation::inverse, dqkv, 0);
 
   const Matrix<T> normed = dattention;
-  norm_apply<T>(exec, attention_norm_, parameters, x, saved.attention_norm, normed);
+  normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, normed);
   linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients);
   const Matrix<T> dnormed = normed;
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
-  norm_backward_add<T>(exec, attention_norm_, parameters, x, saved.attention_norm, dnormed,
+  norm_backward_add<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed,
                        gradients, gradient);
+}
+
+/// What norm_forward wrote, bit for bit: from the statistics, or with them.
+template <class T>
+void BlockUnit<T>::normalize_again(const Exec& exec, const Norm& norm, const T* parameters,
+                                   Matrix<const T> x, NormStatistics<T> statistics,
+                                   Matrix<T> normed) const {
+  if (recompute_.norms)
+    norm_forward<T>(exec, norm, parameters, x, statistics, normed);
+  else
+    norm_apply<T>(exec, norm, parameters, x, statistics, normed);
 }
 
 // ---- parameters, buffers, sizes -----------------------------------------------------------------
 
 template <class T>
-BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index)
+BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index,
+                        Recompute recompute)
     : leaf_(leaf),
+      recompute_(recompute),
       attention_{leaf.batch, leaf.tokens, settings.heads, settings.kv_heads, settings.head_width()},
       rows_(leaf.rows()),
       width_(settings.width),
@@ -166,7 +192,9 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
       rotary_base_(settings.rotary_base) {
   description_.name = "block." + std::to_string(index);
   add_parameters(settings);
-  lay_out_buffers();
+  lay_out_saved();
+  lay_out_forward();
+  lay_out_backward();
   describe();
 }
 
@@ -194,70 +222,124 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings) {
 }
 
 template <class T>
-void BlockUnit<T>::lay_out_buffers() {
-  Layout saved;
-  saved_.attention_mean = saved.place(attention_norm_.mean_elements(rows_));
-  saved_.attention_rstd = saved.place(rows_);
-  saved_.qkv = saved.place(rows_ * qkv_width_);
-  saved_.attention = saved.place(rows_ * width_);
-  saved_.log_sum_exp = saved.place(rows_ * attention_.heads);
-  saved_.middle = saved.place(rows_ * width_);
-  saved_.mlp_mean = saved.place(mlp_norm_.mean_elements(rows_));
-  saved_.mlp_rstd = saved.place(rows_);
-  saved_.up = saved.place(rows_ * up_width_);
-  saved_.elements = saved.elements();
-
-  Layout forward;
-  forward_.normed = forward.place(rows_ * width_);
-  forward.start_over();
-  forward_.attention_scores = forward.place(math::attention_forward_workspace(attention_));
-  forward.start_over();
-  forward_.activated = forward.place(rows_ * ffn_width_);
-  forward_.elements = forward.elements();
-
-  Layout backward;
-  backward_.activated = backward.place(rows_ * ffn_width_);
-  backward_.mlp_normed = backward.place(rows_ * width_);
-  backward.start_over();
-  backward_.dattention = backward.place(rows_ * width_);
-  backward_.dqkv = backward.place(rows_ * qkv_width_);
-  backward_.attention_scores = backward.place(math::attention_backward_workspace(attention_));
-  backward_.elements = backward.elements();
+void BlockUnit<T>::lay_out_saved() {
+  const auto [attention, norms, mlp] = recompute_;
+  Layout saved(buffer_alignment<T>);
+  const auto place = [&saved](std::int64_t bytes, bool recomputed) {
+    return Place{bytes, recomputed, recomputed ? 0 : saved.place(bytes)};
+  };
+  Places places{};
+  places.attention_mean = place(bytes_of<Compute>(attention_norm_.mean_elements(rows_)), norms);
+  places.attention_rstd = place(bytes_of<Compute>(rows_), norms);
+  places.qkv = place(bytes_of<T>(rows_ * qkv_width_), false);
+  places.attention = place(bytes_of<T>(rows_ * width_), attention);
+  places.log_sum_exp = place(bytes_of<Compute>(rows_ * attention_.heads), attention);
+  places.middle = place(bytes_of<T>(rows_ * width_), false);
+  places.mlp_mean = place(bytes_of<Compute>(mlp_norm_.mean_elements(rows_)), norms);
+  places.mlp_rstd = place(bytes_of<Compute>(rows_), norms);
+  places.up = place(bytes_of<T>(rows_ * up_width_), mlp);
+  forward_.places = backward_.places = places;
+  description_.saved_bytes = saved.size();
 }
 
 template <class T>
-typename BlockUnit<T>::Saved BlockUnit<T>::saved_in(T* saved) const {
-  const auto statistics = [&](const Norm& norm, std::int64_t mean, std::int64_t rstd) {
-    return NormStatistics<T>{norm.mean_elements(rows_) == 0 ? nullptr : saved + mean, saved + rstd};
+void BlockUnit<T>::lay_out_forward() {
+  Layout workspace(buffer_alignment<T>);
+  const auto place_recomputed = [&workspace](Place& array) {
+    if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
-  return {statistics(attention_norm_, saved_.attention_mean, saved_.attention_rstd),
-          Matrix<T>(saved + saved_.qkv, rows_, qkv_width_),
-          Matrix<T>(saved + saved_.attention, rows_, width_),
-          saved + saved_.log_sum_exp,
-          Matrix<T>(saved + saved_.middle, rows_, width_),
-          statistics(mlp_norm_, saved_.mlp_mean, saved_.mlp_rstd),
-          Matrix<T>(saved + saved_.up, rows_, up_width_)};
+  Places& places = forward_.places;
+  forward_.attention_normed = workspace.place(bytes_of<T>(rows_ * width_));
+  place_recomputed(places.attention_mean);
+  place_recomputed(places.attention_rstd);
+  workspace.start_over();
+  forward_.attention_scores =
+      workspace.place(bytes_of<T>(math::attention_forward_workspace<T>(attention_)));
+  place_recomputed(places.attention);
+  place_recomputed(places.log_sum_exp);
+  workspace.start_over();
+  place_recomputed(places.up);
+  const std::int64_t up_end = workspace.end();
+  forward_.mlp_normed = workspace.place(bytes_of<T>(rows_ * width_));
+  place_recomputed(places.mlp_mean);
+  place_recomputed(places.mlp_rstd);
+  workspace.start_over(up_end);
+  forward_.activated = workspace.place(bytes_of<T>(rows_ * ffn_width_));
+  description_.forward_workspace_bytes = workspace.size();
+}
+
+template <class T>
+void BlockUnit<T>::lay_out_backward() {
+  Layout workspace(buffer_alignment<T>);
+  const auto place_recomputed = [&workspace](Place& array) {
+    if (array.recomputed) array.offset = workspace.place(array.bytes);
+  };
+  Places& places = backward_.places;
+  backward_.activated = workspace.place(bytes_of<T>(rows_ * ffn_width_));
+  backward_.mlp_normed = workspace.place(bytes_of<T>(rows_ * width_));
+  place_recomputed(places.mlp_mean);
+  place_recomputed(places.mlp_rstd);
+  place_recomputed(places.up);
+  workspace.start_over();
+  backward_.dattention = workspace.place(bytes_of<T>(rows_ * width_));
+  backward_.dqkv = workspace.place(bytes_of<T>(rows_ * qkv_width_));
+  std::int64_t scores = math::attention_backward_workspace<T>(attention_);
+  if (recompute_.attention)
+    scores = std::max(scores, math::attention_forward_workspace<T>(attention_));
+  backward_.attention_scores = workspace.place(bytes_of<T>(scores));
+  place_recomputed(places.attention_mean);
+  place_recomputed(places.attention_rstd);
+  place_recomputed(places.attention);
+  place_recomputed(places.log_sum_exp);
+  description_.backward_workspace_bytes = workspace.size();
+}
+
+template <class T>
+typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(const UnitBuffers<T>& buffers,
+                                                                const Places& places) const {
+  const auto values = [&](const Place& place) {
+    return array_in<T>(place.recomputed ? buffers.workspace : buffers.saved, place.offset);
+  };
+  const auto matrix = [&](const Place& place, std::int64_t columns) {
+    return Matrix<T>(values(place), rows_, columns);
+  };
+  const auto sums = [&](const Place& place) { return array_in<Compute>(values(place), 0); };
+  const auto statistics = [&](const Norm& norm, const Place& mean, const Place& rstd) {
+    return NormStatistics<T>{norm.mean_elements(rows_) == 0 ? nullptr : sums(mean), sums(rstd)};
+  };
+  return {statistics(attention_norm_, places.attention_mean, places.attention_rstd),
+          matrix(places.qkv, qkv_width_),
+          matrix(places.attention, width_),
+          sums(places.log_sum_exp),
+          matrix(places.middle, width_),
+          statistics(mlp_norm_, places.mlp_mean, places.mlp_rstd),
+          matrix(places.up, up_width_)};
 }
 
 template <class T>
 void BlockUnit<T>::describe() {
-  constexpr std::int64_t element = sizeof(T);
-  description_.output_bytes = rows_ * width_ * element;
-  description_.saved_bytes = saved_.elements * element;
-  description_.forward_workspace_bytes = forward_.elements * element;
-  description_.backward_workspace_bytes = backward_.elements * element;
+  description_.output_bytes = bytes_of<T>(rows_ * width_);
+  description_.recomputes = true;
 
   // A product of (m, k) and (k, n) takes 2 m n k. Queries look at half of the keys on average, so
   // scores, and probabilities times values, take tokens^2 head_width per head and sequence each.
-  const auto rows = static_cast<double>(rows_);
-  const auto weights = static_cast<double>(width_ * (qkv_width_ + width_ + up_width_ + ffn_width_));
-  const double scores = rows * static_cast<double>(leaf_.tokens * width_);
-  description_.forward_flops = 2.0 * rows * weights + 2.0 * scores;
+  const auto product = [this](std::int64_t inputs, std::int64_t outputs) {
+    return 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs * outputs);
+  };
+  const double attention = product(width_, qkv_width_) + product(width_, width_);
+  const double up = product(width_, up_width_);
+  const double scores = static_cast<double>(rows_) * static_cast<double>(leaf_.tokens * width_);
+  description_.forward_flops = attention + 2.0 * scores + up + product(ffn_width_, width_);
   // Two products for each of forward's, by either factor; and the scores once more.
   description_.backward_flops = 2.0 * description_.forward_flops + scores;
+  if (recompute_.attention) description_.backward_flops += 2.0 * scores;
+  if (recompute_.mlp) description_.backward_flops += up;
+  description_.recompute_flops = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);
 }
 
 template class BlockUnit<float>;
 template class BlockUnit<double>;
+template class BlockUnit<bf16>;
+template class BlockUnit<fp16>;
 
 }  // namespace ostrakon::model

@@ -14,64 +14,79 @@ namespace ostrakon::model {
 ///   y      = middle + activation(norm(middle) Wup^T) Wdown^T
 ///
 /// The norms' and the activation's outputs are not saved: backward computes them again, which costs
-/// one pass over memory and no product. It writes the gradient of swiglu's input over the input
-/// itself, so `saved` serves one backward.
+/// one pass over memory and no product. What else it computes again is chosen with Recompute. It
+/// writes the gradient of swiglu's input over the input itself, so `saved` serves one backward.
 template <class T>
 class BlockUnit final : public Unit<T> {
  public:
   using typename Unit<T>::RowRange;
 
-  BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index);
+  BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index,
+            Recompute recompute = {});
 
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
 
   void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
-  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 
  private:
-  /// What forward saves.
-  struct Saved {
+  using Compute = compute_t<T>;
+
+  /// What forward computes for backward.
+  struct Activations {
     NormStatistics<T> attention_norm;  // (rows) each
     Matrix<T> qkv;                     // (rows, qkv_width), with bias and rotation
     Matrix<T> attention;               // (rows, width), before its output projection
-    T* log_sum_exp;                    // (batch, heads, tokens)
+    Compute* log_sum_exp;              // (batch, heads, tokens)
     Matrix<T> middle;                  // (rows, width), between attention and MLP
     NormStatistics<T> mlp_norm;        // (rows) each
     Matrix<T> up;                      // (rows, up_width), with bias, before the activation
   };
 
-  /// Offsets of those arrays in `saved`.
-  struct SavedLayout {
-    std::int64_t attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle, mlp_mean,
-        mlp_rstd, up, elements;
+  /// One of those arrays: `offset` bytes into `saved`, or, if it is computed again, into the
+  /// workspace.
+  struct Place {
+    std::int64_t bytes;
+    bool recomputed;
+    std::int64_t offset;
+  };
+  struct Places {
+    Place attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle, mlp_mean, mlp_rstd,
+        up;
   };
 
-  /// Offsets in the workspace of forward. Each array dies before the next is born: they share 0.
-  ///   norm(x)          until the qkv projection
-  ///   attention_scores during attention
-  ///   norm(middle)     until the up projection
-  ///   activated        until the down projection
+  /// Bytes into the workspace of forward, in three phases that share their bytes. In brackets: only
+  /// where it is computed again.
+  ///   projection: attention_normed, [attention statistics]
+  ///   attention:  attention_scores, [attention, log_sum_exp]
+  ///   MLP:        [up], and either mlp_normed and [MLP statistics], or then activated
   struct ForwardLayout {
-    std::int64_t normed, attention_scores, activated, elements;
+    Places places;
+    std::int64_t attention_normed, attention_scores, mlp_normed, activated;
   };
 
-  /// Offsets in the workspace of backward, in two phases that share their bytes.
+  /// Bytes into the workspace of backward, in two phases that share their bytes.
   ///   MLP:       activated    (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
   ///              mlp_normed   (rows, width)     until dWup; then its gradient
+  ///              [MLP statistics, up]
   ///   attention: dattention   (rows, width)     until dqkv; then norm(x), then its gradient
   ///              dqkv         (rows, qkv_width)
   ///              attention_scores               during the backward of attention
+  ///              [attention statistics, attention, log_sum_exp]
   struct BackwardLayout {
-    std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores, elements;
+    Places places;
+    std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
   };
 
   void add_parameters(const DecoderSettings& settings);
-  void lay_out_buffers();
+  void lay_out_saved();
+  void lay_out_forward();
+  void lay_out_backward();
   void describe();
 
-  Saved saved_in(T* saved) const;
+  Activations activations_in(const UnitBuffers<T>& buffers, const Places& places) const;
 
   void attention_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
@@ -80,9 +95,12 @@ class BlockUnit final : public Unit<T> {
 
   void rotate(const Exec& exec, math::Rotation rotation, Matrix<T> qkv,
               std::int64_t first_position) const;
+  void normalize_again(const Exec& exec, const Norm& norm, const T* parameters, Matrix<const T> x,
+                       NormStatistics<T> statistics, Matrix<T> normed) const;
   void activate(const Exec& exec, Matrix<const T> up, Matrix<T> activated) const;
 
   LeafShape leaf_;
+  Recompute recompute_;
   math::AttentionShape attention_;
   std::int64_t rows_;
   std::int64_t width_;
@@ -101,7 +119,6 @@ class BlockUnit final : public Unit<T> {
   Linear up_;
   Linear down_;
 
-  SavedLayout saved_;
   ForwardLayout forward_;
   BackwardLayout backward_;
   plan::UnitDescription description_;

@@ -5,6 +5,7 @@
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/layout.hpp>
 #include <ostrakon/model/stack_unit.hpp>
 #include <string>
 #include <utility>
@@ -38,11 +39,12 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
 /// The unit of `count` blocks from `first` on.
 template <class T>
 std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, LeafShape leaf,
-                                             std::int64_t first, std::int64_t count) {
-  if (count == 1) return std::make_unique<BlockUnit<T>>(settings, leaf, first);
+                                             std::int64_t first, std::int64_t count,
+                                             Recompute recompute) {
+  if (count == 1) return std::make_unique<BlockUnit<T>>(settings, leaf, first, recompute);
   typename StackUnit<T>::Units blocks;
   for (std::int64_t layer = first; layer < first + count; ++layer)
-    blocks.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer));
+    blocks.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer, recompute));
   return std::make_unique<StackUnit<T>>(
       "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
       std::move(blocks));
@@ -75,7 +77,7 @@ void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
 }
 
 template <class T>
-Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf)
+Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute recompute)
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
   units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf));
@@ -84,7 +86,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf)
   std::int64_t first = 0;
   for (const std::int64_t count :
        blocks_of_units(settings.layers, settings.blocks_per_unit, block_elements)) {
-    units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count));
+    units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute));
     first += count;
   }
   const Unit<T>* lender = settings.tie_embeddings ? units_.front().get() : nullptr;
@@ -96,6 +98,7 @@ plan::ModelDescription Decoder<T>::description() const {
   plan::ModelDescription description;
   for (const auto& unit : units_) description.units.push_back(unit->description());
   description.element_bytes = sizeof(T);
+  description.master_bytes = sizeof(compute_t<T>);
   description.batch_bytes = 2 * leaf_.rows() * static_cast<std::int64_t>(sizeof(std::int32_t));
   description.gradient_bytes = leaf_.rows() * settings_.width * description.element_bytes;
   return description;
@@ -105,14 +108,14 @@ template <class T>
 plan::ModelDescription Decoder<T>::decode_description() const {
   plan::ModelDescription description = this->description();
   plan::UnitDescription& head = description.units.back();
-  head.output_bytes = settings_.vocabulary * description.element_bytes;
-  head.forward_workspace_bytes = logits_workspace(1) * description.element_bytes;
+  head.output_bytes = bytes_of<compute_t<T>>(settings_.vocabulary);
+  head.forward_workspace_bytes = logits_workspace_bytes(1);
   return description;
 }
 
 template <class T>
-std::int64_t Decoder<T>::logits_workspace(std::int64_t rows) const {
-  return rows * (settings_.width + 2);  // the norm's output, mean and rstd
+std::int64_t Decoder<T>::logits_workspace_bytes(std::int64_t rows) const {
+  return head().logits_workspace_bytes(rows);
 }
 
 template <class T>
@@ -125,11 +128,18 @@ std::int64_t Decoder<T>::parameter_count() const {
 
 template <class T>
 void Decoder<T>::logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head,
-                        Matrix<T> out) const {
-  static_cast<const HeadUnit<T>&>(*units_.back()).logits(exec, x, head, out);
+                        Matrix<compute_t<T>> out) const {
+  this->head().logits(exec, x, head, out);
+}
+
+template <class T>
+const HeadUnit<T>& Decoder<T>::head() const {
+  return static_cast<const HeadUnit<T>&>(*units_.back());
 }
 
 template class Decoder<float>;
 template class Decoder<double>;
+template class Decoder<bf16>;
+template class Decoder<fp16>;
 
 }  // namespace ostrakon::model

@@ -45,6 +45,14 @@ struct LeafShape {
   void require_row_range(std::int64_t begin, std::int64_t end) const;
 };
 
+/// What blocks do not save, but compute again in backward: less `saved`, more workspace of
+/// backward, and no bit of a result changes.
+struct Recompute {
+  bool attention = false;  ///< its output and log-sum-exp, from queries, keys and values
+  bool norms = false;      ///< their statistics
+  bool mlp = false;        ///< the product before the activation
+};
+
 /// How many neighbouring blocks each unit of blocks holds, from the first unit to the last; sums to
 /// `layers` (at least 1).
 ///
@@ -56,6 +64,9 @@ struct LeafShape {
 /// are communicated. They are as even as can be, larger ones first.
 std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t blocks_per_unit,
                                           std::int64_t block_elements);
+
+template <class T>
+class HeadUnit;
 
 /// Units "embedding", then of blocks, then "head". A unit of one block is called "block.3", one of
 /// several "block.4-7". Allocates nothing but these small descriptions, whatever the model's size.
@@ -74,7 +85,7 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 template <class T>
 class Decoder {
  public:
-  Decoder(const DecoderSettings& settings, LeafShape leaf);
+  Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute recompute = {});
 
   const DecoderSettings& settings() const { return settings_; }
   LeafShape leaf() const { return leaf_; }
@@ -90,13 +101,16 @@ class Decoder {
   /// Parameters of the whole model, without padding or alignment.
   std::int64_t parameter_count() const;
 
-  /// Logits (rows of x, vocabulary) = norm(x) W^T for generation; x (rows, width) is the output of
-  /// the last block, or some rows of it. Reads the head's parameters (and its lender's if tied).
-  /// workspace: logits_workspace(rows of x) elements.
-  void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head, Matrix<T> out) const;
-  std::int64_t logits_workspace(std::int64_t rows) const;
+  /// Logits (rows of x, vocabulary; in compute_t<T>) = norm(x) W^T for generation; x (rows, width)
+  /// is the output of the last block, or some rows of it. Reads the head's parameters (and its
+  /// lender's if tied). workspace: logits_workspace_bytes(rows of x).
+  void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head,
+              Matrix<compute_t<T>> out) const;
+  std::int64_t logits_workspace_bytes(std::int64_t rows) const;
 
  private:
+  const HeadUnit<T>& head() const;
+
   DecoderSettings settings_;
   LeafShape leaf_;
   std::vector<std::unique_ptr<Unit<T>>> units_;

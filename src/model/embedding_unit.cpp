@@ -2,6 +2,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
+#include <ostrakon/model/layout.hpp>
 
 namespace ostrakon::model {
 namespace {
@@ -35,7 +36,7 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf)
 
   description_.name = "embedding";
   description_.parameter_elements = lay_out_parameters(parameters_, description_.name);
-  description_.output_bytes = leaf.rows() * settings.width * static_cast<int>(sizeof(T));
+  description_.output_bytes = bytes_of<T>(leaf.rows() * settings.width);
   description_.backward_reads_parameters = false;
 }
 
@@ -43,6 +44,7 @@ template <class T>
 void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
+  if (buffers.output == nullptr) return;
   const Matrix<T> output(buffers.output, leaf_.rows(), width_);
   Matrix<const T> positions;
   if (learned_positions_) positions = table_in(buffers.parameters, parameters_[position_weight]);
@@ -52,11 +54,13 @@ void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
 }
 
 template <class T>
-void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T /*loss_scale*/,
-                                bool gradients_opened) const {
-  T* gradients = buffers.parameter_gradients;
-  if (!gradients_opened) math::fill<T>(exec, gradients, description_.parameter_elements, T(0));
-  Matrix<T> positions;
+void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
+                                compute_t<T> /*loss_scale*/, bool gradients_opened) const {
+  using Compute = compute_t<T>;
+  Compute* gradients = buffers.parameter_gradients;
+  if (!gradients_opened)
+    math::fill<Compute>(exec, gradients, description_.parameter_elements, Compute(0));
+  Matrix<Compute> positions;
   if (learned_positions_) positions = table_in(gradients, parameters_[position_weight]);
   math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens,
                               Matrix<const T>(buffers.gradient, leaf_.rows(), width_),
@@ -65,5 +69,7 @@ void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
 
 template class EmbeddingUnit<float>;
 template class EmbeddingUnit<double>;
+template class EmbeddingUnit<bf16>;
+template class EmbeddingUnit<fp16>;
 
 }  // namespace ostrakon::model

@@ -22,7 +22,7 @@ class EmbeddingUnit final : public Unit<T> {
 
   /// Reads tokens and gradient. Writes all of parameter_gradients, or adds to it where a tied head
   /// was there before (gradients_opened).
-  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 
  private:

@@ -43,17 +43,16 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   norm_ = find_norm(parameters_, "norm", settings.norm, settings.norm_epsilon);
   if (!tied_) weight_offset_ = find_linear(parameters_, "output").weight;
 
-  Layout workspace;
-  workspace_.normed = workspace.place(rows_ * width_);
-  workspace_.mean = workspace.place(norm_.mean_elements(rows_));
-  workspace_.rstd = workspace.place(rows_);
-  workspace_.logits = workspace.place(math::linear_cross_entropy_workspace(rows_, vocabulary_));
-  workspace_.elements = workspace.elements();
+  Layout workspace(buffer_alignment<T>);
+  workspace_.normed = workspace.place(bytes_of<T>(rows_ * width_));
+  workspace_.mean = workspace.place(bytes_of<Compute>(norm_.mean_elements(rows_)));
+  workspace_.rstd = workspace.place(bytes_of<Compute>(rows_));
+  workspace_.logits =
+      workspace.place(bytes_of<T>(math::linear_cross_entropy_workspace<T>(rows_, vocabulary_)));
 
-  constexpr std::int64_t element = sizeof(T);
-  description_.output_bytes = rows_ * element;
-  description_.forward_workspace_bytes = workspace_.elements * element;
-  description_.backward_workspace_bytes = workspace_.elements * element;
+  description_.output_bytes = bytes_of<Compute>(rows_);
+  description_.forward_workspace_bytes = workspace.size();
+  description_.backward_workspace_bytes = workspace.size();
   description_.forward_flops =
       2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
   description_.backward_flops =
@@ -64,37 +63,37 @@ template <class T>
 void HeadUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   const auto [begin, end] = rows;
   leaf_.require_row_range(begin, end);
-  T* workspace = buffers.workspace;
+  if (buffers.output == nullptr) return;
   const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
-  const Matrix<T> normed(workspace + workspace_.normed, end - begin, width_);
-  norm_forward<T>(exec, norm_, buffers.parameters, x,
-                  statistics(workspace + workspace_.mean, workspace + workspace_.rstd), normed);
+  const Matrix<T> normed(array_in<T>(buffers.workspace, workspace_.normed), end - begin, width_);
+  norm_forward<T>(exec, norm_, buffers.parameters, x, statistics_in(buffers.workspace), normed);
   math::linear_cross_entropy_forward<T>(exec, normed, weight(buffers), buffers.targets + begin,
-                                        buffers.output + begin, workspace + workspace_.logits);
+                                        array_in<Compute>(buffers.output, 0) + begin,
+                                        array_in<T>(buffers.workspace, workspace_.logits));
 }
 
 template <class T>
-void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                            bool /*gradients_opened*/) const {
-  T* workspace = buffers.workspace;
   const Matrix<const T> x(buffers.input, rows_, width_);
   const Matrix<T> gradient(buffers.gradient, rows_, width_);
-  const Matrix<T> dnormed(workspace + workspace_.normed, rows_, width_);
-  const NormStatistics<T> norm_statistics =
-      statistics(workspace + workspace_.mean, workspace + workspace_.rstd);
+  const Matrix<T> dnormed(array_in<T>(buffers.workspace, workspace_.normed), rows_, width_);
+  const NormStatistics<T> norm_statistics = statistics_in(buffers.workspace);
 
   const Matrix<T> normed = gradient;
   norm_forward<T>(exec, norm_, buffers.parameters, x, norm_statistics, normed);
   math::linear_cross_entropy_backward<T>(exec, normed, weight(buffers), buffers.targets, loss_scale,
-                                         buffers.output, dnormed, weight_gradient(buffers),
-                                         workspace + workspace_.logits);
+                                         array_in<Compute>(buffers.output, 0), dnormed,
+                                         weight_gradient(buffers),
+                                         array_in<T>(buffers.workspace, workspace_.logits));
   if (tied_) {  // the rest of the lender's parameters has no part in this
     const std::int64_t written = vocabulary_ * width_;
-    math::fill<T>(exec, buffers.lender_gradients + written, lender_elements_ - written, T(0));
+    math::fill<Compute>(exec, buffers.lender_gradients + written, lender_elements_ - written,
+                        Compute(0));
   }
 
   // The head's gradient is the first one of the activations: it overwrites.
-  T* const dbias = norm_.bias == no_bias ? nullptr : buffers.parameter_gradients + norm_.bias;
+  Compute* const dbias = norm_.bias == no_bias ? nullptr : buffers.parameter_gradients + norm_.bias;
   math::norm_backward_parameters<T>(exec, norm_.kind, x, norm_statistics.mean, norm_statistics.rstd,
                                     dnormed, buffers.parameter_gradients + norm_.weight, dbias);
   math::norm_backward_input<T>(exec, norm_.kind, x, buffers.parameters + norm_.weight,
@@ -104,15 +103,25 @@ void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T lo
 
 template <class T>
 void HeadUnit<T>::logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& buffers,
-                         Matrix<T> out) const {
+                         Matrix<compute_t<T>> out) const {
   using math::Transpose;
   require(x.columns == width_ && out.columns == vocabulary_ && out.rows == x.rows, "logits of x (",
           x.rows, ", ", x.columns, ") into (", out.rows, ", ", out.columns, "), expected (rows, ",
           width_, ") into (rows, ", vocabulary_, ")");
   const Matrix<T> normed(buffers.workspace, x.rows, width_);
-  T* mean = buffers.workspace + x.rows * width_;
+  auto* mean = array_in<Compute>(buffers.workspace, logits_normed_bytes(x.rows));
   norm_forward<T>(exec, norm_, buffers.parameters, x, statistics(mean, mean + x.rows), normed);
-  math::gemm<T>(exec, Transpose::no, Transpose::yes, T(1), normed, weight(buffers), T(0), out);
+  math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, normed, weight(buffers), 0, out);
+}
+
+template <class T>
+std::int64_t HeadUnit<T>::logits_workspace_bytes(std::int64_t rows) const {
+  return logits_normed_bytes(rows) + bytes_of<Compute>(2 * rows);  // then mean and rstd
+}
+
+template <class T>
+std::int64_t HeadUnit<T>::logits_normed_bytes(std::int64_t rows) const {
+  return round_up(bytes_of<T>(rows * width_), sizeof(Compute));
 }
 
 template <class T>
@@ -122,17 +131,25 @@ Matrix<const T> HeadUnit<T>::weight(const UnitBuffers<T>& buffers) const {
 }
 
 template <class T>
-Matrix<T> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers) const {
-  T* flat = tied_ ? buffers.lender_gradients : buffers.parameter_gradients;
+Matrix<compute_t<T>> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers) const {
+  Compute* flat = tied_ ? buffers.lender_gradients : buffers.parameter_gradients;
   return {flat + weight_offset_, vocabulary_, width_};
 }
 
 template <class T>
-NormStatistics<T> HeadUnit<T>::statistics(T* mean, T* rstd) const {
+NormStatistics<T> HeadUnit<T>::statistics(Compute* mean, Compute* rstd) const {
   return {norm_.mean_elements(rows_) == 0 ? nullptr : mean, rstd};
+}
+
+template <class T>
+NormStatistics<T> HeadUnit<T>::statistics_in(T* workspace) const {
+  return statistics(array_in<Compute>(workspace, workspace_.mean),
+                    array_in<Compute>(workspace, workspace_.rstd));
 }
 
 template class HeadUnit<float>;
 template class HeadUnit<double>;
+template class HeadUnit<bf16>;
+template class HeadUnit<fp16>;
 
 }  // namespace ostrakon::model

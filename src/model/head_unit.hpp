@@ -6,9 +6,10 @@
 
 namespace ostrakon::model {
 
-/// The last unit: output (rows) = cross-entropy of norm(x) W^T with the targets, in nats, x being
-/// its input (rows, width). W (vocabulary, width) is output.weight, or the first parameter of the
-/// lender if embeddings are tied. Saves nothing: backward computes the losses itself.
+/// The last unit: output (rows of compute_t<T>) = cross-entropy of norm(x) W^T with the targets, in
+/// nats, x being its input (rows, width). W (vocabulary, width) is output.weight, or the first
+/// parameter of the lender if embeddings are tied. Saves nothing: backward computes the losses
+/// itself.
 template <class T>
 class HeadUnit final : public Unit<T> {
  public:
@@ -26,23 +27,29 @@ class HeadUnit final : public Unit<T> {
 
   /// Reads parameters, input, targets. Writes the losses to output, and to gradient and the
   /// parameters' gradients those of loss_scale * sum(losses).
-  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 
   /// See Decoder::logits.
   void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& buffers,
-              Matrix<T> out) const;
+              Matrix<compute_t<T>> out) const;
+  /// Bytes of workspace that logits of so many rows take.
+  std::int64_t logits_workspace_bytes(std::int64_t rows) const;
 
  private:
-  /// Offsets in the workspace, all alive to the end. Forward: normed; backward: dnormed, since
-  /// normed then lies in `gradient`, which is written last.
+  using Compute = compute_t<T>;
+
+  /// Offsets in the workspace, in bytes, all alive to the end. Forward: normed; backward: dnormed,
+  /// since normed then lies in `gradient`, which is written last.
   struct WorkspaceLayout {
-    std::int64_t normed, mean, rstd, logits, elements;
+    std::int64_t normed, mean, rstd, logits;
   };
 
+  std::int64_t logits_normed_bytes(std::int64_t rows) const;
   Matrix<const T> weight(const UnitBuffers<T>& buffers) const;
-  Matrix<T> weight_gradient(const UnitBuffers<T>& buffers) const;
-  NormStatistics<T> statistics(T* mean, T* rstd) const;
+  Matrix<Compute> weight_gradient(const UnitBuffers<T>& buffers) const;
+  NormStatistics<T> statistics(Compute* mean, Compute* rstd) const;
+  NormStatistics<T> statistics_in(T* workspace) const;
 
   LeafShape leaf_;
   std::int64_t rows_;

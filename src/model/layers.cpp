@@ -30,11 +30,11 @@ T* at(T* flat, std::int64_t offset) {
 }
 
 template <class T>
-void linear(const Exec& exec, const Linear& layer, const T* parameters, Matrix<const T> x, T beta,
-            Matrix<T> y) {
+void linear(const Exec& exec, const Linear& layer, const T* parameters, Matrix<const T> x,
+            compute_t<T> beta, Matrix<T> y) {
   using math::Transpose;
   const Matrix<const T> weight(parameters + layer.weight, layer.outputs, layer.inputs);
-  math::gemm<T>(exec, Transpose::no, Transpose::yes, T(1), x, weight, beta, y);
+  math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, beta, y);
   if (layer.bias != no_bias) math::add_bias<T>(exec, y, parameters + layer.bias);
 }
 
@@ -54,21 +54,21 @@ Linear find_linear(const std::vector<Parameter>& parameters, const std::string& 
 template <class T>
 void linear_forward(const Exec& exec, const Linear& layer, const T* parameters, ConstMatrix<T> x,
                     Matrix<T> y) {
-  linear<T>(exec, layer, parameters, x, T(0), y);
+  linear<T>(exec, layer, parameters, x, 0, y);
 }
 
 template <class T>
 void linear_forward_add(const Exec& exec, const Linear& layer, const T* parameters,
                         ConstMatrix<T> x, Matrix<T> y) {
-  linear<T>(exec, layer, parameters, x, T(1), y);
+  linear<T>(exec, layer, parameters, x, 1, y);
 }
 
 template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatrix<T> x,
-                                ConstMatrix<T> dy, T* gradients) {
+                                ConstMatrix<T> dy, compute_t<T>* gradients) {
   using math::Transpose;
-  const Matrix<T> dweight(gradients + layer.weight, layer.outputs, layer.inputs);
-  math::gemm<T>(exec, Transpose::yes, Transpose::no, T(1), dy, x, T(0), dweight);
+  const Matrix<compute_t<T>> dweight(gradients + layer.weight, layer.outputs, layer.inputs);
+  math::gemm<T>(exec, Transpose::yes, Transpose::no, 1, dy, x, 0, dweight);
   if (layer.bias != no_bias) math::column_sums<T>(exec, dy, gradients + layer.bias);
 }
 
@@ -77,7 +77,7 @@ void linear_backward_input(const Exec& exec, const Linear& layer, const T* param
                            ConstMatrix<T> dy, Matrix<T> dx) {
   using math::Transpose;
   const Matrix<const T> weight(parameters + layer.weight, layer.outputs, layer.inputs);
-  math::gemm<T>(exec, Transpose::no, Transpose::no, T(1), dy, weight, T(0), dx);
+  math::gemm<T>(exec, Transpose::no, Transpose::no, 1, dy, weight, 0, dx);
 }
 
 void add_norm(std::vector<Parameter>& parameters, const std::string& name, math::NormKind kind,
@@ -108,7 +108,7 @@ void norm_apply(const Exec& exec, const Norm& layer, const T* parameters, ConstM
 
 template <class T>
 void norm_backward_add(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
-                       NormStatistics<T> statistics, ConstMatrix<T> dy, T* gradients,
+                       NormStatistics<T> statistics, ConstMatrix<T> dy, compute_t<T>* gradients,
                        Matrix<T> dx) {
   math::norm_backward_parameters<T>(exec, layer.kind, x, statistics.mean, statistics.rstd, dy,
                                     gradients + layer.weight, at(gradients, layer.bias));
@@ -122,7 +122,7 @@ void norm_backward_add(const Exec& exec, const Norm& layer, const T* parameters,
   template void linear_forward_add<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>,    \
                                       Matrix<T>);                                              \
   template void linear_backward_parameters<T>(const Exec&, const Linear&, ConstMatrix<T>,      \
-                                              ConstMatrix<T>, T*);                             \
+                                              ConstMatrix<T>, compute_t<T>*);                  \
   template void linear_backward_input<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>, \
                                          Matrix<T>);                                           \
   template void norm_forward<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,            \
@@ -130,9 +130,11 @@ void norm_backward_add(const Exec& exec, const Norm& layer, const T* parameters,
   template void norm_apply<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,              \
                               NormStatistics<T>, Matrix<T>);                                   \
   template void norm_backward_add<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,       \
-                                     NormStatistics<T>, ConstMatrix<T>, T*, Matrix<T>);
+                                     NormStatistics<T>, ConstMatrix<T>, compute_t<T>*, Matrix<T>);
 
 OSTRAKON_INSTANTIATE_LAYERS(float)
 OSTRAKON_INSTANTIATE_LAYERS(double)
+OSTRAKON_INSTANTIATE_LAYERS(bf16)
+OSTRAKON_INSTANTIATE_LAYERS(fp16)
 
 }  // namespace ostrakon::model

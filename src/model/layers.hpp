@@ -42,7 +42,7 @@ void linear_forward_add(const Exec& exec, const Linear& layer, const T* paramete
 /// dW = dy^T x and db = column sums of dy, overwritten in the flat `gradients`.
 template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatrix<T> x,
-                                ConstMatrix<T> dy, T* gradients);
+                                ConstMatrix<T> dy, compute_t<T>* gradients);
 
 /// dx = dy W, overwritten.
 template <class T>
@@ -65,8 +65,8 @@ struct Norm {
 /// What forward keeps of each row: mean (rows; null for RMS norm) and 1 / deviation (rows).
 template <class T>
 struct NormStatistics {
-  T* mean = nullptr;
-  T* rstd = nullptr;
+  compute_t<T>* mean = nullptr;
+  compute_t<T>* rstd = nullptr;
 
   NormStatistics from_row(std::int64_t row) const {
     return {mean == nullptr ? nullptr : mean + row, rstd + row};
@@ -94,6 +94,7 @@ void norm_apply(const Exec& exec, const Norm& layer, const T* parameters, ConstM
 /// Overwrites the norm's part of the flat `gradients` and *adds* to dx; `dy` is dL/dy.
 template <class T>
 void norm_backward_add(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
-                       NormStatistics<T> statistics, ConstMatrix<T> dy, T* gradients, Matrix<T> dx);
+                       NormStatistics<T> statistics, ConstMatrix<T> dy, compute_t<T>* gradients,
+                       Matrix<T> dx);
 
 }  // namespace ostrakon::model

@@ -11,26 +11,51 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Lays arrays end to end in one buffer, each at a multiple of parameter_alignment elements.
+/// Lays arrays end to end in one buffer, each at a multiple of `alignment`. All numbers are
+/// elements, or all are bytes.
 class Layout {
  public:
-  /// The offset of the next array, of `count` elements.
-  std::int64_t place(std::int64_t count) {
-    const std::int64_t offset = round_up(end_, parameter_alignment);
-    end_ = offset + count;
-    elements_ = std::max(elements_, end_);
+  explicit Layout(std::int64_t alignment) : alignment_(alignment) {}
+
+  /// The offset of the next array, of this size.
+  std::int64_t place(std::int64_t size) {
+    const std::int64_t offset = round_up(end_, alignment_);
+    end_ = offset + size;
+    size_ = std::max(size_, end_);
     return offset;
   }
 
-  /// The next array begins at 0 again: all that were placed so far are dead by then.
-  void start_over() { end_ = 0; }
+  /// Where the last array ends.
+  std::int64_t end() const { return end_; }
+
+  /// The next array begins at `end` again: all that were placed beyond are dead by then.
+  void start_over(std::int64_t end = 0) { end_ = end; }
 
   /// The size of a buffer that holds everything placed.
-  std::int64_t elements() const { return elements_; }
+  std::int64_t size() const { return size_; }
 
  private:
+  std::int64_t alignment_;
   std::int64_t end_ = 0;
-  std::int64_t elements_ = 0;
+  std::int64_t size_ = 0;
 };
+
+/// Of arrays in a buffer of T, in bytes.
+template <class T>
+constexpr std::int64_t buffer_alignment =
+    static_cast<std::int64_t>(sizeof(T)) * parameter_alignment;
+
+template <class T>
+constexpr std::int64_t bytes_of(std::int64_t elements) {
+  return elements * static_cast<std::int64_t>(sizeof(T));
+}
+
+/// The array of A that begins `offset` bytes into `buffer`; null where there is no buffer.
+template <class A, class T>
+A* array_in(T* buffer, std::int64_t offset) {
+  return buffer == nullptr
+             ? nullptr
+             : reinterpret_cast<A*>(reinterpret_cast<unsigned char*>(buffer) + offset);
+}
 
 }  // namespace ostrakon::model

@@ -14,12 +14,6 @@ T* at(T* buffer, std::int64_t offset) {
   return buffer == nullptr ? nullptr : buffer + offset;
 }
 
-template <class T>
-std::int64_t elements_in(std::int64_t bytes) {
-  constexpr std::int64_t element = sizeof(T);
-  return (bytes + element - 1) / element;
-}
-
 }  // namespace
 
 template <class T>
@@ -29,7 +23,7 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
   description_.output_bytes = units_.back()->description().output_bytes;
   description_.backward_reads_parameters = false;
 
-  Layout parameters, saved;
+  Layout parameters(parameter_alignment), saved(buffer_alignment<T>);
   for (const auto& unit : units_) {
     const plan::UnitDescription& part = unit->description();
     if (part.lender >= 0)
@@ -37,8 +31,8 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
                              description_.name);
     Place place{};
     place.parameters = parameters.place(part.parameter_elements);
-    place.saved = saved.place(elements_in<T>(part.saved_bytes));
-    if (unit != units_.back()) place.output = saved.place(elements_in<T>(part.output_bytes));
+    place.saved = saved.place(part.saved_bytes);
+    if (unit != units_.back()) place.output = saved.place(part.output_bytes);
     places_.push_back(place);
 
     for (Parameter parameter : unit->parameters()) {
@@ -51,10 +45,13 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
         std::max(description_.backward_workspace_bytes, part.backward_workspace_bytes);
     description_.forward_flops += part.forward_flops;
     description_.backward_flops += part.backward_flops;
+    description_.recompute_flops +=
+        unit == units_.back() ? part.recompute_flops : part.forward_flops;
     if (part.backward_reads_parameters) description_.backward_reads_parameters = true;
   }
-  description_.parameter_elements = round_up(parameters.elements(), parameter_alignment);
-  description_.saved_bytes = saved.elements() * static_cast<std::int64_t>(sizeof(T));
+  description_.parameter_elements = round_up(parameters.size(), parameter_alignment);
+  description_.saved_bytes = saved.size();
+  description_.recomputes = description_.saved_bytes > 0;
 }
 
 template <class T>
@@ -63,12 +60,13 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
   UnitBuffers<T> part = stack;
   part.parameters = at(stack.parameters, place.parameters);
   part.parameter_gradients = at(stack.parameter_gradients, place.parameters);
-  part.saved = at(stack.saved, place.saved);
-  if (index > 0) part.input = at(stack.saved, places_[index - 1].output);
-  if (index + 1 < units_.size()) part.output = at(stack.saved, place.output);
+  part.saved = array_in<T>(stack.saved, place.saved);
+  if (index > 0) part.input = array_in<T>(stack.saved, places_[index - 1].output);
+  if (index + 1 < units_.size()) part.output = array_in<T>(stack.saved, place.output);
   return part;
 }
 
+/// Without an output of its own the last unit only saves; those before write the outputs between.
 template <class T>
 void StackUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   for (std::size_t i = 0; i < units_.size(); ++i)
@@ -77,13 +75,15 @@ void StackUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowR
 
 /// `gradient` is dL/d output of one unit after the other, as it is between units of a model.
 template <class T>
-void StackUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
-                            bool gradients_opened) const {
+void StackUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
+                            compute_t<T> loss_scale, bool gradients_opened) const {
   for (std::size_t i = units_.size(); i-- > 0;)
     units_[i]->backward(exec, buffers_of(i, buffers), loss_scale, gradients_opened);
 }
 
 template class StackUnit<float>;
 template class StackUnit<double>;
+template class StackUnit<bf16>;
+template class StackUnit<fp16>;
 
 }  // namespace ostrakon::model

@@ -29,15 +29,15 @@ class StackUnit final : public Unit<T> {
   const std::vector<Parameter>& parameters() const override { return parameters_; }
 
   void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
-  void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 
  private:
-  /// Where one of the units finds its part: elements from the beginning of the stack's buffers.
+  /// Where one of the units finds its part of the stack's buffers.
   struct Place {
-    std::int64_t parameters;  // in the flat parameter, and in its gradients
-    std::int64_t saved;       // in `saved`
-    std::int64_t output;      // in `saved` too; the last unit's is the stack's own output
+    std::int64_t parameters;  // elements into the flat parameter, and into its gradients
+    std::int64_t saved;       // bytes into `saved`
+    std::int64_t output;      // bytes into `saved` too; the last unit's is the stack's own output
   };
 
   UnitBuffers<T> buffers_of(std::size_t index, const UnitBuffers<T>& stack) const;

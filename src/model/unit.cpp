@@ -5,12 +5,12 @@
 namespace ostrakon::model {
 
 std::int64_t lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner) {
-  Layout layout;
+  Layout layout(parameter_alignment);
   for (Parameter& parameter : parameters) {
     parameter.owner = owner;
     parameter.offset = layout.place(parameter.elements());
   }
-  return round_up(layout.elements(), parameter_alignment);
+  return round_up(layout.size(), parameter_alignment);
 }
 
 }  // namespace ostrakon::model

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/half.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <string>
 #include <vector>
@@ -41,6 +41,10 @@ std::int64_t lay_out_parameters(std::vector<Parameter>& parameters, const std::s
 
 /// What a unit computes with, all in `Memory`, owned by the caller, valid for the call. Pointers
 /// that a call has no use for are null.
+///
+/// Parameters and activations are T; what is summed up, gradients of parameters and losses, is
+/// compute_t<T>. `saved` and `workspace` hold arrays of both. With T = void: of a type that is
+/// known at run time only.
 template <class T>
 struct UnitBuffers {
   const std::int32_t* tokens = nullptr;   ///< (rows)
@@ -48,12 +52,18 @@ struct UnitBuffers {
   const T* parameters = nullptr;          ///< the flat parameter
   const T* lender_parameters = nullptr;   ///< that of the unit that lends its parameters
   const T* input = nullptr;               ///< output of the unit before
-  T* output = nullptr;
+  T* output = nullptr;                    ///< the last unit's: compute_t<T>, the losses
   T* saved = nullptr;
   T* workspace = nullptr;
-  T* gradient = nullptr;             ///< backward: in, dL/d output; out, dL/d input
-  T* parameter_gradients = nullptr;  ///< backward writes all but the alignment gaps
-  T* lender_gradients = nullptr;     ///< backward writes all of it
+  T* gradient = nullptr;                        ///< backward: in, dL/d output; out, dL/d input
+  compute_t<T>* parameter_gradients = nullptr;  ///< backward writes all but the alignment gaps
+  compute_t<T>* lender_gradients = nullptr;     ///< backward writes all of it
+};
+
+/// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding goes on from
+/// the rows before, whose `saved` is still there.
+struct RowRange {
+  std::int64_t begin, end;
 };
 
 /// A part of a model whose parameters are gathered and released together. A model is a chain of
@@ -67,13 +77,13 @@ class Unit {
   virtual const plan::UnitDescription& description() const = 0;
   virtual const std::vector<Parameter>& parameters() const = 0;
 
-  /// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding goes on
-  /// from the rows before, whose `saved` is still there.
-  struct RowRange {
-    std::int64_t begin, end;
-  };
+  using RowRange = model::RowRange;
 
   /// Reads parameters, input (or tokens, or targets); writes output and saved.
+  ///
+  /// Where `output` is null, only `saved` is written, and nothing is computed that it does not
+  /// take: so what was let go after forward is there again for backward, bit for bit. A unit that
+  /// saves nothing has nothing to do then. The workspace is forward's.
   virtual void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const = 0;
 
   /// Reads what forward read and saved; replaces gradient; writes the parameters' gradients. May
@@ -81,7 +91,7 @@ class Unit {
   /// `loss_scale` multiplies the loss (only the last unit reads it).
   /// `gradients_opened`: parameter_gradients already holds a borrower's contribution to all of it:
   /// add instead of writing.
-  virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, T loss_scale,
+  virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                         bool gradients_opened) const = 0;
 };
 

@@ -16,8 +16,10 @@ struct UnitDescription {
   std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward
   std::int64_t forward_workspace_bytes = 0;
   std::int64_t backward_workspace_bytes = 0;
-  double forward_flops = 0.0;   ///< floating-point operations; their number outgrows 64 bits
-  double backward_flops = 0.0;  ///< with all that backward computes again
+  double forward_flops = 0.0;    ///< floating-point operations; their number outgrows 64 bits
+  double backward_flops = 0.0;   ///< with all that backward computes again
+  double recompute_flops = 0.0;  ///< of a forward that writes `saved` and no output
+  bool recomputes = false;       ///< whether such a forward has anything to do: whether it saves
   /// False where backward needs no parameters (an embedding), so that none are gathered for it.
   bool backward_reads_parameters = true;
   /// The unit whose parameters this one uses besides its own (tied embeddings), or -1.
@@ -31,7 +33,8 @@ struct ModelDescription {
   std::vector<UnitDescription> units;
   std::int64_t batch_bytes = 0;     ///< tokens and targets of one leaf
   std::int64_t gradient_bytes = 0;  ///< the gradient that travels back from unit to unit
-  std::int64_t element_bytes = 4;   ///< of parameters and gradients
+  std::int64_t element_bytes = 4;   ///< of parameters as they are computed with
+  std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients
   std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
 };
 

@@ -82,24 +82,34 @@ TEST(UnitGradient, EmbeddingAddsToOpenedGradients) {
     ASSERT_NEAR(together[i], before[i] + alone[i], 1e-13) << i;
 }
 
-TEST(UnitGradient, Blocks) {
-  for (const ModelCase& which : model_cases()) {
-    ModelRun<double> run(which);
-    run.outputs[0].assign(run.random(run.gradient.size()));
-    const std::vector<double> weights = run.random(run.gradient.size());
-    const auto function = [&] {
-      run.forward(1);
-      return weighted_sum(run.outputs[1].values(), weights);
-    };
+void expect_gradients_of_blocks(ModelCase which, const model::Recompute& recompute) {
+  which.name += ", " + to_string(recompute);
+  ModelRun<double> run(which, recompute);
+  run.outputs[0].assign(run.random(run.gradient.size()));
+  const std::vector<double> weights = run.random(run.gradient.size());
+  const auto function = [&] {
     run.forward(1);
-    run.gradient.assign(weights);
-    run.backward(1, 1.0, false);
-    run.expect_guards_intact();
-    const std::vector<double> input_gradient = run.gradient.values();
-    expect_parameter_gradients(which.name, run, 1, run.gradients[1].values(), function);
-    expect_gradient(which.name + ", input of " + run.description.units[1].name, run.outputs[0],
-                    input_gradient, 0, input_gradient.size(), function);
-  }
+    return weighted_sum(run.outputs[1].values(), weights);
+  };
+  run.forward(1);
+  run.gradient.assign(weights);
+  run.backward(1, 1.0, false);
+  run.expect_guards_intact();
+  const std::vector<double> input_gradient = run.gradient.values();
+  expect_parameter_gradients(which.name, run, 1, run.gradients[1].values(), function);
+  expect_gradient(which.name + ", input of " + run.description.units[1].name, run.outputs[0],
+                  input_gradient, 0, input_gradient.size(), function);
+}
+
+TEST(UnitGradient, Blocks) {
+  for (const ModelCase& which : model_cases()) expect_gradients_of_blocks(which, {});
+}
+
+TEST(UnitGradient, BlocksThatComputeAgain) {
+  const std::vector<ModelCase> cases = model_cases();
+  for (const model::Recompute& recompute : recompute_choices())
+    for (const std::size_t i : {0, 1, 8, 9})  // both families, and stacks of both
+      expect_gradients_of_blocks(cases[i], recompute);
 }
 
 TEST(UnitGradient, Head) {

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/plan/description.hpp>
@@ -18,11 +20,20 @@
 
 namespace ostrakon::test {
 
+/// The bytes of an array: NaN equals NaN here, and 0 is not -0.
+template <class T>
+std::vector<unsigned char> bits(const std::vector<T>& values) {
+  std::vector<unsigned char> bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
 /// A DeviceArray between guards: holds NaN until it is written.
 template <class T>
 class GuardedArray {
  public:
-  explicit GuardedArray(std::int64_t count) : count_(count), all_(count + 2 * guard, guard_value) {
+  explicit GuardedArray(std::int64_t count)
+      : count_(count), all_(count + 2 * guard, guard_value()) {
     assign_unwritten();
   }
   static GuardedArray of_bytes(std::int64_t bytes) { return GuardedArray(bytes / sizeof(T)); }
@@ -39,18 +50,24 @@ class GuardedArray {
     std::copy(values.begin(), values.end(), all.begin() + guard);
     all_.assign(all);
   }
-  void assign_unwritten() { assign(std::vector<T>(count_, DeviceArray<T>::unwritten())); }
+  void assign_unwritten() { assign(std::vector<T>(count_, unwritten())); }
 
   bool guards_intact() const {
     const std::vector<T> all = all_.host();
     for (std::int64_t i = 0; i < guard; ++i)
-      if (all[i] != guard_value || all[all.size() - 1 - i] != guard_value) return false;
+      if (all[i] != guard_value() || all[all.size() - 1 - i] != guard_value()) return false;
     return true;
   }
 
  private:
   static constexpr std::int64_t guard = 64;
-  static constexpr T guard_value = T(-12345);
+  static T guard_value() { return T(-12345); }
+  static T unwritten() {
+    if constexpr (std::is_integral<T>::value)
+      return T(0);
+    else
+      return T(std::numeric_limits<compute_t<T>>::quiet_NaN());
+  }
 
   std::int64_t count_;
   DeviceArray<T> all_;
@@ -142,17 +159,36 @@ std::vector<std::string> owners(const model::Unit<T>& unit) {
   return names;
 }
 
+/// All choices of what blocks compute again.
+inline std::vector<model::Recompute> recompute_choices() {
+  std::vector<model::Recompute> choices;
+  for (int i = 0; i < 8; ++i) choices.push_back({(i & 1) != 0, (i & 2) != 0, (i & 4) != 0});
+  return choices;
+}
+
+inline std::string to_string(const model::Recompute& recompute) {
+  std::string text = "recompute:";
+  if (!recompute.attention && !recompute.norms && !recompute.mlp) text += " nothing";
+  if (recompute.attention) text += " attention";
+  if (recompute.norms) text += " norms";
+  if (recompute.mlp) text += " mlp";
+  return text;
+}
+
 /// A decoder with all its buffers. Parameters are random, norms and biases too.
 template <class T>
 class ModelRun {
  public:
-  explicit ModelRun(const ModelCase& which, unsigned seed = 1)
-      : decoder(which.settings, which.leaf),
+  using Element = T;
+  using Compute = compute_t<T>;
+
+  explicit ModelRun(const ModelCase& which, model::Recompute recompute = {})
+      : decoder(which.settings, which.leaf, recompute),
         description(decoder.description()),
         tokens(which.leaf.rows()),
         targets(which.leaf.rows()),
         gradient(description.gradient_bytes / static_cast<std::int64_t>(sizeof(T))),
-        generator_(seed) {
+        generator_(1) {
     for (const plan::UnitDescription& unit : description.units) {
       parameters.emplace_back(unit.parameter_elements);
       gradients.emplace_back(unit.parameter_elements);
@@ -202,7 +238,7 @@ class ModelRun {
   }
 
   /// Runs one unit backward with an exact workspace. A tied head opens its lender's gradients.
-  void backward(int u, T loss_scale, bool gradients_opened) {
+  void backward(int u, Compute loss_scale, bool gradients_opened) {
     auto workspace = GuardedArray<T>::of_bytes(description.units[u].backward_workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
     b.workspace = workspace.data();
@@ -215,9 +251,46 @@ class ModelRun {
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "backward workspace of unit " << u;
   }
-  void backward(T loss_scale) {
+  void backward(Compute loss_scale) {
     for (int u = head(); u >= 0; --u)
       backward(u, loss_scale, u == 0 && description.units[head()].lender == 0);
+  }
+
+  /// Forgets what the unit saved, and lets forward write it again without an output.
+  void recompute(int u) {
+    saved[u].assign_unwritten();
+    auto workspace = GuardedArray<T>::of_bytes(description.units[u].forward_workspace_bytes);
+    model::UnitBuffers<T> b = buffers(u);
+    b.workspace = workspace.data();
+    b.output = nullptr;
+    decoder.unit(u).forward(exec, b, {0, rows()});
+    exec.fence();
+    EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
+  }
+  void recompute_and_backward(Compute loss_scale) {
+    for (int u = head(); u >= 0; --u) {
+      recompute(u);
+      backward(u, loss_scale, u == 0 && description.units[head()].lender == 0);
+    }
+  }
+
+  /// The head's output.
+  std::vector<Compute> losses() const {
+    const std::vector<T> output = outputs[head()].values();
+    std::vector<Compute> values(output.size() * sizeof(T) / sizeof(Compute));
+    EXPECT_EQ(static_cast<std::int64_t>(values.size()), rows());
+    std::memcpy(values.data(), output.data(), values.size() * sizeof(Compute));
+    return values;
+  }
+
+  /// The same parameters as another run's, in this one's type.
+  template <class U>
+  void take_parameters(const ModelRun<U>& other) {
+    for (int u = 0; u < units(); ++u) {
+      std::vector<T> flat;
+      for (U value : other.parameters[u].values()) flat.push_back(static_cast<T>(value));
+      parameters[u].assign(flat);
+    }
   }
 
   void expect_guards_intact() const {
@@ -240,7 +313,8 @@ class ModelRun {
   Exec exec;
   model::Decoder<T> decoder;
   plan::ModelDescription description;
-  std::vector<GuardedArray<T>> parameters, gradients, outputs, saved;
+  std::vector<GuardedArray<T>> parameters, outputs, saved;
+  std::vector<GuardedArray<Compute>> gradients;
   std::vector<std::int32_t> token_ids, target_ids;
   GuardedArray<std::int32_t> tokens, targets;
   GuardedArray<T> gradient;
@@ -253,7 +327,7 @@ class ModelRun {
       const double mean = parameter.initializer == model::Initializer::ones ? 1.0 : 0.0;
       const auto values = random(parameter.elements(), normal ? parameter.deviation : 0.2);
       for (std::int64_t i = 0; i < parameter.elements(); ++i)
-        flat[parameter.offset + i] = values[i] + static_cast<T>(mean);
+        flat[parameter.offset + i] = static_cast<T>(values[i] + static_cast<T>(mean));
     }
     parameters[u].assign(flat);
   }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/any_decoder.hpp>
+#include <stdexcept>
+
+namespace ostrakon::model {
+namespace {
+
+template <class T>
+UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
+  static_assert(std::is_same<compute_t<T>, float>::value, "gradients are float");
+  UnitBuffers<T> result;
+  result.tokens = buffers.tokens;
+  result.targets = buffers.targets;
+  result.parameters = static_cast<const T*>(buffers.parameters);
+  result.lender_parameters = static_cast<const T*>(buffers.lender_parameters);
+  result.input = static_cast<const T*>(buffers.input);
+  result.output = static_cast<T*>(buffers.output);
+  result.saved = static_cast<T*>(buffers.saved);
+  result.workspace = static_cast<T*>(buffers.workspace);
+  result.gradient = static_cast<T*>(buffers.gradient);
+  result.parameter_gradients = static_cast<float*>(buffers.parameter_gradients);
+  result.lender_gradients = static_cast<float*>(buffers.lender_gradients);
+  return result;
+}
+
+template <class T>
+class DecoderOf final : public AnyDecoder {
+ public:
+  DecoderOf(Number number, const DecoderSettings& settings, LeafShape leaf, Recompute recompute)
+      : number_(number), decoder_(settings, leaf, recompute) {}
+
+  Number number() const override { return number_; }
+  const DecoderSettings& settings() const override { return decoder_.settings(); }
+  LeafShape leaf() const override { return decoder_.leaf(); }
+  int units() const override { return decoder_.units(); }
+  const std::vector<Parameter>& parameters(int unit) const override {
+    return decoder_.unit(unit).parameters();
+  }
+  plan::ModelDescription description() const override { return decoder_.description(); }
+  std::int64_t parameter_count() const override { return decoder_.parameter_count(); }
+
+  void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
+               RowRange rows) const override {
+    decoder_.unit(unit).forward(exec, typed<T>(buffers), rows);
+  }
+  void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
+                bool gradients_opened) const override {
+    decoder_.unit(unit).backward(exec, typed<T>(buffers), loss_scale, gradients_opened);
+  }
+
+ private:
+  Number number_;
+  Decoder<T> decoder_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnyDecoder> make_decoder(Number number, const DecoderSettings& settings,
+                                         LeafShape leaf, Recompute recompute) {
+  switch (number) {
+    case Number::fp32:
+      return std::make_unique<DecoderOf<float>>(number, settings, leaf, recompute);
+    case Number::bf16:
+      return std::make_unique<DecoderOf<bf16>>(number, settings, leaf, recompute);
+    case Number::fp16:
+      return std::make_unique<DecoderOf<fp16>>(number, settings, leaf, recompute);
+  }
+  throw std::logic_error("a number of no type");
+}
+
+}  // namespace ostrakon::model

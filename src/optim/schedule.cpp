@@ -10,10 +10,18 @@ double learning_rate(const ScheduleSettings& settings, double peak, std::int64_t
   const std::int64_t warmup = settings.warmup_steps;
   if (step <= warmup) return peak * (static_cast<double>(step) / static_cast<double>(warmup));
   if (settings.tail == Tail::constant) return peak;
-  // From 0, at the warm-up's last step, to 1, at the run's last.
+  if (settings.tail == Tail::inverse_square_root) {
+    // Without a warm-up as if it were of one step.
+    const double reached = static_cast<double>(std::max<std::int64_t>(warmup, 1));
+    return peak * std::sqrt(reached / static_cast<double>(step));
+  }
+  const std::int64_t start = settings.tail == Tail::warmup_stable_decay
+                                 ? std::max(warmup, steps - settings.decay_steps)
+                                 : warmup;
+  if (step <= start) return peak;
+  // From 0, at the last step of the peak, to 1, at the run's last.
   const double progress =
-      step >= steps ? 1.0
-                    : static_cast<double>(step - warmup) / static_cast<double>(steps - warmup);
+      step >= steps ? 1.0 : static_cast<double>(step - start) / static_cast<double>(steps - start);
   constexpr double pi = 3.141592653589793;
   const double height =
       settings.tail == Tail::cosine ? 0.5 * (1.0 + std::cos(pi * progress)) : 1.0 - progress;

@@ -5,14 +5,20 @@
 
 namespace ostrakon::optim {
 
-enum class Tail { cosine, linear, constant };
+enum class Tail { cosine, linear, constant, warmup_stable_decay, inverse_square_root };
 
-/// Linear warm-up to the peak over `warmup_steps`, then `tail` down to final_fraction * peak at the
-/// last step (constant: stays at the peak).
+/// Linear warm-up to the peak over `warmup_steps`, then `tail`:
+/// cosine, linear       down to final_fraction * peak at the last step
+/// constant             stays at the peak
+/// warmup_stable_decay  stays at the peak, then linearly over the last decay_steps down to
+///                      final_fraction * peak (Hu et al. 2024); a run whose end is put off goes on
+///                      from any step of the plateau
+/// inverse_square_root  peak * sqrt(warmup_steps / step), without an end (Vaswani et al. 2017)
 struct ScheduleSettings {
   Tail tail = Tail::cosine;
   std::int64_t warmup_steps = 0;
   double final_fraction = 0.1;
+  std::int64_t decay_steps = 0;  ///< of warmup_stable_decay; no more than remain after the warm-up
 };
 
 /// Rate of `step`, counted from 1, of `steps`: peak * step / warmup_steps up to and with the

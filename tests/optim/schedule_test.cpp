@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <ostrakon/optim/schedule.hpp>
 
 namespace ostrakon::optim {
@@ -69,6 +71,47 @@ TEST(Schedule, NothingButWarmup) {
 TEST(Schedule, StaysAtItsEndBeyondTheRun) {
   for (const Tail tail : tails)
     EXPECT_EQ(learning_rate({tail, 10, 0.1}, peak, 150, 100), last_rate(tail, 0.1));
+}
+
+ScheduleSettings warmup_stable_decay(std::int64_t warmup, double fraction, std::int64_t decay) {
+  return {Tail::warmup_stable_decay, warmup, fraction, decay};
+}
+
+TEST(Schedule, StaysAtThePeakAndThenDecays) {
+  const ScheduleSettings settings = warmup_stable_decay(4, 0.25, 4);
+  const double expected[] = {0.25, 0.5,    0.75,  1.0,    1.0,  1.0, 1.0,
+                             1.0,  0.8125, 0.625, 0.4375, 0.25, 0.25};
+  for (std::int64_t step = 1; step <= 13; ++step)
+    EXPECT_DOUBLE_EQ(learning_rate(settings, 1.0, step, 12), expected[step - 1]) << step;
+}
+
+TEST(Schedule, APlateauDoesNotKnowTheEnd) {
+  // So that a run may be put off, or decay from any of its checkpoints.
+  const ScheduleSettings settings = warmup_stable_decay(10, 0.0, 20);
+  for (std::int64_t step = 1; step <= 80; ++step)
+    EXPECT_EQ(learning_rate(settings, peak, step, 100), learning_rate(settings, peak, step, 1000));
+}
+
+TEST(Schedule, ADecayOfAllThatRemainsIsTheLine) {
+  for (const std::int64_t decay : {90, 1000})
+    for (std::int64_t step = 1; step <= 110; ++step)
+      EXPECT_EQ(learning_rate(warmup_stable_decay(10, 0.1, decay), peak, step, 100),
+                learning_rate({Tail::linear, 10, 0.1}, peak, step, 100));
+  EXPECT_EQ(learning_rate(warmup_stable_decay(10, 0.1, 0), peak, 100, 100), peak);
+  EXPECT_EQ(learning_rate(warmup_stable_decay(0, 0.5, 1), peak, 1, 1), 0.5 * peak);
+}
+
+TEST(Schedule, InverseSquareRootMeetsTheWarmup) {
+  const ScheduleSettings settings = {Tail::inverse_square_root, 16, 0.1};
+  // Vaswani et al. (2017), equation 3, of which the factor before min() is the peak's.
+  for (std::int64_t step = 1; step <= 1000; ++step) {
+    const auto t = static_cast<double>(step);
+    const double expected = 4.0 * peak * std::min(1.0 / std::sqrt(t), t / 64.0);
+    EXPECT_NEAR(learning_rate(settings, peak, step, 100), expected, 1e-15 * peak) << step;
+  }
+  EXPECT_EQ(learning_rate(settings, peak, 64, 100), 0.5 * peak);
+  EXPECT_EQ(learning_rate({Tail::inverse_square_root, 0, 0.1}, peak, 1, 100), peak);
+  EXPECT_EQ(learning_rate({Tail::inverse_square_root, 0, 0.1}, peak, 100, 100), 0.1 * peak);
 }
 
 }  // namespace

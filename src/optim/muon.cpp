@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/optim/muon.hpp>
+#include <ostrakon/optim/rules.hpp>
+#include <ostrakon/optim/update_loop.hpp>
+
+namespace ostrakon::optim {
+
+namespace {
+
+using math::Transpose;
+
+// Jordan 2024: steep at 0, so that small singular values grow fast, and not quite 1 at 1.
+constexpr double a = 3.4445;
+constexpr double b = -4.7750;
+constexpr double c = 2.0315;
+
+template <class T>
+DirectionRule<T> direction_rule(const OptimizerSettings& settings, const UpdateStep& step) {
+  return {Momentum<T>(settings, step)};
+}
+
+template <class T>
+PlainRule<T> apply_rule(const OptimizerSettings& settings, const UpdateStep& step,
+                        std::int64_t rows, std::int64_t columns) {
+  const double rate = step.learning_rate * settings.muon_rate_factor;
+  const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
+  return {rate * scale, rate * step.weight_decay};
+}
+
+/// The workspace of orthogonalize, in bytes from its start.
+template <class T>
+struct Workspace {
+  std::int64_t other;       ///< T (rows, columns): iterations go back and forth between it and x
+  std::int64_t square;      ///< T (n, n), n the smaller extent
+  std::int64_t polynomial;  ///< T (n, n)
+  std::int64_t norms;       ///< double (rows + 1): squared norms of rows, then 1 / norm of all
+  std::int64_t bytes;
+
+  Workspace(std::int64_t rows, std::int64_t columns) {
+    const std::int64_t smaller = std::min(rows, columns);
+    std::int64_t end = 0;
+    const auto place = [&](std::int64_t count, std::size_t size) {
+      const std::int64_t begin = end;
+      const std::int64_t next = begin + count * static_cast<std::int64_t>(size);
+      end = (next + 63) / 64 * 64;
+      return begin;
+    };
+    other = place(rows * columns, sizeof(T));
+    square = place(smaller * smaller, sizeof(T));
+    polynomial = place(smaller * smaller, sizeof(T));
+    norms = place(rows + 1, sizeof(double));
+    bytes = end;
+  }
+};
+
+/// norms[rows] = 1 / the Frobenius norm of x, or 0.
+template <class T>
+void inverse_norm(const Exec& exec, Matrix<T> x, double* norms) {
+  math::for_each_row(
+      exec, "muon_squares", x.rows, KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
+        const T* const values = x.row(index);
+        const double sum = row.template sum<double>(x.columns, [&](std::int64_t i) {
+          const double value = static_cast<double>(values[i]);
+          return value * value;
+        });
+        row.once([&] { norms[index] = sum; });
+      });
+  const std::int64_t rows = x.rows;
+  math::for_each_item(
+      exec, "muon_norm", 1, KOKKOS_LAMBDA(std::int64_t) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < rows; ++i) sum += norms[i];
+        norms[rows] = sum > 0 ? 1.0 / math::sqrt(sum) : 0.0;
+      });
+}
+
+/// to = *factor * from; they may be one.
+template <class T>
+void scaled_copy(const Exec& exec, Matrix<T> from, const double* factor, Matrix<T> to) {
+  math::for_each_row(
+      exec, "muon_scale", from.rows, KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
+        const T* const in = from.row(index);
+        T* const out = to.row(index);
+        // In double: the factor of a tiny matrix may be no float.
+        const double by = *factor;
+        row.loop(from.columns,
+                 [&](std::int64_t i) { out[i] = static_cast<T>(by * static_cast<double>(in[i])); });
+      });
+}
+
+/// to = b * square + a * identity.
+template <class T>
+void start_polynomial(const Exec& exec, Matrix<T> square, Matrix<T> to) {
+  math::for_each_row(
+      exec, "muon_start", square.rows, KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
+        const T* const in = square.row(index);
+        T* const out = to.row(index);
+        row.loop(square.columns, [&](std::int64_t i) { out[i] = static_cast<T>(b) * in[i]; });
+        row.once([&] { out[index] += static_cast<T>(a); });
+      });
+}
+
+}  // namespace
+
+template <class T, class Moment>
+void muon_direction(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
+                    T* gradients, Moment* momentum, std::int64_t count) {
+  update_all(exec, "muon_direction", direction_rule<T>(settings, step),
+             {step.rounding_key, step.step}, step.first_element, gradients,
+             static_cast<const T*>(nullptr), momentum, static_cast<Moment*>(nullptr), count);
+}
+
+template <class T, class Moment>
+void host::muon_direction(const OptimizerSettings& settings, const UpdateStep& step, T* gradients,
+                          Moment* momentum, std::int64_t count) {
+  update_run(direction_rule<T>(settings, step), {step.rounding_key, step.step}, step.first_element,
+             gradients, static_cast<const T*>(nullptr), momentum, static_cast<Moment*>(nullptr),
+             count);
+}
+
+template <class T>
+void muon_apply(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
+                std::int64_t rows, std::int64_t columns, T* parameters, const T* direction,
+                std::int64_t count) {
+  T* const none = nullptr;
+  update_all(exec, "muon_apply", apply_rule<T>(settings, step, rows, columns), {}, 0, parameters,
+             direction, none, none, count);
+}
+
+template <class T>
+void host::muon_apply(const OptimizerSettings& settings, const UpdateStep& step, std::int64_t rows,
+                      std::int64_t columns, T* parameters, const T* direction, std::int64_t count) {
+  T* const none = nullptr;
+  update_run(apply_rule<T>(settings, step, rows, columns), {}, 0, parameters, direction, none, none,
+             count);
+}
+
+template <class T>
+std::int64_t orthogonalize_workspace(std::int64_t rows, std::int64_t columns) {
+  return Workspace<T>(rows, columns).bytes;
+}
+
+template <class T>
+void orthogonalize(const Exec& exec, Matrix<T> x, int iterations, void* workspace) {
+  require(iterations >= 1, "muon: ", iterations, " iterations, expected at least 1");
+  const std::int64_t smaller = std::min(x.rows, x.columns);
+  const Workspace<T> offsets(x.rows, x.columns);
+  auto* const bytes = static_cast<unsigned char*>(workspace);
+  const auto at = [&](std::int64_t offset) { return reinterpret_cast<T*>(bytes + offset); };
+  const Matrix<T> square(at(offsets.square), smaller, smaller);
+  const Matrix<T> polynomial(at(offsets.polynomial), smaller, smaller);
+  auto* const norms = reinterpret_cast<double*>(bytes + offsets.norms);
+
+  // The last iteration ends in x.
+  Matrix<T> from = x;
+  Matrix<T> to(at(offsets.other), x.rows, x.columns);
+  if (iterations % 2 == 1) std::swap(from, to);
+  inverse_norm(exec, x, norms);
+  scaled_copy(exec, x, norms + x.rows, from);
+
+  const bool wide = x.rows <= x.columns;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    // X (a + b X^T X + c (X^T X)^2), or the same with X X^T from the left: what is smaller.
+    math::gemm<T>(exec, wide ? Transpose::no : Transpose::yes,
+                  wide ? Transpose::yes : Transpose::no, T(1), from, from, T(0), square);
+    start_polynomial(exec, square, polynomial);
+    math::gemm<T>(exec, Transpose::no, Transpose::no, static_cast<T>(c), square, square, T(1),
+                  polynomial);
+    if (wide)
+      math::gemm<T>(exec, Transpose::no, Transpose::no, T(1), polynomial, from, T(0), to);
+    else
+      math::gemm<T>(exec, Transpose::no, Transpose::no, T(1), from, polynomial, T(0), to);
+    std::swap(from, to);
+  }
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                \
+  template void muon_apply<T>(const Exec&, const OptimizerSettings&, const UpdateStep&,        \
+                              std::int64_t, std::int64_t, T*, const T*, std::int64_t);         \
+  template void host::muon_apply<T>(const OptimizerSettings&, const UpdateStep&, std::int64_t, \
+                                    std::int64_t, T*, const T*, std::int64_t);                 \
+  template std::int64_t orthogonalize_workspace<T>(std::int64_t, std::int64_t);                \
+  template void orthogonalize<T>(const Exec&, Matrix<T>, int, void*);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+#undef OSTRAKON_INSTANTIATE
+
+#define OSTRAKON_INSTANTIATE(T, Moment)                                                          \
+  template void muon_direction<T, Moment>(const Exec&, const OptimizerSettings&,                 \
+                                          const UpdateStep&, T*, Moment*, std::int64_t);         \
+  template void host::muon_direction<T, Moment>(const OptimizerSettings&, const UpdateStep&, T*, \
+                                                Moment*, std::int64_t);
+OSTRAKON_INSTANTIATE(float, float)
+OSTRAKON_INSTANTIATE(float, bf16)
+OSTRAKON_INSTANTIATE(double, double)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::optim

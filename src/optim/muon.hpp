@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/optim/optimizer.hpp>
+
+namespace ostrakon::optim {
+
+/// Muon (Jordan 2024): momentum whose matrix is replaced by the nearest one with all singular
+/// values alike. Three parts, as only the second needs the whole matrix:
+///
+///   muon_direction   any stretch of the matrix: momentum, Nesterov
+///   orthogonalize    the whole matrix, gathered: the same bits whoever does it
+///   muon_apply       any stretch of it
+///
+/// The step is learning_rate * 0.2 * sqrt(max(rows, columns)) times the orthogonal matrix (Liu et
+/// al. 2025, "Muon is scalable"). Its elements then have the root mean square 0.2 that AdamW's
+/// updates have, so that one learning rate, schedule and weight decay serve both rules; Jordan's
+/// own sqrt(max(1, rows / columns)) asks for a rate of its own, and which extent is the output's.
+
+/// momentum = mu * momentum + gradient; the gradients are replaced by the direction: the momentum,
+/// or with Nesterov gradient + mu * momentum. Reads step's scale, and with moments of 16 bits what
+/// they are rounded with. Instantiated as update() is.
+template <class T, class Moment>
+void muon_direction(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
+                    T* gradients, Moment* momentum, std::int64_t count);
+
+/// With rate = learning_rate * muon_rate_factor, for a stretch of a (rows, columns) matrix:
+/// parameters -= rate * (0.2 * sqrt(max(rows, columns)) * direction + weight_decay * parameters).
+template <class T>
+void muon_apply(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
+                std::int64_t rows, std::int64_t columns, T* parameters, const T* direction,
+                std::int64_t count);
+
+/// Bytes that orthogonalize works with, for a (rows, columns) matrix.
+template <class T>
+std::int64_t orthogonalize_workspace(std::int64_t rows, std::int64_t columns);
+
+/// Replaces x = U S V^T, divided by its Frobenius norm, by U p(S) V^T, where p is the polynomial
+/// 3.4445 s - 4.7750 s^3 + 2.0315 s^5 applied `iterations` times (Newton-Schulz): with 5, singular
+/// values from 0.002 on come to between 0.68 and 1.21. A matrix of zeros stays that.
+/// In T throughout, 3 products an iteration over the smaller extent. Allocates nothing;
+/// `workspace` (device memory) is aligned to 64 bytes. The bits of one matrix depend on its shape
+/// and values alone (and on the BLAS).
+template <class T>
+void orthogonalize(const Exec& exec, Matrix<T> x, int iterations, void* workspace);
+
+/// As in optimizer.hpp: without Kokkos.
+namespace host {
+
+template <class T, class Moment>
+void muon_direction(const OptimizerSettings& settings, const UpdateStep& step, T* gradients,
+                    Moment* momentum, std::int64_t count);
+
+template <class T>
+void muon_apply(const OptimizerSettings& settings, const UpdateStep& step, std::int64_t rows,
+                std::int64_t columns, T* parameters, const T* direction, std::int64_t count);
+
+}  // namespace host
+
+}  // namespace ostrakon::optim

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/model/unit.hpp>
+
+namespace ostrakon::optim {
+
+/// adamw: Loshchilov & Hutter 2019. sgd: with momentum (Polyak) or Nesterov's, as in Sutskever et
+/// al. 2013. lion: Chen et al. 2023. muon: Jordan 2024, see muon.hpp. All decay weights decoupled:
+/// by learning_rate * weight_decay * parameter.
+enum class OptimizerKind { adamw, sgd, lion, muon };
+
+struct OptimizerSettings {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double learning_rate = 3e-4;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;     ///< adamw and lion: decay of the first moment (lion: within the sign)
+  double beta2 = 0.95;    ///< adamw: decay of the second moment; lion: of its only one (0.99 there)
+  double epsilon = 1e-8;  ///< adamw
+  double momentum = 0.95;         ///< sgd (0: none, and no state) and muon
+  bool nesterov = true;           ///< sgd and muon
+  double clip_norm = 1.0;         ///< largest global gradient norm; 0: no clipping
+  int muon_iterations = 5;        ///< of Newton-Schulz
+  double muon_rate_factor = 1.0;  ///< the rate of matrices under muon, as a multiple
+};
+
+/// The rule that updates `parameter`: settings.kind, but adamw where that is muon and the parameter
+/// is no matrix, or one whose rows are looked up or are logits (owner "embedding" or "head"): those
+/// are no linear maps between hidden states.
+OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter& parameter);
+
+/// Arrays of state per parameter under the rule `rule`: 0, 1 (first moment) or 2 (and second).
+int moments(const OptimizerSettings& settings, OptimizerKind rule);
+
+/// What one call is done with.
+struct UpdateStep {
+  std::int64_t step = 1;  ///< counts from 1
+  double learning_rate = 0.0;
+  double weight_decay = 0.0;    ///< 0 for parameters that do not decay
+  double gradient_scale = 1.0;  ///< multiplies the gradient first: clipping, 1 / loss scale
+  // For moments of 16 bits alone: the random bits that round element i of the call are a function
+  // of (rounding_key, first_element + i, step), whoever holds the element.
+  std::uint64_t rounding_key = 0;  ///< math::random_key of the run's seed and the parameter's name
+  std::int64_t first_element = 0;  ///< the call's first element, counted in the parameter
+};
+
+/// One step of `rule`, which is not muon, on `count` elements of all arrays, which do not overlap.
+/// Moments that the rule does not have are not touched and may be null. Every element is by itself:
+/// any partition gives the bits of the whole. Moment: T, or bf16, rounded stochastically (see
+/// rounding.hpp). Instantiated for (float, float), (float, bf16) and (double, double).
+template <class T, class Moment>
+void update(const Exec& exec, OptimizerKind rule, const OptimizerSettings& settings,
+            const UpdateStep& step, T* parameters, const T* gradients, Moment* first_moment,
+            Moment* second_moment, std::int64_t count);
+
+/// The same, bit for bit where kernels run on the host, without Kokkos: on the calling thread,
+/// which may be one that Kokkos doesn't know, and on memory that the host may follow.
+namespace host {
+
+template <class T, class Moment>
+void update(OptimizerKind rule, const OptimizerSettings& settings, const UpdateStep& step,
+            T* parameters, const T* gradients, Moment* first_moment, Moment* second_moment,
+            std::int64_t count);
+
+}  // namespace host
+
+}  // namespace ostrakon::optim

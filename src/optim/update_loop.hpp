@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The loop that all rules of optimizers share. A rule is a struct with
+//   moments                            how many it has: 0, 1 or 2
+//   in_place                           whether it reads no gradients, `x` being what it changes
+//   T operator()(x, gradient, first, second) const
+//                                      the new x; replaces those of the moments that it has
+
+#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/work_items.hpp>
+#include <ostrakon/optim/rounding.hpp>
+
+namespace ostrakon::optim {
+
+template <class Moment, class T>
+KOKKOS_INLINE_FUNCTION Moment stored(T value, [[maybe_unused]] std::uint32_t random_bits) {
+  if constexpr (is_16bit<Moment>)
+    return math::round_stochastically(value, static_cast<std::uint16_t>(random_bits));
+  else
+    return value;
+}
+
+template <class Rule, class T, class Moment>
+KOKKOS_INLINE_FUNCTION void update_element(const Rule& rule, T* x, const T* gradients,
+                                           Moment* first_moment, Moment* second_moment,
+                                           std::int64_t i, std::uint32_t random_bits) {
+  T first = 0;
+  T second = 0;
+  if constexpr (Rule::moments > 0) first = static_cast<T>(first_moment[i]);
+  if constexpr (Rule::moments > 1) second = static_cast<T>(second_moment[i]);
+  T gradient = 0;
+  if constexpr (!Rule::in_place) gradient = gradients[i];
+  x[i] = rule(x[i], gradient, first, second);
+  if constexpr (Rule::moments > 0) first_moment[i] = stored<Moment>(first, random_bits & 0xFFFFu);
+  if constexpr (Rule::moments > 1) second_moment[i] = stored<Moment>(second, random_bits >> 16);
+}
+
+#if OSTRAKON_ON_DEVICE
+#define OSTRAKON_UPDATE_RUN KOKKOS_INLINE_FUNCTION
+#else
+// One piece of machine code for kernels and host functions: where a * b + c * d is contracted, two
+// copies of it may differ in which product is rounded.
+#define OSTRAKON_UPDATE_RUN [[gnu::noinline]] inline
+#endif
+
+/// One run of elements, of which the first is `first_element` for the rounding. The arrays do not
+/// overlap.
+template <class Rule, class T, class Moment>
+OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rounding& rounding,
+                                    [[maybe_unused]] std::int64_t first_element, T* __restrict__ x,
+                                    const T* __restrict__ gradients,
+                                    Moment* __restrict__ first_moment,
+                                    Moment* __restrict__ second_moment, std::int64_t count) {
+  if constexpr (Rule::moments == 0 || !is_16bit<Moment>) {
+    for (std::int64_t i = 0; i < count; ++i)
+      update_element(rule, x, gradients, first_moment, second_moment, i, 0);
+  } else if constexpr (on_device) {
+    for (std::int64_t i = 0; i < count; ++i)
+      update_element(rule, x, gradients, first_moment, second_moment, i,
+                     rounding.bits(first_element + i));
+  } else {
+    std::int64_t end = 0;
+    for (std::int64_t begin = 0; begin < count; begin = end) {
+      const std::int64_t place = (first_element + begin) % rounding_block;
+      std::uint32_t bits[rounding_block];
+      rounding.bits_of_block((first_element + begin) / rounding_block, bits);
+      end = math::smaller(count, begin + rounding_block - place);
+      for (std::int64_t i = begin; i < end; ++i)
+        update_element(rule, x, gradients, first_moment, second_moment, i, bits[place + i - begin]);
+    }
+  }
+}
+
+#undef OSTRAKON_UPDATE_RUN
+
+/// All elements, as a kernel.
+template <class Rule, class T, class Moment>
+void update_all(const Exec& exec, const char* name, const Rule& rule, const Rounding& rounding,
+                std::int64_t first_element, T* x, const T* gradients, Moment* first_moment,
+                Moment* second_moment, std::int64_t count) {
+  constexpr std::int64_t elements_per_item = math::per_item(4096);
+  math::for_each_item(
+      exec, name, math::items_for(count, elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t begin = item * elements_per_item;
+        // Null pointers, of what the rule does not have, stay null.
+        update_run(rule, rounding, first_element + begin, x + begin,
+                   Rule::in_place ? gradients : gradients + begin,
+                   Rule::moments > 0 ? first_moment + begin : first_moment,
+                   Rule::moments > 1 ? second_moment + begin : second_moment,
+                   math::smaller(elements_per_item, count - begin));
+      });
+}
+
+}  // namespace ostrakon::optim

@@ -62,9 +62,22 @@ void check_training(const Settings& settings, const std::string& name) {
   const TrainingSettings& training = settings.training;
   require_divides(name, {"training.micro_batch_size", training.micro_batch_size},
                   {"training.global_batch_size", training.global_batch_size});
-  require(settings.schedule.warmup_steps <= training.steps, name,
-          ": schedule.warmup_steps = ", settings.schedule.warmup_steps,
+  const optim::ScheduleSettings& schedule = settings.schedule;
+  require(schedule.warmup_steps <= training.steps, name,
+          ": schedule.warmup_steps = ", schedule.warmup_steps,
           " is more than training.steps = ", training.steps);
+  require(schedule.decay_steps <= training.steps - schedule.warmup_steps, name,
+          ": schedule.warmup_steps + schedule.decay_steps = ", schedule.warmup_steps, " + ",
+          schedule.decay_steps, " is more than training.steps = ", training.steps);
+}
+
+void check_precision(const PrecisionSettings& precision, const std::string& name) {
+  const Number activations = precision.activations.value_or(precision.gather);
+  require(activations == precision.gather, name,
+          ": precision.activations = ", ostrakon::name(activations),
+          " is not precision.gather = ", ostrakon::name(precision.gather),
+          ": units compute in the numbers in which parameters are gathered; expected auto or ",
+          ostrakon::name(precision.gather));
 }
 
 void check_data(const Settings& settings, const std::string& name) {
@@ -180,6 +193,7 @@ void check_together(const Settings& settings, const std::string& name) {
           "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full");
   check_model(settings.model, name);
   check_training(settings, name);
+  check_precision(settings.precision, name);
   check_data(settings, name);
   check_sizes(settings, name);
 }

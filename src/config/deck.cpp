@@ -175,6 +175,7 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
   resolve_sizes(settings);
   check_together(settings, name);
   settings.parallel.leaves = settings.training.leaves();
+  settings.parallel.moments.count = optim::moments(settings.optimizer, settings.optimizer.kind);
   return settings;
 }
 

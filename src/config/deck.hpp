@@ -42,11 +42,12 @@ std::string default_deck();
 Settings with_absolute_paths(Settings settings);
 
 /// Every setting with its value, a few lines for each section, for people; and which of those that
-/// were given change nothing with this sharding.
+/// were given change nothing beside others, such as the sharding.
 std::string summary(const Settings& settings);
 
 /// The settings that choose how ranks share the work, with values as in a deck but for
-/// accumulation, which is what a plan made of `auto`.
+/// accumulation, which is what a plan made of `auto`; then, where they are not the default, those
+/// of other sections that change what a step sends or keeps.
 std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation);
 
 /// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown

@@ -263,7 +263,7 @@ Section data_section() {
 
 Section training_section() {
   return {"training",
-          "how long, and in which portions",
+          "how long, in which portions, and what is done about steps that go wrong",
           {integer("steps", FIELD(training.steps), 1, "optimizer steps"),
            integer("global_batch_size", FIELD(training.global_batch_size), 1,
                    "sequences in a step, over all ranks"),
@@ -275,7 +275,15 @@ Section training_section() {
            integer("validation_batches", FIELD(training.validation_batches), 1,
                    "global batches in one validation"),
            number("time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
-                  "stop in good order after this long; 0: no limit")}};
+                  "stop in good order after this long; 0: no limit"),
+           choice("on_non_finite", FIELD(stability.skip_non_finite),
+                  std::vector<std::pair<std::string, bool>>{{"stop", false}, {"skip", true}},
+                  "where loss or gradient are not finite: end the run, or leave out the update"),
+           number("skip_outliers", FIELD(stability.outlier_threshold), not_negative,
+                  "deviations above the mean of loss or gradient norm from which a step's update "
+                  "is left out; 0: none is"),
+           integer("outlier_window", FIELD(stability.outlier_window), 2,
+                   "steps that this mean looks back over, about")}};
 }
 
 Key reshard() {
@@ -339,6 +347,53 @@ Key unit_rules() {
   return key;
 }
 
+Key loss_scale() {
+  Key key;
+  key.name = "loss_scale";
+  key.meaning =
+      "gather or reduce fp16 only: what the loss is multiplied with at first, so that small "
+      "gradients do not "
+      "vanish; halves on a step whose gradient overflows, which is left out, and doubles again";
+  constexpr double largest = 16777216.0;
+  key.expected = text("a power of two from 1 to ", format_number(largest));
+  key.limits = text("power of two, 1 to ", format_number(largest));
+  key.set = [](Settings& settings, const Value& value) {
+    int exponent = 0;
+    if (value.kind != Value::Kind::number || !(value.number >= 1.0) || value.number > largest ||
+        std::frexp(value.number, &exponent) != 0.5) {
+      return false;
+    }
+    settings.precision.loss_scale.initial = value.number;
+    return true;
+  };
+  key.get = [](const Settings& settings) {
+    return Value::of(settings.precision.loss_scale.initial);
+  };
+  return key;
+}
+
+Key activation_checkpointing() {
+  Key key;
+  key.name = "activation_checkpointing";
+  key.meaning =
+      "what is not kept from forward to backward but computed again. full: all of each block; "
+      "every N: of each Nth unit of blocks; selective, followed by parts such as attention mlp: "
+      "these, in all blocks. Changes no bit of the result";
+  key.expected = expected_checkpointing();
+  key.limits = "none | full | every N | selective attention norms mlp";
+  key.set = [](Settings& settings, const Value& value) {
+    const auto read = read_checkpointing(value);
+    if (!read) return false;
+    settings.parallel.activation_checkpointing = read->units;
+    settings.recompute = read->within_blocks;
+    return true;
+  };
+  key.get = [](const Settings& settings) {
+    return write_checkpointing({settings.parallel.activation_checkpointing, settings.recompute});
+  };
+  return key;
+}
+
 Section parallel_section() {
   using plan::Accumulation;
   using plan::LeafOrder;
@@ -392,46 +447,81 @@ Section parallel_section() {
 }
 
 Section precision_section() {
+  const std::vector<std::pair<std::string, Number>> numbers = {
+      {"fp32", Number::fp32}, {"bf16", Number::bf16}, {"fp16", Number::fp16}};
+  const std::vector<std::pair<std::string, std::optional<Number>>> automatic_or_numbers = {
+      {"auto", std::nullopt},
+      {"fp32", Number::fp32},
+      {"bf16", Number::bf16},
+      {"fp16", Number::fp16}};
   return {"precision",
           "number formats",
-          {only("parameters", "fp32", "of stored parameters"),
-           only("gather", "fp32", "in which parameters travel"),
-           only("reduce", "fp32", "in which gradients travel")}};
+          {only("parameters", "fp32", "of stored parameters, which are updated"),
+           choice("gather", FIELD(precision.gather), numbers,
+                  "in which parameters travel and are computed with"),
+           choice("activations", FIELD(precision.activations), automatic_or_numbers,
+                  "auto: as gather, and nothing else, as units compute in the numbers in which "
+                  "parameters are gathered"),
+           choice("reduce", FIELD(parallel.reduce), numbers,
+                  "in which gradients travel within a shard group; all sums are of fp32"),
+           loss_scale()}};
 }
 
 Section memory_section() {
   return {"memory",
           "what is traded for memory",
-          {only("activation_checkpointing", "none", "compute again instead of keeping"),
+          {activation_checkpointing(),
            only("offload", "none", "keep on the host instead of the device")}};
 }
 
 Section optimizer_section() {
-  return {"optimizer",
-          "how parameters follow gradients",
-          {only("name", "adamw", "Adam with decoupled weight decay"),
-           number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30, "at its peak"),
-           number("weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
-                  "of matrices; norms and biases never decay"),
-           number("beta1", FIELD(optimizer.beta1), below_one, "decay of the first moment"),
-           number("beta2", FIELD(optimizer.beta2), below_one, "decay of the second moment"),
-           number("epsilon", FIELD(optimizer.epsilon), small, "keeps from dividing by zero"),
-           number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
-                  "largest norm of the whole gradient; 0: any")}};
+  using optim::OptimizerKind;
+  return {
+      "optimizer",
+      "how parameters follow gradients",
+      {choice("name", FIELD(optimizer.kind),
+              std::vector<std::pair<std::string, OptimizerKind>>{{"adamw", OptimizerKind::adamw},
+                                                                 {"sgd", OptimizerKind::sgd},
+                                                                 {"lion", OptimizerKind::lion}},
+              "all with decoupled weight decay"),
+       number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30, "at its peak"),
+       number("weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
+              "of matrices; norms and biases never decay"),
+       number("beta1", FIELD(optimizer.beta1), below_one,
+              "adamw: decay of the first moment; lion: of it within the sign"),
+       number("beta2", FIELD(optimizer.beta2), below_one,
+              "adamw: decay of the second moment; lion: of its only one, there usually 0.99"),
+       number("epsilon", FIELD(optimizer.epsilon), small,
+              "adamw only: keeps from dividing by zero"),
+       number("momentum", FIELD(optimizer.momentum), below_one,
+              "sgd only: decay of the sum of gradients; 0: none, and no state"),
+       boolean("nesterov", FIELD(optimizer.nesterov), "sgd only: look ahead along the momentum"),
+       choice("moments", FIELD(parallel.moments.number),
+              std::vector<std::pair<std::string, Number>>{{"fp32", Number::fp32},
+                                                          {"bf16", Number::bf16}},
+              "in which optimizer state is kept; bf16 is rounded at random"),
+       number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
+              "largest norm of the whole gradient; 0: any")}};
 }
 
 Section schedule_section() {
   using optim::Tail;
-  return {
-      "schedule",
-      "the learning rate over time",
-      {integer("warmup_steps", FIELD(schedule.warmup_steps), 0, "steps of linear rise"),
-       choice("tail", FIELD(schedule.tail),
-              std::vector<std::pair<std::string, Tail>>{
-                  {"cosine", Tail::cosine}, {"linear", Tail::linear}, {"constant", Tail::constant}},
-              "after the warm-up"),
-       number("final_fraction", FIELD(schedule.final_fraction), share,
-              "of the peak, at the last step")}};
+  return {"schedule",
+          "the learning rate over time",
+          {integer("warmup_steps", FIELD(schedule.warmup_steps), 0, "steps of linear rise"),
+           choice("tail", FIELD(schedule.tail),
+                  std::vector<std::pair<std::string, Tail>>{
+                      {"cosine", Tail::cosine},
+                      {"linear", Tail::linear},
+                      {"constant", Tail::constant},
+                      {"warmup_stable_decay", Tail::warmup_stable_decay},
+                      {"inverse_square_root", Tail::inverse_square_root}},
+                  "after the warm-up. warmup_stable_decay: constant, then linear; "
+                  "inverse_square_root: as 1 / sqrt(step), to no end"),
+           number("final_fraction", FIELD(schedule.final_fraction), share,
+                  "of the peak, at the last step; of cosine, linear and warmup_stable_decay"),
+           integer("decay_steps", FIELD(schedule.decay_steps), 0,
+                   "last steps, in which warmup_stable_decay falls")}};
 }
 
 Section output_section() {

@@ -197,6 +197,26 @@ UnitRule read_rule(const std::string& written) {
   return rule;
 }
 
+// --------------------------------------------------------------------- activation checkpointing
+
+struct Part {
+  const char* name;
+  bool model::Recompute::*is_recomputed;
+};
+constexpr Part parts_of_blocks[] = {{"attention", &model::Recompute::attention},
+                                    {"norms", &model::Recompute::norms},
+                                    {"mlp", &model::Recompute::mlp}};
+
+/// Marks a part that is not marked yet; false where there is none of this name.
+bool mark(model::Recompute& recompute, const std::string& name) {
+  for (const Part& part : parts_of_blocks) {
+    if (name != part.name || recompute.*part.is_recomputed) continue;
+    recompute.*part.is_recomputed = true;
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<Reshard> read_reshard(const Value& value) {
@@ -274,6 +294,47 @@ std::string write_unit_rules(const std::vector<UnitRule>& rules) {
     if (!line.empty()) out += text(out.empty() ? "" : "; ", rule.pattern, line);
   }
   return out;
+}
+
+std::optional<ActivationCheckpointing> read_checkpointing(const Value& value) {
+  if (value.kind != Value::Kind::text) return std::nullopt;
+  ActivationCheckpointing checkpointing;
+  if (value.text == "none") return checkpointing;
+  const std::vector<std::string> written = words(value.text);
+  if (written.size() > 1 && written[0] == "selective") {
+    for (std::size_t i = 1; i < written.size(); ++i) {
+      if (!mark(checkpointing.within_blocks, written[i])) return std::nullopt;
+    }
+    return checkpointing;
+  }
+  std::optional<std::int64_t> every;
+  if (value.text == "full") every = 1;
+  if (written.size() == 2 && written[0] == "every")
+    every = parse_scalar(written[1]).integer(1, most_units_apart);
+  if (!every) return std::nullopt;
+  checkpointing.units.every = static_cast<int>(*every);
+  return checkpointing;
+}
+
+Value write_checkpointing(const ActivationCheckpointing& checkpointing) {
+  const int every = checkpointing.units.every;
+  std::string selective;
+  for (const Part& part : parts_of_blocks) {
+    if (checkpointing.within_blocks.*part.is_recomputed) selective += text(' ', part.name);
+  }
+  if (every > 0 && !selective.empty()) {
+    throw std::logic_error("activation_checkpointing is of units and of parts of blocks");
+  }
+  if (!selective.empty()) return Value::of("selective" + selective);
+  if (every > 1) return Value::of(text("every ", every));
+  return Value::of(std::string(every == 1 ? "full" : "none"));
+}
+
+std::string expected_checkpointing() {
+  std::vector<std::string> names;
+  for (const Part& part : parts_of_blocks) names.push_back(part.name);
+  return text("none, full, every N with N from 1 to ", most_units_apart,
+              ", or selective followed by one or more of ", join(names, ", ", " and "));
 }
 
 }  // namespace ostrakon::config

@@ -4,17 +4,19 @@
 #include <cstdint>
 #include <optional>
 #include <ostrakon/config/value.hpp>
+#include <ostrakon/model/decoder.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <string>
 #include <vector>
 
 namespace ostrakon::config {
 
-// How decks say what a plan::Policy holds in structs. Whatever is written reads back to the same.
+// How decks say what settings hold in structs. Whatever is written reads back to the same.
 
 constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
 constexpr std::int64_t most_units_ahead = 1000;
 constexpr std::int64_t most_units_gathered = 1000000;
+constexpr std::int64_t most_units_apart = 100000;
 
 /// default, always, never or an integer; nothing for any other value.
 std::optional<plan::Reshard> read_reshard(const Value& value);
@@ -36,5 +38,18 @@ std::string expected_gather_limit();
 std::vector<plan::UnitRule> read_unit_rules(const std::string& text);
 /// Leaves out rules that set nothing.
 std::string write_unit_rules(const std::vector<plan::UnitRule>& rules);
+
+/// What is computed again for backward: all of some units, or parts of all blocks.
+struct ActivationCheckpointing {
+  plan::Checkpointing units;
+  model::Recompute within_blocks;
+};
+
+/// none, full, `every N`, or `selective` with parts such as `selective attention mlp`; nothing for
+/// any other value.
+std::optional<ActivationCheckpointing> read_checkpointing(const Value& value);
+/// Not for units and parts of blocks both.
+Value write_checkpointing(const ActivationCheckpointing& checkpointing);
+std::string expected_checkpointing();
 
 }  // namespace ostrakon::config

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <ostrakon/base/number.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/optim/adamw.hpp>
+#include <ostrakon/optim/loss_scale.hpp>
+#include <ostrakon/optim/optimizer.hpp>
+#include <ostrakon/optim/outlier_filter.hpp>
 #include <ostrakon/optim/schedule.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <string>
@@ -45,15 +49,33 @@ struct RuntimeSettings {
   StreamsChoice streams = StreamsChoice::automatic;
 };
 
+/// In which numbers parameters travel and are computed with; masters are fp32, and gradients travel
+/// as Policy says.
+struct PrecisionSettings {
+  Number gather = Number::fp32;
+  std::optional<Number> activations;    ///< none: as gather, the one that it may be
+  optim::LossScaleSettings loss_scale;  ///< of fp16
+};
+
+/// What is done about a step whose loss or gradient is not as it should be.
+struct StabilitySettings {
+  bool skip_non_finite = false;    ///< leave out the update instead of stopping
+  double outlier_threshold = 0.0;  ///< deviations from which a step is left out; 0: none is
+  std::int64_t outlier_window = 128;
+};
+
 /// A deck, validated. Paths are absolute or relative to the working directory.
 struct Settings {
   model::DecoderSettings model;
   data::DataSettings data;
   TrainingSettings training;
-  plan::Policy parallel;  ///< with leaves filled in
+  plan::Policy parallel;  ///< with leaves and moments.count filled in
   std::int64_t ranks_per_node = 0;
   int shard_group = mesh::world_group;  ///< ranks that share one copy, or a name of mesh/mesh.hpp
-  optim::AdamwSettings optimizer;
+  PrecisionSettings precision;
+  model::Recompute recompute;  ///< within blocks
+  StabilitySettings stability;
+  optim::OptimizerSettings optimizer;
   optim::ScheduleSettings schedule;
   OutputSettings output;
   RuntimeSettings runtime;

@@ -32,14 +32,79 @@ std::string written(const Settings& settings, const Key& key) {
   return value.kind == Value::Kind::text ? value.text : value.shown();
 }
 
-/// A line, or nothing.
-std::string without_effect(const Settings& settings, const Section& parallel) {
-  std::vector<std::string> names;
-  for (const Key& key : parallel.keys)
-    if (is_given(settings, key) && !has_effect(settings, key.name)) names.push_back(key.name);
-  if (names.empty()) return "";
-  return "without effect with sharding " + written(settings, *find_key(parallel, "sharding")) +
-         ": " + join(names, ", ", ", ") + "\n";
+/// A key that changes something only where `holds`, which another key of its section decides.
+struct Condition {
+  const char* section;
+  const char* key;
+  const char* decided_by;
+  bool (*holds)(const Settings&);
+};
+
+bool is_adamw(const Settings& settings) {
+  return settings.optimizer.kind == optim::OptimizerKind::adamw;
+}
+bool is_sgd(const Settings& settings) {
+  return settings.optimizer.kind == optim::OptimizerKind::sgd;
+}
+bool has_betas(const Settings& settings) { return !is_sgd(settings); }
+bool has_moments(const Settings& settings) {
+  return optim::moments(settings.optimizer, settings.optimizer.kind) > 0;
+}
+bool is_stable_then_decays(const Settings& settings) {
+  return settings.schedule.tail == optim::Tail::warmup_stable_decay;
+}
+bool falls_to_a_fraction(const Settings& settings) {
+  return is_stable_then_decays(settings) || settings.schedule.tail == optim::Tail::cosine ||
+         settings.schedule.tail == optim::Tail::linear;
+}
+bool has_steps_to_fall(const Settings& settings) {
+  return !is_stable_then_decays(settings) || settings.schedule.decay_steps > 0;
+}
+
+constexpr Condition conditions[] = {
+    {"training", "outlier_window", "skip_outliers",
+     [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
+    {"precision", "loss_scale", "gather",
+     [](const Settings& settings) {
+       return settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
+     }},
+    {"optimizer", "beta1", "name", has_betas},
+    {"optimizer", "beta2", "name", has_betas},
+    {"optimizer", "epsilon", "name", is_adamw},
+    {"optimizer", "momentum", "name", is_sgd},
+    {"optimizer", "nesterov", "name", is_sgd},
+    {"optimizer", "nesterov", "momentum", has_moments},
+    {"optimizer", "moments", "momentum", has_moments},
+    {"schedule", "final_fraction", "tail", falls_to_a_fraction},
+    {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
+    {"schedule", "decay_steps", "tail", is_stable_then_decays}};
+
+/// The key of the same section beside whose value `key` changes nothing; empty if there is none.
+std::string made_idle_by(const Settings& settings, const std::string& section,
+                         const std::string& key) {
+  if (section == "parallel") return has_effect(settings, key) ? "" : "sharding";
+  for (const Condition& condition : conditions) {
+    if (section == condition.section && key == condition.key && !condition.holds(settings))
+      return condition.decided_by;
+  }
+  return "";
+}
+
+/// Lines that begin with `indent`, or nothing.
+std::string without_effect(const Settings& settings, const Section& section,
+                           const std::string& indent) {
+  std::string lines;
+  for (const Key& deciding : section.keys) {
+    std::vector<std::string> names;
+    for (const Key& key : section.keys)
+      if (is_given(settings, key) &&
+          made_idle_by(settings, section.name, key.name) == deciding.name)
+        names.push_back(key.name);
+    if (names.empty()) continue;
+    lines += indent + "without effect with " + deciding.name + " " + written(settings, deciding) +
+             ": " + join(names, ", ", ", ") + "\n";
+  }
+  return lines;
 }
 
 }  // namespace
@@ -58,10 +123,7 @@ std::string summary(const Settings& settings) {
       }
       line += (line.size() > indent ? ", " : "") + shown;
     }
-    lines += line + "\n";
-    if (section.name != "parallel") continue;
-    const std::string more = without_effect(settings, section);
-    if (!more.empty()) lines += std::string(indent, ' ') + more;
+    lines += line + "\n" + without_effect(settings, section, std::string(indent, ' '));
   }
   return lines;
 }
@@ -78,6 +140,19 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   }
   const Key& blocks = *find_key(*find_section("model"), "blocks_per_unit");
   chosen.push_back({blocks.name, written(settings, blocks)});
+  struct Other {
+    const char* section;
+    const char* key;
+    const char* shown;
+  };
+  for (const Other& other :
+       {Other{"precision", "gather", "gather"}, Other{"precision", "reduce", "reduce"},
+        Other{"memory", "activation_checkpointing", "activation_checkpointing"},
+        Other{"optimizer", "name", "optimizer"}, Other{"optimizer", "moments", "moments"}}) {
+    const Key& key = *find_key(*find_section(other.section), other.key);
+    if (is_given(settings, key) && made_idle_by(settings, other.section, other.key).empty())
+      chosen.push_back({other.shown, written(settings, key)});
+  }
   return chosen;
 }
 

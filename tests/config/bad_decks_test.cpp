@@ -53,7 +53,7 @@ TEST(BadDecks, UnknownKeysAndSections) {
         "optimizer.learning_rate?"},
        {with("precision", "xyzzy: on"),
         "deck.yaml: precision.xyzzy = \"on\": no such key; the keys of precision are parameters, "
-        "gather and reduce"},
+        "gather, activations, reduce and loss_scale"},
        {with("optimizer", "beta3: [1, 2]"),
         "deck.yaml: optimizer.beta3: no such key; did you mean optimizer.beta1?"},
        {with("trainig", "steps: 5"), "deck.yaml: trainig: no such section; did you mean training?"},
@@ -149,18 +149,46 @@ TEST(BadDecks, ImpossibleValues) {
         "deck.yaml: optimizer.clip_norm = 1e+39: expected a number from 0 to 1e30"},
        {with("model", "layers: 100001"),
         "deck.yaml: model.layers = 100001: expected an integer from 1 to 100000"},
-       {with("optimizer", "name: sgd"),
-        "deck.yaml: optimizer.name = \"sgd\": expected adamw, the one value that this version "
-        "accepts"},
-       {with("precision", "gather: bf16"),
-        "deck.yaml: precision.gather = \"bf16\": expected fp32, the one value that this version "
-        "accepts"},
+       {with("optimizer", "name: muon"),
+        "deck.yaml: optimizer.name = \"muon\": expected adamw, sgd or lion"},
+       {with("optimizer", "momentum: 1"),
+        "deck.yaml: optimizer.momentum = 1: expected a number >= 0 and < 1"},
+       {with("optimizer", "momentum: -0.1"),
+        "deck.yaml: optimizer.momentum = -0.1: expected a number >= 0 and < 1"},
+       {with("optimizer", "nesterov: 1"),
+        "deck.yaml: optimizer.nesterov = 1: expected true or false"},
+       {with("optimizer", "moments: fp16"),
+        "deck.yaml: optimizer.moments = \"fp16\": expected fp32 or bf16"},
+       {with("precision", "parameters: bf16"),
+        "deck.yaml: precision.parameters = \"bf16\": expected fp32, the one value that this "
+        "version accepts"},
+       {with("precision", "gather: fp64"),
+        "deck.yaml: precision.gather = \"fp64\": expected fp32, bf16 or fp16"},
+       {with("precision", "gather: 16"),
+        "deck.yaml: precision.gather = 16: expected fp32, bf16 or fp16"},
+       {with("precision", "gather: auto"),
+        "deck.yaml: precision.gather = \"auto\": expected fp32, bf16 or fp16"},
+       {with("precision", "reduce: fp8"),
+        "deck.yaml: precision.reduce = \"fp8\": expected fp32, bf16 or fp16"},
+       {with("precision", "activations: float"),
+        "deck.yaml: precision.activations = \"float\": expected auto, fp32, bf16 or fp16"},
+       {with("training", "on_non_finite: ignore"),
+        "deck.yaml: training.on_non_finite = \"ignore\": expected stop or skip"},
+       {with("training", "on_non_finite: yes"),
+        "deck.yaml: training.on_non_finite = true: expected stop or skip"},
+       {with("training", "skip_outliers: -1"),
+        "deck.yaml: training.skip_outliers = -1: expected a number >= 0"},
+       {with("training", "skip_outliers: yes"),
+        "deck.yaml: training.skip_outliers = true: expected a number >= 0"},
+       {with("training", "outlier_window: 1"),
+        "deck.yaml: training.outlier_window = 1: expected an integer >= 2"},
+       {with("schedule", "decay_steps: -1"),
+        "deck.yaml: schedule.decay_steps = -1: expected an integer >= 0"},
+       {with("schedule", "decay_steps: 0.1"),
+        "deck.yaml: schedule.decay_steps = 0.1: expected an integer >= 0"},
        {with("memory", "offload: all"),
         "deck.yaml: memory.offload = \"all\": expected none, the one value that this version "
         "accepts"},
-       {with("memory", "activation_checkpointing: yes"),
-        "deck.yaml: memory.activation_checkpointing = true: expected none, the one value that this "
-        "version accepts"},
        {with("parallel", "sharding: zero3"),
         "deck.yaml: parallel.sharding = \"zero3\": expected none, optimizer, gradients or "
         "full"},
@@ -185,7 +213,8 @@ TEST(BadDecks, ImpossibleValues) {
        {with("schedule", "warmup_steps: -1"),
         "deck.yaml: schedule.warmup_steps = -1: expected an integer >= 0"},
        {with("schedule", "tail: exponential"),
-        "deck.yaml: schedule.tail = \"exponential\": expected cosine, linear or constant"},
+        "deck.yaml: schedule.tail = \"exponential\": expected cosine, linear, constant, "
+        "warmup_stable_decay or inverse_square_root"},
        {with("output", "directory: \"\""),
         "deck.yaml: output.directory = \"\": expected a path that is not empty (numbers and yes/no "
         "need quotes)"},
@@ -200,6 +229,66 @@ TEST(BadDecks, ImpossibleValues) {
        {"ostrakon:\n  data:\n    dataset: imagenet\n",
         "deck.yaml: data.dataset = \"imagenet\": expected tokens or synthetic"}},
       "deck.yaml");
+}
+
+TEST(BadDecks, LossScalesArePowersOfTwo) {
+  const std::string expected = ": expected a power of two from 1 to 16777216";
+  for (const char* number :
+       {"0", "-2", "0.5", "3", "65535", "65536.5", "33554432", "1e300", "1e-300", "true"}) {
+    EXPECT_EQ(message_of(with("precision", text("loss_scale: ", number)), "deck.yaml"),
+              text("deck.yaml: precision.loss_scale = ",
+                   number == std::string("1e300") ? "1e+300" : number, expected));
+  }
+  for (const char* written : {"auto", "2^16", "nan", "inf"}) {
+    EXPECT_EQ(message_of(with("precision", text("loss_scale: ", written)), "deck.yaml"),
+              text("deck.yaml: precision.loss_scale = \"", written, '"', expected));
+  }
+}
+
+TEST(BadDecks, ActivationCheckpointing) {
+  const std::string expected =
+      ": expected none, full, every N with N from 1 to 100000, or selective followed by one or "
+      "more of attention, norms and mlp";
+  const std::string place = "deck.yaml: memory.activation_checkpointing";
+  for (const char* number : {"true", "0", "2"}) {
+    EXPECT_EQ(message_of(with("memory", text("activation_checkpointing: ", number)), "deck.yaml"),
+              text(place, " = ", number, expected));
+  }
+  for (const char* written : {"",
+                              "None",
+                              "all",
+                              "full 2",
+                              "none none",
+                              "every",
+                              "every 0",
+                              "every -1",
+                              "every 1.5",
+                              "every 100001",
+                              "every 1e300",
+                              "every block",
+                              "every 2 3",
+                              "every2",
+                              "every yes",
+                              "selective",
+                              "selective atention",
+                              "selective 2",
+                              "selective attention,mlp",
+                              "selective attention attention",
+                              "selective attention full",
+                              "attention mlp",
+                              "selective none",
+                              "selective mlp every 2",
+                              "selectively mlp"}) {
+    EXPECT_EQ(
+        message_of(with("memory", text("activation_checkpointing: \"", written, '"')), "deck.yaml"),
+        text(place, " = \"", written, '"', expected));
+  }
+  expect_messages({{with("memory", "activation_checkpointing: [attention, mlp]"),
+                    place + expected + ", found a list"},
+                   {with("memory", "checkpointing: full"),
+                    "deck.yaml: memory.checkpointing = \"full\": no such key; did you mean "
+                    "memory.activation_checkpointing?"}},
+                  "deck.yaml");
 }
 
 TEST(BadDecks, NamesOrNumbers) {
@@ -418,6 +507,18 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full"},
        {with("schedule", "warmup_steps: 1001"),
         "deck.yaml: schedule.warmup_steps = 1001 is more than training.steps = 1000"},
+       {with("schedule", "warmup_steps: 501\n    decay_steps: 500"),
+        "deck.yaml: schedule.warmup_steps + schedule.decay_steps = 501 + 500 is more than "
+        "training.steps = 1000"},
+       {with("schedule", "warmup_steps: 500\n    decay_steps: 9007199254740991"),
+        "deck.yaml: schedule.warmup_steps + schedule.decay_steps = 500 + 9007199254740991 is more "
+        "than training.steps = 1000"},
+       {with("precision", "activations: bf16"),
+        "deck.yaml: precision.activations = bf16 is not precision.gather = fp32: units compute in "
+        "the numbers in which parameters are gathered; expected auto or fp32"},
+       {with("precision", "gather: bf16\n    activations: fp32"),
+        "deck.yaml: precision.activations = fp32 is not precision.gather = bf16: units compute in "
+        "the numbers in which parameters are gathered; expected auto or bf16"},
        {"ostrakon:\n",
         "deck.yaml: data.path is missing: data.dataset = tokens needs a token file, made with "
         "ostrakon-data (data.dataset = synthetic needs none)"},

@@ -163,11 +163,15 @@ TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
       "parallel.reshard_after_forward=4",
       "parallel.in_flight_gathers=1.5 GiB",
       "model.blocks_per_unit=auto",
+      "memory.activation_checkpointing=selective attention norms mlp",
+      "memory.activation_checkpointing=every 12",
+      "precision.loss_scale=65536",
+      "training.skip_outliers=6.5",
       "parallel.units=block.*: reshard_after_forward 4, backward_prefetch 2; head: "
       "forward_prefetch block.1 block.2"};
   Mutator mutate(4);
   const std::string deck = "ostrakon:\n  data:\n    dataset: synthetic\n";
-  for (int i = 0; i < 6000; ++i) {
+  for (int i = 0; i < 10000; ++i) {
     const std::string argument = mutate(arguments[static_cast<std::size_t>(i) % arguments.size()]);
     try {
       read_settings(deck, "deck.yaml", {parse_override(argument)});
@@ -177,6 +181,25 @@ TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
           << message;
     }
   }
+}
+
+TEST(Fuzz, MutatedCheckpointingThatIsReadReadsBack) {
+  const std::vector<std::string> texts = {"selective attention norms mlp", "selective mlp",
+                                          "every 12", "full"};
+  Mutator mutate(6);
+  int read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const std::string written = mutate(texts[static_cast<std::size_t>(i) % texts.size()]);
+    const auto checkpointing = read_checkpointing(parse_scalar(written));
+    if (!checkpointing) continue;
+    ++read;
+    const Value value = write_checkpointing(*checkpointing);
+    const auto again = read_checkpointing(value);
+    ASSERT_TRUE(again.has_value()) << written;
+    EXPECT_EQ(write_checkpointing(*again).text, value.text) << written;
+    EXPECT_TRUE(again->units == checkpointing->units) << written;
+  }
+  EXPECT_GT(read, 500);
 }
 
 TEST(Fuzz, MutatedRulesThatAreReadReadBack) {

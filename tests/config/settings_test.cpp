@@ -64,6 +64,24 @@ void expect_equal(const Settings& a, const Settings& b) {
   expect_equal(a.parallel.forward_prefetch, b.parallel.forward_prefetch);
   expect_equal(a.parallel.backward_prefetch, b.parallel.backward_prefetch);
   expect_equal(a.parallel.units, b.parallel.units);
+  EXPECT_EQ(a.parallel.reduce, b.parallel.reduce);
+  EXPECT_TRUE(a.parallel.activation_checkpointing == b.parallel.activation_checkpointing);
+  EXPECT_EQ(a.parallel.moments.count, b.parallel.moments.count);
+  EXPECT_EQ(a.parallel.moments.number, b.parallel.moments.number);
+  EXPECT_EQ(a.precision.gather, b.precision.gather);
+  EXPECT_EQ(a.precision.activations, b.precision.activations);
+  EXPECT_EQ(a.precision.loss_scale.initial, b.precision.loss_scale.initial);
+  EXPECT_EQ(a.recompute.attention, b.recompute.attention);
+  EXPECT_EQ(a.recompute.norms, b.recompute.norms);
+  EXPECT_EQ(a.recompute.mlp, b.recompute.mlp);
+  EXPECT_EQ(a.stability.skip_non_finite, b.stability.skip_non_finite);
+  EXPECT_EQ(a.stability.outlier_threshold, b.stability.outlier_threshold);
+  EXPECT_EQ(a.stability.outlier_window, b.stability.outlier_window);
+  EXPECT_EQ(a.optimizer.kind, b.optimizer.kind);
+  EXPECT_EQ(a.optimizer.momentum, b.optimizer.momentum);
+  EXPECT_EQ(a.optimizer.nesterov, b.optimizer.nesterov);
+  EXPECT_EQ(a.schedule.tail, b.schedule.tail);
+  EXPECT_EQ(a.schedule.decay_steps, b.schedule.decay_steps);
 }
 
 plan::Reshard kept_in(int parts) {
@@ -92,6 +110,111 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_TRUE(settings.parallel.in_flight_gathers == plan::GatherLimit());
   EXPECT_EQ(settings.parallel.in_flight_reductions, 1);
   EXPECT_TRUE(settings.parallel.units.empty());
+  EXPECT_EQ(settings.precision.gather, Number::fp32);
+  EXPECT_FALSE(settings.precision.activations.has_value());
+  EXPECT_EQ(settings.precision.loss_scale.initial, 65536.0);
+  EXPECT_EQ(settings.parallel.reduce, Number::fp32);
+  EXPECT_TRUE(settings.parallel.activation_checkpointing == plan::Checkpointing());
+  EXPECT_FALSE(settings.recompute.attention || settings.recompute.norms || settings.recompute.mlp);
+  EXPECT_EQ(settings.optimizer.kind, optim::OptimizerKind::adamw);
+  EXPECT_EQ(settings.parallel.moments.number, Number::fp32);
+  EXPECT_EQ(settings.parallel.moments.count, 2);
+  EXPECT_EQ(settings.schedule.decay_steps, 0);
+  EXPECT_FALSE(settings.stability.skip_non_finite);
+  EXPECT_EQ(settings.stability.outlier_threshold, 0.0);
+}
+
+TEST(Settings, ReadsPrecisionOptimizerAndStability) {
+  const Settings settings = read(R"(ostrakon:
+  data: {dataset: synthetic}
+  training: {steps: 100, on_non_finite: skip, skip_outliers: 6, outlier_window: 64}
+  precision: {parameters: fp32, gather: bf16, activations: bf16, reduce: fp16, loss_scale: 1024}
+  memory: {activation_checkpointing: every 3, offload: none}
+  optimizer: {name: sgd, momentum: 0.5, nesterov: no, moments: bf16}
+  schedule: {tail: warmup_stable_decay, warmup_steps: 60, decay_steps: 40}
+)");
+  EXPECT_TRUE(settings.stability.skip_non_finite);
+  EXPECT_EQ(settings.stability.outlier_threshold, 6.0);
+  EXPECT_EQ(settings.stability.outlier_window, 64);
+  EXPECT_EQ(settings.precision.gather, Number::bf16);
+  EXPECT_EQ(settings.precision.activations, Number::bf16);
+  EXPECT_EQ(settings.precision.loss_scale.initial, 1024.0);
+  EXPECT_EQ(settings.parallel.reduce, Number::fp16);
+  EXPECT_EQ(settings.parallel.activation_checkpointing.every, 3);
+  EXPECT_EQ(settings.optimizer.kind, optim::OptimizerKind::sgd);
+  EXPECT_EQ(settings.optimizer.momentum, 0.5);
+  EXPECT_FALSE(settings.optimizer.nesterov);
+  EXPECT_EQ(settings.parallel.moments.number, Number::bf16);
+  EXPECT_EQ(settings.parallel.moments.count, 1);
+  EXPECT_EQ(settings.schedule.tail, optim::Tail::warmup_stable_decay);
+  EXPECT_EQ(settings.schedule.decay_steps, 40);
+  expect_equal(read(write_deck(settings)), settings);
+
+  EXPECT_EQ(read(synthetic, {{"optimizer.name", "lion"}}).parallel.moments.count, 1);
+  EXPECT_EQ(read(synthetic, {{"optimizer.name", "sgd"}, {"optimizer.momentum", "0"}})
+                .parallel.moments.count,
+            0);
+  EXPECT_EQ(read(synthetic, {{"schedule.tail", "inverse_square_root"}}).schedule.tail,
+            optim::Tail::inverse_square_root);
+  EXPECT_FALSE(read(synthetic, {{"precision.gather", "fp16"}, {"precision.activations", "auto"}})
+                   .precision.activations.has_value());
+}
+
+TEST(Settings, WhatADeckTakesIsTakenByThatWhichItIsFor) {
+  for (double scale = 1.0; scale <= 16777216.0; scale *= 2.0) {
+    const Settings settings = read(synthetic, {{"precision.loss_scale", format_number(scale)}});
+    EXPECT_EQ(optim::LossScale(settings.precision.loss_scale).value(), scale);
+  }
+  const Settings settings =
+      read(synthetic, {{"training.outlier_window", "2"}, {"training.skip_outliers", "1e-3"}});
+  EXPECT_NO_THROW(optim::OutlierFilter(
+      {settings.stability.outlier_window, settings.stability.outlier_threshold}));
+}
+
+TEST(Settings, ReadsWhatIsComputedAgain) {
+  struct Written {
+    const char* text;
+    int every;
+    bool attention, norms, mlp;
+    const char* again;
+  };
+  for (const Written& written :
+       {Written{"none", 0, false, false, false, "none"},
+        Written{"full", 1, false, false, false, "full"},
+        Written{"every 1", 1, false, false, false, "full"},
+        Written{"every 2", 2, false, false, false, "every 2"},
+        Written{"every  2.0", 2, false, false, false, "every 2"},
+        Written{"every 1e5", 100000, false, false, false, "every 100000"},
+        Written{"selective attention", 0, true, false, false, "selective attention"},
+        Written{"selective norms", 0, false, true, false, "selective norms"},
+        Written{"selective mlp", 0, false, false, true, "selective mlp"},
+        Written{"selective mlp attention", 0, true, false, true, "selective attention mlp"},
+        Written{"selective norms  mlp attention", 0, true, true, true,
+                "selective attention norms mlp"}}) {
+    SCOPED_TRACE(written.text);
+    for (const Settings& settings :
+         {read(synthetic, {{"memory.activation_checkpointing", written.text}}),
+          read(synthetic + "  memory:\n    activation_checkpointing: " + written.text + "\n")}) {
+      EXPECT_EQ(settings.parallel.activation_checkpointing.every, written.every);
+      EXPECT_EQ(settings.recompute.attention, written.attention);
+      EXPECT_EQ(settings.recompute.norms, written.norms);
+      EXPECT_EQ(settings.recompute.mlp, written.mlp);
+      EXPECT_EQ(
+          write_checkpointing({settings.parallel.activation_checkpointing, settings.recompute})
+              .text,
+          written.again);
+      expect_equal(read(write_deck(settings)), settings);
+    }
+  }
+  // What comes later takes the place of all that was said before.
+  const std::string key = "memory.activation_checkpointing";
+  for (const char* before : {"none", "full", "every 2", "selective mlp", "selective attention"})
+    for (const char* after : {"none", "full", "every 2", "selective mlp", "selective attention"})
+      expect_equal(read(synthetic, {{key, before}, {key, after}}), read(synthetic, {{key, after}}));
+  ActivationCheckpointing both;
+  both.units.every = 1;
+  both.within_blocks.norms = true;
+  EXPECT_THROW(write_checkpointing(both), std::logic_error);
 }
 
 TEST(Settings, ReadsWhatIsGatheredWhen) {
@@ -423,13 +546,48 @@ TEST(WriteDeck, OddPathsReadBack) {
 TEST(WriteDeck, EveryChoiceReadsBack) {
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
-      for (const char* word :
-           {"layernorm", "rmsnorm",    "learned",  "rotary",  "gelu",        "swiglu",
-            "synthetic", "none",       "full",     "auto",    "reduce_each", "reduce_last",
-            "ascending", "descending", "shuffled", "default", "always",      "never",
-            "cosine",    "linear",     "constant", "inline",  "threads",     "unlimited"}) {
+      for (const char* word : {"layernorm",
+                               "rmsnorm",
+                               "learned",
+                               "rotary",
+                               "gelu",
+                               "swiglu",
+                               "synthetic",
+                               "none",
+                               "full",
+                               "auto",
+                               "reduce_each",
+                               "reduce_last",
+                               "ascending",
+                               "descending",
+                               "shuffled",
+                               "default",
+                               "always",
+                               "never",
+                               "cosine",
+                               "linear",
+                               "constant",
+                               "inline",
+                               "threads",
+                               "unlimited",
+                               "fp32",
+                               "bf16",
+                               "fp16",
+                               "adamw",
+                               "sgd",
+                               "lion",
+                               "stop",
+                               "skip",
+                               "every 2",
+                               "warmup_stable_decay",
+                               "inverse_square_root",
+                               "selective norms"}) {
         Settings settings = read(synthetic);
         if (key.is_text || !key.set(settings, Value::of(std::string(word)))) continue;
+        if (settings.precision.activations)
+          settings.precision.gather = *settings.precision.activations;
+        settings.parallel.moments.count =
+            optim::moments(settings.optimizer, settings.optimizer.kind);
         expect_equal(read(write_deck(settings)), settings);
         EXPECT_EQ(key.get(settings).text, word);
       }
@@ -451,6 +609,21 @@ class RandomPolicies {
     policy.in_flight_reductions = depth();
     policy.in_flight_gathers = limit();
     for (std::int64_t rules = pick(4); rules > 0; --rules) policy.units.push_back(rule());
+    policy.reduce = static_cast<Number>(pick(3));
+    policy.moments.number = static_cast<Number>(pick(2));
+  }
+
+  /// What is computed again, and in which numbers.
+  void fill(Settings& settings) {
+    fill(settings.parallel);
+    settings.precision.gather = static_cast<Number>(pick(3));
+    if (pick(2) == 0) settings.precision.activations = settings.precision.gather;
+    settings.precision.loss_scale.initial = static_cast<double>(1 << pick(25));
+    if (pick(2) == 0) {
+      settings.parallel.activation_checkpointing.every = static_cast<int>(pick(most_units_apart));
+    } else {
+      settings.recompute = {pick(2) == 0, pick(2) == 0, pick(2) == 0};
+    }
   }
 
  private:
@@ -511,7 +684,7 @@ TEST(WriteDeck, PoliciesReadBack) {
   RandomPolicies policies;
   for (int i = 0; i < 500 && !HasFailure(); ++i) {
     Settings settings = read(synthetic);
-    policies.fill(settings.parallel);
+    policies.fill(settings);
     settings.model.blocks_per_unit = policies.pick(5);
     settings.output.trace_steps = policies.pick(100);
     settings.runtime.streams = static_cast<StreamsChoice>(policies.pick(3));
@@ -584,6 +757,141 @@ TEST(Strategy, SettingsHaveNoEffectWhereThePlanIsTheSameWithoutThem) {
         }
       }
   EXPECT_EQ(without, 2 * 4 + 2 * (3 * 5 + 4));
+}
+
+/// The rates of a whole run.
+std::vector<double> rates_of(const Settings& settings) {
+  std::vector<double> rates;
+  for (std::int64_t step = 1; step <= settings.training.steps; ++step)
+    rates.push_back(optim::learning_rate(settings.schedule, settings.optimizer.learning_rate, step,
+                                         settings.training.steps));
+  return rates;
+}
+
+/// Parameters after some updates with gradients of either sign and many sizes.
+std::vector<float> updates_of(const Settings& settings) {
+  constexpr std::size_t count = 64;
+  std::vector<float> parameters(count, 1.0F), gradients(count);
+  std::mt19937 random(11);
+  const auto run = [&](auto number) {
+    using Moment = decltype(number);
+    std::vector<Moment> first(count, Moment(0.0F)), second(count, Moment(0.0F));
+    optim::UpdateStep step;
+    step.learning_rate = 0.1;
+    for (step.step = 1; step.step <= 32; ++step.step) {
+      for (float& gradient : gradients)
+        gradient = 1e-3F * (static_cast<float>(random() % 4096) - 2047.5F);
+      optim::host::update(settings.optimizer.kind, settings.optimizer, step, parameters.data(),
+                          gradients.data(), first.data(), second.data(), count);
+    }
+  };
+  if (settings.parallel.moments.number == Number::bf16) {
+    run(bf16());
+  } else {
+    run(0.0F);
+  }
+  return parameters;
+}
+
+/// Whether the summary says so.
+bool is_idle(const Settings& settings, const std::string& line) {
+  return summary(settings).find("               without effect with " + line + "\n") !=
+         std::string::npos;
+}
+
+TEST(Strategy, KeysOfOptimizersHaveNoEffectWhereUpdatesAreTheSameWithoutThem) {
+  int idle = 0;
+  for (const char* optimizer : {"adamw", "sgd", "lion"})
+    for (const char* momentum : {"0", "0.5"})
+      for (const Override& one :
+           {Override{"beta1", "0.5"}, Override{"beta2", "0.5"}, Override{"epsilon", "1e-3"},
+            Override{"nesterov", "false"}, Override{"moments", "bf16"}}) {
+        SCOPED_TRACE(text(optimizer, ' ', momentum, ' ', one.first));
+        const bool is_sgd = optimizer == std::string("sgd");
+        std::vector<Override> overrides = {{"optimizer.name", optimizer}};
+        if (is_sgd) overrides.emplace_back("optimizer.momentum", momentum);
+        const std::vector<float> plain = updates_of(read(synthetic, overrides));
+        overrides.emplace_back("optimizer." + one.first, one.second);
+        const Settings settings = read(synthetic, overrides);
+        const bool is_same = updates_of(settings) == plain;
+        const bool by_momentum = is_sgd && (one.first == "nesterov" || one.first == "moments");
+        EXPECT_EQ(is_idle(settings, by_momentum ? text("momentum ", momentum, ": ", one.first)
+                                                : text("name ", optimizer, ": ", one.first)),
+                  is_same)
+            << summary(settings);
+        EXPECT_EQ(summary(settings).find("without effect") != std::string::npos, is_same);
+        idle += is_same ? 1 : 0;
+      }
+  EXPECT_EQ(idle, 2 * 1 + (5 + 3) + 2 * 2);
+}
+
+TEST(Strategy, KeysOfSchedulesHaveNoEffectWhereRatesAreTheSameWithoutThem) {
+  int idle = 0;
+  for (const char* tail :
+       {"cosine", "linear", "constant", "warmup_stable_decay", "inverse_square_root"})
+    for (const Override& one : {Override{"decay_steps", "20"}, Override{"final_fraction", "0.5"}}) {
+      SCOPED_TRACE(text(tail, ' ', one.first));
+      std::vector<Override> overrides = {{"schedule.tail", tail}, {"schedule.warmup_steps", "5"}};
+      const std::vector<double> plain = rates_of(read(synthetic, overrides));
+      overrides.emplace_back("schedule." + one.first, one.second);
+      const Settings settings = read(synthetic, overrides);
+      const bool is_same = rates_of(settings) == plain;
+      const bool never_falls = settings.schedule.tail == optim::Tail::warmup_stable_decay;
+      EXPECT_EQ(is_idle(settings, never_falls ? text("decay_steps 0: ", one.first)
+                                              : text("tail ", tail, ": ", one.first)),
+                is_same)
+          << summary(settings);
+      EXPECT_EQ(summary(settings).find("without effect") != std::string::npos, is_same);
+      idle += is_same ? 1 : 0;
+    }
+  EXPECT_EQ(idle, 4 + 3);
+  const Settings falls = read(synthetic, {{"schedule.tail", "warmup_stable_decay"},
+                                          {"schedule.decay_steps", "20"},
+                                          {"schedule.final_fraction", "0.5"}});
+  EXPECT_EQ(summary(falls).find("without effect"), std::string::npos);
+}
+
+TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
+  const Settings settings = read(synthetic, {{"precision.loss_scale", "8"},
+                                             {"training.outlier_window", "9"},
+                                             {"optimizer.name", "sgd"},
+                                             {"optimizer.momentum", "0"},
+                                             {"optimizer.beta1", "0.8"},
+                                             {"optimizer.epsilon", "1e-6"},
+                                             {"optimizer.moments", "bf16"},
+                                             {"optimizer.nesterov", "false"}});
+  EXPECT_TRUE(is_idle(settings, "gather fp32: loss_scale")) << summary(settings);
+  EXPECT_TRUE(is_idle(settings, "skip_outliers 0: outlier_window")) << summary(settings);
+  EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
+  EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);
+  const Settings others = read(synthetic, {{"precision.loss_scale", "8"},
+                                           {"precision.gather", "fp16"},
+                                           {"training.outlier_window", "9"},
+                                           {"training.skip_outliers", "6"}});
+  EXPECT_EQ(summary(others).find("without effect"), std::string::npos) << summary(others);
+}
+
+TEST(Strategy, HasWhatChangesAStepInOtherSections) {
+  const auto others = [](const std::vector<Override>& overrides) {
+    std::string all;
+    for (const plan::Setting& setting :
+         strategy(read(synthetic, overrides), plan::Accumulation::reduce_last))
+      all += setting.key + "=" + setting.value + "\n";
+    return all.substr(all.find("blocks_per_unit=1\n") + 18);
+  };
+  EXPECT_EQ(others({}), "");
+  EXPECT_EQ(others({{"precision.gather", "bf16"},
+                    {"precision.reduce", "fp16"},
+                    {"memory.activation_checkpointing", "selective attention mlp"},
+                    {"optimizer.name", "lion"},
+                    {"optimizer.moments", "bf16"}}),
+            "gather=bf16\nreduce=fp16\nactivation_checkpointing=selective attention mlp\n"
+            "optimizer=lion\nmoments=bf16\n");
+  EXPECT_EQ(others({{"memory.activation_checkpointing", "every 2"},
+                    {"optimizer.name", "sgd"},
+                    {"optimizer.momentum", "0"},
+                    {"optimizer.moments", "bf16"}}),
+            "activation_checkpointing=every 2\noptimizer=sgd\n");
 }
 
 TEST(Strategy, OneLineNamesAllThatHasNoEffect) {

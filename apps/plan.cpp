@@ -11,7 +11,8 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/config/value.hpp>
 #include <ostrakon/plan/picture.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/runtime/executor.hpp>
@@ -19,6 +20,7 @@
 #include <set>
 #include <string>
 
+#include "plan_fit.hpp"
 #include "program.hpp"
 
 namespace {
@@ -43,7 +45,33 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
   --svg FILE               draw the plan too: streams, actions and their waits, memory over the step
   --help, --version
 
-Exit status: 0 done, 1 bad input or failure.
+  --fit BYTES              show, instead, the ten cheapest settings with which the arena of a rank,
+                           for training, validation and writing weights, is at most BYTES, such as
+                           80GiB; each as the --set options that make the deck so
+  --any-precision          with --fit: other precision.gather and precision.reduce, too
+  --gflops N               with --fit: rate at which a rank computes, in GFLOP/s (100000)
+  --gigabytes-per-second N
+                           with --fit: rate at which a rank sends across nodes, in 10^9 bytes/s
+                           (25); inside a node it is ten times that
+
+--fit sorts by an estimate of a step's seconds, in which nothing overlaps,
+    flops / gflops / 10^9 + (across nodes + inside a node / 10) / gigabytes-per-second / 10^9
+with a rank's floating-point operations, those of computing again included, and the bytes that it
+sends; of the same estimate, smaller arenas first. It varies, beside what the deck says,
+    parallel.sharding               none, optimizer, gradients, full
+    parallel.shard_group            world, node
+    parallel.reshard_after_forward  default, always, never
+    parallel.accumulation           auto, reduce_last
+    parallel.forward_prefetch, backward_prefetch, in_flight_reductions
+                                    all 1 or all 0: less only where more does not fit or costs more
+    memory.activation_checkpointing none, selective attention mlp norms, every 2, full
+    training.micro_batch_size       powers of two that leave every rank as many leaves
+    with --any-precision: precision.gather, precision.reduce
+                                    fp32 both, bf16 both, bf16 and fp32
+Figures are those of plans, never guessed. Settings are left out unplanned only where what they
+must keep does not fit, or where their operations alone take longer than the tenth.
+
+Exit status: 0 done, 1 bad input or failure, also where nothing fits.
 )";
 
 struct CommandLine {
@@ -53,6 +81,10 @@ struct CommandLine {
   int ranks_per_node = 0;  // 0: as the deck says
   bool json = false;
   std::string svg;
+  std::int64_t fit_bytes = 0;  // 0: no --fit
+  bool any_precision = false;
+  double gflops = 100000.0;
+  double gigabytes_per_second = 25.0;
 };
 
 int positive(const std::string& option, const std::string& value) {
@@ -62,6 +94,22 @@ int positive(const std::string& option, const std::string& value) {
   require(error == std::errc() && stopped == end && number >= 1, option, " ", value,
           ": expected an integer >= 1");
   return number;
+}
+
+double positive_number(const std::string& option, const std::string& value) {
+  const config::Value read = config::parse_scalar(value);
+  require(read.kind == config::Value::Kind::number && read.number > 0.0 && read.number <= 1e15,
+          option, " ", value, ": expected a number above 0, at most 1e15");
+  return read.number;
+}
+
+std::int64_t bytes(const std::string& option, const std::string& value) {
+  const config::Value read = config::parse_scalar(value);
+  if (const auto plain = read.integer(1, std::int64_t{1} << 53)) return *plain;
+  const auto limit = config::read_gather_limit(read);
+  require(limit && limit->bytes > 0, option, " ", value,
+          ": expected bytes, such as 80GiB or \"1.5 TB\"");
+  return limit->bytes;
 }
 
 CommandLine parse(const apps::Arguments& arguments) {
@@ -80,11 +128,16 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.json = true;
       continue;
     }
+    if (argument == "--any-precision") {
+      line.any_precision = true;
+      continue;
+    }
     // "--ranks 8" or "--ranks=8"
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
-                option == "--svg",
+                option == "--svg" || option == "--fit" || option == "--gflops" ||
+                option == "--gigabytes-per-second",
             "unknown option ", argument, "; see ostrakon-plan --help");
     require(equals != std::string::npos || i + 1 < arguments.size(), option,
             " needs a value after it");
@@ -98,13 +151,21 @@ CommandLine parse(const apps::Arguments& arguments) {
       require(!value.empty(), "--svg needs the name of a file");
       line.svg = value;
     }
+    if (option == "--fit") line.fit_bytes = bytes(option, value);
+    if (option == "--gflops") line.gflops = positive_number(option, value);
+    if (option == "--gigabytes-per-second")
+      line.gigabytes_per_second = positive_number(option, value);
   }
+  for (const char* option : {"--gflops", "--gigabytes-per-second"})
+    require(line.fit_bytes > 0 || given.count(option) == 0, option, " goes with --fit only");
+  require(line.fit_bytes > 0 || !line.any_precision, "--any-precision goes with --fit only");
+  require(line.fit_bytes == 0 || line.svg.empty(), "--svg draws one plan; --fit shows many");
   require(!line.deck.empty(), "no deck given; see ostrakon-plan --help");
   return line;
 }
 
-/// Ranks of a node, and in settings.parallel what training takes from the ranks it is started on.
-int place_ranks(config::Settings& settings, const CommandLine& line) {
+/// Ranks of a node.
+int place_ranks(const config::Settings& settings, const CommandLine& line) {
   const bool given = line.ranks_per_node > 0;
   const std::int64_t of_deck = settings.ranks_per_node > 0 ? settings.ranks_per_node : line.ranks;
   const std::int64_t node = given ? line.ranks_per_node : of_deck;
@@ -115,17 +176,7 @@ int place_ranks(config::Settings& settings, const CommandLine& line) {
   require(line.ranks % node == 0 || (given && line.ranks < node),
           given ? "--ranks-per-node " : "parallel.ranks_per_node = ", node, " does not divide the ",
           line.ranks, line.ranks == 1 ? " rank" : " ranks", advice);
-  const int ranks_per_node = static_cast<int>(std::min<std::int64_t>(node, line.ranks));
-  settings.ranks_per_node = ranks_per_node;
-  config::check_ranks(settings, line.ranks);
-  const int group = settings.shard_group;
-  require(group <= 0 || line.ranks % group == 0, "parallel.shard_group = ", group,
-          " does not divide the ", line.ranks, line.ranks == 1 ? " rank" : " ranks");
-  settings.parallel.leaves = settings.training.leaves();
-  settings.parallel.shard_group = group == mesh::world_group  ? line.ranks
-                                  : group == mesh::node_group ? ranks_per_node
-                                                              : group;
-  return ranks_per_node;
+  return static_cast<int>(std::min<std::int64_t>(node, line.ranks));
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -140,9 +191,24 @@ void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
   const int ranks_per_node = place_ranks(settings, line);
-  const model::Decoder<float> decoder(
-      settings.model, {settings.training.micro_batch_size, settings.training.sequence_length});
-  const plan::ModelDescription description = train::describe(decoder);
+  if (line.fit_bytes > 0) {
+    apps::FitRequest request;
+    request.bytes = line.fit_bytes;
+    request.ranks = line.ranks;
+    request.ranks_per_node = ranks_per_node;
+    request.any_precision = line.any_precision;
+    request.rates = {1e9 * line.gflops, 1e10 * line.gigabytes_per_second,
+                     1e9 * line.gigabytes_per_second};
+    apps::show_fits(settings, request, line.json, std::cout);
+    std::cout << std::flush;
+    require(std::cout.good(), "the output can't be written");
+    return;
+  }
+  apps::place_on_ranks(settings, line.ranks, ranks_per_node);
+  const std::unique_ptr<model::AnyDecoder> decoder = model::make_decoder(
+      settings.precision.gather, settings.model,
+      {settings.training.micro_batch_size, settings.training.sequence_length}, settings.recompute);
+  const plan::ModelDescription description = train::describe(*decoder);
   const auto write_plan = [&](plan::Purpose purpose) {
     return plan::build_step_plan(description, line.ranks, settings.parallel, purpose);
   };

@@ -361,10 +361,9 @@ class Picture {
     const double width = slot_ >= 5.0 ? slot_ - 1.0 : slot_;
     std::string text =
         "<g><title>" + std::to_string(a) + "  " + escape(describe_at(plan_, a)) + "\n";
-    if (array_bytes(plan_, action) > 0)
-      text += print("%s over %d ranks, messages of %s\n",
-                    format_bytes(array_bytes(plan_, action)).c_str(), action.group_ranks,
-                    format_bytes(message_bytes(plan_, action)).c_str());
+    if (array_bytes(action) > 0)
+      text += print("%s over %d ranks, messages of %s\n", format_bytes(array_bytes(action)).c_str(),
+                    action.group_ranks, format_bytes(message_bytes(action)).c_str());
     if (action.flops > 0.0) text += flops_text(action.flops) + "\n";
     text += format_bytes(total(a)) + " alive</title>";
     // A release is the end of something, no work.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostrakon/base/number.hpp>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,19 @@ struct UnitRule {
 /// Whether `name` is of the form `pattern`, in which each * stands for any text, also none.
 bool matches(const std::string& pattern, const std::string& name);
 
+/// Whose saved activations are not kept from forward to backward, but computed again.
+struct Checkpointing {
+  int every = 0;  ///< of the units that can, every so manyth from the first; 1: all; 0: none
+
+  bool operator==(const Checkpointing& other) const { return every == other.every; }
+};
+
+/// What an optimizer keeps of each parameter.
+struct Moments {
+  int count = 2;  ///< 0 to 2
+  Number number = Number::fp32;
+};
+
 struct Policy {
   Sharding sharding = Sharding::full;
   int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
@@ -92,6 +106,9 @@ struct Policy {
   GatherLimit in_flight_gathers;
   int in_flight_reductions = 1;  ///< units whose gradients are reduced while the next compute
   std::vector<UnitRule> units;
+  Number reduce = Number::fp32;  ///< in which gradients travel within a shard group
+  Checkpointing activation_checkpointing;
+  Moments moments;
   std::int64_t leaves = 1;  ///< micro-batches in the global batch
 };
 

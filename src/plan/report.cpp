@@ -48,6 +48,8 @@ const char* name(Role role) {
       return "gradient_shard";
     case Role::source:
       return "source";
+    case Role::packed:
+      return "packed";
     case Role::staging:
       return "staging";
     case Role::sums:
@@ -196,9 +198,9 @@ Traffic count_traffic(const StepPlan& plan, Group group) {
   traffic.bytes_sent = plan.bytes_sent(group);
   std::vector<std::int64_t> arrays, messages;
   for (const Action& action : plan.actions) {
-    if (action.group != group || array_bytes(plan, action) == 0) continue;
-    arrays.push_back(array_bytes(plan, action));
-    messages.push_back(message_bytes(plan, action));
+    if (action.group != group || array_bytes(action) == 0) continue;
+    arrays.push_back(array_bytes(action));
+    messages.push_back(message_bytes(action));
     traffic.messages += action.group_ranks - 1;
   }
   traffic.collectives = static_cast<std::int64_t>(arrays.size());
@@ -211,13 +213,13 @@ std::vector<Groups> find_groups(const StepPlan& plan) {
   std::vector<Groups> all = {{Group::shard, plan.group_ranks, 0},
                              {Group::replicate, plan.replicas(), 0}};
   for (const Action& action : plan.actions) {
-    if (array_bytes(plan, action) == 0) continue;
+    if (array_bytes(action) == 0) continue;
     auto found = std::find_if(all.begin(), all.end(), [&](const Groups& groups) {
       return groups.group == action.group && groups.ranks == action.group_ranks;
     });
     if (found == all.end())
       found = all.insert(all.end(), Groups{action.group, action.group_ranks, 0});
-    found->bytes_to_each += message_bytes(plan, action);
+    found->bytes_to_each += message_bytes(action);
   }
   return all;
 }
@@ -330,7 +332,7 @@ Overlap find_overlap(const StepPlan& plan) {
   const Beside beside(plan);
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[a];
-    const std::int64_t sent = message_bytes(plan, action) * (action.group_ranks - 1);
+    const std::int64_t sent = message_bytes(action) * (action.group_ranks - 1);
     if (sent == 0) continue;
     if (beside.computes(a)) {
       overlap.bytes_while_computing += sent;
@@ -668,7 +670,7 @@ std::string buffer_line(const Buffer& buffer, std::int64_t offset) {
 }
 
 std::string action_line(const StepPlan& plan, const Action& action) {
-  const bool in_group = array_bytes(plan, action) > 0 || action.kind == Kind::keep;
+  const bool in_group = array_bytes(action) > 0 || action.kind == Kind::keep;
   return Line()
       .put("name", plan.describe(action))
       .put("kind", name(action.kind))
@@ -679,8 +681,8 @@ std::string action_line(const StepPlan& plan, const Action& action) {
                    action.unit < 0 ? std::string() : plan.unit_names[action.unit])
       .put_or_null("micro_batch", action.micro_batch >= 0, std::int64_t{action.micro_batch})
       .put("elements", action.elements)
-      .put("array_bytes", array_bytes(plan, action))
-      .put("message_bytes", message_bytes(plan, action))
+      .put("array_bytes", array_bytes(action))
+      .put("message_bytes", message_bytes(action))
       .put("flops", action.flops)
       .put_list("uses", action.uses,
                 [](const Use& use) {
@@ -701,20 +703,13 @@ std::string format_flops(double flops) {
   return print("%.6g %s", flops / unit.flops, unit.name);
 }
 
-std::int64_t array_bytes(const StepPlan& plan, const Action& action) {
-  switch (action.kind) {
-    case Kind::gather:
-    case Kind::reduce_scatter:
-    case Kind::gather_gradients:
-    case Kind::gather_updates:
-      return action.elements * plan.element_bytes;
-    default:
-      return 0;
-  }
+std::int64_t array_bytes(const Action& action) {
+  const bool talks = communicates(action.kind) && action.group_ranks > 1;
+  return talks ? action.elements * action.element_bytes : 0;
 }
 
-std::int64_t message_bytes(const StepPlan& plan, const Action& action) {
-  return array_bytes(plan, action) / action.group_ranks;
+std::int64_t message_bytes(const Action& action) {
+  return array_bytes(action) / action.group_ranks;
 }
 
 std::string describe_at(const StepPlan& plan, int action) {

@@ -102,10 +102,10 @@ struct Report {
 std::string format_flops(double flops);
 
 /// Bytes of the whole array that an action's collective is over, or 0 for what doesn't communicate.
-std::int64_t array_bytes(const StepPlan& plan, const Action& action);
+std::int64_t array_bytes(const Action& action);
 
 /// Bytes that an action sends to each of the other ranks of its group, or 0.
-std::int64_t message_bytes(const StepPlan& plan, const Action& action);
+std::int64_t message_bytes(const Action& action);
 
 /// StepPlan::describe, and for actions that a step has one of in each micro-batch what they come
 /// after: "gather(block.3) after backward(block.5, micro-batch 2)".

@@ -35,6 +35,8 @@ const char* name(Kind kind) {
       return "forward";
     case Kind::backward:
       return "backward";
+    case Kind::recompute:
+      return "recompute";
     case Kind::keep:
       return "keep";
     case Kind::release:
@@ -145,7 +147,7 @@ std::int64_t StepPlan::leaf(int replica, int group_rank, std::int64_t micro_batc
 
 std::int64_t StepPlan::bytes_sent(const Action& action) const {
   if (!communicates(action.kind)) return 0;
-  return action.elements * element_bytes / action.group_ranks * (action.group_ranks - 1);
+  return action.elements * action.element_bytes / action.group_ranks * (action.group_ranks - 1);
 }
 
 std::int64_t StepPlan::bytes_sent(Group group) const {
@@ -166,6 +168,11 @@ double StepPlan::flops() const {
 }
 
 bool StepPlan::has_the_bits_of_one_rank() const {
+  // One rank rounds no gradient.
+  if (std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
+        return action.kind == Kind::reduce_scatter && action.element_bytes != master_bytes;
+      }))
+    return false;
   std::int64_t order[3] = {micro_batches, group_ranks, replicas()};
   if (accumulation != Accumulation::reduce_last) std::swap(order[0], order[1]);
   if (accumulation == Accumulation::reduce_each) std::swap(order[1], order[2]);
@@ -200,6 +207,7 @@ std::uint64_t StepPlan::hash() const {
     hasher.add(static_cast<std::int64_t>(action.unit));
     hasher.add(static_cast<std::int64_t>(action.micro_batch));
     hasher.add(action.elements);
+    hasher.add(action.element_bytes);
     hasher.add(static_cast<std::int64_t>(action.gradients_opened));
     hasher.add(static_cast<std::int64_t>(action.uses.size()));
     for (const Use& used : action.uses) {

@@ -19,6 +19,7 @@ enum class Kind {
   load,    ///< tokens and targets of a micro-batch
   gather,  ///< all-gather a unit's parameters from their shards
   forward,
+  recompute,  ///< forward again, for what backward reads
   backward,
   keep,              ///< copy the part of gathered parameters that stays after forward
   release,           ///< buffers end here: what used them on other streams is waited for
@@ -60,6 +61,7 @@ enum class Role {
   parameter_gradients,
   lender_gradients,
   gradient_shard,  ///< summed over ranks, this rank's part
+  packed,          ///< gradients as they travel
   source,          ///< of an accumulation
   staging,
   sums,
@@ -125,6 +127,8 @@ struct Action {
   Group group = Group::shard;  ///< of a communication
   int group_ranks = 1;         ///< its ranks; of `keep`, into how many parts
   std::int64_t elements = 0;   ///< that it is about: gathered or scattered over the group, or read
+  std::int64_t element_bytes = 0;  ///< of those, as they travel
+  bool converts = false;  ///< gather: its shard are masters, which travel in another format
   double flops = 0.0;
   bool gradients_opened = false;  ///< backward of a lender after its borrower's
   std::vector<Use> uses;
@@ -156,11 +160,12 @@ struct StepPlan {
   Purpose purpose = Purpose::train;
   int ranks = 1;
   int group_ranks = 1;           ///< ranks of a shard group
-  Part stored = Part::whole;     ///< parameters that a rank keeps from step to step
+  Part stored = Part::whole;     ///< masters that a rank keeps from step to step
   Part optimized = Part::whole;  ///< parameters that a rank updates: moments are of these
   Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
   std::int64_t micro_batches = 1;                         ///< leaves of one rank
-  std::int64_t element_bytes = 4;                         ///< of parameters and gradients
+  std::int64_t element_bytes = 4;  ///< of parameters as they are computed with
+  std::int64_t master_bytes = 4;   ///< of parameters as they are updated, and of gradients
   std::vector<std::string> unit_names;
   std::vector<std::int64_t> parameter_elements;  ///< of each unit's flat parameter, before padding
   std::vector<std::int64_t> padded_elements;     ///< of each unit's flat parameter
@@ -169,9 +174,11 @@ struct StepPlan {
 
   // Where state that lives from step to step is: of each unit; moments and sums only where a plan
   // has them.
-  std::vector<int> parameters;
+  std::vector<int> parameters;  ///< masters
+  std::vector<int> working;     ///< whole copies to compute with, where they are not the masters
   std::vector<int> first_moments;
   std::vector<int> second_moments;
+  std::vector<int> gradients;  ///< summed over micro-batches and ranks: alive from norm to update
   int sums = -1;
 
   int replicas() const { return ranks / group_ranks; }
@@ -206,7 +213,8 @@ struct StepPlan {
 
   /// Whether sums over leaves are bit for bit those of one rank. Micro-batches, ranks of a group
   /// and replicas are summed one after the other, in the order that `accumulation` says: all but
-  /// the last of them that are more than one must be powers of two.
+  /// the last of them that are more than one must be powers of two, and none may be rounded to
+  /// travel.
   bool has_the_bits_of_one_rank() const;
 
   /// Hash of the actions and buffers, which ranks have to agree on.

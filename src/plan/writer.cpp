@@ -41,14 +41,18 @@ class Writer {
       : model_(model), policy_(policy), units_(static_cast<int>(model.units.size())) {
     plan_.purpose = purpose;
     plan_.element_bytes = model.element_bytes;
+    plan_.master_bytes = model.master_bytes;
     plan_.ranks = ranks;
     plan_.group_ranks = policy.shard_group > 0 ? policy.shard_group : ranks;
     plan_.micro_batches = policy.leaves / ranks;
     const Sharding sharding = policy.sharding;
-    plan_.stored = sharding == Sharding::full ? Part::group : Part::whole;
     plan_.optimized = sharding == Sharding::none                             ? Part::whole
                       : policy.shard_optimizer_over == OptimizerGroup::world ? Part::rank
                                                                              : Part::group;
+    // Beside whole copies to compute with, masters are needed only where they are updated.
+    plan_.stored = sharding == Sharding::full ? Part::group
+                   : converts()               ? plan_.optimized
+                                              : Part::whole;
     plan_.accumulation = policy.accumulation;
     if (policy.accumulation == Accumulation::automatic) {
       const bool shards_gradients = sharding == Sharding::gradients || sharding == Sharding::full;
@@ -110,31 +114,43 @@ class Writer {
 
   const std::string& unit_name(int unit) const { return plan_.unit_names[unit]; }
   const UnitDescription& unit(int index) const { return model_.units[index]; }
+  /// Of parameters as they are computed with.
   std::int64_t full_bytes(int unit) const {
     return plan_.padded_elements[unit] * model_.element_bytes;
   }
+  /// Of masters and gradients.
   std::int64_t bytes(int unit, Part part) const {
-    return plan_.elements(unit, part) * model_.element_bytes;
+    return plan_.elements(unit, part) * model_.master_bytes;
+  }
+  bool converts() const { return model_.element_bytes != model_.master_bytes; }
+  bool has_working_copies() const {
+    return converts() && policy_.sharding != Sharding::full && plan_.purpose != Purpose::decode;
   }
 
   void make_persistent_buffers() {
     const bool training = plan_.purpose != Purpose::decode;
     for (int u = 0; u < units_; ++u) {
-      const std::int64_t moment_bytes = bytes(u, plan_.optimized);
+      const std::int64_t moment_bytes = plan_.elements(u, plan_.optimized) *
+                                        bytes_of(policy_.moments.number) *
+                                        (model_.master_bytes / bytes_of(Number::fp32));
       plan_.parameters.push_back(make_buffer(unit_name(u) + " parameters", Category::parameters,
                                              bytes(u, plan_.stored), true));
-      if (!training) continue;
-      plan_.first_moments.push_back(
-          make_buffer(unit_name(u) + " first moment", Category::optimizer, moment_bytes, true));
-      plan_.second_moments.push_back(
-          make_buffer(unit_name(u) + " second moment", Category::optimizer, moment_bytes, true));
+      if (has_working_copies())
+        plan_.working.push_back(
+            make_buffer(unit_name(u) + " working copy", Category::parameters, full_bytes(u), true));
+      if (training && policy_.moments.count > 0)
+        plan_.first_moments.push_back(
+            make_buffer(unit_name(u) + " first moment", Category::optimizer, moment_bytes, true));
+      if (training && policy_.moments.count > 1)
+        plan_.second_moments.push_back(
+            make_buffer(unit_name(u) + " second moment", Category::optimizer, moment_bytes, true));
     }
     if (training) plan_.sums = make_buffer("sums", Category::other, model_.sums_bytes, true);
     gathered_.assign(units_, -1);
     kept_.assign(units_, -1);
     gradient_.assign(units_, -1);
     partial_.resize(units_);
-    final_gradient_.assign(units_, -1);
+    if (plan_.purpose == Purpose::train) plan_.gradients.assign(units_, -1);
   }
 
   // ---- actions
@@ -187,14 +203,20 @@ class Writer {
     const std::int64_t more = sizeof(std::int64_t);
     const int on_host = make_on_host("sums on host", Category::other, model_.sums_bytes + more);
     Action& action = emit(Kind::clip, Stream::compute, -1, -1);
-    use(action, Role::sums, plan_.sums, Access::read);
+    use(action, Role::sums, plan_.sums, Access::read_write);
     use(action, Role::host_sums, on_host, Access::write);
+    // Where something is not finite, it is looked for in each unit's gradient.
+    for (int gradients : plan_.gradients)
+      use(action, Role::gradient_shard, gradients, Access::read);
   }
 
   // ---- parameters
 
-  /// A group of one has nothing to gather.
-  bool gathers() const { return plan_.stored == Part::group && plan_.group_ranks > 1; }
+  /// A group of one has nothing to gather, but may have to convert.
+  bool gathers() const {
+    return policy_.sharding == Sharding::full && plan_.purpose != Purpose::decode &&
+           (plan_.group_ranks > 1 || converts());
+  }
 
   /// Everything that will be computed, and with which gathered parameters.
   std::vector<Visit> list_visits() const {
@@ -205,11 +227,9 @@ class Writer {
       one.micro_batch = micro_batch;
       one.forward = forward;
       if (reads_own) one.needs[0] = u;
-      if (plan_.purpose != Purpose::export_parameters) one.needs[1] = unit(u).lender;
+      one.needs[1] = unit(u).lender;
       visits.push_back(one);
     };
-    if (plan_.purpose == Purpose::export_parameters)
-      for (int u = 0; u < units_; ++u) visit(u, 0, true, true);
     if (plan_.purpose == Purpose::evaluate)
       for (int micro_batch : leaves())
         for (int u = 0; u < units_; ++u) visit(u, micro_batch, true, true);
@@ -281,6 +301,8 @@ class Writer {
     gathered_[u] = make_transient("gathered", u, Category::gathered, full_bytes(u));
     Action& action = emit(Kind::gather, Stream::gather, u, -1);
     action.elements = plan_.padded_elements[u];
+    action.element_bytes = model_.element_bytes;
+    action.converts = converts() && kept_[u] < 0;
     action.group = kept_[u] < 0 ? Group::shard : Group::kept;
     action.group_ranks = kept_[u] < 0 ? plan_.group_ranks : kept_parts_[u];
     use(action, Role::shard, kept_[u] < 0 ? plan_.parameters[u] : kept_[u], Access::read);
@@ -295,7 +317,8 @@ class Writer {
 
   /// Where the visit's compute finds the parameters of `unit`.
   int parameters(int unit) const {
-    return gathered_[unit] >= 0 ? gathered_[unit] : plan_.parameters[unit];
+    if (gathered_[unit] >= 0) return gathered_[unit];
+    return has_working_copies() ? plan_.working[unit] : plan_.parameters[unit];
   }
 
   /// Lets go, after the visit's compute, of what it needed: its own parameters and a lender's.
@@ -364,6 +387,29 @@ class Writer {
     end_visit(u, lender);
   }
 
+  /// Whether what forward saves ends with it, to be computed again for backward.
+  bool is_checkpointed(int u) const {
+    const int every = policy_.activation_checkpointing.every;
+    // The last unit has no forward of its own.
+    if (every == 0 || u + 1 == units_ || !unit(u).recomputes) return false;
+    int before = 0;
+    for (int v = 0; v < u; ++v) before += unit(v).recomputes;
+    return before % every == 0;
+  }
+
+  void recompute(int u, int micro_batch, Tape& tape) {
+    tape.saved[u] = make_transient("saved", u, Category::activations, unit(u).saved_bytes);
+    const int workspace = make_transient("forward workspace", u, Category::workspace,
+                                         unit(u).forward_workspace_bytes);
+    Action& action = emit(Kind::recompute, Stream::compute, u, micro_batch);
+    action.flops = unit(u).recompute_flops;
+    use(action, Role::batch, tape.batch, Access::read);
+    use(action, Role::parameters, parameters(u), Access::read);
+    if (u > 0) use(action, Role::input, tape.output[u - 1], Access::read);
+    use(action, Role::saved, tape.saved[u], Access::write);
+    use(action, Role::workspace, workspace, Access::write);
+  }
+
   /// Backward of unit `u`. The last unit has had no forward: its backward computes the loss too.
   void backward(int u, int micro_batch, Tape& tape, int& gradient) {
     begin_visit();
@@ -378,13 +424,15 @@ class Writer {
           make_transient("saved", u, Category::activations, description.saved_bytes));
       gradient = make_buffer("gradient", Category::activations, model_.gradient_bytes);
     }
+    if (is_checkpointed(u)) recompute(u, micro_batch, tape);
     const int workspace = make_transient("backward workspace", u, Category::workspace,
                                          description.backward_workspace_bytes);
     const bool opened = gradient_[u] >= 0;
-    if (!opened) gradient_[u] = make_transient("gradients", u, Category::gradients, full_bytes(u));
+    if (!opened)
+      gradient_[u] = make_transient("gradients", u, Category::gradients, bytes(u, Part::whole));
     if (lender >= 0)
       gradient_[lender] =
-          make_transient("gradients", lender, Category::gradients, full_bytes(lender));
+          make_transient("gradients", lender, Category::gradients, bytes(lender, Part::whole));
 
     Action& action = emit(Kind::backward, Stream::compute, u, micro_batch);
     action.flops = description.backward_flops;
@@ -430,17 +478,26 @@ class Writer {
     if (reduction.stream == Stream::compute)
       finish_reductions(static_cast<std::size_t>(std::max(policy_.in_flight_reductions - 1, 0)));
     reduction.stream = Stream::reduce;
-    const int staging = make_transient("staging", u, Category::staging, bytes(u, whole_of(group)));
+    // Between nodes sums go on in full precision.
+    const bool packs = group == Group::shard && policy_.reduce != Number::fp32;
+    const std::int64_t elements = plan_.elements(u, whole_of(group));
+    const std::int64_t wire_bytes = packs ? bytes_of(policy_.reduce) : model_.master_bytes;
+    const int packed =
+        packs ? make_transient("packed", u, Category::staging, elements * wire_bytes) : -1;
+    const int staging = make_transient("staging", u, Category::staging, elements * wire_bytes);
     const int part =
         make_transient("gradient shard", u, Category::gradients, bytes(u, part_of(group)));
     Action& action = emit(Kind::reduce_scatter, Stream::reduce, u, -1);
     action.group = group;
     action.group_ranks = ranks_of(group);
-    action.elements = plan_.elements(u, whole_of(group));
+    action.elements = elements;
+    action.element_bytes = wire_bytes;
     use(action, Role::parameter_gradients, reduction.sum, Access::read);
+    use(action, Role::packed, packed, Access::write);
     use(action, Role::staging, staging, Access::write);
     use(action, Role::gradient_shard, part, Access::write);
-    reduction.ended.insert(reduction.ended.end(), {reduction.sum, staging});
+    for (int ended : {reduction.sum, packed, staging})
+      if (ended >= 0) reduction.ended.push_back(ended);
     reduction.sum = part;
   }
 
@@ -501,7 +558,7 @@ class Writer {
   void finish(const Reduction& reduction) {
     const int u = reduction.unit;
     if (reduction.sum >= 0) {
-      final_gradient_[u] = reduction.sum;
+      plan_.gradients[u] = reduction.sum;
       Action& norm = emit(Kind::norm, Stream::compute, u, -1);
       norm.elements = plan_.elements(u, Part::rank);
       use(norm, Role::gradient_shard, reduction.sum, Access::read);
@@ -521,6 +578,7 @@ class Writer {
     Action& action = emit(Kind::gather_gradients, Stream::gather, u, -1);
     action.group = group;
     action.group_ranks = ranks_of(group);
+    action.element_bytes = model_.master_bytes;
     action.elements = plan_.elements(u, whole_of(group));
     use(action, Role::gradient_shard, gradients, Access::read);
     use(action, Role::parameter_gradients, whole, Access::write);
@@ -528,13 +586,18 @@ class Writer {
     return whole;
   }
 
+  /// Whoever updates less than it has gets the rest from others: of working copies, or else
+  /// masters.
   void gather_updates(int u, Group group) {
     if (ranks_of(group) == 1) return;
     Action& action = emit(Kind::gather_updates, Stream::gather, u, -1);
     action.group = group;
     action.group_ranks = ranks_of(group);
     action.elements = plan_.elements(u, whole_of(group));
-    use(action, Role::shard, plan_.parameters[u], Access::read_write);
+    const bool of_working = has_working_copies();
+    action.element_bytes = of_working ? model_.element_bytes : model_.master_bytes;
+    use(action, Role::shard, of_working ? plan_.working[u] : plan_.parameters[u],
+        Access::read_write);
   }
 
   void optimize() {
@@ -546,7 +609,7 @@ class Writer {
     const auto gather_next = [&] {
       const int u = static_cast<int>(gathered.size());
       Gathered next;
-      next.gradients = final_gradient_[u];
+      next.gradients = plan_.gradients[u];
       if (plan_.optimized != Part::rank)
         next.gradients = gather_gradients(u, next.gradients, Group::replicate, next.ended);
       if (plan_.optimized == Part::whole)
@@ -560,11 +623,14 @@ class Writer {
       action.elements = plan_.elements(u, plan_.optimized);
       use(action, Role::gradient_shard, gathered[u].gradients, Access::read);
       use(action, Role::shard, plan_.parameters[u], Access::read_write);
-      use(action, Role::first_moment, plan_.first_moments[u], Access::read_write);
-      use(action, Role::second_moment, plan_.second_moments[u], Access::read_write);
+      if (has_working_copies()) use(action, Role::parameters, plan_.working[u], Access::read_write);
+      if (!plan_.first_moments.empty())
+        use(action, Role::first_moment, plan_.first_moments[u], Access::read_write);
+      if (!plan_.second_moments.empty())
+        use(action, Role::second_moment, plan_.second_moments[u], Access::read_write);
       if (!gathered[u].ended.empty()) release(u, gathered[u].ended);
       if (plan_.optimized == Part::rank) gather_updates(u, Group::replicate);
-      if (plan_.optimized != Part::whole && plan_.stored == Part::whole)
+      if (plan_.optimized != Part::whole && policy_.sharding != Sharding::full)
         gather_updates(u, Group::shard);
     }
   }
@@ -600,12 +666,31 @@ class Writer {
     sum_sums();
   }
 
+  /// Gathers masters over `group`; returns the buffer with the whole of that.
+  int gather_masters(int u, int masters, Group group, std::vector<int>& ended) {
+    if (ranks_of(group) == 1) return masters;
+    const int whole =
+        make_transient("gathered masters", u, Category::gathered, bytes(u, whole_of(group)));
+    Action& action = emit(Kind::gather, Stream::gather, u, -1);
+    action.group = group;
+    action.group_ranks = ranks_of(group);
+    action.elements = plan_.elements(u, whole_of(group));
+    action.element_bytes = model_.master_bytes;
+    use(action, Role::shard, masters, Access::read);
+    use(action, Role::parameters, whole, Access::write);
+    ended.push_back(whole);
+    return whole;
+  }
+
   void write_export() {
     for (int u = 0; u < units_; ++u) {
-      begin_visit();
+      int masters = plan_.parameters[u];
+      std::vector<int> ended;
+      if (plan_.stored == Part::rank) masters = gather_masters(u, masters, Group::replicate, ended);
+      if (plan_.stored != Part::whole) masters = gather_masters(u, masters, Group::shard, ended);
       Action& visit = emit(Kind::visit, Stream::compute, u, -1);
-      use(visit, Role::parameters, parameters(u), Access::read);
-      end_visit(u, -1);
+      use(visit, Role::parameters, masters, Access::read);
+      if (!ended.empty()) release(u, ended);
     }
   }
 
@@ -642,7 +727,6 @@ class Writer {
   std::vector<int> kept_;                     // part kept after forward, or -1
   std::vector<int> kept_parts_;               // of each unit: in how many parts it is kept
   std::vector<int> gradient_;                 // that the running micro-batch writes, or -1
-  std::vector<int> final_gradient_;  // summed over micro-batches and ranks, this rank's part
   std::vector<std::map<TreeNode, int>> partial_;
   std::deque<Reduction> reductions_;  // under way, the oldest first
 };

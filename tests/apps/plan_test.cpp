@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>
+#include <tuple>
 #include <vector>
 
 #include "command.hpp"
@@ -160,6 +163,185 @@ TEST_F(Plan, ShowsTheStrategy) {
   EXPECT_NE(training.out.find("without effect with sharding none: reshard_after_forward\n"),
             std::string::npos)
       << training.out;
+}
+
+/// What --fit says of some settings, by way of planning them alone.
+struct Figures {
+  std::int64_t arena_bytes = 0, bytes_inside_nodes = 0, bytes_across_nodes = 0;
+  double flops = 0.0;
+  std::string hash;
+
+  double seconds() const {
+    return flops / 100000.0 / 1e9 + (static_cast<double>(bytes_across_nodes) +
+                                     static_cast<double>(bytes_inside_nodes) / 10) /
+                                        25.0 / 1e9;
+  }
+};
+
+class Fit : public Plan {
+ protected:
+  Figures plan_alone(const std::vector<std::string>& settings,
+                     const std::vector<std::string>& place) const {
+    std::vector<std::string> arguments = {"deck.yaml", "--json"};
+    arguments.insert(arguments.end(), place.begin(), place.end());
+    for (const std::string& setting : settings) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const Json json = Json::parse(outcome.out);
+    Figures figures;
+    figures.arena_bytes = json["memory"]["arena_bytes"];
+    figures.bytes_inside_nodes = json["traffic"]["bytes_inside_nodes"];
+    figures.bytes_across_nodes = json["traffic"]["bytes_across_nodes"];
+    figures.flops = json["flops"];
+    figures.hash = json["hash"];
+    return figures;
+  }
+
+  Json find_fits(const std::string& bytes, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"deck.yaml", "--fit", bytes, "--json"});
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return Json::parse(outcome.out)["settings"];
+  }
+
+  void expect_true(const Json& row, const std::vector<std::string>& place) const {
+    const Figures figures = plan_alone(row["set"], place);
+    EXPECT_EQ(row["arena_bytes"], figures.arena_bytes) << row;
+    EXPECT_EQ(row["bytes_inside_nodes"], figures.bytes_inside_nodes) << row;
+    EXPECT_EQ(row["bytes_across_nodes"], figures.bytes_across_nodes) << row;
+    EXPECT_EQ(row["flops"], figures.flops) << row;
+    EXPECT_NEAR(row["seconds"].get<double>(), figures.seconds(), 1e-12 * figures.seconds()) << row;
+  }
+};
+
+TEST_F(Fit, EveryRowIsTrue) {
+  const std::vector<std::string> place = {"--ranks", "8", "--ranks-per-node", "4"};
+  const auto rows_for = [&](const char* bytes, std::vector<std::string> more) {
+    std::vector<std::string> arguments = place;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Json rows = find_fits(bytes, arguments);
+    double before = 0.0;
+    for (const Json& row : rows) {
+      expect_true(row, place);
+      EXPECT_GE(row["seconds"], before);
+      before = row["seconds"];
+    }
+    return rows;
+  };
+  EXPECT_EQ(rows_for("1GiB", {}).size(), 10u);
+  const Json any = rows_for("1GiB", {"--any-precision"});
+  EXPECT_NE(any[0]["set"].dump().find("precision.gather=bf16"), std::string::npos) << any;
+  // Little enough that rows differ in more than the first, with less overlap and computing twice.
+  const Json tight = rows_for("300KiB", {"--any-precision"});
+  EXPECT_NE(tight.dump().find("activation_checkpointing"), std::string::npos) << tight;
+
+  // A deck that as it is can not be shared by so many ranks, with settings of its own kind.
+  write_bytes(path("deck.yaml"),
+              deck + std::string("  precision: {activations: fp32}\n"
+                                 "  memory: {activation_checkpointing: selective mlp}\n"
+                                 "  parallel: {forward_prefetch: 2, units: 'block.*: "
+                                 "reshard_after_forward never', shard_optimizer_over: world, "
+                                 "shard_group: 2, reshard_after_forward: 2}\n"));
+  EXPECT_EQ(run({"deck.yaml", "--ranks", "8", "--set", "training.micro_batch_size=64"}).status, 1);
+  EXPECT_EQ(rows_for("1GiB", {}).size(), 10u);
+  EXPECT_EQ(rows_for("1GiB", {"--any-precision"}).size(), 10u);
+}
+
+TEST_F(Fit, MissesNothing) {
+  write_bytes(path("deck.yaml"), deck);
+  const std::vector<std::string> place = {"--ranks", "4",     "--ranks-per-node",
+                                          "2",       "--set", "training.global_batch_size=8"};
+  // All that has an effect, each with and without overlap.
+  using Pair = std::array<Figures, 2>;
+  std::vector<Pair> all;
+  std::vector<std::int64_t> arenas;
+  const auto plan_pair = [&](const std::vector<std::string>& settings) {
+    Pair pair;
+    for (int less = 0; less < 2; ++less) {
+      std::vector<std::string> both = settings;
+      for (const char* key : {"forward_prefetch", "backward_prefetch", "in_flight_reductions"})
+        both.push_back(std::string("parallel.") + key + (less == 0 ? "=1" : "=0"));
+      pair[static_cast<std::size_t>(less)] = plan_alone(both, place);
+      arenas.push_back(pair[static_cast<std::size_t>(less)].arena_bytes);
+    }
+    all.push_back(pair);
+  };
+  for (const std::string sharding : {"none", "optimizer", "gradients", "full"})
+    for (const char* group : {"world", "node"})
+      for (const char* checkpointing : {"none", "selective attention mlp norms", "every 2", "full"})
+        for (const char* micro_batch : {"1", "2"})
+          for (const std::string accumulation : {"auto", "reduce_last"})
+            for (const std::string reshard : {"default", "always", "never"}) {
+              const bool reduces_early = sharding == "gradients" || sharding == "full";
+              if (accumulation != "auto" && (!reduces_early || micro_batch == std::string("2")))
+                continue;
+              if (reshard != "default" && sharding != "full") continue;
+              plan_pair({"parallel.sharding=" + sharding,
+                         std::string("parallel.shard_group=") + group,
+                         std::string("memory.activation_checkpointing=") + checkpointing,
+                         std::string("training.micro_batch_size=") + micro_batch,
+                         "parallel.accumulation=" + accumulation,
+                         "parallel.reshard_after_forward=" + reshard});
+            }
+  std::sort(arenas.begin(), arenas.end());
+  for (std::size_t at : {std::size_t{2}, arenas.size() / 8, arenas.size() / 2, arenas.size() - 1}) {
+    const std::int64_t bytes = arenas[at];
+    std::vector<std::tuple<double, std::int64_t, std::string>> fits;
+    for (const Pair& pair : all) {
+      const auto does_fit = [&](const Figures& figures) { return figures.arena_bytes <= bytes; };
+      const bool more = does_fit(pair[0]);
+      if (more) fits.emplace_back(pair[0].seconds(), pair[0].arena_bytes, pair[0].hash);
+      if (does_fit(pair[1]) && !(more && pair[0].seconds() <= pair[1].seconds()))
+        fits.emplace_back(pair[1].seconds(), pair[1].arena_bytes, pair[1].hash);
+    }
+    std::sort(fits.begin(), fits.end());
+    fits.erase(std::unique(fits.begin(), fits.end()), fits.end());
+    const Json rows = find_fits(std::to_string(bytes), place);
+    ASSERT_EQ(rows.size(), std::min<std::size_t>(fits.size(), 10)) << rows;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto& [seconds, arena, hash] = fits[i];
+      EXPECT_NEAR(rows[i]["seconds"].get<double>(), seconds, 1e-12 * seconds) << i << rows;
+      EXPECT_EQ(rows[i]["arena_bytes"], arena) << i << rows;
+    }
+  }
+  const Outcome none =
+      run({"deck.yaml", "--ranks", "4", "--ranks-per-node", "2", "--set",
+           "training.global_batch_size=8", "--fit", std::to_string(arenas[0] - 1)});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_EQ(none.out, "");
+  EXPECT_EQ(none.err.rfind("ostrakon-plan: error: nothing fits ", 0), 0u) << none.err;
+  EXPECT_EQ(none.err.find('\n'), none.err.size() - 1) << none.err;
+  EXPECT_NE(none.err.find("--set 'memory.activation_checkpointing="), std::string::npos)
+      << none.err;
+}
+
+TEST_F(Fit, ShowsATableWithOptionsToCopy) {
+  const Outcome outcome = run({"deck.yaml", "--ranks", "8", "--ranks-per-node", "4", "--fit",
+                               "400KiB", "--gflops", "10", "--gigabytes-per-second=0.5"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* words : {"settings whose arena fits 400.00 KiB of a rank (8 ranks, 4 on each",
+                            "\n    --set parallel.", "at 10 GFLOP/s, and 5 GB/s inside a node",
+                            "0.5 GB/s across nodes"})
+    EXPECT_NE(outcome.out.find(words), std::string::npos) << words << outcome.out;
+  // Where computing is slow nothing is computed twice unless it must be, and the other way round.
+  const auto flops_of_best = [&](const char* gflops, const char* rate) {
+    return find_fits("1MiB", {"--ranks", "8", "--ranks-per-node", "4", "--gflops", gflops,
+                              "--gigabytes-per-second", rate})[0]["flops"]
+        .get<double>();
+  };
+  EXPECT_LE(flops_of_best("0.001", "1000"), flops_of_best("1e9", "0.001"));
+
+  expect_refused({"deck.yaml", "--fit", "0"}, "--fit 0: expected bytes, such as 80GiB");
+  expect_refused({"deck.yaml", "--fit", "80parsec"}, "expected bytes");
+  expect_refused({"deck.yaml", "--fit", "unlimited"}, "expected bytes");
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--svg", "a.svg"}, "--svg draws one plan");
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--gflops", "0"}, "expected a number above 0");
+  expect_refused({"deck.yaml", "--gflops", "1"}, "--gflops goes with --fit only");
+  expect_refused({"deck.yaml", "--any-precision"}, "goes with --fit only");
+  expect_refused({"deck.yaml", "--ranks", "7", "--fit", "1GiB"}, "64 leaves");
 }
 
 TEST_F(Plan, RefusesWhatCanNotBePlanned) {

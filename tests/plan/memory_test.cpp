@@ -11,7 +11,7 @@
 #include <iterator>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/any_decoder.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/train/trainer.hpp>
 
@@ -135,9 +135,9 @@ RealModel read_deck(const std::string& name) {
   const std::string deck((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const config::Settings settings = config::read_settings(deck, path, {});
   const auto& training = settings.training;
-  const model::Decoder<float> decoder(settings.model,
-                                      {training.micro_batch_size, training.sequence_length});
-  return {name, train::describe(decoder), training.leaves()};
+  const auto decoder = model::make_decoder(Number::fp32, settings.model,
+                                           {training.micro_batch_size, training.sequence_length});
+  return {name, train::describe(*decoder), training.leaves()};
 }
 
 /// Plans a step of `model`; the arena may be `most` over what no layout can do without.

@@ -178,7 +178,7 @@ std::vector<std::array<std::int64_t, groups>> count_across(const StepPlan& plan,
                                   ? a % group_ranks == b % group_ranks
                                   : a / action.group_ranks == b / action.group_ranks;
         if (partners && a / node != b / node)
-          across[a][static_cast<int>(action.group)] += message_bytes(plan, action);
+          across[a][static_cast<int>(action.group)] += message_bytes(action);
       }
   return across;
 }
@@ -295,7 +295,7 @@ TEST(Report, OverlapIsThatOfEveryCollectiveWithEveryCompute) {
                   !order.before(a, c) && !order.before(c, a));
       }
       const Action& action = plan.actions[c];
-      (beside ? hidden : exposed) += message_bytes(plan, action) * (action.group_ranks - 1);
+      (beside ? hidden : exposed) += message_bytes(action) * (action.group_ranks - 1);
     }
     EXPECT_EQ(overlap.bytes_while_computing, hidden) << trial;
     EXPECT_EQ(overlap.bytes_while_nothing_computes, exposed) << trial;

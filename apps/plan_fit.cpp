@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan_fit.hpp"
+
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/config/checks.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/value.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/report.hpp>
+#include <ostrakon/train/trainer.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::apps {
+namespace {
+
+using config::Settings;
+
+/// A key of the deck that is varied.
+struct Varied {
+  const char* section;
+  const char* name;
+
+  const config::Key& key() const { return *config::find_key(*config::find_section(section), name); }
+
+  std::string get(const Settings& settings) const {
+    const config::Value value = key().get(settings);
+    return value.kind == config::Value::Kind::text ? value.text : value.shown();
+  }
+  void set(Settings& settings, const std::string& value) const {
+    const bool done = key().set(settings, config::parse_scalar(value));
+    require(done, section, ".", name, " = ", value, ": expected ", key().expected);
+  }
+};
+
+constexpr Varied sharding{"parallel", "sharding"};
+constexpr Varied shard_group{"parallel", "shard_group"};
+constexpr Varied reshard_after_forward{"parallel", "reshard_after_forward"};
+constexpr Varied accumulation{"parallel", "accumulation"};
+constexpr Varied forward_prefetch{"parallel", "forward_prefetch"};
+constexpr Varied backward_prefetch{"parallel", "backward_prefetch"};
+constexpr Varied in_flight_reductions{"parallel", "in_flight_reductions"};
+constexpr Varied gather{"precision", "gather"};
+constexpr Varied activations{"precision", "activations"};
+constexpr Varied reduce{"precision", "reduce"};
+constexpr Varied checkpointing{"memory", "activation_checkpointing"};
+constexpr Varied micro_batch_size{"training", "micro_batch_size"};
+constexpr Varied varied[] = {sharding,
+                             shard_group,
+                             reshard_after_forward,
+                             accumulation,
+                             forward_prefetch,
+                             backward_prefetch,
+                             in_flight_reductions,
+                             gather,
+                             activations,
+                             reduce,
+                             checkpointing,
+                             micro_batch_size};
+
+/// Values of some keys together; none: as the deck says.
+struct Assignment {
+  const Varied* key;
+  std::string value;
+};
+using Choice = std::vector<Assignment>;
+using Choices = std::vector<Choice>;
+
+Choices choices_of(const Varied& key, const std::vector<std::string>& values) {
+  Choices choices = {{}};
+  for (const std::string& value : values) choices.push_back({{&key, value}});
+  return choices;
+}
+
+Choices precision_choices(const Settings& deck, bool any_precision) {
+  Choices choices = {{}};
+  if (!any_precision) return choices;
+  for (const auto& [gathered, reduced] :
+       {std::pair("fp32", "fp32"), std::pair("bf16", "bf16"), std::pair("bf16", "fp32")}) {
+    choices.push_back({{&gather, gathered}, {&reduce, reduced}});
+    // Named in the deck, they would have to be named anew.
+    if (deck.precision.activations) choices.back().push_back({&activations, "auto"});
+  }
+  return choices;
+}
+
+Choices micro_batch_choices(const Settings& deck, int ranks) {
+  const std::int64_t sequences = deck.training.global_batch_size;
+  Choices choices = {{}};
+  for (std::int64_t size = 1; size <= sequences / ranks; size *= 2)
+    if (sequences % (size * ranks) == 0)
+      choices.push_back({{&micro_batch_size, std::to_string(size)}});
+  return choices;
+}
+
+int units_ahead(const Settings& settings) {
+  const plan::Policy& policy = settings.parallel;
+  return policy.forward_prefetch.depth + policy.backward_prefetch.depth +
+         policy.in_flight_reductions;
+}
+
+/// The most overlap first.
+Choices overlap_choices(const Settings& deck) {
+  const auto all = [](const char* value) {
+    return Choice{
+        {&forward_prefetch, value}, {&backward_prefetch, value}, {&in_flight_reductions, value}};
+  };
+  Choices choices = {all("1"), all("0")};
+  const int ahead = units_ahead(deck);
+  choices.insert(choices.begin() + (ahead >= 3 ? 0 : ahead > 0 ? 1 : 2), Choice{});
+  return choices;
+}
+
+/// `shard_group` of the deck in ranks.
+int group_ranks(const Settings& settings, const FitRequest& request) {
+  return settings.shard_group == mesh::world_group  ? request.ranks
+         : settings.shard_group == mesh::node_group ? request.ranks_per_node
+                                                    : settings.shard_group;
+}
+
+/// What a plan makes of `auto`.
+plan::Accumulation resolved(plan::Accumulation given, plan::Sharding divided) {
+  if (given != plan::Accumulation::automatic) return given;
+  const bool shards = divided == plan::Sharding::gradients || divided == plan::Sharding::full;
+  return shards ? plan::Accumulation::shard_each : plan::Accumulation::reduce_last;
+}
+
+/// Puts back to what the deck says whatever changes nothing beside the others.
+void simplify(Settings& settings, const Settings& deck, const FitRequest& request) {
+  plan::Policy& policy = settings.parallel;
+  const plan::Policy& of_deck = deck.parallel;
+  const int group = group_ranks(settings, request);
+  if (group == group_ranks(deck, request)) settings.shard_group = deck.shard_group;
+  if (group == 1) policy.sharding = of_deck.sharding;
+  if (policy.sharding != plan::Sharding::full) {
+    policy.reshard_after_forward = of_deck.reshard_after_forward;
+    policy.backward_prefetch = of_deck.backward_prefetch;
+  }
+  if (request.ranks == 1) {
+    policy.forward_prefetch = of_deck.forward_prefetch;
+    policy.backward_prefetch = of_deck.backward_prefetch;
+    policy.in_flight_reductions = of_deck.in_flight_reductions;
+  }
+  using plan::Accumulation;
+  for (const Accumulation same : {of_deck.accumulation, Accumulation::automatic}) {
+    if (resolved(policy.accumulation, policy.sharding) != resolved(same, policy.sharding) &&
+        settings.training.leaves() != request.ranks)
+      continue;
+    policy.accumulation = same;
+    break;
+  }
+}
+
+std::string written(const Settings& settings) {
+  std::string text;
+  for (const Varied& key : varied) text += key.get(settings) + "\n";
+  return text;
+}
+
+/// All settings to choose from, as candidates of plans.
+class Space {
+ public:
+  Space(const Settings& deck, const FitRequest& request) : deck_(deck), request_(request) {
+    const std::vector<Choices> axes = {
+        choices_of(sharding, {"none", "optimizer", "gradients", "full"}),
+        choices_of(shard_group, {"world", "node"}),
+        choices_of(reshard_after_forward, {"default", "always", "never"}),
+        choices_of(accumulation, {"auto", "reduce_last"}),
+        choices_of(checkpointing, {"none", "selective attention mlp norms", "every 2", "full"}),
+        precision_choices(deck, request.any_precision),
+        micro_batch_choices(deck, request.ranks),
+        overlap_choices(deck)};
+    std::vector<std::size_t> digits(axes.size(), 0);
+    do {
+      Settings settings = deck;
+      for (std::size_t axis = 0; axis < axes.size(); ++axis)
+        for (const Assignment& one : axes[axis][digits[axis]]) one.key->set(settings, one.value);
+      add(std::move(settings));
+    } while (next(digits, axes));
+    if (candidates_.empty() && error_) std::rethrow_exception(error_);
+  }
+
+  const std::vector<plan::Candidate>& candidates() const { return candidates_; }
+
+  /// SECTION.KEY=VALUE of all that a candidate has otherwise than the deck.
+  std::vector<std::string> changes(int candidate) const {
+    std::vector<std::string> changes;
+    const Settings& settings = settings_[static_cast<std::size_t>(candidate)];
+    for (const Varied& key : varied) {
+      const std::string value = key.get(settings);
+      if (value != key.get(deck_)) changes.push_back(text(key.section, ".", key.name, "=", value));
+    }
+    return changes;
+  }
+
+ private:
+  /// The last digit is the fastest.
+  static bool next(std::vector<std::size_t>& digits, const std::vector<Choices>& axes) {
+    for (std::size_t axis = axes.size(); axis-- > 0;) {
+      if (++digits[axis] < axes[axis].size()) return true;
+      digits[axis] = 0;
+    }
+    return false;
+  }
+
+  void add(Settings settings) {
+    simplify(settings, deck_, request_);
+    if (!seen_.insert(written(settings)).second) return;
+    const Settings as_in_deck = settings;
+    try {
+      config::check_together(settings, "deck");
+      place_on_ranks(settings, request_.ranks, request_.ranks_per_node);
+    } catch (const Error&) {
+      if (!error_) error_ = std::current_exception();
+      return;
+    }
+    plan::Candidate candidate;
+    candidate.model = &model(settings);
+    candidate.policy = settings.parallel;
+    candidate.rather = rather(as_in_deck);
+    candidates_.push_back(candidate);
+    settings_.push_back(as_in_deck);
+  }
+
+  /// The candidate before that is the same but for more overlap, or -1.
+  int rather(Settings settings) {
+    for (const Varied* key : {&forward_prefetch, &backward_prefetch, &in_flight_reductions})
+      key->set(settings, "0");
+    const int index = static_cast<int>(candidates_.size());
+    const auto [found, is_new] = last_of_.emplace(written(settings), index);
+    return is_new ? -1 : std::exchange(found->second, index);
+  }
+
+  const plan::ModelDescription& model(const Settings& settings) {
+    const std::string which = gather.get(settings) + "\n" + checkpointing.get(settings) + "\n" +
+                              micro_batch_size.get(settings);
+    const auto found = models_.find(which);
+    if (found != models_.end()) return found->second;
+    const auto decoder =
+        model::make_decoder(settings.precision.gather, settings.model,
+                            {settings.training.micro_batch_size, settings.training.sequence_length},
+                            settings.recompute);
+    return models_.emplace(which, train::describe(*decoder)).first->second;
+  }
+
+  const Settings& deck_;
+  const FitRequest& request_;
+  std::vector<plan::Candidate> candidates_;
+  std::vector<Settings> settings_;  // of each candidate, before it is placed on ranks
+  std::set<std::string> seen_;
+  std::map<std::string, int> last_of_;
+  std::map<std::string, plan::ModelDescription> models_;
+  std::exception_ptr error_;  // the first
+};
+
+/// As a shell takes it.
+std::string options(const std::vector<std::string>& changes) {
+  if (changes.empty()) return "as the deck says";
+  std::string text;
+  for (const std::string& change : changes) {
+    const bool plain = change.find_first_of(" ;*:'\"") == std::string::npos;
+    text += (text.empty() ? "--set " : " --set ") + (plain ? change : "'" + change + "'");
+  }
+  return text;
+}
+
+/// "64 ranks, 8 on each node"
+std::string ranks_text(const FitRequest& request) {
+  return text(format_count(request.ranks), request.ranks == 1 ? " rank, " : " ranks, ",
+              format_count(request.ranks_per_node), " on each node");
+}
+
+template <class... Arguments>
+std::string print(const char* format, Arguments... arguments) {
+  char line[256];
+  std::snprintf(line, sizeof line, format, arguments...);
+  return line;
+}
+
+void write_text(const Space& space, const FitRequest& request, const plan::Fits& fits,
+                std::ostream& out) {
+  out << "settings whose arena fits " << format_bytes(request.bytes) << " of a rank ("
+      << ranks_text(request) << "), cheapest first\n"
+      << print("  %12s %12s %18s %14s %14s\n", "seconds", "arena", "computing", "inside a node",
+               "across nodes");
+  for (const plan::Fit& fit : fits.best)
+    out << print("  %12.6g %12s %18s %14s %14s\n", fit.seconds,
+                 format_bytes(fit.arena_bytes).c_str(), plan::format_flops(fit.flops).c_str(),
+                 format_bytes(fit.bytes_inside_nodes).c_str(),
+                 format_bytes(fit.bytes_across_nodes).c_str())
+        << "    " << options(space.changes(fit.candidate)) << "\n";
+  out << print(
+             "\nseconds: an estimate of a step without any overlap, at %.6g GFLOP/s, and %.6g GB/s "
+             "inside "
+             "a node\nand %.6g GB/s across nodes\n",
+             request.rates.flops / 1e9, request.rates.bytes_inside_nodes / 1e9,
+             request.rates.bytes_across_nodes / 1e9)
+      << "of " << format_count(static_cast<std::int64_t>(space.candidates().size()))
+      << " settings, " << format_count(fits.too_large) << " are too large without a plan, "
+      << format_count(fits.planned) << " were planned\n";
+}
+
+void write_json(const Space& space, const FitRequest& request, const plan::Fits& fits,
+                std::ostream& out) {
+  using Json = nlohmann::ordered_json;
+  Json rows = Json::array();
+  for (const plan::Fit& fit : fits.best)
+    rows.push_back({{"set", space.changes(fit.candidate)},
+                    {"seconds", fit.seconds},
+                    {"arena_bytes", fit.arena_bytes},
+                    {"flops", fit.flops},
+                    {"bytes_inside_nodes", fit.bytes_inside_nodes},
+                    {"bytes_across_nodes", fit.bytes_across_nodes}});
+  const Json json = {{"format", 1},
+                     {"fit_bytes", request.bytes},
+                     {"ranks", request.ranks},
+                     {"ranks_per_node", request.ranks_per_node},
+                     {"flops_per_second", request.rates.flops},
+                     {"bytes_per_second_inside_nodes", request.rates.bytes_inside_nodes},
+                     {"bytes_per_second_across_nodes", request.rates.bytes_across_nodes},
+                     {"candidates", space.candidates().size()},
+                     {"too_large_without_planning", fits.too_large},
+                     {"planned", fits.planned},
+                     {"settings", rows}};
+  out << json.dump(2) << "\n";
+}
+
+}  // namespace
+
+void place_on_ranks(Settings& settings, int ranks, int ranks_per_node) {
+  settings.ranks_per_node = ranks_per_node;
+  config::check_ranks(settings, ranks);
+  const int group = settings.shard_group;
+  require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
+          " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks");
+  settings.parallel.leaves = settings.training.leaves();
+  settings.parallel.shard_group = group == mesh::world_group  ? ranks
+                                  : group == mesh::node_group ? ranks_per_node
+                                                              : group;
+}
+
+void show_fits(const Settings& deck, const FitRequest& request, bool json, std::ostream& out) {
+  constexpr std::size_t most = 10;
+  const Space space(deck, request);
+  const plan::Fits fits = plan::find_fits(space.candidates(), request.ranks, request.ranks_per_node,
+                                          request.bytes, request.rates, most);
+  if (fits.best.empty())
+    throw Error(text("nothing fits ", format_bytes(request.bytes), " of a rank (",
+                     ranks_text(request), "); the smallest arena takes ",
+                     format_bytes(fits.smallest.arena_bytes), ": ",
+                     options(space.changes(fits.smallest.candidate))));
+  (json ? write_json : write_text)(space, request, fits, out);
+}
+
+}  // namespace ostrakon::apps

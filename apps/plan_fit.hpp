@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/plan/fit.hpp>
+
+namespace ostrakon::apps {
+
+/// What `ostrakon-plan --fit` is asked for.
+struct FitRequest {
+  std::int64_t bytes = 0;
+  int ranks = 1;
+  int ranks_per_node = 1;
+  bool any_precision = false;
+  plan::Rates rates;
+};
+
+/// Fills in what training takes from the ranks that it is started on. Throws Error where these
+/// settings can't be those of so many ranks.
+void place_on_ranks(config::Settings& settings, int ranks, int ranks_per_node);
+
+/// Writes the ten cheapest settings that fit, as a table or as JSON. Throws Error where none does,
+/// naming those with the smallest arena.
+void show_fits(const config::Settings& deck, const FitRequest& request, bool json,
+               std::ostream& out);
+
+}  // namespace ostrakon::apps

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -10,12 +11,13 @@
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 namespace ostrakon::comm {
 namespace {
 
-constexpr std::int64_t block_floats = 64;
+constexpr std::int64_t block_elements = 64;
 constexpr std::int64_t largest_count = std::numeric_limits<int>::max();
 
 /// One rank's piece as MPI wants it told.
@@ -24,29 +26,35 @@ struct Piece {
   int count;
 };
 
-Piece piece_of(std::int64_t floats, MPI_Datatype block) {
-  require(floats >= 0, "a collective of ", floats, " elements per rank");
-  const bool whole_blocks = floats % block_floats == 0;
-  const std::int64_t count = whole_blocks ? floats / block_floats : floats;
-  require(count <= largest_count, "a collective of ", floats,
+/// 16-bit numbers travel as integers: MPI does not know their formats, and only moves them.
+template <class T>
+MPI_Datatype type_of() {
+  return sizeof(T) == 2 ? MPI_UINT16_T : MPI_FLOAT;
+}
+
+template <class T>
+Piece piece_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blocks) {
+  require(elements >= 0, "a collective of ", elements, " elements per rank");
+  const bool whole_blocks = elements % block_elements == 0;
+  const std::int64_t count = whole_blocks ? elements / block_elements : elements;
+  require(count <= largest_count, "a collective of ", elements,
           " elements per rank: MPI counts up to ", largest_count,
-          " elements, or as many blocks of ", block_floats, " where the elements divide by ",
-          block_floats);
-  return {whole_blocks ? block : MPI_FLOAT, static_cast<int>(count)};
+          " elements, or as many blocks of ", block_elements, " where the elements divide by ",
+          block_elements);
+  return {whole_blocks ? blocks[sizeof(T) == 2] : type_of<T>(), static_cast<int>(count)};
 }
 
 void require_reachable() {
   require(memory_is_host_accessible, "this build has no communication for device memory");
 }
 
-/// Whether [a, a + a_count) and [b, b + b_count) share an element.
-bool overlap(const float* a, std::int64_t a_count, const float* b, std::int64_t b_count) {
-  const auto bytes = [](std::int64_t count) {
-    return static_cast<std::uintptr_t>(count) * sizeof(float);
-  };
+/// Whether [a, a + a_count) and [b, b + b_count) share a byte.
+template <class A, class B>
+bool overlap(const A* a, std::int64_t a_count, const B* b, std::int64_t b_count) {
   const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
   const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
-  return a_begin < b_begin + bytes(b_count) && b_begin < a_begin + bytes(a_count);
+  return a_begin < b_begin + static_cast<std::uintptr_t>(b_count) * sizeof(B) &&
+         b_begin < a_begin + static_cast<std::uintptr_t>(a_count) * sizeof(A);
 }
 
 /// Whatever kernels wrote is there for MPI to read.
@@ -54,15 +62,19 @@ void finish_kernels() {
   if constexpr (on_device) Kokkos::fence();
 }
 
-void copy(const float* from, float* to, std::int64_t count) {
-  const auto extent = static_cast<std::size_t>(count);
-  if (from == to || count == 0) return;
+template <class A, class B>
+void copy(const A* from, B* to, std::int64_t count) {
+  if (static_cast<const void*>(from) == to || count == 0) return;
   if constexpr (on_device) {
-    using Source = Kokkos::View<const float*, Memory, Kokkos::MemoryUnmanaged>;
-    using Target = Kokkos::View<float*, Memory, Kokkos::MemoryUnmanaged>;
-    Kokkos::deep_copy(Target(to, extent), Source(from, extent));  // fences before and after
+    if constexpr (std::is_same<A, B>::value)
+      math::copy(Exec(), from, to, count);
+    else
+      math::convert(Exec(), from, to, count);
+    Kokkos::fence();
+  } else if constexpr (std::is_same<A, B>::value) {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(A));
   } else {
-    std::memcpy(to, from, extent * sizeof(float));
+    math::host::convert(from, to, count);
   }
 }
 
@@ -113,15 +125,18 @@ Communicator::Communicator(MPI_Comm owned) : Communicator() {
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  check_mpi(MPI_Type_contiguous(block_floats, MPI_FLOAT, &block_), "MPI_Type_contiguous");
-  check_mpi(MPI_Type_commit(&block_), "MPI_Type_commit");
+  const MPI_Datatype elements[] = {type_of<float>(), type_of<bf16>()};
+  for (std::size_t t = 0; t < blocks_.size(); ++t) {
+    check_mpi(MPI_Type_contiguous(block_elements, elements[t], &blocks_[t]), "MPI_Type_contiguous");
+    check_mpi(MPI_Type_commit(&blocks_[t]), "MPI_Type_commit");
+  }
 }
 
 Communicator::Communicator(Communicator&& other) noexcept { *this = std::move(other); }
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   std::swap(comm_, other.comm_);
-  std::swap(block_, other.block_);
+  std::swap(blocks_, other.blocks_);
   std::swap(rank_, other.rank_);
   std::swap(size_, other.size_);
   std::swap(bytes_sent_, other.bytes_sent_);
@@ -134,7 +149,8 @@ Communicator::~Communicator() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized) return;
-  if (block_ != MPI_DATATYPE_NULL) MPI_Type_free(&block_);
+  for (MPI_Datatype& block : blocks_)
+    if (block != MPI_DATATYPE_NULL) MPI_Type_free(&block);
   MPI_Comm_free(&comm_);
 }
 
@@ -144,13 +160,14 @@ bool Communicator::threads_may_call() {
   return provided == MPI_THREAD_MULTIPLE;
 }
 
-void Communicator::all_gather(const float* shard, std::int64_t shard_elements, float* full) {
+template <class T>
+void Communicator::all_gather(const T* shard, std::int64_t shard_elements, T* full) {
   if (size_ == 1) {
     copy(shard, full, shard_elements);
     return;
   }
   require_reachable();
-  const Piece piece = piece_of(shard_elements, block_);
+  const Piece piece = piece_of<T>(shard_elements, blocks_);
   const bool in_place = shard == full + rank_ * shard_elements;
   require(in_place || !overlap(shard, shard_elements, full, size_ * shard_elements),
           "all_gather: the shard of rank ", rank_,
@@ -159,31 +176,42 @@ void Communicator::all_gather(const float* shard, std::int64_t shard_elements, f
   check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, piece.count, piece.type, full,
                           piece.count, piece.type, comm_),
             "MPI_Allgather");
-  count_sent(shard_elements);
+  count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
 }
 
-void Communicator::reduce_scatter(const float* full, std::int64_t shard_elements, float* staging,
+template <class T>
+void Communicator::reduce_scatter(const T* full, std::int64_t shard_elements, T* staging,
                                   float* shard) {
   if (size_ == 1) {
     copy(full, shard, shard_elements);
     return;
   }
   require_reachable();
-  const Piece piece = piece_of(shard_elements, block_);
+  const Piece piece = piece_of<T>(shard_elements, blocks_);
   const std::int64_t elements = size_ * shard_elements;
   require(!overlap(full, elements, staging, elements),
           "reduce_scatter: the staging array overlaps the array to reduce");
-  require(shard == staging || !overlap(shard, shard_elements, staging, elements),
+  const auto is_at = [&](const T* place) {
+    return sizeof(T) == sizeof(float) && static_cast<const void*>(shard) == place;
+  };
+  require(is_at(staging) || !overlap(shard, shard_elements, staging, elements),
           "reduce_scatter: the shard lies inside the staging array, but not where it begins");
-  require(shard == full + rank_ * shard_elements || !overlap(shard, shard_elements, full, elements),
+  require(is_at(full + rank_ * shard_elements) || !overlap(shard, shard_elements, full, elements),
           "reduce_scatter: the shard of rank ", rank_,
           " lies inside the array to reduce, but not at the place of rank ", rank_);
   finish_kernels();
   check_mpi(MPI_Alltoall(full, piece.count, piece.type, staging, piece.count, piece.type, comm_),
             "MPI_Alltoall");
   math::host::tree_sum(staging, size_, shard_elements, shard);
-  count_sent(shard_elements);
+  count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
 }
+
+template void Communicator::all_gather(const float*, std::int64_t, float*);
+template void Communicator::all_gather(const bf16*, std::int64_t, bf16*);
+template void Communicator::all_gather(const fp16*, std::int64_t, fp16*);
+template void Communicator::reduce_scatter(const float*, std::int64_t, float*, float*);
+template void Communicator::reduce_scatter(const bf16*, std::int64_t, bf16*, float*);
+template void Communicator::reduce_scatter(const fp16*, std::int64_t, fp16*, float*);
 
 void Communicator::slow_down(double seconds_per_byte) {
   require(seconds_per_byte >= 0.0 && std::isfinite(seconds_per_byte),
@@ -191,10 +219,9 @@ void Communicator::slow_down(double seconds_per_byte) {
   seconds_per_byte_ = seconds_per_byte;
 }
 
-/// After a collective of `shard_elements` from every rank.
-void Communicator::count_sent(std::int64_t shard_elements) {
-  const std::int64_t bytes =
-      (size_ - 1) * shard_elements * static_cast<std::int64_t>(sizeof(float));
+/// After a collective of `shard_bytes` from every rank.
+void Communicator::count_sent(std::int64_t shard_bytes) {
+  const std::int64_t bytes = (size_ - 1) * shard_bytes;
   bytes_sent_ += bytes;
   if (seconds_per_byte_ > 0.0)
     std::this_thread::sleep_for(

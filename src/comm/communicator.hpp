@@ -3,9 +3,10 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/half.hpp>
 #include <string>
 #include <vector>
 
@@ -47,14 +48,19 @@ class Communicator {
 
   /// full (size() * shard_elements) = every rank's shard, in rank order. Device memory.
   /// `shard` may be this rank's part of `full`, on all ranks or on none.
-  void all_gather(const float* shard, std::int64_t shard_elements, float* full);
+  /// Of float, bf16 or fp16.
+  template <class T>
+  void all_gather(const T* shard, std::int64_t shard_elements, T* full);
 
   /// shard[0 .. shard_elements) = this rank's part of the sum of `full` (size() * shard_elements)
   /// of all ranks. All-to-all into `staging` (as large as full), then the fixed binary tree in rank
   /// order: the bits are those of adding the ranks' arrays by that tree, on any MPI and any number
   /// of ranks. Device memory. `shard` may be where `staging` begins, or this rank's part of `full`;
   /// else `full` is left as it was. A group of one uses no `staging`.
-  void reduce_scatter(const float* full, std::int64_t shard_elements, float* staging, float* shard);
+  /// Of float; or of bf16 or fp16, which are summed in float, and whose sum shares no bytes with
+  /// them.
+  template <class T>
+  void reduce_scatter(const T* full, std::int64_t shard_elements, T* staging, float* shard);
 
   /// Exact sums of integers, in place, modulo 2^64. Host memory.
   void sum(std::int64_t* values, int count);
@@ -91,10 +97,11 @@ class Communicator {
   Communicator() = default;
   explicit Communicator(MPI_Comm owned);
 
-  void count_sent(std::int64_t shard_elements);
+  void count_sent(std::int64_t shard_bytes);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  MPI_Datatype block_ = MPI_DATATYPE_NULL;  ///< 64 floats, so that counts up to 2^37 fit an int
+  /// 64 floats, or 64 numbers of 16 bits, so that counts up to 2^37 fit an int.
+  std::array<MPI_Datatype, 2> blocks_{MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
   int rank_ = 0;
   int size_ = 1;
   std::int64_t bytes_sent_ = 0;

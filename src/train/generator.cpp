@@ -84,7 +84,7 @@ void Generator::load(const checkpoint::WeightsReader& file) {
 }
 
 void Generator::run_unit(const ActionBuffers& buffers) {
-  const model::UnitBuffers<float> unit = unit_buffers(buffers, decoder_->leaf().rows());
+  const model::UnitBuffers<float> unit = unit_buffers<float>(buffers, decoder_->leaf().rows());
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto end = static_cast<std::int64_t>(pending_.size());
   const int u = buffers.action.unit;

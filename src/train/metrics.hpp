@@ -22,6 +22,8 @@ struct StepMetrics {
   std::int64_t peak_bytes = 0;          ///< as counted, of the rank with most
   std::int64_t allocations = 0;         ///< made during this step, of the rank with most
   std::int64_t resident_bytes = 0;      ///< most so far, of the rank with most
+  std::optional<double> loss_scale;     ///< where gradients are scaled: of this step
+  std::string skipped;                  ///< why the update was left out; empty where it was not
   std::optional<std::uint64_t> state_digest;
 };
 

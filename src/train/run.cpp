@@ -307,11 +307,24 @@ class Run {
     metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
     metrics.allocations = static_cast<std::int64_t>(most[1]);
     metrics.resident_bytes = static_cast<std::int64_t>(most[2]);
+    if (result.loss_scale != 1.0) metrics.loss_scale = result.loss_scale;
+    metrics.skipped = result.skipped;
     const std::int64_t digest_every = settings_.output.digest_every;
     if (digest_every > 0 && step % digest_every == 0)
       metrics.state_digest = trainer_.state_digest();
     write_metrics(metrics);
     if (talks_) show_progress(metrics);
+    if (result.skipped.empty()) {
+      skipped_in_a_row_ = 0;
+      return;
+    }
+    end_progress_line();
+    say(text("  step ", step, " changed nothing: ", result.skipped, "\n"));
+    constexpr int most_skipped = 100;
+    if (++skipped_in_a_row_ == most_skipped)
+      throw AgreedError(text("step ", step, ": ", most_skipped,
+                             " steps in a row changed nothing, the last one since ",
+                             result.skipped));
   }
 
   template <class Metrics>
@@ -375,7 +388,7 @@ class Run {
     trainer_.visit_parameters([&](int u, const float* parameters) {
       world_.agree([&] {
         if (!talks_) return;
-        for (const model::Parameter& parameter : trainer_.decoder().unit(u).parameters())
+        for (const model::Parameter& parameter : trainer_.decoder().parameters(u))
           file->write(parameter.owner, parameter.name, parameter.shape,
                       on_host(parameters + parameter.offset, parameter.elements(), copy));
       });
@@ -427,6 +440,7 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;
   double peak_flops_ = 1.0;
   std::int64_t steps_done_ = 0;
+  int skipped_in_a_row_ = 0;
   double communication_ = 0.0, hidden_ = 0.0;  // seconds of this rank in all steps
   double trace_origin_ = 0.0;                  // the same moment on all ranks
   std::ofstream trace_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/digest.hpp>
@@ -29,10 +30,30 @@ static_assert(plan::shard_alignment % math::norm_block == 0,
 static_assert(model::parameter_alignment % math::norm_block == 0,
               "parameters begin within a block of the norm");
 
+/// Calls work(T()) with the type T of such numbers.
+template <class Work>
+void with_number(Number number, const Work& work) {
+  switch (number) {
+    case Number::fp32:
+      return work(float());
+    case Number::bf16:
+      return work(bf16());
+    case Number::fp16:
+      return work(fp16());
+  }
+}
+
+/// The same for moments, which have no fp16.
+template <class Work>
+void with_moment(Number number, const Work& work) {
+  return number == Number::bf16 ? work(bf16()) : work(float());
+}
+
 }  // namespace
 
-plan::ModelDescription describe(const model::Decoder<float>& decoder) {
+plan::ModelDescription describe(const model::AnyDecoder& decoder) {
   plan::ModelDescription description = decoder.description();
+  description.master_bytes = sizeof(float);
   description.sums_bytes = sums * sizeof(std::int64_t);
   return description;
 }
@@ -60,11 +81,18 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
 Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     : settings_(settings),
       mesh_(mesh),
-      decoder_(settings.model,
-               {settings.training.micro_batch_size, settings.training.sequence_length}),
-      description_(describe(decoder_)) {
+      decoder_(model::make_decoder(
+          settings.precision.gather, settings.model,
+          {settings.training.micro_batch_size, settings.training.sequence_length},
+          settings.recompute)),
+      description_(describe(*decoder_)),
+      loss_scale_(settings.precision.loss_scale) {
+  if (settings.stability.outlier_threshold > 0.0)
+    outliers_.emplace(optim::OutlierSettings{settings.stability.outlier_window,
+                                             settings.stability.outlier_threshold});
   const int ranks = mesh.world().size();
   settings_.parallel.leaves = settings.training.leaves();
+  settings_.parallel.moments.count = optim::moments(settings.optimizer, settings.optimizer.kind);
   settings_.parallel.shard_group = mesh.shard_group().size();
   const auto program = [&](Purpose purpose) {
     return runtime::make_program(
@@ -81,7 +109,7 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
       if (other->memory.offsets[b] != train_.memory.offsets[b])
         throw std::logic_error("plans of a run have their state in different places");
     }
-  for (int u = 0; u < decoder_.units(); ++u) stretches_.push_back(stretches(u));
+  for (int u = 0; u < decoder_->units(); ++u) stretches_.push_back(stretches(u));
   streams_ = choose_streams(settings, mesh);
 }
 
@@ -118,9 +146,9 @@ void Trainer::require_memory() {
     // A plan takes memory too: so many actions about as much as the rest of the process may.
     constexpr std::int64_t most_visits = 60000;
     const std::int64_t micro_batches = train_.plan.micro_batches;
-    require(decoder_.units() * micro_batches <= most_visits,
-            "the plan of a step is too long: ", decoder_.units(), " units x ", micro_batches,
-            " micro-batches on each rank = ", format_count(decoder_.units() * micro_batches),
+    require(decoder_->units() * micro_batches <= most_visits,
+            "the plan of a step is too long: ", decoder_->units(), " units x ", micro_batches,
+            " micro-batches on each rank = ", format_count(decoder_->units() * micro_batches),
             ", more than ", format_count(most_visits),
             "; raise training.micro_batch_size or use more ranks");
     const std::int64_t needed = host.size() * (planned_peak_bytes() + process_bytes);
@@ -198,18 +226,26 @@ void Trainer::slow_down(plan::Stream stream, double seconds_per_byte) {
 }
 
 double Trainer::measure_peak_flops() {
-  const std::int64_t elements = arena_->bytes() / static_cast<std::int64_t>(sizeof(float));
+  double peak = 0.0;
+  with_number(decoder_->number(),
+              [&](auto number) { peak = measure_peak_flops_of<decltype(number)>(); });
+  return peak;
+}
+
+template <class T>
+double Trainer::measure_peak_flops_of() {
+  const std::int64_t elements = arena_->bytes() / static_cast<std::int64_t>(sizeof(T));
   const auto side =
       std::min<std::int64_t>(1024, std::llround(std::floor(std::sqrt(elements / 3.0))));
-  auto* data = reinterpret_cast<float*>(arena_->data());
-  math::fill(exec_, data, 3 * side * side, 1.0f);
-  const Matrix<float> a(data, side, side), b(data + side * side, side, side),
+  auto* data = reinterpret_cast<T*>(arena_->data());
+  math::fill(exec_, data, 3 * side * side, T(1.0f));
+  const Matrix<T> a(data, side, side), b(data + side * side, side, side),
       c(data + 2 * side * side, side, side);
   double best = 0.0, total = 0.0;
   for (int repeat = 0; repeat < 1000 && total < 0.25; ++repeat) {
     exec_.fence();
     Kokkos::Timer timer;
-    math::gemm<float>(exec_, math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);
+    math::gemm<T>(exec_, math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);
     exec_.fence();
     const double seconds = timer.seconds();
     if (repeat == 0) continue;  // the library prepares itself
@@ -240,7 +276,7 @@ std::vector<Trainer::Piece> Trainer::pieces(int unit, plan::Part part) const {
   const std::int64_t begin = first_element(unit, part);
   const std::int64_t end = begin + train_.plan.elements(unit, part);
   std::vector<Piece> found;
-  for (const model::Parameter& parameter : decoder_.unit(unit).parameters()) {
+  for (const model::Parameter& parameter : decoder_->parameters(unit)) {
     const std::int64_t first = std::max(parameter.offset, begin);
     const std::int64_t last = std::min(parameter.offset + parameter.elements(), end);
     if (first < last)
@@ -250,12 +286,17 @@ std::vector<Trainer::Piece> Trainer::pieces(int unit, plan::Part part) const {
 }
 
 std::vector<Trainer::Stretch> Trainer::stretches(int unit) const {
+  // 16-bit moments are rounded by each parameter's own random numbers.
+  const bool merges = settings_.parallel.moments.number == Number::fp32;
   std::vector<Stretch> merged;
   for (const Piece& piece : pieces(unit, train_.plan.optimized)) {
     // Gaps hold zeros, which no decay changes: neighbours with like decay merge over them.
     const bool decays = piece.parameter->decays;
-    if (merged.empty() || merged.back().decays != decays)
-      merged.push_back({piece.offset, 0, decays});
+    if (merged.empty() || !merges || merged.back().decays != decays)
+      merged.push_back(
+          {piece.offset, 0, decays,
+           math::random_key(settings_.training.seed, piece.parameter->full_name() + " moments"),
+           piece.first});
     merged.back().count = piece.offset + piece.count - merged.back().offset;
   }
   return merged;
@@ -274,16 +315,22 @@ void Trainer::set_handlers() {
   executor.on(Kind::gather, [this](const ActionBuffers& buffers) { gather(buffers); });
   executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers); });
   executor.on(Kind::forward, [this](const ActionBuffers& buffers) { forward(buffers); });
+  executor.on(Kind::recompute, [this](const ActionBuffers& buffers) { forward(buffers); });
   executor.on(Kind::backward, [this](const ActionBuffers& buffers) { backward(buffers); });
   executor.on(Kind::loss, [this](const ActionBuffers& buffers) {
-    math::add_terms(exec_, buffers.get<float>(Role::output), decoder_.leaf().rows(),
+    math::add_terms(exec_, buffers.get<float>(Role::output), decoder_->leaf().rows(),
                     buffers.get<std::int64_t>(Role::sums));
   });
   executor.on(Kind::reduce_scatter,
               [this](const ActionBuffers& buffers) { reduce_scatter(buffers); });
   executor.on(Kind::accumulate, [this](const ActionBuffers& buffers) { accumulate(buffers); });
   executor.on(Kind::norm, [this](const ActionBuffers& buffers) {
-    math::add_squares(exec_, buffers.get<float>(Role::gradient_shard), buffers.action.elements,
+    auto* gradients = buffers.get<float>(Role::gradient_shard);
+    if (buffers.action.unit == spoilt_) {
+      math::fill(exec_, gradients, 1, std::numeric_limits<float>::infinity());
+      spoilt_ = -1;
+    }
+    math::add_squares(exec_, gradients, buffers.action.elements,
                       buffers.get<std::int64_t>(Role::sums) + math::exact_sum_limbs);
   });
   executor.on(Kind::clip, [this](const ActionBuffers& buffers) { finish_sums(buffers); });
@@ -304,13 +351,13 @@ void Trainer::set_handlers() {
 
 void Trainer::load(const ActionBuffers& buffers) {
   const std::int64_t tokens = settings_.training.sequence_length;
-  const std::int64_t rows = decoder_.leaf().rows();
+  const std::int64_t rows = decoder_->leaf().rows();
   const std::int64_t leaf = running_->plan.leaf(
       mesh_.replicate_group().rank(), mesh_.shard_group().rank(), buffers.action.micro_batch);
   auto* batch = buffers.get<std::int32_t>(Role::host_batch);
   try {
-    for (std::int64_t s = 0; s < decoder_.leaf().batch; ++s) {
-      dataset_->read(first_sample_ + static_cast<std::uint64_t>(leaf * decoder_.leaf().batch + s),
+    for (std::int64_t s = 0; s < decoder_->leaf().batch; ++s) {
+      dataset_->read(first_sample_ + static_cast<std::uint64_t>(leaf * decoder_->leaf().batch + s),
                      sample_.data());
       std::copy_n(sample_.begin(), tokens, batch + s * tokens);
       std::copy_n(sample_.begin() + 1, tokens, batch + rows + s * tokens);
@@ -325,18 +372,21 @@ void Trainer::load(const ActionBuffers& buffers) {
 }
 
 void Trainer::forward(const ActionBuffers& buffers) {
-  decoder_.unit(buffers.action.unit)
-      .forward(exec_, unit_buffers(buffers, decoder_.leaf().rows()), {0, decoder_.leaf().rows()});
+  const std::int64_t rows = decoder_->leaf().rows();
+  decoder_->forward(buffers.action.unit, exec_, unit_buffers<void>(buffers, rows), {0, rows});
 }
 
 void Trainer::backward(const ActionBuffers& buffers) {
-  const model::UnitBuffers<float> unit = unit_buffers(buffers, decoder_.leaf().rows());
+  const model::UnitBuffers<void> unit = unit_buffers<void>(buffers, decoder_->leaf().rows());
   const int u = buffers.action.unit;
-  if (!buffers.action.gradients_opened) clear_gaps(u, unit.parameter_gradients);
-  if (unit.lender_gradients) clear_gaps(description_.units[u].lender, unit.lender_gradients);
+  if (!buffers.action.gradients_opened)
+    clear_gaps(u, static_cast<float*>(unit.parameter_gradients));
+  if (unit.lender_gradients)
+    clear_gaps(description_.units[u].lender, static_cast<float*>(unit.lender_gradients));
   const auto tokens = settings_.training.global_batch_size * settings_.training.sequence_length;
-  decoder_.unit(u).backward(exec_, unit, static_cast<float>(1.0 / static_cast<double>(tokens)),
-                            buffers.action.gradients_opened);
+  decoder_->backward(u, exec_, unit,
+                     static_cast<float>(result_.loss_scale / static_cast<double>(tokens)),
+                     buffers.action.gradients_opened);
 }
 
 // Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.
@@ -345,30 +395,65 @@ void Trainer::clear_gaps(int unit, float* gradients) {
   const auto clear_to = [&](std::int64_t begin) {
     if (begin > end) math::fill(exec_, gradients + end, begin - end, 0.0f);
   };
-  for (const model::Parameter& parameter : decoder_.unit(unit).parameters()) {
+  for (const model::Parameter& parameter : decoder_->parameters(unit)) {
     clear_to(parameter.offset);
     end = parameter.offset + parameter.elements();
   }
   clear_to(train_.plan.padded_elements[unit]);
 }
 
+template <class A, class B>
+void Trainer::convert(const plan::Action& action, const A* from, B* to, std::int64_t count) {
+  // Other streams may be threads that Kokkos does not know, where memory is the host's.
+  if (on_device || action.stream == plan::Stream::compute) {
+    math::convert(exec_, from, to, count);
+    if constexpr (on_device) exec_.fence();
+  } else {
+    math::host::convert(from, to, count);
+  }
+}
+
 void Trainer::gather(const ActionBuffers& buffers) {
   comm::Communicator& group = communicator(buffers.action);
-  group.all_gather(buffers.get<float>(Role::shard), buffers.action.elements / group.size(),
-                   buffers.get<float>(Role::parameters));
+  const std::int64_t part = buffers.action.elements / group.size();
+  const bool of_masters = buffers.action.element_bytes == train_.plan.master_bytes;
+  with_number(of_masters ? Number::fp32 : decoder_->number(), [&](auto number) {
+    using T = decltype(number);
+    T* const whole = buffers.get<T>(Role::parameters);
+    const T* mine = buffers.get<T>(Role::shard);
+    if (buffers.action.converts) {
+      convert(buffers.action, buffers.get<float>(Role::shard), whole + group.rank() * part, part);
+      mine = whole + group.rank() * part;
+    }
+    group.all_gather(mine, part, whole);
+  });
 }
 
 void Trainer::keep(const ActionBuffers& buffers) {
+  const std::int64_t count = buffers.action.elements;
   const std::int64_t part = mesh_.shard_group().rank() % buffers.action.group_ranks;
-  math::copy(exec_, buffers.get<float>(Role::parameters) + part * buffers.action.elements,
-             buffers.get<float>(Role::shard), buffers.action.elements);
+  with_number(decoder_->number(), [&](auto number) {
+    using T = decltype(number);
+    math::copy(exec_, buffers.get<T>(Role::parameters) + part * count, buffers.get<T>(Role::shard),
+               count);
+  });
 }
 
 void Trainer::reduce_scatter(const ActionBuffers& buffers) {
   comm::Communicator& group = communicator(buffers.action);
-  group.reduce_scatter(buffers.get<float>(Role::parameter_gradients),
-                       buffers.action.elements / group.size(), buffers.get<float>(Role::staging),
-                       buffers.get<float>(Role::gradient_shard));
+  const std::int64_t part = buffers.action.elements / group.size();
+  auto* shard = buffers.get<float>(Role::gradient_shard);
+  const auto* gradients = buffers.get<float>(Role::parameter_gradients);
+  if (buffers.action.buffer(Role::packed) < 0) {
+    group.reduce_scatter(gradients, part, buffers.get<float>(Role::staging), shard);
+    return;
+  }
+  with_number(settings_.parallel.reduce, [&](auto number) {
+    using T = decltype(number);
+    T* const packed = buffers.get<T>(Role::packed);
+    convert(buffers.action, gradients, packed, buffers.action.elements);
+    group.reduce_scatter(packed, part, buffers.get<T>(Role::staging), shard);
+  });
 }
 
 void Trainer::accumulate(const ActionBuffers& buffers) {
@@ -387,10 +472,15 @@ void Trainer::gather_updates(const ActionBuffers& buffers) {
   // Over replicas the parts of this rank's shard are gathered, which may be stored in the whole.
   const plan::Part whole =
       buffers.action.group == plan::Group::shard ? plan::Part::whole : plan::Part::group;
-  float* parameters = buffers.get<float>(Role::shard) + first_element(unit, whole) -
-                      first_element(unit, train_.plan.stored);
   const std::int64_t part = buffers.action.elements / group.size();
-  group.all_gather(parameters + group.rank() * part, part, parameters);
+  const bool of_masters = train_.plan.working.empty();
+  with_number(of_masters ? Number::fp32 : decoder_->number(), [&](auto number) {
+    using T = decltype(number);
+    const plan::Part stored = of_masters ? train_.plan.stored : plan::Part::whole;
+    T* const parameters =
+        buffers.get<T>(Role::shard) + first_element(unit, whole) - first_element(unit, stored);
+    group.all_gather(parameters + group.rank() * part, part, parameters);
+  });
 }
 
 void Trainer::finish_sums(const ActionBuffers& buffers) {
@@ -408,34 +498,105 @@ void Trainer::finish_sums(const ActionBuffers& buffers) {
   const std::int64_t tokens =
       settings_.training.global_batch_size * settings_.training.sequence_length;
   result_.loss = math::exact_sum_value(losses) / static_cast<double>(tokens);
-  if (math::exact_sum_non_finite(losses) > 0)
+  const std::int64_t bad_losses = math::exact_sum_non_finite(losses);
+  const bool training = running_->plan.purpose == Purpose::train;
+  const bool bad_gradient = training && math::exact_sum_non_finite(squares) > 0;
+  constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+  if (bad_losses > 0) result_.loss = not_a_number;
+  if (training) {
+    result_.grad_norm = std::sqrt(math::exact_sum_value(squares)) / result_.loss_scale;
+    gradient_scale_ = optim::clip_coefficient(result_.grad_norm, settings_.optimizer.clip_norm) /
+                      result_.loss_scale;
+    if (bad_gradient) result_.grad_norm = not_a_number;
+    // With a scale that is only too large, the loss is finite and some gradient is not.
+    if (scales_loss() && bad_losses == 0 && loss_scale_.update(!bad_gradient) && bad_gradient) {
+      result_.skipped = text("a gradient overflowed: the loss scale goes from ", result_.loss_scale,
+                             " to ", loss_scale_.value());
+      return;
+    }
+  }
+  if (bad_losses > 0 || bad_gradient) {
+    std::string what = text("the loss is not finite (", bad_losses, " of ", tokens, " tokens)");
+    if (bad_losses == 0) what = name_non_finite_gradient(buffers);
+    if (settings_.stability.skip_non_finite) {
+      if (training) result_.skipped = what;
+      return;
+    }
     throw AgreedError(
-        text(running_->plan.purpose == Purpose::train ? "step " : "validation after step ", step_,
-             ": the loss is not finite (", math::exact_sum_non_finite(losses), " of ", tokens,
-             " tokens). Try a lower optimizer.learning_rate or a longer schedule.warmup_steps"));
-  if (running_->plan.purpose != Purpose::train) return;
-  if (math::exact_sum_non_finite(squares) > 0)
-    throw AgreedError(
-        text("step ", step_, ": the gradient is not finite. Try a lower optimizer.learning_rate"));
-  result_.grad_norm = std::sqrt(math::exact_sum_value(squares));
-  clip_coefficient_ = optim::clip_coefficient(result_.grad_norm, settings_.optimizer.clip_norm);
+        text(training ? "step " : "validation after step ", step_, ": ", what,
+             ". Try a lower optimizer.learning_rate",
+             bad_losses > 0 ? " or a longer schedule.warmup_steps" : "",
+             decoder_->number() == Number::fp16 ? ", or precision.gather = bf16" : ""));
+  }
+  if (!training || !outliers_) return;
+  const optim::OutlierFilter::Verdict verdict = outliers_->judge(result_.loss, result_.grad_norm);
+  if (verdict.skip)
+    result_.skipped =
+        text("an outlier: the loss is ", verdict.loss_score,
+             " deviations above its mean, the gradient norm ", verdict.gradient_norm_score);
+}
+
+/// The unit nearest to the loss whose summed gradient is not finite: what backward makes of it
+/// reaches those before it. All summed gradients are alive until they are used.
+std::string Trainer::name_non_finite_gradient(const ActionBuffers& buffers) {
+  auto* limbs = buffers.get<std::int64_t>(Role::sums);
+  int mine = decoder_->units() - 1;
+  std::int64_t count = 0;
+  for (; mine >= 0; --mine) {
+    Kokkos::deep_copy(exec_, math::UnmanagedArray<std::int64_t, Memory>(limbs, sums),
+                      std::int64_t{0});
+    math::add_squares(exec_, alive<float>(train_.plan.gradients[mine]),
+                      train_.plan.elements(mine, plan::Part::rank), limbs);
+    std::int64_t found[sums];
+    math::copy_to_host(exec_, limbs, found, sums);
+    count = math::exact_sum_non_finite(found);
+    if (count > 0) break;
+  }
+  double last = mine;
+  mesh_.world().maximum(&last, 1);
+  std::string name;
+  const std::string shown =
+      mine < 0 || mine < static_cast<int>(last)
+          ? ""
+          : text("the gradient of ", train_.plan.unit_names[mine],
+                 " is not finite (in the shard of rank ", mesh_.world().rank(), ", ", count,
+                 " blocks of ", math::norm_block, " elements)");
+  for (const std::string& one : mesh_.world().gather_texts(shown))
+    if (name.empty()) name = one;
+  return name;
 }
 
 void Trainer::optimize(const ActionBuffers& buffers) {
-  const auto* gradients = buffers.get<float>(Role::gradient_shard);
+  if (!result_.skipped.empty()) return;
   const int unit = buffers.action.unit;
+  const auto* gradients = buffers.get<float>(Role::gradient_shard);
   auto* parameters = buffers.get<float>(Role::shard) + first_element(unit, train_.plan.optimized) -
                      first_element(unit, train_.plan.stored);
-  auto* first = buffers.get<float>(Role::first_moment);
-  auto* second = buffers.get<float>(Role::second_moment);
-  const optim::AdamwSettings& optimizer = settings_.optimizer;
-  for (const Stretch& stretch : stretches_[unit]) {
-    const double weight_decay = stretch.decays ? optimizer.weight_decay : 0.0;
-    optim::adamw(exec_, parameters + stretch.offset, gradients + stretch.offset,
-                 first + stretch.offset, second + stretch.offset, stretch.count,
-                 {step_, result_.learning_rate, weight_decay, clip_coefficient_, optimizer.beta1,
-                  optimizer.beta2, optimizer.epsilon});
-  }
+  const optim::OptimizerSettings& optimizer = settings_.optimizer;
+  with_moment(settings_.parallel.moments.number, [&](auto number) {
+    using Moment = decltype(number);
+    auto* first = buffers.get<Moment>(Role::first_moment);
+    auto* second = buffers.get<Moment>(Role::second_moment);
+    for (const Stretch& stretch : stretches_[unit]) {
+      optim::UpdateStep update;
+      update.step = updates_ + 1;
+      update.learning_rate = result_.learning_rate;
+      update.weight_decay = stretch.decays ? optimizer.weight_decay : 0.0;
+      update.gradient_scale = gradient_scale_;
+      update.rounding_key = stretch.rounding_key;
+      update.first_element = stretch.first;
+      optim::update(exec_, optimizer.kind, optimizer, update, parameters + stretch.offset,
+                    gradients + stretch.offset, first ? first + stretch.offset : nullptr,
+                    second ? second + stretch.offset : nullptr, stretch.count);
+    }
+  });
+  if (buffers.action.buffer(Role::parameters) < 0) return;
+  with_number(decoder_->number(), [&](auto number) {
+    using T = decltype(number);
+    math::convert(exec_, parameters,
+                  buffers.get<T>(Role::parameters) + first_element(unit, train_.plan.optimized),
+                  train_.plan.elements(unit, train_.plan.optimized));
+  });
 }
 
 StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
@@ -444,10 +605,13 @@ StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
   step_ = step;
   first_sample_ = static_cast<std::uint64_t>(step - 1) *
                   static_cast<std::uint64_t>(settings_.training.global_batch_size);
+  result_.skipped.clear();
+  result_.loss_scale = scales_loss() ? loss_scale_.value() : 1.0;
   result_.learning_rate = optim::learning_rate(
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.training.steps);
   executor_->run(train_);
   exec_.fence();
+  if (result_.skipped.empty()) ++updates_;
   return result_;
 }
 
@@ -470,42 +634,71 @@ void Trainer::visit_parameters(const Visitor& visit) {
   visitor_ = nullptr;
 }
 
+/// Into `target`, with zeros in the gaps: the part of a unit's flat parameter that this rank has.
+void Trainer::write_initial_values(int unit, plan::Part part, float* target) {
+  math::fill(exec_, target, train_.plan.elements(unit, part), 0.0f);
+  for (const Piece& piece : pieces(unit, part)) {
+    float* values = target + piece.offset;
+    switch (piece.parameter->initializer) {
+      case model::Initializer::zeros:
+        break;
+      case model::Initializer::ones:
+        math::fill(exec_, values, piece.count, 1.0f);
+        break;
+      case model::Initializer::normal:
+        math::fill_normal(exec_, values, piece.count,
+                          math::random_key(settings_.training.seed, piece.parameter->full_name()),
+                          piece.first, piece.parameter->deviation);
+        break;
+    }
+  }
+}
+
 void Trainer::initialize() {
   const plan::StepPlan& plan = train_.plan;
-  for (int u = 0; u < decoder_.units(); ++u) {
-    auto* parameters = persistent<float>(plan.parameters[u]);
-    math::fill(exec_, parameters, plan.elements(u, plan.stored), 0.0f);
-    for (int moments : {plan.first_moments[u], plan.second_moments[u]})
-      math::fill(exec_, persistent<float>(moments), plan.elements(u, plan.optimized), 0.0f);
-    for (const Piece& piece : pieces(u, plan.stored)) {
-      float* target = parameters + piece.offset;
-      switch (piece.parameter->initializer) {
-        case model::Initializer::zeros:
-          break;
-        case model::Initializer::ones:
-          math::fill(exec_, target, piece.count, 1.0f);
-          break;
-        case model::Initializer::normal:
-          math::fill_normal(exec_, target, piece.count,
-                            math::random_key(settings_.training.seed, piece.parameter->full_name()),
-                            piece.first, piece.parameter->deviation);
-          break;
-      }
+  // Between steps the arena has room for a unit's whole gradients, and so for its whole parameters.
+  auto* scratch = reinterpret_cast<float*>(arena_->data() + train_.memory.persistent_bytes);
+  for (int u = 0; u < decoder_->units(); ++u) {
+    write_initial_values(u, plan.stored, alive<float>(plan.parameters[u]));
+    for (const std::vector<int>* moments : {&plan.first_moments, &plan.second_moments}) {
+      if (moments->empty()) continue;
+      with_moment(settings_.parallel.moments.number, [&](auto number) {
+        using Moment = decltype(number);
+        math::fill(exec_, alive<Moment>((*moments)[u]), plan.elements(u, plan.optimized),
+                   Moment(0.0f));
+      });
     }
+    if (plan.working.empty()) continue;
+    write_initial_values(u, plan::Part::whole, scratch);
+    with_number(decoder_->number(), [&](auto number) {
+      math::convert(exec_, scratch, alive<decltype(number)>(plan.working[u]),
+                    plan.elements(u, plan::Part::whole));
+    });
   }
   exec_.fence();
 }
 
 /// Digest of one kind of state: the parts that only this rank has, so that each element is counted
 /// once over all ranks, or all that it stores.
-std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& state, plan::Part stored,
-                                 plan::Part counted) {
-  auto* digest = persistent<std::uint64_t>(train_.plan.sums);
+std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& state, Number number,
+                                 plan::Part stored, plan::Part counted) {
+  auto* digest = alive<std::uint64_t>(train_.plan.sums);
   Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
                     std::uint64_t{0});
-  for (int u = 0; u < decoder_.units(); ++u) {
-    const float* values =
-        persistent<float>(state[u]) + first_element(u, counted) - first_element(u, stored);
+  for (int u = 0; u < decoder_->units(); ++u) {
+    const std::int64_t begin = first_element(u, counted) - first_element(u, stored);
+    const float* values = nullptr;
+    with_number(number, [&](auto one) {
+      using T = decltype(one);
+      const T* found = alive<T>(state[u]) + begin;
+      if constexpr (std::is_same<T, float>::value) {
+        values = found;
+      } else {
+        auto* scratch = reinterpret_cast<float*>(arena_->data() + train_.memory.persistent_bytes);
+        math::convert(exec_, found, scratch, train_.plan.elements(u, counted));
+        values = scratch;
+      }
+    });
     for (const Piece& piece : pieces(u, counted))
       math::add_digest(exec_, values + piece.offset, piece.count,
                        math::random_key(0, piece.parameter->full_name() + " " + what), piece.first,
@@ -516,30 +709,45 @@ std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& state
   return value;
 }
 
+/// Throws AgreedError unless all ranks of `group` have the same digest of what they all hold.
+void Trainer::require_alike(const char* what, std::uint64_t mine, comm::Communicator& group) {
+  std::uint64_t first = mine;
+  group.broadcast(&first, sizeof first, 0);
+  mesh_.world().agree([&] {
+    require(mine == first, "rank ", mesh_.world().rank(), " holds other ", what,
+            " than its replicas (digest ", format_hex(mine), ", not ", format_hex(first), ")");
+  });
+}
+
 std::uint64_t Trainer::state_digest() {
   const plan::StepPlan& plan = train_.plan;
   struct State {
     const char* name;
     const std::vector<int>& buffers;
+    Number number;
     plan::Part stored;
   };
-  const State states[] = {{"parameters", plan.parameters, plan.stored},
-                          {"first moment", plan.first_moments, plan.optimized},
-                          {"second moment", plan.second_moments, plan.optimized}};
+  const Number moments = settings_.parallel.moments.number;
+  const State states[] = {{"parameters", plan.parameters, Number::fp32, plan.stored},
+                          {"first moment", plan.first_moments, moments, plan.optimized},
+                          {"second moment", plan.second_moments, moments, plan.optimized}};
   std::uint64_t total = 0;
   for (const State& state : states) {
-    total += digest_of(state.name, state.buffers, state.stored, plan::Part::rank);
+    if (state.buffers.empty()) continue;
+    total += digest_of(state.name, state.buffers, state.number, state.stored, plan::Part::rank);
     if (state.stored == plan::Part::rank) continue;
     // Whoever stores the same must have the same bits.
     comm::Communicator& alike =
         state.stored == plan::Part::whole ? mesh_.world() : mesh_.replicate_group();
-    const std::uint64_t mine = digest_of(state.name, state.buffers, state.stored, state.stored);
-    std::uint64_t first = mine;
-    alike.broadcast(&first, sizeof first, 0);
-    mesh_.world().agree([&] {
-      require(mine == first, "rank ", mesh_.world().rank(), " holds other ", state.name,
-              " than its replicas (digest ", format_hex(mine), ", not ", format_hex(first), ")");
-    });
+    const std::uint64_t mine =
+        digest_of(state.name, state.buffers, state.number, state.stored, state.stored);
+    require_alike(state.name, mine, alike);
+  }
+  if (!plan.working.empty()) {
+    // Copies to compute with say nothing new, but must be alike.
+    const std::uint64_t mine = digest_of("working copy", plan.working, decoder_->number(),
+                                         plan::Part::whole, plan::Part::whole);
+    require_alike("working copies", mine, mesh_.world());
   }
   mesh_.world().sum(&total, 1);
   return total;

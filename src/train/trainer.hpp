@@ -5,10 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/any_decoder.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <string>
@@ -21,14 +22,17 @@ struct StepResult {
   double loss = 0.0;       ///< nats per token, mean over the global batch
   double grad_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
+  double loss_scale = 1.0;
+  std::string skipped;  ///< why nothing was updated; empty where it was
 };
 
 /// The decoder as plans of training see it: its description with the step's sums.
-plan::ModelDescription describe(const model::Decoder<float>& decoder);
+plan::ModelDescription describe(const model::AnyDecoder& decoder);
 
 /// How the streams of a run are run on this rank: as the deck says, or where it leaves the choice,
 /// on threads if there is something to communicate and every rank has two cores to spare for it.
-/// Collective over the mesh, the same on all ranks. Throws AgreedError where threads are asked for and MPI does not allow them.
+/// Collective over the mesh, the same on all ranks. Throws AgreedError where threads are asked for
+/// and MPI does not allow them.
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
 
 /// One rank's part of a training run: the plans, the arenas, and what each action of a plan does.
@@ -41,7 +45,7 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  const model::Decoder<float>& decoder() const { return decoder_; }
+  const model::AnyDecoder& decoder() const { return *decoder_; }
   const runtime::Program& program(plan::Purpose purpose) const;
   /// Floating-point operations that a step of the model takes on each rank: three forwards,
   /// whatever the plan computes twice. What MFU counts.
@@ -91,6 +95,8 @@ class Trainer {
   void shake(runtime::Shake shake) { executor_->shake(shake); }
   /// Makes all gathers (or all reductions) slower, as if by the network; see comm::Communicator.
   void slow_down(plan::Stream stream, double seconds_per_byte);
+  /// In the next step, makes one element of a unit's gradient on one rank infinite: for tests.
+  void spoil_gradient(int unit, int rank) { spoilt_ = mesh_.world().rank() == rank ? unit : -1; }
   /// When each action of the last step, evaluation or export ran.
   const std::vector<runtime::ActionTime>& action_times() const { return executor_->times(); }
 
@@ -102,11 +108,13 @@ class Trainer {
     std::int64_t offset;  ///< element within this rank's storage
     std::int64_t count;
   };
-  /// A stretch of what this rank updates with one weight decay.
+  /// A stretch of what this rank updates in one go.
   struct Stretch {
     std::int64_t offset;
     std::int64_t count;
     bool decays;
+    std::uint64_t rounding_key;  ///< of 16-bit moments: one parameter's
+    std::int64_t first;          ///< element within it
   };
 
   /// The groups as one stream talks in them. Streams may talk at the same time, so each has
@@ -134,18 +142,29 @@ class Trainer {
   void optimize(const runtime::ActionBuffers& buffers);
   void gather_updates(const runtime::ActionBuffers& buffers);
   void clear_gaps(int unit, float* gradients);
-
-  /// A buffer of the training plan that lives from step to step.
+  void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
+  /// Numbers of fp16 have few exponents.
+  bool scales_loss() const {
+    return settings_.precision.gather == Number::fp16 || settings_.parallel.reduce == Number::fp16;
+  }
+  void write_initial_values(int unit, plan::Part part, float* target);
+  std::string name_non_finite_gradient(const runtime::ActionBuffers& buffers);
+  template <class A, class B>
+  void convert(const plan::Action& action, const A* from, B* to, std::int64_t count);
   template <class T>
-  T* persistent(int buffer) const {
+  double measure_peak_flops_of();
+
+  /// A buffer of the training plan that is alive now.
+  template <class T>
+  T* alive(int buffer) const {
     return reinterpret_cast<T*>(arena_->data() + train_.memory.offsets[buffer]);
   }
-  std::uint64_t digest_of(const char* what, const std::vector<int>& state, plan::Part stored,
-                          plan::Part counted);
+  std::uint64_t digest_of(const char* what, const std::vector<int>& state, Number number,
+                          plan::Part stored, plan::Part counted);
 
   config::Settings settings_;
   mesh::Mesh& mesh_;
-  model::Decoder<float> decoder_;
+  std::unique_ptr<model::AnyDecoder> decoder_;
   plan::ModelDescription description_;
   runtime::Program train_, evaluate_, export_;
   std::vector<std::vector<Stretch>> stretches_;  // of each unit
@@ -160,9 +179,13 @@ class Trainer {
   data::Dataset* dataset_ = nullptr;
   std::uint64_t first_sample_ = 0;
   std::int64_t step_ = 0;
-  double clip_coefficient_ = 1.0;
+  std::int64_t updates_ = 0;     // steps that were not left out
+  double gradient_scale_ = 1.0;  ///< of the update: clipping, and the loss scale undone
+  optim::LossScale loss_scale_;
+  std::optional<optim::OutlierFilter> outliers_;
   StepResult result_;
   Visitor visitor_;
+  int spoilt_ = -1;                   // unit whose gradient is to be made infinite
   std::vector<std::int32_t> sample_;  // one sample
   std::string load_error_;
 };

@@ -336,11 +336,11 @@ TEST_F(CommunicatorTest, CountsThatMpiCannotTellAreRefused) {
   for (const std::int64_t count : {int_max + 2, 64 * (int_max + 1)}) {
     const std::string expected = "a collective of " + std::to_string(count) + " elements";
     EXPECT_EQ(error_of([&] {
-                world.all_gather(nullptr, count, nullptr);
+                world.all_gather<float>(nullptr, count, nullptr);
               }).compare(0, expected.size(), expected),
               0);
     EXPECT_EQ(error_of([&] {
-                world.reduce_scatter(nullptr, count, nullptr, nullptr);
+                world.reduce_scatter<float>(nullptr, count, nullptr, nullptr);
               }).compare(0, expected.size(), expected),
               0);
   }
@@ -473,7 +473,7 @@ TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
   const Array reduced(100);
   alone.all_gather(from.data(), 100, gathered.data());
   alone.all_gather(from.data(), 100, from.data());
-  alone.reduce_scatter(from.data(), 100, nullptr, reduced.data());
+  alone.reduce_scatter<float>(from.data(), 100, nullptr, reduced.data());
   std::uint64_t count = 5;
   double number = 2.5;
   alone.sum(&count, 1);

@@ -26,6 +26,7 @@ runtime::Program program_to_trace() {
   for (plan::Action& action : program.plan.actions) {
     action.micro_batch = action.stream == Stream::compute ? next++ : -1;
     action.elements = action.stream == Stream::compute ? 0 : 768;
+    action.element_bytes = 4;
     action.group_ranks = 3;
   }
   program.plan.unit_names[3] = "quote \" backslash \\ line\nend \x01";

@@ -111,15 +111,22 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
   const std::int64_t reductions_across = accumulation == plan::Accumulation::reduce_each ? m : 1;
   Traffic traffic;
   for (int u = 0; u < units; ++u) {
-    const std::int64_t bytes = plan.padded_elements[u] * 4;
-    const std::int64_t within = bytes / group * (group - 1);
-    const std::int64_t across = bytes / group / replicas * (replicas - 1);
-    traffic.within += reductions_within * within;
-    traffic.across += reductions_across * across;
+    const std::int64_t elements = plan.padded_elements[u];
+    const std::int64_t share_within = elements / group * (group - 1);
+    const std::int64_t share_across = elements / group / replicas * (replicas - 1);
+    // In fp32 but what travels in 16 bits: gathers, reductions within a group, updates of working
+    // copies.
+    const std::int64_t gather_bytes = bytes_of(settings.precision.gather);
+    const std::int64_t within = gather_bytes * share_within;
+    traffic.within += reductions_within * bytes_of(policy.reduce) * share_within;
+    traffic.across += reductions_across * 4 * share_across;
     // Gradients come back to whoever updates more than its part, updates to whoever stores more:
-    // one or the other, so that over which ranks moments are divided makes no difference.
-    traffic.across += across;
-    if (!full) traffic.within += within;
+    // one or the other, so that over which ranks moments are divided makes no difference in fp32.
+    const bool none = policy.sharding == plan::Sharding::none;
+    const bool over_world = !none && policy.shard_optimizer_over == plan::OptimizerGroup::world;
+    traffic.across += (over_world && !full ? gather_bytes : 4) * share_across;
+    if (!full) traffic.within += (none ? 4 : gather_bytes) * share_within;
+    const std::int64_t bytes = elements * gather_bytes;
     if (!full || group == 1) continue;
 
     const plan::Reshard& reshard = policy.reshard_after_forward;
@@ -147,7 +154,9 @@ inline std::int64_t saved_by_default(const config::Settings& settings, const pla
   if (policy.sharding != plan::Sharding::full || group == 1 ||
       policy.reshard_after_forward.kind != plan::Reshard::automatic)
     return 0;
-  const auto bytes = [&](int u) { return plan.padded_elements[u] * 4 / group * (group - 1); };
+  const auto bytes = [&](int u) {
+    return plan.padded_elements[u] * bytes_of(settings.precision.gather) / group * (group - 1);
+  };
   const bool tied = settings.model.tie_embeddings;
   const int blocks = units - 2;
   const int forward = policy.forward_prefetch.depth, backward = policy.backward_prefetch.depth;

@@ -206,7 +206,7 @@ TEST(Trainer, InitialWeightsAreThoseOfTheirNames) {
     double sum = 0.0;
     std::int64_t count = 0, ones = 0;
     trainer.visit_parameters([&](int unit, const float* parameters) {
-      for (const model::Parameter& parameter : trainer.decoder().unit(unit).parameters())
+      for (const model::Parameter& parameter : trainer.decoder().parameters(unit))
         for (std::int64_t i = 0; i < parameter.elements(); ++i, ++count) {
           const double value = static_cast<double>(parameters[parameter.offset + i]);
           sum += value * static_cast<double>(i % 17 + 1);

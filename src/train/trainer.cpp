@@ -12,6 +12,7 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/runtime/poison.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
 
@@ -539,6 +540,8 @@ void Trainer::finish_sums(const ActionBuffers& buffers) {
 /// The unit nearest to the loss whose summed gradient is not finite: what backward makes of it
 /// reaches those before it. All summed gradients are alive until they are used.
 std::string Trainer::name_non_finite_gradient(const ActionBuffers& buffers) {
+  if (runtime::poisons)
+    return "a gradient is not finite";  // it looks at what the action does not declare
   auto* limbs = buffers.get<std::int64_t>(Role::sums);
   int mine = decoder_->units() - 1;
   std::int64_t count = 0;

@@ -32,8 +32,9 @@ constexpr const char* usage =
 
 Shows what a training step of DECK needs of each rank: the strategy and whether its sums are those
 of one rank bit for bit; memory by category and by unit at the peak; collectives and messages, their
-number and sizes, and what is sent inside a node and across nodes; how much of it the plan lets run
-beside computing; actions and floating-point operations. Starts no ranks, opens no data and takes
+number and sizes, and what is sent inside a node and across nodes; what is copied between host and
+device memory; how much of it the plan lets run beside computing; actions and floating-point
+operations. Starts no ranks, opens no data and takes
 none of the memory that it plans, so any number of ranks can be planned anywhere.
 
   --ranks N                ranks to plan for (1)
@@ -49,15 +50,22 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
                            for training, validation and writing weights, is at most BYTES, such as
                            80GiB; each as the --set options that make the deck so
   --any-precision          with --fit: other precision.gather and precision.reduce, too
+  --host-bytes BYTES       with --fit: most that a rank's arena in host memory may take; default: any
   --gflops N               with --fit: rate at which a rank computes, in GFLOP/s (100000)
   --gigabytes-per-second N
                            with --fit: rate at which a rank sends across nodes, in 10^9 bytes/s
                            (25); inside a node it is ten times that
+  --copy-gigabytes-per-second N
+                           with --fit: rate at which a rank copies between host and device (25)
+  --host-gigabytes-per-second N
+                           with --fit: rate at which the host reads and writes what it updates (50)
 
 --fit sorts by an estimate of a step's seconds, in which nothing overlaps,
     flops / gflops / 10^9 + (across nodes + inside a node / 10) / gigabytes-per-second / 10^9
-with a rank's floating-point operations, those of computing again included, and the bytes that it
-sends; of the same estimate, smaller arenas first. It varies, beside what the deck says,
+    + copied / copy-gigabytes-per-second / 10^9 + on the host / host-gigabytes-per-second / 10^9
+with a rank's floating-point operations, those of computing again included, the bytes that it sends
+and copies, and those of masters, moments and gradients that the host touches; of the same estimate,
+smaller arenas first. It varies, beside what the deck says,
     parallel.sharding               none, optimizer, gradients, full
     parallel.shard_group            world, node
     parallel.reshard_after_forward  default, always, never
@@ -65,11 +73,13 @@ sends; of the same estimate, smaller arenas first. It varies, beside what the de
     parallel.forward_prefetch, backward_prefetch, in_flight_reductions
                                     all 1 or all 0: less only where more does not fit or costs more
     memory.activation_checkpointing none, selective attention mlp norms, every 2, full
+    memory.offload                  none, optimizer, parameters, all
+    memory.activations              device, host: as less overlap, only where it is needed
     training.micro_batch_size       powers of two that leave every rank as many leaves
     with --any-precision: precision.gather, precision.reduce
                                     fp32 both, bf16 both, bf16 and fp32
 Figures are those of plans, never guessed. Settings are left out unplanned only where what they
-must keep does not fit, or where their operations alone take longer than the tenth.
+must keep does not fit, or where what they compute and copy alone takes longer than the tenth.
 
 Exit status: 0 done, 1 bad input or failure, also where nothing fits.
 )";
@@ -81,10 +91,13 @@ struct CommandLine {
   int ranks_per_node = 0;  // 0: as the deck says
   bool json = false;
   std::string svg;
-  std::int64_t fit_bytes = 0;  // 0: no --fit
+  bool fits = false;  // --fit
+  plan::Room room;
   bool any_precision = false;
   double gflops = 100000.0;
   double gigabytes_per_second = 25.0;
+  double copy_gigabytes_per_second = 25.0;
+  double host_gigabytes_per_second = 50.0;
 };
 
 int positive(const std::string& option, const std::string& value) {
@@ -136,8 +149,9 @@ CommandLine parse(const apps::Arguments& arguments) {
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
-                option == "--svg" || option == "--fit" || option == "--gflops" ||
-                option == "--gigabytes-per-second",
+                option == "--svg" || option == "--fit" || option == "--host-bytes" ||
+                option == "--gflops" || option == "--gigabytes-per-second" ||
+                option == "--copy-gigabytes-per-second" || option == "--host-gigabytes-per-second",
             "unknown option ", argument, "; see ostrakon-plan --help");
     require(equals != std::string::npos || i + 1 < arguments.size(), option,
             " needs a value after it");
@@ -151,15 +165,24 @@ CommandLine parse(const apps::Arguments& arguments) {
       require(!value.empty(), "--svg needs the name of a file");
       line.svg = value;
     }
-    if (option == "--fit") line.fit_bytes = bytes(option, value);
+    if (option == "--fit") {
+      line.fits = true;
+      line.room.device_bytes = bytes(option, value);
+    }
+    if (option == "--host-bytes") line.room.host_bytes = bytes(option, value);
     if (option == "--gflops") line.gflops = positive_number(option, value);
     if (option == "--gigabytes-per-second")
       line.gigabytes_per_second = positive_number(option, value);
+    if (option == "--copy-gigabytes-per-second")
+      line.copy_gigabytes_per_second = positive_number(option, value);
+    if (option == "--host-gigabytes-per-second")
+      line.host_gigabytes_per_second = positive_number(option, value);
   }
-  for (const char* option : {"--gflops", "--gigabytes-per-second"})
-    require(line.fit_bytes > 0 || given.count(option) == 0, option, " goes with --fit only");
-  require(line.fit_bytes > 0 || !line.any_precision, "--any-precision goes with --fit only");
-  require(line.fit_bytes == 0 || line.svg.empty(), "--svg draws one plan; --fit shows many");
+  for (const char* option : {"--host-bytes", "--gflops", "--gigabytes-per-second",
+                             "--copy-gigabytes-per-second", "--host-gigabytes-per-second"})
+    require(line.fits || given.count(option) == 0, option, " goes with --fit only");
+  require(line.fits || !line.any_precision, "--any-precision goes with --fit only");
+  require(!line.fits || line.svg.empty(), "--svg draws one plan; --fit shows many");
   require(!line.deck.empty(), "no deck given; see ostrakon-plan --help");
   return line;
 }
@@ -191,24 +214,23 @@ void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
   const int ranks_per_node = place_ranks(settings, line);
-  if (line.fit_bytes > 0) {
+  if (line.fits) {
     apps::FitRequest request;
-    request.bytes = line.fit_bytes;
+    request.room = line.room;
     request.ranks = line.ranks;
     request.ranks_per_node = ranks_per_node;
     request.any_precision = line.any_precision;
     request.rates = {1e9 * line.gflops, 1e10 * line.gigabytes_per_second,
-                     1e9 * line.gigabytes_per_second};
+                     1e9 * line.gigabytes_per_second, 1e9 * line.copy_gigabytes_per_second,
+                     1e9 * line.host_gigabytes_per_second};
     apps::show_fits(settings, request, line.json, std::cout);
     std::cout << std::flush;
     require(std::cout.good(), "the output can't be written");
     return;
   }
   apps::place_on_ranks(settings, line.ranks, ranks_per_node);
-  const std::unique_ptr<model::AnyDecoder> decoder = model::make_decoder(
-      settings.precision.gather, settings.model,
-      {settings.training.micro_batch_size, settings.training.sequence_length}, settings.recompute);
-  const plan::ModelDescription description = train::describe(*decoder);
+  const plan::ModelDescription description =
+      train::describe(*train::make_decoder(settings), settings.optimizer);
   const auto write_plan = [&](plan::Purpose purpose) {
     return plan::build_step_plan(description, line.ranks, settings.parallel, purpose);
   };
@@ -226,13 +248,21 @@ void plan_deck(const CommandLine& line) {
     plan::write_report_json(std::cout, program.plan, program.memory, program.host_memory, report);
   } else {
     // Nothing of these is run or shown: they need no proof.
-    std::int64_t others = 0;
-    for (plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters})
-      others = std::max(others, plan::plan_memory(write_plan(purpose)).arena_bytes);
+    std::int64_t others = 0, others_on_host = 0;
+    for (plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters}) {
+      const plan::StepPlan other = write_plan(purpose);
+      others = std::max(others, plan::plan_memory(other).arena_bytes);
+      others_on_host =
+          std::max(others_on_host, plan::plan_memory(other, plan::Space::host).arena_bytes);
+    }
     std::cout << plan::report_text(program.plan, report);
-    if (others > report.arena_bytes)
-      std::cout << "\nvalidation or writing weights needs more: an arena of "
-                << format_bytes(others) << "\n";
+    const auto show_more = [](const char* what, std::int64_t bytes, std::int64_t training_bytes) {
+      if (bytes > training_bytes)
+        std::cout << "\nvalidation or writing weights needs more: an arena " << what
+                  << format_bytes(bytes) << "\n";
+    };
+    show_more("of ", others, report.device.arena_bytes);
+    show_more("on the host of ", others_on_host, report.host.arena_bytes);
   }
   std::cout << std::flush;
   require(std::cout.good(), "the output can't be written");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan_fit.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -52,6 +53,8 @@ constexpr Varied gather{"precision", "gather"};
 constexpr Varied activations{"precision", "activations"};
 constexpr Varied reduce{"precision", "reduce"};
 constexpr Varied checkpointing{"memory", "activation_checkpointing"};
+constexpr Varied offload{"memory", "offload"};
+constexpr Varied saved_in{"memory", "activations"};
 constexpr Varied micro_batch_size{"training", "micro_batch_size"};
 constexpr Varied varied[] = {sharding,
                              shard_group,
@@ -64,6 +67,8 @@ constexpr Varied varied[] = {sharding,
                              activations,
                              reduce,
                              checkpointing,
+                             offload,
+                             saved_in,
                              micro_batch_size};
 
 /// Values of some keys together; none: as the deck says.
@@ -119,6 +124,15 @@ Choices overlap_choices(const Settings& deck) {
   return choices;
 }
 
+/// Ascending: what is kept on the host costs copies.
+Choices host_choices() {
+  Choices choices;
+  for (const char* state : {"none", "optimizer", "parameters", "all"})
+    for (const char* saved : {"device", "host"})
+      choices.push_back({{&offload, state}, {&saved_in, saved}});
+  return choices;
+}
+
 /// `shard_group` of the deck in ranks.
 int group_ranks(const Settings& settings, const FitRequest& request) {
   return settings.shard_group == mesh::world_group  ? request.ranks
@@ -139,12 +153,19 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
   const plan::Policy& of_deck = deck.parallel;
   const int group = group_ranks(settings, request);
   if (group == group_ranks(deck, request)) settings.shard_group = deck.shard_group;
-  if (group == 1) policy.sharding = of_deck.sharding;
-  if (policy.sharding != plan::Sharding::full) {
+  if (group == 1) {
+    policy.sharding = of_deck.sharding;
+    policy.reduce = of_deck.reduce;
+  }
+  if (request.ranks == 1) policy.accumulation = of_deck.accumulation;
+  // What is copied up is gathered, whoever has it.
+  const bool uploads =
+      policy.offload == plan::Offload::parameters || policy.offload == plan::Offload::all;
+  if (policy.sharding != plan::Sharding::full && !uploads) {
     policy.reshard_after_forward = of_deck.reshard_after_forward;
     policy.backward_prefetch = of_deck.backward_prefetch;
   }
-  if (request.ranks == 1) {
+  if (request.ranks == 1 && policy.offload == plan::Offload::none) {
     policy.forward_prefetch = of_deck.forward_prefetch;
     policy.backward_prefetch = of_deck.backward_prefetch;
     policy.in_flight_reductions = of_deck.in_flight_reductions;
@@ -165,11 +186,28 @@ std::string written(const Settings& settings) {
   return text;
 }
 
+void set(Settings& settings, const Choice& choice) {
+  for (const Assignment& one : choice) one.key->set(settings, one.value);
+}
+
+/// Without choices that come to the same as one before them.
+Choices distinct(Choices choices, const Settings& deck) {
+  std::set<std::string> seen;
+  choices.erase(std::remove_if(choices.begin(), choices.end(),
+                               [&](const Choice& choice) {
+                                 Settings settings = deck;
+                                 set(settings, choice);
+                                 return !seen.insert(written(settings)).second;
+                               }),
+                choices.end());
+  return choices;
+}
+
 /// All settings to choose from, as candidates of plans.
 class Space {
  public:
   Space(const Settings& deck, const FitRequest& request) : deck_(deck), request_(request) {
-    const std::vector<Choices> axes = {
+    std::vector<Choices> axes = {
         choices_of(sharding, {"none", "optimizer", "gradients", "full"}),
         choices_of(shard_group, {"world", "node"}),
         choices_of(reshard_after_forward, {"default", "always", "never"}),
@@ -177,12 +215,14 @@ class Space {
         choices_of(checkpointing, {"none", "selective attention mlp norms", "every 2", "full"}),
         precision_choices(deck, request.any_precision),
         micro_batch_choices(deck, request.ranks),
+        host_choices(),
         overlap_choices(deck)};
+    for (Choices& axis : axes) axis = distinct(std::move(axis), deck);
     std::vector<std::size_t> digits(axes.size(), 0);
     do {
       Settings settings = deck;
       for (std::size_t axis = 0; axis < axes.size(); ++axis)
-        for (const Assignment& one : axes[axis][digits[axis]]) one.key->set(settings, one.value);
+        set(settings, axes[axis][digits[axis]]);
       add(std::move(settings));
     } while (next(digits, axes));
     if (candidates_.empty() && error_) std::rethrow_exception(error_);
@@ -230,10 +270,13 @@ class Space {
     settings_.push_back(as_in_deck);
   }
 
-  /// The candidate before that is the same but for more overlap, or -1.
+  /// The candidate before that is the same but for more overlap, or less on the host, or -1.
   int rather(Settings settings) {
     for (const Varied* key : {&forward_prefetch, &backward_prefetch, &in_flight_reductions})
       key->set(settings, "0");
+    offload.set(settings, "none");
+    saved_in.set(settings, "device");
+    simplify(settings, deck_, request_);
     const int index = static_cast<int>(candidates_.size());
     const auto [found, is_new] = last_of_.emplace(written(settings), index);
     return is_new ? -1 : std::exchange(found->second, index);
@@ -244,11 +287,9 @@ class Space {
                               micro_batch_size.get(settings);
     const auto found = models_.find(which);
     if (found != models_.end()) return found->second;
-    const auto decoder =
-        model::make_decoder(settings.precision.gather, settings.model,
-                            {settings.training.micro_batch_size, settings.training.sequence_length},
-                            settings.recompute);
-    return models_.emplace(which, train::describe(*decoder)).first->second;
+    return models_
+        .emplace(which, train::describe(*train::make_decoder(settings), settings.optimizer))
+        .first->second;
   }
 
   const Settings& deck_;
@@ -278,6 +319,11 @@ std::string ranks_text(const FitRequest& request) {
               format_count(request.ranks_per_node), " on each node");
 }
 
+/// Whether host memory is.
+bool is_bounded(const FitRequest& request) {
+  return request.room.host_bytes != plan::Room().host_bytes;
+}
+
 template <class... Arguments>
 std::string print(const char* format, Arguments... arguments) {
   char line[256];
@@ -285,24 +331,35 @@ std::string print(const char* format, Arguments... arguments) {
   return line;
 }
 
+/// "80.00 GiB of a rank and 200.00 GiB of the host's memory for it"
+std::string room_text(const FitRequest& request) {
+  std::string room = format_bytes(request.room.device_bytes) + " of a rank";
+  if (is_bounded(request))
+    room += " and " + format_bytes(request.room.host_bytes) + " of the host's memory for it";
+  return room;
+}
+
 void write_text(const Space& space, const FitRequest& request, const plan::Fits& fits,
                 std::ostream& out) {
-  out << "settings whose arena fits " << format_bytes(request.bytes) << " of a rank ("
-      << ranks_text(request) << "), cheapest first\n"
-      << print("  %12s %12s %18s %14s %14s\n", "seconds", "arena", "computing", "inside a node",
-               "across nodes");
+  out << "settings whose arena fits " << room_text(request) << " (" << ranks_text(request)
+      << "), cheapest first\n"
+      << print("  %12s %12s %12s %18s %14s %14s %12s %12s\n", "seconds", "arena", "host arena",
+               "computing", "inside a node", "across nodes", "copied", "on the host");
   for (const plan::Fit& fit : fits.best)
-    out << print("  %12.6g %12s %18s %14s %14s\n", fit.seconds,
-                 format_bytes(fit.arena_bytes).c_str(), plan::format_flops(fit.flops).c_str(),
+    out << print("  %12.6g %12s %12s %18s %14s %14s %12s %12s\n", fit.seconds,
+                 format_bytes(fit.arena_bytes).c_str(), format_bytes(fit.host_arena_bytes).c_str(),
+                 plan::format_flops(fit.flops).c_str(),
                  format_bytes(fit.bytes_inside_nodes).c_str(),
-                 format_bytes(fit.bytes_across_nodes).c_str())
+                 format_bytes(fit.bytes_across_nodes).c_str(),
+                 format_bytes(fit.bytes_copied).c_str(), format_bytes(fit.bytes_on_host).c_str())
         << "    " << options(space.changes(fit.candidate)) << "\n";
+  const plan::Rates& rates = request.rates;
   out << print(
-             "\nseconds: an estimate of a step without any overlap, at %.6g GFLOP/s, and %.6g GB/s "
-             "inside "
-             "a node\nand %.6g GB/s across nodes\n",
-             request.rates.flops / 1e9, request.rates.bytes_inside_nodes / 1e9,
-             request.rates.bytes_across_nodes / 1e9)
+             "\nseconds: an estimate of a step without any overlap, at %.6g GFLOP/s, %.6g GB/s "
+             "inside a node\nand %.6g GB/s across nodes",
+             rates.flops / 1e9, rates.bytes_inside_nodes / 1e9, rates.bytes_across_nodes / 1e9)
+      << print("; %.6g GB/s between host and device, %.6g GB/s where the host updates\n",
+               rates.bytes_copied / 1e9, rates.bytes_on_host / 1e9)
       << "of " << format_count(static_cast<std::int64_t>(space.candidates().size()))
       << " settings, " << format_count(fits.too_large) << " are too large without a plan, "
       << format_count(fits.planned) << " were planned\n";
@@ -316,16 +373,23 @@ void write_json(const Space& space, const FitRequest& request, const plan::Fits&
     rows.push_back({{"set", space.changes(fit.candidate)},
                     {"seconds", fit.seconds},
                     {"arena_bytes", fit.arena_bytes},
+                    {"host_arena_bytes", fit.host_arena_bytes},
                     {"flops", fit.flops},
                     {"bytes_inside_nodes", fit.bytes_inside_nodes},
-                    {"bytes_across_nodes", fit.bytes_across_nodes}});
+                    {"bytes_across_nodes", fit.bytes_across_nodes},
+                    {"bytes_copied", fit.bytes_copied},
+                    {"bytes_on_host", fit.bytes_on_host}});
+  const plan::Rates& rates = request.rates;
   const Json json = {{"format", 1},
-                     {"fit_bytes", request.bytes},
+                     {"fit_bytes", request.room.device_bytes},
+                     {"host_bytes", is_bounded(request) ? Json(request.room.host_bytes) : Json()},
                      {"ranks", request.ranks},
                      {"ranks_per_node", request.ranks_per_node},
-                     {"flops_per_second", request.rates.flops},
-                     {"bytes_per_second_inside_nodes", request.rates.bytes_inside_nodes},
-                     {"bytes_per_second_across_nodes", request.rates.bytes_across_nodes},
+                     {"flops_per_second", rates.flops},
+                     {"bytes_per_second_inside_nodes", rates.bytes_inside_nodes},
+                     {"bytes_per_second_across_nodes", rates.bytes_across_nodes},
+                     {"bytes_per_second_copied", rates.bytes_copied},
+                     {"bytes_per_second_on_host", rates.bytes_on_host},
                      {"candidates", space.candidates().size()},
                      {"too_large_without_planning", fits.too_large},
                      {"planned", fits.planned},
@@ -341,7 +405,7 @@ void place_on_ranks(Settings& settings, int ranks, int ranks_per_node) {
   const int group = settings.shard_group;
   require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
           " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks");
-  settings.parallel.leaves = settings.training.leaves();
+  config::complete(settings);
   settings.parallel.shard_group = group == mesh::world_group  ? ranks
                                   : group == mesh::node_group ? ranks_per_node
                                                               : group;
@@ -351,12 +415,15 @@ void show_fits(const Settings& deck, const FitRequest& request, bool json, std::
   constexpr std::size_t most = 10;
   const Space space(deck, request);
   const plan::Fits fits = plan::find_fits(space.candidates(), request.ranks, request.ranks_per_node,
-                                          request.bytes, request.rates, most);
-  if (fits.best.empty())
-    throw Error(text("nothing fits ", format_bytes(request.bytes), " of a rank (",
-                     ranks_text(request), "); the smallest arena takes ",
-                     format_bytes(fits.smallest.arena_bytes), ": ",
-                     options(space.changes(fits.smallest.candidate))));
+                                          request.room, request.rates, most);
+  if (fits.best.empty()) {
+    const int smallest = fits.smallest.candidate;
+    require(smallest >= 0, "no settings need as little of the host's memory as ",
+            format_bytes(request.room.host_bytes), " for a rank (", ranks_text(request), ")");
+    throw Error(text("nothing fits ", room_text(request), " (", ranks_text(request),
+                     "); the smallest arena takes ", format_bytes(fits.smallest.arena_bytes), ": ",
+                     options(space.changes(smallest))));
+  }
   (json ? write_json : write_text)(space, request, fits, out);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <iosfwd>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/fit.hpp>
@@ -10,7 +9,7 @@ namespace ostrakon::apps {
 
 /// What `ostrakon-plan --fit` is asked for.
 struct FitRequest {
-  std::int64_t bytes = 0;
+  plan::Room room;
   int ranks = 1;
   int ranks_per_node = 1;
   bool any_precision = false;

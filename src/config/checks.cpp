@@ -80,6 +80,48 @@ void check_precision(const PrecisionSettings& precision, const std::string& name
           ostrakon::name(precision.gather));
 }
 
+/// Full names of all parameters, in the order of the model.
+std::vector<std::string> parameter_names(const Settings& settings) {
+  const model::Decoder<float> decoder(settings.model, {1, settings.training.sequence_length});
+  std::vector<std::string> names;
+  for (int u = 0; u < decoder.units(); ++u)
+    for (const model::Parameter& parameter : decoder.unit(u).parameters())
+      names.push_back(parameter.full_name());
+  return names;
+}
+
+/// "embedding.token.weight, block.N.mlp.up.weight and head.norm.weight, with N from 0 to 3"
+std::string show_names(const std::vector<std::string>& names, std::int64_t layers) {
+  const std::string any_block = "block.", first_block = "block.0.";
+  std::vector<std::string> shown;
+  for (const std::string& name : names) {
+    const bool of_first = name.compare(0, first_block.size(), first_block) == 0;
+    const bool of_block = name.compare(0, any_block.size(), any_block) == 0;
+    if (of_first) shown.push_back("block.N." + name.substr(first_block.size()));
+    if (!of_block) shown.push_back(name);
+  }
+  return text(join(shown, ", ", " and "), ", with N from 0 to ", layers - 1);
+}
+
+void check_parameter_rules(const Settings& settings, const std::string& name) {
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  if (rules.empty()) return;
+  const std::vector<std::string> names = parameter_names(settings);
+  for (const optim::ParameterRule& rule : rules) {
+    if (std::any_of(names.begin(), names.end(),
+                    [&](const std::string& one) { return plan::matches(rule.pattern, one); }))
+      continue;
+    throw Error(text(name, ": optimizer.parameters: rule ",
+                     Value::of(write_parameter_rules({rule})).shown(),
+                     ": no parameter of the model has such a name; they are ",
+                     show_names(names, settings.model.layers)));
+  }
+  require(!std::all_of(names.begin(), names.end(),
+                       [&](const std::string& one) { return optim::is_frozen(rules, one); }),
+          name, ": optimizer.parameters = ", Value::of(write_parameter_rules(rules)).shown(),
+          ": all parameters are frozen, nothing is left to train; expected rules that leave some");
+}
+
 void check_data(const Settings& settings, const std::string& name) {
   const data::DataSettings& data = settings.data;
   if (data.dataset != data::DatasetKind::tokens) return;
@@ -196,6 +238,7 @@ void check_together(const Settings& settings, const std::string& name) {
   check_precision(settings.precision, name);
   check_data(settings, name);
   check_sizes(settings, name);
+  check_parameter_rules(settings, name);
 }
 
 void check_ranks(const Settings& settings, int ranks) {

@@ -174,8 +174,7 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
   resolve_paths(settings, name, overrides);
   resolve_sizes(settings);
   check_together(settings, name);
-  settings.parallel.leaves = settings.training.leaves();
-  settings.parallel.moments.count = optim::moments(settings.optimizer, settings.optimizer.kind);
+  complete(settings);
   return settings;
 }
 

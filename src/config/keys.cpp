@@ -53,7 +53,7 @@ const Range share = {"from 0 to 1", [](double x) { return x >= 0.0 && x <= 1.0; 
 // nor zero where it is there to keep something from being zero (floats below 1.18e-38 are not
 // normal, and some processors take them for zero).
 const Range up_to_1e30 = {"from 0 to 1e30", [](double x) { return x >= 0.0 && x <= 1e30; }};
-const Range deviation = {"from 1e-30 to 1e30", [](double x) { return x >= 1e-30 && x <= 1e30; }};
+const Range positive = {"from 1e-30 to 1e30", [](double x) { return x >= 1e-30 && x <= 1e30; }};
 const Range small = {"from 1.2e-38 to 1", [](double x) { return x >= 1.2e-38 && x <= 1.0; }};
 const Range rotary_base = {"from 1 to 1e12", [](double x) { return x >= 1.0 && x <= 1e12; }};
 const Range below_one = {">= 0 and < 1", [](double x) { return x >= 0.0 && x < 1.0; }};
@@ -202,6 +202,7 @@ Key only(const std::string& name, const std::string& accepted, const std::string
 constexpr std::int64_t most_columns = std::int64_t{1} << 26;
 constexpr std::int64_t most_layers = 100000;
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t most_muon_iterations = 1000;
 
 #define FIELD(member) \
   [](auto& settings) -> auto& { return settings.member; }
@@ -241,7 +242,7 @@ Section model_section() {
        number("norm_epsilon", FIELD(model.norm_epsilon), small,
               "keeps norms from dividing by zero"),
        number("rotary_base", FIELD(model.rotary_base), rotary_base, "for rotary positions"),
-       number("initializer_deviation", FIELD(model.initializer_deviation), deviation,
+       number("initializer_deviation", FIELD(model.initializer_deviation), positive,
               "standard deviation of initial weights")}};
 }
 
@@ -325,6 +326,9 @@ Key gather_limit() {
   return key;
 }
 
+constexpr const char* expected_rules =
+    "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+
 Key unit_rules() {
   Key key;
   key.name = "units";
@@ -334,7 +338,7 @@ Key unit_rules() {
       "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
       "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
       "block.2\"";
-  key.expected = "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+  key.expected = expected_rules;
   key.is_text = true;
   key.set = [](Settings& settings, const Value& value) {
     if (value.kind != Value::Kind::text || !is_printable(value.text)) return false;
@@ -394,6 +398,27 @@ Key activation_checkpointing() {
   return key;
 }
 
+Key parameter_rules() {
+  Key key;
+  key.name = "parameters";
+  key.meaning =
+      "rules for parameters by full name, in which * stands for any text; of those that match and "
+      "set the same, the last holds. Each sets one or more of frozen (never updated), trained (not "
+      "frozen after all), learning_rate (at its peak) and weight_decay. Such as \"embedding.*: "
+      "frozen; *.norm.*: learning_rate 1e-4, weight_decay 0.01\"";
+  key.expected = expected_rules;
+  key.is_text = true;
+  key.set = [](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text || !is_printable(value.text)) return false;
+    settings.optimizer.parameters = read_parameter_rules(value.text);
+    return true;
+  };
+  key.get = [](const Settings& settings) {
+    return Value::of(write_parameter_rules(settings.optimizer.parameters));
+  };
+  return key;
+}
+
 Section parallel_section() {
   using plan::Accumulation;
   using plan::LeafOrder;
@@ -402,7 +427,7 @@ Section parallel_section() {
       "parallel",
       "how ranks share the work: the same result where ranks and leaves are powers of two. What "
       "to choose is in docs/strategies.md; keys marked `full only` change nothing with another "
-      "sharding",
+      "sharding, unless memory.offload has parameters copied up for each use",
       {choice("sharding", FIELD(parallel.sharding),
               std::vector<std::pair<std::string, Sharding>>{{"none", Sharding::none},
                                                             {"optimizer", Sharding::optimizer},
@@ -435,8 +460,8 @@ Section parallel_section() {
               "in which micro-batches are computed; shuffled takes more memory"),
        reshard(),
        integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
-               "units gathered ahead while one computes: parameters (full only), and gradients "
-               "where updates need them gathered"),
+               "units gathered ahead while one computes: parameters (full only), and what updates "
+               "take that must be gathered or copied"),
        integer("backward_prefetch", FIELD(parallel.backward_prefetch.depth), 0, most_units_ahead,
                "full only: the same in backward"),
        gather_limit(),
@@ -468,10 +493,25 @@ Section precision_section() {
 }
 
 Section memory_section() {
-  return {"memory",
-          "what is traded for memory",
-          {activation_checkpointing(),
-           only("offload", "none", "keep on the host instead of the device")}};
+  using plan::Offload;
+  return {
+      "memory",
+      "what is traded for memory: see docs/memory.md",
+      {activation_checkpointing(),
+       choice("offload", FIELD(parallel.offload),
+              std::vector<std::pair<std::string, Offload>>{{"none", Offload::none},
+                                                           {"optimizer", Offload::optimizer},
+                                                           {"parameters", Offload::parameters},
+                                                           {"all", Offload::all}},
+              "what lives in host memory instead of the device's. optimizer: masters, moments and "
+              "summed gradients, which the host updates; parameters: masters and copies to compute "
+              "with, copied up for each use; all: both"),
+       boolean("pinned", FIELD(pinned_host_memory),
+               "host memory that a device copies from and to directly"),
+       choice("activations", FIELD(parallel.offload_activations),
+              std::vector<std::pair<std::string, bool>>{{"device", false}, {"host", true}},
+              "where what forward leaves for backward waits, but for the last units, whose "
+              "backward follows at once")}};
 }
 
 Section optimizer_section() {
@@ -482,26 +522,36 @@ Section optimizer_section() {
       {choice("name", FIELD(optimizer.kind),
               std::vector<std::pair<std::string, OptimizerKind>>{{"adamw", OptimizerKind::adamw},
                                                                  {"sgd", OptimizerKind::sgd},
-                                                                 {"lion", OptimizerKind::lion}},
-              "all with decoupled weight decay"),
+                                                                 {"lion", OptimizerKind::lion},
+                                                                 {"muon", OptimizerKind::muon}},
+              "all with decoupled weight decay; muon is for the matrices of blocks, all others are "
+              "updated by adamw"),
        number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30, "at its peak"),
        number("weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
               "of matrices; norms and biases never decay"),
        number("beta1", FIELD(optimizer.beta1), below_one,
-              "adamw: decay of the first moment; lion: of it within the sign"),
-       number("beta2", FIELD(optimizer.beta2), below_one,
-              "adamw: decay of the second moment; lion: of its only one, there usually 0.99"),
+              "adamw (in muon too): decay of the first moment; lion: of it within the sign"),
+       number(
+           "beta2", FIELD(optimizer.beta2), below_one,
+           "adamw (in muon too): decay of the second moment; lion: of its only one, there usually "
+           "0.99"),
        number("epsilon", FIELD(optimizer.epsilon), small,
-              "adamw only: keeps from dividing by zero"),
+              "adamw (in muon too): keeps from dividing by zero"),
        number("momentum", FIELD(optimizer.momentum), below_one,
-              "sgd only: decay of the sum of gradients; 0: none, and no state"),
-       boolean("nesterov", FIELD(optimizer.nesterov), "sgd only: look ahead along the momentum"),
+              "sgd and muon: decay of the sum of gradients; 0: none, for sgd without state"),
+       boolean("nesterov", FIELD(optimizer.nesterov),
+               "sgd and muon: look ahead along the momentum"),
+       integer("muon_iterations", FIELD(optimizer.muon_iterations), 1, most_muon_iterations,
+               "muon only: of Newton and Schulz, that make a matrix orthogonal"),
+       number("muon_rate_factor", FIELD(optimizer.muon_rate_factor), positive,
+              "muon only: the learning rate of its matrices over that of others"),
        choice("moments", FIELD(parallel.moments.number),
               std::vector<std::pair<std::string, Number>>{{"fp32", Number::fp32},
                                                           {"bf16", Number::bf16}},
               "in which optimizer state is kept; bf16 is rounded at random"),
        number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
-              "largest norm of the whole gradient; 0: any")}};
+              "largest norm of the whole gradient; 0: any"),
+       parameter_rules()}};
 }
 
 Section schedule_section() {

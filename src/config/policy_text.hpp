@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/optim/parameter_rules.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <string>
 #include <vector>
@@ -38,6 +39,12 @@ std::string expected_gather_limit();
 std::vector<plan::UnitRule> read_unit_rules(const std::string& text);
 /// Leaves out rules that set nothing.
 std::string write_unit_rules(const std::vector<plan::UnitRule>& rules);
+
+/// The same for parameters, with the settings of optim::ParameterRule:
+///     embedding.*: frozen; *.norm.*: weight_decay 0, learning_rate 1e-4; block.0.*: trained
+/// `trained` undoes an earlier `frozen`.
+std::vector<optim::ParameterRule> read_parameter_rules(const std::string& text);
+std::string write_parameter_rules(const std::vector<optim::ParameterRule>& rules);
 
 /// What is computed again for backward: all of some units, or parts of all blocks.
 struct ActivationCheckpointing {

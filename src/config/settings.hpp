@@ -69,16 +69,20 @@ struct Settings {
   model::DecoderSettings model;
   data::DataSettings data;
   TrainingSettings training;
-  plan::Policy parallel;  ///< with leaves and moments.count filled in
+  plan::Policy parallel;  ///< complete(), but for shard_group, which takes the mesh
   std::int64_t ranks_per_node = 0;
   int shard_group = mesh::world_group;  ///< ranks that share one copy, or a name of mesh/mesh.hpp
   PrecisionSettings precision;
-  model::Recompute recompute;  ///< within blocks
+  model::Recompute recompute;      ///< within blocks
+  bool pinned_host_memory = true;  ///< where there is a device
   StabilitySettings stability;
   optim::OptimizerSettings optimizer;
   optim::ScheduleSettings schedule;
   OutputSettings output;
   RuntimeSettings runtime;
 };
+
+/// Sets what of the policy follows from other settings: leaves, moments.count and early_updates.
+void complete(Settings& settings);
 
 }  // namespace ostrakon::config

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
-#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/math/portability.hpp>
 
 namespace ostrakon::config {
 namespace {
@@ -10,12 +10,18 @@ namespace {
 /// Whether a key of the section parallel may change anything beside the sharding that is chosen.
 bool has_effect(const Settings& settings, const std::string& key) {
   const plan::Policy& policy = settings.parallel;
-  if (policy.sharding == plan::Sharding::full) return true;
-  // Updates prefetch gradients that a rank doesn't have, though it updates by them.
+  // Parameters in host memory are copied up for each use, whole or not.
+  const bool on_host =
+      policy.offload == plan::Offload::parameters || policy.offload == plan::Offload::all;
+  if (policy.sharding == plan::Sharding::full || on_host) return true;
+  // Updates that take more than the gradients and masters beside them are begun ahead.
   if (key == "forward_prefetch") {
     const bool has_all = policy.shard_optimizer_over == plan::OptimizerGroup::world ||
                          settings.shard_group == mesh::world_group;
-    return policy.sharding == plan::Sharding::none || !has_all;
+    const bool is_more = policy.sharding == plan::Sharding::none || !has_all ||
+                         policy.offload == plan::Offload::optimizer ||
+                         settings.optimizer.kind == optim::OptimizerKind::muon;
+    return is_more && !policy.early_updates;
   }
   return key != "reshard_after_forward" && key != "backward_prefetch" &&
          key != "in_flight_gathers" && key != "units";
@@ -32,7 +38,8 @@ std::string written(const Settings& settings, const Key& key) {
   return value.kind == Value::Kind::text ? value.text : value.shown();
 }
 
-/// A key that changes something only where `holds`, which another key of its section decides.
+/// A key that changes something only where `holds`, which another key of its section decides, or
+/// the build where there is none.
 struct Condition {
   const char* section;
   const char* key;
@@ -40,16 +47,20 @@ struct Condition {
   bool (*holds)(const Settings&);
 };
 
-bool is_adamw(const Settings& settings) {
-  return settings.optimizer.kind == optim::OptimizerKind::adamw;
-}
 bool is_sgd(const Settings& settings) {
   return settings.optimizer.kind == optim::OptimizerKind::sgd;
 }
-bool has_betas(const Settings& settings) { return !is_sgd(settings); }
-bool has_moments(const Settings& settings) {
-  return optim::moments(settings.optimizer, settings.optimizer.kind) > 0;
+bool is_muon(const Settings& settings) {
+  return settings.optimizer.kind == optim::OptimizerKind::muon;
 }
+/// Muon leaves some parameters to it.
+bool has_adamw(const Settings& settings) {
+  return settings.optimizer.kind == optim::OptimizerKind::adamw || is_muon(settings);
+}
+bool has_betas(const Settings& settings) { return !is_sgd(settings); }
+bool takes_momentum(const Settings& settings) { return is_sgd(settings) || is_muon(settings); }
+bool has_momentum(const Settings& settings) { return settings.optimizer.momentum > 0.0; }
+bool has_moments(const Settings& settings) { return !is_sgd(settings) || has_momentum(settings); }
 bool is_stable_then_decays(const Settings& settings) {
   return settings.schedule.tail == optim::Tail::warmup_stable_decay;
 }
@@ -68,24 +79,31 @@ constexpr Condition conditions[] = {
      [](const Settings& settings) {
        return settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
      }},
+    {"memory", "pinned", nullptr, [](const Settings&) { return on_device; }},
     {"optimizer", "beta1", "name", has_betas},
     {"optimizer", "beta2", "name", has_betas},
-    {"optimizer", "epsilon", "name", is_adamw},
-    {"optimizer", "momentum", "name", is_sgd},
-    {"optimizer", "nesterov", "name", is_sgd},
-    {"optimizer", "nesterov", "momentum", has_moments},
+    {"optimizer", "epsilon", "name", has_adamw},
+    {"optimizer", "momentum", "name", takes_momentum},
+    {"optimizer", "nesterov", "name", takes_momentum},
+    {"optimizer", "nesterov", "momentum", has_momentum},
+    {"optimizer", "muon_iterations", "name", is_muon},
+    {"optimizer", "muon_rate_factor", "name", is_muon},
     {"optimizer", "moments", "momentum", has_moments},
     {"schedule", "final_fraction", "tail", falls_to_a_fraction},
     {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
     {"schedule", "decay_steps", "tail", is_stable_then_decays}};
 
-/// The key of the same section beside whose value `key` changes nothing; empty if there is none.
+/// Why `key` changes nothing: "with sharding none"; empty if it may.
 std::string made_idle_by(const Settings& settings, const std::string& section,
                          const std::string& key) {
-  if (section == "parallel") return has_effect(settings, key) ? "" : "sharding";
+  const auto with = [&](const std::string& deciding) {
+    return "with " + deciding + " " +
+           written(settings, *find_key(*find_section(section), deciding));
+  };
+  if (section == "parallel") return has_effect(settings, key) ? "" : with("sharding");
   for (const Condition& condition : conditions) {
-    if (section == condition.section && key == condition.key && !condition.holds(settings))
-      return condition.decided_by;
+    if (section != condition.section || key != condition.key || condition.holds(settings)) continue;
+    return condition.decided_by ? with(condition.decided_by) : "in a build without a device";
   }
   return "";
 }
@@ -93,17 +111,21 @@ std::string made_idle_by(const Settings& settings, const std::string& section,
 /// Lines that begin with `indent`, or nothing.
 std::string without_effect(const Settings& settings, const Section& section,
                            const std::string& indent) {
-  std::string lines;
-  for (const Key& deciding : section.keys) {
-    std::vector<std::string> names;
-    for (const Key& key : section.keys)
-      if (is_given(settings, key) &&
-          made_idle_by(settings, section.name, key.name) == deciding.name)
-        names.push_back(key.name);
-    if (names.empty()) continue;
-    lines += indent + "without effect with " + deciding.name + " " + written(settings, deciding) +
-             ": " + join(names, ", ", ", ") + "\n";
+  std::vector<std::pair<std::string, std::string>> reasons;  // each with its keys
+  for (const Key& key : section.keys) {
+    const std::string reason = made_idle_by(settings, section.name, key.name);
+    if (reason.empty() || !is_given(settings, key)) continue;
+    const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                    [&](const auto& one) { return one.first == reason; });
+    if (known == reasons.end()) {
+      reasons.emplace_back(reason, key.name);
+    } else {
+      known->second += ", " + key.name;
+    }
   }
+  std::string lines;
+  for (const auto& [reason, keys] : reasons)
+    lines += indent + "without effect " + reason + ": " + keys + "\n";
   return lines;
 }
 
@@ -148,7 +170,9 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   for (const Other& other :
        {Other{"precision", "gather", "gather"}, Other{"precision", "reduce", "reduce"},
         Other{"memory", "activation_checkpointing", "activation_checkpointing"},
-        Other{"optimizer", "name", "optimizer"}, Other{"optimizer", "moments", "moments"}}) {
+        Other{"memory", "offload", "offload"}, Other{"memory", "activations", "activations"},
+        Other{"optimizer", "name", "optimizer"}, Other{"optimizer", "moments", "moments"},
+        Other{"optimizer", "parameters", "parameters"}}) {
     const Key& key = *find_key(*find_section(other.section), other.key);
     if (is_given(settings, key) && made_idle_by(settings, other.section, other.key).empty())
       chosen.push_back({other.shown, written(settings, key)});

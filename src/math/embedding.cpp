@@ -33,19 +33,20 @@ void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t 
 #if OSTRAKON_ON_DEVICE
   // The first row of each token adds up all of that token's rows in order, and every element of a
   // position its sequences: as on the host, with more to do at a time.
-  for_each_row(
-      exec, "embed_backward", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t first) {
-        const std::int32_t id = ids[first];
-        const int earlier =
-            row.maximum(first, 0, [=](std::int64_t r) { return ids[r] == id ? 1 : 0; });
-        if (earlier == 1) return;
-        C* token = dtoken_table.row(id);
-        for (std::int64_t r = first; r < rows; ++r) {
-          if (ids[r] != id) continue;
-          const T* gradient = dout.row(r);
-          row.loop(width, [=](std::int64_t j) { token[j] += gradient[j]; });
-        }
-      });
+  if (dtoken_table.data)
+    for_each_row(
+        exec, "embed_backward", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t first) {
+          const std::int32_t id = ids[first];
+          const int earlier =
+              row.maximum(first, 0, [=](std::int64_t r) { return ids[r] == id ? 1 : 0; });
+          if (earlier == 1) return;
+          C* token = dtoken_table.row(id);
+          for (std::int64_t r = first; r < rows; ++r) {
+            if (ids[r] != id) continue;
+            const T* gradient = dout.row(r);
+            row.loop(width, [=](std::int64_t j) { token[j] += gradient[j]; });
+          }
+        });
   if (!dposition_table.data) return;
   for_each_item(
       exec, "embed_positions", smaller(tokens, rows) * width, KOKKOS_LAMBDA(std::int64_t item) {
@@ -54,6 +55,7 @@ void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t 
           dposition_table(item / width, j) += dout(r, j);
       });
 #else
+  if (!dtoken_table.data && !dposition_table.data) return;
   // An item owns its columns of both tables and walks all rows in order: neither a race nor an
   // order that depends on the number of threads.
   constexpr std::int64_t columns_per_item = 64;
@@ -63,8 +65,10 @@ void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t 
         const std::int64_t columns = smaller(columns_per_item, width - first);
         for (std::int64_t r = 0; r < rows; ++r) {
           const T* gradient = dout.row(r) + first;
-          C* __restrict__ token = dtoken_table.row(ids[r]) + first;
-          for (std::int64_t j = 0; j < columns; ++j) token[j] += gradient[j];
+          if (dtoken_table.data) {
+            C* __restrict__ token = dtoken_table.row(ids[r]) + first;
+            for (std::int64_t j = 0; j < columns; ++j) token[j] += gradient[j];
+          }
           if (!dposition_table.data) continue;
           C* __restrict__ position = dposition_table.row(r % tokens) + first;
           for (std::int64_t j = 0; j < columns; ++j) position[j] += gradient[j];

@@ -13,7 +13,8 @@ void embedding_forward(const Exec& exec, const std::int32_t* ids, std::int64_t t
                        std::int64_t first_position, ConstMatrix<T> token_table,
                        ConstMatrix<T> position_table, Matrix<T> out);
 
-/// *Adds* the gradient of both tables (dposition_table.data may be null), rows in a fixed order.
+/// *Adds* the gradient of both tables, rows in a fixed order. That of a table whose data is null is
+/// not computed.
 template <class T>
 void embedding_backward(const Exec& exec, const std::int32_t* ids, std::int64_t tokens,
                         ConstMatrix<T> dout, Matrix<compute_t<T>> dtoken_table,

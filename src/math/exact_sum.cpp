@@ -12,8 +12,10 @@ constexpr int digit_bits = 32;
 constexpr int value_limbs = exact_sum_limbs - 1;
 constexpr int lowest_exponent = -1074;  // of the smallest subnormal, bit 0 of limb 0
 
-/// Adds doubles to the limbs. A term touches three neighbouring limbs, and terms that follow each
-/// other mostly the same three: those are kept here until another place is due.
+/// Adds doubles to the limbs: as one thread of many, or as the only one. A term touches three
+/// neighbouring limbs, and terms that follow each other mostly the same three: those are kept here
+/// until another place is due.
+template <bool one_of_many>
 class LimbWriter {
  public:
   KOKKOS_INLINE_FUNCTION explicit LimbWriter(std::int64_t* limbs) : limbs_(limbs) {}
@@ -51,14 +53,20 @@ class LimbWriter {
 
   KOKKOS_INLINE_FUNCTION void flush() {
     for (int i = 0; i < 3; ++i) {
-      if (digits_[i] != 0) Kokkos::atomic_add(limbs_ + first_ + i, digits_[i]);
+      if (digits_[i] != 0) add_to(limbs_ + first_ + i, digits_[i]);
       digits_[i] = 0;
     }
-    if (non_finite_ != 0) Kokkos::atomic_add(limbs_ + value_limbs, non_finite_);
+    if (non_finite_ != 0) add_to(limbs_ + value_limbs, non_finite_);
     non_finite_ = 0;
   }
 
  private:
+  KOKKOS_INLINE_FUNCTION static void add_to(std::int64_t* limb, std::int64_t digits) {
+    if constexpr (one_of_many)
+      Kokkos::atomic_add(limb, digits);
+    else
+      *limb += digits;
+  }
   KOKKOS_INLINE_FUNCTION static std::int64_t centered(std::uint64_t digit) {
     return static_cast<std::int64_t>(digit) - (digit >> 31 ? std::int64_t{1} << digit_bits : 0);
   }
@@ -69,9 +77,17 @@ class LimbWriter {
   std::int64_t non_finite_ = 0;
 };
 
+#if OSTRAKON_ON_DEVICE
+#define OSTRAKON_SUM_OF_SQUARES KOKKOS_INLINE_FUNCTION
+#else
+// One piece of machine code for kernels and host functions: squares of doubles are rounded, or
+// contracted with the sum, alike in both.
+#define OSTRAKON_SUM_OF_SQUARES [[gnu::noinline]] inline
+#endif
+
 /// Sum of x[i]^2 over one block, always in the same order: eight lanes, then those from the left.
 template <class T>
-KOKKOS_INLINE_FUNCTION double sum_of_squares(const T* x, std::int64_t count) {
+OSTRAKON_SUM_OF_SQUARES double sum_of_squares(const T* x, std::int64_t count) {
   constexpr int lanes = 8;
   double lane[lanes] = {};
   const std::int64_t whole = count / lanes * lanes;
@@ -87,6 +103,20 @@ KOKKOS_INLINE_FUNCTION double sum_of_squares(const T* x, std::int64_t count) {
   double sum = 0;
   for (int l = 0; l < lanes; ++l) sum += lane[l];
   return sum;
+}
+
+#undef OSTRAKON_SUM_OF_SQUARES
+
+/// Adds the squares of blocks [begin, end) of the `count` elements.
+template <bool one_of_many, class T>
+KOKKOS_INLINE_FUNCTION void add_blocks(const T* x, std::int64_t count, std::int64_t begin,
+                                       std::int64_t end, std::int64_t* limbs) {
+  LimbWriter<one_of_many> writer(limbs);
+  for (std::int64_t block = begin; block < end; ++block) {
+    const std::int64_t first = block * norm_block;
+    writer.add(sum_of_squares(x + first, smaller(norm_block, count - first)));
+  }
+  writer.flush();
 }
 
 /// The accumulated integer's magnitude, with carries done: digit i counts 2^(32 i +
@@ -125,14 +155,14 @@ void add_squares(const Exec& exec, const T* x, std::int64_t count, std::int64_t*
   const std::int64_t blocks = items_for(count, norm_block);
   for_each_item(
       exec, "add_squares", items_for(blocks, blocks_per_item), KOKKOS_LAMBDA(std::int64_t item) {
-        LimbWriter writer(limbs);
-        const std::int64_t end = smaller((item + 1) * blocks_per_item, blocks);
-        for (std::int64_t block = item * blocks_per_item; block < end; ++block) {
-          const std::int64_t begin = block * norm_block;
-          writer.add(sum_of_squares(x + begin, smaller(norm_block, count - begin)));
-        }
-        writer.flush();
+        add_blocks<true>(x, count, item * blocks_per_item,
+                         smaller((item + 1) * blocks_per_item, blocks), limbs);
       });
+}
+
+template <class T>
+void host::add_squares(const T* x, std::int64_t count, std::int64_t* limbs) {
+  add_blocks<false>(x, count, 0, items_for(count, norm_block), limbs);
 }
 
 template <class T>
@@ -140,7 +170,7 @@ void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* l
   constexpr std::int64_t terms_per_item = per_item(4096, 16);
   for_each_item(
       exec, "add_terms", items_for(count, terms_per_item), KOKKOS_LAMBDA(std::int64_t item) {
-        LimbWriter writer(limbs);
+        LimbWriter<true> writer(limbs);
         const std::int64_t end = smaller((item + 1) * terms_per_item, count);
         for (std::int64_t i = item * terms_per_item; i < end; ++i)
           writer.add(static_cast<double>(x[i]));
@@ -182,6 +212,7 @@ std::int64_t exact_sum_non_finite(const std::int64_t* limbs) { return limbs[valu
 
 #define OSTRAKON_INSTANTIATE(T)                                                     \
   template void add_squares<T>(const Exec&, const T*, std::int64_t, std::int64_t*); \
+  template void host::add_squares<T>(const T*, std::int64_t, std::int64_t*);        \
   template void add_terms<T>(const Exec&, const T*, std::int64_t, std::int64_t*);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

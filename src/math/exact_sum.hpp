@@ -24,6 +24,13 @@ constexpr std::int64_t norm_block = 64;
 template <class T>
 void add_squares(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs);
 
+/// The same on host memory, with the same bits, on the calling thread, which may be one that Kokkos
+/// doesn't know. Nobody else may use `limbs` meanwhile.
+namespace host {
+template <class T>
+void add_squares(const T* x, std::int64_t count, std::int64_t* limbs);
+}  // namespace host
+
 /// Adds every x[i], exactly.
 template <class T>
 void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs);

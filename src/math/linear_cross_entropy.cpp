@@ -109,7 +109,7 @@ void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatr
   using C = compute_t<T>;
   check_shapes<T>(x, weight);
   check_same_shape<T, T>(x, dx, "dx");
-  check_same_shape<T, C>(weight, dweight, "dweight");
+  if (dweight.data) check_same_shape<T, C>(weight, dweight, "dweight");
   const std::int64_t chunk = chunk_rows(x.rows, weight.rows);
   Scratch<T> scratch(workspace);
   C* const room = scratch.template take<C>(chunk * weight.rows);
@@ -123,8 +123,9 @@ void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatr
     losses_and_dlogits<T>(exec, logits, targets + begin, scale, losses + begin, dlogits);
     gemm<T>(exec, Transpose::no, Transpose::no, C(1), dlogits, weight, C(0),
             dx.row_range(begin, end));
-    gemm<T>(exec, Transpose::yes, Transpose::no, C(1), dlogits, x_chunk, begin == 0 ? C(0) : C(1),
-            dweight);
+    if (dweight.data)
+      gemm<T>(exec, Transpose::yes, Transpose::no, C(1), dlogits, x_chunk, begin == 0 ? C(0) : C(1),
+              dweight);
     begin = end;
   } while (begin < x.rows);
 }

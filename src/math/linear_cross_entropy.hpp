@@ -20,7 +20,7 @@ void linear_cross_entropy_forward(const Exec& exec, ConstMatrix<T> x, ConstMatri
                                   const std::int32_t* targets, compute_t<T>* losses, T* workspace);
 
 /// Loss and gradient in one pass: losses as above; dx and dweight, overwritten, are the gradients
-/// of scale * sum(losses).
+/// of scale * sum(losses). Where dweight.data is null, dweight is not computed.
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
                                    const std::int32_t* targets, compute_t<T> scale,

@@ -120,15 +120,17 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
   const std::int64_t width = x.columns;
   const bool centered = kind == NormKind::layernorm;
 #if OSTRAKON_ON_DEVICE
-  sum_over_rows(
-      exec, "norm_parameters", rows, width,
-      KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) {
-        const C center = centered ? mean[r] : C(0);
-        return dy(r, j) * ((x(r, j) - center) * rstd[r]);
-      },
-      dweight);
+  if (dweight)
+    sum_over_rows(
+        exec, "norm_parameters", rows, width,
+        KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) {
+          const C center = centered ? mean[r] : C(0);
+          return dy(r, j) * ((x(r, j) - center) * rstd[r]);
+        },
+        dweight);
   if (dbias) column_sums<T>(exec, dy, dbias);
 #else
+  if (!dweight && !dbias) return;
   // Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not
   // with their product.
   constexpr std::int64_t rows_per_block = 64;
@@ -159,7 +161,8 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
             bias_sum[j] += bias_block[j];
           }
         }
-        for (std::int64_t j = 0; j < columns; ++j) dweight[first + j] = weight_sum[j];
+        if (dweight)
+          for (std::int64_t j = 0; j < columns; ++j) dweight[first + j] = weight_sum[j];
         if (dbias)
           for (std::int64_t j = 0; j < columns; ++j) dbias[first + j] = bias_sum[j];
       });

@@ -30,7 +30,8 @@ void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, cons
                          const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
                          Matrix<T> dx, GradientUpdate update = GradientUpdate::add);
 
-/// dweight, dbias (width): overwritten, summed over rows in a fixed order; dbias may be null.
+/// dweight, dbias (width): overwritten, summed over rows in a fixed order. Either may be null: it
+/// is not computed then.
 template <class T>
 void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
                               const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,

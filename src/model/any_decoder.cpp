@@ -12,7 +12,9 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.tokens = buffers.tokens;
   result.targets = buffers.targets;
   result.parameters = static_cast<const T*>(buffers.parameters);
+  result.frozen = static_cast<const T*>(buffers.frozen);
   result.lender_parameters = static_cast<const T*>(buffers.lender_parameters);
+  result.lender_frozen = static_cast<const T*>(buffers.lender_frozen);
   result.input = static_cast<const T*>(buffers.input);
   result.output = static_cast<T*>(buffers.output);
   result.saved = static_cast<T*>(buffers.saved);
@@ -26,8 +28,9 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
 template <class T>
 class DecoderOf final : public AnyDecoder {
  public:
-  DecoderOf(Number number, const DecoderSettings& settings, LeafShape leaf, Recompute recompute)
-      : number_(number), decoder_(settings, leaf, recompute) {}
+  DecoderOf(Number number, const DecoderSettings& settings, LeafShape leaf, Recompute recompute,
+            const Frozen& frozen)
+      : number_(number), decoder_(settings, leaf, recompute, frozen) {}
 
   Number number() const override { return number_; }
   const DecoderSettings& settings() const override { return decoder_.settings(); }
@@ -56,14 +59,15 @@ class DecoderOf final : public AnyDecoder {
 }  // namespace
 
 std::unique_ptr<AnyDecoder> make_decoder(Number number, const DecoderSettings& settings,
-                                         LeafShape leaf, Recompute recompute) {
+                                         LeafShape leaf, Recompute recompute,
+                                         const Frozen& frozen) {
   switch (number) {
     case Number::fp32:
-      return std::make_unique<DecoderOf<float>>(number, settings, leaf, recompute);
+      return std::make_unique<DecoderOf<float>>(number, settings, leaf, recompute, frozen);
     case Number::bf16:
-      return std::make_unique<DecoderOf<bf16>>(number, settings, leaf, recompute);
+      return std::make_unique<DecoderOf<bf16>>(number, settings, leaf, recompute, frozen);
     case Number::fp16:
-      return std::make_unique<DecoderOf<fp16>>(number, settings, leaf, recompute);
+      return std::make_unique<DecoderOf<fp16>>(number, settings, leaf, recompute, frozen);
   }
   throw std::logic_error("a number of no type");
 }

@@ -32,6 +32,7 @@ class AnyDecoder {
 
 /// Throws Error where Decoder does.
 std::unique_ptr<AnyDecoder> make_decoder(Number number, const DecoderSettings& settings,
-                                         LeafShape leaf, Recompute recompute = {});
+                                         LeafShape leaf, Recompute recompute = {},
+                                         const Frozen& frozen = {});
 
 }  // namespace ostrakon::model

@@ -23,7 +23,7 @@ template <class T>
 void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                      RowRange rows) const {
   const auto [begin, end] = rows;
-  const T* parameters = buffers.parameters;
+  const FlatParameter<T> parameters = own_parameters(buffers);
   const Activations made = activations_in(buffers, forward_.places);
   const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
   const auto qkv = made.qkv.row_range(begin, end);
@@ -53,7 +53,7 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   const auto [begin, end] = rows;
   const bool only_saves = buffers.output == nullptr;
-  const T* parameters = buffers.parameters;
+  const FlatParameter<T> parameters = own_parameters(buffers);
   const Activations made = activations_in(buffers, forward_.places);
   const auto middle = made.middle.row_range(begin, end);
   const auto up = made.up.row_range(begin, end);
@@ -105,16 +105,17 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
 
 template <class T>
 void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const T* parameters = buffers.parameters;
+  const FlatParameter<T> parameters = own_parameters(buffers);
   Compute* gradients = buffers.parameter_gradients;
   const Activations made = activations_in(buffers, backward_.places);
   const Matrix<T> gradient(buffers.gradient, rows_, width_);
   const Matrix<T> activated(array_in<T>(buffers.workspace, backward_.activated), rows_, ffn_width_);
   const Matrix<T> normed(array_in<T>(buffers.workspace, backward_.mlp_normed), rows_, width_);
 
-  normalize_again(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, normed);
+  normalize_again(exec, mlp_norm_, parameters, made.middle, made.mlp_norm,
+                  up_.weight.trained() || recompute_.mlp, normed);
   if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, made.up);
-  activate(exec, made.up, activated);
+  if (down_.weight.trained()) activate(exec, made.up, activated);
   linear_backward_parameters<T>(exec, down_, activated, gradient, gradients);
   const Matrix<T> dactivated = activated;
   linear_backward_input<T>(exec, down_, parameters, gradient, dactivated);
@@ -130,13 +131,13 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers)
   linear_backward_parameters<T>(exec, up_, normed, dup, gradients);
   const Matrix<T> dnormed = normed;
   linear_backward_input<T>(exec, up_, parameters, dup, dnormed);
-  norm_backward_add<T>(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, dnormed, gradients,
-                       gradient);
+  norm_backward<T>(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, dnormed, gradients,
+                   gradient, math::GradientUpdate::add);
 }
 
 template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const T* parameters = buffers.parameters;
+  const FlatParameter<T> parameters = own_parameters(buffers);
   Compute* gradients = buffers.parameter_gradients;
   const Activations made = activations_in(buffers, backward_.places);
   const Matrix<const T> x(buffers.input, rows_, width_);
@@ -155,22 +156,24 @@ void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& bu
   rotate(exec, math::Rotation::inverse, dqkv, 0);
 
   const Matrix<T> normed = dattention;
-  normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, normed);
+  normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, qkv_.weight.trained(),
+                  normed);
   linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients);
   const Matrix<T> dnormed = normed;
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
-  norm_backward_add<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed,
-                       gradients, gradient);
+  norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
+                   gradient, math::GradientUpdate::add);
 }
 
-/// What norm_forward wrote, bit for bit: from the statistics, or with them.
+/// What norm_forward wrote, bit for bit, as far as it is needed: the output from the statistics, or
+/// both.
 template <class T>
-void BlockUnit<T>::normalize_again(const Exec& exec, const Norm& norm, const T* parameters,
+void BlockUnit<T>::normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
                                    Matrix<const T> x, NormStatistics<T> statistics,
-                                   Matrix<T> normed) const {
+                                   bool output_needed, Matrix<T> normed) const {
   if (recompute_.norms)
     norm_forward<T>(exec, norm, parameters, x, statistics, normed);
-  else
+  else if (output_needed)
     norm_apply<T>(exec, norm, parameters, x, statistics, normed);
 }
 
@@ -178,7 +181,7 @@ void BlockUnit<T>::normalize_again(const Exec& exec, const Norm& norm, const T* 
 
 template <class T>
 BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index,
-                        Recompute recompute)
+                        Recompute recompute, const Frozen& frozen)
     : leaf_(leaf),
       recompute_(recompute),
       attention_{leaf.batch, leaf.tokens, settings.heads, settings.kv_heads, settings.head_width()},
@@ -191,7 +194,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
       positions_(settings.positions),
       rotary_base_(settings.rotary_base) {
   description_.name = "block." + std::to_string(index);
-  add_parameters(settings);
+  add_parameters(settings, frozen);
   lay_out_saved();
   lay_out_forward();
   lay_out_backward();
@@ -199,7 +202,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
 }
 
 template <class T>
-void BlockUnit<T>::add_parameters(const DecoderSettings& settings) {
+void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen& frozen) {
   const std::string up = activation_ == Activation::gelu ? "mlp.up" : "mlp.gate_up";
   const double deviation = settings.initializer_deviation;
   // Each block adds two projections to the residual stream; its variance must not grow with depth.
@@ -211,7 +214,9 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings) {
   add_norm(parameters_, "mlp.norm", settings.norm, width_, settings.bias);
   add_linear(parameters_, up, up_width_, width_, settings.bias, deviation);
   add_linear(parameters_, "mlp.down", width_, ffn_width_, settings.bias, residual_deviation);
-  description_.parameter_elements = lay_out_parameters(parameters_, description_.name);
+  const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
+  description_.parameter_elements = sizes.frozen + sizes.trained;
+  description_.frozen_elements = sizes.frozen;
 
   attention_norm_ = find_norm(parameters_, "attention.norm", settings.norm, settings.norm_epsilon);
   qkv_ = find_linear(parameters_, "attention.qkv");
@@ -330,8 +335,12 @@ void BlockUnit<T>::describe() {
   const double up = product(width_, up_width_);
   const double scores = static_cast<double>(rows_) * static_cast<double>(leaf_.tokens * width_);
   description_.forward_flops = attention + 2.0 * scores + up + product(ffn_width_, width_);
-  // Two products for each of forward's, by either factor; and the scores once more.
+  // Two products for each of forward's, by either factor, unless that is frozen; and the scores
+  // once more.
   description_.backward_flops = 2.0 * description_.forward_flops + scores;
+  for (const Linear& layer : {qkv_, out_, up_, down_})
+    if (!layer.weight.trained())
+      description_.backward_flops -= product(layer.inputs, layer.outputs);
   if (recompute_.attention) description_.backward_flops += 2.0 * scores;
   if (recompute_.mlp) description_.backward_flops += up;
   description_.recompute_flops = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);

@@ -14,15 +14,16 @@ namespace ostrakon::model {
 ///   y      = middle + activation(norm(middle) Wup^T) Wdown^T
 ///
 /// The norms' and the activation's outputs are not saved: backward computes them again, which costs
-/// one pass over memory and no product. What else it computes again is chosen with Recompute. It
-/// writes the gradient of swiglu's input over the input itself, so `saved` serves one backward.
+/// one pass over memory and no product, where gradients of weights need them. What else it computes
+/// again is chosen with Recompute. It writes the gradient of swiglu's input over the input itself,
+/// so `saved` serves one backward.
 template <class T>
 class BlockUnit final : public Unit<T> {
  public:
   using typename Unit<T>::RowRange;
 
   BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index,
-            Recompute recompute = {});
+            Recompute recompute = {}, const Frozen& frozen = {});
 
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -80,7 +81,7 @@ class BlockUnit final : public Unit<T> {
     std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
   };
 
-  void add_parameters(const DecoderSettings& settings);
+  void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
   void lay_out_saved();
   void lay_out_forward();
   void lay_out_backward();
@@ -95,8 +96,9 @@ class BlockUnit final : public Unit<T> {
 
   void rotate(const Exec& exec, math::Rotation rotation, Matrix<T> qkv,
               std::int64_t first_position) const;
-  void normalize_again(const Exec& exec, const Norm& norm, const T* parameters, Matrix<const T> x,
-                       NormStatistics<T> statistics, Matrix<T> normed) const;
+  void normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
+                       Matrix<const T> x, NormStatistics<T> statistics, bool output_needed,
+                       Matrix<T> normed) const;
   void activate(const Exec& exec, Matrix<const T> up, Matrix<T> activated) const;
 
   LeafShape leaf_;

@@ -40,11 +40,11 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
 template <class T>
 std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, LeafShape leaf,
                                              std::int64_t first, std::int64_t count,
-                                             Recompute recompute) {
-  if (count == 1) return std::make_unique<BlockUnit<T>>(settings, leaf, first, recompute);
+                                             Recompute recompute, const Frozen& frozen) {
+  if (count == 1) return std::make_unique<BlockUnit<T>>(settings, leaf, first, recompute, frozen);
   typename StackUnit<T>::Units blocks;
   for (std::int64_t layer = first; layer < first + count; ++layer)
-    blocks.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer, recompute));
+    blocks.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer, recompute, frozen));
   return std::make_unique<StackUnit<T>>(
       "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
       std::move(blocks));
@@ -77,20 +77,21 @@ void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
 }
 
 template <class T>
-Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute recompute)
+Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute recompute,
+                    const Frozen& frozen)
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
-  units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf));
+  units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf, frozen));
   const std::int64_t block_elements =
       BlockUnit<T>(settings, leaf, 0).description().parameter_elements;
   std::int64_t first = 0;
   for (const std::int64_t count :
        blocks_of_units(settings.layers, settings.blocks_per_unit, block_elements)) {
-    units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute));
+    units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
     first += count;
   }
   const Unit<T>* lender = settings.tie_embeddings ? units_.front().get() : nullptr;
-  units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, lender));
+  units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, lender, frozen));
 }
 
 template <class T>

@@ -85,7 +85,9 @@ class HeadUnit;
 template <class T>
 class Decoder {
  public:
-  Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute recompute = {});
+  /// Parameters that `frozen` names have no gradients. That changes no bit of what is computed.
+  Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute recompute = {},
+          const Frozen& frozen = {});
 
   const DecoderSettings& settings() const { return settings_; }
   LeafShape leaf() const { return leaf_; }

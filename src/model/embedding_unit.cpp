@@ -2,6 +2,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
+#include <ostrakon/model/layers.hpp>
 #include <ostrakon/model/layout.hpp>
 
 namespace ostrakon::model {
@@ -11,16 +12,23 @@ namespace {
 constexpr int token_weight = 0;
 constexpr int position_weight = 1;
 
-/// Where `table` lies in the flat array: (rows, width).
+/// Where `table` lies in the flat parameter: (rows, width).
 template <class T>
-Matrix<T> table_in(T* flat, const Parameter& table) {
-  return {flat + table.offset, table.shape[0], table.shape[1]};
+Matrix<const T> table_in(const FlatParameter<T>& flat, const Parameter& table) {
+  return {flat.at(place_of(table)), table.shape[0], table.shape[1]};
+}
+
+/// Its gradient, null if it is frozen.
+template <class C>
+Matrix<C> gradient_in(C* gradients, const Parameter& table) {
+  return {gradient_at(gradients, place_of(table)), table.shape[0], table.shape[1]};
 }
 
 }  // namespace
 
 template <class T>
-EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf)
+EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf,
+                                const Frozen& frozen)
     : leaf_(leaf),
       width_(settings.width),
       learned_positions_(settings.positions == Positions::learned) {
@@ -35,7 +43,9 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf)
         {"position.weight", {leaf.tokens, settings.width}, Initializer::normal, deviation, true});
 
   description_.name = "embedding";
-  description_.parameter_elements = lay_out_parameters(parameters_, description_.name);
+  const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
+  description_.parameter_elements = sizes.frozen + sizes.trained;
+  description_.frozen_elements = sizes.frozen;
   description_.output_bytes = bytes_of<T>(leaf.rows() * settings.width);
   description_.backward_reads_parameters = false;
 }
@@ -45,11 +55,12 @@ void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
   if (buffers.output == nullptr) return;
+  const FlatParameter<T> parameters = own_parameters(buffers);
   const Matrix<T> output(buffers.output, leaf_.rows(), width_);
   Matrix<const T> positions;
-  if (learned_positions_) positions = table_in(buffers.parameters, parameters_[position_weight]);
+  if (learned_positions_) positions = table_in(parameters, parameters_[position_weight]);
   math::embedding_forward<T>(exec, buffers.tokens + rows.begin, leaf_.tokens, rows.begin,
-                             table_in(buffers.parameters, parameters_[token_weight]), positions,
+                             table_in(parameters, parameters_[token_weight]), positions,
                              output.row_range(rows.begin, rows.end));
 }
 
@@ -59,12 +70,12 @@ void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
   using Compute = compute_t<T>;
   Compute* gradients = buffers.parameter_gradients;
   if (!gradients_opened)
-    math::fill<Compute>(exec, gradients, description_.parameter_elements, Compute(0));
+    math::fill<Compute>(exec, gradients, description_.trained_elements(), Compute(0));
   Matrix<Compute> positions;
-  if (learned_positions_) positions = table_in(gradients, parameters_[position_weight]);
+  if (learned_positions_) positions = gradient_in(gradients, parameters_[position_weight]);
   math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens,
                               Matrix<const T>(buffers.gradient, leaf_.rows(), width_),
-                              table_in(gradients, parameters_[token_weight]), positions);
+                              gradient_in(gradients, parameters_[token_weight]), positions);
 }
 
 template class EmbeddingUnit<float>;

@@ -7,13 +7,14 @@ namespace ostrakon::model {
 
 /// The first unit: output (rows, width) = token.weight[token] (+ position.weight[position]).
 ///
-/// Its flat parameter begins with token.weight (vocabulary, width), which a tied head borrows.
+/// One segment of its flat parameter begins with token.weight (vocabulary, width), which a tied
+/// head borrows.
 template <class T>
 class EmbeddingUnit final : public Unit<T> {
  public:
   using typename Unit<T>::RowRange;
 
-  EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf);
+  EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf, const Frozen& frozen = {});
 
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -21,7 +22,7 @@ class EmbeddingUnit final : public Unit<T> {
   void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
 
   /// Reads tokens and gradient. Writes all of parameter_gradients, or adds to it where a tied head
-  /// was there before (gradients_opened).
+  /// was there before (gradients_opened). Nothing to do where both tables are frozen.
   void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 

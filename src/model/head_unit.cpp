@@ -10,7 +10,8 @@
 namespace ostrakon::model {
 namespace {
 
-/// What a lender must look like: borrowing gradients are written as [token.weight, zeros].
+/// What a lender must look like: where token.weight is trained, borrowing gradients are written as
+/// [token.weight, zeros].
 template <class T>
 void require_lendable(const Unit<T>& lender, std::int64_t vocabulary, std::int64_t width) {
   const Parameter& first = lender.parameters().front();
@@ -24,7 +25,8 @@ void require_lendable(const Unit<T>& lender, std::int64_t vocabulary, std::int64
 }  // namespace
 
 template <class T>
-HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender)
+HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender,
+                      const Frozen& frozen)
     : leaf_(leaf),
       rows_(leaf.rows()),
       width_(settings.width),
@@ -34,14 +36,18 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   add_norm(parameters_, "norm", settings.norm, width_, settings.bias);
   if (tied_) {
     require_lendable(*lender, vocabulary_, width_);
-    lender_elements_ = lender->description().parameter_elements;
+    weight_ = place_of(lender->parameters().front());
+    lender_elements_ = lender->description().trained_elements();
     description_.lender = 0;
+    description_.lender_gradients = weight_.trained();
   } else {
     add_linear(parameters_, "output", vocabulary_, width_, false, settings.initializer_deviation);
   }
-  description_.parameter_elements = lay_out_parameters(parameters_, description_.name);
+  const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
+  description_.parameter_elements = sizes.frozen + sizes.trained;
+  description_.frozen_elements = sizes.frozen;
   norm_ = find_norm(parameters_, "norm", settings.norm, settings.norm_epsilon);
-  if (!tied_) weight_offset_ = find_linear(parameters_, "output").weight;
+  if (!tied_) weight_ = find_linear(parameters_, "output").weight;
 
   Layout workspace(buffer_alignment<T>);
   workspace_.normed = workspace.place(bytes_of<T>(rows_ * width_));
@@ -55,8 +61,8 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   description_.backward_workspace_bytes = workspace.size();
   description_.forward_flops =
       2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
-  description_.backward_flops =
-      3.0 * description_.forward_flops;  // the logits, and by both factors
+  // The logits, and by both factors, unless the weight is frozen.
+  description_.backward_flops = (weight_.trained() ? 3.0 : 2.0) * description_.forward_flops;
 }
 
 template <class T>
@@ -66,7 +72,8 @@ void HeadUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRa
   if (buffers.output == nullptr) return;
   const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
   const Matrix<T> normed(array_in<T>(buffers.workspace, workspace_.normed), end - begin, width_);
-  norm_forward<T>(exec, norm_, buffers.parameters, x, statistics_in(buffers.workspace), normed);
+  norm_forward<T>(exec, norm_, own_parameters(buffers), x, statistics_in(buffers.workspace),
+                  normed);
   math::linear_cross_entropy_forward<T>(exec, normed, weight(buffers), buffers.targets + begin,
                                         array_in<Compute>(buffers.output, 0) + begin,
                                         array_in<T>(buffers.workspace, workspace_.logits));
@@ -81,24 +88,20 @@ void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, comp
   const NormStatistics<T> norm_statistics = statistics_in(buffers.workspace);
 
   const Matrix<T> normed = gradient;
-  norm_forward<T>(exec, norm_, buffers.parameters, x, norm_statistics, normed);
+  norm_forward<T>(exec, norm_, own_parameters(buffers), x, norm_statistics, normed);
   math::linear_cross_entropy_backward<T>(exec, normed, weight(buffers), buffers.targets, loss_scale,
                                          array_in<Compute>(buffers.output, 0), dnormed,
                                          weight_gradient(buffers),
                                          array_in<T>(buffers.workspace, workspace_.logits));
-  if (tied_) {  // the rest of the lender's parameters has no part in this
+  if (tied_ && weight_.trained()) {  // the rest of the lender's parameters has no part in this
     const std::int64_t written = vocabulary_ * width_;
     math::fill<Compute>(exec, buffers.lender_gradients + written, lender_elements_ - written,
                         Compute(0));
   }
 
   // The head's gradient is the first one of the activations: it overwrites.
-  Compute* const dbias = norm_.bias == no_bias ? nullptr : buffers.parameter_gradients + norm_.bias;
-  math::norm_backward_parameters<T>(exec, norm_.kind, x, norm_statistics.mean, norm_statistics.rstd,
-                                    dnormed, buffers.parameter_gradients + norm_.weight, dbias);
-  math::norm_backward_input<T>(exec, norm_.kind, x, buffers.parameters + norm_.weight,
-                               norm_statistics.mean, norm_statistics.rstd, dnormed, gradient,
-                               math::GradientUpdate::overwrite);
+  norm_backward<T>(exec, norm_, own_parameters(buffers), x, norm_statistics, dnormed,
+                   buffers.parameter_gradients, gradient, math::GradientUpdate::overwrite);
 }
 
 template <class T>
@@ -110,7 +113,7 @@ void HeadUnit<T>::logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<
           width_, ") into (rows, ", vocabulary_, ")");
   const Matrix<T> normed(buffers.workspace, x.rows, width_);
   auto* mean = array_in<Compute>(buffers.workspace, logits_normed_bytes(x.rows));
-  norm_forward<T>(exec, norm_, buffers.parameters, x, statistics(mean, mean + x.rows), normed);
+  norm_forward<T>(exec, norm_, own_parameters(buffers), x, statistics(mean, mean + x.rows), normed);
   math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, normed, weight(buffers), 0, out);
 }
 
@@ -126,14 +129,14 @@ std::int64_t HeadUnit<T>::logits_normed_bytes(std::int64_t rows) const {
 
 template <class T>
 Matrix<const T> HeadUnit<T>::weight(const UnitBuffers<T>& buffers) const {
-  const T* flat = tied_ ? buffers.lender_parameters : buffers.parameters;
-  return {flat + weight_offset_, vocabulary_, width_};
+  const FlatParameter<T> flat = tied_ ? lender_parameters(buffers) : own_parameters(buffers);
+  return {flat.at(weight_), vocabulary_, width_};
 }
 
 template <class T>
 Matrix<compute_t<T>> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers) const {
   Compute* flat = tied_ ? buffers.lender_gradients : buffers.parameter_gradients;
-  return {flat + weight_offset_, vocabulary_, width_};
+  return {gradient_at(flat, weight_), vocabulary_, width_};
 }
 
 template <class T>

@@ -16,8 +16,10 @@ class HeadUnit final : public Unit<T> {
   using typename Unit<T>::RowRange;
 
   /// `lender`: description and parameters of the unit that lends its weight; null for one of its
-  /// own. Throws Error unless its flat parameter begins with token.weight (vocabulary, width).
-  HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender);
+  /// own. Throws Error unless a segment of its flat parameter begins with token.weight (vocabulary,
+  /// width).
+  HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender,
+           const Frozen& frozen = {});
 
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -26,7 +28,8 @@ class HeadUnit final : public Unit<T> {
   void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
 
   /// Reads parameters, input, targets. Writes the losses to output, and to gradient and the
-  /// parameters' gradients those of loss_scale * sum(losses).
+  /// parameters' gradients those of loss_scale * sum(losses). Where the weight is the lender's and
+  /// trained, all of lender_gradients is written.
   void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 
@@ -47,6 +50,7 @@ class HeadUnit final : public Unit<T> {
 
   std::int64_t logits_normed_bytes(std::int64_t rows) const;
   Matrix<const T> weight(const UnitBuffers<T>& buffers) const;
+  /// Null where the weight is frozen.
   Matrix<Compute> weight_gradient(const UnitBuffers<T>& buffers) const;
   NormStatistics<T> statistics(Compute* mean, Compute* rstd) const;
   NormStatistics<T> statistics_in(T* workspace) const;
@@ -58,8 +62,8 @@ class HeadUnit final : public Unit<T> {
   std::vector<Parameter> parameters_;
   Norm norm_;
   bool tied_;
-  std::int64_t weight_offset_ = 0;    // in this unit's flat parameter, or in the lender's
-  std::int64_t lender_elements_ = 0;  // of the lender's flat parameter
+  ParameterPlace weight_;             // in this unit's flat parameter, or in the lender's
+  std::int64_t lender_elements_ = 0;  // of the lender's trained segment
   WorkspaceLayout workspace_;
   plan::UnitDescription description_;
 };

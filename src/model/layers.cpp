@@ -19,23 +19,18 @@ const Parameter& find_weight(const std::vector<Parameter>& parameters, const std
   return *weight;
 }
 
-std::int64_t find_bias(const std::vector<Parameter>& parameters, const std::string& layer) {
+ParameterPlace find_bias(const std::vector<Parameter>& parameters, const std::string& layer) {
   const Parameter* bias = find(parameters, layer + ".bias");
-  return bias == nullptr ? no_bias : bias->offset;
+  return bias == nullptr ? ParameterPlace{} : place_of(*bias);
 }
 
 template <class T>
-T* at(T* flat, std::int64_t offset) {
-  return offset == no_bias ? nullptr : flat + offset;
-}
-
-template <class T>
-void linear(const Exec& exec, const Linear& layer, const T* parameters, Matrix<const T> x,
+void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, Matrix<const T> x,
             compute_t<T> beta, Matrix<T> y) {
   using math::Transpose;
-  const Matrix<const T> weight(parameters + layer.weight, layer.outputs, layer.inputs);
+  const Matrix<const T> weight(parameters.at(layer.weight), layer.outputs, layer.inputs);
   math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, beta, y);
-  if (layer.bias != no_bias) math::add_bias<T>(exec, y, parameters + layer.bias);
+  if (layer.bias.exists()) math::add_bias<T>(exec, y, parameters.at(layer.bias));
 }
 
 }  // namespace
@@ -48,17 +43,17 @@ void add_linear(std::vector<Parameter>& parameters, const std::string& name, std
 
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name) {
   const Parameter& weight = find_weight(parameters, name);
-  return {weight.shape[1], weight.shape[0], weight.offset, find_bias(parameters, name)};
+  return {weight.shape[1], weight.shape[0], place_of(weight), find_bias(parameters, name)};
 }
 
 template <class T>
-void linear_forward(const Exec& exec, const Linear& layer, const T* parameters, ConstMatrix<T> x,
-                    Matrix<T> y) {
+void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
+                    ConstMatrix<T> x, Matrix<T> y) {
   linear<T>(exec, layer, parameters, x, 0, y);
 }
 
 template <class T>
-void linear_forward_add(const Exec& exec, const Linear& layer, const T* parameters,
+void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                         ConstMatrix<T> x, Matrix<T> y) {
   linear<T>(exec, layer, parameters, x, 1, y);
 }
@@ -67,16 +62,19 @@ template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatrix<T> x,
                                 ConstMatrix<T> dy, compute_t<T>* gradients) {
   using math::Transpose;
-  const Matrix<compute_t<T>> dweight(gradients + layer.weight, layer.outputs, layer.inputs);
-  math::gemm<T>(exec, Transpose::yes, Transpose::no, 1, dy, x, 0, dweight);
-  if (layer.bias != no_bias) math::column_sums<T>(exec, dy, gradients + layer.bias);
+  if (layer.weight.trained()) {
+    const Matrix<compute_t<T>> dweight(gradient_at(gradients, layer.weight), layer.outputs,
+                                       layer.inputs);
+    math::gemm<T>(exec, Transpose::yes, Transpose::no, 1, dy, x, 0, dweight);
+  }
+  if (layer.bias.trained()) math::column_sums<T>(exec, dy, gradient_at(gradients, layer.bias));
 }
 
 template <class T>
-void linear_backward_input(const Exec& exec, const Linear& layer, const T* parameters,
+void linear_backward_input(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                            ConstMatrix<T> dy, Matrix<T> dx) {
   using math::Transpose;
-  const Matrix<const T> weight(parameters + layer.weight, layer.outputs, layer.inputs);
+  const Matrix<const T> weight(parameters.at(layer.weight), layer.outputs, layer.inputs);
   math::gemm<T>(exec, Transpose::no, Transpose::no, 1, dy, weight, 0, dx);
 }
 
@@ -89,48 +87,50 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon) {
-  return {kind, epsilon, find_weight(parameters, name).offset, find_bias(parameters, name)};
+  return {kind, epsilon, place_of(find_weight(parameters, name)), find_bias(parameters, name)};
 }
 
 template <class T>
-void norm_forward(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
-                  NormStatistics<T> statistics, Matrix<T> y) {
-  math::norm_forward<T>(exec, layer.kind, layer.epsilon, x, parameters + layer.weight,
-                        at(parameters, layer.bias), y, statistics.mean, statistics.rstd);
+void norm_forward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                  ConstMatrix<T> x, NormStatistics<T> statistics, Matrix<T> y) {
+  math::norm_forward<T>(exec, layer.kind, layer.epsilon, x, parameters.at(layer.weight),
+                        parameters.at(layer.bias), y, statistics.mean, statistics.rstd);
 }
 
 template <class T>
-void norm_apply(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
+void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, ConstMatrix<T> x,
                 NormStatistics<T> statistics, Matrix<T> y) {
-  math::norm_apply<T>(exec, layer.kind, x, parameters + layer.weight, at(parameters, layer.bias),
+  math::norm_apply<T>(exec, layer.kind, x, parameters.at(layer.weight), parameters.at(layer.bias),
                       statistics.mean, statistics.rstd, y);
 }
 
 template <class T>
-void norm_backward_add(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
-                       NormStatistics<T> statistics, ConstMatrix<T> dy, compute_t<T>* gradients,
-                       Matrix<T> dx) {
+void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                   ConstMatrix<T> x, NormStatistics<T> statistics, ConstMatrix<T> dy,
+                   compute_t<T>* gradients, Matrix<T> dx, math::GradientUpdate update) {
   math::norm_backward_parameters<T>(exec, layer.kind, x, statistics.mean, statistics.rstd, dy,
-                                    gradients + layer.weight, at(gradients, layer.bias));
-  math::norm_backward_input<T>(exec, layer.kind, x, parameters + layer.weight, statistics.mean,
-                               statistics.rstd, dy, dx);
+                                    gradient_at(gradients, layer.weight),
+                                    gradient_at(gradients, layer.bias));
+  math::norm_backward_input<T>(exec, layer.kind, x, parameters.at(layer.weight), statistics.mean,
+                               statistics.rstd, dy, dx, update);
 }
 
-#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                         \
-  template void linear_forward<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>,        \
-                                  Matrix<T>);                                                  \
-  template void linear_forward_add<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>,    \
-                                      Matrix<T>);                                              \
-  template void linear_backward_parameters<T>(const Exec&, const Linear&, ConstMatrix<T>,      \
-                                              ConstMatrix<T>, compute_t<T>*);                  \
-  template void linear_backward_input<T>(const Exec&, const Linear&, const T*, ConstMatrix<T>, \
-                                         Matrix<T>);                                           \
-  template void norm_forward<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,            \
-                                NormStatistics<T>, Matrix<T>);                                 \
-  template void norm_apply<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,              \
-                              NormStatistics<T>, Matrix<T>);                                   \
-  template void norm_backward_add<T>(const Exec&, const Norm&, const T*, ConstMatrix<T>,       \
-                                     NormStatistics<T>, ConstMatrix<T>, compute_t<T>*, Matrix<T>);
+#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                          \
+  template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, ConstMatrix<T>, \
+                                  Matrix<T>);                                                   \
+  template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,             \
+                                      ConstMatrix<T>, Matrix<T>);                               \
+  template void linear_backward_parameters<T>(const Exec&, const Linear&, ConstMatrix<T>,       \
+                                              ConstMatrix<T>, compute_t<T>*);                   \
+  template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,          \
+                                         ConstMatrix<T>, Matrix<T>);                            \
+  template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, ConstMatrix<T>,     \
+                                NormStatistics<T>, Matrix<T>);                                  \
+  template void norm_apply<T>(const Exec&, const Norm&, FlatParameter<T>, ConstMatrix<T>,       \
+                              NormStatistics<T>, Matrix<T>);                                    \
+  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, ConstMatrix<T>,    \
+                                 NormStatistics<T>, ConstMatrix<T>, compute_t<T>*, Matrix<T>,   \
+                                 math::GradientUpdate);
 
 OSTRAKON_INSTANTIATE_LAYERS(float)
 OSTRAKON_INSTANTIATE_LAYERS(double)

@@ -2,7 +2,7 @@
 #pragma once
 
 // Linear layers and norms as parts of a unit: they know where their parameters lie in the unit's
-// flat parameter, and call the kernels with them.
+// flat parameter, and call the kernels with them. Gradients of frozen parameters are not computed.
 
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/model/unit.hpp>
@@ -11,15 +11,56 @@
 
 namespace ostrakon::model {
 
-/// Offset of a bias that does not exist.
-constexpr std::int64_t no_bias = -1;
+/// Where a unit's flat parameter holds one of its arrays.
+struct ParameterPlace {
+  static constexpr std::int64_t nowhere = -1;
 
-/// y = x W^T + b. Offsets of weight (outputs, inputs) and bias (outputs) in the flat parameter.
+  std::int64_t offset = nowhere;  ///< in its segment; `nowhere` if the array does not exist
+  bool frozen = false;            ///< in the frozen segment, not in the trained one
+
+  bool exists() const { return offset != nowhere; }
+  /// Whether backward computes a gradient of it.
+  bool trained() const { return exists() && !frozen; }
+};
+
+inline ParameterPlace place_of(const Parameter& parameter) {
+  return {parameter.offset, parameter.frozen};
+}
+
+/// A flat parameter, by its two segments.
+template <class T>
+struct FlatParameter {
+  const T* trained = nullptr;
+  const T* frozen = nullptr;
+
+  /// The array at `place`; null if it does not exist.
+  const T* at(const ParameterPlace& place) const {
+    return place.exists() ? (place.frozen ? frozen : trained) + place.offset : nullptr;
+  }
+};
+
+template <class T>
+FlatParameter<T> own_parameters(const UnitBuffers<T>& buffers) {
+  return {buffers.parameters, buffers.frozen};
+}
+
+template <class T>
+FlatParameter<T> lender_parameters(const UnitBuffers<T>& buffers) {
+  return {buffers.lender_parameters, buffers.lender_frozen};
+}
+
+/// The gradient of the array at `place`, among those of the trained segment; null if it has none.
+template <class C>
+C* gradient_at(C* gradients, const ParameterPlace& place) {
+  return place.trained() ? gradients + place.offset : nullptr;
+}
+
+/// y = x W^T + b. Weight (outputs, inputs) and bias (outputs).
 struct Linear {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
-  std::int64_t weight = 0;
-  std::int64_t bias = no_bias;
+  ParameterPlace weight;
+  ParameterPlace bias;
 };
 
 /// Appends `name`.weight and, with `bias`, `name`.bias.
@@ -31,30 +72,31 @@ Linear find_linear(const std::vector<Parameter>& parameters, const std::string& 
 
 /// y = x W^T + b. Shapes: x (rows, inputs), y (rows, outputs).
 template <class T>
-void linear_forward(const Exec& exec, const Linear& layer, const T* parameters, ConstMatrix<T> x,
-                    Matrix<T> y);
+void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
+                    ConstMatrix<T> x, Matrix<T> y);
 
 /// y += x W^T + b.
 template <class T>
-void linear_forward_add(const Exec& exec, const Linear& layer, const T* parameters,
+void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                         ConstMatrix<T> x, Matrix<T> y);
 
-/// dW = dy^T x and db = column sums of dy, overwritten in the flat `gradients`.
+/// dW = dy^T x and db = column sums of dy, overwritten in `gradients`, those of the trained
+/// segment. x is not read where the weight is frozen.
 template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatrix<T> x,
                                 ConstMatrix<T> dy, compute_t<T>* gradients);
 
 /// dx = dy W, overwritten.
 template <class T>
-void linear_backward_input(const Exec& exec, const Linear& layer, const T* parameters,
+void linear_backward_input(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                            ConstMatrix<T> dy, Matrix<T> dx);
 
-/// Layer norm or RMS norm. Offsets of weight (width) and bias (width) in the flat parameter.
+/// Layer norm or RMS norm. Weight (width) and bias (width).
 struct Norm {
   math::NormKind kind = math::NormKind::rmsnorm;
   double epsilon = 1e-5;
-  std::int64_t weight = 0;
-  std::int64_t bias = no_bias;
+  ParameterPlace weight;
+  ParameterPlace bias;
 
   /// Rows of statistics that are kept: RMS norm has no mean.
   std::int64_t mean_elements(std::int64_t rows) const {
@@ -83,18 +125,19 @@ Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name
 
 /// y = norm(x), writes the statistics. Shapes: x, y (rows, width).
 template <class T>
-void norm_forward(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
-                  NormStatistics<T> statistics, Matrix<T> y);
+void norm_forward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                  ConstMatrix<T> x, NormStatistics<T> statistics, Matrix<T> y);
 
 /// y = norm(x) again, from the statistics.
 template <class T>
-void norm_apply(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
+void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, ConstMatrix<T> x,
                 NormStatistics<T> statistics, Matrix<T> y);
 
-/// Overwrites the norm's part of the flat `gradients` and *adds* to dx; `dy` is dL/dy.
+/// Overwrites the norm's part of `gradients`, those of the trained segment; dx += or = dL/dx, where
+/// `dy` is dL/dy.
 template <class T>
-void norm_backward_add(const Exec& exec, const Norm& layer, const T* parameters, ConstMatrix<T> x,
-                       NormStatistics<T> statistics, ConstMatrix<T> dy, compute_t<T>* gradients,
-                       Matrix<T> dx);
+void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                   ConstMatrix<T> x, NormStatistics<T> statistics, ConstMatrix<T> dy,
+                   compute_t<T>* gradients, Matrix<T> dx, math::GradientUpdate update);
 
 }  // namespace ostrakon::model

@@ -8,10 +8,11 @@
 namespace ostrakon::model {
 namespace {
 
-/// Pointers that a call has no use for stay null.
+/// A unit's `elements` of the stack's segment that is at `segment`. Pointers that a call, or the
+/// unit, has no use for are null.
 template <class T>
-T* at(T* buffer, std::int64_t offset) {
-  return buffer == nullptr ? nullptr : buffer + offset;
+T* part_of(T* segment, std::int64_t offset, std::int64_t elements) {
+  return segment == nullptr || elements == 0 ? nullptr : segment + offset;
 }
 
 }  // namespace
@@ -23,20 +24,21 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
   description_.output_bytes = units_.back()->description().output_bytes;
   description_.backward_reads_parameters = false;
 
-  Layout parameters(parameter_alignment), saved(buffer_alignment<T>);
+  Layout frozen(parameter_alignment), trained(parameter_alignment), saved(buffer_alignment<T>);
   for (const auto& unit : units_) {
     const plan::UnitDescription& part = unit->description();
     if (part.lender >= 0)
       throw std::logic_error("unit " + part.name + " borrows parameters: it can't be part of " +
                              description_.name);
     Place place{};
-    place.parameters = parameters.place(part.parameter_elements);
+    place.frozen = frozen.place(part.frozen_elements);
+    place.trained = trained.place(part.trained_elements());
     place.saved = saved.place(part.saved_bytes);
     if (unit != units_.back()) place.output = saved.place(part.output_bytes);
     places_.push_back(place);
 
     for (Parameter parameter : unit->parameters()) {
-      parameter.offset += place.parameters;
+      parameter.offset += parameter.frozen ? place.frozen : place.trained;
       parameters_.push_back(std::move(parameter));
     }
     description_.forward_workspace_bytes =
@@ -49,7 +51,9 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
         unit == units_.back() ? part.recompute_flops : part.forward_flops;
     if (part.backward_reads_parameters) description_.backward_reads_parameters = true;
   }
-  description_.parameter_elements = round_up(parameters.size(), parameter_alignment);
+  description_.frozen_elements = round_up(frozen.size(), parameter_alignment);
+  description_.parameter_elements =
+      description_.frozen_elements + round_up(trained.size(), parameter_alignment);
   description_.saved_bytes = saved.size();
   description_.recomputes = description_.saved_bytes > 0;
 }
@@ -57,9 +61,12 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
 template <class T>
 UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>& stack) const {
   const Place& place = places_[index];
+  const std::int64_t frozen = units_[index]->description().frozen_elements;
+  const std::int64_t trained = units_[index]->description().trained_elements();
   UnitBuffers<T> part = stack;
-  part.parameters = at(stack.parameters, place.parameters);
-  part.parameter_gradients = at(stack.parameter_gradients, place.parameters);
+  part.frozen = part_of(stack.frozen, place.frozen, frozen);
+  part.parameters = part_of(stack.parameters, place.trained, trained);
+  part.parameter_gradients = part_of(stack.parameter_gradients, place.trained, trained);
   part.saved = array_in<T>(stack.saved, place.saved);
   if (index > 0) part.input = array_in<T>(stack.saved, places_[index - 1].output);
   if (index + 1 < units_.size()) part.output = array_in<T>(stack.saved, place.output);

@@ -12,9 +12,9 @@ namespace ostrakon::model {
 /// bit by bit; what changes is how many messages there are, of which size, and how long memory is
 /// held.
 ///
-/// Its flat parameter is theirs end to end; parameters keep their names and owners. `saved` is
-/// theirs, and the outputs between them, which backward needs as inputs. Its workspace is the
-/// largest of theirs.
+/// Each segment of its flat parameter is theirs end to end; parameters keep their names and owners.
+/// `saved` is theirs, and the outputs between them, which backward needs as inputs. Its workspace
+/// is the largest of theirs.
 template <class T>
 class StackUnit final : public Unit<T> {
  public:
@@ -35,9 +35,10 @@ class StackUnit final : public Unit<T> {
  private:
   /// Where one of the units finds its part of the stack's buffers.
   struct Place {
-    std::int64_t parameters;  // elements into the flat parameter, and into its gradients
-    std::int64_t saved;       // bytes into `saved`
-    std::int64_t output;      // bytes into `saved` too; the last unit's is the stack's own output
+    std::int64_t frozen;   // elements into the frozen segment
+    std::int64_t trained;  // elements into the trained segment, and into its gradients
+    std::int64_t saved;    // bytes into `saved`
+    std::int64_t output;   // bytes into `saved` too; the last unit's is the stack's own output
   };
 
   UnitBuffers<T> buffers_of(std::size_t index, const UnitBuffers<T>& stack) const;

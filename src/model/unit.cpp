@@ -4,13 +4,17 @@
 
 namespace ostrakon::model {
 
-std::int64_t lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner) {
-  Layout layout(parameter_alignment);
+SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
+                                const Frozen& frozen) {
+  Layout frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
   for (Parameter& parameter : parameters) {
     parameter.owner = owner;
-    parameter.offset = layout.place(parameter.elements());
+    parameter.frozen = frozen && frozen(parameter.full_name());
+    Layout& segment = parameter.frozen ? frozen_segment : trained_segment;
+    parameter.offset = segment.place(parameter.elements());
   }
-  return round_up(layout.size(), parameter_alignment);
+  return {round_up(frozen_segment.size(), parameter_alignment),
+          round_up(trained_segment.size(), parameter_alignment)};
 }
 
 }  // namespace ostrakon::model

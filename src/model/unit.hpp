@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <string>
@@ -17,8 +18,9 @@ struct Parameter {
   Initializer initializer = Initializer::zeros;
   double deviation = 0.0;   ///< of a normal initializer
   bool decays = false;      ///< takes part in weight decay
-  std::int64_t offset = 0;  ///< first element in the flat parameter; set by lay_out_parameters
+  std::int64_t offset = 0;  ///< first element in its segment; set by lay_out_parameters
   std::string owner = {};   ///< the part of the model: "block.3"; set by lay_out_parameters
+  bool frozen = false;      ///< never updated; set by lay_out_parameters
 
   /// "block.3.attention.qkv.weight": unique in a model, and the same however blocks are grouped
   /// into units.
@@ -35,12 +37,25 @@ struct Parameter {
 /// multiple of the block in which norms are summed.
 constexpr std::int64_t parameter_alignment = 64;
 
-/// Sets the owner and the offsets, end to end but for alignment; returns the elements of the flat
-/// parameter, a multiple of parameter_alignment. The layout does not depend on the number of ranks.
-std::int64_t lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner);
+/// Whether the parameter with this full name is never updated. Empty: none is frozen.
+using Frozen = std::function<bool(const std::string& full_name)>;
+
+/// Elements of the two segments of a flat parameter, each a multiple of parameter_alignment.
+struct SegmentSizes {
+  std::int64_t frozen = 0;
+  std::int64_t trained = 0;
+};
+
+/// Sets the owner, which parameters are frozen, and the offsets: in the order of the list, end to
+/// end in each segment but for alignment. The layout does not depend on the number of ranks.
+SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
+                                const Frozen& frozen);
 
 /// What a unit computes with, all in `Memory`, owned by the caller, valid for the call. Pointers
 /// that a call has no use for are null.
+///
+/// A unit's flat parameter comes in two segments: what is trained, with gradients laid out like it,
+/// and what is frozen. Those of a model without frozen parameters are all trained.
 ///
 /// Parameters and activations are T; what is summed up, gradients of parameters and losses, is
 /// compute_t<T>. `saved` and `workspace` hold arrays of both. With T = void: of a type that is
@@ -49,10 +64,12 @@ template <class T>
 struct UnitBuffers {
   const std::int32_t* tokens = nullptr;   ///< (rows)
   const std::int32_t* targets = nullptr;  ///< (rows)
-  const T* parameters = nullptr;          ///< the flat parameter
-  const T* lender_parameters = nullptr;   ///< that of the unit that lends its parameters
-  const T* input = nullptr;               ///< output of the unit before
-  T* output = nullptr;                    ///< the last unit's: compute_t<T>, the losses
+  const T* parameters = nullptr;          ///< the flat parameter's trained segment
+  const T* frozen = nullptr;              ///< its frozen segment
+  const T* lender_parameters = nullptr;   ///< those of the unit that lends its parameters
+  const T* lender_frozen = nullptr;
+  const T* input = nullptr;  ///< output of the unit before
+  T* output = nullptr;       ///< the last unit's: compute_t<T>, the losses
   T* saved = nullptr;
   T* workspace = nullptr;
   T* gradient = nullptr;                        ///< backward: in, dL/d output; out, dL/d input
@@ -86,8 +103,9 @@ class Unit {
   /// saves nothing has nothing to do then. The workspace is forward's.
   virtual void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const = 0;
 
-  /// Reads what forward read and saved; replaces gradient; writes the parameters' gradients. May
-  /// use `saved` as scratch: nothing in it is needed afterwards.
+  /// Reads what forward read and saved; replaces gradient; writes the gradients of parameters that
+  /// are trained, and computes none of others. May use `saved` as scratch: nothing in it is needed
+  /// afterwards.
   /// `loss_scale` multiplies the loss (only the last unit reads it).
   /// `gradients_opened`: parameter_gradients already holds a borrower's contribution to all of it:
   /// add instead of writing.

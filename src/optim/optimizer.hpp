@@ -3,6 +3,7 @@
 
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/model/unit.hpp>
+#include <ostrakon/optim/parameter_rules.hpp>
 
 namespace ostrakon::optim {
 
@@ -23,6 +24,7 @@ struct OptimizerSettings {
   double clip_norm = 1.0;         ///< largest global gradient norm; 0: no clipping
   int muon_iterations = 5;        ///< of Newton-Schulz
   double muon_rate_factor = 1.0;  ///< the rate of matrices under muon, as a multiple
+  std::vector<ParameterRule> parameters;  ///< exceptions from the learning rate and the decay
 };
 
 /// The rule that updates `parameter`: settings.kind, but adamw where that is muon and the parameter

@@ -7,11 +7,24 @@
 
 namespace ostrakon::plan {
 
+/// A matrix in the part of a unit's flat parameter that is trained.
+struct WholeMatrix {
+  std::int64_t offset = 0;  ///< of its first element, a multiple of 64
+  std::int64_t elements = 0;
+  double flops = 0.0;  ///< to orthogonalize it
+
+  std::int64_t end() const { return offset + elements; }
+};
+
 /// All that a plan knows about a unit, the parameters that are gathered and released together.
 /// Sizes are for one leaf: one micro-batch on one rank.
 struct UnitDescription {
   std::string name;
   std::int64_t parameter_elements = 0;  ///< of the flat parameter, before padding to equal shards
+  /// Of these, those that are never updated: no gradient, no moments. The unit's backward writes no
+  /// gradients at all where they are all frozen.
+  std::int64_t frozen_elements = 0;
+  std::int64_t trained_elements() const { return parameter_elements - frozen_elements; }
   std::int64_t output_bytes = 0;
   std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward
   std::int64_t forward_workspace_bytes = 0;
@@ -24,6 +37,10 @@ struct UnitDescription {
   bool backward_reads_parameters = true;
   /// The unit whose parameters this one uses besides its own (tied embeddings), or -1.
   int lender = -1;
+  bool lender_gradients = true;  ///< whether backward writes gradients for the lender
+  /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
+  std::vector<WholeMatrix> whole_matrices;
+  std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for each of them
 };
 
 /// The model as a plan sees it: units in forward order, each reading the output of the one before.

@@ -33,12 +33,18 @@ class Proof {
   }
 
  private:
+  static std::array<int, streams> nobody() {
+    std::array<int, streams> actions;
+    actions.fill(-1);
+    return actions;
+  }
+
   /// What is known of a buffer's bytes since it was last written.
   struct State {
-    bool whole = false;                         // all of them hold its content
-    int overwritten_by = -1;                    // the buffer that took some of them
-    int written = -1;                           // by this action, or before the step
-    std::array<int, streams> read{-1, -1, -1};  // by these actions, the last of each stream
+    bool whole = false;                        // all of them hold its content
+    int overwritten_by = -1;                   // the buffer that took some of them
+    int written = -1;                          // by this action, or before the step
+    std::array<int, streams> read = nobody();  // by these actions, the last of each stream
   };
   /// Bytes up to `end` that were last written as bytes of `buffer`.
   struct Piece {
@@ -113,7 +119,7 @@ class Proof {
     else
       take(buffer, check_done);
     states_[buffer].written = action;
-    states_[buffer].read = {-1, -1, -1};
+    states_[buffer].read = nobody();
   }
 
   /// Makes all bytes of `buffer` its own; taken_from(owner) is called for each piece that has been

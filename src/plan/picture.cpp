@@ -48,6 +48,14 @@ const char* color(Kind kind) {
       return "#a5abb3";
     case Kind::keep:
       return "#6f9c3b";
+    case Kind::copy_to_device:
+      return "#5aa7d6";
+    case Kind::copy_to_host:
+      return "#b07aa1";
+    case Kind::direction:
+      return "#7a6fd0";
+    case Kind::orthogonalize:
+      return "#5b4a9e";
     default:
       return "#7d858f";
   }
@@ -211,6 +219,7 @@ class Picture {
         drawn_(choose(plan, memory.peak_action)) {
     int count = 0;
     for (const Stretch& stretch : drawn_) count += stretch.end - stretch.begin;
+    find_lanes();
     const double gaps = gap_width * static_cast<double>(gaps_of(drawn_));
     slot_ = std::clamp((1400.0 - gaps) / count, 1.2, 26.0);
     shows_waits_ = count <= most_actions_with_waits;
@@ -227,7 +236,7 @@ class Picture {
     }
     end_x_ = x;
     width_ = std::max(end_x_ + right, 900.0);
-    memory_top_ = lane_top(streams) + 52.0;
+    memory_top_ = lane_top(lanes()) + 52.0;
     memory_bottom_ = memory_top_ + memory_height;
     height_ = memory_bottom_ + 118.0;
     most_ = 1.06 * static_cast<double>(std::max<std::int64_t>(memory.arena_bytes, 1));
@@ -248,6 +257,18 @@ class Picture {
     }
     return gaps;
   }
+
+  /// Streams in which nothing happens have no lane.
+  void find_lanes() {
+    std::array<bool, streams> used{};
+    for (const Action& action : plan_.actions) used[static_cast<int>(action.stream)] = true;
+    for (int s = 0; s < streams; ++s) {
+      lane_of_[s] = lanes();
+      if (used[s]) streams_.push_back(static_cast<Stream>(s));
+    }
+  }
+  int lanes() const { return static_cast<int>(streams_.size()); }
+  int lane_of(const Action& action) const { return lane_of_[static_cast<int>(action.stream)]; }
 
   double lane_top(int lane) const { return top + 20 + lane * (lane_height_ + lane_gap_); }
   double y(double bytes) const { return memory_bottom_ - bytes / most_ * memory_height; }
@@ -272,10 +293,16 @@ class Picture {
         format_count(static_cast<std::int64_t>(plan_.actions.size())) + " actions, " +
         format_count(plan_.micro_batches) +
         (plan_.micro_batches == 1 ? " micro-batch, " : " micro-batches, ") +
-        format_bytes(plan_.bytes_sent()) + " sent, " + flops_text(plan_.flops()) +
+        format_bytes(plan_.bytes_sent()) + " sent, " + copied_text() + flops_text(plan_.flops()) +
         ". Actions stand in plan order, each as wide as every other: widths are not times." +
         (shows_waits_ ? " Lines are waits." : "");
     return text + words(24, 55, "small soft", counts);
+  }
+
+  std::string copied_text() const {
+    const std::int64_t copied =
+        copied_bytes(plan_, Kind::copy_to_device) + copied_bytes(plan_, Kind::copy_to_host);
+    return copied > 0 ? format_bytes(copied) + " copied, " : "";
   }
 
   std::string draw_gaps() const {
@@ -299,10 +326,10 @@ class Picture {
 
   std::string draw_lanes() const {
     std::string text;
-    for (int lane = 0; lane < streams; ++lane) {
+    for (int lane = 0; lane < lanes(); ++lane) {
       const double lane_y = lane_top(lane);
-      text += words(left - 14, lane_y + 0.5 * lane_height_ + 4, "small ink",
-                    name(static_cast<Stream>(lane)), "text-anchor=\"end\"");
+      text += words(left - 14, lane_y + 0.5 * lane_height_ + 4, "small ink", name(streams_[lane]),
+                    "text-anchor=\"end\"");
       for (std::size_t s = 0; s < drawn_.size(); ++s)
         text += print(
             "<rect class=\"lane\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
@@ -327,7 +354,7 @@ class Picture {
       if (action.kind != Kind::load) continue;
       const double x = begin_x_[s] + slot_ * (a - drawn_[s].begin);
       text += print("<path class=\"line\" d=\"M%.1f %.1fV%.1f\"/>\n", x, top + 4,
-                    lane_top(streams) - lane_gap_);
+                    lane_top(lanes()) - lane_gap_);
       if (x < free_from) continue;
       text +=
           words(x + 3, top + 13, "tiny soft", "micro-batch " + std::to_string(action.micro_batch));
@@ -341,8 +368,7 @@ class Picture {
     std::string text;
     for (int a = 0; a < static_cast<int>(plan_.actions.size()); ++a)
       for (int waited : plan_.actions[a].waits) {
-        const int from = static_cast<int>(plan_.actions[waited].stream);
-        const int to = static_cast<int>(plan_.actions[a].stream);
+        const int from = lane_of(plan_.actions[waited]), to = lane_of(plan_.actions[a]);
         const double x1 = left + slot_ * (waited + 1), x2 = left + slot_ * a;
         const double y1 = lane_top(from) + (from < to ? lane_height_ : 0.0);
         const double y2 = lane_top(to) + (from < to ? 0.0 : lane_height_);
@@ -357,13 +383,14 @@ class Picture {
 
   std::string bar(int a, double x) const {
     const Action& action = plan_.actions[a];
-    const double lane_y = lane_top(static_cast<int>(action.stream));
+    const double lane_y = lane_top(lane_of(action));
     const double width = slot_ >= 5.0 ? slot_ - 1.0 : slot_;
     std::string text =
         "<g><title>" + std::to_string(a) + "  " + escape(describe_at(plan_, a)) + "\n";
     if (array_bytes(action) > 0)
       text += print("%s over %d ranks, messages of %s\n", format_bytes(array_bytes(action)).c_str(),
                     action.group_ranks, format_bytes(message_bytes(action)).c_str());
+    if (copied_bytes(action) > 0) text += format_bytes(copied_bytes(action)) + " copied\n";
     if (action.flops > 0.0) text += flops_text(action.flops) + "\n";
     text += format_bytes(total(a)) + " alive</title>";
     // A release is the end of something, no work.
@@ -498,7 +525,9 @@ class Picture {
   const MemoryPlan& memory_;
   const std::vector<CategoryBytes> live_;
   const std::vector<Stretch> drawn_;
-  std::vector<double> begin_x_;  // of each stretch
+  std::vector<Stream> streams_;         // of each lane
+  std::array<int, streams> lane_of_{};  // of each stream
+  std::vector<double> begin_x_;         // of each stretch
   double slot_ = 1.0, lane_height_ = 0.0, lane_gap_ = 0.0;
   bool shows_waits_ = false;
   double end_x_ = 0.0, width_ = 0.0, height_ = 0.0;

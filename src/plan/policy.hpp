@@ -88,10 +88,20 @@ struct Checkpointing {
   bool operator==(const Checkpointing& other) const { return every == other.every; }
 };
 
-/// What an optimizer keeps of each parameter.
+/// What an optimizer keeps of each parameter that is trained.
 struct Moments {
   int count = 2;  ///< 0 to 2
   Number number = Number::fp32;
+};
+
+/// What lives in host memory from step to step, instead of in device memory.
+enum class Offload {
+  none,
+  optimizer,   ///< masters, moments and gradients, which the host updates; a copy of the parameters
+               ///< to compute with stays on the device, as sharded as they are
+  parameters,  ///< masters, and copies to compute with: copied up for each gather and for each
+               ///< update, which the device does
+  all          ///< both: the device holds what is gathered, its gradients and activations, no more
 };
 
 struct Policy {
@@ -109,6 +119,13 @@ struct Policy {
   Number reduce = Number::fp32;  ///< in which gradients travel within a shard group
   Checkpointing activation_checkpointing;
   Moments moments;
+  Offload offload = Offload::none;
+  /// Whether what forward leaves behind for backward waits in host memory, but for the last units,
+  /// whose backward follows at once.
+  bool offload_activations = false;
+  /// With updates on the host: whether a unit's may begin as soon as its gradient is summed, beside
+  /// the backward of the units before it. No gradient can be clipped then, nor a step left out.
+  bool early_updates = false;
   std::int64_t leaves = 1;  ///< micro-batches in the global batch
 };
 

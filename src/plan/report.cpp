@@ -9,6 +9,7 @@
 #include <ostrakon/plan/report.hpp>
 #include <ostream>
 #include <sstream>
+#include <tuple>
 #include <unordered_map>
 
 namespace ostrakon::plan {
@@ -48,6 +49,8 @@ const char* name(Role role) {
       return "gradient_shard";
     case Role::source:
       return "source";
+    case Role::target:
+      return "target";
     case Role::packed:
       return "packed";
     case Role::staging:
@@ -70,6 +73,10 @@ const char* name(Access access) {
 
 const char* name(Part part) {
   return part == Part::whole ? "whole" : part == Part::group ? "group" : "rank";
+}
+
+const char* name(Segment segment) {
+  return segment == Segment::frozen ? "frozen" : segment == Segment::trained ? "trained" : "both";
 }
 
 const char* name(Accumulation accumulation) {
@@ -111,9 +118,8 @@ std::int64_t arena_bytes(const Buffer& buffer) {
   return (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
-/// In device memory.
-bool is_alive(const Buffer& buffer, int action) {
-  return buffer.space == Space::device &&
+bool is_alive(const Buffer& buffer, Space space, int action) {
+  return buffer.space == space &&
          (buffer.persistent || (buffer.first <= action && action <= buffer.last));
 }
 
@@ -137,13 +143,13 @@ class Owners {
   std::unordered_map<std::string, int> units_;
 };
 
-std::vector<UnitBytes> alive_by_unit(const StepPlan& plan, int action) {
+std::vector<UnitBytes> alive_by_unit(const StepPlan& plan, Space space, int action) {
   const Owners owners(plan);
   std::vector<UnitBytes> units;
   for (const std::string& unit : plan.unit_names) units.push_back({unit, {}, 0});
   units.push_back({"-", {}, 0});
   for (const Buffer& buffer : plan.buffers) {
-    if (!is_alive(buffer, action)) continue;
+    if (!is_alive(buffer, space, action)) continue;
     const int owner = owners.of(buffer);
     UnitBytes& unit = owner < 0 ? units.back() : units[owner];
     unit.by_category[static_cast<int>(buffer.category)] += arena_bytes(buffer);
@@ -152,18 +158,30 @@ std::vector<UnitBytes> alive_by_unit(const StepPlan& plan, int action) {
   return units;
 }
 
-std::int64_t state_bytes(const StepPlan& plan) {
+std::int64_t state_bytes(const StepPlan& plan, Space space) {
   const auto clip = std::find_if(plan.actions.begin(), plan.actions.end(),
                                  [](const Action& action) { return action.kind == Kind::clip; });
   if (plan.purpose != Purpose::train || clip == plan.actions.end()) return 0;
   const int when = static_cast<int>(clip - plan.actions.begin());
   std::int64_t bytes = 0;
   for (const Buffer& buffer : plan.buffers)
-    if (is_alive(buffer, when) &&
+    if (is_alive(buffer, space, when) &&
         (buffer.category == Category::parameters || buffer.category == Category::optimizer ||
          buffer.category == Category::gradients))
       bytes += arena_bytes(buffer);
   return bytes;
+}
+
+MemoryUse use_of(const StepPlan& plan, const MemoryPlan& memory, Space space) {
+  MemoryUse use;
+  use.arena_bytes = memory.arena_bytes;
+  use.lower_bound_bytes = memory.peak_live_bytes;
+  use.persistent_bytes = memory.persistent_bytes;
+  use.state_bytes = state_bytes(plan, space);
+  if (memory.peak_action >= 0) use.peak_action = describe_at(plan, memory.peak_action);
+  use.peak_by_category = memory.peak_by_category;
+  use.peak_by_unit = alive_by_unit(plan, space, memory.peak_action);
+  return use;
 }
 
 // ---- traffic
@@ -250,33 +268,41 @@ void report_traffic(const StepPlan& plan, Report& report) {
 
 // ---- overlap
 
-/// What may run beside what, by binary search: along the compute stream, what happens before an
-/// action comes first and what happens after it comes last.
+bool computes(const Action& action) {
+  switch (action.kind) {
+    case Kind::forward:
+    case Kind::recompute:
+    case Kind::backward:
+    case Kind::direction:
+    case Kind::orthogonalize:
+    case Kind::optimize:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// What may run beside what, by binary search: along each stream, what happens before an action
+/// comes first and what happens after it comes last.
 class Beside {
  public:
   explicit Beside(const StepPlan& plan) : order_(plan) {
-    for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
-      if (plan.actions[a].stream != Stream::compute) continue;
-      const Kind kind = plan.actions[a].kind;
-      const bool computes =
-          kind == Kind::forward || kind == Kind::backward || kind == Kind::optimize;
-      computing_before_.push_back(computing_before_.back() + (computes ? 1 : 0));
-      compute_.push_back(a);
-    }
+    for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
+      if (computes(plan.actions[a]))
+        computing_[static_cast<int>(plan.actions[a].stream)].push_back(a);
   }
 
-  bool computes(int action) const {
-    const auto begin = std::partition_point(compute_.begin(), compute_.end(),
-                                            [&](int c) { return order_.before(c, action); });
-    const auto end = std::partition_point(begin, compute_.end(),
-                                          [&](int c) { return !order_.before(action, c); });
-    return computing_before_[end - compute_.begin()] > computing_before_[begin - compute_.begin()];
+  bool is_computed(int action) const {
+    return std::any_of(computing_.begin(), computing_.end(), [&](const std::vector<int>& stream) {
+      const auto first = std::partition_point(stream.begin(), stream.end(),
+                                              [&](int c) { return order_.before(c, action); });
+      return first != stream.end() && !order_.before(action, *first);
+    });
   }
 
  private:
   const Order order_;
-  std::vector<int> compute_;                 // actions of the compute stream
-  std::vector<int> computing_before_ = {0};  // forward, backward and optimize among the first n
+  std::array<std::vector<int>, streams> computing_;  // what each stream computes
 };
 
 /// What there is at most of things that come and go.
@@ -309,11 +335,14 @@ void report_gathered(const StepPlan& plan, Overlap& overlap) {
     for (const Use& use : action.uses) {
       const Buffer& buffer = plan.buffers[use.buffer];
       int& gathered = gathered_at[use.buffer];
-      if (action.kind == Kind::gather && use.role == Role::parameters) {
+      // What is in host memory whole is copied to where others are gathered.
+      const bool begins = use.access == Access::write && action.stream != Stream::compute &&
+                          buffer.category == Category::gathered;
+      if (begins) {
         gathered = a;
         units.add(buffer.first, buffer.last, 1);
         bytes.add(buffer.first, buffer.last, buffer.bytes);
-      } else if (gathered >= 0) {
+      } else if (gathered >= 0 && use.access == Access::read) {
         units_in_flight.add(gathered, a, 1);
         bytes_in_flight.add(gathered, a, buffer.bytes);
         gathered = -1;
@@ -332,15 +361,15 @@ Overlap find_overlap(const StepPlan& plan) {
   const Beside beside(plan);
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[a];
-    const std::int64_t sent = message_bytes(action) * (action.group_ranks - 1);
-    if (sent == 0) continue;
-    if (beside.computes(a)) {
-      overlap.bytes_while_computing += sent;
-      ++overlap.collectives_while_computing;
-    } else {
-      overlap.bytes_while_nothing_computes += sent;
-      ++overlap.collectives_while_nothing_computes;
-    }
+    const std::int64_t sent = plan.bytes_sent(action), copied = copied_bytes(action);
+    if (sent == 0 && copied == 0) continue;
+    const bool hidden = beside.is_computed(a);
+    (hidden ? overlap.bytes_while_computing : overlap.bytes_while_nothing_computes) += sent;
+    (hidden ? overlap.copied_while_computing : overlap.copied_while_nothing_computes) += copied;
+    if (sent > 0)
+      ++(hidden ? overlap.collectives_while_computing : overlap.collectives_while_nothing_computes);
+    if (copied > 0)
+      ++(hidden ? overlap.copies_while_computing : overlap.copies_while_nothing_computes);
   }
   return overlap;
 }
@@ -370,14 +399,16 @@ std::int64_t sum(const std::vector<std::int64_t>& values) {
 }
 
 std::string model_text(const StepPlan& plan) {
-  const std::int64_t parameters = sum(plan.parameter_elements), padded = sum(plan.padded_elements);
+  const std::int64_t parameters = sum(plan.parameter_elements), frozen = sum(plan.padded_frozen);
+  const std::int64_t padded = sum(plan.padded_elements) + frozen;
   const std::int64_t padding = padded - parameters;
   const std::size_t units = plan.unit_names.size();
   return "model\n" + row("parameters", format_count(parameters)) + "  in " + std::to_string(units) +
          (units == 1 ? " unit\n" : " units\n") + row("padded", format_count(padded)) + "  " +
          format_count(padding) + (padding == 1 ? " element" : " elements") + " of padding" +
          print(", %.3g %%\n",
-               percent(static_cast<double>(padding), static_cast<double>(parameters)));
+               percent(static_cast<double>(padding), static_cast<double>(parameters))) +
+         (frozen > 0 ? row("frozen", format_count(frozen)) + "  of them, never updated\n" : "");
 }
 
 std::vector<std::string> without_effect(const std::vector<Setting>& strategy) {
@@ -429,27 +460,38 @@ std::string units_table(const std::vector<UnitBytes>& units) {
   return table;
 }
 
-std::string memory_text(const Report& report) {
-  std::string text = "memory of a rank, most at " + report.peak_action + "\n";
+std::string memory_text(const char* where, const MemoryUse& use) {
+  std::string text = where + (" of a rank, most at " + use.peak_action) + "\n";
   for (int c = 0; c < categories; ++c)
-    if (report.peak_by_category[c] > 0)
-      text += row(name(static_cast<Category>(c)), format_bytes(report.peak_by_category[c])) + "\n";
-  text +=
-      row("alive together", format_bytes(report.lower_bound_bytes)) + "  no layout needs less\n";
-  const double above =
-      static_cast<double>(report.arena_bytes) /
-          static_cast<double>(std::max<std::int64_t>(report.lower_bound_bytes, 1)) -
-      1.0;
-  text +=
-      row("arena", format_bytes(report.arena_bytes)) + print("  %.2f %% above\n", 100.0 * above);
-  text += row("of it persistent", format_bytes(report.persistent_bytes)) + "\n";
-  if (report.state_bytes > 0)
-    text += row("state", format_bytes(report.state_bytes)) +
+    if (use.peak_by_category[c] > 0)
+      text += row(name(static_cast<Category>(c)), format_bytes(use.peak_by_category[c])) + "\n";
+  text += row("alive together", format_bytes(use.lower_bound_bytes)) + "  no layout needs less\n";
+  const double above = static_cast<double>(use.arena_bytes) /
+                           static_cast<double>(std::max<std::int64_t>(use.lower_bound_bytes, 1)) -
+                       1.0;
+  text += row("arena", format_bytes(use.arena_bytes)) + print("  %.2f %% above\n", 100.0 * above);
+  text += row("of it persistent", format_bytes(use.persistent_bytes)) + "\n";
+  if (use.state_bytes > 0)
+    text += row("state", format_bytes(use.state_bytes)) +
             "  parameters, moments and summed gradients\n";
-  if (report.host_arena_bytes > 0)
-    text += row("arena on the host", format_bytes(report.host_arena_bytes)) +
+  return text;
+}
+
+std::string peak_text(const MemoryUse& use) {
+  return "\nalive at the peak, by unit\n" + units_table(use.peak_by_unit);
+}
+
+std::string memory_text(const Report& report) {
+  std::string text = memory_text("memory", report.device);
+  const MemoryUse& host = report.host;
+  // Where units have nothing on the host, one line will do.
+  const bool is_plain = host.peak_by_unit.back().bytes == host.lower_bound_bytes;
+  if (host.arena_bytes > 0 && is_plain)
+    text += row("arena on the host", format_bytes(host.arena_bytes)) +
             "  what is read from files and summed over ranks\n";
-  return text + "\nalive at the peak, by unit\n" + units_table(report.peak_by_unit);
+  text += peak_text(report.device);
+  if (!is_plain) text += "\n" + memory_text("host memory", host) + peak_text(host);
+  return text;
 }
 
 std::string sizes_row(const char* what, std::int64_t number, const Sizes& sizes) {
@@ -480,35 +522,65 @@ std::string traffic_text(const Report& report) {
          row("sent across nodes", format_bytes(report.bytes_across_nodes)) + "\n";
 }
 
-std::string collectives_text(std::int64_t collectives) {
-  return "  " + format_count(collectives) + (collectives == 1 ? " collective" : " collectives");
+/// "  1 copy", "  1,200 copies"
+std::string number_text(std::int64_t number, const char* one, const char* many) {
+  return "  " + format_count(number) + " " + (number == 1 ? one : many);
 }
 
-/// Of the bytes that are sent.
+std::string copies_text(const Report& report) {
+  std::string text;
+  for (const auto& [label, kind, bytes] :
+       {std::tuple("copied to the device", Kind::copy_to_device, report.bytes_to_device),
+        std::tuple("copied to the host", Kind::copy_to_host, report.bytes_to_host)})
+    if (bytes > 0)
+      text += row(label, format_bytes(bytes)) +
+              number_text(report.actions[static_cast<int>(kind)], "copy", "copies") + "\n";
+  if (report.bytes_on_host > 0)
+    text += row("updated on the host", format_bytes(report.bytes_on_host)) +
+            "  of masters, moments and gradients, read or written\n";
+  return text.empty() ? "" : "between host and device in a step\n" + text + "\n";
+}
+
+double part_percent(std::int64_t part, std::int64_t rest) {
+  return percent(static_cast<double>(part), static_cast<double>(part + rest));
+}
+
 double while_computing_percent(const Overlap& overlap) {
-  return percent(
-      static_cast<double>(overlap.bytes_while_computing),
-      static_cast<double>(overlap.bytes_while_computing + overlap.bytes_while_nothing_computes));
+  return part_percent(overlap.bytes_while_computing, overlap.bytes_while_nothing_computes);
+}
+
+double copied_while_computing_percent(const Overlap& overlap) {
+  return part_percent(overlap.copied_while_computing, overlap.copied_while_nothing_computes);
 }
 
 std::string overlap_text(const Overlap& overlap) {
   std::string text = "overlap that the waits allow";
-  if (overlap.collectives_while_computing + overlap.collectives_while_nothing_computes == 0)
-    return text + ": nothing is sent\n";
-  text += "\n" + row("sent while computing", format_bytes(overlap.bytes_while_computing)) +
-          collectives_text(overlap.collectives_while_computing) +
-          print(", %.1f %% of the bytes", while_computing_percent(overlap)) +
-          ": a forward, a backward or an update may run beside it\n" +
-          row("sent while nothing computes", format_bytes(overlap.bytes_while_nothing_computes)) +
-          collectives_text(overlap.collectives_while_nothing_computes) + "\n";
-  const auto gathered = [](std::int64_t units) {
-    return "  " + format_count(units) + (units == 1 ? " unit" : " units");
-  };
+  const bool sends = overlap.bytes_while_computing + overlap.bytes_while_nothing_computes > 0;
+  const bool copies = overlap.copied_while_computing + overlap.copied_while_nothing_computes > 0;
+  if (!sends && !copies) return text + ": nothing is sent\n";
+  text += "\n";
+  if (sends)
+    text += row("sent while computing", format_bytes(overlap.bytes_while_computing)) +
+            number_text(overlap.collectives_while_computing, "collective", "collectives") +
+            print(", %.1f %% of the bytes", while_computing_percent(overlap)) +
+            ": a forward, a backward or an update may run beside it\n" +
+            row("sent while nothing computes", format_bytes(overlap.bytes_while_nothing_computes)) +
+            number_text(overlap.collectives_while_nothing_computes, "collective", "collectives") +
+            "\n";
+  if (copies)
+    text +=
+        row("copied while computing", format_bytes(overlap.copied_while_computing)) +
+        number_text(overlap.copies_while_computing, "copy", "copies") +
+        print(", %.1f %% of the bytes\n", copied_while_computing_percent(overlap)) +
+        row("copied while nothing computes", format_bytes(overlap.copied_while_nothing_computes)) +
+        number_text(overlap.copies_while_nothing_computes, "copy", "copies") + "\n";
   if (overlap.most_units_gathered > 0)
     text += row("gathers in flight", format_bytes(overlap.most_bytes_in_flight)) +
-            gathered(overlap.most_units_in_flight) + " at most, not yet used or in first use\n" +
+            number_text(overlap.most_units_in_flight, "unit", "units") +
+            " at most, not yet used or in first use\n" +
             row("gathered", format_bytes(overlap.most_bytes_gathered)) +
-            gathered(overlap.most_units_gathered) + " at most, with what stays after forward\n";
+            number_text(overlap.most_units_gathered, "unit", "units") +
+            " at most, with what stays after forward\n";
   return text;
 }
 
@@ -570,6 +642,11 @@ Json to_json(const Overlap& overlap) {
           {"percent_of_bytes_while_computing", while_computing_percent(overlap)},
           {"bytes_sent_while_nothing_computes", overlap.bytes_while_nothing_computes},
           {"collectives_while_nothing_computes", overlap.collectives_while_nothing_computes},
+          {"bytes_copied_while_computing", overlap.copied_while_computing},
+          {"copies_while_computing", overlap.copies_while_computing},
+          {"percent_of_copied_bytes_while_computing", copied_while_computing_percent(overlap)},
+          {"bytes_copied_while_nothing_computes", overlap.copied_while_nothing_computes},
+          {"copies_while_nothing_computes", overlap.copies_while_nothing_computes},
           {"most_units_in_flight", overlap.most_units_in_flight},
           {"most_bytes_in_flight", overlap.most_bytes_in_flight},
           {"most_units_gathered", overlap.most_units_gathered},
@@ -582,19 +659,19 @@ Json to_json(const std::vector<Setting>& strategy) {
   return json;
 }
 
-Json memory_json(const MemoryPlan& memory, const Report& report) {
+Json memory_json(const MemoryPlan& memory, const MemoryUse& use) {
   Json units = Json::array();
-  for (const UnitBytes& unit : report.peak_by_unit)
+  for (const UnitBytes& unit : use.peak_by_unit)
     units.push_back({{"unit", unit.unit == "-" ? Json() : Json(unit.unit)},
                      {"bytes", unit.bytes},
                      {"by_category", to_json(unit.by_category)}});
-  return {{"arena_bytes", report.arena_bytes},
-          {"lower_bound_bytes", report.lower_bound_bytes},
-          {"persistent_bytes", report.persistent_bytes},
-          {"state_bytes", report.state_bytes},
+  return {{"arena_bytes", use.arena_bytes},
+          {"lower_bound_bytes", use.lower_bound_bytes},
+          {"persistent_bytes", use.persistent_bytes},
+          {"state_bytes", use.state_bytes},
           {"peak_action", memory.peak_action},
-          {"peak_action_name", report.peak_action},
-          {"peak_by_category", to_json(report.peak_by_category)},
+          {"peak_action_name", use.peak_action},
+          {"peak_by_category", to_json(use.peak_by_category)},
           {"peak_by_unit", units}};
 }
 
@@ -656,6 +733,12 @@ class Line {
   std::string text_ = "{";
 };
 
+/// Whether a buffer is laid out as a unit's flat parameter.
+bool is_of_parameters(const Buffer& buffer) {
+  return buffer.category == Category::parameters || buffer.category == Category::optimizer ||
+         buffer.category == Category::gathered || buffer.category == Category::gradients;
+}
+
 std::string buffer_line(const Buffer& buffer, std::int64_t offset) {
   return Line()
       .put("name", buffer.name)
@@ -666,6 +749,8 @@ std::string buffer_line(const Buffer& buffer, std::int64_t offset) {
       .put("persistent", buffer.persistent)
       .put("first_action", std::int64_t{buffer.first})
       .put("last_action", std::int64_t{buffer.last})
+      .put_or_null("part", is_of_parameters(buffer), name(buffer.part))
+      .put_or_null("segment", is_of_parameters(buffer), name(buffer.segment))
       .end();
 }
 
@@ -683,6 +768,7 @@ std::string action_line(const StepPlan& plan, const Action& action) {
       .put("elements", action.elements)
       .put("array_bytes", array_bytes(action))
       .put("message_bytes", message_bytes(action))
+      .put("copied_bytes", copied_bytes(action))
       .put("flops", action.flops)
       .put_list("uses", action.uses,
                 [](const Use& use) {
@@ -712,6 +798,39 @@ std::int64_t message_bytes(const Action& action) {
   return array_bytes(action) / action.group_ranks;
 }
 
+std::int64_t copied_bytes(const Action& action) {
+  const bool copies = action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host;
+  return copies ? action.elements * action.element_bytes : 0;
+}
+
+std::int64_t copied_bytes(const StepPlan& plan, Kind kind) {
+  std::int64_t bytes = 0;
+  for (const Action& action : plan.actions)
+    if (action.kind == kind) bytes += copied_bytes(action);
+  return bytes;
+}
+
+std::int64_t bytes_on_host(const StepPlan& plan) {
+  std::int64_t bytes = 0;
+  for (const Action& action : plan.actions) {
+    if (action.stream != Stream::host) continue;
+    for (const Use& use : action.uses) switch (use.role) {
+        case Role::first_moment:
+        case Role::second_moment:
+          bytes += plan.buffers[use.buffer].bytes;
+          break;
+        case Role::parameters:
+          bytes += action.elements * plan.element_bytes;
+          break;
+        case Role::host_sums:
+          break;
+        default:
+          bytes += action.elements * plan.master_bytes;
+      }
+  }
+  return bytes;
+}
+
 std::string describe_at(const StepPlan& plan, int action) {
   const auto says_when = [&](int a) {
     switch (plan.actions[a].kind) {
@@ -721,6 +840,8 @@ std::string describe_at(const StepPlan& plan, int action) {
       case Kind::reduce_scatter:
       case Kind::accumulate:
       case Kind::norm:
+      case Kind::copy_to_device:
+      case Kind::copy_to_host:
         return false;
       default:
         return true;
@@ -750,19 +871,15 @@ std::vector<CategoryBytes> live_bytes(const StepPlan& plan, Space space) {
 Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryPlan& host_memory,
                    int ranks_per_node) {
   Report report;
-  report.arena_bytes = memory.arena_bytes;
-  report.lower_bound_bytes = memory.peak_live_bytes;
-  report.persistent_bytes = memory.persistent_bytes;
-  report.state_bytes = state_bytes(plan);
-  if (memory.peak_action >= 0) report.peak_action = describe_at(plan, memory.peak_action);
-  report.peak_by_category = memory.peak_by_category;
-  report.peak_by_unit = alive_by_unit(plan, memory.peak_action);
-  report.host_arena_bytes = host_memory.arena_bytes;
-  report.host_lower_bound_bytes = host_memory.peak_live_bytes;
+  report.device = use_of(plan, memory, Space::device);
+  report.host = use_of(plan, host_memory, Space::host);
 
   report.ranks_per_node = ranks_per_node > 0 ? std::min(ranks_per_node, plan.ranks) : plan.ranks;
   report.nodes = (plan.ranks - 1) / report.ranks_per_node + 1;
   report_traffic(plan, report);
+  report.bytes_to_device = copied_bytes(plan, Kind::copy_to_device);
+  report.bytes_to_host = copied_bytes(plan, Kind::copy_to_host);
+  report.bytes_on_host = bytes_on_host(plan);
   report.overlap = find_overlap(plan);
 
   for (const Action& action : plan.actions) {
@@ -790,44 +907,47 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
        << memory_text(report) << "\n"
        << traffic_text(report) << "\n"
-       << overlap_text(report.overlap) << "\n"
+       << copies_text(report) << overlap_text(report.overlap) << "\n"
        << actions_text(report);
   return text.str();
 }
 
 void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
                        const MemoryPlan& host_memory, const Report& report) {
-  const Json head = {{"format", 2},
-                     {"purpose", name(plan.purpose)},
-                     {"hash", format_hex(plan.hash())},
-                     {"ranks", plan.ranks},
-                     {"nodes", report.nodes},
-                     {"ranks_per_node", report.ranks_per_node},
-                     {"shard_group_ranks", plan.group_ranks},
-                     {"replicas", plan.replicas()},
-                     {"stored", name(plan.stored)},
-                     {"optimized", name(plan.optimized)},
-                     {"accumulation", name(plan.accumulation)},
-                     {"strategy", to_json(report.strategy)},
-                     {"without_effect", without_effect(report.strategy)},
-                     {"has_the_bits_of_one_rank", plan.has_the_bits_of_one_rank()},
-                     {"parameter_elements", sum(plan.parameter_elements)},
-                     {"padded_elements", sum(plan.padded_elements)},
-                     {"micro_batches", plan.micro_batches},
-                     {"element_bytes", plan.element_bytes},
-                     {"memory", memory_json(memory, report)},
-                     {"host_memory",
-                      {{"arena_bytes", report.host_arena_bytes},
-                       {"lower_bound_bytes", report.host_lower_bound_bytes}}},
-                     {"traffic",
-                      {{"bytes_inside_nodes", report.bytes_inside_nodes},
-                       {"bytes_across_nodes", report.bytes_across_nodes},
-                       {"shard_group", to_json(report.shard)},
-                       {"replicate_group", to_json(report.replicate)},
-                       {"kept_groups", to_json(report.kept)}}},
-                     {"overlap", to_json(report.overlap)},
-                     {"flops", plan.flops()},
-                     {"actions_by_kind", actions_json(report)}};
+  const Json head = {
+      {"format", 2},
+      {"purpose", name(plan.purpose)},
+      {"hash", format_hex(plan.hash())},
+      {"ranks", plan.ranks},
+      {"nodes", report.nodes},
+      {"ranks_per_node", report.ranks_per_node},
+      {"shard_group_ranks", plan.group_ranks},
+      {"replicas", plan.replicas()},
+      {"stored", name(plan.stored)},
+      {"optimized", name(plan.optimized)},
+      {"updates", name(plan.updates)},
+      {"accumulation", name(plan.accumulation)},
+      {"strategy", to_json(report.strategy)},
+      {"without_effect", without_effect(report.strategy)},
+      {"has_the_bits_of_one_rank", plan.has_the_bits_of_one_rank()},
+      {"parameter_elements", sum(plan.parameter_elements)},
+      {"padded_elements", sum(plan.padded_elements) + sum(plan.padded_frozen)},
+      {"padded_frozen_elements", sum(plan.padded_frozen)},
+      {"micro_batches", plan.micro_batches},
+      {"element_bytes", plan.element_bytes},
+      {"memory", memory_json(memory, report.device)},
+      {"host_memory", memory_json(host_memory, report.host)},
+      {"traffic",
+       {{"bytes_inside_nodes", report.bytes_inside_nodes},
+        {"bytes_across_nodes", report.bytes_across_nodes},
+        {"shard_group", to_json(report.shard)},
+        {"replicate_group", to_json(report.replicate)},
+        {"kept_groups", to_json(report.kept)}}},
+      {"copies",
+       {{"bytes_to_device", report.bytes_to_device}, {"bytes_to_host", report.bytes_to_host}}},
+      {"overlap", to_json(report.overlap)},
+      {"flops", plan.flops()},
+      {"actions_by_kind", actions_json(report)}};
   // The lists are written line by line: as one document, those of long plans would take gigabytes.
   std::string text = head.dump(2);
   text.resize(text.size() - 2);  // without "\n}"
@@ -841,7 +961,8 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
     return Line()
         .put("name", plan.unit_names[u])
         .put("parameter_elements", plan.parameter_elements[u])
-        .put("padded_elements", plan.padded_elements[u])
+        .put("padded_elements", plan.padded_elements[u] + plan.padded_frozen[u])
+        .put("padded_frozen_elements", plan.padded_frozen[u])
         .end();
   });
   list("buffers", plan.buffers.size(), [&](std::size_t b) {

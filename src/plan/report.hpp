@@ -44,13 +44,19 @@ struct Traffic {
 /// What may run at the same time, as far as streams and waits say: a plan knows no time.
 struct Overlap {
   /// Bytes that a rank sends in collectives beside which a forward, a backward or an update may
-  /// run: one that happens neither before the collective nor after it.
+  /// run, on the device or on the host: one that happens neither before the collective nor after
+  /// it.
   std::int64_t bytes_while_computing = 0;
   std::int64_t collectives_while_computing = 0;
   /// All others: the first gathers of a step, its last reduction, all that compute stands still
   /// for.
   std::int64_t bytes_while_nothing_computes = 0;
   std::int64_t collectives_while_nothing_computes = 0;
+  /// The same of what is copied between host and device memory.
+  std::int64_t copied_while_computing = 0;
+  std::int64_t copies_while_computing = 0;
+  std::int64_t copied_while_nothing_computes = 0;
+  std::int64_t copies_while_nothing_computes = 0;
   /// Most gathered parameters that are on their way or in their first use; within GatherLimit.
   std::int64_t most_units_in_flight = 0;
   std::int64_t most_bytes_in_flight = 0;
@@ -66,10 +72,8 @@ struct Setting {
   bool has_effect = true;  ///< false: it was given, but changes nothing with the others
 };
 
-/// The figures of a plan: what one rank needs, sends and computes in a step. Bytes of buffers
-/// include the alignment of the arena; they are those in device memory but for host_...
-struct Report {
-  std::vector<Setting> strategy;  ///< for the caller to fill in; a plan doesn't know its settings
+/// What a rank needs of one memory space. Bytes of buffers include the alignment of the arena.
+struct MemoryUse {
   std::int64_t arena_bytes = 0;
   std::int64_t lower_bound_bytes = 0;  ///< most bytes alive at one action
   std::int64_t persistent_bytes = 0;
@@ -79,8 +83,13 @@ struct Report {
   std::string peak_action;  ///< as describe_at
   CategoryBytes peak_by_category{};
   std::vector<UnitBytes> peak_by_unit;  ///< in the order of the units, then "-"
-  std::int64_t host_arena_bytes = 0;
-  std::int64_t host_lower_bound_bytes = 0;
+};
+
+/// The figures of a plan: what one rank needs, sends, copies and computes in a step.
+struct Report {
+  std::vector<Setting> strategy;  ///< for the caller to fill in; a plan doesn't know its settings
+  MemoryUse device;
+  MemoryUse host;
 
   int nodes = 1;
   int ranks_per_node = 1;
@@ -91,6 +100,9 @@ struct Report {
   /// count nowhere.
   std::int64_t bytes_inside_nodes = 0;
   std::int64_t bytes_across_nodes = 0;
+  std::int64_t bytes_to_device = 0;  ///< copied from host memory
+  std::int64_t bytes_to_host = 0;    ///< copied from device memory
+  std::int64_t bytes_on_host = 0;    ///< as bytes_on_host()
   Overlap overlap;
 
   std::array<std::int64_t, kinds> actions{};  ///< of each kind
@@ -106,6 +118,15 @@ std::int64_t array_bytes(const Action& action);
 
 /// Bytes that an action sends to each of the other ranks of its group, or 0.
 std::int64_t message_bytes(const Action& action);
+
+/// Bytes that an action copies between host and device memory, or 0; and those of all actions of a
+/// kind, copy_to_device or copy_to_host.
+std::int64_t copied_bytes(const Action& action);
+std::int64_t copied_bytes(const StepPlan& plan, Kind kind);
+
+/// Bytes of masters, moments and gradients that the host's stream reads or writes in a step, each
+/// once for an action: what updates on the host take time for.
+std::int64_t bytes_on_host(const StepPlan& plan);
 
 /// StepPlan::describe, and for actions that a step has one of in each micro-batch what they come
 /// after: "gather(block.3) after backward(block.5, micro-batch 2)".

@@ -7,16 +7,23 @@ namespace {
 
 class Hasher {
  public:
-  void add(const std::string& value) {
-    for (char c : value) step(static_cast<unsigned char>(c));
-    step(0xff);
-  }
-  void add(std::int64_t value) {
-    for (int i = 0; i < 8; ++i) step(static_cast<unsigned char>(value >> (8 * i)));
+  /// Strings, numbers and enumerators.
+  template <class... Values>
+  void add(const Values&... values) {
+    (add_one(values), ...);
   }
   std::uint64_t value() const { return state_; }
 
  private:
+  void add_one(const std::string& value) {
+    for (char c : value) step(static_cast<unsigned char>(c));
+    step(0xff);
+  }
+  template <class Value>
+  void add_one(Value value) {
+    const auto number = static_cast<std::int64_t>(value);
+    for (int i = 0; i < 8; ++i) step(static_cast<unsigned char>(number >> (8 * i)));
+  }
   void step(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ull; }  // FNV-1a
   std::uint64_t state_ = 0xcbf29ce484222325ull;
 };
@@ -53,10 +60,18 @@ const char* name(Kind kind) {
       return "clip";
     case Kind::gather_gradients:
       return "gather_gradients";
+    case Kind::direction:
+      return "direction";
+    case Kind::orthogonalize:
+      return "orthogonalize";
     case Kind::optimize:
       return "optimize";
     case Kind::gather_updates:
       return "gather_updates";
+    case Kind::copy_to_device:
+      return "copy_to_device";
+    case Kind::copy_to_host:
+      return "copy_to_host";
     case Kind::visit:
       return "visit";
   }
@@ -76,6 +91,12 @@ const char* name(Stream stream) {
       return "gather";
     case Stream::reduce:
       return "reduce";
+    case Stream::upload:
+      return "upload";
+    case Stream::download:
+      return "download";
+    case Stream::host:
+      return "host";
   }
   return "?";
 }
@@ -130,6 +151,7 @@ std::string StepPlan::describe(const Action& action) const {
   if (action.micro_batch >= 0)
     text +=
         (action.unit >= 0 ? ", micro-batch " : "micro-batch ") + std::to_string(action.micro_batch);
+  if (action.segment == Segment::frozen) text += ", frozen";
   return text + ")";
 }
 
@@ -184,39 +206,25 @@ bool StepPlan::has_the_bits_of_one_rank() const {
 
 std::uint64_t StepPlan::hash() const {
   Hasher hasher;
-  hasher.add(static_cast<std::int64_t>(purpose));
-  hasher.add(static_cast<std::int64_t>(ranks));
-  hasher.add(static_cast<std::int64_t>(group_ranks));
-  hasher.add(static_cast<std::int64_t>(stored));
-  hasher.add(static_cast<std::int64_t>(optimized));
-  hasher.add(static_cast<std::int64_t>(accumulation));
-  hasher.add(micro_batches);
-  hasher.add(element_bytes);
+  hasher.add(purpose, ranks, group_ranks, stored, optimized, updates, accumulation, micro_batches,
+             element_bytes, master_bytes);
   for (std::int64_t elements : padded_elements) hasher.add(elements);
-  for (const Buffer& buffer : buffers) {
-    hasher.add(buffer.name);
-    hasher.add(buffer.bytes);
-    hasher.add(static_cast<std::int64_t>(buffer.space));
-    hasher.add(static_cast<std::int64_t>(buffer.persistent));
+  for (std::int64_t elements : padded_frozen) hasher.add(elements);
+  for (const std::vector<WholeMatrix>& matrices : whole_matrices) {
+    hasher.add(matrices.size());
+    for (const WholeMatrix& matrix : matrices) hasher.add(matrix.offset, matrix.elements);
   }
+  for (const Buffer& buffer : buffers)
+    hasher.add(buffer.name, buffer.bytes, buffer.space, buffer.persistent, buffer.part,
+               buffer.segment);
   for (const Action& action : actions) {
-    hasher.add(static_cast<std::int64_t>(action.kind));
-    hasher.add(static_cast<std::int64_t>(action.stream));
-    hasher.add(static_cast<std::int64_t>(action.group));
-    hasher.add(static_cast<std::int64_t>(action.group_ranks));
-    hasher.add(static_cast<std::int64_t>(action.unit));
-    hasher.add(static_cast<std::int64_t>(action.micro_batch));
-    hasher.add(action.elements);
-    hasher.add(action.element_bytes);
-    hasher.add(static_cast<std::int64_t>(action.gradients_opened));
-    hasher.add(static_cast<std::int64_t>(action.uses.size()));
-    for (const Use& used : action.uses) {
-      hasher.add(static_cast<std::int64_t>(used.role));
-      hasher.add(static_cast<std::int64_t>(used.buffer));
-      hasher.add(static_cast<std::int64_t>(used.access));
-    }
-    hasher.add(static_cast<std::int64_t>(action.waits.size()));
-    for (int wait : action.waits) hasher.add(static_cast<std::int64_t>(wait));
+    hasher.add(action.kind, action.stream, action.group, action.group_ranks, action.unit,
+               action.micro_batch, action.elements, action.element_bytes, action.converts,
+               action.segment, action.part, action.gradients_opened);
+    hasher.add(action.uses.size());
+    for (const Use& used : action.uses) hasher.add(used.role, used.buffer, used.access);
+    hasher.add(action.waits.size());
+    for (int wait : action.waits) hasher.add(wait);
   }
   return hasher.value();
 }

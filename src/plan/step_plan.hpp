@@ -28,11 +28,16 @@ enum class Kind {
   accumulate,        ///< add one partial sum over micro-batches to another
   norm,              ///< add the squares of a unit's gradient to the step's sums
   clip,              ///< sum the sums over ranks; the loss, the norm, the clip coefficient
-  gather_gradients,  ///< all-gather summed gradients where a rank updates more than its own part
+  gather_gradients,  ///< all-gather summed gradients where a rank updates more than its own part;
+                     ///< or directions, of which orthogonalize needs whole matrices
+  direction,         ///< momentum of whole matrices, which replaces their gradients
+  orthogonalize,     ///< those whole matrices that this rank updates some of
   optimize,          ///< update a unit's parameters
   gather_updates,    ///< all-gather updated parameters, in place, where a rank updates less than it
                      ///< has
-  visit              ///< show a unit's parameters to the caller (export)
+  copy_to_device,    ///< between host and device memory: see Action::segment
+  copy_to_host,
+  visit  ///< show a unit's parameters to the caller (export)
 };
 constexpr int kinds = static_cast<int>(Kind::visit) + 1;
 const char* name(Kind kind);
@@ -41,9 +46,16 @@ bool communicates(Kind kind);
 
 /// The queue that an action belongs to. Actions of one stream run one after the other, in plan
 /// order; those of different streams run at the same time unless one waits for the other.
-enum class Stream { compute, gather, reduce };
+enum class Stream {
+  compute,
+  gather,
+  reduce,
+  upload,    ///< copies from host to device
+  download,  ///< copies from device to host
+  host       ///< what the host computes: sums, norms and updates of what is in its memory
+};
 const char* name(Stream stream);
-constexpr int streams = 3;
+constexpr int streams = 6;
 
 /// What a buffer is to an action.
 enum class Role {
@@ -62,7 +74,8 @@ enum class Role {
   lender_gradients,
   gradient_shard,  ///< summed over ranks, this rank's part
   packed,          ///< gradients as they travel
-  source,          ///< of an accumulation
+  source,          ///< of an accumulation or a copy
+  target,          ///< of a copy
   staging,
   sums,
   ended,       ///< of a release
@@ -73,6 +86,10 @@ enum class Role {
 /// How much of a unit's flat parameter: all; the part of one rank of a shard group; or that part
 /// divided once more, over the replicas, so that all ranks have different ones.
 enum class Part { whole, group, rank };
+
+/// A unit's flat parameter is two, one after the other: first what is frozen, then what is trained.
+/// Each is padded and divided over ranks by itself, and each part has its piece of both.
+enum class Segment { frozen, trained, both };
 
 /// Which ranks take part in a communication: the shard group; the ranks with the same place in
 /// other shard groups; or the neighbours within the shard group over which a copy kept after
@@ -111,6 +128,9 @@ struct Buffer {
   bool persistent = false;  ///< lives from step to step
   int first = -1;           ///< first and last action that use it
   int last = -1;
+  // Of parameters, gradients and moments: what it holds of a unit's flat parameter.
+  Part part = Part::whole;
+  Segment segment = Segment::both;  ///< both or trained
 };
 
 struct Use {
@@ -129,6 +149,11 @@ struct Action {
   std::int64_t elements = 0;   ///< that it is about: gathered or scattered over the group, or read
   std::int64_t element_bytes = 0;  ///< of those, as they travel
   bool converts = false;  ///< gather: its shard are masters, which travel in another format
+  /// Gather: of the segment, which both its buffers hold. Copies and `optimize`: of this segment
+  /// the `part`, wherever source and target hold it. Copies with `both` copy all of a buffer to
+  /// another of the same form, `elements` of `element_bytes`.
+  Segment segment = Segment::trained;
+  Part part = Part::whole;
   double flops = 0.0;
   bool gradients_opened = false;  ///< backward of a lender after its borrower's
   std::vector<Use> uses;
@@ -159,24 +184,29 @@ enum class Purpose {
 struct StepPlan {
   Purpose purpose = Purpose::train;
   int ranks = 1;
-  int group_ranks = 1;           ///< ranks of a shard group
-  Part stored = Part::whole;     ///< masters that a rank keeps from step to step
-  Part optimized = Part::whole;  ///< parameters that a rank updates: moments are of these
+  int group_ranks = 1;            ///< ranks of a shard group
+  Part stored = Part::whole;      ///< masters that a rank keeps from step to step
+  Part optimized = Part::whole;   ///< parameters that a rank updates: moments are of these
+  Space updates = Space::device;  ///< where parameters are updated: moments and gradients are there
   Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
   std::int64_t micro_batches = 1;                         ///< leaves of one rank
   std::int64_t element_bytes = 4;  ///< of parameters as they are computed with
   std::int64_t master_bytes = 4;   ///< of parameters as they are updated, and of gradients
   std::vector<std::string> unit_names;
   std::vector<std::int64_t> parameter_elements;  ///< of each unit's flat parameter, before padding
-  std::vector<std::int64_t> padded_elements;     ///< of each unit's flat parameter
+  std::vector<std::int64_t> padded_elements;     ///< of each unit's trained segment
+  std::vector<std::int64_t> padded_frozen;       ///< of each unit's frozen segment
+  std::vector<std::vector<WholeMatrix>> whole_matrices;  ///< of each unit
   std::vector<Buffer> buffers;
   std::vector<Action> actions;
 
   // Where state that lives from step to step is: of each unit; moments and sums only where a plan
-  // has them.
-  std::vector<int> parameters;  ///< masters
-  std::vector<int> working;     ///< whole copies to compute with, where they are not the masters
+  // has them. Units without trained parameters have no moments and no gradients: -1.
+  std::vector<int> parameters;  ///< masters, of both segments
+  std::vector<int> working;     ///< copies to compute with, where they are not the masters
   std::vector<int> first_moments;
+  /// As the first, but without what is in whole_matrices, whose rule has only one: as many bytes as
+  /// the rank with the most has, those of the others packed at the front.
   std::vector<int> second_moments;
   std::vector<int> gradients;  ///< summed over micro-batches and ranks: alive from norm to update
   int sums = -1;
@@ -184,15 +214,27 @@ struct StepPlan {
   int replicas() const { return ranks / group_ranks; }
 
   /// Elements of a unit that a part of its flat parameter has, and the first of those of a rank.
-  std::int64_t elements(int unit, Part part) const {
-    return padded_elements[unit] / (part == Part::whole   ? 1
-                                    : part == Part::group ? group_ranks
-                                                          : ranks);
+  /// Of the trained segment, unless another is named.
+  std::int64_t elements(int unit, Part part, Segment segment = Segment::trained) const {
+    const std::int64_t whole = (segment != Segment::trained ? padded_frozen[unit] : 0) +
+                               (segment != Segment::frozen ? padded_elements[unit] : 0);
+    return whole / (part == Part::whole ? 1 : part == Part::group ? group_ranks : ranks);
   }
-  std::int64_t first_element(int unit, Part part, int replica, int group_rank) const {
+  /// Counted from the begin of the segment, frozen or trained.
+  std::int64_t first_element(int unit, Part part, int replica, int group_rank,
+                             Segment segment = Segment::trained) const {
     if (part == Part::whole) return 0;
-    const std::int64_t first = group_rank * elements(unit, Part::group);
-    return part == Part::group ? first : first + replica * elements(unit, Part::rank);
+    const std::int64_t first = group_rank * elements(unit, Part::group, segment);
+    return part == Part::group ? first : first + replica * elements(unit, Part::rank, segment);
+  }
+  /// Where this rank's `part` of a segment, frozen or trained, begins in `buffer`, which holds that
+  /// part or more of the unit: in elements.
+  std::int64_t offset_in(const Buffer& buffer, int unit, Part part, int replica, int group_rank,
+                         Segment segment = Segment::trained) const {
+    const bool after_frozen = segment == Segment::trained && buffer.segment == Segment::both;
+    return (after_frozen ? elements(unit, buffer.part, Segment::frozen) : 0) +
+           first_element(unit, part, replica, group_rank, segment) -
+           first_element(unit, buffer.part, replica, group_rank, segment);
   }
 
   /// The leaf of the global batch that a rank, given by its replica and its place in the shard

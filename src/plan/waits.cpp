@@ -7,12 +7,17 @@ namespace ostrakon::plan {
 namespace {
 
 using Clock = std::array<int, streams>;  // actions of each stream that have ended
-constexpr Clock nobody = {-1, -1, -1};
+
+Clock nobody() {
+  Clock clock;
+  clock.fill(-1);
+  return clock;
+}
 
 /// The last actions that touched a buffer.
 struct Touched {
   int write = -1;
-  Clock reads = nobody;  // since that write, in each stream
+  Clock reads = nobody();  // since that write, in each stream
 };
 
 }  // namespace
@@ -21,7 +26,7 @@ void find_waits(StepPlan& plan) {
   std::vector<Clock> clocks(plan.actions.size());
   std::vector<int> position(plan.actions.size());
   std::vector<Touched> touched(plan.buffers.size());
-  Clock last = nobody;  // action of each stream
+  Clock last = nobody();  // action of each stream
   Clock length{};
   std::vector<int> wanted;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
@@ -45,7 +50,7 @@ void find_waits(StepPlan& plan) {
         buffer.reads[stream] = a;
       } else {
         buffer.write = a;
-        buffer.reads = nobody;
+        buffer.reads = nobody();
       }
     }
     // The latest first: it may have waited for the others.

@@ -15,10 +15,12 @@ std::byte* allocate(View& view, const std::string& label, std::int64_t bytes) {
 
 }  // namespace
 
-Arena::Arena(std::int64_t bytes, plan::Space space) : bytes_(bytes) {
+Arena::Arena(std::int64_t bytes, plan::Space space, bool pinned) : bytes_(bytes) {
   if (bytes == 0) return;
-  data_ = space == plan::Space::host ? allocate(host_, "ostrakon host arena", bytes)
-                                     : allocate(device_, "ostrakon arena", bytes);
+  constexpr const char* on_host = "ostrakon host arena";
+  data_ = space == plan::Space::device ? allocate(device_, "ostrakon arena", bytes)
+          : pinned                     ? allocate(host_, on_host, bytes)
+                                       : allocate(pageable_, on_host, bytes);
 }
 
 Arena::~Arena() { allow(data_, static_cast<std::size_t>(bytes_)); }

@@ -7,12 +7,13 @@
 
 namespace ostrakon::runtime {
 
-/// The one allocation of a run in a memory space: planned memory in `Memory`, or in `HostMemory`.
-/// Not initialised, so that pages come to the rank that first writes them.
+/// The one allocation of a run in a memory space: planned memory in `Memory`, or in `HostMemory`;
+/// or, where it shall not be pinned, in host memory that a device reaches through copies only. Not
+/// initialised, so that pages come to the rank that first writes them.
 class Arena {
  public:
   /// Of no bytes allocates nothing.
-  explicit Arena(std::int64_t bytes, plan::Space space = plan::Space::device);
+  explicit Arena(std::int64_t bytes, plan::Space space = plan::Space::device, bool pinned = true);
   /// Forgets what an executor in a sanitizer build has forbidden.
   ~Arena();
   Arena(const Arena&) = delete;
@@ -26,6 +27,7 @@ class Arena {
   // Only the one of the arena's space owns anything.
   Kokkos::View<char*, Memory> device_;
   Kokkos::View<char*, HostMemory> host_;
+  Kokkos::View<char*, Kokkos::HostSpace> pageable_;
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;
 };

@@ -43,7 +43,7 @@ void show_only(const Program& program, const plan::Action& action, const Arenas&
   forbid_all(program, arenas);
   const ActionBuffers buffers(program, action, arenas);
   for (const plan::Use& used : action.uses)
-    allow(buffers.get<std::byte>(used.role),
+    allow(buffers.at<std::byte>(used.buffer),
           static_cast<std::size_t>(program.plan.buffers[used.buffer].bytes));
 }
 
@@ -60,6 +60,7 @@ struct Line {
   const Line* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
   int awaited = 0;
   std::condition_variable wakes;
+  std::thread thread;  ///< begun when it first has something to run
 };
 
 }  // namespace
@@ -84,16 +85,7 @@ double seconds_now() {
 
 class Executor::Implementation {
  public:
-  Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {
-    if (mode_ == Streams::in_plan_order) return;
-    try {
-      for (Line& line : lines_)
-        if (&line != &compute()) threads_.emplace_back([this, &line] { serve(line); });
-    } catch (...) {
-      end_threads();
-      throw;
-    }
-  }
+  Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {}
   ~Implementation() { end_threads(); }
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
@@ -159,7 +151,16 @@ class Executor::Implementation {
       position_[a] = static_cast<int>(its_stream.size());
       its_stream.push_back(static_cast<int>(a));
     }
-    if (mode_ == Streams::in_plan_order) choose_order();
+    if (mode_ == Streams::in_plan_order)
+      choose_order();
+    else
+      begin_threads();
+  }
+
+  void begin_threads() {
+    for (Line& line : lines_)
+      if (&line != &compute() && !line.actions.empty() && !line.thread.joinable())
+        line.thread = std::thread([this, &line] { serve(line); });
   }
 
   void choose_order() {
@@ -326,8 +327,10 @@ class Executor::Implementation {
       const std::lock_guard<std::mutex> lock(mutex_);
       ending_ = true;
     }
-    for (Line& line : lines_) line.wakes.notify_one();
-    for (std::thread& thread : threads_) thread.join();
+    for (Line& line : lines_) {
+      line.wakes.notify_one();
+      if (line.thread.joinable()) line.thread.join();
+    }
   }
 
   const Arenas arenas_;
@@ -342,7 +345,6 @@ class Executor::Implementation {
   std::mutex mutex_;  // of what follows, but for the actions of a line
   std::array<Line, plan::streams> lines_;
   bool ending_ = false;
-  std::vector<std::thread> threads_;
 };
 
 Executor::Executor(Arenas arenas, Streams streams)

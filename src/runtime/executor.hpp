@@ -42,11 +42,16 @@ class ActionBuffers {
   ActionBuffers(const Program& program, const plan::Action& its_action, const Arenas& arenas)
       : action(its_action), program_(program), arenas_(arenas) {}
 
-  /// First element of the buffer in `role`, or null where the action has none.
+  /// First element of the first buffer in `role`, or null where the action has none.
   template <class T>
   T* get(plan::Role role) const {
     const int buffer = action.buffer(role);
-    if (buffer < 0) return nullptr;
+    return buffer < 0 ? nullptr : at<T>(buffer);
+  }
+
+  /// First element of a buffer of the plan: where a role has several.
+  template <class T>
+  T* at(int buffer) const {
     const bool on_host = program_.plan.buffers[buffer].space == plan::Space::host;
     return reinterpret_cast<T*>(on_host ? arenas_.host + program_.host_memory.offsets[buffer]
                                         : arenas_.device + program_.memory.offsets[buffer]);
@@ -62,7 +67,8 @@ class ActionBuffers {
 /// How the streams of a plan run.
 enum class Streams {
   in_plan_order,  ///< all on the thread that calls, one action after the other
-  threads         ///< compute on the thread that calls, every other stream on a thread of its own
+  threads  ///< compute on the thread that calls, every other stream that a program uses on a thread
+           ///< of its own, begun with the first such run, from which Kokkos is not to be entered
 };
 
 /// Upsets the time at which actions run, to show that it changes no bit. In plan order: another
@@ -87,7 +93,7 @@ double seconds_now();
 /// An action begins when the action before it on its stream has ended and all that it waits for
 /// have. On threads, handlers of different streams run at the same time; what an action wrote is
 /// seen by those that it happens before. Nothing is allocated by run() once a program of that
-/// length has run.
+/// length, with those streams, has run.
 ///
 /// Where a handler throws, run() throws the same once nothing runs any more; of several, what the
 /// first of them in plan order threw. In plan order nothing more is begun: ranks in the same order

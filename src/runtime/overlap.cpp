@@ -1,8 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <ostrakon/runtime/overlap.hpp>
 
 namespace ostrakon::runtime {
+namespace {
+
+/// Where the seconds of an action of another stream than compute count, all and hidden ones; or
+/// null.
+struct Account {
+  double* all = nullptr;
+  double* hidden = nullptr;
+};
+
+Account account_of(const plan::Action& action, Overlap& overlap) {
+  if (plan::communicates(action.kind)) return {&overlap.communication, &overlap.hidden};
+  switch (action.stream) {
+    case plan::Stream::upload:
+    case plan::Stream::download:
+      return {&overlap.copying, &overlap.copying_hidden};
+    case plan::Stream::host:
+      return {&overlap.host, &overlap.host_hidden};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
 
 Overlap measure_overlap(const Program& program, const std::vector<ActionTime>& times) {
   const std::vector<plan::Action>& actions = program.plan.actions;
@@ -11,29 +35,27 @@ Overlap measure_overlap(const Program& program, const std::vector<ActionTime>& t
   bool any = false;
   std::vector<std::size_t> computes;
   for (std::size_t a = 0; a < times.size(); ++a) {
-    const double seconds = times[a].end - times[a].begin;
     if (times[a].end == 0.0) continue;  // left out
     first = any ? std::min(first, times[a].begin) : times[a].begin;
     last = std::max(last, times[a].end);
     any = true;
-    if (plan::communicates(actions[a].kind)) overlap.communication += seconds;
     if (actions[a].stream != plan::Stream::compute) continue;
-    overlap.compute += seconds;
+    overlap.compute += times[a].end - times[a].begin;
     computes.push_back(a);
   }
   overlap.all = last - first;
-  // Both lists are in the order of time: compute's by itself, collectives' stream by stream.
-  for (int stream = 0; stream < plan::streams; ++stream) {
-    std::size_t next = 0;
-    for (std::size_t a = 0; a < times.size(); ++a) {
-      if (static_cast<int>(actions[a].stream) != stream || !plan::communicates(actions[a].kind))
-        continue;
-      while (next < computes.size() && times[computes[next]].end <= times[a].begin) ++next;
-      for (std::size_t c = next; c < computes.size() && times[computes[c]].begin < times[a].end;
-           ++c)
-        overlap.hidden += std::min(times[computes[c]].end, times[a].end) -
-                          std::max(times[computes[c]].begin, times[a].begin);
-    }
+  // Actions are in the order of time stream by stream.
+  std::array<std::size_t, plan::streams> next_of{};
+  for (std::size_t a = 0; a < times.size(); ++a) {
+    if (actions[a].stream == plan::Stream::compute || times[a].end == 0.0) continue;
+    const Account account = account_of(actions[a], overlap);
+    if (account.all == nullptr) continue;
+    *account.all += times[a].end - times[a].begin;
+    std::size_t& next = next_of[static_cast<std::size_t>(actions[a].stream)];
+    while (next < computes.size() && times[computes[next]].end <= times[a].begin) ++next;
+    for (std::size_t c = next; c < computes.size() && times[computes[c]].begin < times[a].end; ++c)
+      *account.hidden += std::min(times[computes[c]].end, times[a].end) -
+                         std::max(times[computes[c]].begin, times[a].begin);
   }
   return overlap;
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <ostrakon/plan/report.hpp>
 #include <ostrakon/runtime/trace.hpp>
 
 namespace ostrakon::runtime {
@@ -37,6 +38,8 @@ std::string arguments_of(const plan::StepPlan& plan, const plan::Action& action,
   if (action.micro_batch >= 0) text += ",\"micro_batch\":" + std::to_string(action.micro_batch);
   if (plan::communicates(action.kind))
     text += ",\"bytes_sent\":" + std::to_string(plan.bytes_sent(action));
+  if (const std::int64_t copied = plan::copied_bytes(action); copied > 0)
+    text += ",\"bytes_copied\":" + std::to_string(copied);
   return text;
 }
 

@@ -17,8 +17,8 @@ std::string begin_trace();
 std::string trace_rank(int rank, const std::string& host);
 
 /// The actions of one run of a program that were not left out, with the unit, the micro-batch, the
-/// step and, of communications, the bytes that this rank sends to others. Times are given relative
-/// to `origin`, in seconds of the clock that `times` are of.
+/// step, of communications the bytes that this rank sends to others, and of copies those copied.
+/// Times are given relative to `origin`, in seconds of the clock that `times` are of.
 std::string trace_step(const Program& program, const std::vector<ActionTime>& times, int rank,
                        std::int64_t step, double origin);
 

@@ -84,10 +84,12 @@ void Generator::load(const checkpoint::WeightsReader& file) {
 }
 
 void Generator::run_unit(const ActionBuffers& buffers) {
-  const model::UnitBuffers<float> unit = unit_buffers<float>(buffers, decoder_->leaf().rows());
+  const int u = buffers.action.unit;
+  const int lender = decoder_->unit(u).description().lender;
+  const model::UnitBuffers<float> unit =
+      unit_buffers<float>(buffers, program_.plan, lender, decoder_->leaf().rows());
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto end = static_cast<std::int64_t>(pending_.size());
-  const int u = buffers.action.unit;
   if (u < decoder_->units() - 1) {
     decoder_->unit(u).forward(exec_, unit, {begin, end});
     return;

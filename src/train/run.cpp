@@ -52,9 +52,9 @@ class Run {
     try {
       train();
     } catch (const AgreedError&) {
-      // What was learned so far is kept.
+      // What was learned so far is kept, unless the step that failed has spoilt it.
       end_progress_line();
-      if (steps_done_ > 0) save_weights();
+      if (steps_done_ > 0 && trainer_.is_intact()) save_weights();
       throw;
     }
     save_weights();
@@ -83,11 +83,12 @@ class Run {
     const std::string ranks = mesh_.table();
     const runtime::Program& program = trainer_.program(Purpose::train);
     const plan::StepPlan& plan = program.plan;
-    const std::int64_t padded = [&] {
-      std::int64_t elements = 0;
-      for (std::int64_t unit : plan.padded_elements) elements += unit;
-      return elements;
-    }();
+    std::int64_t padded = 0, frozen = 0;
+    for (int u = 0; u < trainer_.decoder().units(); ++u) {
+      padded += plan.elements(u, plan::Part::whole, plan::Segment::both);
+      for (const model::Parameter& parameter : trainer_.decoder().parameters(u))
+        frozen += parameter.frozen ? parameter.elements() : 0;
+    }
     std::ostringstream out;
     out << "Ostrakon " << OSTRAKON_VERSION << ", Kokkos " << KOKKOS_VERSION / 10000 << "."
         << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100 << " " << Exec::name()
@@ -97,15 +98,16 @@ class Run {
         << config::summary(settings_) << "\n"
         << "model\n"
         << "  parameters             " << format_count(trainer_.decoder().parameter_count())
-        << " in " << trainer_.decoder().units() << " units, "
+        << (frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "") << " in "
+        << trainer_.decoder().units() << " units, "
         << format_count(padded - trainer_.decoder().parameter_count()) << " elements of padding\n"
         << "  leaves                 " << settings_.training.leaves() << " of "
         << settings_.training.micro_batch_size << " x " << settings_.training.sequence_length
         << " tokens, " << plan.micro_batches << " on each rank\n\n"
         << "plan of a step, each rank (" << plan.actions.size() << " actions, hash "
         << format_hex(plan.hash()) << ")\n"
-        << plan::memory_table(plan, program.memory) << "  sent to other ranks    "
-        << format_bytes(plan.bytes_sent()) << "\n"
+        << plan::memory_table(plan, program.memory) << host_memory(program)
+        << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
         << "  compute                " << plan::format_flops(plan.flops()) << "\n"
         << "  streams                "
         << (trainer_.streams() == runtime::Streams::threads ? "on threads of their own"
@@ -118,6 +120,16 @@ class Run {
         << (plan.has_the_bits_of_one_rank() ? "bit for bit those of one rank\n\n"
                                             : "those of one rank but for rounding\n\n");
     say(out.str());
+  }
+
+  /// What is planned there where more than batches pass through it.
+  static std::string host_memory(const runtime::Program& program) {
+    const std::int64_t up = plan::copied_bytes(program.plan, plan::Kind::copy_to_device);
+    const std::int64_t down = plan::copied_bytes(program.plan, plan::Kind::copy_to_host);
+    if (up + down == 0) return "";
+    return "  in host memory\n" + plan::memory_table(program.plan, program.host_memory) +
+           "  copied                 " + format_bytes(up) + " to the device, " +
+           format_bytes(down) + " to the host\n";
   }
 
   void open_data() {
@@ -246,8 +258,12 @@ class Run {
   void count_overlap() {
     const runtime::Overlap step =
         runtime::measure_overlap(trainer_.program(Purpose::train), trainer_.action_times());
-    communication_ += step.communication;
-    hidden_ += step.hidden;
+    spent_.communication += step.communication;
+    spent_.hidden += step.hidden;
+    spent_.copying += step.copying;
+    spent_.copying_hidden += step.copying_hidden;
+    spent_.host += step.host;
+    spent_.host_hidden += step.host_hidden;
   }
 
   /// Adds a step's actions, on all ranks, to trace.json, which is whole after each step. The first
@@ -385,12 +401,14 @@ class Run {
             training_data_->tokenizer());
     });
     std::vector<float> copy;
-    trainer_.visit_parameters([&](int u, const float* parameters) {
+    trainer_.visit_parameters([&](int u, const float* trained, const float* frozen) {
       world_.agree([&] {
         if (!talks_) return;
-        for (const model::Parameter& parameter : trainer_.decoder().parameters(u))
+        for (const model::Parameter& parameter : trainer_.decoder().parameters(u)) {
+          const float* const values = (parameter.frozen ? frozen : trained) + parameter.offset;
           file->write(parameter.owner, parameter.name, parameter.shape,
-                      on_host(parameters + parameter.offset, parameter.elements(), copy));
+                      on_host(values, parameter.elements(), copy));
+        }
       });
     });
     world_.agree([&] {
@@ -411,19 +429,27 @@ class Run {
     const std::string times = timers_.report(world_.mpi());
     double resident = static_cast<double>(runtime::peak_resident_bytes());
     world_.maximum(&resident, 1);
-    // Means over ranks, in whole microseconds, which sum without rounding.
-    std::int64_t communication[] = {std::llround(1e6 * communication_),
-                                    std::llround(1e6 * hidden_)};
-    world_.sum(communication, 2);
-    if (communication[0] > 0)
-      say(text("\ncommunication: ",
-               1e-6 * static_cast<double>(communication[0]) /
-                   static_cast<double>(steps_done_ * world_.size()),
-               " s a step on each rank, ", 100 * communication[1] / communication[0],
-               " % of it while compute went on\n"));
-    say(text("\nmemory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()),
+    std::string lines = "\n";
+    lines += beside_compute("communication", spent_.communication, spent_.hidden);
+    lines +=
+        beside_compute("copies between host and device", spent_.copying, spent_.copying_hidden);
+    lines += beside_compute("sums and updates on the host", spent_.host, spent_.host_hidden);
+    say(lines);
+    say(text("memory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()),
              ", counted ", format_bytes(runtime::memory_count().peak_bytes), ", resident at most ",
              format_bytes(static_cast<std::int64_t>(resident)), "\n\n", times));
+  }
+
+  /// A line on what runs beside compute, of all steps: means over ranks.
+  std::string beside_compute(const char* what, double seconds, double hidden) {
+    // In whole microseconds, which sum without rounding.
+    std::int64_t sums[] = {std::llround(1e6 * seconds), std::llround(1e6 * hidden)};
+    world_.sum(sums, 2);
+    if (sums[0] == 0) return "";
+    return text(
+        what, ": ",
+        1e-6 * static_cast<double>(sums[0]) / static_cast<double>(steps_done_ * world_.size()),
+        " s a step on each rank, ", 100 * sums[1] / sums[0], " % of it while compute went on\n");
   }
 
   fs::path directory() const { return settings_.output.directory; }
@@ -441,8 +467,8 @@ class Run {
   double peak_flops_ = 1.0;
   std::int64_t steps_done_ = 0;
   int skipped_in_a_row_ = 0;
-  double communication_ = 0.0, hidden_ = 0.0;  // seconds of this rank in all steps
-  double trace_origin_ = 0.0;                  // the same moment on all ranks
+  runtime::Overlap spent_;     // by this rank in all steps
+  double trace_origin_ = 0.0;  // the same moment on all ranks
   std::ofstream trace_;
   std::streampos trace_end_ = 0;  // where the next step's actions go
   bool open_line_ = false;        // a progress line that the next one replaces

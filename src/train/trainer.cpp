@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/math/digest.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/optim/adamw.hpp>
+#include <ostrakon/optim/muon.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/runtime/poison.hpp>
+#include <ostrakon/train/numbers.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
+#include <utility>
 
 namespace ostrakon::train {
 
 using plan::Kind;
+using plan::Part;
 using plan::Purpose;
 using plan::Role;
+using plan::Segment;
 using runtime::ActionBuffers;
 
-namespace {
-
-constexpr int sums = 2 * math::exact_sum_limbs;  // of losses, then of squared gradients
-static_assert(plan::shard_alignment % math::norm_block == 0,
-              "shards begin within a block of the norm");
-static_assert(model::parameter_alignment % math::norm_block == 0,
-              "parameters begin within a block of the norm");
-
-/// Calls work(T()) with the type T of such numbers.
-template <class Work>
-void with_number(Number number, const Work& work) {
-  switch (number) {
-    case Number::fp32:
-      return work(float());
-    case Number::bf16:
-      return work(bf16());
-    case Number::fp16:
-      return work(fp16());
-  }
+std::unique_ptr<model::AnyDecoder> make_decoder(const config::Settings& settings) {
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  return model::make_decoder(
+      settings.precision.gather, settings.model,
+      {settings.training.micro_batch_size, settings.training.sequence_length}, settings.recompute,
+      [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }
 
-/// The same for moments, which have no fp16.
-template <class Work>
-void with_moment(Number number, const Work& work) {
-  return number == Number::bf16 ? work(bf16()) : work(float());
-}
-
-}  // namespace
-
-plan::ModelDescription describe(const model::AnyDecoder& decoder) {
+plan::ModelDescription describe(const model::AnyDecoder& decoder,
+                                const optim::OptimizerSettings& optimizer) {
   plan::ModelDescription description = decoder.description();
   description.master_bytes = sizeof(float);
-  description.sums_bytes = sums * sizeof(std::int64_t);
+  description.sums_bytes = step_sums * sizeof(std::int64_t);
+  for (int u = 0; u < decoder.units(); ++u) {
+    plan::UnitDescription& unit = description.units[u];
+    for (const model::Parameter& parameter : decoder.parameters(u)) {
+      if (parameter.frozen || optim::rule_of(optimizer, parameter) != optim::OptimizerKind::muon)
+        continue;
+      const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
+      const auto smaller = static_cast<double>(std::min(rows, columns));
+      const auto larger = static_cast<double>(std::max(rows, columns));
+      // Three products an iteration: with the transpose, that with itself, and with the matrix.
+      const double flops = 2.0 * smaller * smaller * (2.0 * larger + smaller);
+      unit.whole_matrices.push_back(
+          {parameter.offset, parameter.elements(), optimizer.muon_iterations * flops});
+      unit.orthogonalize_workspace_bytes = std::max(
+          unit.orthogonalize_workspace_bytes, optim::orthogonalize_workspace<float>(rows, columns));
+    }
+    std::sort(unit.whole_matrices.begin(), unit.whole_matrices.end(),
+              [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  }
   return description;
 }
 
@@ -73,7 +73,10 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
   }
   // Two threads talk, and MPI keeps a core busy while it waits. All ranks decide alike: in another
   // order of collectives they would wait for each other.
-  const bool pays = mesh.world().size() > 1 && mesh.cores() >= settings.runtime.threads + 2;
+  const bool copies =
+      settings.parallel.offload != plan::Offload::none || settings.parallel.offload_activations;
+  const bool pays =
+      (copies || mesh.world().size() > 1) && mesh.cores() >= settings.runtime.threads + 2;
   double wanted = may && pays ? 1.0 : 0.0;
   mesh.world().minimum(&wanted, 1);
   return wanted > 0.0 ? runtime::Streams::threads : runtime::Streams::in_plan_order;
@@ -82,18 +85,14 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
 Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     : settings_(settings),
       mesh_(mesh),
-      decoder_(model::make_decoder(
-          settings.precision.gather, settings.model,
-          {settings.training.micro_batch_size, settings.training.sequence_length},
-          settings.recompute)),
-      description_(describe(*decoder_)),
+      decoder_(make_decoder(settings)),
+      description_(describe(*decoder_, settings.optimizer)),
       loss_scale_(settings.precision.loss_scale) {
   if (settings.stability.outlier_threshold > 0.0)
     outliers_.emplace(optim::OutlierSettings{settings.stability.outlier_window,
                                              settings.stability.outlier_threshold});
   const int ranks = mesh.world().size();
-  settings_.parallel.leaves = settings.training.leaves();
-  settings_.parallel.moments.count = optim::moments(settings.optimizer, settings.optimizer.kind);
+  config::complete(settings_);
   settings_.parallel.shard_group = mesh.shard_group().size();
   const auto program = [&](Purpose purpose) {
     return runtime::make_program(
@@ -107,10 +106,14 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
   for (const runtime::Program* other : {&evaluate_, &export_})
     for (std::size_t b = 0; b < train_.plan.buffers.size(); ++b) {
       if (!train_.plan.buffers[b].persistent) break;
-      if (other->memory.offsets[b] != train_.memory.offsets[b])
+      if (other->memory.offsets[b] != train_.memory.offsets[b] ||
+          other->host_memory.offsets[b] != train_.host_memory.offsets[b])
         throw std::logic_error("plans of a run have their state in different places");
     }
-  for (int u = 0; u < decoder_->units(); ++u) stretches_.push_back(stretches(u));
+  for (int u = 0; u < decoder_->units(); ++u) {
+    stretches_.push_back(stretches(u));
+    gaps_.push_back(gaps(u));
+  }
   streams_ = choose_streams(settings, mesh);
 }
 
@@ -181,7 +184,12 @@ void Trainer::require_same_plan() {
 
 void Trainer::allocate() {
   arena_ = std::make_unique<runtime::Arena>(arena_bytes(plan::Space::device));
-  host_arena_ = std::make_unique<runtime::Arena>(arena_bytes(plan::Space::host), plan::Space::host);
+  host_arena_ = std::make_unique<runtime::Arena>(arena_bytes(plan::Space::host), plan::Space::host,
+                                                 settings_.pinned_host_memory);
+  scratch_ = reinterpret_cast<float*>(arena_->data() + train_.memory.persistent_bytes);
+  const std::int64_t room = arena_->bytes() - train_.memory.persistent_bytes;
+  chunk_ = room / (2 * static_cast<std::int64_t>(sizeof(float))) / model::parameter_alignment *
+           model::parameter_alignment;
   for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce})
     channels_.emplace(stream, make_channel(stream));
   executor_ = std::make_unique<runtime::Executor>(
@@ -256,9 +264,15 @@ double Trainer::measure_peak_flops_of() {
   return best;
 }
 
-std::int64_t Trainer::first_element(int unit, plan::Part part) const {
+std::int64_t Trainer::first_element(int unit, Part part, Segment segment) const {
   return train_.plan.first_element(unit, part, mesh_.replicate_group().rank(),
-                                   mesh_.shard_group().rank());
+                                   mesh_.shard_group().rank(), segment);
+}
+
+std::int64_t Trainer::offset_in(const plan::Buffer& buffer, int unit, Part part,
+                                Segment segment) const {
+  return train_.plan.offset_in(buffer, unit, part, mesh_.replicate_group().rank(),
+                               mesh_.shard_group().rank(), segment);
 }
 
 comm::Communicator& Trainer::communicator(const plan::Action& action) const {
@@ -273,81 +287,66 @@ comm::Communicator& Trainer::communicator(const plan::Action& action) const {
   }
 }
 
-std::vector<Trainer::Piece> Trainer::pieces(int unit, plan::Part part) const {
-  const std::int64_t begin = first_element(unit, part);
-  const std::int64_t end = begin + train_.plan.elements(unit, part);
+/// What a part of a segment has of each parameter, in the order of their offsets.
+std::vector<Trainer::Piece> Trainer::pieces(int unit, Part part, Segment segment) const {
+  const std::int64_t begin = first_element(unit, part, segment);
+  const std::int64_t end = begin + train_.plan.elements(unit, part, segment);
   std::vector<Piece> found;
   for (const model::Parameter& parameter : decoder_->parameters(unit)) {
+    if (parameter.frozen != (segment == Segment::frozen)) continue;
     const std::int64_t first = std::max(parameter.offset, begin);
     const std::int64_t last = std::min(parameter.offset + parameter.elements(), end);
     if (first < last)
       found.push_back({&parameter, first - parameter.offset, first - begin, last - first});
   }
+  std::sort(found.begin(), found.end(),
+            [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
   return found;
 }
 
-std::vector<Trainer::Stretch> Trainer::stretches(int unit) const {
-  // 16-bit moments are rounded by each parameter's own random numbers.
-  const bool merges = settings_.parallel.moments.number == Number::fp32;
-  std::vector<Stretch> merged;
-  for (const Piece& piece : pieces(unit, train_.plan.optimized)) {
-    // Gaps hold zeros, which no decay changes: neighbours with like decay merge over them.
-    const bool decays = piece.parameter->decays;
-    if (merged.empty() || !merges || merged.back().decays != decays)
-      merged.push_back(
-          {piece.offset, 0, decays,
-           math::random_key(settings_.training.seed, piece.parameter->full_name() + " moments"),
-           piece.first});
-    merged.back().count = piece.offset + piece.count - merged.back().offset;
+/// What of a trained segment is no parameter's.
+std::vector<Trainer::Range> Trainer::gaps(int unit) const {
+  std::vector<Range> found;
+  std::int64_t end = 0;
+  const auto add_up_to = [&](std::int64_t begin) {
+    if (begin > end) found.push_back({end, begin});
+  };
+  for (const Piece& piece : pieces(unit, Part::whole)) {
+    add_up_to(piece.offset);
+    end = piece.offset + piece.count;
   }
-  return merged;
+  add_up_to(train_.plan.padded_elements[unit]);
+  return found;
 }
 
 void Trainer::set_handlers() {
-  runtime::Executor& executor = *executor_;
-  executor.on(Kind::begin, [this](const ActionBuffers& buffers) {
-    load_error_.clear();
-    Kokkos::deep_copy(
-        exec_,
-        math::UnmanagedArray<std::int64_t, Memory>(buffers.get<std::int64_t>(Role::sums), sums),
-        std::int64_t{0});
-  });
-  executor.on(Kind::load, [this](const ActionBuffers& buffers) { load(buffers); });
-  executor.on(Kind::gather, [this](const ActionBuffers& buffers) { gather(buffers); });
-  executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers); });
-  executor.on(Kind::forward, [this](const ActionBuffers& buffers) { forward(buffers); });
-  executor.on(Kind::recompute, [this](const ActionBuffers& buffers) { forward(buffers); });
-  executor.on(Kind::backward, [this](const ActionBuffers& buffers) { backward(buffers); });
-  executor.on(Kind::loss, [this](const ActionBuffers& buffers) {
+  const auto on = [this](Kind kind, void (Trainer::*handler)(const ActionBuffers&)) {
+    executor_->on(kind,
+                  [this, handler](const ActionBuffers& buffers) { (this->*handler)(buffers); });
+  };
+  on(Kind::begin, &Trainer::begin);
+  on(Kind::load, &Trainer::load);
+  on(Kind::gather, &Trainer::gather);
+  on(Kind::keep, &Trainer::keep);
+  on(Kind::copy_to_device, &Trainer::copy);
+  on(Kind::copy_to_host, &Trainer::copy);
+  on(Kind::forward, &Trainer::forward);
+  on(Kind::recompute, &Trainer::forward);
+  on(Kind::backward, &Trainer::backward);
+  executor_->on(Kind::loss, [this](const ActionBuffers& buffers) {
     math::add_terms(exec_, buffers.get<float>(Role::output), decoder_->leaf().rows(),
                     buffers.get<std::int64_t>(Role::sums));
   });
-  executor.on(Kind::reduce_scatter,
-              [this](const ActionBuffers& buffers) { reduce_scatter(buffers); });
-  executor.on(Kind::accumulate, [this](const ActionBuffers& buffers) { accumulate(buffers); });
-  executor.on(Kind::norm, [this](const ActionBuffers& buffers) {
-    auto* gradients = buffers.get<float>(Role::gradient_shard);
-    if (buffers.action.unit == spoilt_) {
-      math::fill(exec_, gradients, 1, std::numeric_limits<float>::infinity());
-      spoilt_ = -1;
-    }
-    math::add_squares(exec_, gradients, buffers.action.elements,
-                      buffers.get<std::int64_t>(Role::sums) + math::exact_sum_limbs);
-  });
-  executor.on(Kind::clip, [this](const ActionBuffers& buffers) { finish_sums(buffers); });
-  executor.on(Kind::gather_gradients, [this](const ActionBuffers& buffers) {
-    comm::Communicator& group = communicator(buffers.action);
-    group.all_gather(buffers.get<float>(Role::gradient_shard),
-                     buffers.action.elements / group.size(),
-                     buffers.get<float>(Role::parameter_gradients));
-  });
-  executor.on(Kind::optimize, [this](const ActionBuffers& buffers) { optimize(buffers); });
-  executor.on(Kind::gather_updates,
-              [this](const ActionBuffers& buffers) { gather_updates(buffers); });
-  executor.on(Kind::visit, [this](const ActionBuffers& buffers) {
-    exec_.fence();
-    visitor_(buffers.action.unit, buffers.get<float>(Role::parameters));
-  });
+  on(Kind::reduce_scatter, &Trainer::reduce_scatter);
+  on(Kind::accumulate, &Trainer::accumulate);
+  on(Kind::norm, &Trainer::norm);
+  on(Kind::clip, &Trainer::finish_sums);
+  on(Kind::direction, &Trainer::direction);
+  on(Kind::gather_gradients, &Trainer::gather_gradients);
+  on(Kind::orthogonalize, &Trainer::orthogonalize);
+  on(Kind::optimize, &Trainer::optimize);
+  on(Kind::gather_updates, &Trainer::gather_updates);
+  on(Kind::visit, &Trainer::show);
 }
 
 void Trainer::load(const ActionBuffers& buffers) {
@@ -374,33 +373,42 @@ void Trainer::load(const ActionBuffers& buffers) {
 
 void Trainer::forward(const ActionBuffers& buffers) {
   const std::int64_t rows = decoder_->leaf().rows();
-  decoder_->forward(buffers.action.unit, exec_, unit_buffers<void>(buffers, rows), {0, rows});
+  const int u = buffers.action.unit;
+  decoder_->forward(u, exec_,
+                    unit_buffers<void>(buffers, running_->plan, description_.units[u].lender, rows),
+                    {0, rows});
 }
 
 void Trainer::backward(const ActionBuffers& buffers) {
-  const model::UnitBuffers<void> unit = unit_buffers<void>(buffers, decoder_->leaf().rows());
-  const int u = buffers.action.unit;
-  if (!buffers.action.gradients_opened)
-    clear_gaps(u, static_cast<float*>(unit.parameter_gradients));
-  if (unit.lender_gradients)
-    clear_gaps(description_.units[u].lender, static_cast<float*>(unit.lender_gradients));
+  const plan::Action& action = buffers.action;
+  const int u = action.unit, lender = description_.units[u].lender;
+  const model::UnitBuffers<void> unit =
+      unit_buffers<void>(buffers, running_->plan, lender, decoder_->leaf().rows());
+  auto* const own = static_cast<float*>(unit.parameter_gradients);
+  auto* const of_lender = static_cast<float*>(unit.lender_gradients);
+  if (own != nullptr && !action.gradients_opened) clear_gaps(u, own);
+  if (of_lender != nullptr) clear_gaps(lender, of_lender);
   const auto tokens = settings_.training.global_batch_size * settings_.training.sequence_length;
   decoder_->backward(u, exec_, unit,
                      static_cast<float>(result_.loss_scale / static_cast<double>(tokens)),
-                     buffers.action.gradients_opened);
+                     action.gradients_opened);
+  if (u == spoilt_ && action.micro_batch == 0 && own != nullptr)
+    math::fill(exec_, own, 1, std::numeric_limits<float>::infinity());
+  if (!diagnoses_) return;
+  const int distance = 2 * (decoder_->units() - 1 - u);
+  inspect(action, u, distance, own);
+  inspect(action, lender, distance + 1, of_lender);
 }
 
 // Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.
 void Trainer::clear_gaps(int unit, float* gradients) {
-  std::int64_t end = 0;
-  const auto clear_to = [&](std::int64_t begin) {
-    if (begin > end) math::fill(exec_, gradients + end, begin - end, 0.0f);
-  };
-  for (const model::Parameter& parameter : decoder_->parameters(unit)) {
-    clear_to(parameter.offset);
-    end = parameter.offset + parameter.elements();
-  }
-  clear_to(train_.plan.padded_elements[unit]);
+  for (const Range& gap : gaps_[unit])
+    math::fill(exec_, gradients + gap.begin, gap.end - gap.begin, 0.0f);
+}
+
+/// Of parameters as an action sends or copies them.
+Number Trainer::number_of(const plan::Action& action) const {
+  return action.element_bytes == train_.plan.master_bytes ? Number::fp32 : decoder_->number();
 }
 
 template <class A, class B>
@@ -415,28 +423,40 @@ void Trainer::convert(const plan::Action& action, const A* from, B* to, std::int
 }
 
 void Trainer::gather(const ActionBuffers& buffers) {
-  comm::Communicator& group = communicator(buffers.action);
-  const std::int64_t part = buffers.action.elements / group.size();
-  const bool of_masters = buffers.action.element_bytes == train_.plan.master_bytes;
-  with_number(of_masters ? Number::fp32 : decoder_->number(), [&](auto number) {
+  const plan::Action& action = buffers.action;
+  comm::Communicator& group = communicator(action);
+  const std::int64_t part = action.elements / group.size();
+  // What is kept has no part of its own: it is a part of each segment, one after the other.
+  const auto shard = [&](auto number) {
     using T = decltype(number);
-    T* const whole = buffers.get<T>(Role::parameters);
-    const T* mine = buffers.get<T>(Role::shard);
-    if (buffers.action.converts) {
-      convert(buffers.action, buffers.get<float>(Role::shard), whole + group.rank() * part, part);
-      mine = whole + group.rank() * part;
-    }
-    group.all_gather(mine, part, whole);
+    if (action.group != plan::Group::kept)
+      return find<T>(buffers, Role::shard, part_of(action.group), action.segment);
+    const std::int64_t frozen = running_->plan.elements(action.unit, Part::whole, Segment::frozen);
+    return buffers.get<T>(Role::shard) +
+           (action.segment == Segment::trained ? frozen / action.group_ranks : 0);
+  };
+  with_number(number_of(action), [&](auto number) {
+    using T = decltype(number);
+    T* const whole = find<T>(buffers, Role::parameters, whole_of(action.group), action.segment);
+    T* const own = whole + group.rank() * part;
+    if (action.converts) convert(action, shard(float()), own, part);
+    group.all_gather(action.converts ? own : shard(number), part, whole);
   });
 }
 
 void Trainer::keep(const ActionBuffers& buffers) {
-  const std::int64_t count = buffers.action.elements;
-  const std::int64_t part = mesh_.shard_group().rank() % buffers.action.group_ranks;
+  const plan::Action& action = buffers.action;
+  const std::int64_t place = mesh_.shard_group().rank() % action.group_ranks;
   with_number(decoder_->number(), [&](auto number) {
     using T = decltype(number);
-    math::copy(exec_, buffers.get<T>(Role::parameters) + part * count, buffers.get<T>(Role::shard),
-               count);
+    T* kept = buffers.get<T>(Role::shard);
+    for (const Segment segment : {Segment::frozen, Segment::trained}) {
+      const std::int64_t count =
+          running_->plan.elements(action.unit, Part::whole, segment) / action.group_ranks;
+      math::copy(exec_, find<T>(buffers, Role::parameters, Part::whole, segment) + place * count,
+                 kept, count);
+      kept += count;
+    }
   });
 }
 
@@ -457,149 +477,32 @@ void Trainer::reduce_scatter(const ActionBuffers& buffers) {
   });
 }
 
-void Trainer::accumulate(const ActionBuffers& buffers) {
-  const auto* source = buffers.get<float>(Role::source);
-  auto* sum = buffers.get<float>(Role::parameter_gradients);
-  // Other streams may be threads that Kokkos does not know. Their memory is the host's.
-  if (buffers.action.stream == plan::Stream::compute)
-    math::add_to(exec_, source, sum, buffers.action.elements);
+/// Between the memory of the host and of the device.
+void Trainer::copy(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const auto find_begin = [&](Role role) {
+    const int buffer = action.buffer(role);
+    const std::int64_t first =
+        action.segment == Segment::both
+            ? 0
+            : offset_in(running_->plan.buffers[buffer], action.unit, action.part, action.segment);
+    return buffers.at<char>(buffer) + first * action.element_bytes;
+  };
+  const char* const source = find_begin(Role::source);
+  char* const target = find_begin(Role::target);
+  const auto bytes = static_cast<std::size_t>(action.elements * action.element_bytes);
+  if constexpr (!on_device)
+    std::memcpy(target, source, bytes);
+  else if (action.kind == Kind::copy_to_device)
+    math::copy_to_device(exec_, source, target, bytes);
   else
-    math::host::add_to(source, sum, buffers.action.elements);
+    math::copy_to_host(exec_, source, target, bytes);
 }
 
-void Trainer::gather_updates(const ActionBuffers& buffers) {
-  comm::Communicator& group = communicator(buffers.action);
-  const int unit = buffers.action.unit;
-  // Over replicas the parts of this rank's shard are gathered, which may be stored in the whole.
-  const plan::Part whole =
-      buffers.action.group == plan::Group::shard ? plan::Part::whole : plan::Part::group;
-  const std::int64_t part = buffers.action.elements / group.size();
-  const bool of_masters = train_.plan.working.empty();
-  with_number(of_masters ? Number::fp32 : decoder_->number(), [&](auto number) {
-    using T = decltype(number);
-    const plan::Part stored = of_masters ? train_.plan.stored : plan::Part::whole;
-    T* const parameters =
-        buffers.get<T>(Role::shard) + first_element(unit, whole) - first_element(unit, stored);
-    group.all_gather(parameters + group.rank() * part, part, parameters);
-  });
-}
-
-void Trainer::finish_sums(const ActionBuffers& buffers) {
-  auto* losses = buffers.get<std::int64_t>(Role::host_sums);
-  std::int64_t* squares = losses + math::exact_sum_limbs;
-  std::int64_t& failures = losses[sums];
-  math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), losses, sums);
-  // Carries now, so that room for them is needed once a rank, not once a term.
-  math::exact_sum_carry(losses);
-  math::exact_sum_carry(squares);
-  failures = load_error_.empty() ? 0 : 1;
-  mesh_.world().sum(losses, sums + 1);
-  if (failures > 0) mesh_.world().agree([&] { require(load_error_.empty(), load_error_); });
-
-  const std::int64_t tokens =
-      settings_.training.global_batch_size * settings_.training.sequence_length;
-  result_.loss = math::exact_sum_value(losses) / static_cast<double>(tokens);
-  const std::int64_t bad_losses = math::exact_sum_non_finite(losses);
-  const bool training = running_->plan.purpose == Purpose::train;
-  const bool bad_gradient = training && math::exact_sum_non_finite(squares) > 0;
-  constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-  if (bad_losses > 0) result_.loss = not_a_number;
-  if (training) {
-    result_.grad_norm = std::sqrt(math::exact_sum_value(squares)) / result_.loss_scale;
-    gradient_scale_ = optim::clip_coefficient(result_.grad_norm, settings_.optimizer.clip_norm) /
-                      result_.loss_scale;
-    if (bad_gradient) result_.grad_norm = not_a_number;
-    // With a scale that is only too large, the loss is finite and some gradient is not.
-    if (scales_loss() && bad_losses == 0 && loss_scale_.update(!bad_gradient) && bad_gradient) {
-      result_.skipped = text("a gradient overflowed: the loss scale goes from ", result_.loss_scale,
-                             " to ", loss_scale_.value());
-      return;
-    }
-  }
-  if (bad_losses > 0 || bad_gradient) {
-    std::string what = text("the loss is not finite (", bad_losses, " of ", tokens, " tokens)");
-    if (bad_losses == 0) what = name_non_finite_gradient(buffers);
-    if (settings_.stability.skip_non_finite) {
-      if (training) result_.skipped = what;
-      return;
-    }
-    throw AgreedError(
-        text(training ? "step " : "validation after step ", step_, ": ", what,
-             ". Try a lower optimizer.learning_rate",
-             bad_losses > 0 ? " or a longer schedule.warmup_steps" : "",
-             decoder_->number() == Number::fp16 ? ", or precision.gather = bf16" : ""));
-  }
-  if (!training || !outliers_) return;
-  const optim::OutlierFilter::Verdict verdict = outliers_->judge(result_.loss, result_.grad_norm);
-  if (verdict.skip)
-    result_.skipped =
-        text("an outlier: the loss is ", verdict.loss_score,
-             " deviations above its mean, the gradient norm ", verdict.gradient_norm_score);
-}
-
-/// The unit nearest to the loss whose summed gradient is not finite: what backward makes of it
-/// reaches those before it. All summed gradients are alive until they are used.
-std::string Trainer::name_non_finite_gradient(const ActionBuffers& buffers) {
-  if (runtime::poisons)
-    return "a gradient is not finite";  // it looks at what the action does not declare
-  auto* limbs = buffers.get<std::int64_t>(Role::sums);
-  int mine = decoder_->units() - 1;
-  std::int64_t count = 0;
-  for (; mine >= 0; --mine) {
-    Kokkos::deep_copy(exec_, math::UnmanagedArray<std::int64_t, Memory>(limbs, sums),
-                      std::int64_t{0});
-    math::add_squares(exec_, alive<float>(train_.plan.gradients[mine]),
-                      train_.plan.elements(mine, plan::Part::rank), limbs);
-    std::int64_t found[sums];
-    math::copy_to_host(exec_, limbs, found, sums);
-    count = math::exact_sum_non_finite(found);
-    if (count > 0) break;
-  }
-  double last = mine;
-  mesh_.world().maximum(&last, 1);
-  std::string name;
-  const std::string shown =
-      mine < 0 || mine < static_cast<int>(last)
-          ? ""
-          : text("the gradient of ", train_.plan.unit_names[mine],
-                 " is not finite (in the shard of rank ", mesh_.world().rank(), ", ", count,
-                 " blocks of ", math::norm_block, " elements)");
-  for (const std::string& one : mesh_.world().gather_texts(shown))
-    if (name.empty()) name = one;
-  return name;
-}
-
-void Trainer::optimize(const ActionBuffers& buffers) {
-  if (!result_.skipped.empty()) return;
-  const int unit = buffers.action.unit;
-  const auto* gradients = buffers.get<float>(Role::gradient_shard);
-  auto* parameters = buffers.get<float>(Role::shard) + first_element(unit, train_.plan.optimized) -
-                     first_element(unit, train_.plan.stored);
-  const optim::OptimizerSettings& optimizer = settings_.optimizer;
-  with_moment(settings_.parallel.moments.number, [&](auto number) {
-    using Moment = decltype(number);
-    auto* first = buffers.get<Moment>(Role::first_moment);
-    auto* second = buffers.get<Moment>(Role::second_moment);
-    for (const Stretch& stretch : stretches_[unit]) {
-      optim::UpdateStep update;
-      update.step = updates_ + 1;
-      update.learning_rate = result_.learning_rate;
-      update.weight_decay = stretch.decays ? optimizer.weight_decay : 0.0;
-      update.gradient_scale = gradient_scale_;
-      update.rounding_key = stretch.rounding_key;
-      update.first_element = stretch.first;
-      optim::update(exec_, optimizer.kind, optimizer, update, parameters + stretch.offset,
-                    gradients + stretch.offset, first ? first + stretch.offset : nullptr,
-                    second ? second + stretch.offset : nullptr, stretch.count);
-    }
-  });
-  if (buffers.action.buffer(Role::parameters) < 0) return;
-  with_number(decoder_->number(), [&](auto number) {
-    using T = decltype(number);
-    math::convert(exec_, parameters,
-                  buffers.get<T>(Role::parameters) + first_element(unit, train_.plan.optimized),
-                  train_.plan.elements(unit, train_.plan.optimized));
-  });
+void Trainer::show(const ActionBuffers& buffers) {
+  exec_.fence();
+  visitor_(buffers.action.unit, find<float>(buffers, Role::parameters, Part::whole),
+           find<float>(buffers, Role::parameters, Part::whole, Segment::frozen));
 }
 
 StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
@@ -608,12 +511,27 @@ StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
   step_ = step;
   first_sample_ = static_cast<std::uint64_t>(step - 1) *
                   static_cast<std::uint64_t>(settings_.training.global_batch_size);
+  spoilt_ = std::exchange(next_spoilt_, -1);
   result_.skipped.clear();
   result_.loss_scale = scales_loss() ? loss_scale_.value() : 1.0;
   result_.learning_rate = optim::learning_rate(
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.training.steps);
+  leaves_out_ = bad_gradient_ = diagnoses_ = false;
+  gradient_scale_ = 1.0 / result_.loss_scale;
+  const bool was_intact = std::exchange(intact_, intact_ && !updates_early());
   executor_->run(train_);
+  if (bad_gradient_) {
+    // No parameter has changed: a second run makes the same gradients, bit for bit.
+    diagnoses_ = true;
+    origin_.reset();
+    executor_->run(train_);
+    diagnoses_ = false;
+    if (!settings_.stability.skip_non_finite)
+      throw AgreedError(failure(text("step ", step), diagnosis_, false));
+    result_.skipped = diagnosis_;
+  }
   exec_.fence();
+  intact_ = was_intact;
   if (result_.skipped.empty()) ++updates_;
   return result_;
 }
@@ -635,125 +553,6 @@ void Trainer::visit_parameters(const Visitor& visit) {
   visitor_ = visit;
   executor_->run(export_);
   visitor_ = nullptr;
-}
-
-/// Into `target`, with zeros in the gaps: the part of a unit's flat parameter that this rank has.
-void Trainer::write_initial_values(int unit, plan::Part part, float* target) {
-  math::fill(exec_, target, train_.plan.elements(unit, part), 0.0f);
-  for (const Piece& piece : pieces(unit, part)) {
-    float* values = target + piece.offset;
-    switch (piece.parameter->initializer) {
-      case model::Initializer::zeros:
-        break;
-      case model::Initializer::ones:
-        math::fill(exec_, values, piece.count, 1.0f);
-        break;
-      case model::Initializer::normal:
-        math::fill_normal(exec_, values, piece.count,
-                          math::random_key(settings_.training.seed, piece.parameter->full_name()),
-                          piece.first, piece.parameter->deviation);
-        break;
-    }
-  }
-}
-
-void Trainer::initialize() {
-  const plan::StepPlan& plan = train_.plan;
-  // Between steps the arena has room for a unit's whole gradients, and so for its whole parameters.
-  auto* scratch = reinterpret_cast<float*>(arena_->data() + train_.memory.persistent_bytes);
-  for (int u = 0; u < decoder_->units(); ++u) {
-    write_initial_values(u, plan.stored, alive<float>(plan.parameters[u]));
-    for (const std::vector<int>* moments : {&plan.first_moments, &plan.second_moments}) {
-      if (moments->empty()) continue;
-      with_moment(settings_.parallel.moments.number, [&](auto number) {
-        using Moment = decltype(number);
-        math::fill(exec_, alive<Moment>((*moments)[u]), plan.elements(u, plan.optimized),
-                   Moment(0.0f));
-      });
-    }
-    if (plan.working.empty()) continue;
-    write_initial_values(u, plan::Part::whole, scratch);
-    with_number(decoder_->number(), [&](auto number) {
-      math::convert(exec_, scratch, alive<decltype(number)>(plan.working[u]),
-                    plan.elements(u, plan::Part::whole));
-    });
-  }
-  exec_.fence();
-}
-
-/// Digest of one kind of state: the parts that only this rank has, so that each element is counted
-/// once over all ranks, or all that it stores.
-std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& state, Number number,
-                                 plan::Part stored, plan::Part counted) {
-  auto* digest = alive<std::uint64_t>(train_.plan.sums);
-  Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
-                    std::uint64_t{0});
-  for (int u = 0; u < decoder_->units(); ++u) {
-    const std::int64_t begin = first_element(u, counted) - first_element(u, stored);
-    const float* values = nullptr;
-    with_number(number, [&](auto one) {
-      using T = decltype(one);
-      const T* found = alive<T>(state[u]) + begin;
-      if constexpr (std::is_same<T, float>::value) {
-        values = found;
-      } else {
-        auto* scratch = reinterpret_cast<float*>(arena_->data() + train_.memory.persistent_bytes);
-        math::convert(exec_, found, scratch, train_.plan.elements(u, counted));
-        values = scratch;
-      }
-    });
-    for (const Piece& piece : pieces(u, counted))
-      math::add_digest(exec_, values + piece.offset, piece.count,
-                       math::random_key(0, piece.parameter->full_name() + " " + what), piece.first,
-                       digest);
-  }
-  std::uint64_t value = 0;
-  math::copy_to_host(exec_, digest, &value, 1);
-  return value;
-}
-
-/// Throws AgreedError unless all ranks of `group` have the same digest of what they all hold.
-void Trainer::require_alike(const char* what, std::uint64_t mine, comm::Communicator& group) {
-  std::uint64_t first = mine;
-  group.broadcast(&first, sizeof first, 0);
-  mesh_.world().agree([&] {
-    require(mine == first, "rank ", mesh_.world().rank(), " holds other ", what,
-            " than its replicas (digest ", format_hex(mine), ", not ", format_hex(first), ")");
-  });
-}
-
-std::uint64_t Trainer::state_digest() {
-  const plan::StepPlan& plan = train_.plan;
-  struct State {
-    const char* name;
-    const std::vector<int>& buffers;
-    Number number;
-    plan::Part stored;
-  };
-  const Number moments = settings_.parallel.moments.number;
-  const State states[] = {{"parameters", plan.parameters, Number::fp32, plan.stored},
-                          {"first moment", plan.first_moments, moments, plan.optimized},
-                          {"second moment", plan.second_moments, moments, plan.optimized}};
-  std::uint64_t total = 0;
-  for (const State& state : states) {
-    if (state.buffers.empty()) continue;
-    total += digest_of(state.name, state.buffers, state.number, state.stored, plan::Part::rank);
-    if (state.stored == plan::Part::rank) continue;
-    // Whoever stores the same must have the same bits.
-    comm::Communicator& alike =
-        state.stored == plan::Part::whole ? mesh_.world() : mesh_.replicate_group();
-    const std::uint64_t mine =
-        digest_of(state.name, state.buffers, state.number, state.stored, state.stored);
-    require_alike(state.name, mine, alike);
-  }
-  if (!plan.working.empty()) {
-    // Copies to compute with say nothing new, but must be alike.
-    const std::uint64_t mine = digest_of("working copy", plan.working, decoder_->number(),
-                                         plan::Part::whole, plan::Part::whole);
-    require_alike("working copies", mine, mesh_.world());
-  }
-  mesh_.world().sum(&total, 1);
-  return total;
 }
 
 }  // namespace ostrakon::train

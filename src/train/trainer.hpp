@@ -26,11 +26,18 @@ struct StepResult {
   std::string skipped;  ///< why nothing was updated; empty where it was
 };
 
-/// The decoder as plans of training see it: its description with the step's sums.
-plan::ModelDescription describe(const model::AnyDecoder& decoder);
+/// The decoder of a run: in the deck's numbers and leaf, with what its rules freeze. Throws Error
+/// where the model's settings don't fit together.
+std::unique_ptr<model::AnyDecoder> make_decoder(const config::Settings& settings);
+
+/// The decoder as plans of training see it: its description with the step's sums, and the matrices
+/// that the optimizer updates as a whole.
+plan::ModelDescription describe(const model::AnyDecoder& decoder,
+                                const optim::OptimizerSettings& optimizer);
 
 /// How the streams of a run are run on this rank: as the deck says, or where it leaves the choice,
-/// on threads if there is something to communicate and every rank has two cores to spare for it.
+/// on threads if there is something to communicate, or to copy between host and device memory, and
+/// every rank has two cores to spare for it.
 /// Collective over the mesh, the same on all ranks. Throws AgreedError where threads are asked for
 /// and MPI does not allow them.
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
@@ -73,8 +80,15 @@ class Trainer {
   void initialize();
 
   /// Step `step`, from 1, on samples [(step - 1) * global_batch_size, step * global_batch_size).
-  /// Throws AgreedError where a loss or a gradient is not finite; no parameter has changed then.
+  ///
+  /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read; no
+  /// parameter has changed then, but where updates run beside backward (Policy::early_updates): see
+  /// is_intact(). Whose gradient it was is found by running the step once more, which takes its
+  /// time and changes nothing.
   StepResult step(data::Dataset& dataset, std::int64_t step);
+
+  /// False once a step has failed after some of the parameters were updated.
+  bool is_intact() const { return intact_; }
 
   /// Mean loss over `batches` global batches from sample 0, in nats per token.
   double evaluate(data::Dataset& dataset, std::int64_t batches);
@@ -83,8 +97,9 @@ class Trainer {
   /// AgreedError where replicas differ.
   std::uint64_t state_digest();
 
-  /// Calls visit(unit, flat parameter in device memory) on every rank, unit by unit.
-  using Visitor = std::function<void(int unit, const float* parameters)>;
+  /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with the two segments of the
+  /// unit's flat parameter in device memory.
+  using Visitor = std::function<void(int unit, const float* trained, const float* frozen)>;
   void visit_parameters(const Visitor& visit);
 
   /// Told of every action of the compute stream before and after it runs; of the others too, where
@@ -95,26 +110,42 @@ class Trainer {
   void shake(runtime::Shake shake) { executor_->shake(shake); }
   /// Makes all gathers (or all reductions) slower, as if by the network; see comm::Communicator.
   void slow_down(plan::Stream stream, double seconds_per_byte);
-  /// In the next step, makes one element of a unit's gradient on one rank infinite: for tests.
-  void spoil_gradient(int unit, int rank) { spoilt_ = mesh_.world().rank() == rank ? unit : -1; }
-  /// When each action of the last step, evaluation or export ran.
+  /// In the next step, makes one element of a unit's gradient infinite, which `rank` computes from
+  /// its micro-batch 0: for tests.
+  void spoil_gradient(int unit, int rank) {
+    next_spoilt_ = mesh_.world().rank() == rank ? unit : -1;
+  }
+  /// When each action of the last step, evaluation or export ran; of a step that ran twice, the
+  /// second time.
   const std::vector<runtime::ActionTime>& action_times() const { return executor_->times(); }
 
  private:
-  /// A stretch of a unit's flat parameter within one parameter, as a rank stores it.
+  /// A stretch of a unit's flat parameter within one parameter, as a rank has it in some part.
   struct Piece {
     const model::Parameter* parameter;
     std::int64_t first;   ///< element within the parameter
-    std::int64_t offset;  ///< element within this rank's storage
+    std::int64_t offset;  ///< element within the part
     std::int64_t count;
   };
   /// A stretch of what this rank updates in one go.
   struct Stretch {
-    std::int64_t offset;
+    const model::Parameter* parameter;  ///< that it begins in
+    optim::OptimizerKind rule;
+    optim::Treatment treatment;
+    std::int64_t offset;  ///< element within what this rank updates
     std::int64_t count;
-    bool decays;
+    std::int64_t second;         ///< where it begins in the second moments
     std::uint64_t rounding_key;  ///< of 16-bit moments: one parameter's
-    std::int64_t first;          ///< element within it
+    std::int64_t first;          ///< element within the parameter
+  };
+  /// Elements [begin, end) of a trained segment.
+  struct Range {
+    std::int64_t begin, end;
+  };
+  /// Where on this rank the gradient of a micro-batch is not finite.
+  struct Origin {
+    int distance;  ///< from the loss: twice the units in between, one more for a lender's
+    std::int64_t micro_batch;
   };
 
   /// The groups as one stream talks in them. Streams may talk at the same time, so each has
@@ -124,12 +155,17 @@ class Trainer {
     std::map<int, std::unique_ptr<comm::Communicator>> kept;  ///< by their number of ranks
   };
 
+  // ---- trainer.cpp: plans, arenas, groups, and what gathers and computes
+
   std::int64_t arena_bytes(plan::Space space) const;
   Channel make_channel(plan::Stream stream);
-  std::vector<Piece> pieces(int unit, plan::Part part) const;
-  std::vector<Stretch> stretches(int unit) const;
-  std::int64_t first_element(int unit, plan::Part part) const;
   comm::Communicator& communicator(const plan::Action& action) const;
+  std::int64_t first_element(int unit, plan::Part part,
+                             plan::Segment segment = plan::Segment::trained) const;
+  std::vector<Piece> pieces(int unit, plan::Part part,
+                            plan::Segment segment = plan::Segment::trained) const;
+  std::vector<Range> gaps(int unit) const;
+  Number number_of(const plan::Action& action) const;
   void set_handlers();
   void load(const runtime::ActionBuffers& buffers);
   void forward(const runtime::ActionBuffers& buffers);
@@ -137,30 +173,77 @@ class Trainer {
   void gather(const runtime::ActionBuffers& buffers);
   void keep(const runtime::ActionBuffers& buffers);
   void reduce_scatter(const runtime::ActionBuffers& buffers);
-  void accumulate(const runtime::ActionBuffers& buffers);
-  void finish_sums(const runtime::ActionBuffers& buffers);
-  void optimize(const runtime::ActionBuffers& buffers);
-  void gather_updates(const runtime::ActionBuffers& buffers);
+  void copy(const runtime::ActionBuffers& buffers);
+  void show(const runtime::ActionBuffers& buffers);
   void clear_gaps(int unit, float* gradients);
-  void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
-  /// Numbers of fp16 have few exponents.
-  bool scales_loss() const {
-    return settings_.precision.gather == Number::fp16 || settings_.parallel.reduce == Number::fp16;
-  }
-  void write_initial_values(int unit, plan::Part part, float* target);
-  std::string name_non_finite_gradient(const runtime::ActionBuffers& buffers);
   template <class A, class B>
   void convert(const plan::Action& action, const A* from, B* to, std::int64_t count);
   template <class T>
   double measure_peak_flops_of();
 
-  /// A buffer of the training plan that is alive now.
+  /// Where this rank's `part` of a segment of the action's unit begins in the buffer in `role`;
+  /// null where the action has none.
   template <class T>
-  T* alive(int buffer) const {
-    return reinterpret_cast<T*>(arena_->data() + train_.memory.offsets[buffer]);
+  T* find(const runtime::ActionBuffers& buffers, plan::Role role, plan::Part part,
+          plan::Segment segment = plan::Segment::trained) const {
+    const int buffer = buffers.action.buffer(role);
+    if (buffer < 0) return nullptr;
+    return buffers.at<T>(buffer) +
+           offset_in(running_->plan.buffers[buffer], buffers.action.unit, part, segment);
   }
-  std::uint64_t digest_of(const char* what, const std::vector<int>& state, Number number,
-                          plan::Part stored, plan::Part counted);
+  std::int64_t offset_in(const plan::Buffer& buffer, int unit, plan::Part part,
+                         plan::Segment segment) const;
+
+  // ---- trainer_update.cpp: from gradients to updates
+
+  std::vector<Stretch> stretches(int unit) const;
+  std::int64_t whole_matrices_before(int unit, std::int64_t offset) const;
+  optim::UpdateStep update_step(const Stretch& stretch) const;
+  void begin(const runtime::ActionBuffers& buffers);
+  void accumulate(const runtime::ActionBuffers& buffers);
+  void norm(const runtime::ActionBuffers& buffers);
+  void finish_sums(const runtime::ActionBuffers& buffers);
+  void judge(const std::string& bad_loss, bool bad_gradient);
+  std::string failure(const std::string& when, const std::string& what, bool of_loss) const;
+  void gather_gradients(const runtime::ActionBuffers& buffers);
+  void direction(const runtime::ActionBuffers& buffers);
+  void orthogonalize(const runtime::ActionBuffers& buffers);
+  void optimize(const runtime::ActionBuffers& buffers);
+  void gather_updates(const runtime::ActionBuffers& buffers);
+  void inspect(const plan::Action& action, int unit, int distance, const float* gradients);
+  std::int64_t count_non_finite(const float* values, std::int64_t count, plan::Space space) const;
+  std::string name_origin(const runtime::ActionBuffers& buffers);
+  std::string name_spoilt_sum(const runtime::ActionBuffers& buffers);
+  /// Numbers of fp16 have few exponents.
+  bool scales_loss() const {
+    return settings_.precision.gather == Number::fp16 || settings_.parallel.reduce == Number::fp16;
+  }
+  bool updates_early() const {
+    return settings_.parallel.early_updates && train_.plan.updates == plan::Space::host;
+  }
+
+  // ---- trainer_state.cpp: what lives from step to step
+
+  /// A buffer that lives from step to step.
+  template <class T>
+  T* state(int buffer) const {
+    const bool on_host = train_.plan.buffers[buffer].space == plan::Space::host;
+    return reinterpret_cast<T*>(on_host ? host_arena_->data() + train_.host_memory.offsets[buffer]
+                                        : arena_->data() + train_.memory.offsets[buffer]);
+  }
+  template <class Work>
+  void in_chunks(std::int64_t count, const Work& work) const;
+  template <class T>
+  void store(const float* values, int buffer, std::int64_t first, std::int64_t count);
+  template <class T>
+  const float* fetch(int buffer, std::int64_t first, std::int64_t count);
+  void clear(int buffer);
+  void initialize(int unit, int buffer, Number number);
+  void make_initial_values(const std::vector<Piece>& parameters, std::int64_t begin,
+                           std::int64_t count, float* values);
+  std::uint64_t digest_of(const char* what, const std::vector<int>& buffers, Number number,
+                          plan::Part counted);
+  void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
 
   config::Settings settings_;
   mesh::Mesh& mesh_;
@@ -168,25 +251,35 @@ class Trainer {
   plan::ModelDescription description_;
   runtime::Program train_, evaluate_, export_;
   std::vector<std::vector<Stretch>> stretches_;  // of each unit
+  std::vector<std::vector<Range>> gaps_;         // of each unit's trained segment
   Exec exec_;
   runtime::Streams streams_;
   std::map<plan::Stream, Channel> channels_;
   std::unique_ptr<runtime::Arena> arena_, host_arena_;
   std::unique_ptr<runtime::Executor> executor_;
+  float* scratch_ = nullptr;  // behind what lives from step to step: device memory
+  std::int64_t chunk_ = 0;    // elements that it holds twice
 
-  // Of the step that runs now.
+  // Of the step that runs now. Threads of other streams read what was set before the run, or by an
+  // action that theirs waits for.
   const runtime::Program* running_ = nullptr;
   data::Dataset* dataset_ = nullptr;
   std::uint64_t first_sample_ = 0;
   std::int64_t step_ = 0;
-  std::int64_t updates_ = 0;     // steps that were not left out
-  double gradient_scale_ = 1.0;  ///< of the update: clipping, and the loss scale undone
+  std::int64_t updates_ = 0;      // steps that were not left out
+  double gradient_scale_ = 1.0;   ///< of the update: clipping, and the loss scale undone
+  bool leaves_out_ = false;       // whether nothing is to be updated
+  bool bad_gradient_ = false;     // that no loss scale is to blame for
+  bool diagnoses_ = false;        // runs once more, to find where the gradient comes from
+  std::optional<Origin> origin_;  // nearest to the loss
+  std::string diagnosis_;
+  bool intact_ = true;
   optim::LossScale loss_scale_;
   std::optional<optim::OutlierFilter> outliers_;
   StepResult result_;
   Visitor visitor_;
-  int spoilt_ = -1;                   // unit whose gradient is to be made infinite
-  std::vector<std::int32_t> sample_;  // one sample
+  int spoilt_ = -1, next_spoilt_ = -1;  // unit whose gradient is to be made infinite
+  std::vector<std::int32_t> sample_;    // one sample
   std::string load_error_;
 };
 

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>
@@ -167,16 +167,44 @@ TEST_F(Plan, ShowsTheStrategy) {
 
 /// What --fit says of some settings, by way of planning them alone.
 struct Figures {
-  std::int64_t arena_bytes = 0, bytes_inside_nodes = 0, bytes_across_nodes = 0;
+  std::int64_t arena_bytes = 0, host_arena_bytes = 0;
+  std::int64_t bytes_inside_nodes = 0, bytes_across_nodes = 0;
+  std::int64_t bytes_copied = 0, bytes_on_host = 0;
   double flops = 0.0;
   std::string hash;
 
   double seconds() const {
-    return flops / 100000.0 / 1e9 + (static_cast<double>(bytes_across_nodes) +
-                                     static_cast<double>(bytes_inside_nodes) / 10) /
-                                        25.0 / 1e9;
+    return flops / 100000.0 / 1e9 +
+           (static_cast<double>(bytes_across_nodes) +
+            static_cast<double>(bytes_inside_nodes) / 10) /
+               25.0 / 1e9 +
+           static_cast<double>(bytes_copied) / 25.0 / 1e9 +
+           static_cast<double>(bytes_on_host) / 50.0 / 1e9;
   }
 };
+
+/// Of settings that differ in nothing but what is chosen only to take less memory: the most wanted
+/// first.
+using Siblings = std::vector<Figures>;
+using Row = std::tuple<double, std::int64_t, std::string>;
+
+/// What is to be listed: seconds, arena and hash, the best first.
+std::vector<Row> choose(const std::vector<Siblings>& all, std::int64_t bytes,
+                        std::int64_t host_bytes) {
+  std::vector<Row> rows;
+  for (const Siblings& siblings : all) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Figures& figures : siblings) {
+      if (figures.arena_bytes > bytes || figures.host_arena_bytes > host_bytes) continue;
+      if (figures.seconds() < least)
+        rows.emplace_back(figures.seconds(), figures.arena_bytes, figures.hash);
+      least = std::min(least, figures.seconds());
+    }
+  }
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
 
 class Fit : public Plan {
  protected:
@@ -193,6 +221,10 @@ class Fit : public Plan {
     const Json json = Json::parse(outcome.out);
     Figures figures;
     figures.arena_bytes = json["memory"]["arena_bytes"];
+    figures.host_arena_bytes = json["host_memory"]["arena_bytes"];
+    figures.bytes_copied = json["copies"]["bytes_to_device"].get<std::int64_t>() +
+                           json["copies"]["bytes_to_host"].get<std::int64_t>();
+    figures.bytes_on_host = json["bytes_on_host"];
     figures.bytes_inside_nodes = json["traffic"]["bytes_inside_nodes"];
     figures.bytes_across_nodes = json["traffic"]["bytes_across_nodes"];
     figures.flops = json["flops"];
@@ -210,12 +242,49 @@ class Fit : public Plan {
   void expect_true(const Json& row, const std::vector<std::string>& place) const {
     const Figures figures = plan_alone(row["set"], place);
     EXPECT_EQ(row["arena_bytes"], figures.arena_bytes) << row;
+    EXPECT_EQ(row["host_arena_bytes"], figures.host_arena_bytes) << row;
+    EXPECT_EQ(row["bytes_copied"], figures.bytes_copied) << row;
+    EXPECT_EQ(row["bytes_on_host"], figures.bytes_on_host) << row;
     EXPECT_EQ(row["bytes_inside_nodes"], figures.bytes_inside_nodes) << row;
     EXPECT_EQ(row["bytes_across_nodes"], figures.bytes_across_nodes) << row;
     EXPECT_EQ(row["flops"], figures.flops) << row;
     EXPECT_NEAR(row["seconds"].get<double>(), figures.seconds(), 1e-12 * figures.seconds()) << row;
   }
+
+  Siblings plan_overlaps(const std::vector<std::string>& settings,
+                         const std::vector<std::string>& place) const {
+    Siblings siblings;
+    for (const char* ahead : {"=1", "=0"}) {
+      std::vector<std::string> all = settings;
+      for (const char* key : {"forward_prefetch", "backward_prefetch", "in_flight_reductions"})
+        all.push_back(std::string("parallel.") + key + ahead);
+      siblings.push_back(plan_alone(all, place));
+    }
+    return siblings;
+  }
+
+  void expect_chosen(const std::vector<Siblings>& all, std::int64_t bytes, std::int64_t host_bytes,
+                     std::vector<std::string> place) const {
+    const std::vector<Row> expected = choose(all, bytes, host_bytes);
+    place.insert(place.end(), {"--host-bytes", std::to_string(host_bytes)});
+    const Json rows = find_fits(std::to_string(bytes), place);
+    ASSERT_EQ(rows.size(), std::min<std::size_t>(expected.size(), 10)) << rows;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto& [seconds, arena, hash] = expected[i];
+      EXPECT_NEAR(rows[i]["seconds"].get<double>(), seconds, 1e-12 * seconds) << i << rows;
+      EXPECT_EQ(rows[i]["arena_bytes"], arena) << i << rows;
+      EXPECT_LE(rows[i]["host_arena_bytes"], host_bytes) << i << rows;
+    }
+  }
 };
+
+std::vector<std::int64_t> sorted_arenas(const std::vector<Siblings>& all) {
+  std::vector<std::int64_t> arenas;
+  for (const Siblings& siblings : all)
+    for (const Figures& figures : siblings) arenas.push_back(figures.arena_bytes);
+  std::sort(arenas.begin(), arenas.end());
+  return arenas;
+}
 
 TEST_F(Fit, EveryRowIsTrue) {
   const std::vector<std::string> place = {"--ranks", "8", "--ranks-per-node", "4"};
@@ -254,21 +323,9 @@ TEST_F(Fit, MissesNothing) {
   write_bytes(path("deck.yaml"), deck);
   const std::vector<std::string> place = {"--ranks", "4",     "--ranks-per-node",
                                           "2",       "--set", "training.global_batch_size=8"};
-  // All that has an effect, each with and without overlap.
-  using Pair = std::array<Figures, 2>;
-  std::vector<Pair> all;
-  std::vector<std::int64_t> arenas;
-  const auto plan_pair = [&](const std::vector<std::string>& settings) {
-    Pair pair;
-    for (int less = 0; less < 2; ++less) {
-      std::vector<std::string> both = settings;
-      for (const char* key : {"forward_prefetch", "backward_prefetch", "in_flight_reductions"})
-        both.push_back(std::string("parallel.") + key + (less == 0 ? "=1" : "=0"));
-      pair[static_cast<std::size_t>(less)] = plan_alone(both, place);
-      arenas.push_back(pair[static_cast<std::size_t>(less)].arena_bytes);
-    }
-    all.push_back(pair);
-  };
+  // All that has an effect where the host has no room for more than batches, each with and without
+  // overlap.
+  std::vector<Siblings> all;
   for (const std::string sharding : {"none", "optimizer", "gradients", "full"})
     for (const char* group : {"world", "node"})
       for (const char* checkpointing : {"none", "selective attention mlp norms", "every 2", "full"})
@@ -279,37 +336,24 @@ TEST_F(Fit, MissesNothing) {
               if (accumulation != "auto" && (!reduces_early || micro_batch == std::string("2")))
                 continue;
               if (reshard != "default" && sharding != "full") continue;
-              plan_pair({"parallel.sharding=" + sharding,
-                         std::string("parallel.shard_group=") + group,
-                         std::string("memory.activation_checkpointing=") + checkpointing,
-                         std::string("training.micro_batch_size=") + micro_batch,
-                         "parallel.accumulation=" + accumulation,
-                         "parallel.reshard_after_forward=" + reshard});
+              all.push_back(plan_overlaps(
+                  {"parallel.sharding=" + sharding, std::string("parallel.shard_group=") + group,
+                   std::string("memory.activation_checkpointing=") + checkpointing,
+                   std::string("training.micro_batch_size=") + micro_batch,
+                   "parallel.accumulation=" + accumulation,
+                   "parallel.reshard_after_forward=" + reshard},
+                  place));
             }
-  std::sort(arenas.begin(), arenas.end());
-  for (std::size_t at : {std::size_t{2}, arenas.size() / 8, arenas.size() / 2, arenas.size() - 1}) {
-    const std::int64_t bytes = arenas[at];
-    std::vector<std::tuple<double, std::int64_t, std::string>> fits;
-    for (const Pair& pair : all) {
-      const auto does_fit = [&](const Figures& figures) { return figures.arena_bytes <= bytes; };
-      const bool more = does_fit(pair[0]);
-      if (more) fits.emplace_back(pair[0].seconds(), pair[0].arena_bytes, pair[0].hash);
-      if (does_fit(pair[1]) && !(more && pair[0].seconds() <= pair[1].seconds()))
-        fits.emplace_back(pair[1].seconds(), pair[1].arena_bytes, pair[1].hash);
-    }
-    std::sort(fits.begin(), fits.end());
-    fits.erase(std::unique(fits.begin(), fits.end()), fits.end());
-    const Json rows = find_fits(std::to_string(bytes), place);
-    ASSERT_EQ(rows.size(), std::min<std::size_t>(fits.size(), 10)) << rows;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const auto& [seconds, arena, hash] = fits[i];
-      EXPECT_NEAR(rows[i]["seconds"].get<double>(), seconds, 1e-12 * seconds) << i << rows;
-      EXPECT_EQ(rows[i]["arena_bytes"], arena) << i << rows;
-    }
-  }
-  const Outcome none =
-      run({"deck.yaml", "--ranks", "4", "--ranks-per-node", "2", "--set",
-           "training.global_batch_size=8", "--fit", std::to_string(arenas[0] - 1)});
+  const std::vector<std::int64_t> arenas = sorted_arenas(all);
+  std::int64_t host_bytes = 0;
+  for (const Siblings& siblings : all)
+    for (const Figures& figures : siblings)
+      host_bytes = std::max(host_bytes, figures.host_arena_bytes);
+  for (std::size_t at : {std::size_t{2}, arenas.size() / 8, arenas.size() / 2, arenas.size() - 1})
+    expect_chosen(all, arenas[at], host_bytes, place);
+  const Outcome none = run({"deck.yaml", "--ranks", "4", "--ranks-per-node", "2", "--set",
+                            "training.global_batch_size=8", "--fit", std::to_string(arenas[0] - 1),
+                            "--host-bytes", std::to_string(host_bytes)});
   EXPECT_EQ(none.status, 1);
   EXPECT_EQ(none.out, "");
   EXPECT_EQ(none.err.rfind("ostrakon-plan: error: nothing fits ", 0), 0u) << none.err;
@@ -318,13 +362,41 @@ TEST_F(Fit, MissesNothing) {
       << none.err;
 }
 
+TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
+  write_bytes(path("deck.yaml"), deck);
+  const std::vector<std::string> place = {"--set", "training.global_batch_size=2"};
+  std::vector<Siblings> all;
+  for (const char* checkpointing : {"none", "selective attention mlp norms", "every 2", "full"})
+    for (const char* micro_batch : {"1", "2"})
+      for (const char* reshard : {"default", "always", "never"}) {
+        all.emplace_back();
+        for (const char* offload : {"none", "optimizer", "parameters", "all"})
+          for (const char* activations : {"device", "host"})
+            for (const Figures& figures :
+                 plan_overlaps({std::string("memory.activation_checkpointing=") + checkpointing,
+                                std::string("training.micro_batch_size=") + micro_batch,
+                                std::string("parallel.reshard_after_forward=") + reshard,
+                                std::string("memory.offload=") + offload,
+                                std::string("memory.activations=") + activations},
+                               place))
+              all.back().push_back(figures);
+      }
+  const std::vector<std::int64_t> arenas = sorted_arenas(all);
+  for (std::size_t at : {std::size_t{0}, std::size_t{5}, arenas.size() / 4, arenas.size() / 2}) {
+    expect_chosen(all, arenas[at], std::int64_t{1} << 40, place);
+  }
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--host-bytes", "1"},
+                 "no settings need as little of the host's memory as 1 B for a rank (1 rank, 1 on "
+                 "each node)");
+}
+
 TEST_F(Fit, ShowsATableWithOptionsToCopy) {
   const Outcome outcome = run({"deck.yaml", "--ranks", "8", "--ranks-per-node", "4", "--fit",
                                "400KiB", "--gflops", "10", "--gigabytes-per-second=0.5"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const char* words : {"settings whose arena fits 400.00 KiB of a rank (8 ranks, 4 on each",
-                            "\n    --set parallel.", "at 10 GFLOP/s, and 5 GB/s inside a node",
-                            "0.5 GB/s across nodes"})
+                            "\n    --set parallel.", "at 10 GFLOP/s, 5 GB/s inside a node\n",
+                            "0.5 GB/s across nodes; 25 GB/s between host and device, 50 GB/s "})
     EXPECT_NE(outcome.out.find(words), std::string::npos) << words << outcome.out;
   // Where computing is slow nothing is computed twice unless it must be, and the other way round.
   const auto flops_of_best = [&](const char* gflops, const char* rate) {
@@ -341,6 +413,11 @@ TEST_F(Fit, ShowsATableWithOptionsToCopy) {
   expect_refused({"deck.yaml", "--fit", "1GiB", "--gflops", "0"}, "expected a number above 0");
   expect_refused({"deck.yaml", "--gflops", "1"}, "--gflops goes with --fit only");
   expect_refused({"deck.yaml", "--any-precision"}, "goes with --fit only");
+  expect_refused({"deck.yaml", "--host-bytes", "1GiB"}, "--host-bytes goes with --fit only");
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--host-bytes", "0"}, "--host-bytes 0: expected");
+  expect_refused({"deck.yaml", "--copy-gigabytes-per-second", "1"}, "goes with --fit only");
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--host-gigabytes-per-second=-1"},
+                 "expected a number above 0");
   expect_refused({"deck.yaml", "--ranks", "7", "--fit", "1GiB"}, "64 leaves");
 }
 

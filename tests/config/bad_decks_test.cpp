@@ -149,8 +149,8 @@ TEST(BadDecks, ImpossibleValues) {
         "deck.yaml: optimizer.clip_norm = 1e+39: expected a number from 0 to 1e30"},
        {with("model", "layers: 100001"),
         "deck.yaml: model.layers = 100001: expected an integer from 1 to 100000"},
-       {with("optimizer", "name: muon"),
-        "deck.yaml: optimizer.name = \"muon\": expected adamw, sgd or lion"},
+       {with("optimizer", "name: adam"),
+        "deck.yaml: optimizer.name = \"adam\": expected adamw, sgd, lion or muon"},
        {with("optimizer", "momentum: 1"),
         "deck.yaml: optimizer.momentum = 1: expected a number >= 0 and < 1"},
        {with("optimizer", "momentum: -0.1"),
@@ -186,9 +186,27 @@ TEST(BadDecks, ImpossibleValues) {
         "deck.yaml: schedule.decay_steps = -1: expected an integer >= 0"},
        {with("schedule", "decay_steps: 0.1"),
         "deck.yaml: schedule.decay_steps = 0.1: expected an integer >= 0"},
-       {with("memory", "offload: all"),
-        "deck.yaml: memory.offload = \"all\": expected none, the one value that this version "
-        "accepts"},
+       {with("memory", "offload: host"),
+        "deck.yaml: memory.offload = \"host\": expected none, optimizer, parameters or all"},
+       {with("memory", "offload: yes"),
+        "deck.yaml: memory.offload = true: expected none, optimizer, parameters or all"},
+       {with("memory", "pinned: 1"), "deck.yaml: memory.pinned = 1: expected true or false"},
+       {with("memory", "pinned: host"),
+        "deck.yaml: memory.pinned = \"host\": expected true or false"},
+       {with("memory", "activations: disk"),
+        "deck.yaml: memory.activations = \"disk\": expected device or host"},
+       {with("memory", "activations: bf16"),
+        "deck.yaml: memory.activations = \"bf16\": expected device or host"},
+       {with("optimizer", "muon_iterations: 0"),
+        "deck.yaml: optimizer.muon_iterations = 0: expected an integer from 1 to 1000"},
+       {with("optimizer", "muon_iterations: 2.5"),
+        "deck.yaml: optimizer.muon_iterations = 2.5: expected an integer from 1 to 1000"},
+       {with("optimizer", "muon_iterations: 4294967297"),
+        "deck.yaml: optimizer.muon_iterations = 4294967297: expected an integer from 1 to 1000"},
+       {with("optimizer", "muon_rate_factor: 0"),
+        "deck.yaml: optimizer.muon_rate_factor = 0: expected a number from 1e-30 to 1e30"},
+       {with("optimizer", "muon_rate_factor: -1"),
+        "deck.yaml: optimizer.muon_rate_factor = -1: expected a number from 1e-30 to 1e30"},
        {with("parallel", "sharding: zero3"),
         "deck.yaml: parallel.sharding = \"zero3\": expected none, optimizer, gradients or "
         "full"},
@@ -481,6 +499,111 @@ TEST(BadDecks, RulesForUnits) {
        {with("parallel", "units: \"" + std::string(200, 'a') + '"'),
         "deck.yaml: parallel.units: rule \"" + std::string(100, 'a') + "...\": " + colon}},
       "deck.yaml");
+}
+
+TEST(BadDecks, RulesForParameters) {
+  const std::string settings = "the settings are frozen, trained, learning_rate and weight_decay";
+  const std::string empty = "expected SETTING VALUE after the colon and each comma; " + settings;
+  const std::string number = "expected a number from 0 to 1e30";
+  struct BadRule {
+    std::string rule, problem;
+  };
+  const std::vector<BadRule> rules = {
+      {"head.*", "expected PATTERN: SETTING VALUE, SETTING VALUE ..., found no ':'"},
+      {"head.* frozen", "expected PATTERN: SETTING VALUE, SETTING VALUE ..., found no ':'"},
+      {"head.*:", empty},
+      {"head.*: frozen,", empty},
+      {": frozen", "expected one pattern before the colon, such as block.*"},
+      {"head embedding: frozen", "expected one pattern before the colon, such as block.*"},
+      {"head.*: frozen: yes", "expected one ':', after the pattern; ';' separates rules"},
+      {"head.*: frozen, embedding.*: frozen",
+       "expected one ':', after the pattern; ';' separates rules"},
+      {"head.*: forzen", "\"forzen\": no such setting; did you mean frozen?"},
+      {"head.*: freeze", "\"freeze\": no such setting; " + settings},
+      {"head.*: decay 0", "\"decay\": no such setting; did you mean weight_decay?"},
+      {"head.*: lr 1e-3", "\"lr\": no such setting; " + settings},
+      {"head.*: forward_prefetch 1", "\"forward_prefetch\": no such setting; " + settings},
+      {"head.*: frozen yes",
+       "frozen = true: expected nothing after it, and not trained in the same rule"},
+      {"head.*: frozen, trained",
+       "trained: expected nothing after it, and not frozen in the same rule"},
+      {"head.*: trained, frozen",
+       "frozen: expected nothing after it, and not trained in the same rule"},
+      {"head.*: frozen, frozen", "frozen is given twice"},
+      {"head.*: learning_rate 1, learning_rate 1", "learning_rate is given twice"},
+      {"head.*: learning_rate", "learning_rate: " + number},
+      {"head.*: learning_rate -1e-3", "learning_rate = -0.001: " + number},
+      {"head.*: learning_rate 1e31", "learning_rate = 1e+31: " + number},
+      {"head.*: learning_rate 1e-3 1e-4", "learning_rate = \"1e-3 1e-4\": " + number},
+      {"head.*: weight_decay nan", "weight_decay = \"nan\": " + number},
+      {"head.*: weight_decay no", "weight_decay = false: " + number}};
+  for (const BadRule& bad : rules) {
+    const std::string message = "optimizer.parameters: rule \"" + bad.rule + "\": " + bad.problem;
+    EXPECT_EQ(message_of(with("optimizer", "parameters: \"" + bad.rule + "\""), "deck.yaml"),
+              "deck.yaml: " + message);
+    EXPECT_EQ(message_of(with("optimizer", "parameters: \"*: weight_decay 0; " + bad.rule +
+                                               " ; embedding: nothing\""),
+                         "deck.yaml"),
+              "deck.yaml: " + message);
+    EXPECT_EQ(
+        message_of(with("model", "layers: 2"), "deck.yaml", {{"optimizer.parameters", bad.rule}}),
+        "--set " + message);
+  }
+  const std::string expected =
+      ": expected rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+  expect_messages(
+      {{with("optimizer", "parameters: 2"), "deck.yaml: optimizer.parameters = 2" + expected},
+       {with("optimizer", "parameters: [embedding.*]"),
+        "deck.yaml: optimizer.parameters" + expected + ", found a list"}},
+      "deck.yaml");
+}
+
+TEST(BadDecks, RulesForParametersThatTheModelDoesNotHave) {
+  const std::string none = ": no parameter of the model has such a name; they are ";
+  const std::string llama =
+      "embedding.token.weight, block.N.attention.norm.weight, block.N.attention.qkv.weight, "
+      "block.N.attention.out.weight, block.N.mlp.norm.weight, block.N.mlp.gate_up.weight, "
+      "block.N.mlp.down.weight and head.norm.weight, with N from 0 to 3";
+  const std::string place = "deck.yaml: optimizer.parameters: rule ";
+  for (const char* pattern :
+       {"token.weight", "embedding", "block.4.*", "block.N.*", "head.output.weight", "*.bias",
+        "embedding.position.weight", "block.0-3.*"}) {
+    const std::string rule = text(pattern, ": frozen");
+    EXPECT_EQ(message_of(with("optimizer", "parameters: \"" + rule + '"'), "deck.yaml"),
+              place + '"' + rule + '"' + none + llama);
+    EXPECT_EQ(message_of(with("optimizer", "parameters: \"head.*: frozen; " + rule +
+                                               ", weight_decay 0; *: trained\""),
+                         "deck.yaml"),
+              place + '"' + rule + ", weight_decay 0\"" + none + llama);
+  }
+  EXPECT_EQ(
+      message_of(with("optimizer", "parameters: \"block.12.*: learning_rate 1\""), "deck.yaml",
+                 {{"model.norm", "layernorm"},
+                  {"model.positions", "learned"},
+                  {"model.activation", "gelu"},
+                  {"model.bias", "true"},
+                  {"model.tie_embeddings", "false"},
+                  {"model.layers", "12"},
+                  {"model.blocks_per_unit", "auto"}}),
+      place + "\"block.12.*: learning_rate 1\"" + none +
+          "embedding.token.weight, embedding.position.weight, block.N.attention.norm.weight, "
+          "block.N.attention.norm.bias, block.N.attention.qkv.weight, "
+          "block.N.attention.qkv.bias, block.N.attention.out.weight, "
+          "block.N.attention.out.bias, block.N.mlp.norm.weight, block.N.mlp.norm.bias, "
+          "block.N.mlp.up.weight, block.N.mlp.up.bias, block.N.mlp.down.weight, "
+          "block.N.mlp.down.bias, head.norm.weight, head.norm.bias and head.output.weight, "
+          "with N from 0 to 11");
+}
+
+TEST(BadDecks, RulesThatLeaveNothingToTrain) {
+  for (const char* rules : {"*: frozen", "*: trained; *: frozen",
+                            "embedding.*: frozen; block.*: frozen; head.*: frozen, learning_rate 1",
+                            "*.weight: frozen"}) {
+    EXPECT_EQ(message_of(with("optimizer", text("parameters: \"", rules, '"')), "deck.yaml"),
+              text("deck.yaml: optimizer.parameters = \"", rules,
+                   "\": all parameters are frozen, nothing is left to train; expected rules that "
+                   "leave some"));
+  }
 }
 
 TEST(BadDecks, ValuesThatDoNotGoTogether) {

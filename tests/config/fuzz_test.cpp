@@ -167,6 +167,14 @@ TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
       "memory.activation_checkpointing=every 12",
       "precision.loss_scale=65536",
       "training.skip_outliers=6.5",
+      "memory.offload=parameters",
+      "memory.pinned=false",
+      "memory.activations=host",
+      "optimizer.name=muon",
+      "optimizer.muon_iterations=6",
+      "optimizer.muon_rate_factor=0.5",
+      "optimizer.parameters=embedding.*: frozen; *.norm.*: weight_decay 0, learning_rate 1e-4; "
+      "block.0.*: trained",
       "parallel.units=block.*: reshard_after_forward 4, backward_prefetch 2; head: "
       "forward_prefetch block.1 block.2"};
   Mutator mutate(4);
@@ -202,16 +210,16 @@ TEST(Fuzz, MutatedCheckpointingThatIsReadReadsBack) {
   EXPECT_GT(read, 500);
 }
 
-TEST(Fuzz, MutatedRulesThatAreReadReadBack) {
-  Mutator mutate(5);
+/// Mutates `rules`; what can be read is read and written by `rewrite`.
+template <class Rewrite>
+void expect_read_back(const std::string& rules, unsigned seed, const Rewrite& rewrite) {
+  Mutator mutate(seed);
   int read = 0;
   for (int i = 0; i < 20000; ++i) {
-    const std::string rules = mutate(
-        "*: forward_prefetch a b; block.*: reshard_after_forward 4, backward_prefetch 2; head: "
-        "reshard_after_forward never");
+    const std::string mutated = mutate(rules);
     try {
-      const std::string written = write_unit_rules(read_unit_rules(rules));
-      EXPECT_EQ(write_unit_rules(read_unit_rules(written)), written) << rules;
+      const std::string written = rewrite(mutated);
+      EXPECT_EQ(rewrite(written), written) << mutated;
       ++read;
     } catch (const Error& error) {
       const std::string message = error.what();
@@ -220,6 +228,17 @@ TEST(Fuzz, MutatedRulesThatAreReadReadBack) {
     }
   }
   EXPECT_GT(read, 500);
+}
+
+TEST(Fuzz, MutatedRulesThatAreReadReadBack) {
+  expect_read_back(
+      "*: forward_prefetch a b; block.*: reshard_after_forward 4, backward_prefetch 2; head: "
+      "reshard_after_forward never",
+      5, [](const std::string& rules) { return write_unit_rules(read_unit_rules(rules)); });
+  expect_read_back(
+      "embedding.*: frozen; *.norm.*: weight_decay 0.125, learning_rate 1e-4; block.0.*: trained",
+      7,
+      [](const std::string& rules) { return write_parameter_rules(read_parameter_rules(rules)); });
 }
 
 }  // namespace

@@ -11,10 +11,13 @@
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/optim/muon.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <random>
 #include <sstream>
 #include <stdexcept>
+
+#include "support/device_array.hpp"
 
 namespace ostrakon::config {
 namespace {
@@ -49,6 +52,17 @@ void expect_equal(const std::vector<plan::UnitRule>& a, const std::vector<plan::
   }
 }
 
+void expect_equal(const std::vector<optim::ParameterRule>& a,
+                  const std::vector<optim::ParameterRule>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].pattern, b[i].pattern);
+    EXPECT_EQ(a[i].frozen, b[i].frozen);
+    EXPECT_EQ(a[i].learning_rate, b[i].learning_rate);
+    EXPECT_EQ(a[i].weight_decay, b[i].weight_decay);
+  }
+}
+
 /// Bit for bit: every key's value, written so that it reads back exactly.
 void expect_equal(const Settings& a, const Settings& b) {
   for (const Section& section : sections()) {
@@ -68,6 +82,10 @@ void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_TRUE(a.parallel.activation_checkpointing == b.parallel.activation_checkpointing);
   EXPECT_EQ(a.parallel.moments.count, b.parallel.moments.count);
   EXPECT_EQ(a.parallel.moments.number, b.parallel.moments.number);
+  EXPECT_EQ(a.parallel.offload, b.parallel.offload);
+  EXPECT_EQ(a.parallel.offload_activations, b.parallel.offload_activations);
+  EXPECT_EQ(a.parallel.early_updates, b.parallel.early_updates);
+  EXPECT_EQ(a.pinned_host_memory, b.pinned_host_memory);
   EXPECT_EQ(a.precision.gather, b.precision.gather);
   EXPECT_EQ(a.precision.activations, b.precision.activations);
   EXPECT_EQ(a.precision.loss_scale.initial, b.precision.loss_scale.initial);
@@ -80,6 +98,9 @@ void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.optimizer.kind, b.optimizer.kind);
   EXPECT_EQ(a.optimizer.momentum, b.optimizer.momentum);
   EXPECT_EQ(a.optimizer.nesterov, b.optimizer.nesterov);
+  EXPECT_EQ(a.optimizer.muon_iterations, b.optimizer.muon_iterations);
+  EXPECT_EQ(a.optimizer.muon_rate_factor, b.optimizer.muon_rate_factor);
+  expect_equal(a.optimizer.parameters, b.optimizer.parameters);
   EXPECT_EQ(a.schedule.tail, b.schedule.tail);
   EXPECT_EQ(a.schedule.decay_steps, b.schedule.decay_steps);
 }
@@ -119,6 +140,13 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_EQ(settings.optimizer.kind, optim::OptimizerKind::adamw);
   EXPECT_EQ(settings.parallel.moments.number, Number::fp32);
   EXPECT_EQ(settings.parallel.moments.count, 2);
+  EXPECT_EQ(settings.parallel.offload, plan::Offload::none);
+  EXPECT_FALSE(settings.parallel.offload_activations);
+  EXPECT_FALSE(settings.parallel.early_updates);
+  EXPECT_TRUE(settings.pinned_host_memory);
+  EXPECT_EQ(settings.optimizer.muon_iterations, 5);
+  EXPECT_EQ(settings.optimizer.muon_rate_factor, 1.0);
+  EXPECT_TRUE(settings.optimizer.parameters.empty());
   EXPECT_EQ(settings.schedule.decay_steps, 0);
   EXPECT_FALSE(settings.stability.skip_non_finite);
   EXPECT_EQ(settings.stability.outlier_threshold, 0.0);
@@ -158,6 +186,80 @@ TEST(Settings, ReadsPrecisionOptimizerAndStability) {
             optim::Tail::inverse_square_root);
   EXPECT_FALSE(read(synthetic, {{"precision.gather", "fp16"}, {"precision.activations", "auto"}})
                    .precision.activations.has_value());
+}
+
+TEST(Settings, ReadsOffloadAndMuon) {
+  const Settings settings = read(R"(ostrakon:
+  data: {dataset: synthetic}
+  memory: {offload: optimizer, pinned: no, activations: host}
+  optimizer: {name: muon, momentum: 0.9, nesterov: no, muon_iterations: 7, muon_rate_factor: 2.5}
+)");
+  EXPECT_EQ(settings.parallel.offload, plan::Offload::optimizer);
+  EXPECT_TRUE(settings.parallel.offload_activations);
+  EXPECT_FALSE(settings.pinned_host_memory);
+  EXPECT_EQ(settings.optimizer.kind, optim::OptimizerKind::muon);
+  EXPECT_EQ(settings.optimizer.momentum, 0.9);
+  EXPECT_FALSE(settings.optimizer.nesterov);
+  EXPECT_EQ(settings.optimizer.muon_iterations, 7);
+  EXPECT_EQ(settings.optimizer.muon_rate_factor, 2.5);
+  // Those of adamw, which updates what is no matrix of a block.
+  EXPECT_EQ(settings.parallel.moments.count, 2);
+  expect_equal(read(write_deck(settings)), settings);
+  EXPECT_EQ(read(synthetic, {{"memory.offload", "parameters"}}).parallel.offload,
+            plan::Offload::parameters);
+  EXPECT_EQ(read(synthetic, {{"memory.offload", "all"}}).parallel.offload, plan::Offload::all);
+  EXPECT_FALSE(read(synthetic, {{"memory.activations", "device"}}).parallel.offload_activations);
+  EXPECT_EQ(read(synthetic, {{"optimizer.name", "muon"}, {"optimizer.momentum", "0"}})
+                .parallel.moments.count,
+            2);
+}
+
+TEST(Settings, UpdatesAreEarlyWhereEveryGradientIsTakenAsItIs) {
+  const auto early = [](const std::vector<Override>& overrides) {
+    return read(synthetic, overrides).parallel.early_updates;
+  };
+  for (const char* offload : {"none", "optimizer", "parameters", "all"}) {
+    SCOPED_TRACE(offload);
+    const bool on_host = offload == std::string("optimizer") || offload == std::string("all");
+    std::vector<Override> overrides = {{"memory.offload", offload}};
+    EXPECT_FALSE(early(overrides));  // clips
+    overrides.emplace_back("optimizer.clip_norm", "0");
+    EXPECT_EQ(early(overrides), on_host);
+    for (const Override& harmless :
+         {Override{"precision.gather", "bf16"}, Override{"precision.reduce", "bf16"},
+          Override{"precision.loss_scale", "8"}, Override{"training.outlier_window", "9"}}) {
+      std::vector<Override> more = overrides;
+      more.push_back(harmless);
+      EXPECT_EQ(early(more), on_host) << harmless.first;
+    }
+    for (const Override& hindering :
+         {Override{"optimizer.clip_norm", "1e-9"}, Override{"precision.gather", "fp16"},
+          Override{"precision.reduce", "fp16"}, Override{"training.on_non_finite", "skip"},
+          Override{"training.skip_outliers", "6"}}) {
+      std::vector<Override> more = overrides;
+      more.push_back(hindering);
+      EXPECT_FALSE(early(more)) << hindering.first;
+    }
+  }
+}
+
+TEST(Settings, AreCompletedAnew) {
+  Settings settings = read(synthetic);
+  settings.training.global_batch_size = 64;
+  settings.training.micro_batch_size = 4;
+  settings.optimizer.kind = optim::OptimizerKind::lion;
+  settings.optimizer.clip_norm = 0.0;
+  settings.parallel.offload = plan::Offload::all;
+  complete(settings);
+  EXPECT_EQ(settings.parallel.leaves, 16);
+  EXPECT_EQ(settings.parallel.moments.count, 1);
+  EXPECT_TRUE(settings.parallel.early_updates);
+  expect_equal(read(write_deck(settings)), settings);
+  settings.parallel.offload = plan::Offload::none;
+  settings.optimizer.kind = optim::OptimizerKind::muon;
+  complete(settings);
+  EXPECT_EQ(settings.parallel.moments.count, 2);
+  EXPECT_FALSE(settings.parallel.early_updates);
 }
 
 TEST(Settings, WhatADeckTakesIsTakenByThatWhichItIsFor) {
@@ -319,6 +421,52 @@ TEST(Settings, ReadsRulesForUnits) {
   EXPECT_TRUE(read_unit_rules(" ; ").empty());
   EXPECT_TRUE(read_unit_rules("*: reshard_after_forward 8")[0].reshard_after_forward == kept_in(8));
   EXPECT_EQ(write_unit_rules(std::vector<plan::UnitRule>(2)), "");
+}
+
+TEST(Settings, ReadsRulesForParameters) {
+  const std::string text =
+      "embedding.*: frozen; *.norm.*: learning_rate 0.0001, weight_decay 0; block.0.*: frozen; "
+      "block.0.mlp.*: trained, weight_decay 1e-20";
+  for (const Settings& settings :
+       {read(synthetic, {{"optimizer.parameters", text}}),
+        read(synthetic + "  optimizer:\n    parameters: \"" + text + "\"\n"),
+        read(synthetic + "  optimizer:\n    parameters: '" + text + "'\n"),
+        read(synthetic, {{"optimizer.parameters",
+                          ";embedding.*  :frozen ;; *.norm.*:weight_decay   0.0,learning_rate 1e-4;"
+                          "block.0.*:frozen;block.0.mlp.*: weight_decay .1E-19 ,trained; "}})}) {
+    const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+    ASSERT_EQ(rules.size(), 4u);
+    EXPECT_EQ(rules[0].pattern, "embedding.*");
+    EXPECT_EQ(rules[0].frozen, true);
+    EXPECT_FALSE(rules[0].learning_rate || rules[0].weight_decay);
+    EXPECT_EQ(rules[1].pattern, "*.norm.*");
+    EXPECT_FALSE(rules[1].frozen.has_value());
+    EXPECT_EQ(rules[1].learning_rate, 1e-4);
+    EXPECT_EQ(rules[1].weight_decay, 0.0);
+    EXPECT_EQ(rules[3].frozen, false);
+    EXPECT_FALSE(rules[3].learning_rate.has_value());
+    EXPECT_EQ(rules[3].weight_decay, 1e-20);
+    EXPECT_EQ(write_parameter_rules(rules), text);
+    expect_equal(read(write_deck(settings)), settings);
+  }
+  EXPECT_TRUE(read_parameter_rules("").empty());
+  EXPECT_TRUE(read_parameter_rules(" ; ").empty());
+  EXPECT_EQ(write_parameter_rules(std::vector<optim::ParameterRule>(2)), "");
+  // Names are those of the model of the deck, however its blocks are grouped. A rule for what is
+  // frozen in the end, or for what others have said all of, is no mistake.
+  const std::vector<Override> gpt = {
+      {"model.norm", "layernorm"},       {"model.positions", "learned"},
+      {"model.activation", "gelu"},      {"model.bias", "true"},
+      {"model.tie_embeddings", "false"}, {"model.blocks_per_unit", "3"}};
+  for (const char* rules :
+       {"embedding.position.weight: frozen", "block.3.mlp.up.bias: weight_decay 1",
+        "head.output.weight: learning_rate 0",
+        "block.2.attention.norm.bias: frozen, learning_rate 1", "*: frozen; *.bias: trained",
+        "*: learning_rate 1; *: learning_rate 2"}) {
+    std::vector<Override> overrides = gpt;
+    overrides.emplace_back("optimizer.parameters", rules);
+    EXPECT_EQ(write_parameter_rules(read(synthetic, overrides).optimizer.parameters), rules);
+  }
 }
 
 TEST(Settings, ReadsEveryKindOfValue) {
@@ -499,6 +647,13 @@ TEST(WriteDeck, SaysWhereToReadOnAndWhatIsForFullShardingOnly) {
   EXPECT_EQ(read_unit_rules(meaning.substr(begin, meaning.rfind('"') - begin)).size(), 2u);
 }
 
+TEST(WriteDeck, TheExampleOfRulesForParametersCanBeTaken) {
+  const std::string meaning = find_key(*find_section("optimizer"), "parameters")->meaning;
+  const std::size_t begin = meaning.find('"') + 1;
+  const std::string example = meaning.substr(begin, meaning.rfind('"') - begin);
+  EXPECT_EQ(read(synthetic, {{"optimizer.parameters", example}}).optimizer.parameters.size(), 2u);
+}
+
 TEST(WriteDeck, NumbersReadBackBitForBit) {
   Settings settings = read(synthetic);
   for (const double x : {1.0 / 3.0, 0.1, 1e-5, 6.02214076e23, 1e22, 123456789.125, 1e300, 5e-324,
@@ -576,6 +731,12 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
                                "adamw",
                                "sgd",
                                "lion",
+                               "muon",
+                               "optimizer",
+                               "parameters",
+                               "all",
+                               "device",
+                               "host",
                                "stop",
                                "skip",
                                "every 2",
@@ -586,8 +747,7 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
         if (key.is_text || !key.set(settings, Value::of(std::string(word)))) continue;
         if (settings.precision.activations)
           settings.precision.gather = *settings.precision.activations;
-        settings.parallel.moments.count =
-            optim::moments(settings.optimizer, settings.optimizer.kind);
+        complete(settings);
         expect_equal(read(write_deck(settings)), settings);
         EXPECT_EQ(key.get(settings).text, word);
       }
@@ -611,6 +771,8 @@ class RandomPolicies {
     for (std::int64_t rules = pick(4); rules > 0; --rules) policy.units.push_back(rule());
     policy.reduce = static_cast<Number>(pick(3));
     policy.moments.number = static_cast<Number>(pick(2));
+    policy.offload = static_cast<plan::Offload>(pick(4));
+    policy.offload_activations = pick(2) == 0;
   }
 
   /// What is computed again, and in which numbers.
@@ -624,6 +786,14 @@ class RandomPolicies {
     } else {
       settings.recompute = {pick(2) == 0, pick(2) == 0, pick(2) == 0};
     }
+    settings.pinned_host_memory = pick(2) == 0;
+    settings.optimizer.kind = static_cast<optim::OptimizerKind>(pick(4));
+    settings.optimizer.clip_norm = static_cast<double>(pick(2));
+    settings.optimizer.muon_iterations = static_cast<int>(1 + pick(1000));
+    settings.optimizer.muon_rate_factor = number() + 1e-30;
+    for (std::int64_t rules = pick(4); rules > 0; --rules)
+      settings.optimizer.parameters.push_back(parameter_rule());
+    complete(settings);
   }
 
  private:
@@ -677,6 +847,24 @@ class RandomPolicies {
     return out;
   }
 
+  /// Of every size.
+  double number() {
+    return static_cast<double>(pick(std::int64_t{1} << 31)) *
+           std::ldexp(1.0, -static_cast<int>(pick(100)));
+  }
+
+  optim::ParameterRule parameter_rule() {
+    static const std::vector<std::string> patterns = {
+        "*", "*.norm.*", "block.*", "block.3.*", "embedding.token.weight", "head.norm*", "*a*e*"};
+    optim::ParameterRule out;
+    out.pattern = patterns[static_cast<std::size_t>(pick(7))];
+    const std::int64_t set = 1 + pick(7);
+    if ((set & 1) != 0) out.frozen = out.pattern != "*" && pick(2) == 0;
+    if ((set & 2) != 0) out.learning_rate = number();
+    if ((set & 4) != 0) out.weight_decay = number();
+    return out;
+  }
+
   std::mt19937 random_{7};  // the standard fixes what it yields, on every machine
 };
 
@@ -697,6 +885,10 @@ TEST(WriteDeck, PoliciesReadBack) {
     EXPECT_EQ(write_deck(again), deck);
     const Override rules = {"parallel.units", write_unit_rules(settings.parallel.units)};
     expect_equal(read(synthetic, {rules}).parallel.units, settings.parallel.units);
+    const Override of_parameters = {"optimizer.parameters",
+                                    write_parameter_rules(settings.optimizer.parameters)};
+    expect_equal(read(synthetic, {of_parameters}).optimizer.parameters,
+                 settings.optimizer.parameters);
   }
 }
 
@@ -714,24 +906,30 @@ std::uint64_t plan_of(Settings settings, int ranks) {
   settings.parallel.shard_group =
       settings.shard_group == mesh::world_group ? ranks : settings.shard_group;
   const model::Decoder<float> decoder(settings.model, {1, settings.training.sequence_length});
+  plan::ModelDescription model = decoder.description();
+  for (int u = 0; u < decoder.units(); ++u)
+    for (const model::Parameter& one : decoder.unit(u).parameters())
+      if (optim::rule_of(settings.optimizer, one) == optim::OptimizerKind::muon)
+        model.units[u].whole_matrices.push_back({one.offset, one.elements(), 1.0});
   std::uint64_t hash = 0;
   for (plan::Purpose purpose : {plan::Purpose::train, plan::Purpose::evaluate})
-    hash = 31 * hash +
-           plan::build_step_plan(decoder.description(), ranks, settings.parallel, purpose).hash();
+    hash = 31 * hash + plan::build_step_plan(model, ranks, settings.parallel, purpose).hash();
   return hash;
 }
 
-TEST(Strategy, SettingsHaveNoEffectWhereThePlanIsTheSameWithoutThem) {
+/// How many of of_gathers have no effect beside `first`, over all shardings.
+int gathers_without_effect(const std::vector<Override>& first) {
   constexpr int ranks = 8;
   int without = 0;
   for (const char* sharding : {"none", "optimizer", "gradients", "full"})
     for (const char* group : {"world", "2"})
       for (const char* over : {"shard_group", "world"}) {
         if (sharding == std::string("none") && over == std::string("world")) continue;
-        const std::vector<Override> common = {{"parallel.sharding", sharding},
-                                              {"parallel.shard_group", group},
-                                              {"parallel.shard_optimizer_over", over},
-                                              {"model.tie_embeddings", "false"}};
+        std::vector<Override> common = first;
+        common.insert(common.end(), {{"parallel.sharding", sharding},
+                                     {"parallel.shard_group", group},
+                                     {"parallel.shard_optimizer_over", over},
+                                     {"model.tie_embeddings", "false"}});
         const Settings base = read(synthetic, common);
         const std::uint64_t plain = plan_of(base, ranks);
         for (const plan::Setting& setting : strategy(base, plan::Accumulation::shard_each))
@@ -756,7 +954,27 @@ TEST(Strategy, SettingsHaveNoEffectWhereThePlanIsTheSameWithoutThem) {
           without += has_effect ? 0 : 1;
         }
       }
-  EXPECT_EQ(without, 2 * 4 + 2 * (3 * 5 + 4));
+  return without;
+}
+
+TEST(Strategy, SettingsHaveNoEffectWhereThePlanIsTheSameWithoutThem) {
+  struct Case {
+    std::vector<Override> first;
+    int without;
+  };
+  const Override no_clipping = {"optimizer.clip_norm", "0"};
+  constexpr int all_but_forward_prefetch = (2 + 8) * 4;
+  for (const Case& one :
+       {Case{{}, 2 * 4 + 2 * (3 * 5 + 4)}, Case{{no_clipping}, 2 * 4 + 2 * (3 * 5 + 4)},
+        Case{{{"optimizer.name", "muon"}}, all_but_forward_prefetch},
+        Case{{{"memory.offload", "optimizer"}}, all_but_forward_prefetch},
+        // Updated early, nothing is fetched ahead.
+        Case{{{"memory.offload", "optimizer"}, no_clipping}, (2 + 8) * 5},
+        Case{{{"memory.offload", "parameters"}}, 0}, Case{{{"memory.offload", "all"}}, 0},
+        Case{{{"memory.offload", "all"}, no_clipping}, 0}}) {
+    SCOPED_TRACE(one.first.empty() ? "" : one.first.front().second);
+    EXPECT_EQ(gathers_without_effect(one.first), one.without);
+  }
 }
 
 /// The rates of a whole run.
@@ -768,21 +986,42 @@ std::vector<double> rates_of(const Settings& settings) {
   return rates;
 }
 
-/// Parameters after some updates with gradients of either sign and many sizes.
+/// A matrix of a block and a vector, one after the other, after some updates with gradients of
+/// either sign and many sizes.
 std::vector<float> updates_of(const Settings& settings) {
-  constexpr std::size_t count = 64;
-  std::vector<float> parameters(count, 1.0F), gradients(count);
+  constexpr std::int64_t side = 8, count = side * side;
+  const optim::OptimizerSettings& optimizer = settings.optimizer;
+  model::Parameter matrix;
+  matrix.owner = "block.0";
+  matrix.shape = {side, side};
+  const optim::OptimizerKind of_matrix = optim::rule_of(optimizer, matrix);
+  const optim::OptimizerKind of_vector = optim::rule_of(optimizer, model::Parameter());
+  const test::DeviceArray<unsigned char> workspace(
+      optim::orthogonalize_workspace<float>(side, side));
+  std::vector<float> parameters(2 * count, 1.0F), gradients(2 * count);
   std::mt19937 random(11);
   const auto run = [&](auto number) {
     using Moment = decltype(number);
-    std::vector<Moment> first(count, Moment(0.0F)), second(count, Moment(0.0F));
+    std::vector<Moment> first(2 * count, Moment(0.0F)), second(2 * count, Moment(0.0F));
     optim::UpdateStep step;
     step.learning_rate = 0.1;
     for (step.step = 1; step.step <= 32; ++step.step) {
       for (float& gradient : gradients)
         gradient = 1e-3F * (static_cast<float>(random() % 4096) - 2047.5F);
-      optim::host::update(settings.optimizer.kind, settings.optimizer, step, parameters.data(),
-                          gradients.data(), first.data(), second.data(), count);
+      optim::host::update(of_vector, optimizer, step, &parameters[count], &gradients[count],
+                          &first[count], &second[count], count);
+      if (of_matrix != optim::OptimizerKind::muon) {
+        optim::host::update(of_matrix, optimizer, step, parameters.data(), gradients.data(),
+                            first.data(), second.data(), count);
+        continue;
+      }
+      optim::host::muon_direction(optimizer, step, gradients.data(), first.data(), count);
+      const test::DeviceArray<float> direction(
+          std::vector<float>(gradients.begin(), gradients.begin() + count));
+      optim::orthogonalize(Exec(), Matrix<float>(direction.data(), side, side),
+                           optimizer.muon_iterations, workspace.data());
+      optim::host::muon_apply(optimizer, step, side, side, parameters.data(),
+                              direction.host().data(), count);
     }
   };
   if (settings.parallel.moments.number == Number::bf16) {
@@ -801,20 +1040,23 @@ bool is_idle(const Settings& settings, const std::string& line) {
 
 TEST(Strategy, KeysOfOptimizersHaveNoEffectWhereUpdatesAreTheSameWithoutThem) {
   int idle = 0;
-  for (const char* optimizer : {"adamw", "sgd", "lion"})
+  for (const char* optimizer : {"adamw", "sgd", "lion", "muon"})
     for (const char* momentum : {"0", "0.5"})
-      for (const Override& one :
-           {Override{"beta1", "0.5"}, Override{"beta2", "0.5"}, Override{"epsilon", "1e-3"},
-            Override{"nesterov", "false"}, Override{"moments", "bf16"}}) {
+      for (const Override& one : {Override{"beta1", "0.5"}, Override{"beta2", "0.5"},
+                                  Override{"epsilon", "1e-3"}, Override{"momentum", "0.75"},
+                                  Override{"nesterov", "false"}, Override{"muon_iterations", "4"},
+                                  Override{"muon_rate_factor", "2"}, Override{"moments", "bf16"}}) {
         SCOPED_TRACE(text(optimizer, ' ', momentum, ' ', one.first));
         const bool is_sgd = optimizer == std::string("sgd");
+        const bool takes_momentum = is_sgd || optimizer == std::string("muon");
         std::vector<Override> overrides = {{"optimizer.name", optimizer}};
-        if (is_sgd) overrides.emplace_back("optimizer.momentum", momentum);
+        if (takes_momentum) overrides.emplace_back("optimizer.momentum", momentum);
         const std::vector<float> plain = updates_of(read(synthetic, overrides));
         overrides.emplace_back("optimizer." + one.first, one.second);
         const Settings settings = read(synthetic, overrides);
         const bool is_same = updates_of(settings) == plain;
-        const bool by_momentum = is_sgd && (one.first == "nesterov" || one.first == "moments");
+        const bool by_momentum =
+            takes_momentum && (one.first == "nesterov" || one.first == "moments");
         EXPECT_EQ(is_idle(settings, by_momentum ? text("momentum ", momentum, ": ", one.first)
                                                 : text("name ", optimizer, ": ", one.first)),
                   is_same)
@@ -822,7 +1064,7 @@ TEST(Strategy, KeysOfOptimizersHaveNoEffectWhereUpdatesAreTheSameWithoutThem) {
         EXPECT_EQ(summary(settings).find("without effect") != std::string::npos, is_same);
         idle += is_same ? 1 : 0;
       }
-  EXPECT_EQ(idle, 2 * 1 + (5 + 3) + 2 * 2);
+  EXPECT_EQ(idle, 2 * 4 + (7 + 5) + 2 * 5 + 1);
 }
 
 TEST(Strategy, KeysOfSchedulesHaveNoEffectWhereRatesAreTheSameWithoutThem) {
@@ -864,6 +1106,13 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
   EXPECT_TRUE(is_idle(settings, "skip_outliers 0: outlier_window")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);
+  // Of the build, not of another key.
+  const Settings pageable = read(synthetic, {{"memory.pinned", "false"}});
+  EXPECT_EQ(summary(pageable).find("               without effect in a build without a device: "
+                                   "pinned\n") == std::string::npos,
+            on_device)
+      << summary(pageable);
+  EXPECT_EQ(summary(read(synthetic)).find("without effect"), std::string::npos);
   const Settings others = read(synthetic, {{"precision.loss_scale", "8"},
                                            {"precision.gather", "fp16"},
                                            {"training.outlier_window", "9"},
@@ -892,6 +1141,13 @@ TEST(Strategy, HasWhatChangesAStepInOtherSections) {
                     {"optimizer.momentum", "0"},
                     {"optimizer.moments", "bf16"}}),
             "activation_checkpointing=every 2\noptimizer=sgd\n");
+  EXPECT_EQ(
+      others({{"memory.offload", "optimizer"},
+              {"memory.activations", "host"},
+              {"memory.pinned", "false"},
+              {"optimizer.name", "muon"},
+              {"optimizer.parameters", "embedding.*:frozen"}}),
+      "offload=optimizer\nactivations=host\noptimizer=muon\nparameters=embedding.*: frozen\n");
 }
 
 TEST(Strategy, OneLineNamesAllThatHasNoEffect) {

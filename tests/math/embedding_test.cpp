@@ -97,6 +97,31 @@ TEST(Embedding, BackwardAddsRowsInOrder) {
   check_backward<float>();
 }
 
+/// The gradient of either table is the same where the other's is not wanted.
+TEST(Embedding, LeavesOutGradientsThatAreNotWanted) {
+  for (const Case& c : all_cases) {
+    if (c.first_position != 0) continue;
+    const std::vector<float> token = random_values<float>(c.vocabulary * c.width, 1);
+    const std::vector<float> position = random_values<float>(c.tokens * c.width, 2);
+    const DeviceArray<std::int32_t> id(ids(c));
+    const DeviceArray<float> dy(random_values<float>(c.rows() * c.width, 3));
+    const DeviceArray<float> dtoken(token), dposition(position), token_alone(token),
+        position_alone(position);
+    const auto backward = [&](float* token_gradient, float* position_gradient) {
+      embedding_backward<float>(Exec(), id.data(), c.tokens, {dy.data(), c.rows(), c.width},
+                                {token_gradient, c.vocabulary, c.width},
+                                {position_gradient, c.tokens, c.width});
+    };
+    backward(dtoken.data(), dposition.data());
+    backward(token_alone.data(), nullptr);
+    backward(nullptr, position_alone.data());
+    backward(nullptr, nullptr);
+    ASSERT_NE(dtoken.host(), token);
+    ASSERT_EQ(token_alone.host(), dtoken.host());
+    ASSERT_EQ(position_alone.host(), dposition.host());
+  }
+}
+
 TEST(Embedding, BackwardAgreesWithFiniteDifferences) {
   const Case c = {2, 3, 5, 7, 0, true};
   std::vector<double> token = random_values<double>(c.vocabulary * c.width, 1);

@@ -31,6 +31,12 @@ Limbs squares(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_limbs, 0)) 
   return sum.host();
 }
 
+template <class T>
+Limbs squares_on_host(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_limbs, 0)) {
+  host::add_squares(x.data(), static_cast<std::int64_t>(x.size()), limbs.data());
+  return limbs;
+}
+
 double total(const std::vector<double>& x) { return exact_sum_value(terms(x).data()); }
 
 /// The sum rounded once, by another way: an expansion of numbers that do not overlap (Shewchuk
@@ -288,6 +294,34 @@ void check_square_splits() {
 TEST(ExactSum, SquaresOfShardsAreThoseOfTheWhole) {
   check_square_splits<double>();
   check_square_splits<float>();
+}
+
+template <class T>
+void check_host_squares() {
+  const T infinity = std::numeric_limits<T>::infinity();
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  // Whole blocks, short last ones, and more than one item of the kernel's work.
+  for (const std::size_t count : {0, 1, 7, 8, 63, 64, 65, 130, 64 * 64, 64 * 64 * 3 + 29}) {
+    SCOPED_TRACE(count);
+    std::vector<T> x = random_values<T>(count, 11);
+    std::mt19937 engine(5);
+    for (T& value : x) value = std::ldexp(value, static_cast<int>(engine() % 41) - 20);
+    const Limbs some = terms(wild(100, 3, -40, 40));
+    ASSERT_EQ(squares_on_host(x), squares(x));
+    ASSERT_EQ(squares_on_host(x, some), squares(x, some));
+    if (count == 0) continue;
+    // In the last block and, where there are more, in the first.
+    x[count / 2] = std::numeric_limits<T>::max();
+    x[count / 9] = infinity;
+    x.back() = nan;
+    ASSERT_EQ(squares_on_host(x), squares(x));
+    ASSERT_GT(exact_sum_non_finite(squares_on_host(x).data()), 0);
+  }
+}
+
+TEST(ExactSum, HasTheSameBitsOnTheHost) {
+  check_host_squares<double>();
+  check_host_squares<float>();
 }
 
 TEST(ExactSum, CountsNonFiniteTerms) {

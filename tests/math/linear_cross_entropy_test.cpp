@@ -177,6 +177,20 @@ TYPED_TEST(LinearCrossEntropy, RepeatsItsBits) {
   EXPECT_TRUE(same_bits(first.dweight.host(), second.dweight.host()));
 }
 
+TYPED_TEST(LinearCrossEntropy, LeavesOutAGradientOfTheWeightThatIsNotWanted) {
+  using T = TypeParam;
+  for (const Shape& shape : shapes()) {
+    const Head<T> both = random_head<T>(shape), alone = random_head<T>(shape);
+    both.backward(T(0.5));
+    math::linear_cross_entropy_backward<T>(
+        Exec(), alone.by_row(alone.x), alone.by_word(alone.weight), alone.targets.data(), T(0.5),
+        alone.losses.data(), alone.by_row(alone.dx), {}, alone.workspace.data());
+    Exec().fence();
+    EXPECT_TRUE(same_bits(alone.losses.host(), both.losses.host())) << name_of(shape);
+    EXPECT_TRUE(same_bits(alone.dx.host(), both.dx.host())) << name_of(shape);
+  }
+}
+
 TYPED_TEST(LinearCrossEntropy, WithoutRowsTheGradientIsZero) {
   using T = TypeParam;
   const Head<T> head = random_head<T>({0, 2, 3});

@@ -215,6 +215,33 @@ TEST(Norm, LongColumnsStayAccurate) {
   for (const float sum : dbias.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
 }
 
+/// Either gradient is the same where the other is not wanted.
+template <class T>
+void check_single_gradients() {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(name(c));
+    const Forward<T> f(c);
+    const DeviceArray<T> dy(random_values<T>(f.x.size(), 4));
+    const DeviceArray<T> dweight(c.width), dbias(c.width), weight_alone(c.width),
+        bias_alone(c.width);
+    const auto backward = [&](T* weight_gradient, T* bias_gradient) {
+      norm_backward_parameters<T>(Exec(), c.kind, f.matrix(f.dx), f.mean_or_null(), f.rstd.data(),
+                                  f.matrix(dy), weight_gradient, bias_gradient);
+    };
+    backward(dweight.data(), dbias.data());
+    backward(weight_alone.data(), nullptr);
+    backward(nullptr, bias_alone.data());
+    backward(nullptr, nullptr);
+    ASSERT_EQ(weight_alone.host(), dweight.host());
+    ASSERT_EQ(bias_alone.host(), dbias.host());
+  }
+}
+
+TEST(Norm, LeavesOutGradientsThatAreNotWanted) {
+  check_single_gradients<double>();
+  check_single_gradients<float>();
+}
+
 TEST(Norm, NoRows) {
   const DeviceArray<double> weight(3);
   const DeviceArray<double> dweight(3, 5.0);

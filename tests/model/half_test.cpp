@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/any_decoder.hpp>
+#include <ostrakon/plan/policy.hpp>
 
 #include "model/model_run.hpp"
 
@@ -229,7 +230,9 @@ model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed) {
   buffers.tokens = typed.tokens;
   buffers.targets = typed.targets;
   buffers.parameters = typed.parameters;
+  buffers.frozen = typed.frozen;
   buffers.lender_parameters = typed.lender_parameters;
+  buffers.lender_frozen = typed.lender_frozen;
   buffers.input = typed.input;
   buffers.output = typed.output;
   buffers.saved = typed.saved;
@@ -238,11 +241,12 @@ model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed) {
 
 /// Runs units by way of an AnyDecoder, in the buffers of a ModelRun<T>.
 template <class T>
-void expect_same_as_typed(Number number, const ModelCase& which, const Recompute& recompute) {
-  ModelRun<T> expected(which, recompute), run(which, recompute);
+void expect_same_as_typed(Number number, const ModelCase& which, const Recompute& recompute,
+                          const model::Frozen& frozen) {
+  ModelRun<T> expected(which, recompute, frozen), run(which, recompute, frozen);
   expected.forward();
   expected.backward(compute_t<T>(0.5));
-  const auto decoder = model::make_decoder(number, which.settings, which.leaf, recompute);
+  const auto decoder = model::make_decoder(number, which.settings, which.leaf, recompute, frozen);
   ASSERT_EQ(decoder->number(), number);
   ASSERT_EQ(decoder->units(), run.units());
   EXPECT_EQ(decoder->settings().width, which.settings.width);
@@ -256,6 +260,7 @@ void expect_same_as_typed(Number number, const ModelCase& which, const Recompute
     const plan::UnitDescription& unit = description.units[u];
     EXPECT_EQ(unit.saved_bytes, run.description.units[u].saved_bytes);
     EXPECT_EQ(unit.backward_workspace_bytes, run.description.units[u].backward_workspace_bytes);
+    EXPECT_EQ(unit.frozen_elements, run.description.units[u].frozen_elements);
     ASSERT_EQ(decoder->parameters(u).size(), run.decoder.unit(u).parameters().size());
     EXPECT_EQ(decoder->parameters(u).back().full_name(),
               run.decoder.unit(u).parameters().back().full_name());
@@ -265,7 +270,7 @@ void expect_same_as_typed(Number number, const ModelCase& which, const Recompute
     decoder->forward(u, run.exec, buffers, {0, run.rows()});
     run.exec.fence();
   }
-  for (int u = run.head(); u >= 0; --u) {
+  for (int u = run.head(); u >= run.first_trained(); --u) {
     const plan::UnitDescription& unit = description.units[u];
     auto workspace = GuardedArray<T>::of_bytes(unit.backward_workspace_bytes);
     model::UnitBuffers<void> buffers = untyped(run.buffers(u));
@@ -273,7 +278,7 @@ void expect_same_as_typed(Number number, const ModelCase& which, const Recompute
     buffers.gradient = run.gradient.data();
     buffers.parameter_gradients = run.gradients[u].data();
     if (unit.lender >= 0) buffers.lender_gradients = run.gradients[unit.lender].data();
-    decoder->backward(u, run.exec, buffers, 0.5f, u == 0 && which.settings.tie_embeddings);
+    decoder->backward(u, run.exec, buffers, 0.5f, run.opened(u));
     run.exec.fence();
   }
   for (int u = 0; u < run.units(); ++u)
@@ -286,9 +291,25 @@ void expect_same_as_typed(Number number, const ModelCase& which, const Recompute
 TEST(AnyDecoder, ComputesWhatTheTypedOneDoes) {
   for (const ModelCase& which : model_cases())
     for (const Recompute& recompute : {Recompute{}, Recompute{true, false, true}}) {
-      expect_same_as_typed<float>(Number::fp32, which, recompute);
-      expect_same_as_typed<bf16>(Number::bf16, which, recompute);
-      expect_same_as_typed<fp16>(Number::fp16, which, recompute);
+      expect_same_as_typed<float>(Number::fp32, which, recompute, {});
+      expect_same_as_typed<bf16>(Number::bf16, which, recompute, {});
+      expect_same_as_typed<fp16>(Number::fp16, which, recompute, {});
+    }
+}
+
+/// With some in each unit, that of both lenders and borrowers too.
+TEST(AnyDecoder, FreezesWhatTheTypedOneDoes) {
+  const model::Frozen weights = [](const std::string& name) {
+    return plan::matches("block.*.weight", name);
+  };
+  const model::Frozen tokens_and_norms = [](const std::string& name) {
+    return plan::matches("*.token.*", name) || plan::matches("*norm.weight", name);
+  };
+  for (const ModelCase& which : model_cases())
+    for (const model::Frozen& frozen : {weights, tokens_and_norms}) {
+      expect_same_as_typed<float>(Number::fp32, which, {}, frozen);
+      expect_same_as_typed<bf16>(Number::bf16, which, {}, frozen);
+      expect_same_as_typed<fp16>(Number::fp16, which, {}, frozen);
     }
 }
 

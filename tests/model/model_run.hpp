@@ -175,23 +175,26 @@ inline std::string to_string(const model::Recompute& recompute) {
   return text;
 }
 
-/// A decoder with all its buffers. Parameters are random, norms and biases too.
+/// A decoder with all its buffers. Parameters are random, norms and biases too, and the same
+/// whichever are frozen.
 template <class T>
 class ModelRun {
  public:
   using Element = T;
   using Compute = compute_t<T>;
 
-  explicit ModelRun(const ModelCase& which, model::Recompute recompute = {})
-      : decoder(which.settings, which.leaf, recompute),
+  explicit ModelRun(const ModelCase& which, model::Recompute recompute = {},
+                    const model::Frozen& frozen_names = {})
+      : decoder(which.settings, which.leaf, recompute, frozen_names),
         description(decoder.description()),
         tokens(which.leaf.rows()),
         targets(which.leaf.rows()),
         gradient(description.gradient_bytes / static_cast<std::int64_t>(sizeof(T))),
         generator_(1) {
     for (const plan::UnitDescription& unit : description.units) {
-      parameters.emplace_back(unit.parameter_elements);
-      gradients.emplace_back(unit.parameter_elements);
+      parameters.emplace_back(unit.trained_elements());
+      frozen.emplace_back(unit.frozen_elements);
+      gradients.emplace_back(unit.trained_elements());
       outputs.push_back(GuardedArray<T>::of_bytes(unit.output_bytes));
       saved.push_back(GuardedArray<T>::of_bytes(unit.saved_bytes));
     }
@@ -214,12 +217,16 @@ class ModelRun {
     model::UnitBuffers<T> b;
     b.tokens = u == 0 ? tokens.data() : nullptr;
     b.targets = u == head() ? targets.data() : nullptr;
-    b.parameters = parameters[u].data();
+    b.parameters = data_of(parameters[u]);
+    b.frozen = data_of(frozen[u]);
     b.input = u == 0 ? nullptr : outputs[u - 1].data();
     b.output = outputs[u].data();
     b.saved = saved[u].data();
     const int lender = description.units[u].lender;
-    if (lender >= 0) b.lender_parameters = parameters[lender].data();
+    if (lender >= 0) {
+      b.lender_parameters = data_of(parameters[lender]);
+      b.lender_frozen = data_of(frozen[lender]);
+    }
     return b;
   }
 
@@ -237,23 +244,36 @@ class ModelRun {
     for (int u = 0; u < units(); ++u) forward(u);
   }
 
+  /// Whether a borrower's backward writes gradients of this unit first.
+  bool opened(int u) const {
+    const plan::UnitDescription& last = description.units[head()];
+    return last.lender == u && last.lender_gradients;
+  }
+
+  /// The first unit that has anything to train; the number of units where none has.
+  int first_trained() const {
+    int u = 0;
+    while (u < units() && gradients[u].size() == 0) ++u;
+    return u;
+  }
+
   /// Runs one unit backward with an exact workspace. A tied head opens its lender's gradients.
   void backward(int u, Compute loss_scale, bool gradients_opened) {
     auto workspace = GuardedArray<T>::of_bytes(description.units[u].backward_workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
     b.workspace = workspace.data();
-    if (!description.units[u].backward_reads_parameters) b.parameters = nullptr;
+    if (!description.units[u].backward_reads_parameters) b.parameters = b.frozen = nullptr;
     b.gradient = gradient.data();
-    b.parameter_gradients = gradients[u].data();
+    b.parameter_gradients = data_of(gradients[u]);
     const int lender = description.units[u].lender;
-    if (lender >= 0) b.lender_gradients = gradients[lender].data();
+    if (lender >= 0 && opened(lender)) b.lender_gradients = gradients[lender].data();
     decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "backward workspace of unit " << u;
   }
+  /// Down to the first unit that has anything to train.
   void backward(Compute loss_scale) {
-    for (int u = head(); u >= 0; --u)
-      backward(u, loss_scale, u == 0 && description.units[head()].lender == 0);
+    for (int u = head(); u >= first_trained(); --u) backward(u, loss_scale, opened(u));
   }
 
   /// Forgets what the unit saved, and lets forward write it again without an output.
@@ -268,9 +288,9 @@ class ModelRun {
     EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
   }
   void recompute_and_backward(Compute loss_scale) {
-    for (int u = head(); u >= 0; --u) {
+    for (int u = head(); u >= first_trained(); --u) {
       recompute(u);
-      backward(u, loss_scale, u == 0 && description.units[head()].lender == 0);
+      backward(u, loss_scale, opened(u));
     }
   }
 
@@ -286,16 +306,26 @@ class ModelRun {
   /// The same parameters as another run's, in this one's type.
   template <class U>
   void take_parameters(const ModelRun<U>& other) {
-    for (int u = 0; u < units(); ++u) {
+    const auto take = [](const GuardedArray<U>& from, GuardedArray<T>& to) {
       std::vector<T> flat;
-      for (U value : other.parameters[u].values()) flat.push_back(static_cast<T>(value));
-      parameters[u].assign(flat);
+      for (U value : from.values()) flat.push_back(static_cast<T>(value));
+      to.assign(flat);
+    };
+    for (int u = 0; u < units(); ++u) {
+      take(other.parameters[u], parameters[u]);
+      take(other.frozen[u], frozen[u]);
     }
+  }
+
+  /// The segment that holds a parameter of unit u.
+  GuardedArray<T>& segment(int u, const model::Parameter& parameter) {
+    return parameter.frozen ? frozen[u] : parameters[u];
   }
 
   void expect_guards_intact() const {
     for (int u = 0; u < units(); ++u) {
       EXPECT_TRUE(parameters[u].guards_intact()) << "parameters of unit " << u;
+      EXPECT_TRUE(frozen[u].guards_intact()) << "frozen parameters of unit " << u;
       EXPECT_TRUE(gradients[u].guards_intact()) << "gradients of unit " << u;
       EXPECT_TRUE(outputs[u].guards_intact()) << "output of unit " << u;
       EXPECT_TRUE(saved[u].guards_intact()) << "saved of unit " << u;
@@ -313,23 +343,30 @@ class ModelRun {
   Exec exec;
   model::Decoder<T> decoder;
   plan::ModelDescription description;
-  std::vector<GuardedArray<T>> parameters, outputs, saved;
+  std::vector<GuardedArray<T>> parameters, frozen;  ///< the two segments of each unit
+  std::vector<GuardedArray<T>> outputs, saved;
   std::vector<GuardedArray<Compute>> gradients;
   std::vector<std::int32_t> token_ids, target_ids;
   GuardedArray<std::int32_t> tokens, targets;
   GuardedArray<T> gradient;
 
  private:
+  /// Null without elements: then a call must not use it.
+  template <class A>
+  static A* data_of(const GuardedArray<A>& array) {
+    return array.size() == 0 ? nullptr : array.data();
+  }
+
   void initialize(int u) {
-    std::vector<T> flat = parameters[u].values();
     for (const model::Parameter& parameter : decoder.unit(u).parameters()) {
       const bool normal = parameter.initializer == model::Initializer::normal;
       const double mean = parameter.initializer == model::Initializer::ones ? 1.0 : 0.0;
       const auto values = random(parameter.elements(), normal ? parameter.deviation : 0.2);
+      std::vector<T> flat = segment(u, parameter).values();
       for (std::int64_t i = 0; i < parameter.elements(); ++i)
         flat[parameter.offset + i] = static_cast<T>(values[i] + static_cast<T>(mean));
+      segment(u, parameter).assign(flat);
     }
-    parameters[u].assign(flat);
   }
 
   std::mt19937 generator_;

@@ -24,7 +24,7 @@ using namespace ostrakon::plan;
 constexpr int ranks = 4;
 constexpr int ranks_per_node = 2;
 /// So that no term of the estimate drowns the others.
-constexpr Rates rates = {1e3, 1e6, 1e5};
+constexpr Rates rates = {1e3, 1e6, 1e5, 4e5, 2e6};
 
 ModelDescription make_recomputing_model(int blocks, bool tied, std::uint64_t seed) {
   ModelDescription model = make_model(blocks, tied, seed);
@@ -47,13 +47,14 @@ Many make_many(std::uint64_t seed, int count) {
   Many many;
   for (std::uint64_t m = 0; m < 4; ++m)
     many.models.push_back(make_recomputing_model(5, seed % 2 == 1, 10 * seed + m));
+  vary(random, many.models.back());
   for (int c = 0; c < count; ++c) {
     Candidate candidate;
     candidate.model = &many.models[random() % many.models.size()];
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 9);
     candidate.policy = random_policy(random, *candidate.model, ranks, leaves);
+    vary(random, *candidate.model, candidate.policy);
     candidate.policy.activation_checkpointing.every = static_cast<int>(random() % 4);
-    candidate.policy.reduce = random() % 2 == 0 ? Number::fp32 : Number::bf16;
     many.candidates.push_back(candidate);
   }
   // Some twice, a chain of three, and pairs.
@@ -75,18 +76,26 @@ Planned plan_all(const Candidate& candidate, int index) {
   fit.candidate = index;
   for (Purpose purpose : purposes) {
     const StepPlan plan = build_step_plan(*candidate.model, ranks, candidate.policy, purpose);
-    const MemoryPlan memory = plan_memory(plan);
+    const MemoryPlan memory = plan_memory(plan), host_memory = plan_memory(plan, Space::host);
     fit.arena_bytes = std::max(fit.arena_bytes, memory.arena_bytes);
+    fit.host_arena_bytes = std::max(fit.host_arena_bytes, host_memory.arena_bytes);
     if (purpose != Purpose::train) continue;
-    const Report report = make_report(plan, memory, plan_memory(plan, Space::host), ranks_per_node);
+    const Report report = make_report(plan, memory, host_memory, ranks_per_node);
     fit.hash = plan.hash();
     fit.flops = plan.flops();
     fit.bytes_inside_nodes = report.bytes_inside_nodes;
     fit.bytes_across_nodes = report.bytes_across_nodes;
+    for (const Action& action : plan.actions) {
+      if (action.stream == Stream::upload || action.stream == Stream::download)
+        fit.bytes_copied += action.elements * action.element_bytes;
+    }
+    fit.bytes_on_host = report.bytes_on_host;
   }
   fit.seconds = fit.flops / rates.flops +
                 static_cast<double>(fit.bytes_inside_nodes) / rates.bytes_inside_nodes +
-                static_cast<double>(fit.bytes_across_nodes) / rates.bytes_across_nodes;
+                static_cast<double>(fit.bytes_across_nodes) / rates.bytes_across_nodes +
+                static_cast<double>(fit.bytes_copied) / rates.bytes_copied +
+                static_cast<double>(fit.bytes_on_host) / rates.bytes_on_host;
   return fit;
 }
 
@@ -99,14 +108,17 @@ std::vector<Planned> plan_all(const std::vector<Candidate>& candidates) {
 
 /// What find_fits says that it finds, from the figures of all.
 std::vector<Planned> choose(const std::vector<Candidate>& candidates,
-                            const std::vector<Planned>& all, std::int64_t bytes, std::size_t most) {
+                            const std::vector<Planned>& all, const Room& room, std::size_t most) {
+  const auto has_room = [&](const Fit& fit) {
+    return fit.arena_bytes <= room.device_bytes && fit.host_arena_bytes <= room.host_bytes;
+  };
   std::vector<Planned> chosen;
   for (const Planned& fit : all) {
-    bool is_chosen = fit.arena_bytes <= bytes;
+    bool is_chosen = has_room(fit);
     for (int other = candidates[static_cast<std::size_t>(fit.candidate)].rather; other >= 0;
          other = candidates[static_cast<std::size_t>(other)].rather) {
       const Fit& rather = all[static_cast<std::size_t>(other)];
-      if (rather.arena_bytes <= bytes && rather.seconds <= fit.seconds) is_chosen = false;
+      if (has_room(rather) && rather.seconds <= fit.seconds) is_chosen = false;
     }
     if (is_chosen) chosen.push_back(fit);
   }
@@ -127,9 +139,12 @@ std::vector<Planned> choose(const std::vector<Candidate>& candidates,
 void expect_same(const Fit& a, const Fit& b) {
   EXPECT_EQ(a.candidate, b.candidate);
   EXPECT_EQ(a.arena_bytes, b.arena_bytes);
+  EXPECT_EQ(a.host_arena_bytes, b.host_arena_bytes);
   EXPECT_EQ(a.flops, b.flops);
   EXPECT_EQ(a.bytes_inside_nodes, b.bytes_inside_nodes);
   EXPECT_EQ(a.bytes_across_nodes, b.bytes_across_nodes);
+  EXPECT_EQ(a.bytes_copied, b.bytes_copied);
+  EXPECT_EQ(a.bytes_on_host, b.bytes_on_host);
   EXPECT_EQ(a.seconds, b.seconds);
 }
 
@@ -138,19 +153,28 @@ TEST(Fit, FindsWhatPlanningAllFinds) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     const Many many = make_many(seed, 150);
     const std::vector<Planned> all = plan_all(many.candidates);
-    std::vector<std::int64_t> arenas;
-    for (const Fit& fit : all) arenas.push_back(fit.arena_bytes);
+    std::vector<std::int64_t> arenas, host_arenas;
+    for (const Fit& fit : all) {
+      arenas.push_back(fit.arena_bytes);
+      host_arenas.push_back(fit.host_arena_bytes);
+    }
     std::sort(arenas.begin(), arenas.end());
+    std::sort(host_arenas.begin(), host_arenas.end());
     for (std::size_t at : {0, 3, 20, 75, 149})
       for (std::size_t most : {1, 10, 1000}) {
-        const std::int64_t bytes = arenas[at];
-        const Fits fits = find_fits(many.candidates, ranks, ranks_per_node, bytes, rates, most);
-        const std::vector<Planned> expected = choose(many.candidates, all, bytes, most);
+        Room room;
+        room.device_bytes = arenas[at];
+        if (seed % 2 == 0) room.host_bytes = host_arenas[120];
+        const Fits fits = find_fits(many.candidates, ranks, ranks_per_node, room, rates, most);
+        const std::vector<Planned> expected = choose(many.candidates, all, room, most);
         ASSERT_EQ(fits.best.size(), expected.size());
         for (std::size_t i = 0; i < expected.size(); ++i) expect_same(fits.best[i], expected[i]);
-        if (most == 1000) shown_rather += static_cast<int>(at + 1 - expected.size());
+        if (most == 1000 && seed % 2 == 1)
+          shown_rather += static_cast<int>(at + 1 - expected.size());
         // It has planned less than all, and nothing that is too large by its state alone.
-        EXPECT_LE(fits.planned + fits.too_large, 150);
+        if (!expected.empty()) {
+          EXPECT_LE(fits.planned + fits.too_large, 150);
+        }
       }
   }
   EXPECT_GT(shown_rather, 0);
@@ -164,14 +188,14 @@ TEST(Fit, NamesTheSmallestWhereNothingFits) {
       return a.arena_bytes < b.arena_bytes;
     });
     for (std::int64_t bytes : {std::int64_t{1}, least.arena_bytes - 1}) {
-      const Fits fits = find_fits(many.candidates, ranks, ranks_per_node, bytes, rates, 10);
+      const Fits fits = find_fits(many.candidates, ranks, ranks_per_node, {bytes}, rates, 10);
       EXPECT_TRUE(fits.best.empty());
       EXPECT_EQ(fits.smallest.arena_bytes, least.arena_bytes);
       expect_same(fits.smallest, all[static_cast<std::size_t>(fits.smallest.candidate)]);
     }
-    EXPECT_EQ(
-        find_fits(many.candidates, ranks, ranks_per_node, least.arena_bytes, rates, 10).best.size(),
-        1u);
+    EXPECT_EQ(find_fits(many.candidates, ranks, ranks_per_node, {least.arena_bytes}, rates, 10)
+                  .best.size(),
+              1u);
   }
 }
 
@@ -191,7 +215,7 @@ TEST(Fit, TheLeastArenaIsNeverMoreThanTheArena) {
       share += static_cast<double>(least) / static_cast<double>(alive) / (4 * count);
     }
   }
-  EXPECT_GT(share, 0.8);
+  EXPECT_GT(share, 0.75);
 }
 
 TEST(Fit, CountsAllPlansOfARun) {
@@ -205,7 +229,7 @@ TEST(Fit, CountsAllPlansOfARun) {
   const Planned planned = plan_all(candidate, 0);
   ASSERT_GT(planned.arena_bytes, before);
   const auto find = [&](std::int64_t bytes) {
-    return find_fits({candidate}, ranks, ranks_per_node, bytes, rates, 1);
+    return find_fits({candidate}, ranks, ranks_per_node, {bytes}, rates, 1);
   };
   EXPECT_TRUE(find(planned.arena_bytes - 1).best.empty());
   ASSERT_EQ(find(planned.arena_bytes).best.size(), 1u);
@@ -220,7 +244,7 @@ TEST(Fit, LeavesOutWhatCanNotBePlanned) {
     candidate.policy.leaves = ranks;
   }
   candidates[0].policy.in_flight_gathers.bytes = 1;
-  constexpr std::int64_t plenty = std::int64_t{1} << 40;
+  const Room plenty = {std::int64_t{1} << 40};
   const Fits fits = find_fits(candidates, ranks, ranks_per_node, plenty, rates, 10);
   ASSERT_EQ(fits.best.size(), 1u);
   EXPECT_EQ(fits.best[0].candidate, 1);

@@ -134,10 +134,8 @@ RealModel read_deck(const std::string& name) {
   std::ifstream file(path);
   const std::string deck((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const config::Settings settings = config::read_settings(deck, path, {});
-  const auto& training = settings.training;
-  const auto decoder = model::make_decoder(Number::fp32, settings.model,
-                                           {training.micro_batch_size, training.sequence_length});
-  return {name, train::describe(*decoder), training.leaves()};
+  return {name, train::describe(*train::make_decoder(settings), settings.optimizer),
+          settings.training.leaves()};
 }
 
 /// Plans a step of `model`; the arena may be `most` over what no layout can do without.
@@ -186,6 +184,14 @@ TEST(MemoryPlan, SoDoTheyWithOtherPolicies) {
   add("reduce last", [](Policy& policy) { policy.accumulation = Accumulation::reduce_last; });
   add("shuffled leaves", [](Policy& policy) { policy.leaf_order = LeafOrder::shuffled; });
   add("groups of 8", [](Policy& policy) { policy.shard_group = 8; });
+  for (Offload offload : {Offload::optimizer, Offload::parameters, Offload::all})
+    add("offload " + std::to_string(static_cast<int>(offload)),
+        [=](Policy& policy) { policy.offload = offload; });
+  add("activations on the host", [](Policy& policy) { policy.offload_activations = true; });
+  add("early updates of everything on the host", [](Policy& policy) {
+    policy.offload = Offload::all;
+    policy.offload_activations = policy.early_updates = true;
+  });
   for (const char* name : {"gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b"}) {
     const RealModel model = read_deck(name);
     for (int ranks : {8, 64, 512}) {

@@ -101,7 +101,7 @@ TEST(Order, IsTheTransitiveClosureOfRandomPlans) {
   for (int trial = 0; trial < 100; ++trial) {
     StepPlan plan;
     for (int a = 0; a < 60; ++a) {
-      Action action = make_action(static_cast<Stream>(random() % 3), {});
+      Action action = make_action(static_cast<Stream>(random() % streams), {});
       for (std::uint64_t i = random() % 3; i > 0 && a > 0; --i)
         action.waits.push_back(static_cast<int>(random() % static_cast<std::uint64_t>(a)));
       plan.actions.push_back(action);
@@ -287,9 +287,12 @@ RandomPlan random_plan(std::mt19937_64& random, int most_blocks, int most_ranks,
   for (;;) {
     const std::uint64_t seed = random();
     const int blocks = upto(most_blocks), ranks = upto(most_ranks);
-    const ModelDescription model = make_model(blocks, random() % 2 == 0, seed);
-    const Policy policy =
+    ModelDescription model = make_model(blocks, random() % 2 == 0, seed);
+    const bool varies = random() % 4 != 0;
+    if (varies) vary(random, model);
+    Policy policy =
         random_policy(random, model, ranks, std::int64_t{ranks} * upto(most_micro_batches));
+    if (varies) vary(random, model, policy);
     const auto drawn = random() % 8;
     const Purpose purpose = drawn == 0                ? Purpose::evaluate
                             : drawn == 1              ? Purpose::export_parameters
@@ -330,6 +333,65 @@ TEST(Proof, AgreesWithTheOracleOnPlansThatAreWritten) {
   }
 }
 
+/// Checks that every rank finds `part` of a segment, of `count` elements, within the buffer.
+void expect_inside(const StepPlan& plan, const Action& action, Role role, Part part,
+                   Segment segment, std::int64_t count, std::int64_t element_bytes) {
+  if (action.buffer(role) < 0) return;
+  const Buffer& buffer = plan.buffers[static_cast<std::size_t>(action.buffer(role))];
+  ASSERT_EQ(count, plan.elements(action.unit, part, segment)) << plan.describe(action);
+  for (int replica = 0; replica < plan.replicas(); ++replica)
+    for (int rank = 0; rank < plan.group_ranks; ++rank) {
+      const std::int64_t first = plan.offset_in(buffer, action.unit, part, replica, rank, segment);
+      ASSERT_GE(first, 0) << plan.describe(action) << " in " << buffer.name;
+      ASSERT_LE((first + count) * element_bytes, buffer.bytes)
+          << plan.describe(action) << " in " << buffer.name;
+    }
+}
+
+TEST(Plan, WhatActionsAreAboutLiesWithinTheirBuffers) {
+  std::mt19937_64 random(5);
+  std::map<Kind, int> seen;
+  for (int trial = 0; trial < 1000; ++trial) {
+    const RandomPlan made = random_plan(random, 3, 6, 2);
+    const StepPlan& plan = made.plan;
+    SCOPED_TRACE(made.described);
+    for (const Action& action : plan.actions) {
+      ++seen[action.kind];
+      const auto holds = [&](Role role, Part part, Segment segment, std::int64_t count,
+                             std::int64_t element_bytes) {
+        ASSERT_NO_FATAL_FAILURE(
+            expect_inside(plan, action, role, part, segment, count, element_bytes));
+      };
+      const Part whole = action.group == Group::replicate ? Part::group : Part::whole;
+      const Part part = action.group == Group::replicate ? Part::rank : Part::group;
+      if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host) {
+        for (Role role : {Role::source, Role::target})
+          if (action.segment == Segment::both)
+            ASSERT_EQ(action.elements * action.element_bytes,
+                      plan.buffers[static_cast<std::size_t>(action.buffer(role))].bytes);
+          else
+            holds(role, action.part, action.segment, action.elements, action.element_bytes);
+      }
+      if (action.kind == Kind::gather && action.group != Group::kept) {
+        holds(Role::parameters, whole, action.segment, action.elements, action.element_bytes);
+        holds(Role::shard, part, action.segment, action.elements / action.group_ranks,
+              action.converts ? plan.master_bytes : action.element_bytes);
+      }
+      if (action.kind == Kind::gather_updates)
+        holds(Role::shard, whole, Segment::trained, action.elements, action.element_bytes);
+      if (action.kind == Kind::optimize) {
+        holds(Role::gradient_shard, action.part, Segment::trained, action.elements,
+              plan.master_bytes);
+        holds(Role::shard, action.part, Segment::trained, action.elements, plan.master_bytes);
+        holds(Role::parameters, action.part, Segment::trained, action.elements, plan.element_bytes);
+      }
+    }
+  }
+  for (Kind kind : {Kind::copy_to_device, Kind::copy_to_host, Kind::gather, Kind::gather_updates,
+                    Kind::optimize})
+    EXPECT_GT(seen[kind], 100) << name(kind);
+}
+
 // ---- mutants
 
 using Random = std::mt19937_64;
@@ -355,13 +417,40 @@ void plan_again(PlacedPlan& placed) { placed.memory = place(placed.plan).memory;
 /// Each changes a plan in one way; false where there is nothing that could be changed so.
 using Mutation = std::function<bool(PlacedPlan&, Random&)>;
 
+bool is_beside_device(const Action& action) {
+  return action.stream == Stream::upload || action.stream == Stream::download ||
+         action.stream == Stream::host;
+}
+
+/// Any wait, or one of or for a copy or what the host computes.
+template <bool any>
 bool drop_a_wait(PlacedPlan& placed, Random& random) {
-  std::vector<Action*> waiting;
-  for (Action& action : placed.plan.actions)
-    if (!action.waits.empty()) waiting.push_back(&action);
-  if (waiting.empty()) return false;
-  std::vector<int>& waits = draw(waiting, random)->waits;
-  waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(random() % waits.size()));
+  std::vector<Action>& actions = placed.plan.actions;
+  std::vector<std::pair<std::size_t, std::size_t>> waits;
+  for (std::size_t a = 0; a < actions.size(); ++a)
+    for (std::size_t w = 0; w < actions[a].waits.size(); ++w)
+      if (any || is_beside_device(actions[a]) ||
+          is_beside_device(actions[static_cast<std::size_t>(actions[a].waits[w])]))
+        waits.emplace_back(a, w);
+  if (waits.empty()) return false;
+  const auto [a, w] = draw(waits, random);
+  actions[a].waits.erase(actions[a].waits.begin() + static_cast<std::ptrdiff_t>(w));
+  return true;
+}
+
+/// A copy with which a buffer begins does nothing, though it waits and is waited for.
+bool lose_a_copy(PlacedPlan& placed, Random& random) {
+  std::vector<Action*> copies;
+  for (std::size_t a = 0; a < placed.plan.actions.size(); ++a) {
+    Action& action = placed.plan.actions[a];
+    const int target = action.buffer(Role::target);
+    if (target >= 0 &&
+        placed.plan.buffers[static_cast<std::size_t>(target)].first == static_cast<int>(a))
+      copies.push_back(&action);
+  }
+  if (copies.empty()) return false;
+  draw(copies, random)->uses.clear();
+  find_lifetimes(placed.plan);
   return true;
 }
 
@@ -385,12 +474,15 @@ bool swap_two_actions(PlacedPlan& placed, Random& random) {
 }
 
 /// Plans memory for a lifetime that ends too early or begins too late; the plan says so, or keeps
-/// the true lifetime. Or the buffer is left out where it is released.
+/// the true lifetime. Or the buffer is left out where it is released. Of any buffer, or one on the
+/// host.
+template <bool any>
 bool shorten_a_lifetime(PlacedPlan& placed, Random& random) {
   StepPlan& plan = placed.plan;
   std::vector<std::size_t> candidates;
   for (std::size_t b = 0; b < plan.buffers.size(); ++b)
-    if (!plan.buffers[b].persistent && plan.buffers[b].first < plan.buffers[b].last)
+    if (!plan.buffers[b].persistent && plan.buffers[b].first < plan.buffers[b].last &&
+        (any || plan.buffers[b].space == Space::host))
       candidates.push_back(b);
   if (candidates.empty()) return false;
   const std::size_t b = draw(candidates, random);
@@ -454,9 +546,12 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
                          // which one was meant
   };
   const std::vector<std::pair<std::string, Mutation>> mutations = {
-      {"dropped wait", drop_a_wait},
+      {"dropped wait", drop_a_wait<true>},
+      {"dropped wait beside the device", drop_a_wait<false>},
       {"swapped actions", swap_two_actions},
-      {"shortened lifetime", shorten_a_lifetime},
+      {"shortened lifetime", shorten_a_lifetime<true>},
+      {"shortened lifetime on the host", shorten_a_lifetime<false>},
+      {"lost copy", lose_a_copy},
       {"overlapped offsets", overlap_two_buffers},
       {"moved to another stream", move_to_another_stream}};
   std::map<std::string, Count> counts;
@@ -493,7 +588,7 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
   }
   int killed = 0;
   for (const auto& [name, count] : counts) {
-    std::printf("%-24s %5d killed %5d refused for their form %5d equivalent %5d another step\n",
+    std::printf("%-31s %5d killed %5d refused for their form %5d equivalent %5d another step\n",
                 name.c_str(), count.killed, count.strict, count.equivalent, count.other);
     EXPECT_GT(count.killed, 0) << name;
     // Only a swap changes what program order comes to.

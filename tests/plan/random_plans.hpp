@@ -38,6 +38,39 @@ inline plan::ModelDescription make_model(int blocks, bool tied, std::uint64_t se
   return model;
 }
 
+/// Adds to a model, here and there, all else that may be in one: frozen parameters, matrices that
+/// are updated as a whole, activations that can be computed again, 16-bit numbers.
+inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {
+  const auto below = [&](std::int64_t count) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
+  };
+  if (below(2) == 0) model.element_bytes = 2;
+  const bool freezes = below(2) == 0, has_matrices = below(2) == 0;
+  const auto never_frozen =
+      static_cast<std::size_t>(below(static_cast<std::int64_t>(model.units.size())));
+  for (std::size_t u = 0; u < model.units.size(); ++u) {
+    plan::UnitDescription& unit = model.units[u];
+    const std::int64_t blocks = unit.parameter_elements / 64;
+    if (freezes && u != never_frozen && below(3) > 0)
+      unit.frozen_elements = below(2) == 0 ? unit.parameter_elements : 64 * below(blocks);
+    unit.recomputes = unit.saved_bytes > 0 && below(2) == 0;
+    unit.recompute_flops = unit.recomputes ? 0.5 * unit.forward_flops : 0.0;
+    const std::int64_t trained = unit.parameter_elements - unit.frozen_elements;
+    if (!has_matrices) continue;
+    for (std::int64_t first = 64 * below(20); first < trained;) {
+      const std::int64_t elements = std::min(1 + below(64 * 40), trained - first);
+      unit.whole_matrices.push_back({first, elements, static_cast<double>(2 * elements)});
+      first += (elements + 63) / 64 * 64 + 64 * below(20);
+    }
+    if (!unit.whole_matrices.empty()) unit.orthogonalize_workspace_bytes = 4 * (1 + below(3000));
+  }
+  const int lender = model.units.back().lender;
+  if (lender < 0) return;
+  const plan::UnitDescription& lends = model.units[static_cast<std::size_t>(lender)];
+  model.units.back().lender_gradients =
+      lends.frozen_elements < lends.parameter_elements && below(4) > 0;
+}
+
 /// The policy with number `choice` of all combinations of what changes sums, storage and order.
 inline plan::Policy make_policy(std::int64_t leaves, std::uint64_t choice = 0) {
   plan::Policy policy;
@@ -104,7 +137,10 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
     for (const plan::UnitDescription& unit : model.units) {
       const auto padded = [&](const plan::UnitDescription& one) {
         const std::int64_t block = 64 * ranks;
-        return (one.parameter_elements + block - 1) / block * block * model.element_bytes;
+        const auto segment = [&](std::int64_t elements) {
+          return (elements + block - 1) / block * block * model.element_bytes;
+        };
+        return segment(one.frozen_elements) + segment(one.parameter_elements - one.frozen_elements);
       };
       std::int64_t bytes = padded(unit);
       if (unit.lender >= 0) bytes += padded(model.units[static_cast<std::size_t>(unit.lender)]);
@@ -124,6 +160,22 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
     policy.units.push_back(rule);
   }
   return policy;
+}
+
+/// Adds to a policy for `model` what keeps things elsewhere, or otherwise.
+inline void vary(std::mt19937_64& random, const plan::ModelDescription& model,
+                 plan::Policy& policy) {
+  const auto below = [&](std::uint64_t count) { return static_cast<int>(random() % count); };
+  policy.offload = static_cast<plan::Offload>(below(4));
+  policy.offload_activations = below(2) == 0;
+  policy.early_updates = below(3) == 0;
+  policy.activation_checkpointing.every = below(3);
+  const bool needs_momentum =
+      std::any_of(model.units.begin(), model.units.end(),
+                  [](const plan::UnitDescription& unit) { return !unit.whole_matrices.empty(); });
+  policy.moments.count = needs_momentum ? 1 + below(2) : below(3);
+  policy.moments.number = below(2) == 0 ? Number::fp32 : Number::bf16;
+  policy.reduce = below(2) == 0 ? Number::fp32 : Number::bf16;
 }
 
 }  // namespace ostrakon::tests

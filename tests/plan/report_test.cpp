@@ -272,36 +272,47 @@ TEST(Report, WhatStaysAfterForwardIsGatheredButNotInFlight) {
   EXPECT_EQ(overlap.most_bytes_gathered, blocks * block + head);
 }
 
-TEST(Report, OverlapIsThatOfEveryCollectiveWithEveryCompute) {
+TEST(Report, OverlapIsThatOfEveryCollectiveAndCopyWithEveryCompute) {
+  const std::set<Kind> computing = {Kind::forward,   Kind::recompute,     Kind::backward,
+                                    Kind::direction, Kind::orthogonalize, Kind::optimize};
   std::mt19937_64 random(7);
-  int both = 0;
-  for (int trial = 0; trial < 60; ++trial) {
+  int both = 0, both_of_copies = 0;
+  for (int trial = 0; trial < 120; ++trial) {
     const int ranks = 1 << (1 + random() % 3);
-    const ModelDescription model =
+    ModelDescription model =
         tests::make_model(1 + static_cast<int>(random() % 4), random() % 2 == 0, random());
-    const Policy policy = tests::random_policy(random, model, ranks, 4 * ranks);
-    const Planned planned = make(model, ranks, policy, 0, tests::purposes[random() % 3]);
+    if (trial % 2 == 0) tests::vary(random, model);
+    Policy policy = tests::random_policy(random, model, ranks, 4 * ranks);
+    if (trial % 2 == 0) tests::vary(random, model, policy);
+    const Purpose purpose = tests::purposes[random() % 3];
+    const Planned planned = make(model, ranks, policy, 0, purpose);
     const StepPlan& plan = planned.plan;
     const Overlap& overlap = planned.report.overlap;
     const Order order(plan);
     const int actions = static_cast<int>(plan.actions.size());
-    std::int64_t hidden = 0, exposed = 0;
+    std::int64_t hidden = 0, exposed = 0, copied_hidden = 0, copied_exposed = 0;
     for (int c = 0; c < actions; ++c) {
       bool beside = false;
-      for (int a = 0; a < actions; ++a) {
-        const Kind kind = plan.actions[a].kind;
-        beside = beside ||
-                 ((kind == Kind::forward || kind == Kind::backward || kind == Kind::optimize) &&
-                  !order.before(a, c) && !order.before(c, a));
-      }
+      for (int a = 0; a < actions; ++a)
+        beside = beside || (computing.count(plan.actions[a].kind) > 0 && a != c &&
+                            !order.before(a, c) && !order.before(c, a));
       const Action& action = plan.actions[c];
       (beside ? hidden : exposed) += message_bytes(action) * (action.group_ranks - 1);
+      if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host)
+        (beside ? copied_hidden : copied_exposed) += action.elements * action.element_bytes;
     }
     EXPECT_EQ(overlap.bytes_while_computing, hidden) << trial;
     EXPECT_EQ(overlap.bytes_while_nothing_computes, exposed) << trial;
+    EXPECT_EQ(overlap.copied_while_computing, copied_hidden) << trial;
+    EXPECT_EQ(overlap.copied_while_nothing_computes, copied_exposed) << trial;
+    EXPECT_EQ(planned.report.bytes_to_device + planned.report.bytes_to_host,
+              copied_hidden + copied_exposed)
+        << trial;
     both += hidden > 0 && exposed > 0;
+    both_of_copies += copied_hidden > 0 && copied_exposed > 0;
     EXPECT_LE(overlap.most_units_in_flight, overlap.most_units_gathered);
     const GatherLimit& limit = policy.in_flight_gathers;
+    if (purpose == Purpose::export_parameters) continue;  // gathers masters, one unit at a time
     if (limit.units > 0) {
       EXPECT_LE(overlap.most_units_in_flight, limit.units) << trial;
     }
@@ -310,6 +321,101 @@ TEST(Report, OverlapIsThatOfEveryCollectiveWithEveryCompute) {
     }
   }
   EXPECT_GT(both, 20);
+  EXPECT_GT(both_of_copies, 10);
+}
+
+// ---- host memory
+
+Policy offloading_policy(Offload offload, std::int64_t leaves) {
+  Policy policy = make_policy(Sharding::full, leaves);
+  policy.offload = offload;
+  policy.reshard_after_forward.kind = Reshard::always;
+  return policy;
+}
+
+TEST(Report, OffloadedStateIsOnTheHost) {
+  constexpr int blocks = 3, ranks = 4;
+  const std::int64_t once = embedding + blocks * block + head, part = once / ranks;
+  const auto states = [&](Offload offload) {
+    const Report report = make(make_model(blocks), ranks, offloading_policy(offload, ranks)).report;
+    return std::pair(report.device.state_bytes, report.host.state_bytes);
+  };
+  EXPECT_EQ(states(Offload::none), std::pair(4 * part, std::int64_t{0}));
+  EXPECT_EQ(states(Offload::optimizer), std::pair(part, 4 * part));
+  EXPECT_EQ(states(Offload::parameters), std::pair(3 * part, part));
+  EXPECT_EQ(states(Offload::all), std::pair(std::int64_t{0}, 4 * part));
+}
+
+TEST(Report, CountsWhatIsCopiedAndWhatTheHostUpdates) {
+  constexpr int blocks = 3, ranks = 4, micro_batches = 2;
+  const std::int64_t part = (embedding + blocks * block + head) / ranks;
+  // The embedding is gathered for forward only, the head once for both.
+  const std::int64_t gathered = micro_batches * (part + blocks * block / ranks);
+  const auto report = [&](Offload offload) {
+    return make(make_model(blocks), ranks, offloading_policy(offload, ranks * micro_batches))
+        .report;
+  };
+  const Report none = report(Offload::none);
+  EXPECT_EQ(none.bytes_to_device + none.bytes_to_host + none.bytes_on_host, 0);
+  // Each micro-batch's gradients go down, where two are added; masters, gradients and two moments
+  // are updated, and the squares of gradients summed.
+  const Report optimizer = report(Offload::optimizer);
+  EXPECT_EQ(optimizer.bytes_to_device, part);
+  EXPECT_EQ(optimizer.bytes_to_host, micro_batches * part);
+  EXPECT_EQ(optimizer.bytes_on_host, (2 + 4 + 1) * part);
+  // Masters go up for each gather, and up and down for the update.
+  const Report parameters = report(Offload::parameters);
+  EXPECT_EQ(parameters.bytes_to_device, gathered + part);
+  EXPECT_EQ(parameters.bytes_to_host, part);
+  EXPECT_EQ(parameters.bytes_on_host, 0);
+  const Report all = report(Offload::all);
+  EXPECT_EQ(all.bytes_to_device, gathered);
+  EXPECT_EQ(all.bytes_to_host, micro_batches * part);
+  EXPECT_EQ(all.bytes_on_host, optimizer.bytes_on_host);
+}
+
+TEST(Report, ShowsTheHostWhereUnitsHaveSomethingThere) {
+  const auto text_of = [](const Policy& policy) {
+    const Planned planned = make(make_model(3), 4, policy);
+    return report_text(planned.plan, planned.report);
+  };
+  const std::string none = text_of(offloading_policy(Offload::none, 8));
+  for (const char* words : {"host memory of a rank", "between host and device", "copied", "frozen"})
+    EXPECT_EQ(none.find(words), std::string::npos) << words << none;
+  EXPECT_NE(none.find("arena on the host"), std::string::npos) << none;
+  const std::string all = text_of(offloading_policy(Offload::all, 8));
+  for (const char* words :
+       {"\nhost memory of a rank, most at ", "\nbetween host and device in a step\n",
+        "  copied to the device ", "  copied to the host ", "  updated on the host ",
+        "  copied while computing ", "  copied while nothing computes ", " copies, "})
+    EXPECT_NE(all.find(words), std::string::npos) << words << all;
+  EXPECT_EQ(all.find("arena on the host"), std::string::npos) << all;
+}
+
+TEST(Report, FrozenElementsArePadded) {
+  ModelDescription model = make_model(2);
+  model.units[1].frozen_elements = 64;
+  const Planned planned = make(model, 4, make_policy(Sharding::full, 8));
+  const std::string text = report_text(planned.plan, planned.report);
+  // 64 and 1,472 are padded to 256 and 1,536.
+  EXPECT_NE(text.find("  padded                              9,472  256 elements of padding"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  frozen                                256  of them, never updated\n"),
+            std::string::npos)
+      << text;
+  std::stringstream stream;
+  write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
+  const Json json = Json::parse(stream.str());
+  EXPECT_EQ(json["padded_elements"], 9472);
+  EXPECT_EQ(json["padded_frozen_elements"], 256);
+  EXPECT_EQ(json["units"][1]["padded_elements"], 1792);
+  EXPECT_EQ(json["units"][1]["padded_frozen_elements"], 256);
+  EXPECT_EQ(json["updates"], "device");
+  // Each segment is gathered by itself, and both are told apart.
+  int frozen = 0;
+  for (const Json& action : json["actions"]) frozen += action["name"] == "gather(block.0, frozen)";
+  EXPECT_GT(frozen, 0);
 }
 
 TEST(Report, FlopsAndActionsOfEachKind) {
@@ -329,32 +435,33 @@ TEST(Report, BytesAtThePeakAreTheSameByCategoryByUnitAndOverTime) {
     for (int group : {0, 2}) {
       const Planned planned = make(make_model(3), 4, make_policy(sharding, 12, group));
       const Report& report = planned.report;
-      EXPECT_EQ(sum(report.peak_by_category), report.lower_bound_bytes);
+      EXPECT_EQ(sum(report.device.peak_by_category), report.device.lower_bound_bytes);
       CategoryBytes by_units{};
       std::int64_t bytes = 0;
-      for (const UnitBytes& unit : report.peak_by_unit) {
+      for (const UnitBytes& unit : report.device.peak_by_unit) {
         EXPECT_EQ(sum(unit.by_category), unit.bytes);
         bytes += unit.bytes;
         for (int c = 0; c < categories; ++c) by_units[c] += unit.by_category[c];
       }
-      EXPECT_EQ(by_units, report.peak_by_category);
-      EXPECT_EQ(bytes, report.lower_bound_bytes);
+      EXPECT_EQ(by_units, report.device.peak_by_category);
+      EXPECT_EQ(bytes, report.device.lower_bound_bytes);
       const std::vector<CategoryBytes> live = live_bytes(planned.plan);
       std::vector<std::int64_t> totals;
       for (const CategoryBytes& at_action : live) totals.push_back(sum(at_action));
-      EXPECT_EQ(*std::max_element(totals.begin(), totals.end()), report.lower_bound_bytes);
-      EXPECT_EQ(live[planned.memory.peak_action], report.peak_by_category);
-      EXPECT_EQ(report.peak_by_unit.size(), 6u);
-      EXPECT_EQ(report.peak_by_unit.back().unit, "-");
-      EXPECT_EQ(report.peak_by_unit.back().by_category[static_cast<int>(Category::parameters)], 0);
+      EXPECT_EQ(*std::max_element(totals.begin(), totals.end()), report.device.lower_bound_bytes);
+      EXPECT_EQ(live[planned.memory.peak_action], report.device.peak_by_category);
+      EXPECT_EQ(report.device.peak_by_unit.size(), 6u);
+      EXPECT_EQ(report.device.peak_by_unit.back().unit, "-");
+      EXPECT_EQ(
+          report.device.peak_by_unit.back().by_category[static_cast<int>(Category::parameters)], 0);
     }
 }
 
 TEST(Report, HostMemoryIsCountedByItself) {
   const Planned planned = make(make_model(2), 4, make_policy(Sharding::full, 8));
   // A batch, and the step's sums with one number more; never both.
-  EXPECT_EQ(planned.report.host_lower_bound_bytes, 1536);
-  EXPECT_EQ(planned.report.host_arena_bytes, planned.host_memory.arena_bytes);
+  EXPECT_EQ(planned.report.host.lower_bound_bytes, 1536);
+  EXPECT_EQ(planned.report.host.arena_bytes, planned.host_memory.arena_bytes);
   std::int64_t most = 0;
   for (const CategoryBytes& live : live_bytes(planned.plan, Space::host))
     most = std::max(most, sum(live));
@@ -370,8 +477,8 @@ TEST(Report, UnitsAtThePeakAreThoseInDeviceMemory) {
     planned.memory.peak_action = static_cast<int>(a);
     const Report report = make_report(plan, planned.memory, planned.host_memory, 0);
     std::int64_t bytes = 0;
-    for (const UnitBytes& unit : report.peak_by_unit) bytes += unit.bytes;
-    EXPECT_EQ(bytes, sum(live_bytes(plan)[a])) << report.peak_action;
+    for (const UnitBytes& unit : report.device.peak_by_unit) bytes += unit.bytes;
+    EXPECT_EQ(bytes, sum(live_bytes(plan)[a])) << report.device.peak_action;
   }
 }
 
@@ -403,16 +510,28 @@ TEST(Report, NamesOfActionsSayWhen) {
 TEST(Report, StateIsParametersGradientsAndTwoMoments) {
   constexpr int blocks = 2;
   const std::int64_t once = embedding + blocks * block + head;
-  EXPECT_EQ(make(make_model(blocks), 4, make_policy(Sharding::full, 8)).report.state_bytes, once);
-  EXPECT_EQ(make(make_model(blocks), 1, make_policy(Sharding::none, 8)).report.state_bytes,
+  EXPECT_EQ(make(make_model(blocks), 4, make_policy(Sharding::full, 8)).report.device.state_bytes,
+            once);
+  EXPECT_EQ(make(make_model(blocks), 1, make_policy(Sharding::none, 8)).report.device.state_bytes,
             4 * once);
   EXPECT_EQ(make(make_model(blocks), 4, make_policy(Sharding::full, 8), 0, Purpose::evaluate)
-                .report.state_bytes,
+                .report.device.state_bytes,
             0);
 }
 
-TEST(Report, JsonIsTheWholePlan) {
-  const Planned planned = make(make_model(3), 8, keeping_policy(16, 4), 4);
+/// With half of the second unit frozen, or as it is.
+Planned plan_with_everything(bool offloads) {
+  ModelDescription model = make_model(3);
+  Policy policy = keeping_policy(16, 4);
+  if (offloads) {
+    model.units[1].frozen_elements = 512;
+    policy.offload = Offload::all;
+    policy.offload_activations = true;
+  }
+  return make(model, 8, policy, 4);
+}
+
+void expect_json_is_the_whole_plan(const Planned& planned) {
   const StepPlan& plan = planned.plan;
   const Report& report = planned.report;
   std::stringstream stream;
@@ -421,7 +540,7 @@ TEST(Report, JsonIsTheWholePlan) {
   EXPECT_EQ(json["format"], 2);
   EXPECT_EQ(json["purpose"], "train");
   EXPECT_EQ(json["memory"]["arena_bytes"], planned.memory.arena_bytes);
-  EXPECT_EQ(json["memory"]["peak_action_name"], report.peak_action);
+  EXPECT_EQ(json["memory"]["peak_action_name"], report.device.peak_action);
   EXPECT_EQ(json["host_memory"]["arena_bytes"], planned.host_memory.arena_bytes);
   EXPECT_EQ(json["host_memory"]["lower_bound_bytes"], planned.host_memory.peak_live_bytes);
   EXPECT_EQ(json["traffic"]["bytes_across_nodes"], plan.bytes_sent(Group::replicate));
@@ -430,7 +549,8 @@ TEST(Report, JsonIsTheWholePlan) {
             plan.bytes_sent());
   EXPECT_EQ(json["overlap"]["most_units_in_flight"], report.overlap.most_units_in_flight);
   ASSERT_EQ(json["units"].size(), plan.unit_names.size());
-  EXPECT_EQ(json["units"][1]["padded_elements"], plan.padded_elements[1]);
+  EXPECT_EQ(json["units"][1]["padded_elements"], plan.elements(1, Part::whole, Segment::both));
+  EXPECT_EQ(json["updates"], name(plan.updates));
   ASSERT_EQ(json["buffers"].size(), plan.buffers.size());
   ASSERT_EQ(json["actions"].size(), plan.actions.size());
 
@@ -455,13 +575,19 @@ TEST(Report, JsonIsTheWholePlan) {
   EXPECT_EQ(arena["device"], planned.memory.arena_bytes);
   EXPECT_EQ(arena["host"], planned.host_memory.arena_bytes);
   EXPECT_EQ(persistent["device"], planned.memory.persistent_bytes);
+  EXPECT_EQ(persistent["host"], planned.host_memory.persistent_bytes);
+  EXPECT_EQ(json["host_memory"]["persistent_bytes"], planned.host_memory.persistent_bytes);
+  std::int64_t on_host = 0;
+  for (const Json& bytes : json["host_memory"]["peak_by_category"])
+    on_host += bytes.get<std::int64_t>();
+  EXPECT_EQ(on_host, planned.host_memory.peak_live_bytes);
   for (const MemoryPlan* memory : {&planned.memory, &planned.host_memory}) {
     const auto& bytes = live[name(memory->space)];
     EXPECT_EQ(*std::max_element(bytes.begin(), bytes.end()), memory->peak_live_bytes);
   }
 
   double flops = 0.0;
-  std::map<std::string, std::int64_t> sent, messages, largest;
+  std::map<std::string, std::int64_t> sent, messages, largest, copied;
   std::size_t waits = 0;
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
     const Json& action = json["actions"][a];
@@ -470,6 +596,7 @@ TEST(Report, JsonIsTheWholePlan) {
     EXPECT_EQ(action["waits"].get<std::vector<int>>(), plan.actions[a].waits);
     waits += action["waits"].size();
     flops += action["flops"].get<double>();
+    copied[action["kind"]] += action["copied_bytes"].get<std::int64_t>();
     const std::int64_t message = action["message_bytes"];
     EXPECT_EQ(action["group"].is_null(), message == 0 && action["kind"] != "keep");
     EXPECT_EQ(action["group_ranks"].is_null(), action["group"].is_null());
@@ -495,12 +622,21 @@ TEST(Report, JsonIsTheWholePlan) {
   }
   EXPECT_EQ(flops, plan.flops());
   EXPECT_GT(waits, 0u);
+  EXPECT_EQ(json["copies"]["bytes_to_device"], copied["copy_to_device"]);
+  EXPECT_EQ(json["copies"]["bytes_to_host"], copied["copy_to_host"]);
+  EXPECT_EQ(json["overlap"]["bytes_copied_while_computing"].get<std::int64_t>() +
+                json["overlap"]["bytes_copied_while_nothing_computes"].get<std::int64_t>(),
+            copied["copy_to_device"] + copied["copy_to_host"]);
   EXPECT_EQ(sent.size(), 3u);
   for (const auto& [group, bytes] : sent) {
     EXPECT_EQ(json["traffic"][group]["bytes_sent"], bytes) << group;
     EXPECT_EQ(json["traffic"][group]["messages"], messages[group]) << group;
     EXPECT_EQ(json["traffic"][group]["largest_message_bytes"], largest[group]) << group;
   }
+}
+
+TEST(Report, JsonIsTheWholePlan) {
+  for (bool offloads : {false, true}) expect_json_is_the_whole_plan(plan_with_everything(offloads));
 }
 
 bool has(const std::string& text, const std::string& words) {
@@ -592,7 +728,7 @@ TEST(Report, FlopsAreInTheUnitThatKeepsThemShort) {
 TEST(Report, TextNamesThePeakAndFoldsEqualUnits) {
   const Planned planned = make(make_model(12), 2, make_policy(Sharding::full, 4));
   const std::string text = report_text(planned.plan, planned.report);
-  EXPECT_NE(text.find("most at " + planned.report.peak_action), std::string::npos) << text;
+  EXPECT_NE(text.find("most at " + planned.report.device.peak_action), std::string::npos) << text;
   EXPECT_NE(text.find("block.0 ... block.10, each of 11"), std::string::npos) << text;
   EXPECT_NE(text.find("inside a node"), std::string::npos) << text;
 }
@@ -609,8 +745,8 @@ TEST(Report, StateOfLlama3With8And128Ranks) {
   const model::Decoder<float> decoder(settings, {1, 8192});
   ASSERT_EQ(decoder.parameter_count(), 8030261248);
   const auto state = [&](int ranks) {
-    return static_cast<double>(
-        make(decoder.description(), ranks, make_policy(Sharding::full, 512)).report.state_bytes);
+    return static_cast<double>(make(decoder.description(), ranks, make_policy(Sharding::full, 512))
+                                   .report.device.state_bytes);
   };
   const double gib = std::ldexp(1.0, 30);
   EXPECT_NEAR((state(8) - state(128)) / gib, 8030261248.0 * 16.0 * (1.0 / 8 - 1.0 / 128) / gib,
@@ -644,7 +780,27 @@ TEST(Picture, ShowsEveryActionOfAShortPlan) {
   EXPECT_NE(svg.find("small &amp; short"), std::string::npos);
   EXPECT_NE(svg.find("a&lt;b &amp; &quot;c&quot;"), std::string::npos);
   EXPECT_EQ(svg.find("a<b"), std::string::npos);
-  EXPECT_NE(svg.find("at " + planned.report.peak_action), std::string::npos);
+  EXPECT_NE(svg.find("at " + planned.report.device.peak_action), std::string::npos);
+}
+
+TEST(Picture, HasALaneForEachStreamInWhichSomethingHappens) {
+  const auto lanes = [](int ranks, Offload offload) {
+    const Planned planned = make(make_model(2), ranks, offloading_policy(offload, 2 * ranks));
+    const std::string svg = picture_svg(planned.plan, planned.memory, "lanes");
+    std::vector<std::string> shown;
+    for (int stream = 0; stream < streams; ++stream) {
+      const std::string lane = name(static_cast<Stream>(stream));
+      if (count(svg, ">" + lane + "</text>\n<rect class=\"lane\"") == 1) shown.push_back(lane);
+    }
+    EXPECT_EQ(count(svg, "class=\"lane\""), shown.size());
+    return shown;
+  };
+  using Lanes = std::vector<std::string>;
+  EXPECT_EQ(lanes(1, Offload::none), Lanes({"compute"}));
+  EXPECT_EQ(lanes(2, Offload::none), Lanes({"compute", "gather", "reduce"}));
+  EXPECT_EQ(lanes(1, Offload::parameters), Lanes({"compute", "upload", "download"}));
+  EXPECT_EQ(lanes(2, Offload::all),
+            Lanes({"compute", "gather", "reduce", "upload", "download", "host"}));
 }
 
 TEST(Picture, LeavesTheMiddleOfALongPlanOut) {
@@ -656,7 +812,7 @@ TEST(Picture, LeavesTheMiddleOfALongPlanOut) {
   EXPECT_EQ(count(svg, "class=\"wait\""), 0u);
   EXPECT_NE(svg.find("(embedding, micro-batch 0)"), std::string::npos);
   EXPECT_NE(svg.find("(embedding, micro-batch 99)"), std::string::npos);
-  EXPECT_NE(svg.find("at " + planned.report.peak_action), std::string::npos);
+  EXPECT_NE(svg.find("at " + planned.report.device.peak_action), std::string::npos);
   EXPECT_LT(svg.size(), 2000000u);
 }
 

@@ -64,11 +64,12 @@ TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
   on_all(executor, [&](const runtime::ActionBuffers& buffers) {
     seen.push_back(&buffers.action);
     for (const plan::Use& used : buffers.action.uses) {
-      if (buffers.action.buffer(used.role) != used.buffer) continue;  // one of several in a role
-      const auto* address = buffers.get<std::byte>(used.role);
+      const auto* address = buffers.at<std::byte>(used.buffer);
       const bool on_host = program.plan.buffers[used.buffer].space == plan::Space::host;
       EXPECT_EQ(address, on_host ? memories.host.data() + program.host_memory.offsets[used.buffer]
                                  : memories.device.data() + program.memory.offsets[used.buffer]);
+      EXPECT_EQ(buffers.get<std::byte>(used.role),
+                buffers.at<std::byte>(buffers.action.buffer(used.role)));
     }
     EXPECT_EQ(buffers.get<std::byte>(Role::second_moment) != nullptr,
               buffers.action.kind == Kind::optimize);
@@ -157,6 +158,20 @@ TEST(Executor, FindsBuffersInTheArenaOfTheirSpace) {
   }
 }
 
+TEST(Executor, HandsOutEveryBufferOfARole) {
+  runtime::Program program = program_of_both_spaces();
+  for (plan::Use& used : program.plan.actions[0].uses) used.role = Role::gradient_shard;
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    EXPECT_EQ(buffers.get<std::byte>(Role::gradient_shard), memories.device.data() + 256);
+    EXPECT_EQ(buffers.at<std::byte>(1), memories.host.data() + 512);
+    // A sanitizer build would end here if it allowed the first only.
+    for (const int buffer : {0, 1}) *buffers.at<std::int64_t>(buffer) = 1;
+  });
+  executor.run(program);
+}
+
 TEST(Arena, OfNoBytesAllocatesNothing) {
   runtime::start_counting_memory();
   const runtime::MemoryCount before = runtime::memory_count();
@@ -170,6 +185,9 @@ TEST(Arena, OfNoBytesAllocatesNothing) {
   EXPECT_EQ(on_host.bytes(), 1000);
   on_host.data()[999] = std::byte{1};
   EXPECT_EQ(runtime::memory_count().allocations, before.allocations + 1);
+  const runtime::Arena not_pinned(1000, plan::Space::host, false);
+  not_pinned.data()[999] = std::byte{1};
+  EXPECT_EQ(runtime::memory_count().allocations, before.allocations + 2);
 }
 
 TEST(MemoryCounter, CountsWhatKokkosAllocates) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <iterator>
 #include <ostrakon/runtime/executor.hpp>
 #include <random>
 #include <string>
@@ -14,11 +15,14 @@ struct Step {
   std::vector<int> waits;
 };
 
-/// A program without buffers. Compute actions are forwards, those of the other streams gathers and
-/// reductions.
+/// What the actions of each stream are in programs made here.
+constexpr plan::Kind kind_of[] = {plan::Kind::forward,        plan::Kind::gather,
+                                  plan::Kind::reduce_scatter, plan::Kind::copy_to_device,
+                                  plan::Kind::copy_to_host,   plan::Kind::optimize};
+static_assert(std::size(kind_of) == plan::streams);
+
+/// A program without buffers.
 inline runtime::Program program_of(const std::vector<Step>& steps) {
-  constexpr plan::Kind kind_of[] = {plan::Kind::forward, plan::Kind::gather,
-                                    plan::Kind::reduce_scatter};
   runtime::Program program;
   for (const Step& step : steps) {
     plan::Action action;

@@ -34,6 +34,25 @@ TEST(Overlap, IsTheTimeThatCollectivesShareWithCompute) {
   EXPECT_DOUBLE_EQ(overlap.hidden, 1.0 + 0.5);
 }
 
+TEST(Overlap, CountsCopiesAndTheHostApartFromCollectives) {
+  const runtime::Program program = test::program_of({{Stream::compute, {}},
+                                                     {Stream::upload, {}},
+                                                     {Stream::download, {}},
+                                                     {Stream::upload, {}},
+                                                     {Stream::host, {}},
+                                                     {Stream::compute, {}}});
+  const std::vector<runtime::ActionTime> times = {{1.0, 3.0}, {0.5, 2.0}, {2.0, 2.5},
+                                                  {2.5, 4.5}, {3.5, 6.0}, {4.0, 5.0}};
+  const runtime::Overlap overlap = runtime::measure_overlap(program, times);
+  EXPECT_DOUBLE_EQ(overlap.all, 5.5);
+  EXPECT_DOUBLE_EQ(overlap.compute, 3.0);
+  EXPECT_EQ(overlap.communication, 0.0);
+  EXPECT_DOUBLE_EQ(overlap.copying, 1.5 + 0.5 + 2.0);
+  EXPECT_DOUBLE_EQ(overlap.copying_hidden, 1.0 + 0.5 + 0.5 + 0.5);
+  EXPECT_DOUBLE_EQ(overlap.host, 2.5);
+  EXPECT_DOUBLE_EQ(overlap.host_hidden, 1.0);
+}
+
 TEST(Overlap, OfNothingIsNothing) {
   const runtime::Program program = test::program_of({{Stream::compute, {}}});
   const runtime::Overlap overlap = runtime::measure_overlap(program, {{0.0, 0.0}});

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 #include <ostrakon/runtime/executor.hpp>
@@ -37,7 +39,7 @@ const char* name(Streams streams) {
 
 /// `work` is told the number of the action.
 void on_all(Executor& executor, const std::function<void(int)>& work) {
-  for (const Kind kind : {Kind::forward, Kind::gather, Kind::reduce_scatter})
+  for (const Kind kind : test::kind_of)
     executor.on(kind, [work](const runtime::ActionBuffers& buffers) { work(buffers.action.unit); });
 }
 
@@ -141,11 +143,30 @@ TEST(Streams, ComputeRunsOnTheCallingThreadAndEachOtherStreamOnOneOfItsOwn) {
     EXPECT_EQ(of_one.size(), 1U);
     all.insert(of_one.begin(), of_one.end());
   }
-  EXPECT_EQ(all.size(), 3U);
+  EXPECT_EQ(all.size(), std::size_t{plan::streams});
   EXPECT_EQ(*of_stream[0].begin(), caller);
   const auto is_compute = [](const Step& step) { return step.stream == Stream::compute; };
   EXPECT_EQ(told,
             2U * static_cast<std::size_t>(std::count_if(steps.begin(), steps.end(), is_compute)));
+}
+
+TEST(Streams, OnlyStreamsThatProgramsUseHaveThreads) {
+  const std::filesystem::path tasks = "/proc/self/task";
+  if (!std::filesystem::exists(tasks)) GTEST_SKIP() << "the system does not list threads";
+  const auto threads = [&] {
+    return std::distance(std::filesystem::directory_iterator(tasks),
+                         std::filesystem::directory_iterator());
+  };
+  const auto before = threads();
+  Executor executor({}, Streams::threads);
+  on_all(executor, [](int) {});
+  EXPECT_EQ(threads(), before);
+  for (int i = 0; i < 2; ++i) {
+    executor.run(program_of({{Stream::compute, {}}, {Stream::host, {0}}}));
+    EXPECT_EQ(threads(), before + 1);
+  }
+  executor.run(program_of({{Stream::upload, {}}, {Stream::compute, {0}}}));
+  EXPECT_EQ(threads(), before + 2);
 }
 
 TEST(Streams, WhereAnActionFailsNothingRunsThatItHappensBefore) {

@@ -19,7 +19,7 @@ using nlohmann::json;
 using plan::Kind;
 using plan::Stream;
 
-/// Gathers, forwards and reductions with names and numbers that a trace must show.
+/// Actions of all streams with names and numbers that a trace must show.
 runtime::Program program_to_trace() {
   runtime::Program program = test::program_of(test::random_steps(40, 2));
   int next = 0;
@@ -35,7 +35,7 @@ runtime::Program program_to_trace() {
 }
 
 void run(runtime::Executor& executor, const runtime::Program& program, int failing = -1) {
-  for (const Kind kind : {Kind::forward, Kind::gather, Kind::reduce_scatter})
+  for (const Kind kind : test::kind_of)
     executor.on(kind, [=](const runtime::ActionBuffers& buffers) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       if (buffers.action.unit == failing) throw std::runtime_error("failed");
@@ -87,8 +87,10 @@ TEST(Trace, ShowsEachActionOnItsStream) {
     EXPECT_EQ(thread, static_cast<int>(action.stream));
     EXPECT_EQ(bar.at("args").at("step"), i < count ? 7 : 8);
     EXPECT_EQ(bar.at("args").value("micro_batch", -1), action.micro_batch);
-    EXPECT_EQ(bar.at("args").value("bytes_sent", -1),
-              action.stream == Stream::compute ? -1 : 768 * 4 / 3 * 2);
+    const bool sends = action.stream == Stream::gather || action.stream == Stream::reduce;
+    const bool copies = action.stream == Stream::upload || action.stream == Stream::download;
+    EXPECT_EQ(bar.at("args").value("bytes_sent", -1), sends ? 768 * 4 / 3 * 2 : -1);
+    EXPECT_EQ(bar.at("args").value("bytes_copied", -1), copies ? 768 * 4 : -1);
     const double begin = bar.at("ts"), duration = bar.at("dur");
     EXPECT_GE(duration, 50.0);
     if (i >= count) {

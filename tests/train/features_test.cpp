@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision, activation checkpointing and optimizers, each with the layouts and each other.
+// Mixed precision, activation checkpointing, offload, optimizers and steps that go wrong, each with
+// the layouts and each other.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <ostrakon/base/error.hpp>
 #include <string>
+#include <tuple>
 
+#include "support/covering.hpp"
 #include "train/small_runs.hpp"
 
 namespace {
@@ -64,7 +68,8 @@ TEST(Checkpointing, LeavesUnitsInputsAndOneUnitsActivations) {
     return most;
   };
   settings.parallel.activation_checkpointing.every = 0;
-  const plan::ModelDescription model = train::describe(train::Trainer(settings, mesh).decoder());
+  const plan::ModelDescription model =
+      train::describe(*train::make_decoder(settings), settings.optimizer);
   std::int64_t inputs = 2 * model.batch_bytes + model.gradient_bytes, largest = 0;
   for (const plan::UnitDescription& unit : model.units) {
     inputs += unit.output_bytes;
@@ -160,23 +165,19 @@ TEST(LossScale, ThatIsTooLargeRecovers) {
   config::Settings settings =
       with_precision(short_run(small_llama(8), 24), Number::fp16, Number::fp32);
   settings.precision.loss_scale.initial = settings.precision.loss_scale.largest = 16777216.0 * 64;
-  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer(settings, mesh);
-  const auto data =
-      data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
-                         settings.model.vocabulary, settings.training.seed, mesh.world());
-  trainer.allocate();
-  trainer.initialize();
+  SmallRun run(settings);
   int skipped = 0;
   double last = 0.0;
   for (std::int64_t step = 1; step <= settings.training.steps; ++step) {
-    const std::uint64_t before = trainer.state_digest();
-    const train::StepResult result = trainer.step(*data, step);
+    const std::uint64_t before = run.trainer.state_digest();
+    const train::StepResult result = run.step(step);
     if (!result.skipped.empty()) {
       ++skipped;
-      EXPECT_EQ(trainer.state_digest(), before) << "a step that was left out";
+      EXPECT_EQ(result.skipped.rfind("a gradient overflowed: the loss scale goes from ", 0), 0u)
+          << result.skipped;
+      EXPECT_EQ(run.trainer.state_digest(), before) << "a step that was left out";
     } else {
-      EXPECT_NE(trainer.state_digest(), before);
+      EXPECT_NE(run.trainer.state_digest(), before);
       last = result.loss_scale;
     }
   }
@@ -187,8 +188,8 @@ TEST(LossScale, ThatIsTooLargeRecovers) {
 }
 
 TEST(Optimizers, HaveTheSameBitsOnEveryLayoutAndLearn) {
-  for (const auto kind :
-       {optim::OptimizerKind::adamw, optim::OptimizerKind::sgd, optim::OptimizerKind::lion})
+  for (const auto kind : {optim::OptimizerKind::adamw, optim::OptimizerKind::sgd,
+                          optim::OptimizerKind::lion, optim::OptimizerKind::muon})
     for (const Number moments : {Number::fp32, Number::bf16}) {
       config::Settings settings = short_run(small_llama(8), 12);
       settings.optimizer.kind = kind;
@@ -209,34 +210,201 @@ TEST(Optimizers, HaveTheSameBitsOnEveryLayoutAndLearn) {
     }
 }
 
-/// Tokens that are all the same but for one sample, which one rank reads.
-TEST(Stability, ANonFiniteGradientIsNamedAndSkippedOrStopped) {
-  for (const bool skip : {false, true}) {
-    config::Settings settings = short_run(small_llama(8), 4);
-    settings.stability.skip_non_finite = skip;
+// ---- offload
+
+constexpr plan::Offload all_offloads[] = {plan::Offload::none, plan::Offload::optimizer,
+                                          plan::Offload::parameters, plan::Offload::all};
+
+TEST(Offload, ChangesNoBitWithAnyStrategyInAnyOrder) {
+  enum { model, offload, sharding, accumulation, activations, clips, over, group, streams };
+  const std::vector<Choices> rows =
+      covering_rows({2, 4, 4, 3, 2, 2, 2, 2, 2}, [](const Choices&) { return true; });
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  std::map<std::tuple<int, int>, History> references;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const Choices& row = rows[r];
+    config::Settings settings = short_run(row[model] == 0 ? small_gpt2(8) : small_llama(8), 10);
+    settings.model.layers = 3;
+    // Without clipping, updates begin beside backward.
+    settings.optimizer.clip_norm = row[clips] == 0 ? 0.0 : 0.5;
+    const auto of = std::make_tuple(row[model], row[clips]);
+    if (references.count(of) == 0) references.emplace(of, alone(settings));
+    const History& reference = references.at(of);
+    settings.parallel.offload = all_offloads[row[offload]];
+    settings.parallel.sharding = all_shardings[row[sharding]];
+    settings.parallel.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
+    settings.parallel.offload_activations = row[activations] == 1;
+    settings.parallel.shard_optimizer_over = static_cast<plan::OptimizerGroup>(row[over]);
+    if (row[group] == 1 && ranks > 2) settings.shard_group = 2;
+    settings.runtime.streams =
+        row[streams] == 0 ? config::StreamsChoice::in_plan_order : config::StreamsChoice::threads;
+    runtime::Shake shake;
+    shake.seed = r;
+    shake.longest_seconds = 2e-5;
+    const History run = train_history(settings, MPI_COMM_WORLD, shake);
+    std::string what;
+    for (int choice : row) what += " " + std::to_string(choice);
+    EXPECT_EQ(run.losses, reference.losses) << what;
+    EXPECT_EQ(run.norms, reference.norms) << what;
+    EXPECT_EQ(run.digests, reference.digests) << what;
+    EXPECT_EQ(run.validation_loss, reference.validation_loss) << what;
+  }
+}
+
+TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  for (const Number gather : {Number::fp32, Number::bf16}) {
+    config::Settings settings = with_precision(small_llama(8), gather, Number::fp32);
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-    train::Trainer trainer(settings, mesh);
-    const auto data =
-        data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
-                           settings.model.vocabulary, settings.training.seed, mesh.world());
-    trainer.allocate();
-    trainer.initialize();
-    const std::uint64_t before = trainer.state_digest();
-    // One rank's gradient of one unit is spoilt in a step.
-    trainer.spoil_gradient(1, mesh.world().size() - 1);
-    try {
-      const train::StepResult result = trainer.step(*data, 1);
-      EXPECT_TRUE(skip);
-      EXPECT_NE(result.skipped.find("block.0"), std::string::npos) << result.skipped;
-      EXPECT_EQ(trainer.state_digest(), before);
-      EXPECT_TRUE(trainer.step(*data, 2).skipped.empty());
-    } catch (const AgreedError& error) {
-      EXPECT_FALSE(skip);
-      EXPECT_NE(std::string(error.what()).find("step 1: the gradient of block.0"),
-                std::string::npos)
-          << error.what();
-      EXPECT_EQ(trainer.state_digest(), before);
+    const auto kept = [&](plan::Offload offload) {
+      settings.parallel.offload = offload;
+      const train::Trainer trainer(settings, mesh);
+      const runtime::Program& program = trainer.program(plan::Purpose::train);
+      return std::make_pair(program.memory.persistent_bytes, program.host_memory.persistent_bytes);
+    };
+    std::int64_t elements = 0;
+    const train::Trainer trainer(settings, mesh);
+    for (const std::int64_t unit : trainer.program(plan::Purpose::train).plan.padded_elements)
+      elements += unit / ranks;
+    const std::int64_t masters = 4 * elements, moments = 2 * masters;
+    const std::int64_t computed = bytes_of(gather) * elements;
+    const std::int64_t copies = gather == Number::fp32 ? 0 : computed;  // where there are masters
+    using Kept = std::pair<std::int64_t, std::int64_t>;
+    const auto is = [&](plan::Offload offload, const Kept& state) {
+      const Kept found = kept(offload);
+      const std::int64_t padding = 256 * 4 * 4 + 1024;  // of buffers, and the step's sums
+      EXPECT_GE(found.first, state.first);
+      EXPECT_LE(found.first, state.first + padding) << static_cast<int>(offload);
+      EXPECT_GE(found.second, state.second);
+      EXPECT_LE(found.second, state.second + padding) << static_cast<int>(offload);
+    };
+    is(plan::Offload::none, {masters + moments, 0});
+    is(plan::Offload::optimizer, {computed, masters + moments});
+    is(plan::Offload::parameters, {moments, masters + copies});
+    is(plan::Offload::all, {0, masters + copies + moments});
+  }
+}
+
+// ---- steps that go wrong
+
+/// Spoils the gradient of unit 1 on the last rank in step 1, takes step 2, and returns the digest
+/// after it.
+std::uint64_t spoil_and_go_on(const config::Settings& settings, MPI_Comm comm) {
+  SmallRun run(settings, comm);
+  const int last = run.mesh.world().size() - 1;
+  const std::uint64_t before = run.trainer.state_digest();
+  run.trainer.spoil_gradient(1, last);
+  EXPECT_EQ(run.step(1).skipped, "the gradient of block.0 is not finite on rank " +
+                                     std::to_string(last) + " (micro-batch 0)");
+  EXPECT_EQ(run.trainer.state_digest(), before);
+  const train::StepResult next = run.step(2);
+  EXPECT_EQ(next.skipped, "");
+  EXPECT_TRUE(std::isfinite(next.grad_norm));
+  return run.trainer.state_digest();
+}
+
+TEST(Stability, ANonFiniteGradientIsNamedByItsOriginAndLeftOut) {
+  for (const auto kind : {optim::OptimizerKind::adamw, optim::OptimizerKind::muon})
+    for (const Number gather : {Number::fp32, Number::bf16}) {
+      config::Settings settings =
+          with_precision(short_run(small_llama(8), 4), gather, Number::fp32);
+      settings.stability.skip_non_finite = true;
+      settings.optimizer.kind = kind;
+      const std::uint64_t expected = spoil_and_go_on(settings, MPI_COMM_SELF);
+      for (const auto offload : all_offloads)
+        for (const auto sharding : all_shardings) {
+          settings.parallel.offload = offload;
+          settings.parallel.sharding = sharding;
+          // Each of them in both ways, somewhere.
+          const bool threads =
+              (offload == plan::Offload::optimizer) == (sharding == plan::Sharding::full);
+          settings.runtime.streams =
+              threads ? config::StreamsChoice::threads : config::StreamsChoice::in_plan_order;
+          EXPECT_EQ(spoil_and_go_on(settings, MPI_COMM_WORLD), expected)
+              << static_cast<int>(offload) << " " << static_cast<int>(sharding);
+        }
     }
+}
+
+TEST(Stability, ANonFiniteGradientEndsTheRunOnAllRanks) {
+  for (const auto offload : all_offloads) {
+    config::Settings settings = short_run(small_llama(8), 4);
+    settings.parallel.offload = offload;
+    SmallRun run(settings);
+    const int last = run.mesh.world().size() - 1;
+    run.step(1);
+    const std::uint64_t before = run.trainer.state_digest();
+    run.trainer.spoil_gradient(1, last);
+    try {
+      run.step(2);
+      FAIL() << "a gradient that is infinite";
+    } catch (const AgreedError& error) {
+      const std::string expected = "step 2: the gradient of block.0 is not finite on rank " +
+                                   std::to_string(last) + " (micro-batch 0). Try";
+      EXPECT_EQ(std::string(error.what()).rfind(expected, 0), 0u) << error.what();
+    }
+    EXPECT_TRUE(run.trainer.is_intact());
+    EXPECT_EQ(run.trainer.state_digest(), before);
+  }
+}
+
+/// On rank 0 the embedding's, on all others also that of a block, which is nearer to the loss.
+TEST(Stability, OfSeveralNonFiniteGradientsTheOneNearestToTheLossIsNamed) {
+  config::Settings settings = short_run(small_gpt2(16), 4);
+  settings.stability.skip_non_finite = true;
+  SmallRun run(settings);
+  comm::Communicator& world = run.mesh.world();
+  run.trainer.spoil_gradient(world.rank() == 0 ? 0 : 2, world.rank());
+  std::string expected = "the gradient of embedding is not finite on rank 0 (micro-batch 0)";
+  if (world.size() > 1) {
+    expected = "the gradient of block.1 is not finite on rank 1 (micro-batch 0)";
+    for (int rank = 2; rank < std::min(world.size(), 5); ++rank)
+      expected += ", rank " + std::to_string(rank) + " (micro-batch 0)";
+    if (world.size() > 5) expected += " and " + std::to_string(world.size() - 5) + " more";
+  }
+  EXPECT_EQ(run.step(1).skipped, expected);
+}
+
+/// Gradients that are finite, but not as they travel.
+TEST(Stability, AGradientThatOverflowsOnItsWayIsNamedAsASum) {
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (ranks == 1) GTEST_SKIP() << "nothing travels";
+  config::Settings settings =
+      with_precision(short_run(small_llama(8), 4), Number::fp32, Number::fp16);
+  optim::LossScaleSettings& scale = settings.precision.loss_scale;
+  scale.initial = scale.smallest = scale.largest = 0x1p40;
+  SmallRun run(settings);
+  try {
+    run.step(1);
+    FAIL() << "a gradient that overflows";
+  } catch (const AgreedError& error) {
+    const std::string begin =
+        "step 1: the gradient of head is not finite when summed over micro-batches and ranks (";
+    EXPECT_EQ(std::string(error.what()).rfind(begin, 0), 0u) << error.what();
+  }
+}
+
+/// What is known then.
+TEST(Stability, WhereUpdatesRunBesideBackwardABadGradientHasSpoiltParameters) {
+  for (const auto offload : {plan::Offload::optimizer, plan::Offload::all}) {
+    config::Settings settings = short_run(small_llama(8), 4);
+    settings.optimizer.clip_norm = 0.0;
+    settings.parallel.offload = offload;
+    SmallRun run(settings);
+    run.step(1);
+    EXPECT_TRUE(run.trainer.is_intact());
+    run.trainer.spoil_gradient(1, 0);
+    try {
+      run.step(2);
+      FAIL() << "a gradient that is infinite";
+    } catch (const AgreedError& error) {
+      const std::string begin = "step 2: a gradient is not finite, and has updated parameters";
+      EXPECT_EQ(std::string(error.what()).rfind(begin, 0), 0u) << error.what();
+    }
+    EXPECT_FALSE(run.trainer.is_intact());
   }
 }
 

@@ -4,19 +4,16 @@
 // Everything that a deck can say about how ranks share the work, as numbered choices: to run all
 // combinations, or so few that every two choices meet.
 
-#include <algorithm>
-#include <cstdint>
+#include <iterator>
 #include <ostrakon/config/settings.hpp>
-#include <random>
-#include <set>
 #include <string>
-#include <tuple>
 #include <vector>
+
+#include "support/covering.hpp"
 
 namespace ostrakon::tests {
 
-/// One choice of each factor, by number.
-using Layout = std::vector<int>;
+using Layout = Choices;
 
 enum Factor {
   model_factor,
@@ -79,53 +76,9 @@ inline std::string describe(const Layout& layout) {
   return text;
 }
 
-/// Valid layouts in which every two choices of different factors meet that can meet in any. By
-/// trying: of many random layouts the one with the most new pairs is taken, and so on (D. Cohen et
-/// al., "The AETG system", 1997).
+/// Valid layouts in which every two choices meet.
 inline std::vector<Layout> pairwise_layouts() {
-  using Pair = std::tuple<int, int, int, int>;  // factor, choice, factor, choice
-  std::mt19937 random(1);
-  const auto any = [&] {
-    Layout layout;
-    for (int most : choices_of)
-      layout.push_back(static_cast<int>(random() % static_cast<unsigned>(most)));
-    return layout;
-  };
-  const auto pairs_of = [](const Layout& layout) {
-    std::vector<Pair> pairs;
-    for (int f = 0; f < factors; ++f)
-      for (int g = f + 1; g < factors; ++g) pairs.emplace_back(f, layout[f], g, layout[g]);
-    return pairs;
-  };
-  // Seen in so many random layouts, a pair that can be is among them.
-  std::set<Pair> left;
-  for (int i = 0; i < 20000; ++i) {
-    const Layout layout = any();
-    if (!is_valid(layout)) continue;
-    const std::vector<Pair> pairs = pairs_of(layout);
-    left.insert(pairs.begin(), pairs.end());
-  }
-  std::vector<Layout> chosen;
-  while (!left.empty()) {
-    Layout best;
-    std::size_t most = 0;
-    for (int i = 0; i < 200 || most == 0; ++i) {
-      Layout layout = any();
-      const auto [f, a, g, b] = *left.begin();
-      layout[f] = a;
-      layout[g] = b;
-      if (!is_valid(layout)) continue;
-      std::size_t fresh = 0;
-      for (const Pair& pair : pairs_of(layout)) fresh += left.count(pair);
-      if (fresh > most) {
-        most = fresh;
-        best = layout;
-      }
-    }
-    for (const Pair& pair : pairs_of(best)) left.erase(pair);
-    chosen.push_back(best);
-  }
-  return chosen;
+  return covering_rows({std::begin(choices_of), std::end(choices_of)}, is_valid);
 }
 
 }  // namespace ostrakon::tests

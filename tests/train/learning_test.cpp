@@ -67,20 +67,10 @@ TEST(Learning, LossOnTheSyntheticProcessComesDownToItsEntropy) {
   settings.optimizer.learning_rate = 5e-3;
   settings.schedule.warmup_steps = 20;
   settings.schedule.final_fraction = 0.01;
-  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer(settings, mesh);
-  const auto open = [&](data::Split split) {
-    return data::open_dataset(settings.data, split, settings.training.sequence_length,
-                              settings.model.vocabulary, settings.training.seed, mesh.world());
-  };
-  const auto training = open(data::Split::training);
-  const auto validation = open(data::Split::validation);
-  trainer.allocate();
-  trainer.initialize();
-  for (std::int64_t step = 1; step <= settings.training.steps; ++step)
-    trainer.step(*training, step);
-  const double loss = trainer.evaluate(*validation, 16);
-  EXPECT_NEAR(loss, *training->entropy(), 0.02 * *training->entropy());
+  SmallRun run(settings);
+  for (std::int64_t step = 1; step <= settings.training.steps; ++step) run.step(step);
+  const double loss = run.trainer.evaluate(*run.validation, 16);
+  EXPECT_NEAR(loss, *run.training->entropy(), 0.02 * *run.training->entropy());
 }
 
 }  // namespace

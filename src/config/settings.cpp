@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/config/settings.hpp>
+
+namespace ostrakon::config {
+namespace {
+
+/// Arrays of state that the rule with the most of them needs: of an optimizer with two rules, each
+/// serves both.
+int moments(const optim::OptimizerSettings& optimizer) {
+  const optim::OptimizerKind of_vectors = optim::rule_of(optimizer, model::Parameter());
+  return std::max(optim::moments(optimizer, optimizer.kind), optim::moments(optimizer, of_vectors));
+}
+
+/// Whether the whole gradient of a step is known to be taken as it is, before all of it is there.
+bool takes_every_gradient(const Settings& settings) {
+  const bool scales_loss =
+      settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
+  return settings.optimizer.clip_norm == 0.0 && !scales_loss &&
+         !settings.stability.skip_non_finite && settings.stability.outlier_threshold == 0.0;
+}
+
+}  // namespace
+
+void complete(Settings& settings) {
+  plan::Policy& policy = settings.parallel;
+  policy.leaves = settings.training.leaves();
+  policy.moments.count = moments(settings.optimizer);
+  const bool host_updates =
+      policy.offload == plan::Offload::optimizer || policy.offload == plan::Offload::all;
+  policy.early_updates = host_updates && takes_every_gradient(settings);
+}
+
+}  // namespace ostrakon::config

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/math/half.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+
+namespace ostrakon::train {
+
+/// Integers of a step's sums: of losses, then of squared gradients.
+constexpr int step_sums = 2 * math::exact_sum_limbs;
+
+/// Calls work(T()) with the type T of such numbers.
+template <class Work>
+void with_number(Number number, const Work& work) {
+  switch (number) {
+    case Number::fp32:
+      return work(float());
+    case Number::bf16:
+      return work(bf16());
+    case Number::fp16:
+      return work(fp16());
+  }
+}
+
+/// The same for moments, which have no fp16.
+template <class Work>
+void with_moment(Number number, const Work& work) {
+  return number == Number::bf16 ? work(bf16()) : work(float());
+}
+
+/// What is divided over the ranks of a group, and what each of them then has.
+inline plan::Part whole_of(plan::Group group) {
+  return group == plan::Group::replicate ? plan::Part::group : plan::Part::whole;
+}
+inline plan::Part part_of(plan::Group group) {
+  return group == plan::Group::replicate ? plan::Part::rank : plan::Part::group;
+}
+
+}  // namespace ostrakon::train

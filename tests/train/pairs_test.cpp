@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that changes what a step computes or where its state lives, each pair of choices in
+// some run of ten steps: its losses are those of one rank, its bytes those of its plan.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "support/covering.hpp"
+#include "train/small_runs.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::tests;
+
+enum Factor {
+  architecture,
+  tied,
+  precision,
+  checkpointing,
+  offload,
+  activations,
+  accumulation,
+  clipping,
+  frozen,
+  groups,
+  sharding,
+  shard_group,
+  reshard,
+  optimizer,
+  moments,
+  non_finite,
+  streams,
+  ranks,
+  factors
+};
+const std::vector<int> choices_of = {2, 2, 5, 4, 4, 2, 4, 2, 5, 2, 4, 3, 4, 4, 2, 2, 2, 3};
+const char* const names[factors] = {
+    "architecture", "tied",      "precision", "checkpointing", "offload",  "activations",
+    "accumulation", "clipping",  "frozen",    "groups",        "sharding", "shard group",
+    "reshard",      "optimizer", "moments",   "non-finite",    "streams",  "ranks"};
+
+int ranks_of(const Choices& row) { return 1 << row[ranks]; }
+
+bool is_valid(const Choices& row) { return row[shard_group] == 0 || ranks_of(row) > 2; }
+
+/// Gradients that are rounded to travel have the bits of other layouts of the same groups only.
+bool rounds_gradients(const Choices& row) { return row[precision] >= 3; }
+
+/// What the result may depend on.
+config::Settings computed_settings(const Choices& row) {
+  config::Settings settings = row[architecture] == 0 ? small_gpt2(8) : small_llama(8);
+  settings.model.layers = 4;
+  settings.model.tie_embeddings = row[tied] == 1;
+  settings.training.steps = 10;
+  settings.schedule.warmup_steps = 2;
+  const Number gathers[] = {Number::fp32, Number::bf16, Number::fp16, Number::bf16, Number::fp32};
+  const Number reductions[] = {Number::fp32, Number::fp32, Number::fp32, Number::bf16,
+                               Number::fp16};
+  settings.precision.gather = gathers[row[precision]];
+  settings.parallel.reduce = reductions[row[precision]];
+  settings.precision.loss_scale.initial = 1024.0;
+  settings.optimizer.clip_norm = row[clipping] == 0 ? 0.1 : 0.0;
+  std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  const auto freeze = [&](const char* pattern) { rules.push_back({pattern, true, {}, {}}); };
+  if (row[frozen] == 1) freeze("embedding.*");
+  if (row[frozen] == 2) freeze("*.norm.*");
+  if (row[frozen] == 3) {
+    freeze("embedding.token.*");
+    freeze("block.0.*");
+    freeze("block.2.attention.*");
+  }
+  if (row[frozen] == 4) freeze("block.1.*");
+  if (row[groups] == 1) {
+    rules.push_back({"block.3.*", {}, 1e-3, {}});
+    rules.push_back({"*.mlp.*", {}, {}, 0.02});
+  }
+  const optim::OptimizerKind kinds[] = {optim::OptimizerKind::adamw, optim::OptimizerKind::sgd,
+                                        optim::OptimizerKind::lion, optim::OptimizerKind::muon};
+  settings.optimizer.kind = kinds[row[optimizer]];
+  if (row[optimizer] == 1) settings.optimizer.learning_rate = 0.1;
+  if (row[optimizer] == 2) settings.optimizer.learning_rate = 5e-4;
+  settings.parallel.moments.number = row[moments] == 0 ? Number::fp32 : Number::bf16;
+  settings.stability.skip_non_finite = row[non_finite] == 1;
+  return settings;
+}
+
+void share(const Choices& row, config::Settings& settings) {
+  if (row[shard_group] > 0) settings.shard_group = 2;
+  if (row[shard_group] == 2) settings.parallel.shard_optimizer_over = plan::OptimizerGroup::world;
+  settings.parallel.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
+}
+
+config::Settings all_settings(const Choices& row) {
+  config::Settings settings = computed_settings(row);
+  share(row, settings);
+  plan::Policy& policy = settings.parallel;
+  policy.activation_checkpointing.every = row[checkpointing] == 3 ? 0 : row[checkpointing];
+  if (row[checkpointing] == 3) settings.recompute = {true, true, true};
+  policy.offload = static_cast<plan::Offload>(row[offload]);
+  policy.offload_activations = row[activations] == 1;
+  policy.sharding = static_cast<plan::Sharding>(row[sharding]);
+  policy.reshard_after_forward.kind = static_cast<plan::Reshard::Kind>(row[reshard]);
+  policy.reshard_after_forward.ranks = 2;
+  settings.runtime.streams =
+      row[streams] == 0 ? config::StreamsChoice::in_plan_order : config::StreamsChoice::threads;
+  return settings;
+}
+
+std::string describe(const Choices& row) {
+  std::string text;
+  for (int f = 0; f < factors; ++f)
+    text += (f > 0 ? ", " : "") + std::string(names[f]) + " " + std::to_string(row[f]);
+  return text;
+}
+
+/// Of one rank with nothing special; or where that has other bits, of ranks that share nothing.
+History reference_of(const Choices& row, MPI_Comm comm) {
+  config::Settings settings = computed_settings(row);
+  settings.parallel.sharding = plan::Sharding::none;
+  if (!rounds_gradients(row)) return train_history(settings, MPI_COMM_SELF);
+  share(row, settings);
+  if (settings.parallel.accumulation == plan::Accumulation::automatic)
+    settings.parallel.accumulation =
+        row[sharding] >= 2 ? plan::Accumulation::shard_each : plan::Accumulation::reduce_last;
+  return train_history(settings, comm);
+}
+
+TEST(Pairs, EveryTwoChoicesTogetherTrainAsOneRankWouldWithinTheirPlan) {
+  const FirstRanks comms[] = {FirstRanks(1), FirstRanks(2), FirstRanks(4)};
+  const std::vector<Choices> rows = covering_rows(choices_of, is_valid);
+  EXPECT_GE(rows.size(), 25u);  // of two factors with five choices each
+  for (const Choices& row : rows) {
+    const FirstRanks& some = comms[row[ranks]];
+    if (!some.has_me()) continue;
+    SCOPED_TRACE(describe(row));
+    const History reference = reference_of(row, some.comm());
+    const History run = train_history(all_settings(row), some.comm());
+    EXPECT_LT(reference.losses.back(), reference.losses.front());
+    EXPECT_EQ(run.losses, reference.losses);
+    EXPECT_EQ(run.norms, reference.norms);
+    EXPECT_EQ(run.digests, reference.digests);
+    EXPECT_EQ(run.validation_loss, reference.validation_loss);
+  }
+  std::printf("%zu rows\n", rows.size());
+}
+
+}  // namespace

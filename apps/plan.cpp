@@ -50,7 +50,7 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
                            for training, validation and writing weights, is at most BYTES, such as
                            80GiB; each as the --set options that make the deck so
   --any-precision          with --fit: other precision.gather and precision.reduce, too
-  --host-bytes BYTES       with --fit: most that a rank's arena in host memory may take; default: any
+  --host-bytes BYTES       with --fit: most that the arena in host memory may take; default: any
   --gflops N               with --fit: rate at which a rank computes, in GFLOP/s (100000)
   --gigabytes-per-second N
                            with --fit: rate at which a rank sends across nodes, in 10^9 bytes/s

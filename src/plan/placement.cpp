@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <ostrakon/plan/placement.hpp>
 
@@ -67,15 +68,25 @@ std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& orde
 }  // namespace
 
 std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
-  const std::int64_t highest =
-      place_in_order(rectangles, largest_first(rectangles, false), times, base);
+  constexpr int tries = 4;
   const std::int64_t bound = base + most_alive(rectangles, times);
-  if (highest <= bound + bound / 200) return highest;
-  Rectangles others = rectangles;
-  const std::int64_t end = place_in_order(others, largest_first(others, true), times, base);
-  if (end >= highest) return highest;
-  rectangles = std::move(others);
-  return end;
+  Rectangles placed = rectangles;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (bool backward : {false, true}) {
+    std::vector<int> order = largest_first(rectangles, backward);
+    for (int i = 0; i < tries; ++i) {
+      const std::int64_t highest = place_in_order(placed, order, times, base);
+      if (highest < least) {
+        least = highest;
+        rectangles = placed;
+      }
+      if (least <= bound + bound / 200) return least;
+      std::stable_partition(order.begin(), order.end(), [&](int index) {
+        return placed[static_cast<std::size_t>(index)].end() > bound;
+      });
+    }
+  }
+  return least;
 }
 
 }  // namespace ostrakon::plan

@@ -945,6 +945,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
         {"kept_groups", to_json(report.kept)}}},
       {"copies",
        {{"bytes_to_device", report.bytes_to_device}, {"bytes_to_host", report.bytes_to_host}}},
+      {"bytes_on_host", report.bytes_on_host},
       {"overlap", to_json(report.overlap)},
       {"flops", plan.flops()},
       {"actions_by_kind", actions_json(report)}};

@@ -622,6 +622,7 @@ void expect_json_is_the_whole_plan(const Planned& planned) {
   }
   EXPECT_EQ(flops, plan.flops());
   EXPECT_GT(waits, 0u);
+  EXPECT_EQ(json.at("bytes_on_host"), bytes_on_host(plan));
   EXPECT_EQ(json["copies"]["bytes_to_device"], copied["copy_to_device"]);
   EXPECT_EQ(json["copies"]["bytes_to_host"], copied["copy_to_host"]);
   EXPECT_EQ(json["overlap"]["bytes_copied_while_computing"].get<std::int64_t>() +

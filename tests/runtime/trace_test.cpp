@@ -62,7 +62,8 @@ TEST(Trace, ShowsEachActionOnItsStream) {
   const runtime::Program program = program_to_trace();
   runtime::Executor executor({}, runtime::Streams::threads);
   std::string text;
-  const double origin = runtime::seconds_now() + 1e-3;  // so that some times are negative
+  run(executor, program);                                // the threads are there from here on
+  const double origin = runtime::seconds_now() + 10e-3;  // so that some times are negative
   for (int step = 7; step < 9; ++step) {
     run(executor, program);
     text += runtime::trace_step(program, executor.times(), 5, step, origin);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/order.hpp>
 #include <string>
 #include <tuple>
 
@@ -250,6 +251,35 @@ TEST(Offload, ChangesNoBitWithAnyStrategyInAnyOrder) {
     EXPECT_EQ(run.digests, reference.digests) << what;
     EXPECT_EQ(run.validation_loss, reference.validation_loss) << what;
   }
+}
+
+TEST(Offload, UpdatesOnTheHostWaitForTheClipWhereThereIsOne) {
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+  for (const auto offload : {plan::Offload::optimizer, plan::Offload::all})
+    for (const auto sharding : all_shardings)
+      for (const auto kind : {optim::OptimizerKind::adamw, optim::OptimizerKind::muon})
+        for (const double clip_norm : {0.0, 1.0}) {
+          config::Settings settings = small_llama(8);
+          settings.parallel.offload = offload;
+          settings.parallel.sharding = sharding;
+          settings.optimizer.kind = kind;
+          settings.optimizer.clip_norm = clip_norm;
+          const train::Trainer trainer(settings, mesh);
+          const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
+          const plan::Order order(plan);
+          const auto is = [&](int action, plan::Kind of) {
+            return plan.actions[action].kind == of;
+          };
+          int clip = 0;
+          while (!is(clip, plan::Kind::clip)) ++clip;
+          int early = 0, updates = 0;
+          for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
+            if (is(a, plan::Kind::optimize) || is(a, plan::Kind::direction)) {
+              ++updates;
+              early += !order.before(clip, a);
+            }
+          EXPECT_EQ(early, clip_norm > 0.0 ? 0 : updates);
+        }
 }
 
 TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {

@@ -237,7 +237,7 @@ void plan_deck(const CommandLine& line) {
   const runtime::Program program = runtime::make_program(write_plan(plan::Purpose::train));
   plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, ranks_per_node);
-  report.strategy = config::strategy(settings, program.plan.accumulation);
+  report.strategy = config::strategy(settings, program.plan.accumulation, program.plan.group_ranks);
   if (!line.svg.empty()) {
     const std::string deck = std::filesystem::path(line.deck).filename().string();
     write_file(line.svg, plan::picture_svg(program.plan, program.memory,

@@ -140,13 +140,6 @@ int group_ranks(const Settings& settings, const FitRequest& request) {
                                                     : settings.shard_group;
 }
 
-/// What a plan makes of `auto`.
-plan::Accumulation resolved(plan::Accumulation given, plan::Sharding divided) {
-  if (given != plan::Accumulation::automatic) return given;
-  const bool shards = divided == plan::Sharding::gradients || divided == plan::Sharding::full;
-  return shards ? plan::Accumulation::shard_each : plan::Accumulation::reduce_last;
-}
-
 /// Puts back to what the deck says whatever changes nothing beside the others.
 void simplify(Settings& settings, const Settings& deck, const FitRequest& request) {
   plan::Policy& policy = settings.parallel;
@@ -172,7 +165,9 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
   }
   using plan::Accumulation;
   for (const Accumulation same : {of_deck.accumulation, Accumulation::automatic}) {
-    if (resolved(policy.accumulation, policy.sharding) != resolved(same, policy.sharding) &&
+    plan::Policy other = policy;
+    other.accumulation = same;
+    if (plan::accumulation_of(policy) != plan::accumulation_of(other) &&
         settings.training.leaves() != request.ranks)
       continue;
     policy.accumulation = same;
@@ -331,9 +326,9 @@ std::string print(const char* format, Arguments... arguments) {
   return line;
 }
 
-/// "80.00 GiB of a rank and 200.00 GiB of the host's memory for it"
+/// "80.00 GiB of a rank's device memory and 200.00 GiB of the host's memory for it"
 std::string room_text(const FitRequest& request) {
-  std::string room = format_bytes(request.room.device_bytes) + " of a rank";
+  std::string room = format_bytes(request.room.device_bytes) + " of a rank's device memory";
   if (is_bounded(request))
     room += " and " + format_bytes(request.room.host_bytes) + " of the host's memory for it";
   return room;
@@ -361,8 +356,13 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
       << print("; %.6g GB/s between host and device, %.6g GB/s where the host updates\n",
                rates.bytes_copied / 1e9, rates.bytes_on_host / 1e9)
       << "of " << format_count(static_cast<std::int64_t>(space.candidates().size()))
-      << " settings, " << format_count(fits.too_large) << " are too large without a plan, "
-      << format_count(fits.planned) << " were planned\n";
+      << " settings, " << format_count(fits.planned)
+      << " were planned; of the others, known without a plan,\n"
+      << format_count(fits.too_large) << " are too large, " << format_count(fits.too_slow)
+      << " take longer than these, " << format_count(fits.unneeded)
+      << " only have less overlap or more on the host";
+  if (fits.impossible > 0) out << ", " << format_count(fits.impossible) << " can't be planned";
+  out << "\n";
 }
 
 void write_json(const Space& space, const FitRequest& request, const plan::Fits& fits,
@@ -392,6 +392,9 @@ void write_json(const Space& space, const FitRequest& request, const plan::Fits&
                      {"bytes_per_second_on_host", rates.bytes_on_host},
                      {"candidates", space.candidates().size()},
                      {"too_large_without_planning", fits.too_large},
+                     {"too_slow_without_planning", fits.too_slow},
+                     {"unneeded", fits.unneeded},
+                     {"impossible", fits.impossible},
                      {"planned", fits.planned},
                      {"settings", rows}};
   out << json.dump(2) << "\n";
@@ -418,10 +421,13 @@ void show_fits(const Settings& deck, const FitRequest& request, bool json, std::
                                           request.room, request.rates, most);
   if (fits.best.empty()) {
     const int smallest = fits.smallest.candidate;
-    require(smallest >= 0, "no settings need as little of the host's memory as ",
-            format_bytes(request.room.host_bytes), " for a rank (", ranks_text(request), ")");
+    require(smallest >= 0, "nothing fits --host-bytes: no settings need as little of the host's ",
+            "memory as ", format_bytes(request.room.host_bytes), " for a rank (",
+            ranks_text(request), ")");
     throw Error(text("nothing fits ", room_text(request), " (", ranks_text(request),
-                     "); the smallest arena takes ", format_bytes(fits.smallest.arena_bytes), ": ",
+                     "); the smallest arena in device memory",
+                     is_bounded(request) ? ", of settings within --host-bytes," : "", " takes ",
+                     format_bytes(fits.smallest.arena_bytes), ": ",
                      options(space.changes(smallest))));
   }
   (json ? write_json : write_text)(space, request, fits, out);

@@ -23,7 +23,8 @@ constexpr const char* usage =
 
 Trains a transformer as DECK (YAML, or XML) says, its parameters, gradients and optimizer state
 sharded over the ranks as parallel.sharding says. Writes deck.yaml, plan.json, metrics.jsonl,
-weights.h5 and, where output.trace asks for it, trace.json into output.directory.
+weights.h5 and, where output.trace asks for it, trace.json into output.directory. A weights.h5 that
+is there is renamed to weights.previous.h5.
 
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
   --dry-run                show ranks, settings, plan and planned memory, then stop

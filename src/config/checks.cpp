@@ -80,16 +80,6 @@ void check_precision(const PrecisionSettings& precision, const std::string& name
           ostrakon::name(precision.gather));
 }
 
-/// Full names of all parameters, in the order of the model.
-std::vector<std::string> parameter_names(const Settings& settings) {
-  const model::Decoder<float> decoder(settings.model, {1, settings.training.sequence_length});
-  std::vector<std::string> names;
-  for (int u = 0; u < decoder.units(); ++u)
-    for (const model::Parameter& parameter : decoder.unit(u).parameters())
-      names.push_back(parameter.full_name());
-  return names;
-}
-
 /// "embedding.token.weight, block.N.mlp.up.weight and head.norm.weight, with N from 0 to 3"
 std::string show_names(const std::vector<std::string>& names, std::int64_t layers) {
   const std::string any_block = "block.", first_block = "block.0.";
@@ -106,7 +96,9 @@ std::string show_names(const std::vector<std::string>& names, std::int64_t layer
 void check_parameter_rules(const Settings& settings, const std::string& name) {
   const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
   if (rules.empty()) return;
-  const std::vector<std::string> names = parameter_names(settings);
+  std::vector<std::string> names;
+  for (const model::Parameter& parameter : parameters_of(settings))
+    names.push_back(parameter.full_name());
   for (const optim::ParameterRule& rule : rules) {
     if (std::any_of(names.begin(), names.end(),
                     [&](const std::string& one) { return plan::matches(rule.pattern, one); }))
@@ -239,6 +231,16 @@ void check_together(const Settings& settings, const std::string& name) {
   check_data(settings, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);
+}
+
+std::vector<model::Parameter> parameters_of(const Settings& settings) {
+  const model::Decoder<float> decoder(settings.model, {1, settings.training.sequence_length});
+  std::vector<model::Parameter> parameters;
+  for (int u = 0; u < decoder.units(); ++u) {
+    const std::vector<model::Parameter>& more = decoder.unit(u).parameters();
+    parameters.insert(parameters.end(), more.begin(), more.end());
+  }
+  return parameters;
 }
 
 void check_ranks(const Settings& settings, int ranks) {

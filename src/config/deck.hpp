@@ -42,13 +42,16 @@ std::string default_deck();
 Settings with_absolute_paths(Settings settings);
 
 /// Every setting with its value, a few lines for each section, for people; and which of those that
-/// were given change nothing beside others, such as the sharding.
-std::string summary(const Settings& settings);
+/// were given change nothing beside others, such as the sharding, or in shard groups of
+/// `group_ranks` ranks (0: not known).
+std::string summary(const Settings& settings, int group_ranks = 0);
 
 /// The settings that choose how ranks share the work, with values as in a deck but for
 /// accumulation, which is what a plan made of `auto`; then, where they are not the default, those
-/// of other sections that change what a step sends or keeps.
-std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation);
+/// of other sections that change what a step sends or keeps. Shard groups have `group_ranks` ranks
+/// (0: not known).
+std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation,
+                                    int group_ranks = 0);
 
 /// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown
 /// where leaves do not divide evenly over `ranks`, a rank has more of them than a plan can hold, or

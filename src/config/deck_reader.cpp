@@ -94,6 +94,7 @@ void require_tidy_indentation(const std::string& prepared, const std::string& na
   const std::vector<std::string> lines = split_lines(prepared);
   std::vector<std::string> open = {""};  // indentations of the sections around this line
   std::string before = ":";              // the last line that is not empty
+  bool is_block = false;                 // whether the innermost of them is text after | or >
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
     const std::string indentation = lines[i].substr(0, lines[i].find_first_not_of(" \t"));
@@ -102,11 +103,13 @@ void require_tidy_indentation(const std::string& prepared, const std::string& na
     require(indentation.compare(0, shared, open.back(), 0, shared) == 0, place,
             "indented with other characters than the lines before; indent with spaces");
     if (indentation.size() > open.back().size()) {
+      if (is_block) continue;  // its lines may be indented as they like
       require(std::string(":|>-").find(before.back()) != std::string::npos, place,
               "indented deeper than the line before, which is not a section");
       open.push_back(indentation);
+      is_block = before.back() == '|' || before.back() == '>';
     }
-    while (open.back().size() > indentation.size()) open.pop_back();
+    for (; open.back().size() > indentation.size(); is_block = false) open.pop_back();
     require(open.back() == indentation, place, "indented by ", indentation.size(),
             ", like no section around it; all keys of a section begin in the same column");
     before = lines[i];

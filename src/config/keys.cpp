@@ -326,28 +326,29 @@ Key gather_limit() {
   return key;
 }
 
-constexpr const char* expected_rules =
-    "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+/// Rules may stand on several lines: what separates lines and words counts as a blank.
+std::string on_one_line(std::string rules) {
+  for (char& c : rules)
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+  return rules;
+}
 
-Key unit_rules() {
+/// A key of rules, which `read` reads and `write` writes.
+template <class Field, class Rules>
+Key rules(const std::string& name, Field field, Rules (*read)(const std::string&),
+          std::string (*write)(const Rules&), const std::string& meaning) {
   Key key;
-  key.name = "units";
-  key.meaning =
-      "full only: rules for units by name, in which * stands for any text; the last that matches "
-      "holds. Each sets one or more of reshard_after_forward, forward_prefetch and "
-      "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
-      "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
-      "block.2\"";
-  key.expected = expected_rules;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
   key.is_text = true;
-  key.set = [](Settings& settings, const Value& value) {
-    if (value.kind != Value::Kind::text || !is_printable(value.text)) return false;
-    settings.parallel.units = read_unit_rules(value.text);
+  key.set = [=](Settings& settings, const Value& value) {
+    const std::string text = on_one_line(value.text);
+    if (value.kind != Value::Kind::text || !is_printable(text)) return false;
+    field(settings) = read(text);
     return true;
   };
-  key.get = [](const Settings& settings) {
-    return Value::of(write_unit_rules(settings.parallel.units));
-  };
+  key.get = [=](const Settings& settings) { return Value::of(write(field(settings))); };
   return key;
 }
 
@@ -398,27 +399,6 @@ Key activation_checkpointing() {
   return key;
 }
 
-Key parameter_rules() {
-  Key key;
-  key.name = "parameters";
-  key.meaning =
-      "rules for parameters by full name, in which * stands for any text; of those that match and "
-      "set the same, the last holds. Each sets one or more of frozen (never updated), trained (not "
-      "frozen after all), learning_rate (at its peak) and weight_decay. Such as \"embedding.*: "
-      "frozen; *.norm.*: learning_rate 1e-4, weight_decay 0.01\"";
-  key.expected = expected_rules;
-  key.is_text = true;
-  key.set = [](Settings& settings, const Value& value) {
-    if (value.kind != Value::Kind::text || !is_printable(value.text)) return false;
-    settings.optimizer.parameters = read_parameter_rules(value.text);
-    return true;
-  };
-  key.get = [](const Settings& settings) {
-    return Value::of(write_parameter_rules(settings.optimizer.parameters));
-  };
-  return key;
-}
-
 Section parallel_section() {
   using plan::Accumulation;
   using plan::LeafOrder;
@@ -452,7 +432,8 @@ Section parallel_section() {
                   {"reduce_last", Accumulation::reduce_last}},
               "when micro-batches' gradients are summed over ranks. reduce_each: each over all "
               "ranks; shard_each: each over the shard group, their sum over replicas; reduce_last: "
-              "only their sum; auto: shard_each where gradients are sharded, else reduce_last"),
+              "only their sum; auto: shard_each where gradients are sharded (or on the host, and "
+              "optimizer state is), else reduce_last"),
        choice("leaf_order", FIELD(parallel.leaf_order),
               std::vector<std::pair<std::string, LeafOrder>>{{"ascending", LeafOrder::ascending},
                                                              {"descending", LeafOrder::descending},
@@ -467,7 +448,13 @@ Section parallel_section() {
        gather_limit(),
        integer("in_flight_reductions", FIELD(parallel.in_flight_reductions), 0, most_units_ahead,
                "units whose gradients are reduced while others compute; 0: compute waits"),
-       unit_rules(), only("reduction", "ordered", "how gradients are summed"),
+       rules("units", FIELD(parallel.units), read_unit_rules, write_unit_rules,
+             "full only: rules for units by name, in which * stands for any text; the last that "
+             "matches holds. Each sets one or more of reshard_after_forward, forward_prefetch and "
+             "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
+             "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
+             "block.2\""),
+       only("reduction", "ordered", "how gradients are summed"),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks, "0: as found")}};
 }
 
@@ -508,6 +495,10 @@ Section memory_section() {
               "with, copied up for each use; all: both"),
        boolean("pinned", FIELD(pinned_host_memory),
                "host memory that a device copies from and to directly"),
+       boolean(
+           "early_updates", FIELD(early_updates),
+           "with updates on the host and clip_norm 0, fp16 nowhere, and no step left out: begin "
+           "a unit's beside the backward of those before it"),
        choice("activations", FIELD(parallel.offload_activations),
               std::vector<std::pair<std::string, bool>>{{"device", false}, {"host", true}},
               "where what forward leaves for backward waits, but for the last units, whose "
@@ -551,7 +542,12 @@ Section optimizer_section() {
               "in which optimizer state is kept; bf16 is rounded at random"),
        number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
               "largest norm of the whole gradient; 0: any"),
-       parameter_rules()}};
+       rules("parameters", FIELD(optimizer.parameters), read_parameter_rules, write_parameter_rules,
+             "rules for parameters by full name, in which * stands for any text; of those that "
+             "match and set the same, the last holds. Each sets one or more of frozen (never "
+             "updated), trained (not frozen after all), learning_rate (at its peak) and "
+             "weight_decay. Such as \"embedding.*: frozen; *.norm.*: learning_rate 1e-4, "
+             "weight_decay 0.01\"")}};
 }
 
 Section schedule_section() {

@@ -77,16 +77,6 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return pieces;
 }
 
-std::vector<std::string> words(const std::string& text) {
-  std::vector<std::string> found;
-  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    found.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(' ', end);
-  }
-  return found;
-}
-
 std::optional<Prefetch> read_prefetch(const std::string& text) {
   Prefetch prefetch;
   if (const auto depth = parse_scalar(text).integer(0, most_units_ahead)) {
@@ -291,6 +281,16 @@ bool mark(model::Recompute& recompute, const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> found;
+  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    found.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(' ', end);
+  }
+  return found;
+}
 
 std::optional<Reshard> read_reshard(const Value& value) {
   Reshard reshard;

@@ -19,6 +19,9 @@ constexpr std::int64_t most_units_ahead = 1000;
 constexpr std::int64_t most_units_gathered = 1000000;
 constexpr std::int64_t most_units_apart = 100000;
 
+/// What stands between blanks.
+std::vector<std::string> words(const std::string& text);
+
 /// default, always, never or an integer; nothing for any other value.
 std::optional<plan::Reshard> read_reshard(const Value& value);
 Value write_reshard(const plan::Reshard& reshard);

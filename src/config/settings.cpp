@@ -28,7 +28,7 @@ void complete(Settings& settings) {
   policy.moments.count = moments(settings.optimizer);
   const bool host_updates =
       policy.offload == plan::Offload::optimizer || policy.offload == plan::Offload::all;
-  policy.early_updates = host_updates && takes_every_gradient(settings);
+  policy.early_updates = settings.early_updates && host_updates && takes_every_gradient(settings);
 }
 
 }  // namespace ostrakon::config

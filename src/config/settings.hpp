@@ -75,6 +75,7 @@ struct Settings {
   PrecisionSettings precision;
   model::Recompute recompute;      ///< within blocks
   bool pinned_host_memory = true;  ///< where there is a device
+  bool early_updates = true;       ///< where plan::Policy::early_updates may be
   StabilitySettings stability;
   optim::OptimizerSettings optimizer;
   optim::ScheduleSettings schedule;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/math/portability.hpp>
 
 namespace ostrakon::config {
@@ -38,8 +42,8 @@ std::string written(const Settings& settings, const Key& key) {
   return value.kind == Value::Kind::text ? value.text : value.shown();
 }
 
-/// A key that changes something only where `holds`, which another key of its section decides, or
-/// the build where there is none.
+/// A key that changes something only where `holds`, which other keys of its section decide, with
+/// blanks between, or the build where there are none.
 struct Condition {
   const char* section;
   const char* key;
@@ -61,6 +65,23 @@ bool has_betas(const Settings& settings) { return !is_sgd(settings); }
 bool takes_momentum(const Settings& settings) { return is_sgd(settings) || is_muon(settings); }
 bool has_momentum(const Settings& settings) { return settings.optimizer.momentum > 0.0; }
 bool has_moments(const Settings& settings) { return !is_sgd(settings) || has_momentum(settings); }
+/// Whether any parameter is updated by the rule that the optimizer is named after.
+bool has_use_for_muon(const Settings& settings) {
+  if (!is_muon(settings) || settings.optimizer.parameters.empty()) return true;
+  const std::vector<model::Parameter> parameters = parameters_of(settings);
+  return std::any_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
+    return optim::rule_of(settings.optimizer, one) == optim::OptimizerKind::muon &&
+           !optim::is_frozen(settings.optimizer.parameters, one.full_name());
+  });
+}
+bool updates_on_host(const Settings& settings) {
+  return settings.parallel.offload == plan::Offload::optimizer ||
+         settings.parallel.offload == plan::Offload::all;
+}
+/// Only steps after so many are judged, see optim::OutlierFilter.
+bool has_steps_to_judge(const Settings& settings) {
+  return settings.training.steps > std::max<std::int64_t>(2, settings.stability.outlier_window / 2);
+}
 bool is_stable_then_decays(const Settings& settings) {
   return settings.schedule.tail == optim::Tail::warmup_stable_decay;
 }
@@ -75,11 +96,14 @@ bool has_steps_to_fall(const Settings& settings) {
 constexpr Condition conditions[] = {
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
-    {"precision", "loss_scale", "gather",
+    {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
+    {"precision", "loss_scale", "gather reduce",
      [](const Settings& settings) {
        return settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
      }},
     {"memory", "pinned", nullptr, [](const Settings&) { return on_device; }},
+    {"memory", "early_updates", "offload", updates_on_host},
+    {"optimizer", "name", "parameters", has_use_for_muon},
     {"optimizer", "beta1", "name", has_betas},
     {"optimizer", "beta2", "name", has_betas},
     {"optimizer", "epsilon", "name", has_adamw},
@@ -88,32 +112,58 @@ constexpr Condition conditions[] = {
     {"optimizer", "nesterov", "momentum", has_momentum},
     {"optimizer", "muon_iterations", "name", is_muon},
     {"optimizer", "muon_rate_factor", "name", is_muon},
+    {"optimizer", "momentum", "parameters", has_use_for_muon},
+    {"optimizer", "nesterov", "parameters", has_use_for_muon},
+    {"optimizer", "muon_iterations", "parameters", has_use_for_muon},
+    {"optimizer", "muon_rate_factor", "parameters", has_use_for_muon},
     {"optimizer", "moments", "momentum", has_moments},
     {"schedule", "final_fraction", "tail", falls_to_a_fraction},
     {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
     {"schedule", "decay_steps", "tail", is_stable_then_decays}};
 
-/// Why `key` changes nothing: "with sharding none"; empty if it may.
+/// Why `key` changes nothing: "with sharding none"; empty if it may. Shard groups have
+/// `group_ranks` ranks, or 0: it is not known how many.
 std::string made_idle_by(const Settings& settings, const std::string& section,
-                         const std::string& key) {
+                         const std::string& key, int group_ranks) {
   const auto with = [&](const std::string& deciding) {
-    return "with " + deciding + " " +
-           written(settings, *find_key(*find_section(section), deciding));
+    std::vector<std::string> all;
+    for (const std::string& one : words(deciding))
+      all.push_back(one + " " + written(settings, *find_key(*find_section(section), one)));
+    return "with " + join(all, ", ", " and ");
   };
   if (section == "parallel") return has_effect(settings, key) ? "" : with("sharding");
   for (const Condition& condition : conditions) {
     if (section != condition.section || key != condition.key || condition.holds(settings)) continue;
     return condition.decided_by ? with(condition.decided_by) : "in a build without a device";
   }
+  if (section == "precision" && key == "reduce" && group_ranks == 1)
+    return "in shard groups of one rank";
   return "";
 }
 
+/// The rates and decays that rules give to frozen parameters only, as rules.
+std::string rules_of_frozen(const Settings& settings) {
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  if (rules.empty()) return "";
+  std::vector<optim::ParameterRule> idle;
+  const std::vector<model::Parameter> parameters = parameters_of(settings);
+  for (optim::ParameterRule rule : rules) {
+    rule.frozen.reset();
+    if (std::none_of(parameters.begin(), parameters.end(), [&](const model::Parameter& one) {
+          return plan::matches(rule.pattern, one.full_name()) &&
+                 !optim::is_frozen(rules, one.full_name());
+        }))
+      idle.push_back(rule);
+  }
+  return write_parameter_rules(idle);
+}
+
 /// Lines that begin with `indent`, or nothing.
-std::string without_effect(const Settings& settings, const Section& section,
+std::string without_effect(const Settings& settings, const Section& section, int group_ranks,
                            const std::string& indent) {
   std::vector<std::pair<std::string, std::string>> reasons;  // each with its keys
   for (const Key& key : section.keys) {
-    const std::string reason = made_idle_by(settings, section.name, key.name);
+    const std::string reason = made_idle_by(settings, section.name, key.name, group_ranks);
     if (reason.empty() || !is_given(settings, key)) continue;
     const auto known = std::find_if(reasons.begin(), reasons.end(),
                                     [&](const auto& one) { return one.first == reason; });
@@ -123,6 +173,8 @@ std::string without_effect(const Settings& settings, const Section& section,
       known->second += ", " + key.name;
     }
   }
+  const std::string of_frozen = section.name == "optimizer" ? rules_of_frozen(settings) : "";
+  if (!of_frozen.empty()) reasons.emplace_back("on frozen parameters", of_frozen);
   std::string lines;
   for (const auto& [reason, keys] : reasons)
     lines += indent + "without effect " + reason + ": " + keys + "\n";
@@ -131,7 +183,7 @@ std::string without_effect(const Settings& settings, const Section& section,
 
 }  // namespace
 
-std::string summary(const Settings& settings) {
+std::string summary(const Settings& settings, int group_ranks) {
   constexpr std::size_t indent = 15, longest = 96;
   std::string lines;
   for (const Section& section : sections()) {
@@ -145,12 +197,13 @@ std::string summary(const Settings& settings) {
       }
       line += (line.size() > indent ? ", " : "") + shown;
     }
-    lines += line + "\n" + without_effect(settings, section, std::string(indent, ' '));
+    lines += line + "\n" + without_effect(settings, section, group_ranks, std::string(indent, ' '));
   }
   return lines;
 }
 
-std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation) {
+std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation,
+                                    int group_ranks) {
   Settings resolved = settings;
   resolved.parallel.accumulation = accumulation;
   std::vector<plan::Setting> chosen;
@@ -170,12 +223,15 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   for (const Other& other :
        {Other{"precision", "gather", "gather"}, Other{"precision", "reduce", "reduce"},
         Other{"memory", "activation_checkpointing", "activation_checkpointing"},
-        Other{"memory", "offload", "offload"}, Other{"memory", "activations", "activations"},
+        Other{"memory", "offload", "memory.offload"},
+        Other{"memory", "activations", "memory.activations"},
         Other{"optimizer", "name", "optimizer"}, Other{"optimizer", "moments", "moments"},
-        Other{"optimizer", "parameters", "parameters"}}) {
+        Other{"optimizer", "parameters", "optimizer.parameters"}}) {
     const Key& key = *find_key(*find_section(other.section), other.key);
-    if (is_given(settings, key) && made_idle_by(settings, other.section, other.key).empty())
-      chosen.push_back({other.shown, written(settings, key)});
+    if (!is_given(settings, key) || !made_idle_by(settings, other.section, other.key, 0).empty())
+      continue;
+    chosen.push_back({other.shown, written(settings, key),
+                      made_idle_by(settings, other.section, other.key, group_ranks).empty()});
   }
   return chosen;
 }

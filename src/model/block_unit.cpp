@@ -335,12 +335,12 @@ void BlockUnit<T>::describe() {
   const double up = product(width_, up_width_);
   const double scores = static_cast<double>(rows_) * static_cast<double>(leaf_.tokens * width_);
   description_.forward_flops = attention + 2.0 * scores + up + product(ffn_width_, width_);
-  // Two products for each of forward's, by either factor, unless that is frozen; and the scores
-  // once more.
-  description_.backward_flops = 2.0 * description_.forward_flops + scores;
+  // Two products for each of forward's, by either factor, unless that is frozen.
+  description_.gradient_flops = 2.0 * description_.forward_flops;
   for (const Linear& layer : {qkv_, out_, up_, down_})
     if (!layer.weight.trained())
-      description_.backward_flops -= product(layer.inputs, layer.outputs);
+      description_.gradient_flops -= product(layer.inputs, layer.outputs);
+  description_.backward_flops = description_.gradient_flops + scores;  // once more
   if (recompute_.attention) description_.backward_flops += 2.0 * scores;
   if (recompute_.mlp) description_.backward_flops += up;
   description_.recompute_flops = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);

@@ -97,7 +97,11 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
 template <class T>
 plan::ModelDescription Decoder<T>::description() const {
   plan::ModelDescription description;
-  for (const auto& unit : units_) description.units.push_back(unit->description());
+  for (const auto& unit : units_) {
+    description.units.push_back(unit->description());
+    for (const Parameter& parameter : unit->parameters())
+      if (parameter.frozen) description.units.back().frozen_count += parameter.elements();
+  }
   description.element_bytes = sizeof(T);
   description.master_bytes = sizeof(compute_t<T>);
   description.batch_bytes = 2 * leaf_.rows() * static_cast<std::int64_t>(sizeof(std::int32_t));

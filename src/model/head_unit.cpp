@@ -61,8 +61,9 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   description_.backward_workspace_bytes = workspace.size();
   description_.forward_flops =
       2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
-  // The logits, and by both factors, unless the weight is frozen.
-  description_.backward_flops = (weight_.trained() ? 3.0 : 2.0) * description_.forward_flops;
+  // By both factors, unless the weight is frozen; and the logits.
+  description_.gradient_flops = (weight_.trained() ? 2.0 : 1.0) * description_.forward_flops;
+  description_.backward_flops = description_.gradient_flops + description_.forward_flops;
 }
 
 template <class T>

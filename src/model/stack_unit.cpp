@@ -47,6 +47,7 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
         std::max(description_.backward_workspace_bytes, part.backward_workspace_bytes);
     description_.forward_flops += part.forward_flops;
     description_.backward_flops += part.backward_flops;
+    description_.gradient_flops += part.gradient_flops;
     description_.recompute_flops +=
         unit == units_.back() ? part.recompute_flops : part.forward_flops;
     if (part.backward_reads_parameters) description_.backward_reads_parameters = true;

@@ -25,12 +25,14 @@ struct UnitDescription {
   /// gradients at all where they are all frozen.
   std::int64_t frozen_elements = 0;
   std::int64_t trained_elements() const { return parameter_elements - frozen_elements; }
+  std::int64_t frozen_count = 0;  ///< of frozen_elements, those that are not there for alignment
   std::int64_t output_bytes = 0;
   std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward
   std::int64_t forward_workspace_bytes = 0;
   std::int64_t backward_workspace_bytes = 0;
   double forward_flops = 0.0;    ///< floating-point operations; their number outgrows 64 bits
   double backward_flops = 0.0;   ///< with all that backward computes again
+  double gradient_flops = 0.0;   ///< of backward_flops, without that
   double recompute_flops = 0.0;  ///< of a forward that writes `saved` and no output
   bool recomputes = false;       ///< whether such a forward has anything to do: whether it saves
   /// False where backward needs no parameters (an embedding), so that none are gathered for it.

@@ -296,6 +296,9 @@ class Search {
       if (is_known_to_have_rather(c) || !fits(c) || has_rather(c)) continue;
       list(figures_[at(c)]);
     }
+    for (std::size_t c = 0; c < states_.size(); ++c)
+      if (states_[c] == State::unknown)
+        ++(is_known_to_have_rather(static_cast<int>(c)) ? found_.unneeded : found_.too_slow);
     if (found_.best.empty()) find_smallest();
     return std::move(found_);
   }
@@ -334,7 +337,10 @@ class Search {
   void find_bounds() {
     for (std::size_t c = 0; c < candidates_.size(); ++c) {
       Least least;
-      if (!can([&] { least = find_least(candidates_[c]); })) states_[c] = State::out;
+      if (!can([&] { least = find_least(candidates_[c]); })) {
+        states_[c] = State::out;
+        ++found_.impossible;
+      }
       if (least.device_bytes > room_.device_bytes || least.host_bytes > room_.host_bytes) {
         states_[c] = State::out;
         ++found_.too_large;
@@ -413,8 +419,10 @@ class Search {
     State& state = states_[at(c)];
     if (state != State::unknown) return state == State::fits;
     state = State::out;
+    ++found_.impossible;
     can([&] {
       const StepPlan plan = build(c, Purpose::train);
+      --found_.impossible;
       ++found_.planned;
       Fit fit = count(c, plan);
       if (is_full() && fit.seconds > found_.best.back().seconds) return;

@@ -54,8 +54,12 @@ struct Fits {
   /// Where none fits: of those with room on the host the one with the smallest arena; without a
   /// candidate where there is none.
   Fit smallest;
-  std::int64_t planned = 0;    ///< candidates of which a step was planned
-  std::int64_t too_large = 0;  ///< candidates that by their least arenas alone do not fit
+  // Where some fit, all candidates are in one of these.
+  std::int64_t planned = 0;     ///< candidates of which a step was planned
+  std::int64_t too_large = 0;   ///< that by their least arenas alone do not fit
+  std::int64_t too_slow = 0;    ///< that by their least seconds alone take longer than the best
+  std::int64_t unneeded = 0;    ///< that take no less than what is chosen instead, see Candidate
+  std::int64_t impossible = 0;  ///< that can't be planned
 };
 
 /// At most this much of a run's arena is sure without planning a step: what lives from step to

@@ -24,7 +24,8 @@ enum class OptimizerGroup {
 };
 
 enum class Accumulation {
-  automatic,    ///< where gradients are sharded shard_each, else reduce_last
+  automatic,    ///< where gradients are sharded shard_each, else reduce_last. Gradients of sharded
+                ///< optimizer state in host memory are sharded, too
   reduce_each,  ///< reduce every micro-batch's gradients over all ranks, sum the shards
   shard_each,   ///< reduce every micro-batch's over the shard group, over the replicas once
   reduce_last   ///< sum whole gradients on the rank, reduce once
@@ -128,5 +129,8 @@ struct Policy {
   bool early_updates = false;
   std::int64_t leaves = 1;  ///< micro-batches in the global batch
 };
+
+/// policy.accumulation, or what `automatic` stands for.
+Accumulation accumulation_of(const Policy& policy);
 
 }  // namespace ostrakon::plan

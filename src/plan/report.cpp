@@ -399,8 +399,8 @@ std::int64_t sum(const std::vector<std::int64_t>& values) {
 }
 
 std::string model_text(const StepPlan& plan) {
-  const std::int64_t parameters = sum(plan.parameter_elements), frozen = sum(plan.padded_frozen);
-  const std::int64_t padded = sum(plan.padded_elements) + frozen;
+  const std::int64_t parameters = sum(plan.parameter_elements), frozen = plan.frozen_count;
+  const std::int64_t padded = sum(plan.padded_elements) + sum(plan.padded_frozen);
   const std::int64_t padding = padded - parameters;
   const std::size_t units = plan.unit_names.size();
   return "model\n" + row("parameters", format_count(parameters)) + "  in " + std::to_string(units) +
@@ -831,6 +831,14 @@ std::int64_t bytes_on_host(const StepPlan& plan) {
   return bytes;
 }
 
+bool updates_early(const StepPlan& plan) {
+  for (const Action& action : plan.actions) {
+    if (action.kind == Kind::optimize) return true;
+    if (action.kind == Kind::clip) return false;
+  }
+  return false;
+}
+
 std::string describe_at(const StepPlan& plan, int action) {
   const auto says_when = [&](int a) {
     switch (plan.actions[a].kind) {
@@ -904,6 +912,7 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << text_row("sums over leaves", plan.has_the_bits_of_one_rank()
                                            ? "bit for bit those of one rank"
                                            : "those of one rank but for rounding")
+       << (updates_early(plan) ? text_row("updates", early_updates) : "")
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
        << memory_text(report) << "\n"
        << traffic_text(report) << "\n"
@@ -926,6 +935,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"stored", name(plan.stored)},
       {"optimized", name(plan.optimized)},
       {"updates", name(plan.updates)},
+      {"updates_early", updates_early(plan)},
       {"accumulation", name(plan.accumulation)},
       {"strategy", to_json(report.strategy)},
       {"without_effect", without_effect(report.strategy)},
@@ -933,6 +943,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"parameter_elements", sum(plan.parameter_elements)},
       {"padded_elements", sum(plan.padded_elements) + sum(plan.padded_frozen)},
       {"padded_frozen_elements", sum(plan.padded_frozen)},
+      {"frozen_parameters", plan.frozen_count},
       {"micro_batches", plan.micro_batches},
       {"element_bytes", plan.element_bytes},
       {"memory", memory_json(memory, report.device)},

@@ -128,6 +128,12 @@ std::int64_t copied_bytes(const StepPlan& plan, Kind kind);
 /// once for an action: what updates on the host take time for.
 std::int64_t bytes_on_host(const StepPlan& plan);
 
+/// Whether a step updates parameters before it is known whether its loss and gradient are finite;
+/// and what to say of that.
+bool updates_early(const StepPlan& plan);
+constexpr const char* early_updates =
+    "begin beside backward: a step that goes wrong has changed parameters";
+
 /// StepPlan::describe, and for actions that a step has one of in each micro-batch what they come
 /// after: "gather(block.3) after backward(block.5, micro-batch 2)".
 std::string describe_at(const StepPlan& plan, int action);

@@ -196,6 +196,7 @@ struct StepPlan {
   std::vector<std::int64_t> parameter_elements;  ///< of each unit's flat parameter, before padding
   std::vector<std::int64_t> padded_elements;     ///< of each unit's trained segment
   std::vector<std::int64_t> padded_frozen;       ///< of each unit's frozen segment
+  std::int64_t frozen_count = 0;                 ///< parameters that are frozen, without padding
   std::vector<std::vector<WholeMatrix>> whole_matrices;  ///< of each unit
   std::vector<Buffer> buffers;
   std::vector<Action> actions;

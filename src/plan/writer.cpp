@@ -73,11 +73,7 @@ class Writer {
     // Beside copies to compute with, masters are needed only where they are updated.
     plan_.stored = has_working_copies() ? plan_.optimized : computed_;
     plan_.updates = offloads(Offload::optimizer) ? Space::host : Space::device;
-    plan_.accumulation = policy.accumulation;
-    if (policy.accumulation == Accumulation::automatic) {
-      const bool shards_gradients = full || policy.sharding == Sharding::gradients;
-      plan_.accumulation = shards_gradients ? Accumulation::shard_each : Accumulation::reduce_last;
-    }
+    plan_.accumulation = accumulation_of(policy);
     const auto padded = [&](std::int64_t elements) {
       return round_up(elements, ranks * shard_alignment);
     };
@@ -86,6 +82,7 @@ class Writer {
       plan_.parameter_elements.push_back(unit.parameter_elements);
       plan_.padded_elements.push_back(padded(unit.parameter_elements - unit.frozen_elements));
       plan_.padded_frozen.push_back(padded(unit.frozen_elements));
+      plan_.frozen_count += unit.frozen_count;
       plan_.whole_matrices.push_back(unit.whole_matrices);
     }
     while (first_trained_ < units_ && plan_.padded_elements[first_trained_] == 0) ++first_trained_;

@@ -101,10 +101,10 @@ std::int64_t peak_resident_bytes() {
   return std::max<std::int64_t>(0, number_in("/proc/self/status", "VmHWM:")) * 1024;
 }
 
-std::int64_t available_memory_bytes() {
+std::int64_t available_memory_bytes([[maybe_unused]] plan::Space space) {
 #if defined(KOKKOS_ENABLE_CUDA)
   std::size_t free_bytes = 0, total_bytes = 0;
-  if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
+  if (space == plan::Space::device && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
     return static_cast<std::int64_t>(free_bytes);
 #endif
   std::int64_t available = number_in("/proc/meminfo", "MemAvailable:");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/plan/step_plan.hpp>
 
 namespace ostrakon::runtime {
 
@@ -19,8 +20,9 @@ MemoryCount memory_count();
 
 /// Most resident memory of this process so far, in bytes; 0 where the system does not tell.
 std::int64_t peak_resident_bytes();
-/// Memory that this process could still get in `Memory`, in bytes: what the system calls available,
-/// or less where control groups limit it; on a device, what is free there.
-std::int64_t available_memory_bytes();
+/// Memory that this process could still get, in bytes. Of the host: what the system calls
+/// available, or less where control groups limit it; of a device: what is free there. In builds
+/// without a device both are the host's.
+std::int64_t available_memory_bytes(plan::Space space);
 
 }  // namespace ostrakon::runtime

@@ -53,7 +53,7 @@ Generator::Generator(const std::string& weights_path) {
   policy.sharding = plan::Sharding::none;
   program_ = runtime::make_program(
       plan::build_step_plan(decoder_->decode_description(), 1, policy, plan::Purpose::decode));
-  const std::int64_t available = runtime::available_memory_bytes();
+  const std::int64_t available = runtime::available_memory_bytes(plan::Space::device);
   require(program_.memory.arena_bytes <= available, weights_path, ": this model needs ",
           format_bytes(program_.memory.arena_bytes), " of memory, ", format_bytes(available),
           " are available");

@@ -83,19 +83,17 @@ class Run {
     const std::string ranks = mesh_.table();
     const runtime::Program& program = trainer_.program(Purpose::train);
     const plan::StepPlan& plan = program.plan;
-    std::int64_t padded = 0, frozen = 0;
-    for (int u = 0; u < trainer_.decoder().units(); ++u) {
+    std::int64_t padded = 0;
+    for (int u = 0; u < trainer_.decoder().units(); ++u)
       padded += plan.elements(u, plan::Part::whole, plan::Segment::both);
-      for (const model::Parameter& parameter : trainer_.decoder().parameters(u))
-        frozen += parameter.frozen ? parameter.elements() : 0;
-    }
+    const std::int64_t frozen = plan.frozen_count;
     std::ostringstream out;
     out << "Ostrakon " << OSTRAKON_VERSION << ", Kokkos " << KOKKOS_VERSION / 10000 << "."
         << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100 << " " << Exec::name()
         << ", matrix products by " << math::gemm_library() << "\n\n"
         << ranks << "\n"
         << "settings\n"
-        << config::summary(settings_) << "\n"
+        << config::summary(settings_, plan.group_ranks) << "\n"
         << "model\n"
         << "  parameters             " << format_count(trainer_.decoder().parameter_count())
         << (frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "") << " in "
@@ -113,13 +111,21 @@ class Run {
         << (trainer_.streams() == runtime::Streams::threads ? "on threads of their own"
                                                             : "in turn, on one thread")
         << "\n"
-        << "  available memory       " << format_bytes(runtime::available_memory_bytes()) << " for "
-        << mesh_.host().size() << (mesh_.host().size() == 1 ? " rank" : " ranks")
-        << " on this host\n"
+        << (plan::updates_early(plan) ? text("  updates                ", plan::early_updates, "\n")
+                                      : "")
+        << "  available memory       " << available_memory() << " for " << mesh_.host().size()
+        << (mesh_.host().size() == 1 ? " rank" : " ranks") << " on this host\n"
         << "  sums over leaves       "
         << (plan.has_the_bits_of_one_rank() ? "bit for bit those of one rank\n\n"
                                             : "those of one rank but for rounding\n\n");
     say(out.str());
+  }
+
+  static std::string available_memory() {
+    const std::string on_host = format_bytes(runtime::available_memory_bytes(plan::Space::host));
+    if (!on_device) return on_host;
+    return format_bytes(runtime::available_memory_bytes(plan::Space::device)) + " on the device, " +
+           on_host + " on the host";
   }
 
   /// What is planned there where more than batches pass through it.
@@ -185,18 +191,33 @@ class Run {
       // One that is there is another run's.
       const fs::path trace = directory() / "trace.json";
       fs::remove(trace, error);
-      if (settings_.output.trace_steps == 0) return;
-      trace_.open(trace);
-      require(trace_.is_open(), "output.trace = ", settings_.output.trace_steps, ": ",
-              trace.string(), " can't be written");
+      if (settings_.output.trace_steps > 0) {
+        trace_.open(trace);
+        require(trace_.is_open(), "output.trace = ", settings_.output.trace_steps, ": ",
+                trace.string(), " can't be written");
+      }
+      keep_earlier(weights);
     });
+  }
+
+  /// Weights of another run are not to be taken for those of this one, which may end without any;
+  /// but they may be all that is left of days.
+  void keep_earlier(const fs::path& weights) const {
+    if (!fs::exists(weights)) return;
+    const fs::path kept = directory() / "weights.previous.h5";
+    std::error_code error;
+    fs::rename(weights, kept, error);
+    require(!error, "output.directory = ", settings_.output.directory, ": ", weights.string(),
+            " of an earlier run can't be renamed to ", kept.string(), ": ", error.message());
+    say(text("weights of an earlier run are in ", kept.string(), " now\n\n"));
   }
 
   void write_plan(const fs::path& path) {
     const runtime::Program& program = trainer_.program(Purpose::train);
     plan::Report report =
         plan::make_report(program.plan, program.memory, program.host_memory, mesh_.node().size());
-    report.strategy = config::strategy(settings_, program.plan.accumulation);
+    report.strategy =
+        config::strategy(settings_, program.plan.accumulation, program.plan.group_ranks);
     std::ofstream stream(path);
     plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
     stream.close();

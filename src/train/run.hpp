@@ -13,7 +13,8 @@ struct RunOptions {
 };
 
 /// Trains as the settings say: shows ranks, settings and plan; trains, validates, writes
-/// <output.directory>/{deck.yaml, metrics.jsonl, weights.h5}; ends with a summary of times.
+/// <output.directory>/{deck.yaml, metrics.jsonl, weights.h5}; ends with a summary of times. A
+/// weights.h5 that is there is renamed to weights.previous.h5 before the first step.
 /// Collective over `parent`; Kokkos is initialized. Throws AgreedError on all ranks for what a user
 /// can mend.
 void run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options);

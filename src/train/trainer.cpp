@@ -11,6 +11,7 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/numbers.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
@@ -75,8 +76,9 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
   // order of collectives they would wait for each other.
   const bool copies =
       settings.parallel.offload != plan::Offload::none || settings.parallel.offload_activations;
-  const bool pays =
-      (copies || mesh.world().size() > 1) && mesh.cores() >= settings.runtime.threads + 2;
+  // On a device all streams share one queue still, so that nothing is won.
+  const bool pays = !on_device && (copies || mesh.world().size() > 1) &&
+                    mesh.cores() >= settings.runtime.threads + 2;
   double wanted = may && pays ? 1.0 : 0.0;
   mesh.world().minimum(&wanted, 1);
   return wanted > 0.0 ? runtime::Streams::threads : runtime::Streams::in_plan_order;
@@ -110,6 +112,8 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
           other->host_memory.offsets[b] != train_.host_memory.offsets[b])
         throw std::logic_error("plans of a run have their state in different places");
     }
+  for (const plan::Action& action : train_.plan.actions)
+    if (action.kind == Kind::load) last_loaded_ = action.micro_batch;
   for (int u = 0; u < decoder_->units(); ++u) {
     stretches_.push_back(stretches(u));
     gaps_.push_back(gaps(u));
@@ -134,9 +138,13 @@ std::int64_t Trainer::planned_peak_bytes() const {
 }
 
 double Trainer::model_flops() const {
-  double forward = 0.0;
-  for (const plan::UnitDescription& unit : description_.units) forward += unit.forward_flops;
-  return 3.0 * forward * static_cast<double>(train_.plan.micro_batches);
+  double flops = 0.0;
+  bool is_before_trained = true;
+  for (const plan::UnitDescription& unit : description_.units) {
+    is_before_trained = is_before_trained && unit.trained_elements() == 0;
+    flops += unit.forward_flops + (is_before_trained ? 0.0 : unit.gradient_flops);
+  }
+  return flops * static_cast<double>(train_.plan.micro_batches);
 }
 
 void Trainer::require_memory() {
@@ -155,17 +163,26 @@ void Trainer::require_memory() {
             " micro-batches on each rank = ", format_count(decoder_->units() * micro_batches),
             ", more than ", format_count(most_visits),
             "; raise training.micro_batch_size or use more ranks");
-    const std::int64_t needed = host.size() * (planned_peak_bytes() + process_bytes);
-    const std::int64_t available = runtime::available_memory_bytes();
-    const bool sharded = settings_.parallel.sharding != plan::Sharding::none;
-    require(needed <= available, "the model does not fit: ", host.size(),
-            host.size() == 1 ? " rank" : " ranks", " on this host x (",
-            format_bytes(planned_peak_bytes()), " planned + ", format_bytes(process_bytes),
-            " for the process) = ", format_bytes(needed), ", but ", format_bytes(available),
-            " are available; use more hosts, a smaller model, another training.micro_batch_size (a "
-            "small one saves activations, a large "
-            "one partial sums of gradients)",
-            sharded ? "" : ", or parallel.sharding: full");
+    const std::int64_t on_device_planned = arena_bytes(plan::Space::device);
+    const std::int64_t on_host_planned = arena_bytes(plan::Space::host);
+    const std::int64_t left_on_host = runtime::available_memory_bytes(plan::Space::host);
+    std::vector<MemoryNeed> needs;
+    if (on_device)
+      needs = {{" in device memory", on_device_planned, 0,
+                runtime::available_memory_bytes(plan::Space::device)},
+               {" in host memory", on_host_planned, process_bytes, left_on_host}};
+    else
+      needs = {{"", on_device_planned + on_host_planned, process_bytes, left_on_host}};
+    const std::string problem = what_does_not_fit(needs, host.size());
+    const plan::Policy& policy = settings_.parallel;
+    const bool gains_nothing =
+        !on_device && (policy.offload != plan::Offload::none || policy.offload_activations);
+    require(problem.empty(), "the model does not fit: ", problem,
+            "; use more hosts, a smaller model, another training.micro_batch_size (a small one "
+            "saves activations, a large one partial sums of gradients)",
+            policy.sharding != plan::Sharding::none ? "" : ", or parallel.sharding: full",
+            "; ostrakon-plan --fit lists settings that fit",
+            gains_nothing ? " (offloading gains nothing in a build without a device)" : "");
   });
 }
 
@@ -367,6 +384,11 @@ void Trainer::load(const ActionBuffers& buffers) {
     load_error_ = error.what();
     std::fill_n(batch, 2 * rows, 0);
   }
+  // Where updates begin before ranks talk of the step, none may be made of what was not read.
+  if (updates_early() && running_ == &train_ && buffers.action.micro_batch == last_loaded_) {
+    mesh_.world().agree([&] { require(load_error_.empty(), load_error_); });
+    intact_ = false;
+  }
   math::copy_to_device(exec_, batch, buffers.get<std::int32_t>(Role::batch),
                        static_cast<std::size_t>(2 * rows));
 }
@@ -518,7 +540,7 @@ StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.training.steps);
   leaves_out_ = bad_gradient_ = diagnoses_ = false;
   gradient_scale_ = 1.0 / result_.loss_scale;
-  const bool was_intact = std::exchange(intact_, intact_ && !updates_early());
+  const bool was_intact = intact_;
   executor_->run(train_);
   if (bad_gradient_) {
     // No parameter has changed: a second run makes the same gradients, bit for bit.

@@ -54,8 +54,10 @@ class Trainer {
 
   const model::AnyDecoder& decoder() const { return *decoder_; }
   const runtime::Program& program(plan::Purpose purpose) const;
-  /// Floating-point operations that a step of the model takes on each rank: three forwards,
-  /// whatever the plan computes twice. What MFU counts.
+  /// Floating-point operations that a step of the model takes on each rank, whatever the plan
+  /// computes twice: those of forward, and two products for each of its products in backward. But
+  /// none for the gradient of a frozen matrix, nor before the first unit that is trained. What MFU
+  /// counts.
   double model_flops() const;
   /// Of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
@@ -63,8 +65,8 @@ class Trainer {
   /// Bytes that this rank has sent in one kind of group since allocate().
   std::int64_t bytes_sent(plan::Group group) const;
 
-  /// Throws AgreedError with the arithmetic where the ranks of a host need more than it has left,
-  /// and for devices on more than one rank, which have no communication yet.
+  /// Throws AgreedError with the arithmetic where the ranks of a host need more than it or its
+  /// device has left, and for devices on more than one rank, which have no communication yet.
   void require_memory();
   /// Throws AgreedError where ranks have made different plans.
   void require_same_plan();
@@ -142,6 +144,11 @@ class Trainer {
   struct Range {
     std::int64_t begin, end;
   };
+  /// A unit whose summed gradient is not finite in the shard of this rank; of several the last one.
+  struct SpoiltSum {
+    int unit = -1;  ///< none
+    std::int64_t elements = 0;
+  };
   /// Where on this rank the gradient of a micro-batch is not finite.
   struct Origin {
     int distance;  ///< from the loss: twice the units in between, one more for a lender's
@@ -205,6 +212,7 @@ class Trainer {
   void finish_sums(const runtime::ActionBuffers& buffers);
   void judge(const std::string& bad_loss, bool bad_gradient);
   std::string failure(const std::string& when, const std::string& what, bool of_loss) const;
+  std::string what_is_left() const;
   void gather_gradients(const runtime::ActionBuffers& buffers);
   void direction(const runtime::ActionBuffers& buffers);
   void orthogonalize(const runtime::ActionBuffers& buffers);
@@ -213,7 +221,8 @@ class Trainer {
   void inspect(const plan::Action& action, int unit, int distance, const float* gradients);
   std::int64_t count_non_finite(const float* values, std::int64_t count, plan::Space space) const;
   std::string name_origin(const runtime::ActionBuffers& buffers);
-  std::string name_spoilt_sum(const runtime::ActionBuffers& buffers);
+  SpoiltSum find_spoilt_sum(const runtime::ActionBuffers& buffers) const;
+  std::string name_spoilt_sum(const SpoiltSum& mine);
   /// Numbers of fp16 have few exponents.
   bool scales_loss() const {
     return settings_.precision.gather == Number::fp16 || settings_.parallel.reduce == Number::fp16;
@@ -272,7 +281,9 @@ class Trainer {
   bool bad_gradient_ = false;     // that no loss scale is to blame for
   bool diagnoses_ = false;        // runs once more, to find where the gradient comes from
   std::optional<Origin> origin_;  // nearest to the loss
+  SpoiltSum spoilt_sum_;          // that the host came upon as it summed squares
   std::string diagnosis_;
+  int last_loaded_ = -1;  // micro-batch in a step
   bool intact_ = true;
   optim::LossScale loss_scale_;
   std::optional<optim::OutlierFilter> outliers_;

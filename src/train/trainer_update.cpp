@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/config/nearest.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
@@ -87,6 +88,7 @@ optim::UpdateStep Trainer::update_step(const Stretch& stretch) const {
 
 void Trainer::begin(const ActionBuffers& buffers) {
   load_error_.clear();
+  spoilt_sum_ = {};
   Kokkos::deep_copy(
       exec_,
       math::UnmanagedArray<std::int64_t, Memory>(buffers.get<std::int64_t>(Role::sums), step_sums),
@@ -108,12 +110,17 @@ void Trainer::accumulate(const ActionBuffers& buffers) {
 void Trainer::norm(const ActionBuffers& buffers) {
   const auto* gradients = find<float>(buffers, Role::gradient_shard, Part::rank);
   const std::int64_t count = buffers.action.elements;
-  if (buffers.action.stream == Stream::host)
-    math::host::add_squares(gradients, count,
-                            buffers.get<std::int64_t>(Role::host_sums) + math::exact_sum_limbs);
-  else
+  if (buffers.action.stream != Stream::host) {
     math::add_squares(exec_, gradients, count,
                       buffers.get<std::int64_t>(Role::sums) + math::exact_sum_limbs);
+    return;
+  }
+  std::int64_t* const squares = buffers.get<std::int64_t>(Role::host_sums) + math::exact_sum_limbs;
+  const std::int64_t before = math::exact_sum_non_finite(squares);
+  math::host::add_squares(gradients, count, squares);
+  // Updated early, the gradients are not there any more when somebody asks.
+  const std::int64_t more = math::exact_sum_non_finite(squares) - before;
+  if (more > 0 && buffers.action.unit > spoilt_sum_.unit) spoilt_sum_ = {buffers.action.unit, more};
 }
 
 // ---- how the step went
@@ -167,20 +174,18 @@ void Trainer::judge(const std::string& bad_loss, bool bad_gradient) {
   };
   // With a scale that is only too large, the loss is finite and some gradient is not.
   if (scales_loss() && bad_loss.empty() && loss_scale_.update(!bad_gradient) && bad_gradient)
-    return leave_out(text("a gradient overflowed: the loss scale goes from ", result_.loss_scale,
-                          " to ", loss_scale_.value()));
+    return leave_out(text("a gradient overflowed: the loss scale goes from ",
+                          static_cast<std::int64_t>(result_.loss_scale), " to ",
+                          static_cast<std::int64_t>(loss_scale_.value())));
   if (!bad_loss.empty()) {
     if (!settings_.stability.skip_non_finite)
-      throw AgreedError(failure(text("step ", step_), bad_loss, true));
+      throw AgreedError(failure(text("step ", step_), bad_loss + what_is_left(), true));
     return leave_out(bad_loss);
   }
   if (updates_early()) {
     if (bad_gradient)
-      throw AgreedError(failure(text("step ", step_),
-                                "a gradient is not finite, and has updated parameters (with "
-                                "memory.offload they are updated during backward where "
-                                "optimizer.clip_norm = 0)",
-                                false));
+      throw AgreedError(
+          failure(text("step ", step_), name_spoilt_sum(spoilt_sum_) + what_is_left(), false));
     return;
   }
   if (bad_gradient) {
@@ -191,15 +196,34 @@ void Trainer::judge(const std::string& bad_loss, bool bad_gradient) {
                     result_.loss_scale;
   if (!outliers_) return;
   const optim::OutlierFilter::Verdict verdict = outliers_->judge(result_.loss, result_.grad_norm);
-  if (verdict.skip)
-    leave_out(text("an outlier: the loss is ", verdict.loss_score,
-                   " deviations above its mean, the gradient norm ", verdict.gradient_norm_score));
+  if (!verdict.skip) return;
+  const double threshold = settings_.stability.outlier_threshold;
+  std::vector<std::string> beyond;
+  if (verdict.loss_score > threshold) beyond.push_back(text("the loss is ", verdict.loss_score));
+  if (verdict.gradient_norm_score > threshold)
+    beyond.push_back(text("the gradient norm is ", verdict.gradient_norm_score));
+  leave_out(text("an outlier: ", config::join(beyond, " and ", " and "),
+                 " deviations above its mean, more than training.skip_outliers = ", threshold));
 }
 
+/// With what may help. Before the first update no learning rate does.
 std::string Trainer::failure(const std::string& when, const std::string& what, bool of_loss) const {
-  return text(when, ": ", what, ". Try a lower optimizer.learning_rate",
-              of_loss ? " or a longer schedule.warmup_steps" : "",
-              decoder_->number() == Number::fp16 ? ", or precision.gather = bf16" : "");
+  std::vector<std::string> advice;
+  if (updates_ > 0) advice.push_back("a lower optimizer.learning_rate");
+  if (updates_ > 0 && of_loss) advice.push_back("a longer schedule.warmup_steps");
+  if (decoder_->number() == Number::fp16)
+    advice.push_back("precision.gather = bf16");
+  else if (settings_.parallel.reduce == Number::fp16 && !of_loss)
+    advice.push_back("precision.reduce = bf16");
+  return text(when, ": ", what,
+              advice.empty() ? "" : ". Try " + config::join(advice, ", ", " or "));
+}
+
+/// What to say of parameters where a step of training fails; empty where none has changed.
+std::string Trainer::what_is_left() const {
+  if (!updates_early()) return "";
+  return "; parameters have changed, as updates on the host begin beside backward where "
+         "optimizer.clip_norm = 0: weights are not written";
 }
 
 /// Notes where gradients of one micro-batch (or null) are not finite.
@@ -230,7 +254,7 @@ std::int64_t Trainer::count_non_finite(const float* values, std::int64_t count, 
 std::string Trainer::name_origin(const ActionBuffers& buffers) {
   double nearest = origin_ ? origin_->distance : std::numeric_limits<double>::infinity();
   mesh_.world().minimum(&nearest, 1);
-  if (!std::isfinite(nearest)) return name_spoilt_sum(buffers);
+  if (!std::isfinite(nearest)) return name_spoilt_sum(find_spoilt_sum(buffers));
   const auto distance = static_cast<int>(nearest);
   const int computed = decoder_->units() - 1 - distance / 2;
   const int unit = distance % 2 == 0 ? computed : description_.units[computed].lender;
@@ -245,30 +269,40 @@ std::string Trainer::name_origin(const ActionBuffers& buffers) {
               more > 0 ? text(" and ", more, " more") : "");
 }
 
-/// The same of sums, where the gradients of all micro-batches are finite.
-std::string Trainer::name_spoilt_sum(const ActionBuffers& buffers) {
-  int mine = decoder_->units() - 1;
-  std::int64_t count = 0;
-  for (; mine >= 0; --mine) {
-    const int buffer = train_.plan.gradients[mine];
+Trainer::SpoiltSum Trainer::find_spoilt_sum(const ActionBuffers& buffers) const {
+  for (int u = decoder_->units() - 1; u >= 0; --u) {
+    const int buffer = train_.plan.gradients[u];
     if (buffer < 0) continue;
     const plan::Buffer& gradients = train_.plan.buffers[buffer];
-    const std::int64_t first = offset_in(gradients, mine, Part::rank, plan::Segment::trained);
-    count = count_non_finite(buffers.at<float>(buffer) + first,
-                             train_.plan.elements(mine, Part::rank), gradients.space);
-    if (count > 0) break;
+    const std::int64_t first = offset_in(gradients, u, Part::rank, plan::Segment::trained);
+    const std::int64_t count = count_non_finite(
+        buffers.at<float>(buffer) + first, train_.plan.elements(u, Part::rank), gradients.space);
+    if (count > 0) return {u, count};
   }
-  double last = mine;
+  return {};
+}
+
+/// The same of sums, where the gradients of all micro-batches are finite, or no more known.
+std::string Trainer::name_spoilt_sum(const SpoiltSum& mine) {
+  double last = mine.unit;
   mesh_.world().maximum(&last, 1);
-  const std::string shown =
-      mine < 0 || mine < static_cast<int>(last)
-          ? ""
-          : text("the gradient of ", train_.plan.unit_names[mine],
-                 " is not finite when summed over micro-batches and ranks (", count,
-                 " elements in the shard of rank ", mesh_.world().rank(), ")");
-  for (const std::string& one : mesh_.world().gather_texts(shown))
-    if (!one.empty()) return one;
-  return "a gradient is not finite";
+  if (last < 0.0) return "a gradient is not finite";
+  const auto unit = static_cast<int>(last);
+  std::string shards;
+  int more = 0;
+  for (const std::string& one : mesh_.world().gather_texts(
+           mine.unit == unit ? text(mine.elements, mine.elements == 1 ? " element" : " elements",
+                                    " in the shard of rank ", mesh_.world().rank())
+                             : "")) {
+    if (one.empty()) continue;
+    if (shards.empty())
+      shards = one;
+    else
+      ++more;
+  }
+  return text("the gradient of ", train_.plan.unit_names[unit],
+              " is not finite when summed over micro-batches and ranks (", shards,
+              more > 0 ? text(", more in ", more, more == 1 ? " other" : " others") : "", ")");
 }
 
 // ---- the update

@@ -165,6 +165,46 @@ TEST_F(Plan, ShowsTheStrategy) {
       << training.out;
 }
 
+TEST_F(Plan, WhatRanksMeanForSettingsIsSaidHereAndInTraining) {
+  const std::vector<std::string> settings = {"deck.yaml",
+                                             "--set",
+                                             "data.dataset=synthetic",
+                                             "--set",
+                                             "training.global_batch_size=8",
+                                             "--set",
+                                             "precision.reduce=bf16",
+                                             "--set",
+                                             "memory.offload=optimizer",
+                                             "--set",
+                                             "optimizer.clip_norm=0",
+                                             "--set",
+                                             "optimizer.parameters=*norm*: frozen"};
+  for (const int ranks : {1, 2}) {
+    std::vector<std::string> planning = settings, training = settings;
+    planning.insert(planning.end(), {"--ranks", std::to_string(ranks)});
+    training.emplace_back("--dry-run");
+    const Outcome plan = run(planning);
+    const Outcome dry = run_command(program("ostrakon-train", ranks, training, path(".")));
+    ASSERT_EQ(plan.status, 0) << plan.err;
+    ASSERT_EQ(dry.status, 0) << dry.err;
+    const auto has = [](const Outcome& outcome, const std::string& words) {
+      return outcome.out.find(words) != std::string::npos;
+    };
+    EXPECT_EQ(has(plan, "  no effect with this sharding reduce\n"), ranks == 1) << plan.out;
+    EXPECT_EQ(has(dry, "without effect in shard groups of one rank: reduce\n"), ranks == 1)
+        << dry.out;
+    for (const Outcome* outcome : {&plan, &dry})
+      EXPECT_TRUE(has(*outcome, " begin beside backward: a step that goes wrong has changed "))
+          << outcome->out;
+    // The same number, without padding.
+    const std::size_t at = plan.out.find("\n  frozen ");
+    ASSERT_NE(at, std::string::npos) << plan.out;
+    const std::size_t begin = plan.out.find_first_not_of(' ', at + 10);
+    const std::string frozen = plan.out.substr(begin, plan.out.find(' ', begin) - begin);
+    EXPECT_TRUE(has(dry, " (" + frozen + " frozen) in ")) << frozen << dry.out;
+  }
+}
+
 /// What --fit says of some settings, by way of planning them alone.
 struct Figures {
   std::int64_t arena_bytes = 0, host_arena_bytes = 0;
@@ -358,6 +398,10 @@ TEST_F(Fit, MissesNothing) {
   EXPECT_EQ(none.out, "");
   EXPECT_EQ(none.err.rfind("ostrakon-plan: error: nothing fits ", 0), 0u) << none.err;
   EXPECT_EQ(none.err.find('\n'), none.err.size() - 1) << none.err;
+  EXPECT_NE(
+      none.err.find("; the smallest arena in device memory, of settings within --host-bytes,"),
+      std::string::npos)
+      << none.err;
   EXPECT_NE(none.err.find("--set 'memory.activation_checkpointing="), std::string::npos)
       << none.err;
 }
@@ -386,7 +430,8 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
     expect_chosen(all, arenas[at], std::int64_t{1} << 40, place);
   }
   expect_refused({"deck.yaml", "--fit", "1GiB", "--host-bytes", "1"},
-                 "no settings need as little of the host's memory as 1 B for a rank (1 rank, 1 on "
+                 "nothing fits --host-bytes: no settings need as little of the host's memory as 1 "
+                 "B for a rank (1 rank, 1 on "
                  "each node)");
 }
 
@@ -394,9 +439,10 @@ TEST_F(Fit, ShowsATableWithOptionsToCopy) {
   const Outcome outcome = run({"deck.yaml", "--ranks", "8", "--ranks-per-node", "4", "--fit",
                                "400KiB", "--gflops", "10", "--gigabytes-per-second=0.5"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* words : {"settings whose arena fits 400.00 KiB of a rank (8 ranks, 4 on each",
-                            "\n    --set parallel.", "at 10 GFLOP/s, 5 GB/s inside a node\n",
-                            "0.5 GB/s across nodes; 25 GB/s between host and device, 50 GB/s "})
+  for (const char* words :
+       {"settings whose arena fits 400.00 KiB of a rank's device memory (8 ranks, 4 on each",
+        "\n    --set parallel.", "at 10 GFLOP/s, 5 GB/s inside a node\n",
+        "0.5 GB/s across nodes; 25 GB/s between host and device, 50 GB/s "})
     EXPECT_NE(outcome.out.find(words), std::string::npos) << words << outcome.out;
   // Where computing is slow nothing is computed twice unless it must be, and the other way round.
   const auto flops_of_best = [&](const char* gflops, const char* rate) {

@@ -288,6 +288,26 @@ TEST_F(Programs, TracesOfRunsThatEndEarlyAreWhole) {
   EXPECT_FALSE(fs::exists(path("stopped/trace.json")));
 }
 
+TEST_F(Programs, WeightsOfAnEarlierRunAreKeptApart) {
+  train(1, "twice");
+  const std::string first = read_bytes(path("twice/weights.h5"));
+  const Texts small = {"small.yaml", "--set", "output.directory=twice", "--set"};
+  const auto start_again = [&](const std::string& setting) {
+    Texts arguments = small;
+    arguments.push_back(setting);
+    return start("ostrakon-train", 1, arguments);
+  };
+  // Refused before it begins, a run leaves all as it was.
+  EXPECT_NE(start_again("data.path=missing.h5").status, 0);
+  EXPECT_TRUE(read_bytes(path("twice/weights.h5")) == first);
+  // One that fails in its first step has none of its own.
+  EXPECT_NE(start_again("model.initializer_deviation=1e30").status, 0);
+  EXPECT_FALSE(fs::exists(path("twice/weights.h5")));
+  EXPECT_TRUE(read_bytes(path("twice/weights.previous.h5")) == first);
+  train(1, "twice");
+  EXPECT_TRUE(fs::exists(path("twice/weights.h5")));
+}
+
 TEST_F(Programs, TheWrittenDeckRepeatsTheRun) {
   const std::vector<Json> first = train(2, "first", {"training.seed=7", "model.bias=true"});
   const std::vector<Json> again = train(2, "again", {}, "first/deck.yaml");

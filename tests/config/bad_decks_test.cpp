@@ -487,12 +487,13 @@ TEST(BadDecks, RulesForUnits) {
   }
   const std::string expected =
       "expected rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+  EXPECT_EQ(message_of(with("parallel", "sharding: full"), "deck.yaml",
+                       {{"parallel.units", "a:\x7F forward_prefetch 2"}}),
+            "--set parallel.units=\"a:\x7F forward_prefetch 2\": " + expected);
   expect_messages(
       {{with("parallel", "units: 2"), "deck.yaml: parallel.units = 2: " + expected},
        {with("parallel", "units: [a, b]"),
         "deck.yaml: parallel.units: " + expected + ", found a list"},
-       {with("parallel", "units: \"a:\tforward_prefetch 2\""),
-        "deck.yaml: parallel.units = \"a: forward_prefetch 2\": " + expected},
        {with("parallel", "units: block.*: forward_prefetch 2"),
         "deck.yaml: not valid YAML: line 5: \"units: block.*: forward_prefetch 2\"; a line is "
         "`key: value`, text with any of : % , | > [ ] { } goes in quotes"},

@@ -169,6 +169,7 @@ TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
       "training.skip_outliers=6.5",
       "memory.offload=parameters",
       "memory.pinned=false",
+      "memory.early_updates=false",
       "memory.activations=host",
       "optimizer.name=muon",
       "optimizer.muon_iterations=6",

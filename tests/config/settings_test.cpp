@@ -12,6 +12,7 @@
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/optim/muon.hpp>
+#include <ostrakon/optim/outlier_filter.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <random>
 #include <sstream>
@@ -86,6 +87,7 @@ void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.parallel.offload_activations, b.parallel.offload_activations);
   EXPECT_EQ(a.parallel.early_updates, b.parallel.early_updates);
   EXPECT_EQ(a.pinned_host_memory, b.pinned_host_memory);
+  EXPECT_EQ(a.early_updates, b.early_updates);
   EXPECT_EQ(a.precision.gather, b.precision.gather);
   EXPECT_EQ(a.precision.activations, b.precision.activations);
   EXPECT_EQ(a.precision.loss_scale.initial, b.precision.loss_scale.initial);
@@ -144,6 +146,7 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_FALSE(settings.parallel.offload_activations);
   EXPECT_FALSE(settings.parallel.early_updates);
   EXPECT_TRUE(settings.pinned_host_memory);
+  EXPECT_TRUE(settings.early_updates);
   EXPECT_EQ(settings.optimizer.muon_iterations, 5);
   EXPECT_EQ(settings.optimizer.muon_rate_factor, 1.0);
   EXPECT_TRUE(settings.optimizer.parameters.empty());
@@ -235,7 +238,7 @@ TEST(Settings, UpdatesAreEarlyWhereEveryGradientIsTakenAsItIs) {
     for (const Override& hindering :
          {Override{"optimizer.clip_norm", "1e-9"}, Override{"precision.gather", "fp16"},
           Override{"precision.reduce", "fp16"}, Override{"training.on_non_finite", "skip"},
-          Override{"training.skip_outliers", "6"}}) {
+          Override{"training.skip_outliers", "6"}, Override{"memory.early_updates", "false"}}) {
       std::vector<Override> more = overrides;
       more.push_back(hindering);
       EXPECT_FALSE(early(more)) << hindering.first;
@@ -654,6 +657,31 @@ TEST(WriteDeck, TheExampleOfRulesForParametersCanBeTaken) {
   EXPECT_EQ(read(synthetic, {{"optimizer.parameters", example}}).optimizer.parameters.size(), 2u);
 }
 
+TEST(WriteDeck, RulesOnSeveralLinesAreReadAsOnOne) {
+  const Settings settings = read(synthetic +
+                                 "  parallel:\n"
+                                 "    units: >\n"
+                                 "      block.*: forward_prefetch 2;\n"
+                                 "      head: forward_prefetch block.0\tblock.1\n"
+                                 "  optimizer:\n"
+                                 "    parameters: |\n"
+                                 "      embedding.*:\n"
+                                 "         frozen;\n"
+                                 "      block.0.*: learning_rate\n"
+                                 "                   1e-3,\tweight_decay 0;\n"
+                                 "    name: lion\n");
+  const char* const units = "block.*: forward_prefetch 2; head: forward_prefetch block.0 block.1";
+  const char* const parameters =
+      "embedding.*: frozen; block.0.*: learning_rate 0.001, weight_decay 0";
+  EXPECT_EQ(write_unit_rules(settings.parallel.units), units);
+  EXPECT_EQ(write_parameter_rules(settings.optimizer.parameters), parameters);
+  const Settings again = read(write_deck(settings));
+  expect_equal(again.parallel.units, settings.parallel.units);
+  expect_equal(again.optimizer.parameters, settings.optimizer.parameters);
+  const Settings given = read(synthetic, {{"optimizer.parameters", "embedding.*:\n\tfrozen;\r\n"}});
+  EXPECT_EQ(write_parameter_rules(given.optimizer.parameters), "embedding.*: frozen");
+}
+
 TEST(WriteDeck, NumbersReadBackBitForBit) {
   Settings settings = read(synthetic);
   for (const double x : {1.0 / 3.0, 0.1, 1e-5, 6.02214076e23, 1e22, 123456789.125, 1e300, 5e-324,
@@ -787,6 +815,7 @@ class RandomPolicies {
       settings.recompute = {pick(2) == 0, pick(2) == 0, pick(2) == 0};
     }
     settings.pinned_host_memory = pick(2) == 0;
+    settings.early_updates = pick(2) == 0;
     settings.optimizer.kind = static_cast<optim::OptimizerKind>(pick(4));
     settings.optimizer.clip_norm = static_cast<double>(pick(2));
     settings.optimizer.muon_iterations = static_cast<int>(1 + pick(1000));
@@ -1102,8 +1131,10 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
                                              {"optimizer.epsilon", "1e-6"},
                                              {"optimizer.moments", "bf16"},
                                              {"optimizer.nesterov", "false"}});
-  EXPECT_TRUE(is_idle(settings, "gather fp32: loss_scale")) << summary(settings);
+  EXPECT_TRUE(is_idle(settings, "gather fp32 and reduce fp32: loss_scale")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "skip_outliers 0: outlier_window")) << summary(settings);
+  EXPECT_TRUE(
+      is_idle(read(synthetic, {{"memory.early_updates", "false"}}), "offload none: early_updates"));
   EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);
   // Of the build, not of another key.
@@ -1118,6 +1149,73 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
                                            {"training.outlier_window", "9"},
                                            {"training.skip_outliers", "6"}});
   EXPECT_EQ(summary(others).find("without effect"), std::string::npos) << summary(others);
+}
+
+TEST(Strategy, TheSummarySaysWhereNoStepIsJudged) {
+  for (const char* window : {"2", "3", "7", "40"}) {
+    const std::int64_t unjudged = std::max(2, std::stoi(window) / 2);
+    for (const std::int64_t steps : {unjudged, unjudged + 1}) {
+      const Settings settings = read(synthetic, {{"training.skip_outliers", "1"},
+                                                 {"training.outlier_window", window},
+                                                 {"training.steps", std::to_string(steps)}});
+      optim::OutlierFilter filter({settings.stability.outlier_window, 1.0});
+      bool skips = false;
+      for (std::int64_t step = 1; step <= steps; ++step)
+        skips = filter.judge(step == steps ? 1e6 : 1.0, 1.0).skip;
+      EXPECT_EQ(is_idle(settings,
+                        text("steps ", steps, " and outlier_window ", window, ": skip_outliers")),
+                !skips)
+          << summary(settings);
+    }
+  }
+}
+
+TEST(Strategy, TheSummarySaysWhereMuonHasNoMatrices) {
+  std::vector<Override> overrides = {
+      {"optimizer.name", "muon"},      {"optimizer.momentum", "0.5"},
+      {"optimizer.nesterov", "false"}, {"optimizer.muon_iterations", "4"},
+      {"optimizer.beta1", "0.8"},      {"optimizer.muon_rate_factor", "2"}};
+  EXPECT_EQ(summary(read(synthetic, overrides)).find("without effect"), std::string::npos);
+  overrides.emplace_back("optimizer.parameters", "block.*: frozen; block.3.mlp.down.*: trained");
+  const Settings some = read(synthetic, overrides);
+  EXPECT_EQ(summary(some).find("without effect"), std::string::npos) << summary(some);
+  overrides.back().second = "block.*.weight: frozen; *norm*: trained";
+  const Settings none = read(synthetic, overrides);
+  EXPECT_TRUE(is_idle(none,
+                      "parameters block.*.weight: frozen; *norm*: trained: name, momentum, "
+                      "nesterov, muon_iterations, muon_rate_factor"))
+      << summary(none);
+}
+
+TEST(Strategy, TheSummarySaysWhatRulesSetForFrozenParametersOnly) {
+  const auto idle = [](const std::string& rules) {
+    const std::string shown = summary(read(synthetic, {{"optimizer.parameters", rules}}));
+    const std::string begin = "               without effect on frozen parameters: ";
+    const std::size_t at = shown.find(begin);
+    if (at == std::string::npos) return std::string();
+    return shown.substr(at + begin.size(), shown.find('\n', at) - at - begin.size());
+  };
+  EXPECT_EQ(idle("embedding.*: frozen; *: learning_rate 1"), "");
+  EXPECT_EQ(idle("embedding.*: frozen, learning_rate 1; embedding.token.*: trained"), "");
+  EXPECT_EQ(idle("embedding.*: frozen, learning_rate 1; *norm*: weight_decay 1"),
+            "embedding.*: learning_rate 1");
+  EXPECT_EQ(idle("block.1.*: weight_decay 0; block.0.*: learning_rate 1; "
+                 "block.*: frozen; block.1.mlp.*: trained; block.2.*: learning_rate 2"),
+            "block.0.*: learning_rate 1; block.2.*: learning_rate 2");
+}
+
+TEST(Strategy, GradientsTravelNowhereInGroupsOfOneRank) {
+  const Settings settings = read(synthetic, {{"precision.reduce", "bf16"}});
+  for (const int ranks : {0, 1, 2}) {
+    EXPECT_EQ(summary(settings, ranks)
+                      .find("               without effect in shard groups of one "
+                            "rank: reduce\n") != std::string::npos,
+              ranks == 1);
+    const plan::Setting last = strategy(settings, plan::Accumulation::reduce_last, ranks).back();
+    EXPECT_EQ(last.key, "reduce");
+    EXPECT_EQ(last.has_effect, ranks != 1);
+  }
+  EXPECT_EQ(summary(read(synthetic), 1).find("without effect"), std::string::npos);
 }
 
 TEST(Strategy, HasWhatChangesAStepInOtherSections) {
@@ -1141,13 +1239,13 @@ TEST(Strategy, HasWhatChangesAStepInOtherSections) {
                     {"optimizer.momentum", "0"},
                     {"optimizer.moments", "bf16"}}),
             "activation_checkpointing=every 2\noptimizer=sgd\n");
-  EXPECT_EQ(
-      others({{"memory.offload", "optimizer"},
-              {"memory.activations", "host"},
-              {"memory.pinned", "false"},
-              {"optimizer.name", "muon"},
-              {"optimizer.parameters", "embedding.*:frozen"}}),
-      "offload=optimizer\nactivations=host\noptimizer=muon\nparameters=embedding.*: frozen\n");
+  EXPECT_EQ(others({{"memory.offload", "optimizer"},
+                    {"memory.activations", "host"},
+                    {"memory.pinned", "false"},
+                    {"optimizer.name", "muon"},
+                    {"optimizer.parameters", "embedding.*:frozen"}}),
+            "memory.offload=optimizer\nmemory.activations=host\noptimizer=muon\n"
+            "optimizer.parameters=embedding.*: frozen\n");
 }
 
 TEST(Strategy, OneLineNamesAllThatHasNoEffect) {

@@ -327,8 +327,10 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
         EXPECT_EQ(description.gradient_bytes, plain.gradient_bytes);
         // A product for each weight; the embedding has none, but for a tied head's.
         std::vector<double> left_out(decoder.units(), 0.0);
+        std::vector<std::int64_t> frozen(decoder.units(), 0);
         for (int u = 0; u < decoder.units(); ++u)
           for (const model::Parameter& p : parameters_of(decoder, u)) {
+            frozen[u] += p.frozen ? p.elements() : 0;
             if (!p.frozen || p.shape.size() != 2) continue;
             const bool lent = p.name == "token.weight" && which.settings.tie_embeddings;
             if (u > 0 || lent)
@@ -340,6 +342,8 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
           const plan::UnitDescription& expected = plain.units[u];
           EXPECT_EQ(found.backward_flops, expected.backward_flops - left_out[u])
               << name << ": " << found.name;
+          EXPECT_EQ(found.gradient_flops, 2.0 * expected.forward_flops - left_out[u]) << name;
+          EXPECT_EQ(found.frozen_count, frozen[u]) << name;
           EXPECT_EQ(found.forward_flops, expected.forward_flops) << name;
           EXPECT_EQ(found.recompute_flops, expected.recompute_flops) << name;
           EXPECT_EQ(found.saved_bytes, expected.saved_bytes) << name;

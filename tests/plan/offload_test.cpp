@@ -155,6 +155,7 @@ TEST(Offload, ComputesTheSameInTheSameOrder) {
   for_many(53,
            [](const ModelDescription& model, int ranks, Policy policy, const std::string& name) {
              const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+             policy.accumulation = plan.accumulation;
              policy.offload = Offload::none;
              policy.offload_activations = false;
              const StepPlan plain = build_step_plan(model, ranks, policy, Purpose::train);

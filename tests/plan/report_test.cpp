@@ -392,22 +392,39 @@ TEST(Report, ShowsTheHostWhereUnitsHaveSomethingThere) {
   EXPECT_EQ(all.find("arena on the host"), std::string::npos) << all;
 }
 
+TEST(Report, SaysWhereUpdatesBeginEarly) {
+  for (const Offload offload :
+       {Offload::none, Offload::optimizer, Offload::parameters, Offload::all})
+    for (const bool early : {false, true}) {
+      Policy policy = offloading_policy(offload, 8);
+      policy.early_updates = early;
+      const bool expected = early && (offload == Offload::optimizer || offload == Offload::all);
+      const Planned planned = make(make_model(3), 4, policy);
+      EXPECT_EQ(updates_early(planned.plan), expected);
+      const std::string line = std::string("\n  updates                      ") + early_updates;
+      EXPECT_EQ(report_text(planned.plan, planned.report).find(line) != std::string::npos,
+                expected);
+    }
+}
+
 TEST(Report, FrozenElementsArePadded) {
   ModelDescription model = make_model(2);
   model.units[1].frozen_elements = 64;
+  model.units[1].frozen_count = 60;
   const Planned planned = make(model, 4, make_policy(Sharding::full, 8));
   const std::string text = report_text(planned.plan, planned.report);
   // 64 and 1,472 are padded to 256 and 1,536.
   EXPECT_NE(text.find("  padded                              9,472  256 elements of padding"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("  frozen                                256  of them, never updated\n"),
+  EXPECT_NE(text.find("  frozen                                 60  of them, never updated\n"),
             std::string::npos)
       << text;
   std::stringstream stream;
   write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
   const Json json = Json::parse(stream.str());
   EXPECT_EQ(json["padded_elements"], 9472);
+  EXPECT_EQ(json["frozen_parameters"], 60);
   EXPECT_EQ(json["padded_frozen_elements"], 256);
   EXPECT_EQ(json["units"][1]["padded_elements"], 1792);
   EXPECT_EQ(json["units"][1]["padded_frozen_elements"], 256);

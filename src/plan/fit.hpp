@@ -16,7 +16,7 @@ struct Rates {
   double bytes_inside_nodes = 250e9;
   double bytes_across_nodes = 25e9;
   double bytes_copied = 25e9;   ///< between host and device memory
-  double bytes_on_host = 50e9;  ///< touched where the host updates
+  double bytes_on_host = 12e9;  ///< arrays that the host goes over, each counted once
 };
 
 /// Memory that a rank has.

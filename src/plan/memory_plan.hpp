@@ -25,7 +25,7 @@ struct MemoryPlan {
 };
 
 /// Gives two buffers the same bytes only where the lifetime of one ends in the plan before that of
-/// the other begins. See place() for how; a plan of 300,000 actions takes about half a second.
+/// the other begins. See place() for how; a plan of 300,000 actions takes a second or two.
 MemoryPlan plan_memory(const StepPlan& plan, Space space = Space::device);
 
 /// The proof that must stand before anything runs. It trusts nothing that made the plan: not that

@@ -219,7 +219,7 @@ struct Figures {
             static_cast<double>(bytes_inside_nodes) / 10) /
                25.0 / 1e9 +
            static_cast<double>(bytes_copied) / 25.0 / 1e9 +
-           static_cast<double>(bytes_on_host) / 50.0 / 1e9;
+           static_cast<double>(bytes_on_host) / 12.0 / 1e9;
   }
 };
 
@@ -442,7 +442,7 @@ TEST_F(Fit, ShowsATableWithOptionsToCopy) {
   for (const char* words :
        {"settings whose arena fits 400.00 KiB of a rank's device memory (8 ranks, 4 on each",
         "\n    --set parallel.", "at 10 GFLOP/s, 5 GB/s inside a node\n",
-        "0.5 GB/s across nodes; 25 GB/s between host and device, 50 GB/s "})
+        "0.5 GB/s across nodes; 25 GB/s between host and device, 12 GB/s "})
     EXPECT_NE(outcome.out.find(words), std::string::npos) << words << outcome.out;
   // Where computing is slow nothing is computed twice unless it must be, and the other way round.
   const auto flops_of_best = [&](const char* gflops, const char* rate) {

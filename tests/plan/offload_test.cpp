@@ -134,11 +134,15 @@ TEST(Offload, StateIsWhereItIsSaidToBe) {
     for (std::size_t u = 0; u < model.units.size(); ++u) {
       const auto on_host = [&](int buffer) { return plan.buffers[buffer].space == Space::host; };
       EXPECT_EQ(on_host(plan.parameters[u]), policy.offload != Offload::none) << name;
-      if (!plan.working.empty()) EXPECT_EQ(on_host(plan.working[u]), parameters) << name;
+      if (!plan.working.empty()) {
+        EXPECT_EQ(on_host(plan.working[u]), parameters) << name;
+      }
       const bool trained = plan.padded_elements[u] > 0;
       for (int buffer : {plan.first_moments[u], plan.second_moments[u], plan.gradients[u]}) {
         EXPECT_EQ(buffer >= 0, trained) << name;
-        if (buffer >= 0) EXPECT_EQ(on_host(buffer), updates) << name;
+        if (buffer >= 0) {
+          EXPECT_EQ(on_host(buffer), updates) << name;
+        }
       }
     }
     if (policy.offload != Offload::all) return;
@@ -309,8 +313,9 @@ TEST(WholeMatrices, SecondMomentsAndWorkAreThoseOfTheRankWithTheMost) {
         }
         EXPECT_EQ(plan.buffers[plan.second_moments[u]].bytes, 4 * most) << ranks << ", unit " << u;
         for (const Action& action : plan.actions)
-          if (action.kind == Kind::orthogonalize && action.unit == static_cast<int>(u))
+          if (action.kind == Kind::orthogonalize && action.unit == static_cast<int>(u)) {
             EXPECT_EQ(action.flops, most_flops) << ranks << ", unit " << u;
+          }
       }
     }
 }

@@ -334,9 +334,31 @@ bool looks_like_hdf5(const std::string& path) {
   return stream.gcount() == 8 && found == "\x89HDF\r\n\x1a\n";
 }
 
+namespace {
+
+/// Neither a parameter less than the model has, nor one more.
+void require_parameters_of(const model::DecoderSettings& settings, const WeightsReader& file,
+                           const std::string& path) {
+  std::set<std::string> left;
+  for (const model::Parameter& parameter : parameters_of(settings, 1))
+    left.insert(parameter.full_name());
+  for (const WeightsReader::Entry& entry : file.parameters())
+    require(left.erase(entry.unit + "." + entry.parameter) > 0, "weights file '", path,
+            "': parameter ", entry.unit, ".", entry.parameter,
+            " is no part of the model that the settings describe");
+  require(left.empty(), "weights file '", path, "': the model's parameter ",
+          left.empty() ? "" : *left.begin(), " is not in it");
+}
+
+}  // namespace
+
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings) {
-  if (looks_like_hdf5(path)) return std::make_unique<WeightsReader>(path);
+  if (looks_like_hdf5(path)) {
+    auto file = std::make_unique<WeightsReader>(path);
+    require_parameters_of(settings, *file, path);
+    return file;
+  }
   return std::make_unique<HuggingFaceSource>(path, settings);
 }
 

@@ -97,6 +97,7 @@ void write_huggingface(const std::string& path, const model::DecoderSettings& se
                        std::map<std::string, std::string> metadata, ParameterSource& source);
 
 /// A weights file or safetensors with Hugging Face's names, whichever `path` turns out to be.
+/// Throws Error where it has not the parameters of the model, or others.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings);
 

@@ -394,6 +394,13 @@ TEST(OpenParameters, TellsByContent) {
             nullptr);
   EXPECT_TRUE(contains(error_of([&] { open_parameters(folder.file("none"), which.settings); }),
                        "does not exist"));
+  for (const int more : {-1, 1}) {
+    DecoderSettings other = which.settings;
+    other.layers += more;
+    EXPECT_TRUE(
+        contains(error_of([&] { open_parameters(folder.file("weights.safetensors"), other); }),
+                 more > 0 ? "is not in it" : "is no part of the model that the settings describe"));
+  }
 }
 
 TEST(WeightsSource, SlicesAndChecksums) {

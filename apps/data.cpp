@@ -3,7 +3,6 @@
 // ostrakon-data: turns text into token files, and looks into them.
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -22,9 +21,12 @@
 #include <string>
 #include <vector>
 
+#include "command_line.hpp"
+
 namespace {
 
 using namespace ostrakon;
+using apps::CommandLine;
 
 constexpr const char* usage =
     R"(usage: ostrakon-data build --output PREFIX [options] FILE_OR_FOLDER...
@@ -51,75 +53,6 @@ show    prints its text: document N (default 0), or N tokens from token I on
 
 --help and --version print and leave.
 )";
-
-/// What the command line holds: a command, options with values, and the rest.
-class Arguments {
- public:
-  Arguments(int argc, char** argv, const std::vector<std::string>& known) {
-    for (int i = 2; i < argc; ++i) {
-      const std::string argument = argv[i];
-      if (argument.rfind("--kokkos-", 0) == 0) continue;
-      if (only_files_ || argument.rfind("--", 0) != 0) {
-        files_.push_back(argument);
-      } else if (argument == "--") {
-        only_files_ = true;
-      } else {
-        const std::size_t equals = argument.find('=');
-        const std::string name = argument.substr(0, equals);
-        require(std::find(known.begin(), known.end(), name) != known.end(), "unknown option '",
-                name, "' of ", argv[1], "; see ostrakon-data --help");
-        if (equals == std::string::npos) {
-          require(i + 1 < argc, name, " needs a value");
-          options_.emplace_back(name, argv[++i]);
-        } else {
-          options_.emplace_back(name, argument.substr(equals + 1));
-        }
-      }
-    }
-  }
-
-  const std::vector<std::string>& files() const { return files_; }
-
-  const std::string& one_file(const std::string& command) const {
-    require(files_.size() == 1, command, " takes one token file; found ", files_.size());
-    return files_[0];
-  }
-
-  std::optional<std::string> text_option(const std::string& name) const {
-    for (auto option = options_.rbegin(); option != options_.rend(); ++option) {
-      if (option->first == name) return option->second;
-    }
-    return std::nullopt;
-  }
-
-  template <class Integer>
-  std::optional<Integer> integer_option(const std::string& name) const {
-    const std::optional<std::string> value = text_option(name);
-    if (!value) return std::nullopt;
-    Integer number{};
-    const char* end = value->data() + value->size();
-    const auto [stopped, failure] = std::from_chars(value->data(), end, number);
-    require(failure == std::errc() && stopped == end, name, " is '", *value,
-            "'; expected a whole number from 0 on");
-    return number;
-  }
-
-  std::optional<double> number_option(const std::string& name) const {
-    const std::optional<std::string> value = text_option(name);
-    if (!value) return std::nullopt;
-    std::istringstream stream(*value);
-    double number = 0.0;
-    stream >> number;
-    require(!stream.fail() && stream.peek() == std::istringstream::traits_type::eof(), name,
-            " is '", *value, "'; expected a number");
-    return number;
-  }
-
- private:
-  std::vector<std::string> files_;
-  std::vector<std::pair<std::string, std::string>> options_;
-  bool only_files_ = false;
-};
 
 std::string join(int argc, char** argv) {
   std::string joined;
@@ -200,7 +133,7 @@ void make_parent_folder(const std::string& path) {
   require(!failure, "can't make folder '", parent.string(), "': ", failure.message());
 }
 
-std::string output_option(const Arguments& arguments, const std::string& missing,
+std::string output_option(const CommandLine& arguments, const std::string& missing,
                           const std::string& ending) {
   const std::string output = arguments.text_option("--output").value_or("");
   require(!output.empty(), missing);
@@ -210,7 +143,7 @@ std::string output_option(const Arguments& arguments, const std::string& missing
 }
 
 /// Below the least a double says nothing of documents, and zero would mean none.
-double validation_fraction(const Arguments& arguments) {
+double validation_fraction(const CommandLine& arguments) {
   constexpr double least = 1e-9;
   const std::string name = "--validation-fraction";
   const double fraction = arguments.number_option(name).value_or(0.05);
@@ -225,8 +158,9 @@ double validation_fraction(const Arguments& arguments) {
 }
 
 void build(int argc, char** argv) {
-  const Arguments arguments(
-      argc, argv, {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"});
+  const CommandLine arguments(
+      "ostrakon-data", argc, argv,
+      {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"});
   const std::string output =
       output_option(arguments, "build needs --output PREFIX", "the beginning of names, such as ");
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or("byte");
@@ -306,7 +240,7 @@ void read_raw(const std::string& path, std::size_t bytes, std::optional<std::int
   } while (!stream.eof());
 }
 
-std::size_t raw_bytes(const Arguments& arguments, std::int64_t vocabulary) {
+std::size_t raw_bytes(const CommandLine& arguments, std::int64_t vocabulary) {
   const std::string type =
       arguments.text_option("--dtype").value_or(vocabulary <= 1 << 16 ? "uint16" : "uint32");
   require(type == "uint16" || type == "uint32", "--dtype is '", type,
@@ -315,7 +249,8 @@ std::size_t raw_bytes(const Arguments& arguments, std::int64_t vocabulary) {
 }
 
 void import_tokens(int argc, char** argv) {
-  const Arguments arguments(argc, argv, {"--output", "--vocabulary", "--dtype", "--end-of-text"});
+  const CommandLine arguments("ostrakon-data", argc, argv,
+                              {"--output", "--vocabulary", "--dtype", "--end-of-text"});
   const std::string output =
       output_option(arguments, "import needs --output FILE", "a file, such as ");
   const auto vocabulary = arguments.integer_option<std::int64_t>("--vocabulary");
@@ -348,8 +283,8 @@ void import_tokens(int argc, char** argv) {
 // --- info, verify, show --------------------------------------------------------------------------
 
 void info(int argc, char** argv) {
-  const Arguments arguments(argc, argv, {});
-  const std::string& path = arguments.one_file("info");
+  const CommandLine arguments("ostrakon-data", argc, argv, {});
+  const std::string& path = arguments.one_file("info", "token file");
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
@@ -379,20 +314,20 @@ void info(int argc, char** argv) {
 }
 
 void verify(int argc, char** argv) {
-  const Arguments arguments(argc, argv, {});
-  const data::TokenFile file(arguments.one_file("verify"));
+  const CommandLine arguments("ostrakon-data", argc, argv, {});
+  const data::TokenFile file(arguments.one_file("verify", "token file"));
   file.verify();
   std::cout << file.path() << " is sound: " << counted(file.info().token_count, "token") << " in "
             << counted(file.info().document_count, "document") << "\n";
 }
 
 void show(int argc, char** argv) {
-  const Arguments arguments(argc, argv, {"--document", "--begin", "--count"});
+  const CommandLine arguments("ostrakon-data", argc, argv, {"--document", "--begin", "--count"});
   const auto document = arguments.integer_option<std::int64_t>("--document");
   const auto begin = arguments.integer_option<std::int64_t>("--begin");
   const auto count = arguments.integer_option<std::int64_t>("--count");
   require(!document || (!begin && !count), "--document goes without --begin and --count");
-  const data::TokenFile file(arguments.one_file("show"));
+  const data::TokenFile file(arguments.one_file("show", "token file"));
   const data::TokenFileInfo& info = file.info();
   require(info.tokenizer == data::ByteTokenizer::name, "token file '", file.path(),
           "' was made with the tokenizer '", info.tokenizer, "'; show knows byte");

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <utility>
@@ -111,23 +112,6 @@ Id file_access(const std::string& path) {
   check(H5Pset_file_locking(access.get(), 0, 1), path, "switch file locks off");
 #endif
   return access;
-}
-
-std::string system_error() { return std::strerror(errno); }
-
-/// Makes sure that `path` itself, a file or a folder, has reached the disk.
-void sync_to_disk(const std::string& path, int flags) {
-  const int descriptor = ::open(path.c_str(), flags);
-  require(descriptor >= 0, "can't open '", path, "' to sync it: ", system_error());
-  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some file systems can't
-  const std::string reason = system_error();
-  ::close(descriptor);
-  require(synced, "can't write '", path, "' to disk: ", reason);
-}
-
-std::string parent_folder(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
 }
 
 /// Tells apart what HDF5 would call by one name.
@@ -306,6 +290,50 @@ void Dataset::read(Type memory_type, std::int64_t first, std::int64_t count, voi
              path_, name_);
 }
 
+void Dataset::read_elements(Type memory_type, std::int64_t first, std::int64_t count,
+                            void* values) const {
+  const std::int64_t elements = std::accumulate(shape_.begin(), shape_.end(), std::int64_t{1},
+                                                std::multiplies<std::int64_t>());
+  require(!shape_.empty() && first >= 0 && count >= 0 && first <= elements - count, "'", path_,
+          "': elements ", first, " to ", first + count, " of ", name_, " asked for; its shape is ",
+          shape_text(shape_));
+  silence();
+  const Id file_space(check(H5Dget_space(id_.get()), path_, "read a data set's shape"), H5Sclose);
+  const std::size_t rank = shape_.size();
+  std::vector<hsize_t> start(rank), size(rank);
+  char* out = static_cast<char*>(values);
+  // Box by box: each is as many whole slices as there are, of the first dimension that allows one.
+  while (count > 0) {
+    std::int64_t slice = elements;
+    std::int64_t taken = 0;
+    for (std::size_t d = 0; d < rank; ++d) {
+      slice /= shape_[d];
+      start[d] = static_cast<hsize_t>(first / slice % shape_[d]);
+      const bool whole = taken > 0;
+      if (!whole && first % slice == 0 && slice <= count) {
+        const std::int64_t slices =
+            std::min(count / slice, shape_[d] - static_cast<std::int64_t>(start[d]));
+        taken = slices * slice;
+        size[d] = static_cast<hsize_t>(slices);
+      } else {
+        size[d] = whole ? static_cast<hsize_t>(shape_[d]) : 1;
+      }
+    }
+    check(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, start.data(), nullptr, size.data(),
+                              nullptr),
+          path_, "select a part of a data set");
+    const auto memory_size = static_cast<hsize_t>(taken);
+    const Id space(check(H5Screate_simple(1, &memory_size, nullptr), path_, "create a data space"),
+                   H5Sclose);
+    check_read(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
+                       H5P_DEFAULT, out),
+               path_, name_);
+    out += taken * static_cast<std::int64_t>(H5Tget_size(stored_type(memory_type)));
+    first += taken;
+    count -= taken;
+  }
+}
+
 // --- File ----------------------------------------------------------------------------------------
 
 File File::create(const std::string& path, const std::string& kind) {
@@ -398,6 +426,26 @@ bool File::has(const std::string& name) const {
   }
 }
 
+std::vector<std::string> File::datasets(const std::string& group) const {
+  silence();
+  if (!has(group)) return {};
+  const Id top(check_read(H5Gopen2(id_.get(), group.c_str(), H5P_DEFAULT), path_, group), H5Gclose);
+  std::vector<std::string> links;
+  // Only hard links: the others may lead out of the file.
+  const auto take = [](hid_t, const char* name, const H5L_info_t* link, void* out) -> herr_t {
+    if (link->type == H5L_TYPE_HARD) static_cast<std::vector<std::string>*>(out)->push_back(name);
+    return 0;
+  };
+  check_read(H5Lvisit(top.get(), H5_INDEX_NAME, H5_ITER_INC, take, &links), path_, group);
+  std::vector<std::string> names;
+  for (const std::string& link : links) {
+    const Id object(check_read(H5Oopen(top.get(), link.c_str(), H5P_DEFAULT), path_, link),
+                    H5Oclose);
+    if (H5Iget_type(object.get()) == H5I_DATASET) names.push_back(link);
+  }
+  return names;
+}
+
 Dataset File::dataset(const std::string& name) const {
   silence();
   require(has(name), kind_, " '", path_, "' has no data set ", name);
@@ -440,16 +488,14 @@ void File::complete() {
   check_write(H5Fflush(id_.get(), H5F_SCOPE_GLOBAL), path_, "write the file");
   const bool closed = id_.reset();
   require(closed, "'", path_, "': can't close the file: ", last_failure());
-  sync_to_disk(partial_path_, O_RDONLY);
+  sync_file(partial_path_);
 }
 
 void File::commit() {
   if (id_.valid()) complete();
   require(!partial_path_.empty(), "'", path_, "' is not being written");
   const std::string partial = std::exchange(partial_path_, "");
-  require(::rename(partial.c_str(), path_.c_str()) == 0, "can't rename '", partial, "' to '", path_,
-          "': ", system_error());
-  sync_to_disk(parent_folder(path_), O_RDONLY | O_DIRECTORY);
+  rename_file(partial, path_);
 }
 
 // --- Checksum ------------------------------------------------------------------------------------

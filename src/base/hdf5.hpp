@@ -78,6 +78,8 @@ class Dataset : public Object {
   void read(Type memory_type, void* values) const;
   /// Elements [first, first + count) of a series.
   void read(Type memory_type, std::int64_t first, std::int64_t count, void* values) const;
+  /// Elements [first, first + count) of an array, row-major.
+  void read_elements(Type memory_type, std::int64_t first, std::int64_t count, void* values) const;
 
  private:
   Dataset(Id id, std::string path, std::string name, Type type, std::vector<std::int64_t> shape)
@@ -115,6 +117,9 @@ class File {
   Dataset create_array(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
 
   bool has(const std::string& name) const;
+  /// Of the data sets in a group and the groups in it, sorted within each group: "block.3/weight".
+  /// Empty where there is no such group.
+  std::vector<std::string> datasets(const std::string& group) const;
   Dataset dataset(const std::string& name) const;
 
   /// Marks the root with the file's format; check_format requires it.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
+#include <tuple>
 #include <utility>
 
 namespace ostrakon::checkpoint {
@@ -9,9 +11,10 @@ namespace {
 constexpr const char* kind = "weights file";
 constexpr const char* format = "ostrakon-weights";
 constexpr std::int64_t format_version = 1;
+constexpr const char* parameters_group = "/parameters";
 
 std::string place(const std::string& unit, const std::string& parameter) {
-  return "/parameters/" + unit + "/" + parameter;
+  return parameters_group + ("/" + unit + "/" + parameter);
 }
 
 std::string checksum(const std::vector<std::int64_t>& shape, const float* values) {
@@ -20,6 +23,14 @@ std::string checksum(const std::vector<std::int64_t>& shape, const float* values
   hdf5::Checksum sum;
   sum.add(values, bytes);
   return sum.hex();
+}
+
+void require_checksum(const std::string& path, const std::string& unit,
+                      const std::string& parameter, const hdf5::Dataset& dataset,
+                      const std::string& found) {
+  const std::string expected = dataset.text_attribute("checksum");
+  require(found == expected, "parameter '", parameter, "' of unit '", unit, "' in ", kind, " '",
+          path, "' is damaged: its checksum is ", found, ", expected ", expected);
 }
 
 hdf5::File open_weights_file(const std::string& path) {
@@ -58,23 +69,66 @@ WeightsReader::WeightsReader(const std::string& path) : file_(open_weights_file(
   tokenizer_ = root.text_attribute("tokenizer");
 }
 
-void WeightsReader::read(const std::string& unit, const std::string& parameter,
-                         const std::vector<std::int64_t>& shape, float* values) const {
+hdf5::Dataset WeightsReader::find(const std::string& unit, const std::string& parameter,
+                                  const std::vector<std::int64_t>& shape) const {
   const std::string name = place(unit, parameter);
   require(file_.has(name), kind, " '", file_.path(), "' has no parameter '", parameter,
           "' of unit '", unit, "'");
-  const hdf5::Dataset dataset = file_.dataset(name);
+  hdf5::Dataset dataset = file_.dataset(name);
   require(dataset.shape() == shape, "parameter '", parameter, "' of unit '", unit,
           "' has the shape ", hdf5::shape_text(dataset.shape()), " in ", kind, " '", file_.path(),
           "', expected ", hdf5::shape_text(shape));
   require(dataset.type() == hdf5::Type::float32, "parameter '", parameter, "' of unit '", unit,
           "' is ", hdf5::type_name(dataset.type()), " in ", kind, " '", file_.path(),
           "', expected float32");
+  return dataset;
+}
+
+void WeightsReader::read(const std::string& unit, const std::string& parameter,
+                         const std::vector<std::int64_t>& shape, float* values) const {
+  const hdf5::Dataset dataset = find(unit, parameter, shape);
   dataset.read(hdf5::Type::float32, values);
-  const std::string expected = dataset.text_attribute("checksum");
-  const std::string found = checksum(shape, values);
-  require(found == expected, "parameter '", parameter, "' of unit '", unit, "' in ", kind, " '",
-          file_.path(), "' is damaged: its checksum is ", found, ", expected ", expected);
+  require_checksum(file_.path(), unit, parameter, dataset, checksum(shape, values));
+}
+
+void WeightsReader::read(const std::string& unit, const std::string& parameter,
+                         const std::vector<std::int64_t>& shape, std::int64_t first,
+                         std::int64_t count, float* values) {
+  find(unit, parameter, shape).read_elements(hdf5::Type::float32, first, count, values);
+}
+
+std::vector<WeightsReader::Entry> WeightsReader::parameters() const {
+  std::vector<Entry> entries;
+  for (const std::string& name : file_.datasets(parameters_group)) {
+    // A unit's name may hold '/', a parameter's never does.
+    const std::size_t slash = name.rfind('/');
+    require(slash != std::string::npos, kind, " '", file_.path(), "': parameter '", name,
+            "' belongs to no unit");
+    entries.push_back({name.substr(0, slash), name.substr(slash + 1),
+                       file_.dataset(parameters_group + ("/" + name)).shape()});
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.unit, a.parameter) < std::tie(b.unit, b.parameter);
+  });
+  return entries;
+}
+
+void WeightsReader::verify() {
+  constexpr std::int64_t block = 1 << 20;
+  std::vector<float> values;
+  for (const Entry& entry : parameters()) {
+    const hdf5::Dataset dataset = find(entry.unit, entry.parameter, entry.shape);
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : entry.shape) elements *= extent;
+    hdf5::Checksum sum;
+    for (std::int64_t first = 0; first < elements; first += block) {
+      const std::int64_t count = std::min(block, elements - first);
+      values.resize(static_cast<std::size_t>(count));
+      dataset.read_elements(hdf5::Type::float32, first, count, values.data());
+      sum.add(values.data(), count * static_cast<std::int64_t>(sizeof(float)));
+    }
+    require_checksum(file_.path(), entry.unit, entry.parameter, dataset, sum.hex());
+  }
 }
 
 }  // namespace ostrakon::checkpoint

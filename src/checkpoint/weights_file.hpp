@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/parameter_source.hpp>
 #include <string>
 #include <vector>
 
@@ -33,12 +34,13 @@ class WeightsWriter {
 };
 
 /// Reads a weights file, by one process.
-class WeightsReader {
+class WeightsReader : public ParameterSource {
  public:
   /// Throws Error where `path` is missing, a folder, empty, not HDF5, truncated or not a weights
   /// file.
   explicit WeightsReader(const std::string& path);
 
+  const std::string& path() const { return file_.path(); }
   const std::string& deck() const { return deck_; }
   std::int64_t step() const { return step_; }
   const std::string& tokenizer() const { return tokenizer_; }
@@ -48,7 +50,26 @@ class WeightsReader {
   void read(const std::string& unit, const std::string& parameter,
             const std::vector<std::int64_t>& shape, float* values) const;
 
+  /// Elements [first, first + count) of it, whose checksum is that of all of it and not looked at.
+  void read(const std::string& unit, const std::string& parameter,
+            const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
+            float* values) override;
+
+  /// Reads everything that is in the file.
+  void verify() override;
+
+  struct Entry {
+    std::string unit;
+    std::string parameter;
+    std::vector<std::int64_t> shape;
+  };
+  /// What is in the file, sorted by name.
+  std::vector<Entry> parameters() const;
+
  private:
+  hdf5::Dataset find(const std::string& unit, const std::string& parameter,
+                     const std::vector<std::int64_t>& shape) const;
+
   hdf5::File file_;
   std::string deck_;
   std::int64_t step_ = 0;

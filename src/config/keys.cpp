@@ -570,6 +570,14 @@ Section schedule_section() {
                    "last steps, in which warmup_stable_decay falls")}};
 }
 
+Section checkpoint_section() {
+  return {"checkpoint",
+          "where training begins",
+          {path("initial_weights", FIELD(checkpoint.initial_weights), true,
+                "weights.h5 of a run, or safetensors (a file, an index or a folder with them) in "
+                "Hugging Face's naming; empty: random")}};
+}
+
 Section output_section() {
   return {"output",
           "what is written where",
@@ -631,9 +639,9 @@ std::string did_you_mean(const std::string& what) { return "; did you mean " + w
 
 const std::vector<Section>& sections() {
   static const std::vector<Section> table = {
-      model_section(),     data_section(),   training_section(),  parallel_section(),
-      precision_section(), memory_section(), optimizer_section(), schedule_section(),
-      output_section(),    runtime_section()};
+      model_section(),      data_section(),   training_section(),  parallel_section(),
+      precision_section(),  memory_section(), optimizer_section(), schedule_section(),
+      checkpoint_section(), output_section(), runtime_section()};
   return table;
 }
 

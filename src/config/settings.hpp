@@ -43,6 +43,10 @@ enum class StreamsChoice {
   threads         ///< a thread for each stream
 };
 
+struct CheckpointSettings {
+  std::string initial_weights;  ///< a file that checkpoint::open_parameters takes; empty: random
+};
+
 struct RuntimeSettings {
   std::int64_t threads = 1;  ///< per rank, for the matrix library
   double peak_gflops = 0.0;  ///< of one rank, for MFU; 0: measured at start
@@ -79,6 +83,7 @@ struct Settings {
   StabilitySettings stability;
   optim::OptimizerSettings optimizer;
   optim::ScheduleSettings schedule;
+  CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;
 };

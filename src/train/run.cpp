@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/huggingface.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
@@ -43,6 +44,7 @@ class Run {
     trainer_.require_same_plan();
     if (!options_.dry_run) trainer_.require_memory();
     open_data();
+    open_weights();
     if (options_.dry_run) {
       say("dry run: nothing was allocated\n");
       return;
@@ -170,6 +172,17 @@ class Run {
     say(out.str());
   }
 
+  /// Each rank opens them for itself; one looks whether they are whole.
+  void open_weights() {
+    const std::string& path = settings_.checkpoint.initial_weights;
+    if (path.empty()) return;
+    world_.agree([&] {
+      weights_ = checkpoint::open_parameters(path, settings_.model);
+      if (talks_ && !options_.dry_run) weights_->verify();
+    });
+    say(text("weights\n  begin as in            ", path, "\n\n"));
+  }
+
   void open_output() {
     world_.agree([&] {
       if (!talks_) return;
@@ -233,7 +246,8 @@ class Run {
     world_.minimum(&slowest, 1);
     peak_flops_ = slowest;
     const config::ScopedTimer timer(timers_, "initialize");
-    trainer_.initialize();
+    trainer_.initialize(weights_.get());
+    weights_.reset();
     trainer_.observe([this](plan::Kind kind, bool begins) {
       if (begins)
         timers_.start(plan::name(kind));
@@ -483,6 +497,7 @@ class Run {
   Trainer trainer_;
   config::Timers timers_;
   std::unique_ptr<data::Dataset> training_data_, validation_data_;
+  std::unique_ptr<checkpoint::ParameterSource> weights_;  // to begin with, until they are read
   std::int64_t validation_batches_ = 0;
   std::unique_ptr<MetricsFile> metrics_;
   double peak_flops_ = 1.0;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -78,8 +79,9 @@ class Trainer {
   /// per second; overwrites the arena: call between allocate() and initialize().
   double measure_peak_flops();
 
-  /// Initial weights and moments of zero, unit by unit, straight into shards.
-  void initialize();
+  /// Initial weights and moments of zero, unit by unit, straight into shards. Weights are random,
+  /// or read from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
+  void initialize(checkpoint::ParameterSource* weights = nullptr);
 
   /// Step `step`, from 1, on samples [(step - 1) * global_batch_size, step * global_batch_size).
   ///
@@ -247,7 +249,9 @@ class Trainer {
   template <class T>
   const float* fetch(int buffer, std::int64_t first, std::int64_t count);
   void clear(int buffer);
-  void initialize(int unit, int buffer, Number number);
+  void read_values(const std::vector<Piece>& parameters, std::int64_t begin, std::int64_t count,
+                   checkpoint::ParameterSource& weights, float* values);
+  void initialize(int unit, int buffer, Number number, checkpoint::ParameterSource* weights);
   void make_initial_values(const std::vector<Piece>& parameters, std::int64_t begin,
                            std::int64_t count, float* values);
   std::uint64_t digest_of(const char* what, const std::vector<int>& buffers, Number number,

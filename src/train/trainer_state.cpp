@@ -90,15 +90,38 @@ void Trainer::make_initial_values(const std::vector<Piece>& parameters, std::int
   }
 }
 
+/// The same, as somebody else left them.
+void Trainer::read_values(const std::vector<Piece>& parameters, std::int64_t begin,
+                          std::int64_t count, checkpoint::ParameterSource& weights, float* values) {
+  constexpr std::int64_t most = std::int64_t{1} << 20;
+  std::vector<float> read(static_cast<std::size_t>(std::min(count, most)));
+  math::fill(exec_, values, count, 0.0f);
+  for (const Piece& piece : parameters) {
+    const model::Parameter& parameter = *piece.parameter;
+    const std::int64_t end = std::min(piece.offset + piece.count, begin + count);
+    for (std::int64_t first = std::max(piece.offset, begin); first < end; first += most) {
+      const std::int64_t some = std::min(most, end - first);
+      weights.read(parameter.owner, parameter.name, parameter.shape,
+                   piece.first + (first - piece.offset), some, read.data());
+      math::copy_to_device(exec_, read.data(), values + (first - begin),
+                           static_cast<std::size_t>(some));
+    }
+  }
+}
+
 /// What a buffer has of a unit's parameters.
-void Trainer::initialize(int unit, int buffer, Number number) {
+void Trainer::initialize(int unit, int buffer, Number number,
+                         checkpoint::ParameterSource* weights) {
   const Part part = train_.plan.buffers[buffer].part;
   for (const Segment segment : {Segment::frozen, Segment::trained}) {
     const std::vector<Piece> parameters = pieces(unit, part, segment);
     const std::int64_t offset = offset_in(train_.plan.buffers[buffer], unit, part, segment);
     in_chunks(train_.plan.elements(unit, part, segment),
               [&](std::int64_t begin, std::int64_t count) {
-                make_initial_values(parameters, begin, count, scratch_);
+                if (weights != nullptr)
+                  read_values(parameters, begin, count, *weights, scratch_);
+                else
+                  make_initial_values(parameters, begin, count, scratch_);
                 with_number(number, [&](auto one) {
                   store<decltype(one)>(scratch_, buffer, offset + begin, count);
                 });
@@ -106,15 +129,17 @@ void Trainer::initialize(int unit, int buffer, Number number) {
   }
 }
 
-void Trainer::initialize() {
+void Trainer::initialize(checkpoint::ParameterSource* weights) {
   const plan::StepPlan& plan = train_.plan;
-  for (int u = 0; u < decoder_->units(); ++u) {
-    initialize(u, plan.parameters[u], Number::fp32);
-    if (!plan.working.empty()) initialize(u, plan.working[u], decoder_->number());
-    for (const std::vector<int>* moments : {&plan.first_moments, &plan.second_moments})
-      if (!moments->empty() && (*moments)[u] >= 0) clear((*moments)[u]);
-  }
-  exec_.fence();
+  mesh_.world().agree([&] {
+    for (int u = 0; u < decoder_->units(); ++u) {
+      initialize(u, plan.parameters[u], Number::fp32, weights);
+      if (!plan.working.empty()) initialize(u, plan.working[u], decoder_->number(), weights);
+      for (const std::vector<int>* moments : {&plan.first_moments, &plan.second_moments})
+        if (!moments->empty() && (*moments)[u] >= 0) clear((*moments)[u]);
+    }
+    exec_.fence();
+  });
 }
 
 /// Digest of one kind of state, of what the buffers have of the `counted` part.

@@ -63,7 +63,7 @@ TEST(BadDecks, UnknownKeysAndSections) {
         "deck.yaml: setps = 5: no such section; did you mean training.steps?"},
        {with("qqqqqqqqqq", "steps: 5"),
         "deck.yaml: qqqqqqqqqq: no such section; the sections are model, data, training, parallel, "
-        "precision, memory, optimizer, schedule, output and runtime"},
+        "precision, memory, optimizer, schedule, checkpoint, output and runtime"},
        {"ostrakon:\n  model: 5\n", "deck.yaml: model = 5: expected a section, with keys below it"},
        {"ostrakon:\n  model: [1, 2]\n",
         "deck.yaml: model: expected a section, with keys below it, found a list"},
@@ -772,7 +772,7 @@ TEST(BadDecks, Overrides) {
       {"model.steps=5", "--set model.steps=5: no such key; did you mean training.steps?"},
       {"qqqqqqqqq.zzzzzzzz=5",
        "--set qqqqqqqqq.zzzzzzzz=5: no such key; the sections are model, data, training, parallel, "
-       "precision, memory, optimizer, schedule, output and runtime"},
+       "precision, memory, optimizer, schedule, checkpoint, output and runtime"},
       {"training.steps=-5", "--set training.steps=-5: expected an integer >= 1"},
       {"training.steps=1.5", "--set training.steps=1.5: expected an integer >= 1"},
       {"training.steps=", "--set training.steps=\"\": expected an integer >= 1"},

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <string>
@@ -295,6 +297,66 @@ TEST(Muon, KeepsOneMomentOfMatrices) {
     EXPECT_EQ(matrices > 0, plan.unit_names[u].rfind("block", 0) == 0);
     EXPECT_EQ(plan.buffers[plan.second_moments[u]].bytes,
               plan.buffers[plan.first_moments[u]].bytes - 4 * matrices);
+  }
+}
+
+/// Every element of every parameter has a value of its own; from one rank's on, it is not there.
+class Numbered : public checkpoint::ParameterSource {
+ public:
+  explicit Numbered(bool breaks = false) : breaks_(breaks) {}
+
+  static float value(const std::string& name, std::int64_t element) {
+    return static_cast<float>(math::random_key(static_cast<std::uint64_t>(element), name) >> 40) *
+           0x1p-28f;
+  }
+  void read(const std::string& owner, const std::string& parameter,
+            const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
+            float* values) override {
+    require(!breaks_ || owner != "block.1", "no ", owner, ".", parameter);
+    std::int64_t elements = 1;
+    for (std::int64_t extent : shape) elements *= extent;
+    ASSERT_LE(first + count, elements);
+    for (std::int64_t i = 0; i < count; ++i) values[i] = value(owner + "." + parameter, first + i);
+  }
+  void verify() override {}
+
+ private:
+  bool breaks_;
+};
+
+TEST(InitialWeights, AreReadByEachRankWhereverTheyLive) {
+  for (const auto offload : {plan::Offload::none, plan::Offload::parameters, plan::Offload::all})
+    for (const auto sharding : all_shardings)
+      for (const bool halves : {false, true}) {
+        config::Settings settings = small_llama(8);
+        settings.parallel.offload = offload;
+        settings.parallel.sharding = sharding;
+        if (halves) settings.precision.gather = Number::bf16;
+        settings.optimizer.parameters = {{"block.0.attention.*", true, {}, {}}};
+        SmallRun run(settings, MPI_COMM_WORLD);
+        Numbered weights;
+        run.trainer.initialize(&weights);
+        const Values found = values_of(run.trainer);
+        for (int u = 0; u < run.trainer.decoder().units(); ++u)
+          for (const model::Parameter& parameter : run.trainer.decoder().parameters(u)) {
+            const std::vector<float>& values = found.at(parameter.full_name());
+            for (std::int64_t i = 0; i < parameter.elements(); ++i)
+              ASSERT_EQ(values[static_cast<std::size_t>(i)],
+                        Numbered::value(parameter.full_name(), i))
+                  << parameter.full_name() << " " << i;
+          }
+        run.trainer.state_digest();  // throws where copies to compute with differ
+      }
+}
+
+TEST(InitialWeights, ThatOneRankCannotReadAreRefusedByAll) {
+  SmallRun run(small_llama(8), MPI_COMM_WORLD);
+  Numbered weights(run.mesh.world().rank() == run.mesh.world().size() - 1);
+  try {
+    run.trainer.initialize(&weights);
+    FAIL() << "no block.1";
+  } catch (const AgreedError& error) {
+    EXPECT_NE(std::string(error.what()).find("no block.1."), std::string::npos) << error.what();
   }
 }
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::apps {
+
+/// What the command line of a program with commands holds: the command, options with values, and
+/// the rest, which are files. Flags of Kokkos are left out.
+class CommandLine {
+ public:
+  /// Throws Error where there is an option that is not `known`, or one without its value. All of
+  /// them take one: "--seed 1" or "--seed=1". What follows "--" is no option.
+  CommandLine(const std::string& program, int argc, char** argv,
+              const std::vector<std::string>& known) {
+    for (int i = 2; i < argc; ++i) {
+      const std::string argument = argv[i];
+      if (argument.rfind("--kokkos-", 0) == 0) continue;
+      if (only_files_ || argument.rfind("--", 0) != 0) {
+        files_.push_back(argument);
+      } else if (argument == "--") {
+        only_files_ = true;
+      } else {
+        const std::size_t equals = argument.find('=');
+        const std::string name = argument.substr(0, equals);
+        require(std::find(known.begin(), known.end(), name) != known.end(), "unknown option '",
+                name, "' of ", argv[1], "; see ", program, " --help");
+        if (equals == std::string::npos) {
+          require(i + 1 < argc, name, " needs a value");
+          options_.emplace_back(name, argv[++i]);
+        } else {
+          options_.emplace_back(name, argument.substr(equals + 1));
+        }
+      }
+    }
+  }
+
+  const std::vector<std::string>& files() const { return files_; }
+
+  const std::string& one_file(const std::string& command, const std::string& kind) const {
+    require(files_.size() == 1, command, " takes one ", kind, "; found ", files_.size());
+    return files_[0];
+  }
+
+  std::optional<std::string> text_option(const std::string& name) const {
+    for (auto option = options_.rbegin(); option != options_.rend(); ++option) {
+      if (option->first == name) return option->second;
+    }
+    return std::nullopt;
+  }
+
+  template <class Integer>
+  std::optional<Integer> integer_option(const std::string& name) const {
+    const std::optional<std::string> value = text_option(name);
+    if (!value) return std::nullopt;
+    Integer number{};
+    const char* end = value->data() + value->size();
+    const auto [stopped, failure] = std::from_chars(value->data(), end, number);
+    require(failure == std::errc() && stopped == end, name, " is '", *value,
+            "'; expected a whole number from 0 on");
+    return number;
+  }
+
+  std::optional<double> number_option(const std::string& name) const {
+    const std::optional<std::string> value = text_option(name);
+    if (!value) return std::nullopt;
+    std::istringstream stream(*value);
+    double number = 0.0;
+    stream >> number;
+    require(!stream.fail() && stream.peek() == std::istringstream::traits_type::eof(), name,
+            " is '", *value, "'; expected a number");
+    return number;
+  }
+
+ private:
+  std::vector<std::string> files_;
+  std::vector<std::pair<std::string, std::string>> options_;
+  bool only_files_ = false;
+};
+
+}  // namespace ostrakon::apps

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ostrakon::checkpoint {
+
+/// Values of a model's parameters, by name, from a file: read by each rank for itself, the slices
+/// that it needs.
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+
+  /// values (host memory) = elements [first, first + count) of a parameter of that shape,
+  /// row-major, in fp32. `owner` and `parameter` as in model::Parameter: "block.3" and
+  /// "attention.qkv.weight". Throws Error, naming the file, where it is missing, of another shape
+  /// or can't be read.
+  virtual void read(const std::string& owner, const std::string& parameter,
+                    const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
+                    float* values) = 0;
+
+  /// Reads all of it once and throws Error where a checksum says that it is damaged; does nothing
+  /// for formats without checksums.
+  virtual void verify() = 0;
+};
+
+}  // namespace ostrakon::checkpoint

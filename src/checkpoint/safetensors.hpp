@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <ostrakon/base/number.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::checkpoint {
+
+// The safetensors format (https://github.com/huggingface/safetensors): 8 bytes, the header's length
+// as a little-endian number; the header, a JSON object of tensor's name -> {dtype, shape,
+// data_offsets: [begin, end)} and, under __metadata__, text -> text; then the tensors' bytes, one
+// after another without holes, row-major and little-endian. A large model is several such files
+// and an index, JSON whose weight_map says which tensor is in which.
+
+/// Where a tensor lies.
+struct SafetensorsTensor {
+  std::string dtype;  ///< one that the format knows: "F32", "BF16", "I64"
+  std::vector<std::int64_t> shape;
+  std::int64_t begin = 0;  ///< of its bytes, in its file
+  std::int64_t bytes = 0;
+  std::size_t file = 0;  ///< number of that file
+
+  std::int64_t elements() const;
+};
+
+/// Reads tensors, by one process: slices, never more of a file than was asked for. A file's header
+/// is checked whole before anything in it is believed.
+class SafetensorsReader {
+ public:
+  /// `path`: a safetensors file, an index, or a folder with model.safetensors.index.json or
+  /// model.safetensors. Throws Error that names the file and, where one is at fault, the tensor.
+  explicit SafetensorsReader(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, SafetensorsTensor>& tensors() const { return tensors_; }
+  /// Of the first file.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  bool has(const std::string& name) const { return tensors_.count(name) > 0; }
+  /// Throws Error where there is no such tensor.
+  const SafetensorsTensor& tensor(const std::string& name) const;
+
+  /// values (host memory) = elements [first, first + count) of a tensor of F32, BF16 or F16.
+  void read(const std::string& name, std::int64_t first, std::int64_t count, float* values);
+
+ private:
+  struct File {
+    std::string path;
+    std::ifstream stream;
+  };
+  struct Header;
+
+  static Header read_header(File& file);
+  void open_file(const std::string& path);
+  void open_index(const std::string& path);
+
+  std::string path_;
+  std::vector<File> files_;
+  std::map<std::string, SafetensorsTensor> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// Writes one safetensors file, from one process, number by number in the order of its tensors.
+/// Under its name there is a file only after finish().
+class SafetensorsWriter {
+ public:
+  struct Tensor {
+    std::string name;
+    std::vector<std::int64_t> shape;
+  };
+
+  /// All numbers are stored as `number`, fp32 or bf16 (rounded to the nearest, ties to even).
+  SafetensorsWriter(const std::string& path, Number number, std::vector<Tensor> tensors,
+                    const std::map<std::string, std::string>& metadata);
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+  /// Removes what was not finished.
+  ~SafetensorsWriter();
+
+  /// The next `count` numbers of the tensor that is next to be written: `name` says which the
+  /// caller thinks it is. Throws Error where it is another, has fewer left, or can't be written.
+  void write(const std::string& name, const float* values, std::int64_t count);
+
+  /// Throws Error where numbers are missing.
+  void finish();
+
+ private:
+  void put(const void* data, std::int64_t bytes);
+  void skip_finished();
+
+  std::string path_;
+  std::string partial_path_;  ///< empty: nothing to remove
+  Number number_;
+  std::vector<Tensor> tensors_;
+  std::size_t next_ = 0;      ///< tensor to write
+  std::int64_t written_ = 0;  ///< numbers of it
+  std::vector<std::uint16_t> rounded_;
+  std::ofstream stream_;
+};
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GPT-2 and Llama in plain loops over tensors with Hugging Face's names and shapes, as their
+// library computes them: what our models, with parameters read from such tensors, are measured
+// against.
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ostrakon::test::huggingface {
+
+using Array = std::vector<double>;
+
+struct Tensor {
+  std::vector<std::int64_t> shape;
+  Array values;
+};
+using Tensors = std::map<std::string, Tensor>;
+
+struct Config {
+  int layers, width, heads, kv_heads;
+  double epsilon, rope_theta;
+};
+
+class Model {
+ public:
+  Model(Config config, const Tensors& tensors) : c_(config), tensors_(tensors) {}
+
+  /// The loss at each of the tokens of one sequence.
+  Array gpt2(const std::vector<int>& tokens, const std::vector<int>& targets) const {
+    const int rows = static_cast<int>(tokens.size());
+    Array x = lookup("transformer.wte.weight", tokens);
+    const Array& positions = values("transformer.wpe.weight");
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += positions[i];
+    for (int layer = 0; layer < c_.layers; ++layer) {
+      const std::string block = "transformer.h." + std::to_string(layer) + ".";
+      const Array qkv = conv1d(layer_norm(x, block + "ln_1"), rows, block + "attn.c_attn");
+      Array q, k, v;
+      for (int r = 0; r < rows; ++r)
+        for (int j = 0; j < 3 * c_.width; ++j)
+          (j < c_.width ? q : j < 2 * c_.width ? k : v).push_back(qkv[r * 3 * c_.width + j]);
+      add(x, conv1d(attend(q, k, v, rows), rows, block + "attn.c_proj"));
+      Array up = conv1d(layer_norm(x, block + "ln_2"), rows, block + "mlp.c_fc");
+      for (double& u : up)
+        u = 0.5 * u *
+            (1 +
+             std::tanh(std::sqrt(2 / 3.14159265358979323846) * (u + 0.044715 * std::pow(u, 3))));
+      add(x, conv1d(up, rows, block + "mlp.c_proj"));
+    }
+    return losses(linear(layer_norm(x, "transformer.ln_f"), rows, "transformer.wte.weight"),
+                  targets);
+  }
+
+  Array llama(const std::vector<int>& tokens, const std::vector<int>& targets) const {
+    const int rows = static_cast<int>(tokens.size());
+    Array x = lookup("model.embed_tokens.weight", tokens);
+    for (int layer = 0; layer < c_.layers; ++layer) {
+      const std::string block = "model.layers." + std::to_string(layer) + ".";
+      const Array h = rms_norm(x, block + "input_layernorm.weight");
+      const Array q = rotary(linear(h, rows, block + "self_attn.q_proj.weight"), rows);
+      const Array k = rotary(linear(h, rows, block + "self_attn.k_proj.weight"), rows);
+      const Array v = linear(h, rows, block + "self_attn.v_proj.weight");
+      add(x, linear(attend(q, k, v, rows), rows, block + "self_attn.o_proj.weight"));
+      const Array m = rms_norm(x, block + "post_attention_layernorm.weight");
+      Array gate = linear(m, rows, block + "mlp.gate_proj.weight");
+      const Array up = linear(m, rows, block + "mlp.up_proj.weight");
+      for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
+      add(x, linear(gate, rows, block + "mlp.down_proj.weight"));
+    }
+    const bool tied = tensors_.count("lm_head.weight") == 0;
+    return losses(linear(rms_norm(x, "model.norm.weight"), rows,
+                         tied ? "model.embed_tokens.weight" : "lm_head.weight"),
+                  targets);
+  }
+
+ private:
+  const Array& values(const std::string& name) const { return tensors_.at(name).values; }
+  int head_dim() const { return c_.width / c_.heads; }
+
+  static void add(Array& x, const Array& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+
+  Array lookup(const std::string& table, const std::vector<int>& tokens) const {
+    Array x;
+    for (const int token : tokens)
+      for (int j = 0; j < c_.width; ++j) x.push_back(values(table)[token * c_.width + j]);
+    return x;
+  }
+
+  /// x (rows, in) W (in, out) + b, the Conv1D of GPT-2.
+  Array conv1d(const Array& x, int rows, const std::string& name) const {
+    const auto& shape = tensors_.at(name + ".weight").shape;
+    const int in = static_cast<int>(shape[0]), out = static_cast<int>(shape[1]);
+    Array y(static_cast<std::size_t>(rows) * out);
+    for (int r = 0; r < rows; ++r)
+      for (int o = 0; o < out; ++o) {
+        y[r * out + o] = values(name + ".bias")[o];
+        for (int i = 0; i < in; ++i)
+          y[r * out + o] += x[r * in + i] * values(name + ".weight")[i * out + o];
+      }
+    return y;
+  }
+
+  /// x (rows, in) W^T, W (out, in).
+  Array linear(const Array& x, int rows, const std::string& name) const {
+    const auto& shape = tensors_.at(name).shape;
+    const int out = static_cast<int>(shape[0]), in = static_cast<int>(shape[1]);
+    Array y(static_cast<std::size_t>(rows) * out, 0.0);
+    for (int r = 0; r < rows; ++r)
+      for (int o = 0; o < out; ++o)
+        for (int i = 0; i < in; ++i) y[r * out + o] += x[r * in + i] * values(name)[o * in + i];
+    return y;
+  }
+
+  Array layer_norm(const Array& x, const std::string& name) const {
+    Array y(x.size());
+    for (std::size_t r = 0; r < x.size(); r += c_.width) {
+      double mean = 0, variance = 0;
+      for (int j = 0; j < c_.width; ++j) mean += x[r + j] / c_.width;
+      for (int j = 0; j < c_.width; ++j) variance += std::pow(x[r + j] - mean, 2) / c_.width;
+      for (int j = 0; j < c_.width; ++j)
+        y[r + j] =
+            (x[r + j] - mean) / std::sqrt(variance + c_.epsilon) * values(name + ".weight")[j] +
+            values(name + ".bias")[j];
+    }
+    return y;
+  }
+
+  Array rms_norm(const Array& x, const std::string& name) const {
+    Array y(x.size());
+    for (std::size_t r = 0; r < x.size(); r += c_.width) {
+      double square = 0;
+      for (int j = 0; j < c_.width; ++j) square += x[r + j] * x[r + j] / c_.width;
+      for (int j = 0; j < c_.width; ++j)
+        y[r + j] = x[r + j] / std::sqrt(square + c_.epsilon) * values(name)[j];
+    }
+    return y;
+  }
+
+  /// x cos + rotate_half(x) sin, where rotate_half(x) = (-second half, first half) of a head, and
+  /// the angles of the first half are those of the second.
+  Array rotary(const Array& x, int rows) const {
+    const int d = head_dim();
+    const int width = static_cast<int>(x.size()) / rows;
+    Array y(x.size());
+    for (int r = 0; r < rows; ++r)
+      for (int j = 0; j < width; ++j) {
+        const int in_head = j % d;
+        const double angle = r * std::pow(c_.rope_theta, -2.0 * (in_head % (d / 2)) / d);
+        const double turned =
+            in_head < d / 2 ? -x[r * width + j + d / 2] : x[r * width + j - d / 2];
+        y[r * width + j] = x[r * width + j] * std::cos(angle) + turned * std::sin(angle);
+      }
+    return y;
+  }
+
+  /// Causal; key and value head h / (heads / kv_heads) serves query head h.
+  Array attend(const Array& q, const Array& k, const Array& v, int rows) const {
+    const int d = head_dim(), kv_width = c_.kv_heads * d;
+    Array out(q.size(), 0.0);
+    for (int h = 0; h < c_.heads; ++h)
+      for (int r = 0; r < rows; ++r) {
+        const int kv = h / (c_.heads / c_.kv_heads);
+        Array weight;
+        double sum = 0;
+        for (int t = 0; t <= r; ++t) {
+          double score = 0;
+          for (int i = 0; i < d; ++i)
+            score += q[r * c_.width + h * d + i] * k[t * kv_width + kv * d + i];
+          weight.push_back(std::exp(score / std::sqrt(d)));
+          sum += weight.back();
+        }
+        for (int t = 0; t <= r; ++t)
+          for (int i = 0; i < d; ++i)
+            out[r * c_.width + h * d + i] += weight[t] / sum * v[t * kv_width + kv * d + i];
+      }
+    return out;
+  }
+
+  static Array losses(const Array& logits, const std::vector<int>& targets) {
+    const std::size_t vocabulary = logits.size() / targets.size();
+    Array losses;
+    for (std::size_t r = 0; r < targets.size(); ++r) {
+      double sum = 0;
+      for (std::size_t i = 0; i < vocabulary; ++i) sum += std::exp(logits[r * vocabulary + i]);
+      losses.push_back(std::log(sum) - logits[r * vocabulary + targets[r]]);
+    }
+    return losses;
+  }
+
+  Config c_;
+  const Tensors& tensors_;
+};
+
+}  // namespace ostrakon::test::huggingface

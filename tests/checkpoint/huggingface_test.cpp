@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/huggingface_model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <random>
+
+#include "model/model_run.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace ostrakon::checkpoint {
+namespace {
+
+using model::DecoderSettings;
+using test::ModelCase;
+using test::ModelRun;
+using test::huggingface::Tensor;
+using test::huggingface::Tensors;
+using testing::error_of;
+using testing::ScratchFolder;
+
+using Values = std::vector<float>;
+using Shape = std::vector<std::int64_t>;
+
+bool contains(const std::string& whole, const std::string& part) {
+  return whole.find(part) != std::string::npos;
+}
+
+ModelCase gpt2_case() { return test::model_cases()[0]; }
+ModelCase llama_case() { return test::model_cases()[1]; }
+
+/// Random tensors of these shapes, in numbers that fp32 holds.
+Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
+  std::mt19937 generator(7);
+  std::normal_distribution<double> normal(0.0, 0.4);
+  Tensors tensors;
+  for (const auto& [name, shape] : shapes) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    Tensor& tensor = tensors[name] = {shape, {}};
+    for (std::int64_t i = 0; i < count; ++i)
+      tensor.values.push_back(static_cast<float>(normal(generator)));
+  }
+  return tensors;
+}
+
+/// The tensors of GPT-2, written down from Hugging Face's files.
+Tensors gpt2_tensors(const ModelCase& which) {
+  const DecoderSettings& s = which.settings;
+  const std::int64_t w = s.width, f = s.ffn_width;
+  std::map<std::string, Shape> shapes = {{"transformer.wte.weight", {s.vocabulary, w}},
+                                         {"transformer.wpe.weight", {which.leaf.tokens, w}},
+                                         {"transformer.ln_f.weight", {w}},
+                                         {"transformer.ln_f.bias", {w}}};
+  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
+    const std::string block = "transformer.h." + std::to_string(layer) + ".";
+    for (const char* name : {"ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias",
+                             "attn.c_proj.bias", "mlp.c_proj.bias"})
+      shapes[block + name] = {w};
+    shapes[block + "attn.c_attn.weight"] = {w, 3 * w};
+    shapes[block + "attn.c_attn.bias"] = {3 * w};
+    shapes[block + "attn.c_proj.weight"] = {w, w};
+    shapes[block + "mlp.c_fc.weight"] = {w, f};
+    shapes[block + "mlp.c_fc.bias"] = {f};
+    shapes[block + "mlp.c_proj.weight"] = {f, w};
+  }
+  return random_tensors(shapes);
+}
+
+/// The tensors of Llama 3, written down from Hugging Face's files.
+Tensors llama_tensors(const ModelCase& which) {
+  const DecoderSettings& s = which.settings;
+  const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
+  std::map<std::string, Shape> shapes = {{"model.embed_tokens.weight", {s.vocabulary, w}},
+                                         {"model.norm.weight", {w}}};
+  if (!s.tie_embeddings) shapes["lm_head.weight"] = {s.vocabulary, w};
+  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
+    const std::string block = "model.layers." + std::to_string(layer) + ".";
+    shapes[block + "input_layernorm.weight"] = {w};
+    shapes[block + "post_attention_layernorm.weight"] = {w};
+    shapes[block + "self_attn.q_proj.weight"] = {w, w};
+    shapes[block + "self_attn.k_proj.weight"] = {kv, w};
+    shapes[block + "self_attn.v_proj.weight"] = {kv, w};
+    shapes[block + "self_attn.o_proj.weight"] = {w, w};
+    shapes[block + "mlp.gate_proj.weight"] = {f, w};
+    shapes[block + "mlp.up_proj.weight"] = {f, w};
+    shapes[block + "mlp.down_proj.weight"] = {w, f};
+  }
+  return random_tensors(shapes);
+}
+
+void write_tensors(const std::string& path, const Tensors& tensors, Number number = Number::fp32) {
+  std::vector<SafetensorsWriter::Tensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor.shape});
+  SafetensorsWriter writer(path, number, list, {});
+  for (const auto& [name, tensor] : tensors) {
+    const Values values(tensor.values.begin(), tensor.values.end());
+    writer.write(name, values.data(), static_cast<std::int64_t>(values.size()));
+  }
+  writer.finish();
+}
+
+/// The same without the beginning of names.
+Tensors without(const std::string& prefix, const Tensors& tensors) {
+  Tensors shorter;
+  for (const auto& [name, tensor] : tensors)
+    shorter[name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name] = tensor;
+  return shorter;
+}
+
+Values read_whole(ParameterSource& source, const model::Parameter& p) {
+  Values values(static_cast<std::size_t>(p.elements()));
+  source.read(p.owner, p.name, p.shape, 0, p.elements(), values.data());
+  return values;
+}
+
+/// Losses of our model with the parameters of `source`, in double.
+std::vector<double> our_losses(ModelRun<double>& run, ParameterSource& source) {
+  for (int u = 0; u < run.units(); ++u)
+    for (const model::Parameter& p : run.decoder.unit(u).parameters()) {
+      const Values values = read_whole(source, p);
+      std::vector<double> flat = run.segment(u, p).values();
+      std::copy(values.begin(), values.end(), flat.begin() + p.offset);
+      run.segment(u, p).assign(flat);
+    }
+  run.forward();
+  return run.losses();
+}
+
+/// Compares our model, run on what `path` holds, with theirs in plain loops.
+void expect_same_losses(const ModelCase& which, const std::string& path, const Tensors& tensors) {
+  const DecoderSettings& s = which.settings;
+  ModelRun<double> run(which);
+  HuggingFaceSource source(path, s);
+  const std::vector<double> found = our_losses(run, source);
+  const test::huggingface::Model theirs(
+      {static_cast<int>(s.layers), static_cast<int>(s.width), static_cast<int>(s.heads),
+       static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary_base},
+      tensors);
+  for (std::int64_t b = 0; b < which.leaf.batch; ++b) {
+    const auto begin = b * which.leaf.tokens, end = begin + which.leaf.tokens;
+    const std::vector<int> tokens(run.token_ids.begin() + begin, run.token_ids.begin() + end);
+    const std::vector<int> targets(run.target_ids.begin() + begin, run.target_ids.begin() + end);
+    const auto expected =
+        family_of(s) == Family::gpt2 ? theirs.gpt2(tokens, targets) : theirs.llama(tokens, targets);
+    for (std::int64_t t = 0; t < which.leaf.tokens; ++t)
+      EXPECT_NEAR(found[begin + t], expected[t], 1e-12 * (1 + std::abs(expected[t])))
+          << which.name << ", sequence " << b << ", token " << t;
+  }
+}
+
+TEST(HuggingFace, Gpt2ComputesWhatTheirsDoes) {
+  const ScratchFolder folder;
+  const ModelCase which = gpt2_case();
+  const Tensors tensors = gpt2_tensors(which);
+  write_tensors(folder.file("model.safetensors"), tensors);
+  expect_same_losses(which, folder.file(""), tensors);
+  write_tensors(folder.file("model.safetensors"), without("transformer.", tensors));
+  expect_same_losses(which, folder.file(""), tensors);
+}
+
+TEST(HuggingFace, LlamaComputesWhatTheirsDoes) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("llama.safetensors");
+  ModelCase which = llama_case();
+  ASSERT_LT(which.settings.kv_heads, which.settings.heads);
+  ASSERT_GT(which.settings.head_width(), 2) << "pairs and halves would be the same";
+  for (const bool tied : {false, true}) {
+    which.settings.tie_embeddings = tied;
+    const Tensors tensors = llama_tensors(which);
+    write_tensors(path, tensors);
+    expect_same_losses(which, path, tensors);
+    write_tensors(path, without("model.", tensors));
+    expect_same_losses(which, path, tensors);
+  }
+  which.settings.kv_heads = which.settings.heads;
+  const Tensors tensors = llama_tensors(which);
+  write_tensors(path, tensors);
+  expect_same_losses(which, path, tensors);
+}
+
+TEST(HuggingFace, RowsOfQueriesAndKeysInAnotherOrderWouldShow) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("llama.safetensors");
+  const ModelCase which = llama_case();
+  Tensors tensors = llama_tensors(which);
+  write_tensors(path, tensors);
+  HuggingFaceSource ours(path, which.settings);
+  ModelRun<double> run(which);
+  const std::vector<double> expected = our_losses(run, ours);
+  // Neighbours for halves, as in Meta's own files.
+  const std::int64_t d = which.settings.head_width(), w = which.settings.width;
+  for (auto& [name, tensor] : tensors) {
+    if (!contains(name, "q_proj") && !contains(name, "k_proj")) continue;
+    const std::vector<double> before = tensor.values;
+    for (std::int64_t row = 0; row < tensor.shape[0]; ++row) {
+      const std::int64_t i = row % d;
+      const std::int64_t from = row - i + (i % 2) * (d / 2) + i / 2;
+      std::copy_n(before.begin() + from * w, w, tensor.values.begin() + row * w);
+    }
+  }
+  write_tensors(path, tensors);
+  HuggingFaceSource permuted(path, which.settings);
+  const std::vector<double> found = our_losses(run, permuted);
+  double difference = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    difference = std::max(difference, std::abs(found[i] - expected[i]));
+  EXPECT_GT(difference, 1e-3);
+}
+
+TEST(HuggingFace, EveryNumberComesFromItsPlace) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("m.safetensors");
+  const ModelCase gpt2 = gpt2_case(), llama = llama_case();
+  const Tensors theirs = gpt2_tensors(gpt2);
+  write_tensors(path, theirs);
+  HuggingFaceSource source(path, gpt2.settings);
+  const std::int64_t w = gpt2.settings.width;
+  Values qkv(static_cast<std::size_t>(3 * w * w));
+  source.read("block.1", "attention.qkv.weight", {3 * w, w}, 0, 3 * w * w, qkv.data());
+  const auto& c_attn = theirs.at("transformer.h.1.attn.c_attn.weight").values;
+  for (std::int64_t o = 0; o < 3 * w; ++o)
+    for (std::int64_t i = 0; i < w; ++i) EXPECT_EQ(qkv[o * w + i], c_attn[i * 3 * w + o]);
+
+  const Tensors more = llama_tensors(llama);
+  write_tensors(path, more);
+  HuggingFaceSource second(path, llama.settings);
+  const std::int64_t rows = (6 + 2 * 2) * llama.settings.head_width();
+  Values fused(static_cast<std::size_t>(rows * w));
+  second.read("block.0", "attention.qkv.weight", {rows, w}, 0, rows * w, fused.data());
+  std::vector<double> stacked;
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    const auto& part = more.at(std::string("model.layers.0.self_attn.") + name + ".weight").values;
+    stacked.insert(stacked.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(std::vector<double>(fused.begin(), fused.end()), stacked);
+}
+
+TEST(HuggingFace, SlicesAreThoseOfTheWhole) {
+  const ScratchFolder folder;
+  std::mt19937 generator(5);
+  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
+    const std::string path = folder.file("m.safetensors");
+    write_tensors(path, family_of(which.settings) == Family::gpt2 ? gpt2_tensors(which)
+                                                                  : llama_tensors(which));
+    HuggingFaceSource source(path, which.settings);
+    for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
+      const Values whole = read_whole(source, p);
+      for (int trial = 0; trial < 60; ++trial) {
+        const auto first = static_cast<std::int64_t>(generator() % (p.elements() + 1));
+        std::int64_t count = static_cast<std::int64_t>(generator() % (p.elements() - first + 1));
+        if (trial % 2 == 0) count = std::min<std::int64_t>(count, 1 + trial);
+        Values part(static_cast<std::size_t>(count) + 2, 77.0f);
+        source.read(p.owner, p.name, p.shape, first, count, part.data() + 1);
+        EXPECT_EQ(part.front(), 77.0f);
+        EXPECT_EQ(part.back(), 77.0f);
+        EXPECT_TRUE(std::equal(part.begin() + 1, part.end() - 1, whole.begin() + first))
+            << p.full_name() << " from " << first << ", " << count;
+      }
+      float value = 0.0f;
+      EXPECT_TRUE(contains(
+          error_of([&] { source.read(p.owner, p.name, p.shape, p.elements(), 1, &value); }),
+          "asked for"));
+    }
+  }
+}
+
+/// Random values for all parameters, in a weights file.
+void write_weights(const std::string& path, const ModelCase& which) {
+  std::mt19937 generator(3);
+  WeightsWriter writer(path, "a deck", 5, "byte");
+  for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
+    Values values(static_cast<std::size_t>(p.elements()));
+    for (float& value : values) value = static_cast<float>(generator()) * 1e-9f - 2.0f;
+    writer.write(p.owner, p.name, p.shape, values.data());
+  }
+  writer.finish();
+}
+
+TEST(HuggingFace, ExportThenImportKeepsTheBits) {
+  const ScratchFolder folder;
+  const std::string weights = folder.file("weights.h5"), out = folder.file("out.safetensors");
+  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
+    write_weights(weights, which);
+    const auto source = open_parameters(weights, which.settings);
+    source->verify();
+    for (const Number number : {Number::fp32, Number::bf16}) {
+      write_huggingface(out, which.settings, which.leaf.tokens, number, {{"a", "b"}}, *source);
+      const auto back = open_parameters(out, which.settings);
+      for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
+        Values expected = read_whole(*source, p);
+        if (number == Number::bf16)
+          for (float& value : expected) value = bf16(value);
+        EXPECT_EQ(read_whole(*back, p), expected) << p.full_name();
+      }
+      const SafetensorsReader file(out);
+      EXPECT_EQ(file.metadata().at("format"), "pt");
+      EXPECT_EQ(file.metadata().at("a"), "b");
+      const Tensors theirs =
+          family_of(which.settings) == Family::gpt2 ? gpt2_tensors(which) : llama_tensors(which);
+      EXPECT_EQ(file.tensors().size(), theirs.size());
+      for (const auto& [name, tensor] : theirs)
+        EXPECT_EQ(file.tensor(name).shape, tensor.shape) << name;
+    }
+  }
+}
+
+TEST(HuggingFace, OtherModelsAreRefused) {
+  DecoderSettings s = gpt2_case().settings;
+  EXPECT_EQ(family_of(s), Family::gpt2);
+  s.kv_heads = 1;
+  EXPECT_TRUE(contains(error_of([&] { family_of(s); }), "has no counterpart at Hugging Face"));
+  s = gpt2_case().settings;
+  s.bias = false;
+  EXPECT_TRUE(contains(error_of([&] { family_of(s); }),
+                       "norm layernorm, positions learned, activation gelu, bias false"));
+  s = llama_case().settings;
+  EXPECT_EQ(family_of(s), Family::llama);
+  s.bias = true;
+  EXPECT_TRUE(contains(error_of([&] { family_of(s); }), "bias true"));
+  s = llama_case().settings;
+  s.positions = model::Positions::learned;
+  EXPECT_TRUE(contains(error_of([&] { family_of(s); }), "positions learned"));
+}
+
+TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("m.safetensors");
+  const ModelCase llama = llama_case(), gpt2 = gpt2_case();
+  const Tensors good = llama_tensors(llama);
+  const auto error = [&](const Tensors& tensors, const DecoderSettings& settings) {
+    write_tensors(path, tensors);
+    return error_of([&] { HuggingFaceSource source(path, settings); });
+  };
+  EXPECT_EQ(error(good, llama.settings), "no error");
+  EXPECT_TRUE(contains(error(good, gpt2.settings),
+                       "is no GPT-2, which the model's settings describe: it has no tensor "
+                       "wte.weight or transformer.wte.weight"));
+  Tensors changed = good;
+  changed.erase("model.layers.1.mlp.up_proj.weight");
+  EXPECT_TRUE(contains(error(changed, llama.settings),
+                       "has no tensor \"model.layers.1.mlp.up_proj.weight\""));
+  changed = good;
+  changed["model.layers.1.self_attn.rotary_emb.inv_freq"] = {{1}, {1.0}};
+  EXPECT_EQ(error(changed, llama.settings), "no error");
+  changed["model.layers.1.self_attn.q_proj.bias"] = {{1}, {1.0}};
+  EXPECT_TRUE(contains(error(changed, llama.settings),
+                       "tensor model.layers.1.self_attn.q_proj.bias (1) is no part of the model"));
+  DecoderSettings other = llama.settings;
+  other.layers = 1;
+  EXPECT_TRUE(contains(error(good, other), "is no part of the model that the settings describe"));
+  other = llama.settings;
+  other.kv_heads = 3;
+  EXPECT_TRUE(contains(error(good, other),
+                       "self_attn.k_proj.weight has the shape (8, 24); expected (12, 24)"));
+  other = llama.settings;
+  other.tie_embeddings = true;
+  EXPECT_TRUE(contains(error(good, other), "but the model's tie_embeddings is true"));
+  changed = good;
+  changed["lm_head.weight"] = changed["model.embed_tokens.weight"];
+  EXPECT_EQ(error(changed, other), "no error");
+  other.tie_embeddings = false;
+  changed.erase("lm_head.weight");
+  EXPECT_TRUE(contains(error(changed, other), "has no tensor \"lm_head.weight\""));
+
+  write_tensors(path, gpt2_tensors(gpt2));
+  HuggingFaceSource source(path, gpt2.settings);
+  Values values(10'000);
+  EXPECT_EQ(source.positions(), gpt2.leaf.tokens);
+  EXPECT_TRUE(contains(error_of([&] {
+                         source.read("embedding", "position.weight", {5, 24}, 0, 5, values.data());
+                       }),
+                       "tensor transformer.wpe.weight has the shape (7, 24); expected (5, 24)"));
+  EXPECT_TRUE(contains(error_of([&] {
+                         source.read("block.0", "mlp.gate.weight", {5, 24}, 0, 5, values.data());
+                       }),
+                       "has no name in Hugging Face's models"));
+}
+
+TEST(OpenParameters, TellsByContent) {
+  const ScratchFolder folder;
+  const ModelCase which = llama_case();
+  write_weights(folder.file("weights.safetensors"), which);
+  EXPECT_NE(dynamic_cast<WeightsReader*>(
+                open_parameters(folder.file("weights.safetensors"), which.settings).get()),
+            nullptr);
+  write_tensors(folder.file("model.h5"), llama_tensors(which));
+  EXPECT_NE(dynamic_cast<HuggingFaceSource*>(
+                open_parameters(folder.file("model.h5"), which.settings).get()),
+            nullptr);
+  EXPECT_TRUE(contains(error_of([&] { open_parameters(folder.file("none"), which.settings); }),
+                       "does not exist"));
+  for (const int more : {-1, 1}) {
+    DecoderSettings other = which.settings;
+    other.layers += more;
+    EXPECT_TRUE(
+        contains(error_of([&] { open_parameters(folder.file("weights.safetensors"), other); }),
+                 more > 0 ? "is not in it" : "is no part of the model that the settings describe"));
+  }
+}
+
+TEST(WeightsSource, SlicesAndChecksums) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("weights.h5");
+  const Shape shape = {5, 7, 3};
+  Values values(105);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) + 0.5f;
+  WeightsWriter writer(path, "", 0, "byte");
+  writer.write("a/b", "p", shape, values.data());
+  writer.write("a", "q", {105}, values.data());
+  writer.finish();
+  WeightsReader reader(path);
+  for (std::int64_t first = 0; first <= 105; ++first)
+    for (std::int64_t count = 0; first + count <= 105; count += 1 + count / 8) {
+      Values part(static_cast<std::size_t>(count) + 1, -1.0f);
+      reader.read("a/b", "p", shape, first, count, part.data());
+      EXPECT_TRUE(std::equal(part.begin(), part.end() - 1, values.begin() + first));
+      EXPECT_EQ(part.back(), -1.0f);
+    }
+  EXPECT_TRUE(contains(error_of([&] { reader.read("a", "q", {105}, 100, 6, values.data()); }),
+                       "asked for"));
+  const auto entries = reader.parameters();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[1].unit + " " + entries[1].parameter, "a/b p");
+  EXPECT_EQ(entries[1].shape, shape);
+  reader.verify();
+
+  std::string bytes = testing::read_bytes(path);
+  const float number = 52.5f;
+  const std::size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&number), 4));
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  testing::write_bytes(path, bytes);
+  WeightsReader damaged(path);
+  EXPECT_TRUE(contains(error_of([&] { damaged.verify(); }), "is damaged: its checksum is"));
+}
+
+}  // namespace
+}  // namespace ostrakon::checkpoint

@@ -152,8 +152,7 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
   }
   if (request.ranks == 1) policy.accumulation = of_deck.accumulation;
   // What is copied up is gathered, whoever has it.
-  const bool uploads =
-      policy.offload == plan::Offload::parameters || policy.offload == plan::Offload::all;
+  const bool uploads = plan::offloads(policy.offload, plan::Offload::parameters);
   if (policy.sharding != plan::Sharding::full && !uploads) {
     policy.reshard_after_forward = of_deck.reshard_after_forward;
     policy.backward_prefetch = of_deck.backward_prefetch;

@@ -14,21 +14,23 @@ int moments(const optim::OptimizerSettings& optimizer) {
 
 /// Whether the whole gradient of a step is known to be taken as it is, before all of it is there.
 bool takes_every_gradient(const Settings& settings) {
-  const bool scales_loss =
-      settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
-  return settings.optimizer.clip_norm == 0.0 && !scales_loss &&
+  return settings.optimizer.clip_norm == 0.0 && !scales_loss(settings) &&
          !settings.stability.skip_non_finite && settings.stability.outlier_threshold == 0.0;
 }
 
 }  // namespace
 
+bool scales_loss(const Settings& settings) {
+  return settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
+}
+
 void complete(Settings& settings) {
   plan::Policy& policy = settings.parallel;
   policy.leaves = settings.training.leaves();
   policy.moments.count = moments(settings.optimizer);
-  const bool host_updates =
-      policy.offload == plan::Offload::optimizer || policy.offload == plan::Offload::all;
-  policy.early_updates = settings.early_updates && host_updates && takes_every_gradient(settings);
+  policy.early_updates = settings.early_updates &&
+                         plan::offloads(policy.offload, plan::Offload::optimizer) &&
+                         takes_every_gradient(settings);
 }
 
 }  // namespace ostrakon::config

@@ -88,6 +88,9 @@ struct Settings {
   RuntimeSettings runtime;
 };
 
+/// Numbers of fp16 have few exponents: small gradients vanish in them.
+bool scales_loss(const Settings& settings);
+
 /// Sets what of the policy follows from other settings: leaves, moments.count and early_updates.
 void complete(Settings& settings);
 

@@ -15,8 +15,7 @@ namespace {
 bool has_effect(const Settings& settings, const std::string& key) {
   const plan::Policy& policy = settings.parallel;
   // Parameters in host memory are copied up for each use, whole or not.
-  const bool on_host =
-      policy.offload == plan::Offload::parameters || policy.offload == plan::Offload::all;
+  const bool on_host = plan::offloads(policy.offload, plan::Offload::parameters);
   if (policy.sharding == plan::Sharding::full || on_host) return true;
   // Updates that take more than the gradients and masters beside them are begun ahead.
   if (key == "forward_prefetch") {
@@ -75,8 +74,7 @@ bool has_use_for_muon(const Settings& settings) {
   });
 }
 bool updates_on_host(const Settings& settings) {
-  return settings.parallel.offload == plan::Offload::optimizer ||
-         settings.parallel.offload == plan::Offload::all;
+  return plan::offloads(settings.parallel.offload, plan::Offload::optimizer);
 }
 /// Only steps after so many are judged, see optim::OutlierFilter.
 bool has_steps_to_judge(const Settings& settings) {
@@ -97,10 +95,7 @@ constexpr Condition conditions[] = {
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
-    {"precision", "loss_scale", "gather reduce",
-     [](const Settings& settings) {
-       return settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
-     }},
+    {"precision", "loss_scale", "gather reduce", scales_loss},
     {"memory", "pinned", nullptr, [](const Settings&) { return on_device; }},
     {"memory", "early_updates", "offload", updates_on_host},
     {"optimizer", "name", "parameters", has_use_for_muon},

@@ -28,11 +28,10 @@ bool matches(const std::string& pattern, const std::string& name) {
 
 Accumulation accumulation_of(const Policy& policy) {
   if (policy.accumulation != Accumulation::automatic) return policy.accumulation;
-  const bool updates_on_host =
-      policy.offload == Offload::optimizer || policy.offload == Offload::all;
   // Sums that wait on the host are copied down for each micro-batch: better a part than all.
-  const bool shards = policy.sharding == Sharding::full || policy.sharding == Sharding::gradients ||
-                      (policy.sharding == Sharding::optimizer && updates_on_host);
+  const bool shards =
+      policy.sharding == Sharding::full || policy.sharding == Sharding::gradients ||
+      (policy.sharding == Sharding::optimizer && offloads(policy.offload, Offload::optimizer));
   return shards ? Accumulation::shard_each : Accumulation::reduce_last;
 }
 

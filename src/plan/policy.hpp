@@ -105,6 +105,12 @@ enum class Offload {
   all          ///< both: the device holds what is gathered, its gradients and activations, no more
 };
 
+/// Whether `part`, optimizer or parameters, is in host memory. With the optimizer's state updates
+/// are there, too.
+constexpr bool offloads(Offload offload, Offload part) {
+  return offload == part || offload == Offload::all;
+}
+
 struct Policy {
   Sharding sharding = Sharding::full;
   int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks

@@ -116,9 +116,7 @@ class Writer {
 
   bool is_run() const { return plan_.purpose != Purpose::decode; }
   /// Whether `what`, optimizer or parameters, is in host memory.
-  bool offloads(Offload what) const {
-    return is_run() && (policy_.offload == what || policy_.offload == Offload::all);
-  }
+  bool offloads(Offload what) const { return is_run() && plan::offloads(policy_.offload, what); }
   bool updates_on_host() const { return plan_.updates == Space::host; }
   Stream update_stream() const { return updates_on_host() ? Stream::host : Stream::compute; }
   bool converts() const { return model_.element_bytes != model_.master_bytes; }
@@ -216,7 +214,7 @@ class Writer {
 
   void make_persistent_buffers() {
     const Space parameter_space =
-        offloads(Offload::parameters) || offloads(Offload::optimizer) ? Space::host : Space::device;
+        is_run() && policy_.offload != Offload::none ? Space::host : Space::device;
     const Space working_space = offloads(Offload::parameters) ? Space::host : Space::device;
     const std::int64_t moment_bytes =
         bytes_of(policy_.moments.number) * (model_.master_bytes / bytes_of(Number::fp32));

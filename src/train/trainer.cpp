@@ -535,7 +535,7 @@ StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
                   static_cast<std::uint64_t>(settings_.training.global_batch_size);
   spoilt_ = std::exchange(next_spoilt_, -1);
   result_.skipped.clear();
-  result_.loss_scale = scales_loss() ? loss_scale_.value() : 1.0;
+  result_.loss_scale = config::scales_loss(settings_) ? loss_scale_.value() : 1.0;
   result_.learning_rate = optim::learning_rate(
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.training.steps);
   leaves_out_ = bad_gradient_ = diagnoses_ = false;

@@ -225,10 +225,6 @@ class Trainer {
   std::string name_origin(const runtime::ActionBuffers& buffers);
   SpoiltSum find_spoilt_sum(const runtime::ActionBuffers& buffers) const;
   std::string name_spoilt_sum(const SpoiltSum& mine);
-  /// Numbers of fp16 have few exponents.
-  bool scales_loss() const {
-    return settings_.precision.gather == Number::fp16 || settings_.parallel.reduce == Number::fp16;
-  }
   bool updates_early() const {
     return settings_.parallel.early_updates && train_.plan.updates == plan::Space::host;
   }

@@ -173,7 +173,8 @@ void Trainer::judge(const std::string& bad_loss, bool bad_gradient) {
     result_.skipped = std::move(why);
   };
   // With a scale that is only too large, the loss is finite and some gradient is not.
-  if (scales_loss() && bad_loss.empty() && loss_scale_.update(!bad_gradient) && bad_gradient)
+  if (config::scales_loss(settings_) && bad_loss.empty() && loss_scale_.update(!bad_gradient) &&
+      bad_gradient)
     return leave_out(text("a gradient overflowed: the loss scale goes from ",
                           static_cast<std::int64_t>(result_.loss_scale), " to ",
                           static_cast<std::int64_t>(loss_scale_.value())));

@@ -129,7 +129,8 @@ void Table::row(const Row& values) {
 namespace {
 
 constexpr const char* usage =
-    R"(usage: [mpiexec -n RANKS] ostrakon-bench [kernels | comm | step DECK | overlap DECK] [options]
+    R"(usage: [mpiexec -n RANKS] ostrakon-bench
+           [kernels | comm | step DECK | overlap DECK | checkpoint DECK] [options]
 
 Measures how fast this machine runs what training is made of. Without a name: kernels and, on more
 than one rank, comm.
@@ -142,6 +143,9 @@ than one rank, comm.
   overlap DECK  how much of a slower network's delay is hidden behind compute, for streams in turn
              and on threads and several depths of prefetch, beside what the plan says; on 2 ranks
              or more
+  checkpoint DECK  how fast state is saved and read in output.directory, beside dd and cat with as
+             many bytes; how long a step stands still for a save that goes on beside training, and
+             what that costs the steps meanwhile
 
   --seconds S              how long to measure each row (0.3), or all steps (10)
   --json                   one JSON object a line
@@ -159,7 +163,9 @@ struct CommandLine {
   Options options;
 };
 
-bool takes_deck(const CommandLine& line) { return line.what == "step" || line.what == "overlap"; }
+bool takes_deck(const CommandLine& line) {
+  return line.what == "step" || line.what == "overlap" || line.what == "checkpoint";
+}
 
 double parse_seconds(const std::string& value) {
   std::istringstream stream(value);
@@ -172,10 +178,10 @@ double parse_seconds(const std::string& value) {
 
 void parse_operand(CommandLine& line, const std::string& argument) {
   if (line.what.empty()) {
-    require(
-        argument == "kernels" || argument == "comm" || argument == "step" || argument == "overlap",
-        "don't know how to measure ", argument,
-        "; expected kernels, comm, step DECK or overlap DECK");
+    require(argument == "kernels" || argument == "comm" || argument == "step" ||
+                argument == "overlap" || argument == "checkpoint",
+            "don't know how to measure ", argument,
+            "; expected kernels, comm, step DECK, overlap DECK or checkpoint DECK");
     line.what = argument;
     return;
   }
@@ -208,7 +214,7 @@ CommandLine parse(const apps::Arguments& arguments) {
   }
   require(!takes_deck(line) || !line.deck.empty(), line.what, " needs a deck after it");
   require(takes_deck(line) || line.overrides.empty(),
-          "--set is for step DECK and overlap DECK only");
+          "--set is for step DECK, overlap DECK and checkpoint DECK only");
   return line;
 }
 
@@ -223,7 +229,9 @@ void run(const apps::Arguments& arguments) {
   });
   if (takes_deck(line)) {
     config::Settings settings = apps::read_deck(world, line.deck, line.overrides);
-    const auto measure = line.what == "step" ? run_step : run_overlap;
+    const auto measure = line.what == "step"      ? run_step
+                         : line.what == "overlap" ? run_overlap
+                                                  : run_checkpoint;
     measure(world, std::move(settings), line.options);
     return;
   }
@@ -238,5 +246,8 @@ void run(const apps::Arguments& arguments) {
 
 int main(int argc, char** argv) {
   return ostrakon::apps::run_program("ostrakon-bench", ostrakon::bench::usage, argc, argv,
-                                     ostrakon::bench::run);
+                                     [](const ostrakon::apps::Arguments& arguments) {
+                                       ostrakon::bench::run(arguments);
+                                       return 0;
+                                     });
 }

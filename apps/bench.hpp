@@ -71,6 +71,9 @@ void run_step(comm::Communicator& world, config::Settings settings, const Option
 /// How much of a slower network's delay is hidden behind compute, for several depths of prefetch.
 void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options);
 
+/// Saving and reading state, beside dd and cat, and what it costs training.
+void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options);
+
 /// Takes the synthetic data set where the deck's files are not there, as rank 0 sees it; and more
 /// steps than anyone measures.
 void use_synthetic_data_if_needed(comm::Communicator& world, config::Settings& settings);

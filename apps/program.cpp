@@ -65,7 +65,7 @@ std::string read_file(const std::string& path) {
 }
 
 int run_program(const char* name, const char* usage, int argc, char** argv,
-                const std::function<void(const Arguments&)>& body) {
+                const std::function<int(const Arguments&)>& body) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--help") == 0) {
       std::cout << usage;
@@ -94,7 +94,7 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
     return 1;
   }
   try {
-    body(Arguments(argv + 1, argv + argc));
+    status = body(Arguments(argv + 1, argv + argc));
   } catch (const AgreedError& error) {
     if (rank == 0) write_error(text(name, ": error: ", error.what()));
     status = 1;

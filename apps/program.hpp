@@ -12,13 +12,18 @@ namespace ostrakon::apps {
 /// What is left of a command line after MPI and Kokkos took theirs.
 using Arguments = std::vector<std::string>;
 
-/// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Exceptions become exit
+/// Exit status of a run that was stopped early and can go on: EX_TEMPFAIL, which batch systems are
+/// told to requeue.
+constexpr int status_requeue = 75;
+
+/// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Returns what `body` does,
+/// which is the same on all ranks, as the exit status. Exceptions become exit
 /// status 1 and one message from one rank: "<name>: error: <what>". An exception that is not sure
 /// to have been thrown by all ranks ends the whole job at once.
 ///
 /// --help (`usage`) and --version are answered before anything is started.
 int run_program(const char* name, const char* usage, int argc, char** argv,
-                const std::function<void(const Arguments&)>& body);
+                const std::function<int(const Arguments&)>& body);
 
 /// A deck's text. Throws Error where the file can't be read.
 std::string read_file(const std::string& path);

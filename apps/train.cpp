@@ -23,16 +23,23 @@ constexpr const char* usage =
 
 Trains a transformer as DECK (YAML, or XML) says, its parameters, gradients and optimizer state
 sharded over the ranks as parallel.sharding says. Writes deck.yaml, plan.json, metrics.jsonl,
-weights.h5 and, where output.trace asks for it, trace.json into output.directory. A weights.h5 that
-is there is renamed to weights.previous.h5.
+checkpoints, weights.h5 and, where output.trace asks for it, trace.json into output.directory. A
+weights.h5 that is there is renamed to weights.previous.h5.
 
+  --resume auto            go on from the newest checkpoint in output.directory that is not damaged;
+                           without any, begin at step 1: safe in every job script
+  --resume PATH            go on from this checkpoint, or from the newest in this folder of them
+  --resume none            begin at step 1, and set checkpoints that are there aside (the default)
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
   --dry-run                show ranks, settings, plan and planned memory, then stop
   --print-defaults         print a deck with every key, its default and what it means
   --help, --version
   --kokkos-...             flags of Kokkos
 
-Exit status: 0 done, 1 bad input or failure.
+SIGUSR1, or a file checkpoint_now in output.directory, ask any rank for a checkpoint; SIGTERM and
+SIGUSR2 for one at the end of the step, and to stop.
+
+Exit status: 0 done, 1 bad input or failure, 75 stopped early with a checkpoint: start it again.
 )";
 
 struct CommandLine {
@@ -42,6 +49,14 @@ struct CommandLine {
   train::RunOptions options;
 };
 
+void set_resume(const std::string& from, train::RunOptions& options) {
+  require(!from.empty(), "--resume: nothing after it; expected auto, none or a path");
+  options.resume = from == "auto"   ? train::Resume::automatic
+                   : from == "none" ? train::Resume::none
+                                    : train::Resume::path;
+  options.checkpoint = options.resume == train::Resume::path ? from : "";
+}
+
 CommandLine parse(const apps::Arguments& arguments) {
   CommandLine line;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -50,6 +65,10 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.options.dry_run = true;
     } else if (argument == "--print-defaults") {
       line.print_defaults = true;
+    } else if (argument == "--resume" || argument.rfind("--resume=", 0) == 0) {
+      require(argument != "--resume" || i + 1 < arguments.size(),
+              "--resume needs auto, none or a path after it");
+      set_resume(argument == "--resume" ? arguments[++i] : argument.substr(9), line.options);
     } else if (argument == "--set" || argument.rfind("--set=", 0) == 0) {
       require(argument != "--set" || i + 1 < arguments.size(),
               "--set needs SECTION.KEY=VALUE after it");
@@ -90,10 +109,11 @@ int main(int argc, char** argv) {
         world.agree([&] { line = parse(arguments); });
         if (line.print_defaults) {
           if (world.rank() == 0) std::cout << config::default_deck();
-          return;
+          return 0;
         }
         const config::Settings settings = apps::read_deck(world, line.deck, line.overrides);
         line.options.terminal = output_is_terminal();
-        train::run(settings, MPI_COMM_WORLD, line.options);
+        const train::RunEnd end = train::run(settings, MPI_COMM_WORLD, line.options);
+        return end == train::RunEnd::stopped ? apps::status_requeue : 0;
       });
 }

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
+#include <utility>
 
 namespace ostrakon {
 namespace {
@@ -19,6 +26,25 @@ void sync_to_disk(const std::string& path, int flags) {
   const std::string reason = system_error();
   ::close(descriptor);
   require(synced, "can't write '", path, "' to disk: ", reason);
+}
+
+int open_file(const std::string& path, PlainFile::Mode mode) {
+  const bool reads = mode == PlainFile::Mode::read;
+  // Whoever opens a pipe to read waits for its writer, unless asked not to.
+  int flags = O_CLOEXEC | (reads ? O_RDONLY | O_NONBLOCK : O_RDWR | O_CREAT);
+  if (mode == PlainFile::Mode::create) flags |= O_TRUNC;
+  int descriptor = -1;
+  do descriptor = ::open(path.c_str(), flags, 0666);
+  while (descriptor < 0 && errno == EINTR);
+  require(descriptor >= 0, "can't ", reads ? "open" : "write", " '", path, "': ", system_error());
+  return descriptor;
+}
+
+struct stat status_of(int descriptor, const std::string& path) {
+  struct stat status {};
+  const bool known = ::fstat(descriptor, &status) == 0;
+  require(known, "can't read '", path, "': ", system_error());
+  return status;
 }
 
 }  // namespace
@@ -38,6 +64,150 @@ void rename_file(const std::string& from, const std::string& to) {
   const bool renamed = std::rename(from.c_str(), to.c_str()) == 0;
   require(renamed, "can't rename '", from, "' to '", to, "': ", system_error());
   sync_folder(parent_folder(to));
+}
+
+std::int64_t free_bytes(const std::string& path) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0 || status.f_blocks == 0 || status.f_frsize == 0)
+    return most;
+  const std::uint64_t blocks = status.f_bavail, size = status.f_frsize;
+  if (blocks > static_cast<std::uint64_t>(most) / size) return most;
+  return static_cast<std::int64_t>(blocks * size);
+}
+
+// --- TransferBuffer ------------------------------------------------------------------------------
+
+TransferBuffer::TransferBuffer(std::int64_t bytes)
+    : data_(static_cast<char*>(std::aligned_alloc(static_cast<std::size_t>(alignment),
+                                                  static_cast<std::size_t>(round_up(bytes))))),
+      bytes_(round_up(bytes)) {
+  if (!data_) throw std::bad_alloc();
+}
+
+void TransferBuffer::Free::operator()(char* data) const { std::free(data); }
+
+// --- PlainFile -----------------------------------------------------------------------------------
+
+PlainFile::PlainFile(const std::string& path, Mode mode)
+    : path_(path), descriptor_(open_file(path, mode)) {
+  if (mode != Mode::read) return;
+  try {
+    const auto type = status_of(descriptor_, path_).st_mode;
+    require(!S_ISDIR(type), "can't read '", path_, "': it is a folder");
+    require(S_ISREG(type), "can't read '", path_, "': it is not a plain file");
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+PlainFile::PlainFile(PlainFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      wants_direct_(other.wants_direct_),
+      is_direct_(other.is_direct_) {}
+
+PlainFile::~PlainFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::int64_t PlainFile::size() const { return status_of(descriptor_, path_).st_size; }
+
+/// Asks for a transfer without a copy where that is wanted and can be; false where it is not to be.
+bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* data) const {
+  const auto is_aligned = [](std::int64_t number) {
+    return number % TransferBuffer::alignment == 0;
+  };
+  const bool can = wants_direct_ && is_aligned(offset) && is_aligned(bytes) &&
+                   is_aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data)));
+  if (can == is_direct_) return can;
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  const bool set =
+      flags >= 0 && ::fcntl(descriptor_, F_SETFL, can ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+  // File systems that can't say so here, or when it is tried.
+  if (!set && can) wants_direct_ = false;
+  is_direct_ = can && set;
+  return is_direct_;
+}
+
+void PlainFile::read(std::int64_t offset, std::int64_t bytes, void* data) const {
+  char* out = static_cast<char*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const bool direct = go_direct(offset + done, bytes - done, out + done);
+    const ssize_t got =
+        ::pread(descriptor_, out + done, static_cast<std::size_t>(bytes - done), offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINVAL && direct) {
+      wants_direct_ = false;
+      continue;
+    }
+    require(got >= 0, "can't read '", path_, "': ", system_error());
+    require(got > 0, "'", path_, "' ends at byte ", offset + done, "; expected bytes ", offset,
+            " to ", offset + bytes);
+    done += got;
+  }
+}
+
+const char* PlainFile::read_aligned(std::int64_t offset, std::int64_t bytes,
+                                    const TransferBuffer& buffer) const {
+  const std::int64_t begin = TransferBuffer::round_down(offset);
+  const std::int64_t end = TransferBuffer::round_up(offset + bytes);
+  if (end - begin > buffer.bytes()) throw std::logic_error("a transfer buffer is too small");
+  // Not beyond the end of the file.
+  const bool has_all = end <= size();
+  read(begin, (has_all ? end : offset + bytes) - begin, buffer.data());
+  return buffer.data() + (offset - begin);
+}
+
+void PlainFile::write(std::int64_t offset, std::int64_t bytes, const void* data) {
+  const char* from = static_cast<const char*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const bool direct = go_direct(offset + done, bytes - done, from + done);
+    const ssize_t put =
+        ::pwrite(descriptor_, from + done, static_cast<std::size_t>(bytes - done), offset + done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && errno == EINVAL && direct) {
+      wants_direct_ = false;
+      continue;
+    }
+    require(put >= 0, "can't write '", path_, "': ", system_error());
+    require(put > 0, "can't write '", path_, "': the system takes no more");
+    done += put;
+  }
+}
+
+void PlainFile::resize(std::int64_t bytes) {
+  int failed = 0;
+  do failed = ::ftruncate(descriptor_, bytes);
+  while (failed != 0 && errno == EINTR);
+  require(failed == 0, "can't give '", path_, "' ", bytes, " bytes: ", system_error());
+}
+
+void PlainFile::begin_sync(std::int64_t offset, std::int64_t bytes) {
+  // A hint: sync() is what counts, and says what failed.
+  [[maybe_unused]] const int ignored =
+      ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+void PlainFile::sync() {
+  int failed = 0;
+  do failed = ::fsync(descriptor_);
+  while (failed != 0 && errno == EINTR);
+  require(failed == 0 || errno == EINVAL,  // some file systems can't
+          "can't write '", path_, "' to disk: ", system_error());
+}
+
+void PlainFile::drop_cache(std::int64_t offset, std::int64_t bytes) {
+  [[maybe_unused]] const int ignored =
+      ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_DONTNEED);
+}
+
+void PlainFile::close() {
+  const int descriptor = std::exchange(descriptor_, -1);
+  // After a signal the descriptor is gone all the same.
+  require(descriptor < 0 || ::close(descriptor) == 0 || errno == EINTR, "can't write '", path_,
+          "': ", system_error());
 }
 
 }  // namespace ostrakon

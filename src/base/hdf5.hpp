@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 struct XXH3_state_s;
@@ -16,7 +17,7 @@ struct XXH3_state_s;
 namespace ostrakon::hdf5 {
 
 /// How a number is stored, or lies in memory. Stored numbers are little-endian.
-enum class Type { uint8, uint16, uint32, int32, int64, float32 };
+enum class Type { uint8, uint16, uint32, int32, int64, float32, bfloat16 };
 
 const char* type_name(Type type);
 
@@ -141,6 +142,31 @@ class File {
   std::string partial_path_;  ///< empty: nothing to commit or remove
 };
 
+/// An array of a file that is laid out before there are values.
+struct ArrayShape {
+  std::string name;  ///< with the groups on the way to it
+  Type type = Type::float32;
+  std::vector<std::int64_t> shape;
+  std::vector<std::pair<std::string, std::string>> attributes;
+};
+
+/// What stands where in an HDF5 file of arrays, each in one piece: all of its bytes but the values.
+/// Who writes `structure`, and the values to where they belong, has written that HDF5 file.
+struct Layout {
+  struct Extent {
+    std::int64_t offset = 0;
+    std::string bytes;
+  };
+  std::int64_t bytes = 0;             ///< of the file
+  std::vector<std::int64_t> offsets;  ///< of each array's values
+  std::vector<Extent> structure;      ///< in order
+};
+
+/// Lays out a file with these text attributes of its root and these arrays, in this order, of which
+/// large ones begin at multiples of 4 KiB. The same arguments give the same bytes. Throws Error.
+Layout lay_out(const std::vector<std::pair<std::string, std::string>>& attributes,
+               const std::vector<ArrayShape>& arrays);
+
 /// XXH3 (64 bits) of bytes that come in parts. The algorithm reads bytes, so numbers are hashed in
 /// the little-endian order that every supported machine has.
 class Checksum {
@@ -150,7 +176,9 @@ class Checksum {
   ~Checksum();
 
   void add(const void* data, std::int64_t bytes);
-  /// Sixteen hexadecimal digits. More may be added afterwards.
+  /// More may be added afterwards.
+  std::uint64_t value() const;
+  /// The same as sixteen hexadecimal digits.
   std::string hex() const;
 
  private:

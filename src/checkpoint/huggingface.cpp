@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iomanip>
+#include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <set>
+#include <sstream>
 #include <utility>
 
 namespace ostrakon::checkpoint {
@@ -299,35 +306,108 @@ void write_transposed(const model::Parameter& parameter, const HuggingFaceTensor
   }
 }
 
+/// A tensor to write, and the parameter that it is made of.
+struct Output {
+  model::Parameter parameter;
+  HuggingFaceTensor tensor;
+};
+
+std::vector<Output> outputs_of(const model::DecoderSettings& settings, std::int64_t positions) {
+  const std::string prefix = prefix_of(family_of(settings));
+  std::vector<Output> outputs;
+  for (const model::Parameter& p : parameters_of(settings, positions))
+    for (HuggingFaceTensor& t : huggingface_tensors(settings, prefix, p.owner, p.name, p.shape))
+      outputs.push_back({p, std::move(t)});
+  return outputs;
+}
+
+void write_outputs(const std::string& path, const std::vector<Output>& outputs,
+                   const HuggingFaceOutput& how, ParameterSource& source) {
+  std::vector<SafetensorsWriter::Tensor> tensors;
+  for (const Output& output : outputs) tensors.push_back({output.tensor.name, output.tensor.shape});
+  std::map<std::string, std::string> metadata = how.metadata;
+  metadata["format"] = "pt";  // their libraries ask for it
+  SafetensorsWriter writer(path, how.number, std::move(tensors), metadata);
+  std::vector<float> buffer;
+  for (const Output& output : outputs) {
+    if (output.tensor.transposed)
+      write_transposed(output.parameter, output.tensor, source, writer, buffer);
+    else
+      write_rows(output.parameter, output.tensor, source, writer, buffer);
+  }
+  writer.finish();
+}
+
+std::int64_t bytes_of(const Output& output, Number number) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : output.tensor.shape) elements *= extent;
+  return elements * ostrakon::bytes_of(number);
+}
+
+/// In order, as many into each as fit.
+std::vector<std::vector<Output>> in_shards(const std::vector<Output>& outputs, Number number,
+                                           std::int64_t shard_bytes) {
+  std::vector<std::vector<Output>> shards(1);
+  std::int64_t left = shard_bytes;
+  for (const Output& output : outputs) {
+    const std::int64_t bytes = bytes_of(output, number);
+    if (bytes > left && !shards.back().empty()) {
+      shards.emplace_back();
+      left = shard_bytes;
+    }
+    shards.back().push_back(output);
+    left -= bytes;
+  }
+  return shards;
+}
+
+/// "model-00002-of-00014.safetensors"
+std::string shard_name(std::size_t number, std::size_t of) {
+  std::ostringstream name;
+  name << std::setfill('0') << "model-" << std::setw(5) << number << "-of-" << std::setw(5) << of
+       << ".safetensors";
+  return name.str();
+}
+
 }  // namespace
 
 void write_huggingface(const std::string& path, const model::DecoderSettings& settings,
-                       std::int64_t positions, Number number,
-                       std::map<std::string, std::string> metadata, ParameterSource& source) {
-  const std::string prefix = prefix_of(family_of(settings));
-  const std::vector<model::Parameter> parameters = parameters_of(settings, positions);
-  std::vector<SafetensorsWriter::Tensor> tensors;
-  for (const model::Parameter& p : parameters)
-    for (const HuggingFaceTensor& t :
-         huggingface_tensors(settings, prefix, p.owner, p.name, p.shape))
-      tensors.push_back({t.name, t.shape});
-  metadata["format"] = "pt";  // their libraries ask for it
-  SafetensorsWriter writer(path, number, std::move(tensors), metadata);
-  std::vector<float> buffer;
-  for (const model::Parameter& p : parameters)
-    for (const HuggingFaceTensor& t :
-         huggingface_tensors(settings, prefix, p.owner, p.name, p.shape)) {
-      if (t.transposed)
-        write_transposed(p, t, source, writer, buffer);
-      else
-        write_rows(p, t, source, writer, buffer);
+                       std::int64_t positions, const HuggingFaceOutput& output,
+                       ParameterSource& source) {
+  write_outputs(path, outputs_of(settings, positions), output, source);
+}
+
+int write_huggingface_shards(const std::string& folder, const model::DecoderSettings& settings,
+                             std::int64_t positions, std::int64_t shard_bytes,
+                             const HuggingFaceOutput& output, ParameterSource& source) {
+  const auto shards = in_shards(outputs_of(settings, positions), output.number, shard_bytes);
+  if (shards.size() == 1) {
+    write_outputs(folder + "/model.safetensors", shards[0], output, source);
+    return 1;
+  }
+  std::int64_t bytes = 0;
+  nlohmann::ordered_json files = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shard_name(i + 1, shards.size());
+    write_outputs(folder + "/" + name, shards[i], output, source);
+    for (const Output& one : shards[i]) {
+      files[one.tensor.name] = name;
+      bytes += bytes_of(one, output.number);
     }
-  writer.finish();
+  }
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}},
+                                        {"weight_map", std::move(files)}};
+  write_text_file(folder + "/model.safetensors.index.json", "safetensors index",
+                  index.dump(2) + "\n");
+  return static_cast<int>(shards.size());
 }
 
 // ---- either format
 
 bool looks_like_hdf5(const std::string& path) {
+  // Who opens a pipe waits for its writer.
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
   std::ifstream stream(path, std::ios::binary);
   std::string found(8, '\0');
   stream.read(found.data(), static_cast<std::streamsize>(found.size()));
@@ -336,30 +416,72 @@ bool looks_like_hdf5(const std::string& path) {
 
 namespace {
 
-/// Neither a parameter less than the model has, nor one more.
-void require_parameters_of(const model::DecoderSettings& settings, const WeightsReader& file,
-                           const std::string& path) {
-  std::set<std::string> left;
+/// Names of parameters, "block.3.attention.qkv.weight", and their shapes.
+using Shapes = std::map<std::string, Shape>;
+
+/// Neither a parameter less than the model has, nor one more, nor one of another shape; but for the
+/// number of learned positions, which the model's settings don't say.
+void require_parameters_of(const model::DecoderSettings& settings, const Shapes& found,
+                           const std::string& what) {
+  Shapes expected;
   for (const model::Parameter& parameter : parameters_of(settings, 1))
-    left.insert(parameter.full_name());
-  for (const WeightsReader::Entry& entry : file.parameters())
-    require(left.erase(entry.unit + "." + entry.parameter) > 0, "weights file '", path,
-            "': parameter ", entry.unit, ".", entry.parameter,
+    expected[parameter.full_name()] = parameter.shape;
+  for (const auto& [name, shape] : found) {
+    const auto ours = expected.find(name);
+    require(ours != expected.end(), what, ": parameter ", name,
             " is no part of the model that the settings describe");
-  require(left.empty(), "weights file '", path, "': the model's parameter ",
-          left.empty() ? "" : *left.begin(), " is not in it");
+    Shape wanted = ours->second;
+    if (name == "embedding.position.weight" && shape.size() == wanted.size()) wanted[0] = shape[0];
+    require(shape == wanted, what, ": parameter ", name, " has the shape ", hdf5::shape_text(shape),
+            "; expected ", hdf5::shape_text(wanted), " for the model that the settings describe");
+  }
+  for (const auto& [name, shape] : expected)
+    require(found.count(name) > 0, what, ": the model's parameter ", name, " is not in it");
 }
+
+/// Parameters of a checkpoint. What else is in it is not read.
+class CheckpointParameters : public ParameterSource {
+ public:
+  CheckpointParameters(const std::string& folder, const model::DecoderSettings& settings)
+      : reader_(folder) {
+    Shapes found;
+    for (const ParameterEntry& entry : reader_.manifest().parameters)
+      found[entry.owner + "." + entry.name] = entry.shape;
+    require_parameters_of(settings, found, text("checkpoint '", folder, "'"));
+  }
+
+  void read(const std::string& owner, const std::string& parameter, const Shape& shape,
+            std::int64_t first, std::int64_t count, float* values) override {
+    reader_.read(owner, parameter, shape, first, count, values);
+  }
+
+  void verify() override {
+    const Manifest& manifest = reader_.manifest();
+    for (std::size_t file = 0; file < manifest.files.size(); ++file)
+      reader_.verify_structure(static_cast<int>(file));
+    std::vector<float> values(block_elements);
+    for (const ParameterEntry& entry : manifest.parameters)
+      for (std::int64_t first = 0; first < entry.elements(); first += block_elements)
+        reader_.read(entry.owner, entry.name, entry.shape, first,
+                     std::min(block_elements, entry.elements() - first), values.data());
+  }
+
+ private:
+  CheckpointReader reader_;
+};
 
 }  // namespace
 
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings) {
-  if (looks_like_hdf5(path)) {
-    auto file = std::make_unique<WeightsReader>(path);
-    require_parameters_of(settings, *file, path);
-    return file;
-  }
-  return std::make_unique<HuggingFaceSource>(path, settings);
+  if (is_checkpoint(path)) return std::make_unique<CheckpointParameters>(path, settings);
+  if (!looks_like_hdf5(path)) return std::make_unique<HuggingFaceSource>(path, settings);
+  auto file = std::make_unique<WeightsReader>(path);
+  Shapes found;
+  for (const WeightsReader::Entry& entry : file->parameters())
+    found[entry.unit + "." + entry.parameter] = entry.shape;
+  require_parameters_of(settings, found, text("weights file '", path, "'"));
+  return file;
 }
 
 }  // namespace ostrakon::checkpoint

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
+#include <ostrakon/base/number.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/checkpoint/safetensors.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -89,19 +91,34 @@ class HuggingFaceSource : public ParameterSource {
 std::vector<model::Parameter> parameters_of(const model::DecoderSettings& settings,
                                             std::int64_t positions);
 
-/// Writes a model as one safetensors file with Hugging Face's names ("transformer.", "model.", as
-/// the models with a head have them), in pieces: of GPT-2 one whole parameter at a time is in
-/// memory. `number`: fp32 or bf16. `metadata` comes beside {"format": "pt"}.
-void write_huggingface(const std::string& path, const model::DecoderSettings& settings,
-                       std::int64_t positions, Number number,
-                       std::map<std::string, std::string> metadata, ParameterSource& source);
+/// How Hugging Face's files of a model are written. Names begin with "transformer." or "model.", as
+/// those of models with a head do.
+struct HuggingFaceOutput {
+  Number number = Number::fp32;                 ///< fp32 or bf16
+  std::map<std::string, std::string> metadata;  ///< of each file, beside {"format": "pt"}
+};
 
-/// A weights file or safetensors with Hugging Face's names, whichever `path` turns out to be.
-/// Throws Error where it has not the parameters of the model, or others.
+/// Writes a model as one safetensors file, in pieces: of GPT-2 one whole parameter at a time is in
+/// memory. `positions`: rows of the table of learned positions.
+void write_huggingface(const std::string& path, const model::DecoderSettings& settings,
+                       std::int64_t positions, const HuggingFaceOutput& output,
+                       ParameterSource& source);
+
+/// The same into a folder that is there: tensors in order fill files of at most `shard_bytes` bytes
+/// of numbers, model-00001-of-0000N.safetensors; a larger tensor has one for itself. The index,
+/// model.safetensors.index.json, comes last. Where one file takes all, it is model.safetensors and
+/// there is no index. Returns the number of files of tensors.
+int write_huggingface_shards(const std::string& folder, const model::DecoderSettings& settings,
+                             std::int64_t positions, std::int64_t shard_bytes,
+                             const HuggingFaceOutput& output, ParameterSource& source);
+
+/// A weights file, a checkpoint's folder (its parameters; verify() reads these alone) or
+/// safetensors with Hugging Face's names, whichever `path` turns out to be. Throws Error where it
+/// has not the parameters of the model, or others.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings);
 
-/// Whether a file begins as HDF5 files do.
+/// Whether it is a plain file that begins as HDF5 files do.
 bool looks_like_hdf5(const std::string& path);
 
 }  // namespace ostrakon::checkpoint

@@ -9,9 +9,10 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/input_file.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/safetensors.hpp>
 #include <ostrakon/math/half.hpp>
-#include <set>
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -41,50 +42,6 @@ const Dtype* find_dtype(const std::string& name) {
   const auto* const found = std::find_if(std::begin(dtypes), std::end(dtypes),
                                          [&](const Dtype& dtype) { return name == dtype.name; });
   return found == std::end(dtypes) ? nullptr : found;
-}
-
-/// Text of a file as a message may show it: in quotes, on one line, not too long.
-std::string shown(const std::string& text) {
-  constexpr std::size_t most = 100;
-  const std::string part = text.size() <= most ? text : text.substr(0, most) + "...";
-  return Json(part).dump(-1, ' ', true, Json::error_handler_t::replace);
-}
-
-/// What nlohmann says of a syntax error, without its own numbering.
-std::string reason_of(const std::exception& error) {
-  const std::string what = error.what();
-  const std::size_t begin = what.find("] ");
-  const std::string reason = begin == std::string::npos ? what : what.substr(begin + 2);
-  return reason.substr(0, 300);
-}
-
-std::int64_t require_plain_file(const std::string& path, const char* expected) {
-  std::error_code failure;
-  const auto status = std::filesystem::status(path, failure);
-  require(std::filesystem::exists(status), expected, " '", path, "' does not exist");
-  require(!std::filesystem::is_directory(status), "'", path, "' is a folder; expected a ",
-          expected);
-  require(std::filesystem::is_regular_file(status), "'", path, "' is not a plain file; expected a ",
-          expected);
-  const std::uintmax_t size = std::filesystem::file_size(path, failure);
-  require(!failure, "can't read ", expected, " '", path, "': ", failure.message());
-  return static_cast<std::int64_t>(size);
-}
-
-std::ifstream open_to_read(const std::string& path, const char* expected) {
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.is_open(), "can't open ", expected, " '", path, "': ", system_error());
-  return stream;
-}
-
-/// Throws Error unless all of it is there.
-void read_bytes(std::ifstream& stream, const std::string& path, std::int64_t begin,
-                std::int64_t bytes, void* out) {
-  stream.clear();
-  stream.seekg(begin);
-  stream.read(static_cast<char*>(out), bytes);
-  require(stream.good() && stream.gcount() == bytes, "can't read bytes ", begin, " to ",
-          begin + bytes, " of '", path, "': it ends before them, or the disk fails");
 }
 
 // ---- the header
@@ -349,38 +306,7 @@ namespace {
 
 /// The weight_map of an index: tensor -> name of a file beside it.
 std::map<std::string, std::string> read_index(const std::string& path) {
-  const std::int64_t size = require_plain_file(path, index_kind);
-  require(size <= most_header_bytes, index_kind, " '", path, "' has ", size,
-          " bytes; expected at most ", most_header_bytes);
-  std::ifstream stream = open_to_read(path, index_kind);
-  std::string json(static_cast<std::size_t>(size), '\0');
-  read_bytes(stream, path, 0, size, json.data());
-
-  constexpr std::size_t deepest = 8;
-  std::vector<std::set<std::string>> keys;
-  std::size_t depth = 0;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start)
-      require(++depth <= deepest, index_kind, " '", path,
-              "' is nested too deeply; expected at most ", deepest, " levels");
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::object_end || event == Event::array_end) --depth;
-    if (event == Event::key)
-      require(keys.back().insert(value.get<std::string>()).second, index_kind, " '", path,
-              "': the key ", shown(value.get<std::string>()),
-              " is there twice; expected each once");
-    return true;
-  };
-  Json index;
-  try {
-    index = Json::parse(json, watch);
-  } catch (const Json::exception& error) {
-    throw Error(text(index_kind, " '", path, "' is not JSON: ", reason_of(error)));
-  }
-  require(index.is_object(), index_kind, " '", path, "' is ", index.type_name(),
-          "; expected an object");
+  const Json index = read_json_object(path, index_kind, most_header_bytes);
   require(index.contains("weight_map"), index_kind, " '", path, "' has no weight_map");
   require(index["weight_map"].is_object(), index_kind, " '", path, "': its weight_map is ",
           index["weight_map"].type_name(), "; expected an object");

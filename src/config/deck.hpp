@@ -53,6 +53,14 @@ std::string summary(const Settings& settings, int group_ranks = 0);
 std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation,
                                     int group_ranks = 0);
 
+/// The value of a setting as decks have it: "adamw". Keys that there are not throw
+/// std::logic_error.
+std::string value_of(const Settings& settings, const std::string& section, const std::string& key);
+
+/// Settings that are not what they were: "training.steps = 20, was 10". Not those
+/// of the sections checkpoint, output and runtime, which change no result.
+std::vector<std::string> differences(const Settings& now, const Settings& before);
+
 /// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown
 /// where leaves do not divide evenly over `ranks`, a rank has more of them than a plan can hold, or
 /// a shard group does not divide into the parts that stay after forward.

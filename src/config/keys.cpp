@@ -5,6 +5,7 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/config/wall_time.hpp>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -571,11 +572,27 @@ Section schedule_section() {
 }
 
 Section checkpoint_section() {
+  using checkpoint::Files;
   return {"checkpoint",
-          "where training begins",
-          {path("initial_weights", FIELD(checkpoint.initial_weights), true,
-                "weights.h5 of a run, or safetensors (a file, an index or a folder with them) in "
-                "Hugging Face's naming; empty: random")}};
+          "where training begins, and when it saves its state, from which it can go on",
+          {integer("every", FIELD(checkpoint.every), 0,
+                   "steps between checkpoints; 0: only when a signal or runtime.wall_time asks"),
+           integer("keep", FIELD(checkpoint.keep), 1, "checkpoints to keep, of those saved last"),
+           integer("keep_every", FIELD(checkpoint.keep_every), 0,
+                   "keep for good those of steps that this divides; 0: none"),
+           choice("files", FIELD(checkpoint.files),
+                  std::vector<std::pair<std::string, Files>>{
+                      {"rank", Files::rank}, {"node", Files::node}, {"single", Files::single}},
+                  "one for each"),
+           boolean("async", FIELD(checkpoint.asynchronous),
+                   "go on while a copy of the state, in host memory, is written; of those that "
+                   "`every` asks for, others are waited for"),
+           boolean("verify", FIELD(checkpoint.verify), "read back what was written"),
+           number("bandwidth", FIELD(checkpoint.bandwidth), not_negative,
+                  "MB/s that a rank writes at most; 0: no limit"),
+           path("initial_weights", FIELD(checkpoint.initial_weights), true,
+                "weights.h5 or a checkpoint of a run, or safetensors (a file, an index or a folder "
+                "with them) in Hugging Face's naming; empty: random")}};
 }
 
 Section output_section() {
@@ -588,12 +605,38 @@ Section output_section() {
            integer("trace", FIELD(output.trace_steps), 0, "steps in trace.json, from the second")}};
 }
 
+/// As batch systems write it.
+Key wall_time() {
+  Key key;
+  key.name = "wall_time";
+  key.meaning =
+      "time after its start at which the job ends: a checkpoint is saved just before, and the exit "
+      "status is 75. As sbatch --time takes it; 0: no limit";
+  key.expected =
+      "a time as minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes "
+      "or days-hours:minutes:seconds";
+  key.limits = "minutes | [days-]hours:minutes:seconds";
+  key.set = [](Settings& settings, const Value& value) {
+    const auto minutes = value.integer(0, largest_integer);
+    if (!minutes && value.kind != Value::Kind::text) return false;
+    const auto seconds = parse_wall_time(minutes ? std::to_string(*minutes) : value.text);
+    if (seconds) settings.runtime.wall_time = *seconds;
+    return seconds.has_value();
+  };
+  key.get = [](const Settings& settings) {
+    return Value::of(format_wall_time(settings.runtime.wall_time));
+  };
+  key.is_text = true;
+  return key;
+}
+
 Section runtime_section() {
   return {"runtime",
           "this machine",
           {integer("threads", FIELD(runtime.threads), 1, 4096, "of a rank, in the matrix library"),
            number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
                   "of a rank, to tell MFU; 0: measured"),
+           wall_time(),
            choice("streams", FIELD(runtime.streams),
                   std::vector<std::pair<std::string, StreamsChoice>>{
                       {"inline", StreamsChoice::in_plan_order},

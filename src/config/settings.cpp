@@ -28,6 +28,7 @@ void complete(Settings& settings) {
   plan::Policy& policy = settings.parallel;
   policy.leaves = settings.training.leaves();
   policy.moments.count = moments(settings.optimizer);
+  policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;
   policy.early_updates = settings.early_updates &&
                          plan::offloads(policy.offload, plan::Offload::optimizer) &&
                          takes_every_gradient(settings);

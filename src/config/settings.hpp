@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <ostrakon/base/number.hpp>
+#include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -43,13 +44,22 @@ enum class StreamsChoice {
   threads         ///< a thread for each stream
 };
 
+/// When a run saves its state, and how; see docs/checkpoint-format.md.
 struct CheckpointSettings {
+  std::int64_t every = 0;  ///< steps; 0: only when asked to, by a signal or the end of wall_time
+  std::int64_t keep = 2;   ///< of those saved last
+  std::int64_t keep_every = 0;  ///< steps of which multiples are kept for good; 0: none
+  checkpoint::Files files = checkpoint::Files::rank;
+  bool asynchronous = true;     ///< training goes on while a copy is written
+  bool verify = false;          ///< read back what was written
+  double bandwidth = 0.0;       ///< MB/s of a rank at most; 0: no limit
   std::string initial_weights;  ///< a file that checkpoint::open_parameters takes; empty: random
 };
 
 struct RuntimeSettings {
   std::int64_t threads = 1;  ///< per rank, for the matrix library
   double peak_gflops = 0.0;  ///< of one rank, for MFU; 0: measured at start
+  double wall_time = 0.0;    ///< seconds after which the job ends, whatever it does; 0: never
   StreamsChoice streams = StreamsChoice::automatic;
 };
 

@@ -7,6 +7,7 @@
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/math/portability.hpp>
+#include <stdexcept>
 
 namespace ostrakon::config {
 namespace {
@@ -96,6 +97,8 @@ constexpr Condition conditions[] = {
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
     {"precision", "loss_scale", "gather reduce", scales_loss},
+    {"checkpoint", "async", "every",
+     [](const Settings& settings) { return settings.checkpoint.every > 0; }},
     {"memory", "pinned", nullptr, [](const Settings&) { return on_device; }},
     {"memory", "early_updates", "offload", updates_on_host},
     {"optimizer", "name", "parameters", has_use_for_muon},
@@ -229,6 +232,27 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
                       made_idle_by(settings, other.section, other.key, group_ranks).empty()});
   }
   return chosen;
+}
+
+std::string value_of(const Settings& settings, const std::string& section, const std::string& key) {
+  const Section* const found = find_section(section);
+  const Key* const wanted = found == nullptr ? nullptr : find_key(*found, key);
+  if (wanted == nullptr) throw std::logic_error("no setting " + section + "." + key);
+  return written(settings, *wanted);
+}
+
+std::vector<std::string> differences(const Settings& now, const Settings& before) {
+  const Settings a = with_absolute_paths(now), b = with_absolute_paths(before);
+  std::vector<std::string> found;
+  for (const Section& section : sections()) {
+    if (section.name == "checkpoint" || section.name == "output" || section.name == "runtime")
+      continue;
+    for (const Key& key : section.keys) {
+      const std::string is = key.get(a).shown(), was = key.get(b).shown();
+      if (is != was) found.push_back(text(section.name, ".", key.name, " = ", is, ", was ", was));
+    }
+  }
+  return found;
 }
 
 }  // namespace ostrakon::config

@@ -133,6 +133,9 @@ struct Policy {
   /// With updates on the host: whether a unit's may begin as soon as its gradient is summed, beside
   /// the backward of the units before it. No gradient can be clipped then, nor a step left out.
   bool early_updates = false;
+  /// Whether host memory has room for a copy of all that a rank saves, from which a checkpoint is
+  /// written while training goes on.
+  bool checkpoint_staging = false;
   std::int64_t leaves = 1;  ///< micro-batches in the global batch
 };
 

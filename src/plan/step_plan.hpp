@@ -211,6 +211,7 @@ struct StepPlan {
   std::vector<int> second_moments;
   std::vector<int> gradients;  ///< summed over micro-batches and ranks: alive from norm to update
   int sums = -1;
+  int checkpoint = -1;  ///< a copy of what this rank saves, where Policy::checkpoint_staging
 
   int replicas() const { return ranks / group_ranks; }
 

@@ -212,6 +212,15 @@ class Writer {
         });
   }
 
+  /// Ranks save what no other one does.
+  std::int64_t checkpoint_bytes(std::int64_t moment_bytes) const {
+    std::int64_t bytes = 0;
+    for (int u = 0; u < units_; ++u)
+      bytes += plan_.elements(u, Part::rank, Segment::both) * model_.master_bytes +
+               plan_.elements(u, Part::rank) * policy_.moments.count * moment_bytes;
+    return bytes;
+  }
+
   void make_persistent_buffers() {
     const Space parameter_space =
         is_run() && policy_.offload != Offload::none ? Space::host : Space::device;
@@ -241,6 +250,9 @@ class Writer {
     }
     if (is_run())
       plan_.sums = make_buffer("sums", Category::other, model_.sums_bytes, Space::device, true);
+    if (is_run() && policy_.checkpoint_staging)
+      plan_.checkpoint = make_buffer("checkpoint", Category::staging,
+                                     checkpoint_bytes(moment_bytes), Space::host, true);
     gathered_.assign(units_, -1);
     uploaded_.assign(units_, -1);
     kept_.assign(units_, -1);

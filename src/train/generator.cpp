@@ -4,8 +4,6 @@
 #include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/checkpoint/weights_file.hpp>
-#include <ostrakon/config/deck.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -43,9 +41,8 @@ std::int32_t draw(const std::vector<float>& logits, const SamplingSettings& samp
 
 }  // namespace
 
-Generator::Generator(const std::string& weights_path) {
-  const checkpoint::WeightsReader file(weights_path);
-  settings_ = config::read_settings(file.deck(), weights_path + " (its deck)", {});
+Generator::Generator(const config::Settings& settings, checkpoint::ParameterSource& weights)
+    : settings_(settings) {
   const model::LeafShape leaf{1, settings_.training.sequence_length};
   decoder_ = std::make_unique<model::Decoder<float>>(settings_.model, leaf);
 
@@ -54,8 +51,9 @@ Generator::Generator(const std::string& weights_path) {
   program_ = runtime::make_program(
       plan::build_step_plan(decoder_->decode_description(), 1, policy, plan::Purpose::decode));
   const std::int64_t available = runtime::available_memory_bytes(plan::Space::device);
-  require(program_.memory.arena_bytes <= available, weights_path, ": this model needs ",
-          format_bytes(program_.memory.arena_bytes), " of memory, ", format_bytes(available),
+  require(program_.memory.arena_bytes <= available, "this model needs ",
+          format_bytes(program_.memory.arena_bytes), " of memory to look back on ",
+          settings_.training.sequence_length, " tokens, ", format_bytes(available),
           " are available");
 
   logits_.resize(static_cast<std::size_t>(settings_.model.vocabulary));
@@ -67,17 +65,18 @@ Generator::Generator(const std::string& weights_path) {
                          buffers.get<std::int32_t>(Role::batch) + begin, count);
   });
   executor_->on(Kind::forward, [this](const ActionBuffers& buffers) { run_unit(buffers); });
-  load(file);
+  load(weights);
 }
 
-void Generator::load(const checkpoint::WeightsReader& file) {
+void Generator::load(checkpoint::ParameterSource& weights) {
   std::vector<float> host;
   for (int u = 0; u < decoder_->units(); ++u) {
     auto* flat = reinterpret_cast<float*>(arena_->data() +
                                           program_.memory.offsets[program_.plan.parameters[u]]);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
-      file.read(parameter.owner, parameter.name, parameter.shape, host.data());
+      weights.read(parameter.owner, parameter.name, parameter.shape, 0, parameter.elements(),
+                   host.data());
       math::copy_to_device(exec_, host.data(), flat + parameter.offset, host.size());
     }
   }

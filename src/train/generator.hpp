@@ -3,12 +3,11 @@
 
 #include <functional>
 #include <memory>
-#include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <string>
 #include <vector>
 
 namespace ostrakon::train {
@@ -24,8 +23,10 @@ struct SamplingSettings {
 /// activations that training saves are the cache.
 class Generator {
  public:
-  /// Reads the weights and the deck inside them. Throws Error naming the file and what is wrong.
-  explicit Generator(const std::string& weights_path);
+  /// Of `settings`, the model and the sequence length count, which is how many tokens it looks back
+  /// on. Reads all of `weights`, which may go afterwards. Throws Error where they can't be read, or
+  /// there is too little memory.
+  Generator(const config::Settings& settings, checkpoint::ParameterSource& weights);
 
   const config::Settings& settings() const { return settings_; }
 
@@ -40,7 +41,7 @@ class Generator {
                      const std::function<bool(std::int32_t)>& emit);
 
  private:
-  void load(const checkpoint::WeightsReader& file);
+  void load(checkpoint::ParameterSource& weights);
   void run_unit(const runtime::ActionBuffers& buffers);
 
   config::Settings settings_;

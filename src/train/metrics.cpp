@@ -3,6 +3,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/train/metrics.hpp>
 
@@ -10,7 +11,36 @@ namespace ostrakon::train {
 
 using Row = nlohmann::ordered_json;
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path), stream_(path) {
+namespace {
+
+/// The rows up to a step. A line that is none, such as one that was cut off, ends them.
+std::string rows_up_to(const std::string& path, std::int64_t last) {
+  std::string rows;
+  std::ifstream stream(path);
+  for (std::string line; last > 0 && std::getline(stream, line);) {
+    const Row row = Row::parse(line, nullptr, false);
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer() ||
+        row["step"].get<std::int64_t>() > last)
+      break;
+    rows += line + "\n";
+  }
+  return rows;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, std::int64_t keep) : path_(path) {
+  // In its place only when it is whole: who is interrupted here loses no rows.
+  const std::string kept = rows_up_to(path, keep);
+  if (!kept.empty()) {
+    const std::string partial = path + ".partial";
+    std::ofstream stream(partial);
+    stream << kept;
+    stream.close();
+    require(stream.good(), partial, ": can't be written: ", std::strerror(errno));
+    rename_file(partial, path);
+  }
+  stream_.open(path, kept.empty() ? std::ios::trunc : std::ios::app);
   require(stream_.is_open(), path, ": can't be written: ", std::strerror(errno));
 }
 

@@ -38,8 +38,8 @@ struct ValidationMetrics {
 /// when it is killed. One rank writes.
 class MetricsFile {
  public:
-  /// Replaces the file. Throws Error where it can't be written.
-  explicit MetricsFile(const std::string& path);
+  /// Replaces the file, but for its rows up to step `keep`. Throws Error where it can't be written.
+  explicit MetricsFile(const std::string& path, std::int64_t keep = 0);
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
 

@@ -8,7 +8,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
@@ -20,7 +22,10 @@
 #include <ostrakon/runtime/trace.hpp>
 #include <ostrakon/train/metrics.hpp>
 #include <ostrakon/train/run.hpp>
+#include <ostrakon/train/saver.hpp>
 #include <ostrakon/train/trainer.hpp>
+#include <ostrakon/train/triggers.hpp>
+#include <sstream>
 
 namespace ostrakon::train {
 namespace {
@@ -37,30 +42,37 @@ class Run {
         mesh_(make_mesh(settings, parent)),
         world_(mesh_.world()),
         talks_(world_.rank() == 0),
-        trainer_(settings, mesh_) {}
+        trainer_(settings, mesh_),
+        triggers_(talks_ ? (directory() / "checkpoint_now").string() : ""),
+        saver_(settings_, mesh_, trainer_) {}
 
-  void all() {
+  RunEnd all() {
     show();
     trainer_.require_same_plan();
     if (!options_.dry_run) trainer_.require_memory();
     open_data();
-    open_weights();
+    find_checkpoints();
+    if (candidates_.empty()) open_weights();
     if (options_.dry_run) {
       say("dry run: nothing was allocated\n");
-      return;
+      return RunEnd::done;
     }
     open_output();
     start();
+    open_metrics();
     try {
       train();
     } catch (const AgreedError&) {
       // What was learned so far is kept, unless the step that failed has spoilt it.
       end_progress_line();
+      if (saver_.is_saving()) finish_save();
       if (steps_done_ > 0 && trainer_.is_intact()) save_weights();
       throw;
     }
-    save_weights();
+    if (!stops_) save_weights();
     summarize();
+    require_saved();
+    return stops_ ? RunEnd::stopped : RunEnd::done;
   }
 
  private:
@@ -190,6 +202,7 @@ class Run {
       fs::create_directories(directory(), error);
       require(!error, "output.directory = ", settings_.output.directory,
               ": can't be made: ", error.message());
+      clear_checkpoints();
       const fs::path deck = directory() / "deck.yaml";
       std::ofstream stream(deck);
       stream << config::write_deck(config::with_absolute_paths(settings_));
@@ -200,7 +213,6 @@ class Run {
       const fs::path weights = directory() / "weights.h5";
       require(!fs::is_directory(weights), "output.directory = ", settings_.output.directory, ": ",
               weights.string(), " is a folder; weights go to a file of that name");
-      metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string());
       // One that is there is another run's.
       const fs::path trace = directory() / "trace.json";
       fs::remove(trace, error);
@@ -211,6 +223,25 @@ class Run {
       }
       keep_earlier(weights);
     });
+  }
+
+  /// Another run's are not to be taken for those of this one.
+  void clear_checkpoints() const {
+    const checkpoint::Folder folder((directory() / "checkpoints").string());
+    folder.remove_partial();
+    if (options_.resume != Resume::none) return;
+    const std::string aside = folder.set_aside();
+    if (!aside.empty()) say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
+  }
+
+  /// The rows up to the step that was resumed from stay.
+  void open_metrics() {
+    world_.agree([&] {
+      if (talks_)
+        metrics_ =
+            std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string(), steps_done_);
+    });
+    first_step_ = steps_done_ + 1;
   }
 
   /// Weights of another run are not to be taken for those of this one, which may end without any;
@@ -245,9 +276,7 @@ class Run {
     double slowest = peak;
     world_.minimum(&slowest, 1);
     peak_flops_ = slowest;
-    const config::ScopedTimer timer(timers_, "initialize");
-    trainer_.initialize(weights_.get());
-    weights_.reset();
+    begin_state();
     trainer_.observe([this](plan::Kind kind, bool begins) {
       if (begins)
         timers_.start(plan::name(kind));
@@ -256,16 +285,148 @@ class Run {
     });
   }
 
+  // ---- where to begin
+
+  /// Rank 0 looks for them; what they say of themselves is checked when they are opened.
+  void find_checkpoints() {
+    if (options_.resume == Resume::none) return;
+    const bool automatic = options_.resume == Resume::automatic;
+    const std::string path =
+        automatic ? (directory() / "checkpoints").string() : options_.checkpoint;
+    std::string found;
+    world_.agree([&] {
+      if (!talks_) return;
+      if (!automatic && checkpoint::is_checkpoint(path)) {
+        found = path + "\n";
+        return;
+      }
+      require(automatic || fs::is_directory(path), "--resume ", path,
+              ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path");
+      const checkpoint::Folder folder(path);
+      // Which may bring one back that was about to be replaced.
+      if (automatic && !options_.dry_run) folder.remove_partial();
+      for (const checkpoint::Folder::Entry& entry : folder.list()) {
+        if (entry.problem.empty())
+          found += entry.path + "\n";
+        else
+          damaged_.push_back(entry.problem);
+      }
+      for (const std::string& problem : damaged_) say(text("damaged: ", problem, "\n"));
+      require(automatic || !found.empty(), "--resume ", path,
+              ": has no checkpoint that can be used");
+    });
+    std::istringstream lines(world_.broadcast(found, 0));
+    for (std::string line; std::getline(lines, line);) candidates_.push_back(line);
+    std::int64_t damaged = static_cast<std::int64_t>(damaged_.size());
+    world_.broadcast(&damaged, sizeof damaged, 0);
+    if (candidates_.empty() && damaged > 0) nothing_good();
+    if (candidates_.empty()) say("checkpoint\n  none yet: begins at step 1\n\n");
+  }
+
+  [[noreturn]] void nothing_good() const {
+    throw AgreedError(text("no checkpoint in ", (directory() / "checkpoints").string(),
+                           " can be used; --resume none begins at step 1, and sets them aside"));
+  }
+
+  void begin_state() {
+    const config::ScopedTimer timer(timers_, "initialize");
+    if (candidates_.empty()) {
+      trainer_.initialize(weights_.get());
+      weights_.reset();
+      return;
+    }
+    for (const std::string& candidate : candidates_)
+      if (goes_on_from(candidate)) return;
+    nothing_good();
+  }
+
+  /// False where it is damaged, and another one may do.
+  bool goes_on_from(const std::string& path) {
+    std::unique_ptr<checkpoint::CheckpointReader> reader;
+    if (!is_sound([&] { reader = open_checkpoint(path); })) return false;
+    const checkpoint::Manifest& manifest = reader->manifest();
+    world_.agree([&] {
+      try {
+        trainer_.require_fit(manifest);
+      } catch (const Error& error) {
+        throw Error(text("checkpoint ", path, " does not fit the deck: ", error.what()));
+      }
+    });
+    if (!is_sound([&] { trainer_.restore(*reader); })) return false;
+    steps_done_ = saved_step_ = manifest.progress.step;
+    skipped_in_a_row_ = static_cast<int>(manifest.progress.skipped_in_a_row);
+    tell_origin(path, manifest);
+    return true;
+  }
+
+  /// Whether `work` throws nothing, where there are other checkpoints to try.
+  template <class Work>
+  bool is_sound(const Work& work) {
+    try {
+      work();
+    } catch (const AgreedError& error) {
+      if (options_.resume == Resume::path && candidates_.size() == 1) throw;
+      say(text("damaged: ", error.what(), "\n"));
+      return false;
+    }
+    return true;
+  }
+
+  /// Its manifest is read once; every rank looks at some of its files.
+  std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(const std::string& path) {
+    std::string manifest;
+    world_.agree([&] {
+      if (talks_) manifest = checkpoint::load_manifest(path);
+    });
+    manifest = world_.broadcast(manifest, 0);
+    std::unique_ptr<checkpoint::CheckpointReader> reader;
+    world_.agree([&] {
+      reader = std::make_unique<checkpoint::CheckpointReader>(path, manifest);
+      const auto files = static_cast<int>(reader->manifest().files.size());
+      for (int file = world_.rank(); file < files; file += world_.size())
+        reader->verify_structure(file);
+    });
+    return reader;
+  }
+
+  void tell_origin(const std::string& path, const checkpoint::Manifest& manifest) {
+    std::string words =
+        text("checkpoint\n  goes on from           ", path, ", step ", manifest.progress.step,
+             " of ", settings_.training.steps, ", saved by ", manifest.ranks,
+             manifest.ranks == 1 ? " rank" : " ranks", "\n");
+    if (talks_) {
+      const char* title = "  the deck says now      ";
+      for (const std::string& one : changes_since(manifest, path)) {
+        words += title + one + "\n";
+        title = "                         ";
+      }
+    }
+    say(words + "\n");
+  }
+
+  std::vector<std::string> changes_since(const checkpoint::Manifest& manifest,
+                                         const std::string& path) const {
+    try {
+      return config::differences(settings_, config::read_settings(manifest.deck, path, {}));
+    } catch (const Error&) {
+      return {"(the checkpoint's deck is of another version)"};
+    }
+  }
+
   // ---- training
 
   void train() {
     const config::TrainingSettings& training = settings_.training;
     say("training\n");
+    if (steps_done_ >= training.steps)
+      say(text("  all of training.steps = ", training.steps, " are done already\n"));
+    if (settings_.checkpoint.every > 0 || settings_.runtime.wall_time > 0.0) saver_.prepare();
     world_.barrier();
     trace_origin_ = runtime::seconds_now();
     const Kokkos::Timer since_start;
     std::int64_t allocations_before = runtime::memory_count().allocations;
-    for (std::int64_t step = 1; step <= training.steps; ++step) {
+    bool last = false;
+    for (std::int64_t step = steps_done_ + 1; step <= training.steps && !last; ++step) {
       const Kokkos::Timer clock;
       StepResult result;
       {
@@ -278,17 +439,128 @@ class Run {
       allocations_before = allocations_now;
       count_overlap();
       trace(step);
-      const bool last = step == training.steps || out_of_time(since_start.seconds());
-      if (validation_data_ && (step % training.validate_every == 0 || last)) validate(step);
-      if (last) {
-        end_progress_line();
-        if (step < training.steps)
-          say(text("stopped after training.time_limit_minutes = ", training.time_limit_minutes,
-                   ", at step ", step, " of ", training.steps, "\n"));
-        return;
-      }
+      const Orders orders = take_orders(since_start.seconds());
+      last = step == training.steps || orders.out_of_time || orders.stop;
+      if (validation_data_ && (step % training.validate_every == 0 || (last && !orders.stop)))
+        validate(step);
+      longest_step_ = std::max(longest_step_, clock.seconds());
+      stops_ = orders.stop && step < training.steps;
+      save_where_due(step, orders, last);
+      if (!last) continue;
+      end_progress_line();
+      if (orders.out_of_time && step < training.steps && !stops_)
+        say(text("stopped after training.time_limit_minutes = ", training.time_limit_minutes,
+                 ", at step ", step, " of ", training.steps, "\n"));
+      if (stops_)
+        say(text("stopped at step ", step, " of ", training.steps,
+                 orders.at_wall_time ? ", as runtime.wall_time ends" : ", as a signal asked",
+                 "; --resume auto goes on\n"));
+    }
+    finish_save();
+  }
+
+  // ---- what is asked for while it goes on
+
+  struct Orders {
+    bool save = false;          ///< a checkpoint, now
+    bool stop = false;          ///< with a checkpoint
+    bool at_wall_time = false;  ///< that is why
+    bool out_of_time = false;   ///< training.time_limit_minutes
+    bool is_writing = false;    ///< some rank works on a checkpoint
+  };
+
+  /// The same on all ranks, whichever of them was asked. The clock of rank 0 counts.
+  Orders take_orders(double seconds) {
+    const Triggers::Requests asked = triggers_.take();
+    const bool over = talks_ && settings_.training.time_limit_minutes > 0.0 &&
+                      seconds >= 60.0 * settings_.training.time_limit_minutes;
+    const bool at_wall_time =
+        talks_ && settings_.runtime.wall_time > 0.0 &&
+        seconds_since_start() + seconds_to_stop() >= settings_.runtime.wall_time;
+    double any[] = {asked.save ? 1.0 : 0.0, asked.stop ? 1.0 : 0.0, at_wall_time ? 1.0 : 0.0,
+                    over ? 1.0 : 0.0, saver_.is_busy() ? 1.0 : 0.0};
+    world_.maximum(any, 5);
+    Orders orders;
+    orders.save = any[0] > 0.0;
+    orders.at_wall_time = any[2] > 0.0;
+    orders.stop = any[1] > 0.0 || orders.at_wall_time;
+    orders.out_of_time = any[3] > 0.0;
+    orders.is_writing = any[4] > 0.0;
+    return orders;
+  }
+
+  /// One more step, a save, and what may go slower than before.
+  double seconds_to_stop() const {
+    constexpr double slowest_disk = 100e6;  // bytes/s of a rank, until a save has shown
+    const double save = longest_save_ > 0.0
+                            ? longest_save_
+                            : static_cast<double>(saver_.bytes()) / world_.size() / slowest_disk;
+    return 1.0 + 1.5 * (longest_step_ + save);
+  }
+
+  // ---- checkpoints
+
+  void save_where_due(std::int64_t step, const Orders& orders, bool last) {
+    const std::int64_t every = settings_.checkpoint.every;
+    const bool by_deck = every > 0 && (step % every == 0 || last);
+    if (by_deck || orders.save || orders.stop)
+      save(step, by_deck && !last && !orders.save && trainer_.has_staging());
+    else if (!orders.is_writing)
+      attempt_save([&] { tell(saver_.advance()); });
+  }
+
+  void save(std::int64_t step, bool beside) {
+    const config::ScopedTimer timer(timers_, "checkpoint");
+    finish_save();
+    if (saved_step_ == step) return;
+    attempt_save([&] {
+      checkpoint::Progress progress = trainer_.progress();
+      progress.skipped_in_a_row = skipped_in_a_row_;
+      saver_.begin(progress, training_data_->tokenizer(), beside);
+      if (!beside) tell(saver_.finish());
+    });
+  }
+
+  void finish_save() {
+    attempt_save([&] { tell(saver_.finish()); });
+  }
+
+  /// A run outlives a save that fails, as long as it does not depend on it.
+  template <class Work>
+  void attempt_save(const Work& work) {
+    try {
+      work();
+    } catch (const AgreedError& error) {
+      end_progress_line();
+      failed_save_ = error.what();
+      say(text("  checkpoint failed: ", failed_save_, "\n"));
+      if (stops_)
+        throw AgreedError(text("stopped as asked, but without a checkpoint of step ", steps_done_,
+                               ": ", failed_save_));
     }
   }
+
+  void tell(const std::optional<Saver::Saved>& saved) {
+    if (!saved) return;
+    end_progress_line();
+    failed_save_.clear();
+    saved_step_ = saved->step;
+    longest_save_ = std::max(longest_save_, saved->seconds);
+    char numbers[80];
+    std::snprintf(numbers, sizeof numbers, " in %.2f s, of which training waited %.2f s",
+                  saved->seconds, saved->stalled);
+    say(text("  checkpoint of step ", saved->step, ": ", saved->path, ", ",
+             format_bytes(saved->bytes), numbers, "\n"));
+    if (!saved->remark.empty()) say(text("  (", saved->remark, ")\n"));
+  }
+
+  /// Whoever asked for checkpoints learns from the exit status that the last one is not there.
+  void require_saved() const {
+    if (!failed_save_.empty())
+      throw AgreedError("the last checkpoint could not be saved: " + failed_save_);
+  }
+
+  // ---- after each step
 
   void count_overlap() {
     const runtime::Overlap step =
@@ -304,7 +576,7 @@ class Run {
   /// Adds a step's actions, on all ranks, to trace.json, which is whole after each step. The first
   /// step is not like the others: it is left out where there are more.
   void trace(std::int64_t step) {
-    const std::int64_t first = std::min<std::int64_t>(2, settings_.training.steps);
+    const std::int64_t first = std::min(first_step_ + 1, settings_.training.steps);
     if (step < first || step >= first + settings_.output.trace_steps) return;
     std::string part;
     if (step == first) {
@@ -329,13 +601,6 @@ class Run {
     });
   }
 
-  bool out_of_time(double seconds) {
-    if (settings_.training.time_limit_minutes <= 0.0) return false;
-    bool over = seconds >= 60.0 * settings_.training.time_limit_minutes;
-    world_.broadcast(&over, sizeof over, 0);
-    return over;
-  }
-
   void report(std::int64_t step, const StepResult& result, double seconds,
               std::int64_t allocations) {
     const config::TrainingSettings& training = settings_.training;
@@ -350,7 +615,7 @@ class Run {
     metrics.loss = result.loss;
     metrics.grad_norm = result.grad_norm;
     metrics.learning_rate = result.learning_rate;
-    metrics.tokens = step * tokens;
+    metrics.tokens = trainer_.progress().samples * training.sequence_length;
     metrics.step_seconds = most[3];
     metrics.tokens_per_second = static_cast<double>(tokens) / most[3];
     metrics.mfu = trainer_.model_flops() / most[3] / peak_flops_;
@@ -501,7 +766,15 @@ class Run {
   std::int64_t validation_batches_ = 0;
   std::unique_ptr<MetricsFile> metrics_;
   double peak_flops_ = 1.0;
+  Triggers triggers_;
+  Saver saver_;
+  std::vector<std::string> candidates_, damaged_;  // checkpoints to go on from
   std::int64_t steps_done_ = 0;
+  std::int64_t first_step_ = 1;   // of this process
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint
+  std::string failed_save_;       // why the last one failed
+  bool stops_ = false;            // early, as asked
+  double longest_step_ = 0.0, longest_save_ = 0.0;
   int skipped_in_a_row_ = 0;
   runtime::Overlap spent_;     // by this rank in all steps
   double trace_origin_ = 0.0;  // the same moment on all ranks
@@ -512,9 +785,9 @@ class Run {
 
 }  // namespace
 
-void run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
+RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
   math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
-  Run(settings, parent, options).all();
+  return Run(settings, parent, options).all();
 }
 
 }  // namespace ostrakon::train

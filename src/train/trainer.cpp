@@ -119,6 +119,8 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     gaps_.push_back(gaps(u));
   }
   streams_ = choose_streams(settings, mesh);
+  places_ = find_places();
+  note_slices();
 }
 
 const runtime::Program& Trainer::program(Purpose purpose) const {
@@ -306,7 +308,15 @@ comm::Communicator& Trainer::communicator(const plan::Action& action) const {
 
 /// What a part of a segment has of each parameter, in the order of their offsets.
 std::vector<Trainer::Piece> Trainer::pieces(int unit, Part part, Segment segment) const {
-  const std::int64_t begin = first_element(unit, part, segment);
+  return pieces_of({mesh_.replicate_group().rank(), mesh_.shard_group().rank(), 0}, unit, part,
+                   segment);
+}
+
+/// The same of another rank.
+std::vector<Trainer::Piece> Trainer::pieces_of(const RankPlace& place, int unit, Part part,
+                                               Segment segment) const {
+  const std::int64_t begin =
+      train_.plan.first_element(unit, part, place.replica, place.group_rank, segment);
   const std::int64_t end = begin + train_.plan.elements(unit, part, segment);
   std::vector<Piece> found;
   for (const model::Parameter& parameter : decoder_->parameters(unit)) {
@@ -531,8 +541,8 @@ StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
   running_ = &train_;
   dataset_ = &dataset;
   step_ = step;
-  first_sample_ = static_cast<std::uint64_t>(step - 1) *
-                  static_cast<std::uint64_t>(settings_.training.global_batch_size);
+  first_sample_ = static_cast<std::uint64_t>(
+      samples_before_ + (step - first_step_) * settings_.training.global_batch_size);
   spoilt_ = std::exchange(next_spoilt_, -1);
   result_.skipped.clear();
   result_.loss_scale = config::scales_loss(settings_) ? loss_scale_.value() : 1.0;

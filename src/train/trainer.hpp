@@ -6,7 +6,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/shard_map.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -83,7 +86,8 @@ class Trainer {
   /// or read from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
   void initialize(checkpoint::ParameterSource* weights = nullptr);
 
-  /// Step `step`, from 1, on samples [(step - 1) * global_batch_size, step * global_batch_size).
+  /// Step `step`, from 1 on or from the first after that of the checkpoint, on the next
+  /// global_batch_size samples.
   ///
   /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read; no
   /// parameter has changed then, but where updates run beside backward (Policy::early_updates): see
@@ -100,6 +104,29 @@ class Trainer {
   /// Hash of parameters and optimizer state by global index: the same for every layout. Throws
   /// AgreedError where replicas differ.
   std::uint64_t state_digest();
+
+  // ---- checkpoints
+
+  /// Which rank saves what; the same on every rank.
+  checkpoint::ShardMap shard_map();
+  /// What is saved beside arrays.
+  checkpoint::Progress progress() const;
+
+  /// Whether the plan has room for a copy of what this rank saves.
+  bool has_staging() const { return train_.plan.checkpoint >= 0; }
+  /// Copies what this rank saves to that room. Not collective.
+  void stage();
+  /// `bytes` bytes of slice `slice` of this rank's shard_map(), from its byte `first` on: in the
+  /// copy (`staged`), or as they are now. On devices what is not staged is in a buffer, until the
+  /// next call. Not collective; a thread may call it for staged ones while steps run.
+  const void* saved(std::size_t slice, std::int64_t first, std::int64_t bytes, bool staged);
+
+  /// Throws Error where a checkpoint is not of this model, or lacks state that this optimizer
+  /// needs. Not collective.
+  void require_fit(const checkpoint::Manifest& manifest) const;
+  /// Takes state and progress from a checkpoint that fits: each rank what it has. Throws
+  /// AgreedError where a rank can't read it; what is in the arrays is undefined then.
+  void restore(checkpoint::CheckpointReader& checkpoint);
 
   /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with the two segments of the
   /// unit's flat parameter in device memory.
@@ -130,6 +157,24 @@ class Trainer {
     std::int64_t first;   ///< element within the parameter
     std::int64_t offset;  ///< element within the part
     std::int64_t count;
+  };
+  /// A stretch of one kind of state, within one parameter, in the buffer that has it.
+  struct StatePiece {
+    const model::Parameter* parameter;
+    std::int64_t first;   ///< element within the parameter
+    std::int64_t offset;  ///< element within the buffer
+    std::int64_t count;
+  };
+  /// What this rank saves of a parameter.
+  struct SavedSlice {
+    int buffer;
+    std::int64_t begin;  ///< in the buffer, in bytes
+    std::int64_t bytes;
+    std::int64_t staged;  ///< begin in the copy, in bytes
+  };
+  /// Where a rank stands.
+  struct RankPlace {
+    int replica, group_rank, node;
   };
   /// A stretch of what this rank updates in one go.
   struct Stretch {
@@ -173,6 +218,8 @@ class Trainer {
                              plan::Segment segment = plan::Segment::trained) const;
   std::vector<Piece> pieces(int unit, plan::Part part,
                             plan::Segment segment = plan::Segment::trained) const;
+  std::vector<Piece> pieces_of(const RankPlace& place, int unit, plan::Part part,
+                               plan::Segment segment) const;
   std::vector<Range> gaps(int unit) const;
   Number number_of(const plan::Action& action) const;
   void set_handlers();
@@ -250,9 +297,21 @@ class Trainer {
   void initialize(int unit, int buffer, Number number, checkpoint::ParameterSource* weights);
   void make_initial_values(const std::vector<Piece>& parameters, std::int64_t begin,
                            std::int64_t count, float* values);
+  const std::vector<int>& buffers_of(checkpoint::State state) const;
+  Number number_of(checkpoint::State state) const;
+  std::vector<StatePiece> state_pieces(int unit, const std::vector<int>& buffers,
+                                       plan::Part part) const;
   std::uint64_t digest_of(const char* what, const std::vector<int>& buffers, Number number,
                           plan::Part counted);
   void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
+
+  // ---- trainer_checkpoint.cpp
+
+  std::vector<RankPlace> find_places();
+  void note_slices();
+  std::vector<checkpoint::Slice> slices_of(const RankPlace& place) const;
+  void restore(int unit, checkpoint::State state, checkpoint::CheckpointReader& checkpoint);
+  void restore(const checkpoint::Progress& progress);
 
   config::Settings settings_;
   mesh::Mesh& mesh_;
@@ -261,6 +320,10 @@ class Trainer {
   runtime::Program train_, evaluate_, export_;
   std::vector<std::vector<Stretch>> stretches_;  // of each unit
   std::vector<std::vector<Range>> gaps_;         // of each unit's trained segment
+  std::vector<RankPlace> places_;                // of each rank
+  std::vector<SavedSlice> saved_;
+  std::vector<const model::Parameter*> table_;  // of a checkpoint's parameters
+  std::vector<char> bounce_;                    // of what is saved from, or read for, a device
   Exec exec_;
   runtime::Streams streams_;
   std::map<plan::Stream, Channel> channels_;
@@ -275,13 +338,15 @@ class Trainer {
   data::Dataset* dataset_ = nullptr;
   std::uint64_t first_sample_ = 0;
   std::int64_t step_ = 0;
-  std::int64_t updates_ = 0;      // steps that were not left out
-  double gradient_scale_ = 1.0;   ///< of the update: clipping, and the loss scale undone
-  bool leaves_out_ = false;       // whether nothing is to be updated
-  bool bad_gradient_ = false;     // that no loss scale is to blame for
-  bool diagnoses_ = false;        // runs once more, to find where the gradient comes from
-  std::optional<Origin> origin_;  // nearest to the loss
-  SpoiltSum spoilt_sum_;          // that the host came upon as it summed squares
+  std::int64_t updates_ = 0;         // steps that were not left out
+  std::int64_t first_step_ = 1;      // of this process
+  std::int64_t samples_before_ = 0;  // that the steps before it took
+  double gradient_scale_ = 1.0;      ///< of the update: clipping, and the loss scale undone
+  bool leaves_out_ = false;          // whether nothing is to be updated
+  bool bad_gradient_ = false;        // that no loss scale is to blame for
+  bool diagnoses_ = false;           // runs once more, to find where the gradient comes from
+  std::optional<Origin> origin_;     // nearest to the loss
+  SpoiltSum spoilt_sum_;             // that the host came upon as it summed squares
   std::string diagnosis_;
   int last_loaded_ = -1;  // micro-batch in a step
   bool intact_ = true;

@@ -14,6 +14,7 @@
 
 namespace ostrakon::train {
 
+using checkpoint::State;
 using plan::Part;
 using plan::Segment;
 using plan::Space;
@@ -142,35 +143,57 @@ void Trainer::initialize(checkpoint::ParameterSource* weights) {
   });
 }
 
+const std::vector<int>& Trainer::buffers_of(State state) const {
+  const plan::StepPlan& plan = train_.plan;
+  return state == State::parameters     ? plan.parameters
+         : state == State::first_moment ? plan.first_moments
+                                        : plan.second_moments;
+}
+
+Number Trainer::number_of(State state) const {
+  return state == State::parameters ? Number::fp32 : settings_.parallel.moments.number;
+}
+
+/// What this rank's `part` of a unit has in its buffer, of `buffers`, which holds that part or
+/// more.
+std::vector<Trainer::StatePiece> Trainer::state_pieces(int unit, const std::vector<int>& buffers,
+                                                       Part part) const {
+  std::vector<StatePiece> found;
+  if (buffers.empty() || buffers[unit] < 0) return found;
+  const plan::Buffer& buffer = train_.plan.buffers[buffers[unit]];
+  const bool packed = &buffers == &train_.plan.second_moments;
+  for (const Segment segment : {Segment::frozen, Segment::trained}) {
+    if (segment == Segment::frozen && buffer.segment == Segment::trained) continue;
+    for (const Piece& piece : pieces(unit, part, segment)) {
+      std::int64_t offset = offset_in(buffer, unit, part, segment) + piece.offset;
+      if (packed) {
+        // A matrix that is updated as a whole has none.
+        if (optim::rule_of(settings_.optimizer, *piece.parameter) == optim::OptimizerKind::muon)
+          continue;
+        offset -= whole_matrices_before(unit, offset);
+      }
+      found.push_back({piece.parameter, piece.first, offset, piece.count});
+    }
+  }
+  return found;
+}
+
 /// Digest of one kind of state, of what the buffers have of the `counted` part.
 std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& buffers, Number number,
                                  Part counted) {
   const plan::StepPlan& plan = train_.plan;
-  const bool packed = &buffers == &plan.second_moments;
   auto* digest = state<std::uint64_t>(plan.sums);
   Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
                     std::uint64_t{0});
   for (int u = 0; u < decoder_->units(); ++u) {
-    if (buffers[u] < 0) continue;
-    const plan::Buffer& buffer = plan.buffers[buffers[u]];
-    for (const Segment segment : {Segment::frozen, Segment::trained}) {
-      if (segment == Segment::frozen && buffer.segment == Segment::trained) continue;
-      for (const Piece& piece : pieces(u, counted, segment)) {
-        std::int64_t offset = offset_in(buffer, u, counted, segment) + piece.offset;
-        if (packed) {
-          // A matrix that is updated as a whole has none.
-          if (optim::rule_of(settings_.optimizer, *piece.parameter) == optim::OptimizerKind::muon)
-            continue;
-          offset -= whole_matrices_before(u, offset);
-        }
-        const std::uint64_t key = math::random_key(0, piece.parameter->full_name() + " " + what);
-        in_chunks(piece.count, [&](std::int64_t begin, std::int64_t count) {
-          with_number(number, [&](auto one) {
-            math::add_digest(exec_, fetch<decltype(one)>(buffers[u], offset + begin, count), count,
-                             key, piece.first + begin, digest);
-          });
+    for (const StatePiece& piece : state_pieces(u, buffers, counted)) {
+      const std::uint64_t key = math::random_key(0, piece.parameter->full_name() + " " + what);
+      in_chunks(piece.count, [&](std::int64_t begin, std::int64_t count) {
+        with_number(number, [&](auto one) {
+          math::add_digest(exec_, fetch<decltype(one)>(buffers[u], piece.offset + begin, count),
+                           count, key, piece.first + begin, digest);
         });
-      }
+      });
     }
   }
   std::uint64_t value = 0;
@@ -190,19 +213,19 @@ void Trainer::require_alike(const char* what, std::uint64_t mine, comm::Communic
 
 std::uint64_t Trainer::state_digest() {
   const plan::StepPlan& plan = train_.plan;
-  struct State {
+  struct Kind {
     const char* name;
     const std::vector<int>& buffers;
     Number number;
     bool counts;  ///< copies to compute with say nothing new, but must be alike
   };
   const Number moments = settings_.parallel.moments.number;
-  const State states[] = {{"parameters", plan.parameters, Number::fp32, true},
-                          {"first moment", plan.first_moments, moments, true},
-                          {"second moment", plan.second_moments, moments, true},
-                          {"working copies", plan.working, decoder_->number(), false}};
+  const Kind kinds[] = {{"parameters", plan.parameters, Number::fp32, true},
+                        {"first moment", plan.first_moments, moments, true},
+                        {"second moment", plan.second_moments, moments, true},
+                        {"working copies", plan.working, decoder_->number(), false}};
   std::uint64_t total = 0;
-  for (const State& state : states) {
+  for (const Kind& state : kinds) {
     const auto any = std::find_if(state.buffers.begin(), state.buffers.end(),
                                   [](int buffer) { return buffer >= 0; });
     if (any == state.buffers.end()) continue;

@@ -624,7 +624,7 @@ TEST_F(BadInputs, GenerateProgram) {
        bad_command("tokens-of-another", {"synthetic/weights.h5"},
                    {"synthetic/weights.h5: trained on tokens of the tokenizer 'synthetic'",
                     "it knows byte"}),
-       bad_command("deck-as-weights", {"deck.yaml"}, {"'deck.yaml' is not an HDF5 file"}),
+       bad_command("deck-as-weights", {"deck.yaml"}, {"safetensors file 'deck.yaml'"}),
        bad_command("no-tokens", {"trained/weights.h5", "--tokens", "0"}, {"--tokens 0"}),
        bad_command("half-a-token", {"trained/weights.h5", "--tokens", "1.5"},
                    {"--tokens 1.5", "integer"}),

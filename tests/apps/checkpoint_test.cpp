@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ostrakon-checkpoint as a user starts it, on weights that ostrakon-train wrote.
+// ostrakon-checkpoint as a user starts it, on weights and checkpoints that ostrakon-train wrote.
 
 #include <gtest/gtest.h>
 
@@ -30,6 +30,7 @@ const char* const gpt2_deck = R"(ostrakon:
   data: {dataset: synthetic}
   training: {steps: 2, global_batch_size: 2, sequence_length: 16}
   output: {directory: gpt2}
+  checkpoint: {every: 1, files: single}
 )";
 
 const char* const llama_deck = R"(ostrakon:
@@ -37,6 +38,7 @@ const char* const llama_deck = R"(ostrakon:
   data: {dataset: synthetic}
   training: {steps: 2, global_batch_size: 2, sequence_length: 16}
   output: {directory: llama}
+  checkpoint: {every: 1}
 )";
 
 class Checkpoint : public ::testing::Test {
@@ -46,7 +48,7 @@ class Checkpoint : public ::testing::Test {
     write_bytes(path("gpt2.yaml"), gpt2_deck);
     write_bytes(path("llama.yaml"), llama_deck);
     for (const char* deck : {"gpt2.yaml", "llama.yaml"}) {
-      const Outcome outcome = run_command(program("ostrakon-train", 1, {deck}, path("")));
+      const Outcome outcome = run_command(program("ostrakon-train", 2, {deck}, path("")));
       ASSERT_EQ(outcome.status, 0) << outcome.err;
     }
   }
@@ -80,6 +82,18 @@ class Checkpoint : public ::testing::Test {
     const Outcome outcome = start(arguments);
     EXPECT_EQ(outcome.status, 1);
     expect_in(outcome.err, {"ostrakon-checkpoint: error: ", message});
+  }
+
+  /// Changes one bit of a file.
+  static void damage(const std::string& name, std::size_t byte) {
+    std::string bytes = read_bytes(path(name));
+    ASSERT_LT(byte, bytes.size());
+    bytes[byte] = static_cast<char>(bytes[byte] ^ 1);
+    write_bytes(path(name), bytes);
+  }
+  /// A copy of a folder, to be damaged.
+  static void copy(const std::string& from, const std::string& to) {
+    fs::copy(path(from), path(to), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
 
   static ScratchFolder* folder_;
@@ -123,6 +137,154 @@ TEST_F(Checkpoint, DifferencesAreShown) {
             {"(40, 24)   (72, 24) in the second", "only in the first", "only in the second"});
 }
 
+TEST_F(Checkpoint, GoesOutInShardsAndComesBack) {
+  for (const std::string model : {"gpt2", "llama"}) {
+    const std::string weights = model + "/weights.h5", deck = model + ".yaml",
+                      many = model + "-many", one = model + "-one", back = model + "-shards.h5";
+    expect_in(output_of({"export", weights, many + "/", "--shard-size", "20KB"}),
+              {"wrote " + many + "/, step 2 of " + weights, " in fp32, ", " files\n"});
+    EXPECT_TRUE(fs::exists(path(many + "/model.safetensors.index.json")));
+    EXPECT_TRUE(fs::exists(path(many + "/config.json")));
+    EXPECT_FALSE(fs::exists(path(many + "/model.safetensors")));
+    expect_in(output_of({"export", weights, one, "--shard-size=1MB"}), {", 1 file\n"});
+    EXPECT_TRUE(fs::exists(path(one + "/model.safetensors")));
+    EXPECT_FALSE(fs::exists(path(one + "/model.safetensors.index.json")));
+    for (const std::string& in : {many, one}) {
+      output_of({"import", in, back, "--deck", deck});
+      expect_in(output_of({"diff", weights, back}), {"equal\n"});
+      expect_in(output_of({"verify", in}), {"is well formed"});
+    }
+    expect_in(output_of({"inspect", many}), {"tokenizer: ", "format: pt"});
+    expect_refused({"export", weights, many, "--shard-size", "20KB"}, "is there already");
+  }
+  for (const char* size : {"", "5", "GB", "0GB", "-1GB", "1.5GB", "5gb", "5GiB", "99999999999TB"})
+    expect_refused({"export", "gpt2/weights.h5", "sized", "--shard-size", size},
+                   "expected a whole number and a unit");
+  EXPECT_FALSE(fs::exists(path("sized")));
+}
+
+TEST_F(Checkpoint, CheckpointsAreWeightsToo) {
+  for (const std::string model : {"gpt2", "llama"}) {
+    const std::string weights = model + "/weights.h5", latest = model + "/checkpoints/latest",
+                      out = model + "-saved", back = model + "-saved.h5";
+    for (const Texts& files : {Texts{weights, latest}, Texts{latest, weights}})
+      expect_in(output_of({"diff", files[0], files[1]}), {"equal\n"});
+    expect_in(output_of({"export", latest, out, "--shard-size", "20KB"}), {"step 2 of " + latest});
+    for (const Texts& files : {Texts{out, latest}, Texts{latest, out}})
+      expect_in(output_of({"diff", files[0], files[1]}), {"equal\n"});
+    output_of({"import", latest, back, "--deck", model + ".yaml"});
+    expect_in(output_of({"diff", back, weights}), {"equal\n"});
+  }
+  expect_refused({"import", "gpt2/checkpoints/latest", "no.h5", "--deck", "llama.yaml"},
+                 "that the settings describe");
+  expect_refused({"export", "gpt2/checkpoints", "no.safetensors"},
+                 "'gpt2/checkpoints' is a folder of checkpoints; expected one of them, such as "
+                 "'gpt2/checkpoints/latest'");
+
+  // A run begins with them, and with the same bits as with the weights file.
+  for (const std::string from : {"gpt2/weights.h5", "gpt2/checkpoints/latest"}) {
+    const std::string out = "output.directory=from-" + from.substr(5, 3);
+    const Outcome outcome = run_command(program(
+        "ostrakon-train", 1,
+        {"gpt2.yaml", "--set", out, "--set", "checkpoint.initial_weights=" + from}, path("")));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  }
+  expect_in(output_of({"diff", "from-wei/weights.h5", "from-che/weights.h5"}), {"equal\n"});
+}
+
+TEST_F(Checkpoint, SaysWhatIsInACheckpoint) {
+  expect_in(output_of({"inspect", "llama/checkpoints/latest"}),
+            {"format      checkpoint of Ostrakon ", "step        2\n", "ranks       2\n",
+             "optimizer   adamw\n", "tokenizer   synthetic\n", "updates     2\n", "samples     4\n",
+             "rank-00000.h5  ", "rank-00001.h5  ",
+             "block.0.attention.qkv.weight   (40, 24)   parameters fp32, first_moment fp32, "
+             "second_moment fp32\n"});
+  const std::string table = output_of({"inspect", "gpt2/checkpoints"});
+  expect_in(table, {"step-00000001  1     1", "step-00000002  2     2"});
+  const std::size_t latest = table.find("latest");
+  ASSERT_NE(latest, std::string::npos) << table;
+  EXPECT_EQ(table.rfind("step-", latest), table.find("step-00000002")) << table;
+}
+
+TEST_F(Checkpoint, DamageOfCheckpointsIsFound) {
+  expect_in(output_of({"verify", "llama/checkpoints/latest"}), {"is sound: step 2, "});
+  expect_in(output_of({"verify", "llama/checkpoints"}),
+            {"step-00000001  good\n", "step-00000002  good\n", "2 good, 0 damaged\n"});
+  copy("llama/checkpoints", "hurt");
+  const std::string file = "hurt/step-00000002/rank-00001.h5";
+  const std::size_t size = read_bytes(path(file)).size();
+  for (const std::size_t byte : {std::size_t{0}, size / 4, size / 2, size - 1}) {
+    damage(file, byte);
+    expect_refused({"verify", "hurt/latest"}, "rank-00001.h5");
+    const Outcome both = start({"verify", "hurt"});
+    EXPECT_EQ(both.status, 1);
+    expect_in(both.out, {"step-00000001  good\n", "step-00000002  damaged: ", "rank-00001.h5",
+                         "1 good, 1 damaged\n"});
+    damage(file, byte);  // and back
+  }
+  expect_in(output_of({"verify", "hurt"}), {"2 good, 0 damaged\n"});
+  damage("hurt/step-00000001/manifest.json", 40);
+  expect_refused({"verify", "hurt/step-00000001"}, "manifest.json");
+  expect_in(output_of({"inspect", "hurt"}), {"step-00000001", "damaged: "});
+  EXPECT_EQ(start({"verify", "hurt"}).status, 1);
+  fs::remove(path("hurt/step-00000001/manifest.json"));
+  expect_refused({"verify", "hurt/step-00000001"}, "manifest.json");
+  output_of({"export", "llama/weights.h5", "hf/step-00000001", "--shard-size", "1MB"});
+  expect_in(output_of({"verify", "hf/step-00000001"}), {"is well formed"});
+}
+
+TEST_F(Checkpoint, CheckpointsAreCompared) {
+  const Outcome outcome =
+      start({"diff", "gpt2/checkpoints/step-00000001", "gpt2/checkpoints/step-00000002"});
+  EXPECT_EQ(outcome.status, 1);
+  expect_in(outcome.out, {"step     1 | 2\n", "updates  1 | 2\n", "samples  2 | 4\n",
+                          "first_moment of block.0.mlp.up.weight",
+                          "second_moment of head.norm.bias", " differ\n"});
+  EXPECT_EQ(outcome.out.find("their decks"), std::string::npos);
+  const Outcome models = start({"diff", "gpt2/checkpoints/latest", "llama/checkpoints/latest"});
+  EXPECT_EQ(models.status, 1);
+  expect_in(models.out, {"model.kv_heads", "3 | 2\n", "model.bias", "true | false\n",
+                         "second_moment of block.0.attention.qkv.bias", "only in the first"});
+  EXPECT_EQ(models.out.find("the runs"), std::string::npos);
+}
+
+TEST_F(Checkpoint, IsDividedAnew) {
+  const std::string latest = "llama/checkpoints/latest";
+  expect_in(output_of({"reshard", latest, "one", "--ranks", "1", "--files", "single"}),
+            {"wrote one, step 2 of " + latest + " as 1 rank hold", " in 1 file\n"});
+  expect_in(output_of({"inspect", "one"}), {"state.h5", "ranks       1\n"});
+  expect_in(
+      output_of({"reshard", "one", "five", "--ranks=5", "--files=node", "--ranks-per-node=2"}),
+      {" in 3 files\n"});
+  for (const char* other : {"one", "five"}) {
+    expect_in(output_of({"verify", other}), {"is sound"});
+    expect_in(output_of({"diff", latest, other}), {"second_moment of head.norm.weight", "equal\n"});
+  }
+  expect_refused({"reshard", latest, "five", "--ranks", "1"}, "is there already");
+  expect_refused({"reshard", latest, "no"}, "reshard needs --ranks N");
+  expect_refused({"reshard", latest, "no", "--ranks", "0"}, "expected 1 to");
+  expect_refused({"reshard", latest, "no", "--ranks", "2", "--files", "all"},
+                 "expected rank, node or single");
+  expect_refused({"reshard", latest, "no", "--ranks", "2", "--ranks-per-node", "0"}, "a node");
+  expect_refused({"reshard", "llama/weights.h5", "no", "--ranks", "2"}, "is no checkpoint");
+  copy("one", "one-hurt");
+  damage("one-hurt/state.h5", read_bytes(path("one-hurt/state.h5")).size() / 2);
+  expect_refused({"reshard", "one-hurt", "no", "--ranks", "2"}, "state.h5");
+  EXPECT_FALSE(fs::exists(path("no")));
+  EXPECT_FALSE(fs::exists(path("no.partial")));
+
+  // Training goes on from it as from the one that was saved.
+  for (const std::string& from : {latest, std::string("five")}) {
+    const std::string out = "output.directory=on-" + from.substr(0, 4);
+    const Outcome outcome = run_command(program(
+        "ostrakon-train", 1,
+        {"llama.yaml", "--resume", from, "--set", out, "--set", "training.steps=4"}, path("")));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  }
+  expect_in(output_of({"diff", "on-llam/checkpoints/latest", "on-five/checkpoints/latest"}),
+            {"equal\n"});
+}
+
 TEST_F(Checkpoint, BadInputIsRefused) {
   expect_refused({}, "no command; expected inspect");
   expect_refused({"explode"}, "unknown command 'explode'");
@@ -148,7 +310,8 @@ TEST_F(Checkpoint, BadInputIsRefused) {
 }
 
 TEST_F(Checkpoint, HelpAndVersion) {
-  expect_in(output_of({"--help"}), {"usage: ostrakon-checkpoint inspect FILE", "Exit status"});
+  expect_in(output_of({"--help"}),
+            {"usage: ostrakon-checkpoint inspect FILE", "reshard", "Exit status"});
   expect_in(output_of({"diff", "--version"}), {"ostrakon-checkpoint 0."});
 }
 

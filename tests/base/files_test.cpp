@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <limits>
 #include <ostrakon/base/files.hpp>
 
 #include "../support/scratch_folder.hpp"
@@ -40,6 +43,80 @@ TEST(Files, FailuresNameTheFile) {
   write_bytes(other, "");
   EXPECT_EQ(error_of([&] { sync_folder(other); }),
             "can't open '" + other + "' to sync it: Not a directory");
+}
+
+TEST(Files, FreeBytes) {
+  const ScratchFolder folder;
+  EXPECT_GT(free_bytes(folder.file("")), 0);
+  EXPECT_EQ(free_bytes(folder.file("none")), std::numeric_limits<std::int64_t>::max());
+}
+
+using Mode = PlainFile::Mode;
+
+TEST(PlainFile, WritesAndReadsAnywhere) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file");
+  PlainFile made(path, Mode::create);
+  PlainFile file(std::move(made));
+  EXPECT_EQ(file.path(), path);
+  file.write(4, 3, "efg");
+  file.write(0, 2, "ab");
+  file.write(100, 0, nullptr);
+  EXPECT_EQ(file.size(), 7);
+  file.begin_sync(0, 7);
+  file.sync();
+  file.drop_cache(0, 7);
+  std::string bytes(5, '?');
+  file.read(1, 5, bytes.data());
+  EXPECT_EQ(bytes, std::string("b\0\0ef", 5));
+  file.resize(9);
+  file.close();
+  file.close();
+  EXPECT_EQ(read_bytes(path), std::string("ab\0\0efg\0\0", 9));
+}
+
+TEST(PlainFile, ModesKeepOrEmpty) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file");
+  PlainFile(path, Mode::write).write(0, 5, "12345");
+  PlainFile(path, Mode::write).write(1, 1, "x");
+  EXPECT_EQ(read_bytes(path), "1x345");
+  EXPECT_EQ(PlainFile(path, Mode::read).size(), 5);
+  EXPECT_EQ(PlainFile(path, Mode::create).size(), 0);
+  EXPECT_EQ(error_of([&] { PlainFile(path, Mode::read).write(0, 1, "a"); }),
+            "can't write '" + path + "': Bad file descriptor");
+}
+
+TEST(PlainFile, FailuresNameTheFile) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file"), none = folder.file("none");
+  write_bytes(path, "12345");
+  char bytes[8];
+  EXPECT_EQ(error_of([&] { PlainFile(path, Mode::read).read(3, 4, bytes); }),
+            "'" + path + "' ends at byte 5; expected bytes 3 to 7");
+  EXPECT_EQ(error_of([&] { PlainFile(none, Mode::read); }),
+            "can't open '" + none + "': No such file or directory");
+  EXPECT_EQ(error_of([&] { PlainFile(none + "/file", Mode::create); }),
+            "can't write '" + none + "/file': No such file or directory");
+  EXPECT_EQ(error_of([&] { PlainFile(folder.file(""), Mode::read); }),
+            "can't read '" + folder.file("") + "': it is a folder");
+  EXPECT_EQ(error_of([&] { PlainFile("/dev/zero", Mode::read); }),
+            "can't read '/dev/zero': it is not a plain file");
+  EXPECT_EQ(error_of([&] { PlainFile("/dev/full", Mode::write).write(0, 1, "a"); }),
+            "can't write '/dev/full': No space left on device");
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { PlainFile(pipe, Mode::read); }),
+            "can't read '" + pipe + "': it is not a plain file");
+}
+
+TEST(PlainFile, IsNotLeftToChildren) {
+  const ScratchFolder folder;
+  const int next = open("/dev/null", O_RDONLY);
+  ASSERT_GE(next, 0);
+  close(next);
+  const PlainFile file(folder.file("file"), Mode::create);  // gets the lowest free number: that one
+  EXPECT_NE(fcntl(next, F_GETFD) & FD_CLOEXEC, 0);
 }
 
 }  // namespace

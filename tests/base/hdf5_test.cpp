@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <cmath>
+#include <cstring>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/hdf5.hpp>
 
 #include "../support/scratch_folder.hpp"
@@ -66,6 +69,213 @@ TEST(File, CompletesBeforeItIsCommitted) {
   file.commit();
   EXPECT_EQ(error_of([&] { File::open(path, "file"); }), "no error");
   EXPECT_NE(error_of([&] { file.commit(); }).find("is not being written"), std::string::npos);
+}
+
+std::int64_t size_of(Type type) { return type == Type::float32 ? 4 : 2; }
+
+std::int64_t bytes_of(const ArrayShape& array) {
+  std::int64_t bytes = size_of(array.type);
+  for (const std::int64_t extent : array.shape) bytes *= extent;
+  return bytes;
+}
+
+/// Some small and some large ones, in many groups, one of them with many.
+std::vector<ArrayShape> many_arrays() {
+  std::vector<ArrayShape> arrays;
+  for (int i = 0; i < 60; ++i) {
+    const std::string number = std::to_string(i);
+    arrays.push_back({"/a/block." + number + "/weight", Type::float32, {i + 1, 400}, {}});
+    arrays.push_back({"/a/bias" + number, Type::bfloat16, {i + 1}, {{"place", "at " + number}}});
+  }
+  arrays.push_back({"/last", Type::bfloat16, {3, 4, 5}, {{"place", "end"}, {"empty", ""}}});
+  return arrays;
+}
+
+/// Value `i` of array `array`: exact in both types.
+float value_of(std::size_t array, std::int64_t i) {
+  return static_cast<float>((static_cast<std::int64_t>(array) * 7 + i) % 256 - 100) / 4.0f;
+}
+
+std::string values_of(const ArrayShape& array, std::size_t number) {
+  std::string bytes;
+  for (std::int64_t i = 0; i < bytes_of(array) / size_of(array.type); ++i) {
+    const float value = value_of(number, i);
+    std::uint16_t upper = 0;  // the whole value, as bfloat16
+    std::memcpy(&upper, reinterpret_cast<const char*>(&value) + 2, sizeof upper);
+    if (array.type == Type::float32)
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    else
+      bytes.append(reinterpret_cast<const char*>(&upper), sizeof upper);
+  }
+  return bytes;
+}
+
+/// What a save does: HDF5 has no part in it.
+void write_by_hand(const std::string& path, const Layout& layout,
+                   const std::vector<ArrayShape>& arrays) {
+  PlainFile file(path, PlainFile::Mode::create);
+  for (const Layout::Extent& extent : layout.structure)
+    file.write(extent.offset, static_cast<std::int64_t>(extent.bytes.size()), extent.bytes.data());
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const std::string values = values_of(arrays[i], i);
+    file.write(layout.offsets[i], static_cast<std::int64_t>(values.size()), values.data());
+  }
+  EXPECT_EQ(file.size(), layout.bytes);
+}
+
+TEST(Layout, IsAFileOnceItsBytesAreWritten) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  const std::vector<ArrayShape> arrays = many_arrays();
+  const Layout layout = lay_out({{"format", "test"}, {"words", "some more"}}, arrays);
+  write_by_hand(path, layout, arrays);
+
+  const File file = File::open(path, "file");
+  EXPECT_EQ(file.root().text_attribute("format"), "test");
+  EXPECT_EQ(file.root().text_attribute("words"), "some more");
+  EXPECT_EQ(file.datasets("/").size(), arrays.size());
+  EXPECT_EQ(file.datasets("/a/block.7"), std::vector<std::string>{"weight"});
+  for (std::size_t a = 0; a < arrays.size(); ++a) {
+    const Dataset dataset = file.dataset(arrays[a].name);
+    EXPECT_EQ(dataset.type(), arrays[a].type);
+    EXPECT_EQ(dataset.shape(), arrays[a].shape);
+    for (const auto& [name, value] : arrays[a].attributes)
+      EXPECT_EQ(dataset.text_attribute(name), value);
+    const std::int64_t count = bytes_of(arrays[a]) / size_of(arrays[a].type);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    dataset.read(Type::float32, values.data());
+    for (std::int64_t i = 0; i < count; ++i)
+      ASSERT_EQ(values[static_cast<std::size_t>(i)], value_of(a, i)) << arrays[a].name << " " << i;
+  }
+}
+
+TEST(Layout, CoversEveryByteOnceAndAlignsLargeArrays) {
+  const std::vector<ArrayShape> arrays = many_arrays();
+  const Layout layout = lay_out({}, arrays);
+  std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    parts.emplace_back(layout.offsets[i], bytes_of(arrays[i]));
+    if (bytes_of(arrays[i]) >= 65536) {
+      EXPECT_EQ(layout.offsets[i] % 4096, 0);
+    }
+  }
+  for (std::size_t i = 0; i < layout.structure.size(); ++i) {
+    const Layout::Extent& extent = layout.structure[i];
+    if (i > 0) {
+      EXPECT_GT(extent.offset, layout.structure[i - 1].offset);
+    }
+    parts.emplace_back(extent.offset, static_cast<std::int64_t>(extent.bytes.size()));
+  }
+  std::sort(parts.begin(), parts.end());
+  std::int64_t at = 0;
+  for (const auto& [begin, bytes] : parts) {
+    ASSERT_EQ(begin, at);
+    EXPECT_GT(bytes, 0);
+    at += bytes;
+  }
+  EXPECT_EQ(at, layout.bytes);
+}
+
+/// One array at a time, of every kind of size: HDF5 must find the file's end where it expects it.
+TEST(Layout, EndsWhereItsLastArrayEnds) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  for (const std::int64_t count : {1, 2, 3, 1000, 1023, 1024, 32767, 32768, 32769, 1000001}) {
+    const std::vector<ArrayShape> arrays = {{"/values", Type::bfloat16, {count}, {}}};
+    const Layout layout = lay_out({}, arrays);
+    EXPECT_GE(layout.bytes, layout.offsets[0] + 2 * count);
+    write_by_hand(path, layout, arrays);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    File::open(path, "file").dataset("/values").read(Type::float32, values.data());
+    EXPECT_EQ(values.back(), value_of(0, count - 1)) << count;
+  }
+}
+
+TEST(Layout, IsTheSameEachTime) {
+  const std::vector<ArrayShape> arrays = many_arrays();
+  const Layout first = lay_out({{"format", "test"}}, arrays);
+  sleep(1);  // times are kept in seconds
+  const Layout second = lay_out({{"format", "test"}}, arrays);
+  EXPECT_EQ(first.bytes, second.bytes);
+  EXPECT_EQ(first.offsets, second.offsets);
+  ASSERT_EQ(first.structure.size(), second.structure.size());
+  for (std::size_t i = 0; i < first.structure.size(); ++i) {
+    EXPECT_EQ(first.structure[i].offset, second.structure[i].offset);
+    EXPECT_EQ(first.structure[i].bytes, second.structure[i].bytes) << i;
+  }
+}
+
+TEST(Layout, OfTerabytesIsSmall) {
+  std::vector<ArrayShape> arrays;
+  for (int i = 0; i < 300; ++i)
+    arrays.push_back({"/layer" + std::to_string(i), Type::float32, {50000, 50000}, {}});
+  const Layout layout = lay_out({}, arrays);
+  EXPECT_GT(layout.bytes, std::int64_t{3'000'000'000'000});
+  std::size_t bytes = 0;
+  for (const Layout::Extent& extent : layout.structure) bytes += extent.bytes.size();
+  EXPECT_LT(bytes, std::size_t{2} << 20);
+}
+
+TEST(Layout, RefusesWhatHdf5CanNotHold) {
+  const auto refusal = [](const ArrayShape& array) {
+    return error_of([&] { lay_out({}, {array}); });
+  };
+  EXPECT_EQ(refusal({"/none", Type::float32, {3, 0}, {}}),
+            "layout of an HDF5 file: /none has the shape (3, 0); expected positive extents and "
+            "less than 2^63 bytes");
+  const std::int64_t large = std::int64_t{1} << 31;
+  EXPECT_NE(refusal({"/large", Type::bfloat16, {large, large}, {}}).find("less than 2^63 bytes"),
+            std::string::npos);
+  const ArrayShape half{"/half", Type::float32, {large, large / 4}, {}};
+  EXPECT_EQ(refusal(half), "no error");
+  EXPECT_NE(error_of([&] {
+              lay_out({}, {half, {"/more", Type::float32, half.shape, {}}});
+            }),
+            "no error");
+  EXPECT_NE(error_of([] {
+              lay_out({}, {{"/twice", Type::float32, {1}, {}}, {"/twice", Type::float32, {1}, {}}});
+            }).find("can't create /twice"),
+            std::string::npos);
+}
+
+TEST(Bfloat16, IsConvertedByHdf5) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  std::vector<std::uint16_t> all(65536);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+  {
+    File file = File::create(path, "file");
+    file.create_array("all", Type::bfloat16, {65536}).write(Type::bfloat16, all.data());
+    file.commit();
+  }
+  const File file = File::open(path, "file");
+  const Dataset dataset = file.dataset("all");
+  EXPECT_STREQ(type_name(dataset.type()), "bfloat16");
+  std::vector<float> values(all.size());
+  dataset.read(Type::float32, values.data());
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    const std::uint32_t bits = i << 16;
+    float expected = 0.0f;
+    std::memcpy(&expected, &bits, sizeof expected);
+    EXPECT_EQ(std::isnan(values[i]), std::isnan(expected)) << i;
+    if (!std::isnan(expected)) {
+      EXPECT_EQ(std::memcmp(&values[i], &expected, sizeof expected), 0) << i << ": " << values[i];
+    }
+  }
+  std::vector<std::uint16_t> part(100);
+  dataset.read_elements(Type::bfloat16, 500, 100, part.data());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 500));
+}
+
+TEST(Checksum, ValueIsWhatHexShows) {
+  Checksum sum;
+  EXPECT_EQ(sum.value(), 0x2d06800538d394c2u);  // of nothing
+  EXPECT_EQ(sum.hex(), "2d06800538d394c2");
+  sum.add("a", 1);
+  const std::uint64_t one = sum.value();
+  EXPECT_EQ(sum.value(), one);
+  sum.add("b", 1);
+  EXPECT_NE(sum.value(), one);
 }
 
 }  // namespace

@@ -2,10 +2,15 @@
 #include "checkpoint/huggingface_model.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/shard_writer.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <random>
 
@@ -289,7 +294,7 @@ TEST(HuggingFace, ExportThenImportKeepsTheBits) {
     const auto source = open_parameters(weights, which.settings);
     source->verify();
     for (const Number number : {Number::fp32, Number::bf16}) {
-      write_huggingface(out, which.settings, which.leaf.tokens, number, {{"a", "b"}}, *source);
+      write_huggingface(out, which.settings, which.leaf.tokens, {number, {{"a", "b"}}}, *source);
       const auto back = open_parameters(out, which.settings);
       for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
         Values expected = read_whole(*source, p);
@@ -306,6 +311,61 @@ TEST(HuggingFace, ExportThenImportKeepsTheBits) {
       for (const auto& [name, tensor] : theirs)
         EXPECT_EQ(file.tensor(name).shape, tensor.shape) << name;
     }
+  }
+}
+
+/// Files in `folder` hold `most` bytes at most, or one tensor; and the index tells of all of them.
+void expect_shards(const std::string& folder, int files, std::int64_t most,
+                   const std::string& single) {
+  const SafetensorsReader all(single), read(folder);
+  EXPECT_EQ(read.tensors().size(), all.tensors().size());
+  EXPECT_EQ(read.metadata(), all.metadata());
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : all.tensors()) bytes += tensor.bytes;
+  if (bytes <= most) {
+    EXPECT_EQ(files, 1);
+    EXPECT_TRUE(std::filesystem::exists(folder + "/model.safetensors"));
+    EXPECT_FALSE(std::filesystem::exists(folder + "/model.safetensors.index.json"));
+    return;
+  }
+  EXPECT_GT(files, 1);
+  std::int64_t before = most;
+  for (int i = 1; i <= files; ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "/model-%05d-of-%05d.safetensors", i, files);
+    const SafetensorsReader file(folder + name);
+    std::int64_t held = 0;
+    for (const auto& [tensor_name, tensor] : file.tensors()) held += tensor.bytes;
+    EXPECT_TRUE(held <= most || file.tensors().size() == 1) << held;
+    EXPECT_GT(before + held, most) << "two files would fit into one";
+    before = held;
+  }
+  const std::string index = testing::read_bytes(folder + "/model.safetensors.index.json");
+  EXPECT_TRUE(contains(index, "\"total_size\": " + std::to_string(bytes))) << index;
+  EXPECT_TRUE(contains(index, "\"weight_map\""));
+}
+
+TEST(HuggingFace, ShardsHoldWhatOneFileDoes) {
+  const ScratchFolder folder;
+  const std::string weights = folder.file("weights.h5"), single = folder.file("one.safetensors");
+  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
+    write_weights(weights, which);
+    const auto source = open_parameters(weights, which.settings);
+    for (const Number number : {Number::fp32, Number::bf16})
+      for (const std::int64_t most : {1, 5'000, 1'000'000}) {
+        const std::string out = folder.file("shards");
+        std::filesystem::remove_all(out);
+        std::filesystem::create_directory(out);
+        const HuggingFaceOutput how = {number, {{"a", "b"}}};
+        write_huggingface(single, which.settings, which.leaf.tokens, how, *source);
+        const int files =
+            write_huggingface_shards(out, which.settings, which.leaf.tokens, most, how, *source);
+        expect_shards(out, files, most, single);
+        const auto back = open_parameters(out, which.settings);
+        const auto expected = open_parameters(single, which.settings);
+        for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens))
+          EXPECT_EQ(read_whole(*back, p), read_whole(*expected, p)) << p.full_name();
+      }
   }
 }
 
@@ -394,12 +454,89 @@ TEST(OpenParameters, TellsByContent) {
             nullptr);
   EXPECT_TRUE(contains(error_of([&] { open_parameters(folder.file("none"), which.settings); }),
                        "does not exist"));
+  ASSERT_EQ(mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(error_of([&] { open_parameters(folder.file("pipe"), which.settings); }),
+                       "is not a plain file"));
   for (const int more : {-1, 1}) {
     DecoderSettings other = which.settings;
     other.layers += more;
     EXPECT_TRUE(
         contains(error_of([&] { open_parameters(folder.file("weights.safetensors"), other); }),
                  more > 0 ? "is not in it" : "is no part of the model that the settings describe"));
+  }
+}
+
+/// A checkpoint of one rank with these parameters and first moments.
+std::string save_checkpoint(const std::string& folder, const ModelCase& which,
+                            ParameterSource& source) {
+  ShardMap map;
+  map.nodes = {0};
+  map.slices.resize(1);
+  for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
+    for (const State state : {State::parameters, State::first_moment})
+      map.slices[0].push_back({state, static_cast<int>(map.parameters.size()), 0, p.elements()});
+    map.parameters.push_back({p.owner, p.name, p.shape, p.owner, false});
+  }
+  const FileLayout layout = lay_out(map, Files::single, 0);
+  const Folder checkpoints(folder);
+  const std::string partial = checkpoints.begin(1);
+  Values values;
+  Manifest manifest;
+  manifest.ranks = 1;
+  manifest.parameters = map.parameters;
+  manifest.numbers = map.numbers;
+  manifest.files = {
+      write_shard(partial, layout, 0,
+                  [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
+                    const ParameterEntry& p = map.parameters[layout.pieces[piece].slice.parameter];
+                    values.resize(static_cast<std::size_t>(bytes / 4));
+                    source.read(p.owner, p.name, p.shape, first / 4, bytes / 4, values.data());
+                    return values.data();
+                  },
+                  {})};
+  return checkpoints.commit(1, write_manifest(manifest));
+}
+
+TEST(OpenParameters, TakesCheckpoints) {
+  const ScratchFolder folder;
+  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
+    write_weights(folder.file("weights.h5"), which);
+    const auto weights = open_parameters(folder.file("weights.h5"), which.settings);
+    const std::string path = save_checkpoint(folder.file("checkpoints"), which, *weights);
+    const auto checkpoint = open_parameters(path, which.settings);
+    checkpoint->verify();
+    for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens))
+      EXPECT_EQ(read_whole(*checkpoint, p), read_whole(*weights, p)) << p.full_name();
+
+    const auto error = [&](const DecoderSettings& settings) {
+      return error_of([&] { open_parameters(path, settings); });
+    };
+    DecoderSettings other = which.settings;
+    ++other.layers;
+    EXPECT_TRUE(contains(error(other), "the model's parameter block.")) << error(other);
+    other = which.settings;
+    --other.layers;
+    EXPECT_TRUE(contains(error(other), "is no part of the model that the settings describe"));
+    other = which.settings;
+    ++other.vocabulary;
+    EXPECT_TRUE(contains(error(other), "embedding.token.weight has the shape")) << error(other);
+
+    // Only parameters are read.
+    for (const State state : {State::first_moment, State::parameters}) {
+      const Manifest manifest = CheckpointReader(path).manifest();
+      const std::string file = path + "/" + manifest.files[0].name;
+      std::string bytes = testing::read_bytes(file);
+      for (const PieceEntry& piece : manifest.files[0].pieces)
+        if (piece.slice.state == state) bytes[static_cast<std::size_t>(piece.offset)] += 1;
+      testing::write_bytes(file, bytes);
+      const auto damaged = open_parameters(path, which.settings);
+      const std::string said = error_of([&] { damaged->verify(); });
+      if (state == State::parameters) {
+        EXPECT_TRUE(contains(said, file)) << said;
+      } else {
+        EXPECT_EQ(said, "no error");
+      }
+    }
   }
 }
 

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/train/saver.hpp>
+
+#include "bench.hpp"
+
+namespace ostrakon::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Seconds of a shell's command. Throws Error where it fails.
+double run_shell(const std::string& command) {
+  const Kokkos::Timer timer;
+  const int status = std::system(command.c_str());
+  require(status == 0, "`", command, "` failed with status ", status);
+  return timer.seconds();
+}
+
+/// A run that is saved and read over and over, beside what the system's own programs do with as
+/// many bytes on the same file system.
+class Checkpoints {
+ public:
+  Checkpoints(comm::Communicator& parent, const config::Settings& settings, double budget)
+      : settings_(settings),
+        budget_(budget),
+        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
+        world_(mesh_.world()),
+        trainer_(settings_, mesh_),
+        saver_(settings_, mesh_, trainer_),
+        dataset_(data::open_dataset(settings.data, data::Split::training,
+                                    settings.training.sequence_length, settings.model.vocabulary,
+                                    settings.training.seed, world_)) {
+    trainer_.require_memory();
+    trainer_.allocate();
+    trainer_.initialize();
+    saver_.prepare();
+    make_folder();
+  }
+  ~Checkpoints() {
+    std::error_code ignored;
+    if (world_.rank() == 0) fs::remove_all(settings_.output.directory, ignored);
+  }
+
+  void measure(Table& table) {
+    const auto bytes = static_cast<double>(saver_.bytes());
+    const auto row = [&](const char* what, double seconds, double peer) {
+      table.row({what, saver_.bytes(), seconds, bytes / seconds / 1e9, peer / seconds});
+    };
+    // By turns: a disk is not as fast at all times.
+    std::vector<double> dd, write, cat, read;
+    for (int turn = 0; turn < 3; ++turn) {
+      dd.push_back(shell(text("dd if=/dev/zero of='", plain(), "' bs=4M count=", saver_.bytes(),
+                              " iflag=count_bytes conv=fsync 2>/dev/null")));
+      write.push_back(save());
+      drop(plain());
+      cat.push_back(shell(text("cat '", plain(), "' >/dev/null")));
+      drop_checkpoint();
+      read.push_back(restore());
+    }
+    row("dd conv=fsync", fastest(dd), fastest(dd));
+    row("save", fastest(write), fastest(dd));
+    row("cat", fastest(cat), fastest(cat));
+    row("restore", fastest(read), fastest(cat));
+    std::vector<double> copy, stage;
+    for (int turn = 0; turn < 5; ++turn) {
+      copy.push_back(copy_as_much());
+      stage.push_back(agreed([&] { trainer_.stage(); }));
+    }
+    row("memory copy", fastest(copy), fastest(copy));
+    row("stage", fastest(stage), fastest(copy));
+    measure_beside(fastest(copy), row);
+  }
+
+ private:
+  /// Steps by turns without and with a save that goes on beside all of them.
+  template <class Row>
+  void measure_beside(double copy, const Row& row) {
+    std::vector<double> plain_steps, beside_steps, stalls;
+    double total = 0.0;
+    step();
+    while (beside_steps.size() < 6 || (total < budget_ && beside_steps.size() < 1000)) {
+      plain_steps.push_back(step());
+      total += plain_steps.back();
+      stalls.push_back(agreed([&] { saver_.begin(trainer_.progress(), "synthetic", true); }));
+      // Only steps during which every rank writes from begin to end.
+      for (bool writes = true; writes;) {
+        const double seconds = step();
+        double busy = saver_.is_busy() ? 1.0 : 0.0;
+        world_.minimum(&busy, 1);
+        writes = busy > 0.0;
+        if (writes) beside_steps.push_back(seconds);
+        total += seconds;
+        if (total > 20.0 * budget_) break;
+      }
+      saver_.finish();
+    }
+    row("stall of a step", fastest(stalls), copy);
+    const double plain_median = summarize(plain_steps).median;
+    row("step", plain_median, plain_median);
+    row("step beside a save", summarize(beside_steps).median, plain_median);
+  }
+
+  double step() {
+    return agreed([&] { trainer_.step(*dataset_, ++steps_); });
+  }
+  double save() {
+    return agreed([&] {
+      saver_.begin(trainer_.progress(), "synthetic", false);
+      path_ = saver_.finish()->path;
+    });
+  }
+  double restore() {
+    path_ = world_.broadcast(path_, 0);
+    return agreed([&] {
+      checkpoint::CheckpointReader reader(path_);
+      trainer_.restore(reader);
+    });
+  }
+  double copy_as_much() {
+    const auto mine = static_cast<std::size_t>(saver_.bytes() / world_.size());
+    from_.assign(mine, 1);
+    to_.assign(mine, 2);
+    return agreed([&] { std::memcpy(to_.data(), from_.data(), mine); });
+  }
+
+  template <class Work>
+  double agreed(const Work& work) {
+    world_.barrier();
+    const Kokkos::Timer timer;
+    work();
+    double seconds = timer.seconds();
+    world_.maximum(&seconds, 1);
+    return seconds;
+  }
+
+  double shell(const std::string& command) {
+    double seconds = 0.0;
+    world_.agree([&] {
+      if (world_.rank() == 0) seconds = run_shell(command);
+    });
+    world_.broadcast(&seconds, sizeof seconds, 0);
+    return seconds;
+  }
+
+  static double fastest(const std::vector<double>& seconds) { return summarize(seconds).fastest; }
+
+  std::string plain() const { return settings_.output.directory + "/plain"; }
+  static void drop(const std::string& path) {
+    PlainFile file(path, PlainFile::Mode::read);
+    file.drop_cache(0, file.size());
+  }
+  void drop_checkpoint() {
+    if (world_.rank() == 0)
+      for (const fs::directory_entry& entry : fs::directory_iterator(path_))
+        drop(entry.path().string());
+  }
+
+  /// In the deck's output folder, so that it is on the file system that is meant.
+  void make_folder() {
+    world_.agree([&] {
+      if (world_.rank() == 0) fs::create_directories(settings_.output.directory);
+    });
+  }
+
+  config::Settings settings_;
+  const double budget_;
+  mesh::Mesh mesh_;
+  comm::Communicator& world_;
+  train::Trainer trainer_;
+  train::Saver saver_;
+  std::unique_ptr<data::Dataset> dataset_;
+  std::int64_t steps_ = 0;
+  std::string path_;
+  std::vector<char> from_, to_;
+};
+
+}  // namespace
+
+void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options) {
+  use_synthetic_data_if_needed(world, settings);
+  world.agree([&] { config::check_ranks(settings, world.size()); });
+  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
+  settings.output.directory =
+      (fs::absolute(settings.output.directory) / "ostrakon-bench-checkpoint").string();
+  settings.checkpoint.every = settings.checkpoint.keep = 1;
+  settings.checkpoint.asynchronous = true;
+  config::complete(settings);
+  Table table("checkpoint",
+              {{"what", "what", Format::text, 20},
+               {"bytes", "bytes", Format::bytes, 10},
+               {"time", "seconds", Format::seconds, 10},
+               {"GB/s", "gigabytes_per_second", Format::ratio, 7},
+               {"speed of peer", "speed_of_peer", Format::percent, 13}},
+              options.json, world.rank() == 0);
+  Checkpoints(world, settings, options.seconds > 0.0 ? options.seconds : 10.0).measure(table);
+}
+
+}  // namespace ostrakon::bench

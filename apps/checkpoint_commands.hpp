@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/checkpoint/shard_map.hpp>
+#include <string>
+#include <vector>
+
+#include "command_line.hpp"
+
+/// The commands of ostrakon-checkpoint, and what they share. Each returns the exit status and
+/// throws Error for what can't be done.
+namespace ostrakon::apps::checkpoint_program {
+
+constexpr const char* program = "ostrakon-checkpoint";
+
+int inspect(int argc, char** argv);
+int verify(int argc, char** argv);
+int export_weights(int argc, char** argv);
+int import_weights(int argc, char** argv);
+int diff(int argc, char** argv);
+int reshard(int argc, char** argv);
+
+/// Throws Error unless there are two files; `what` names them.
+void require_two_files(const CommandLine& arguments, const char* command, const char* what);
+
+/// Text of a file, which may hold what a terminal would obey.
+std::string printable(std::string text);
+
+std::int64_t elements_of(const std::vector<std::int64_t>& shape);
+
+/// Of checkpoints' states, in order.
+constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
+                                            checkpoint::State::first_moment,
+                                            checkpoint::State::second_moment};
+
+/// A table for people: columns as wide as their widest text, two blanks between them.
+class Table {
+ public:
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void print() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace ostrakon::apps::checkpoint_program

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `export` and `import`: weights to Hugging Face's format and back.
+
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
+#include <ostrakon/checkpoint/new_folder.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/data/tokenizer.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint_commands.hpp"
+#include "model_file.hpp"
+
+namespace ostrakon::apps::checkpoint_program {
+namespace {
+
+void require_another_file(const std::string& in, const std::string& out) {
+  std::error_code ignored;
+  require(!std::filesystem::equivalent(in, out, ignored), "'", out, "' is the file to read");
+}
+
+/// "5GB" in bytes; units are powers of 1000.
+std::int64_t read_size(const std::string& size) {
+  struct Unit {
+    const char* name;
+    std::int64_t bytes;
+  };
+  constexpr Unit units[] = {
+      {"B", 1}, {"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000}};
+  std::int64_t count = 0;
+  const char* const end = size.data() + size.size();
+  const auto [stopped, failure] = std::from_chars(size.data(), end, count);
+  for (const Unit& unit : units) {
+    if (failure != std::errc() || count < 1 || std::string(stopped, end) != unit.name) continue;
+    if (count > std::numeric_limits<std::int64_t>::max() / unit.bytes) break;
+    return count * unit.bytes;
+  }
+  throw Error(text("--shard-size is '", size, "'; expected a whole number and a unit, B, KB, MB, ",
+                   "GB or TB (powers of 1000), such as 5GB"));
+}
+
+/// The token that begins and ends documents, where the tokenizer is known.
+std::optional<std::int64_t> end_of_text(const std::string& tokenizer) {
+  if (tokenizer != data::ByteTokenizer::name) return std::nullopt;
+  return data::ByteTokenizer::end_of_text;
+}
+
+/// Tensors and their config.json, in a folder. Returns the number of files of tensors.
+int export_folder(const std::string& out, const ModelFile& model, std::int64_t shard_bytes,
+                  const checkpoint::HuggingFaceOutput& output) {
+  const model::DecoderSettings& settings = model.settings.model;
+  const std::int64_t positions = model.settings.training.sequence_length;
+  const std::string config = checkpoint::write_huggingface_config(
+      {settings, positions}, output.number, end_of_text(model.tokenizer));
+  checkpoint::NewFolder folder(out);
+  const int files = checkpoint::write_huggingface_shards(folder.partial(), settings, positions,
+                                                         shard_bytes, output, *model.parameters);
+  checkpoint::write_text_file(folder.partial() + "/config.json", "model configuration", config);
+  folder.commit();
+  return files;
+}
+
+}  // namespace
+
+int export_weights(int argc, char** argv) {
+  const CommandLine arguments(program, argc, argv, {"--dtype", "--shard-size"});
+  require_two_files(arguments, "export", "WEIGHTS and OUT");
+  const std::string &in = arguments.files()[0], &out = arguments.files()[1];
+  const std::string type = arguments.text_option("--dtype").value_or("fp32");
+  require(type == "fp32" || type == "bf16", "--dtype is '", type, "'; expected fp32 or bf16");
+  std::optional<std::int64_t> shard_bytes;
+  if (const auto size = arguments.text_option("--shard-size")) shard_bytes = read_size(*size);
+  require_another_file(in, out);
+  const ModelFile model = open_with_deck(in);
+  model.parameters->verify();
+  const checkpoint::HuggingFaceOutput output = {
+      type == "fp32" ? Number::fp32 : Number::bf16,
+      {{"tokenizer", model.tokenizer}, {"program", text(program, " ", OSTRAKON_VERSION)}}};
+  int files = 1;
+  if (shard_bytes)
+    files = export_folder(out, model, *shard_bytes, output);
+  else
+    checkpoint::write_huggingface(out, model.settings.model,
+                                  model.settings.training.sequence_length, output,
+                                  *model.parameters);
+  std::cout << "wrote " << out << ", step " << format_count(model.step) << " of " << in << " in "
+            << type;
+  if (shard_bytes) std::cout << ", " << files << (files == 1 ? " file" : " files");
+  std::cout << "\n";
+  return 0;
+}
+
+int import_weights(int argc, char** argv) {
+  const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer"});
+  require_two_files(arguments, "import", "IN and OUT");
+  const std::string &in = arguments.files()[0], &out = arguments.files()[1];
+  const auto deck = arguments.text_option("--deck");
+  require(deck.has_value(), "import needs --deck DECK");
+  require_another_file(in, out);
+  const config::Settings settings = settings_of_deck(*deck);
+  const std::string tokenizer = arguments.text_option("--tokenizer").value_or(tokenizer_of(in));
+  const auto source = checkpoint::open_parameters(in, settings.model);
+  source->verify();
+  checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),
+                                   0, tokenizer);
+  std::vector<float> values;
+  for (const model::Parameter& p :
+       checkpoint::parameters_of(settings.model, settings.training.sequence_length)) {
+    values.resize(static_cast<std::size_t>(p.elements()));
+    source->read(p.owner, p.name, p.shape, 0, p.elements(), values.data());
+    writer.write(p.owner, p.name, p.shape, values.data());
+  }
+  writer.finish();
+  std::cout << "wrote " << out << ", tokenizer " << tokenizer << "\n";
+  return 0;
+}
+
+}  // namespace ostrakon::apps::checkpoint_program

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `reshard`: a checkpoint as another number of ranks would have saved it.
+
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/checkpoint/reshard.hpp>
+#include <string>
+
+#include "checkpoint_commands.hpp"
+#include "model_file.hpp"
+
+namespace ostrakon::apps::checkpoint_program {
+namespace {
+
+checkpoint::Files read_files(const std::string& kind) {
+  if (kind == "rank") return checkpoint::Files::rank;
+  if (kind == "node") return checkpoint::Files::node;
+  if (kind == "single") return checkpoint::Files::single;
+  throw Error(text("--files is '", kind, "'; expected rank, node or single"));
+}
+
+}  // namespace
+
+int reshard(int argc, char** argv) {
+  const CommandLine arguments(program, argc, argv, {"--ranks", "--files", "--ranks-per-node"});
+  require_two_files(arguments, "reshard", "CHECKPOINT and OUT");
+  const std::string &in = arguments.files()[0], &out = arguments.files()[1];
+  const auto ranks = arguments.integer_option<int>("--ranks");
+  require(ranks.has_value(), "reshard needs --ranks N");
+  checkpoint::Division division;
+  division.ranks = *ranks;
+  division.files = read_files(arguments.text_option("--files").value_or("rank"));
+  division.ranks_per_node = arguments.integer_option<int>("--ranks-per-node").value_or(*ranks);
+  division.check();
+  require(one_model_kind(in) == FileKind::checkpoint, "'", in, "' is no checkpoint");
+  checkpoint::CheckpointReader reader(in);
+  const checkpoint::Manifest manifest = checkpoint::reshard(reader, out, division);
+  std::cout << "wrote " << out << ", step " << format_count(manifest.progress.step) << " of " << in
+            << " as " << format_count(division.ranks) << (division.ranks == 1 ? " rank" : " ranks")
+            << " hold it, " << format_bytes(manifest.bytes()) << " in " << manifest.files.size()
+            << (manifest.files.size() == 1 ? " file" : " files") << "\n";
+  return 0;
+}
+
+}  // namespace ostrakon::apps::checkpoint_program

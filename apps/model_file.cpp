@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_file.hpp"
+
+#include <filesystem>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/config/deck.hpp>
+
+#include "program.hpp"
+
+namespace ostrakon::apps {
+
+namespace fs = std::filesystem;
+using checkpoint::CheckpointReader;
+using checkpoint::SafetensorsReader;
+using checkpoint::WeightsReader;
+
+namespace {
+
+config::Settings read_inner_deck(const std::string& deck, const std::string& path) {
+  return config::read_settings(deck, path + " (its deck)", {});
+}
+
+/// A checkpoint that has lost its manifest is said to be damaged, not something else.
+bool named_as_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
+    if (fs::exists(fs::path(path) / name, ignored)) return false;
+  return fs::canonical(path, ignored).filename().string().rfind("step-", 0) == 0;
+}
+
+std::string config_beside(const std::string& path) {
+  std::error_code ignored;
+  const std::string folder = fs::is_directory(path, ignored) ? path : parent_folder(path);
+  return (fs::path(folder) / "config.json").string();
+}
+
+/// Through a deck, which is checked for sizes that are too large or don't go together.
+config::Settings settings_of_config(const std::string& path) {
+  const checkpoint::HuggingFaceConfig config = checkpoint::read_huggingface_config(path);
+  config::Settings settings;
+  settings.model = config.model;
+  settings.training.sequence_length = config.positions;
+  settings.data.dataset = data::DatasetKind::synthetic;
+  return config::read_settings(config::write_deck(settings), path, {});
+}
+
+}  // namespace
+
+FileKind kind_of(const std::string& path) {
+  std::error_code ignored;
+  require(fs::exists(path, ignored), "weights file '", path, "' does not exist");
+  if (checkpoint::is_checkpoint(path)) return FileKind::checkpoint;
+  if (!fs::is_directory(path, ignored))
+    return checkpoint::looks_like_hdf5(path) ? FileKind::weights : FileKind::safetensors;
+  if (!checkpoint::Folder(path).list().empty()) return FileKind::checkpoints;
+  return named_as_checkpoint(path) ? FileKind::checkpoint : FileKind::safetensors;
+}
+
+FileKind one_model_kind(const std::string& path) {
+  const FileKind kind = kind_of(path);
+  require(kind != FileKind::checkpoints, "'", path,
+          "' is a folder of checkpoints; expected one of them, such as '",
+          (fs::path(path) / "latest").string(), "'");
+  return kind;
+}
+
+ModelFile open_with_deck(const std::string& path) {
+  const FileKind kind = one_model_kind(path);
+  require(kind != FileKind::safetensors, "'", path,
+          "' is neither a weights file (HDF5) nor a checkpoint");
+  ModelFile file;
+  if (kind == FileKind::checkpoint) {
+    const CheckpointReader reader(path);
+    file.settings = read_inner_deck(reader.manifest().deck, path);
+    file.tokenizer = reader.manifest().tokenizer;
+    file.step = reader.manifest().progress.step;
+  } else {
+    const WeightsReader reader(path);
+    file.settings = read_inner_deck(reader.deck(), path);
+    file.tokenizer = reader.tokenizer();
+    file.step = reader.step();
+  }
+  file.parameters = checkpoint::open_parameters(path, file.settings.model);
+  return file;
+}
+
+ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck) {
+  ModelFile file;
+  file.tokenizer = tokenizer_of(path);
+  const std::string config = config_beside(path);
+  std::error_code ignored;
+  require(deck || fs::exists(config, ignored), "nothing says what model '", path,
+          "' is of; expected --deck DECK, or '", config, "'");
+  file.settings = deck ? settings_of_deck(*deck) : settings_of_config(config);
+  file.parameters = checkpoint::open_parameters(path, file.settings.model);
+  return file;
+}
+
+config::Settings settings_of_deck(const std::string& path) {
+  return config::read_settings(read_file(path), path, {});
+}
+
+std::string tokenizer_of(const std::string& path) {
+  const FileKind kind = one_model_kind(path);
+  if (kind == FileKind::weights) return WeightsReader(path).tokenizer();
+  if (kind == FileKind::checkpoint) return CheckpointReader(path).manifest().tokenizer;
+  const SafetensorsReader file(path);
+  const auto found = file.metadata().find("tokenizer");
+  return found == file.metadata().end() ? unknown_tokenizer : found->second;
+}
+
+}  // namespace ostrakon::apps

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostrakon/checkpoint/parameter_source.hpp>
+#include <ostrakon/config/settings.hpp>
+#include <string>
+
+namespace ostrakon::apps {
+
+/// What a path turns out to be.
+enum class FileKind { weights, checkpoint, checkpoints, safetensors };
+
+/// Throws Error where there is nothing. A file that is no HDF5 counts as safetensors; a folder too,
+/// unless there are checkpoints in it, or it has a manifest or the name of a checkpoint.
+FileKind kind_of(const std::string& path);
+
+/// The same, but for folders of checkpoints: throws Error that says to name one of them.
+FileKind one_model_kind(const std::string& path);
+
+/// A model, and who reads its parameters.
+struct ModelFile {
+  config::Settings settings;  ///< `model` and training.sequence_length count
+  std::string tokenizer;      ///< "external" where the file does not say
+  std::int64_t step = 0;
+  std::unique_ptr<checkpoint::ParameterSource> parameters;
+};
+
+/// A weights file or a checkpoint, which have a deck in them. Throws Error, also where they don't
+/// have the parameters of their deck's model.
+ModelFile open_with_deck(const std::string& path);
+
+/// Safetensors with Hugging Face's names. `deck`: a file whose section model, and sequence_length,
+/// describe them; where there is none the config.json beside them does.
+ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck);
+
+/// A deck's settings.
+config::Settings settings_of_deck(const std::string& path);
+
+/// The tokenizer of a file that does not say.
+constexpr const char* unknown_tokenizer = "external";
+
+/// Whose tokens a file says that it knows.
+std::string tokenizer_of(const std::string& path);
+
+}  // namespace ostrakon::apps

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A run of any length under Flux, in jobs of four hours.
+#
+#     flux batch docs/jobs/flux.sh my.yaml       # from the repository's folder
+#
+# Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). Each job
+# submits the next until the run is done. See docs/jobs.md.
+
+# flux: --job-name=ostrakon
+# flux: -N8
+# flux: -n64
+# flux: -t 4h
+# flux: --output=ostrakon-{{id}}.log
+
+set -u
+
+deck=${1:?give the deck: flux batch flux.sh my.yaml}
+restarts=${2:-0}
+most_restarts=100
+
+# Flux starts a copy of this file, in the folder in which it was submitted.
+script=docs/jobs/flux.sh
+
+# module load ...
+export OMP_NUM_THREADS=1
+
+# The run watches the clock: five minutes less than the time above, for what comes before and
+# after it.
+status=0
+flux run -N8 -n64 ostrakon-train "$deck" --resume auto --set runtime.wall_time=03:55:00 ||
+  status=$?
+
+if [ "$status" -eq 75 ]; then
+  if [ "$restarts" -lt "$most_restarts" ]; then
+    echo "not done yet: submits the next job"
+    # To the instance that this job is one of, not to the job itself.
+    exec flux --parent batch "$script" "$deck" "$((restarts + 1))"
+  fi
+  echo "not done after $most_restarts restarts: gives up" >&2
+fi
+exit "$status"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# PBS: a run of any length in jobs of four hours.
+#
+#     qsub -v deck=my.yaml docs/jobs/pbs.sh      # from the repository's folder
+#
+# Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). Each job
+# submits the next until the run is done; where compute nodes can't submit, see docs/jobs.md.
+
+#PBS -N ostrakon
+#PBS -l select=8:ncpus=8:mpiprocs=8
+#PBS -l walltime=04:00:00
+#PBS -j oe
+
+# After a node has failed: again, from the newest checkpoint.
+#PBS -r y
+
+set -u
+
+deck=${deck:?give the deck: qsub -v deck=my.yaml pbs.sh}
+restarts=${restarts:-0}
+most_restarts=100
+
+# PBS starts a copy of this file, in the home folder.
+cd "$PBS_O_WORKDIR" || exit
+script=docs/jobs/pbs.sh
+
+# module load ...
+export OMP_NUM_THREADS=1
+
+# qsig may reach this shell as well as the ranks: it has to outlive them.
+trap : USR1 USR2
+
+# PBS sends no signal in time, so the run watches the clock: five minutes less than the walltime
+# above, for what comes before and after it.
+status=0
+mpiexec ostrakon-train "$deck" --resume auto --set runtime.wall_time=03:55:00 || status=$?
+
+if [ "$status" -eq 75 ]; then
+  if [ "$restarts" -lt "$most_restarts" ]; then
+    echo "not done yet: submits the next job"
+    exec qsub -v "deck=$deck,restarts=$((restarts + 1))" "$script"
+  fi
+  echo "not done after $most_restarts restarts: gives up" >&2
+fi
+exit "$status"

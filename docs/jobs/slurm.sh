@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Slurm: a run of any length in jobs of four hours.
+#
+#     sbatch docs/jobs/slurm.sh my.yaml
+#
+# Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). The job
+# queues itself again under the same number until the run is done. See docs/jobs.md.
+
+#SBATCH --job-name=ostrakon
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=1
+#SBATCH --time=04:00:00
+
+# Five minutes before its time is over, or up to six, every rank gets SIGUSR2: it ends the step,
+# saves a checkpoint and leaves with status 75. The time must do for a step and a save.
+#SBATCH --signal=USR2@300
+
+# After a node has failed, or when others come first: again, from the newest checkpoint.
+#SBATCH --requeue
+
+# One log of all attempts.
+#SBATCH --output=ostrakon-%j.log
+#SBATCH --open-mode=append
+
+set -u
+
+deck=${1:?give the deck: sbatch slurm.sh my.yaml}
+most_restarts=100
+
+# module load ...
+export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
+
+# All ranks leave with the same status, some a moment before others: none is to be killed for that.
+# But where one is gone, the others have a minute, not the rest of the job.
+status=0
+srun --kill-on-bad-exit=0 --wait=60 ostrakon-train "$deck" --resume auto || status=$?
+
+if [ "$status" -eq 75 ]; then
+  if [ "${SLURM_RESTART_COUNT:-0}" -lt "$most_restarts" ]; then
+    echo "not done yet: queues itself again"
+    scontrol requeue "$SLURM_JOB_ID"
+    exit
+  fi
+  echo "not done after $most_restarts restarts: gives up" >&2
+fi
+exit "$status"

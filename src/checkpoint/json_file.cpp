@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/checkpoint/input_file.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
+#include <set>
+#include <vector>
+
+namespace ostrakon::checkpoint {
+
+using Json = nlohmann::json;
+
+Json read_json_object(const std::string& path, const std::string& kind, std::int64_t most_bytes) {
+  const std::int64_t size = require_plain_file(path, kind);
+  require(size <= most_bytes, kind, " '", path, "' has ", size, " bytes; expected at most ",
+          most_bytes);
+  std::ifstream stream = open_to_read(path, kind);
+  std::string json(static_cast<std::size_t>(size), '\0');
+  read_bytes(stream, path, 0, size, json.data());
+
+  constexpr std::size_t deepest = 8;
+  std::vector<std::set<std::string>> keys;
+  std::size_t depth = 0;
+  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+    using Event = Json::parse_event_t;
+    if (event == Event::object_start || event == Event::array_start)
+      require(++depth <= deepest, kind, " '", path, "' is nested too deeply; expected at most ",
+              deepest, " levels");
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::object_end || event == Event::array_end) --depth;
+    if (event == Event::key)
+      require(keys.back().insert(value.get<std::string>()).second, kind, " '", path, "': the key ",
+              shown(value.get<std::string>()), " is there twice; expected each once");
+    return true;
+  };
+  Json object;
+  try {
+    object = Json::parse(json, watch);
+  } catch (const Json::exception& error) {
+    throw Error(text(kind, " '", path, "' is not JSON: ", reason_of(error)));
+  }
+  require(object.is_object(), kind, " '", path, "' is ", object.type_name(),
+          "; expected an object");
+  return object;
+}
+
+void write_text_file(const std::string& path, const std::string& kind, const std::string& text) {
+  const std::string partial = path + ".partial";
+  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
+  stream << text;
+  stream.close();
+  require(stream.good(), "can't write ", kind, " '", path, "': ", system_error());
+  sync_file(partial);
+  rename_file(partial, path);
+}
+
+std::string shown(const std::string& text) {
+  constexpr std::size_t most = 100;
+  const std::string part = text.size() <= most ? text : text.substr(0, most) + "...";
+  return Json(part).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::string reason_of(const std::exception& error) {
+  const std::string what = error.what();
+  const std::size_t begin = what.find("] ");
+  const std::string reason = begin == std::string::npos ? what : what.substr(begin + 2);
+  return reason.substr(0, 300);
+}
+
+}  // namespace ostrakon::checkpoint

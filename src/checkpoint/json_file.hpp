@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace ostrakon::checkpoint {
+
+/// The object that a JSON file is, which others wrote. Throws Error, naming the file, where it has
+/// more than `most_bytes` bytes, is no JSON or no object, is nested too deeply, or has a key twice.
+nlohmann::json read_json_object(const std::string& path, const std::string& kind,
+                                std::int64_t most_bytes);
+
+/// Writes text under a temporary name, syncs it and gives it its name. Throws Error.
+void write_text_file(const std::string& path, const std::string& kind, const std::string& text);
+
+/// Text of a file as a message may show it: in quotes, on one line, not too long.
+std::string shown(const std::string& text);
+
+/// What nlohmann says of a syntax error, without its own numbering.
+std::string reason_of(const std::exception& error);
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <functional>
+#include <numeric>
+#include <ostrakon/checkpoint/shard_map.hpp>
+
+namespace ostrakon::checkpoint {
+
+const char* name(State state) {
+  constexpr std::array<const char*, states> names = {"parameters", "first_moment", "second_moment"};
+  return names[static_cast<std::size_t>(state)];
+}
+
+std::int64_t ParameterEntry::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
+                         std::multiplies<std::int64_t>());
+}
+
+std::int64_t ShardMap::bytes(int rank) const {
+  const std::vector<Slice>& own = slices.at(static_cast<std::size_t>(rank));
+  return std::accumulate(
+      own.begin(), own.end(), std::int64_t{0},
+      [this](std::int64_t sum, const Slice& slice) { return sum + bytes(slice); });
+}
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/shard_writer.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/runtime/trace.hpp>
+#include <ostrakon/train/saver.hpp>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+namespace ostrakon::train {
+
+using checkpoint::Piece;
+using checkpoint::Slice;
+
+namespace {
+
+constexpr std::size_t not_ours = static_cast<std::size_t>(-1);
+
+std::string folder_of(const config::Settings& settings) {
+  return (std::filesystem::path(settings.output.directory) / "checkpoints").string();
+}
+
+/// Which of a rank's slices each of its pieces is.
+std::vector<std::size_t> match(const std::vector<Piece>& pieces, const std::vector<Slice>& slices,
+                               int rank) {
+  const auto key = [](const Slice& slice) {
+    return std::make_tuple(slice.state, slice.parameter, slice.first);
+  };
+  std::map<decltype(key(Slice())), std::size_t> places;
+  for (std::size_t i = 0; i < slices.size(); ++i) places.emplace(key(slices[i]), i);
+  std::vector<std::size_t> found;
+  for (const Piece& piece : pieces)
+    found.push_back(piece.rank == rank ? places.at(key(piece.slice)) : not_ours);
+  return found;
+}
+
+}  // namespace
+
+Saver::Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer)
+    : settings_(settings),
+      mesh_(mesh),
+      world_(mesh.world()),
+      trainer_(trainer),
+      folder_(folder_of(settings)) {}
+
+void Saver::prepare() {
+  if (prepared_) return;
+  world_.agree([&] {
+    const checkpoint::ShardMap map = trainer_.shard_map();
+    file_ = checkpoint::lay_out(map, settings_.checkpoint.files, world_.rank());
+    slices_ =
+        match(file_.pieces, map.slices[static_cast<std::size_t>(world_.rank())], world_.rank());
+    manifest_.program = text("Ostrakon ", OSTRAKON_VERSION);
+    manifest_.plan = trainer_.program(plan::Purpose::train).plan.hash();
+    manifest_.ranks = world_.size();
+    manifest_.deck = config::write_deck(config::with_absolute_paths(settings_));
+    manifest_.optimizer = config::value_of(settings_, "optimizer", "name");
+    manifest_.parameters = map.parameters;
+    manifest_.numbers = map.numbers;
+    if (world_.rank() != 0) return;
+    for (const checkpoint::Folder::Entry& entry : folder_.list())
+      manifest_.sequence = std::max(manifest_.sequence, entry.sequence);
+  });
+  bytes_ = file_.writer == world_.rank() ? file_.bytes : 0;
+  world_.sum(&bytes_, 1);
+  prepared_ = true;
+}
+
+void Saver::begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside) {
+  if (is_saving()) finish();
+  prepare();
+  began_ = runtime::seconds_now();
+  beside_ = beside && trainer_.has_staging();
+  manifest_.progress = progress;
+  manifest_.tokenizer = tokenizer;
+  ++manifest_.sequence;
+  remark_.clear();
+  std::string problem;
+  world_.agree([&] {
+    if (world_.rank() != 0) return;
+    const std::int64_t left = free_bytes(settings_.output.directory);
+    require(bytes_ <= left, folder_.path(), ": a checkpoint takes ", format_bytes(bytes_),
+            "; the file system has ", format_bytes(left), " left");
+    partial_ = folder_.begin(progress.step);
+  });
+  partial_ = world_.broadcast(partial_, 0);
+  phase_ = Phase::writing;
+  if (beside_) trainer_.stage();
+  run([this] { write(beside_); });
+  stalled_ = runtime::seconds_now() - began_;
+}
+
+/// A job that fails does so when it is waited for.
+void Saver::run(std::function<void()> job) {
+  if (beside_) return background_.start(std::move(job));
+  try {
+    job();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void Saver::wait() {
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  background_.wait();
+}
+
+void Saver::write(bool staged) {
+  const auto values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
+    return trainer_.saved(slices_[piece], first, bytes, staged);
+  };
+  checkpoint::WriteOptions options;
+  options.bytes_per_second = 1e6 * settings_.checkpoint.bandwidth;
+  options.verify = settings_.checkpoint.verify;
+  entry_ = checkpoint::write_shard(partial_, file_, world_.rank(), values, options);
+}
+
+std::optional<Saver::Saved> Saver::advance() {
+  if (!is_saving()) return std::nullopt;
+  const double began = runtime::seconds_now();
+  try {
+    world_.agree([&] { wait(); });
+  } catch (const AgreedError& error) {
+    fail(error.what());
+  }
+  if (phase_ == Phase::writing) {
+    const std::string manifest = gather_manifest();
+    phase_ = Phase::committing;
+    if (world_.rank() == 0)
+      run([this, manifest, step = manifest_.progress.step] {
+        path_ = folder_.commit(step, manifest);
+        try {
+          folder_.prune(settings_.checkpoint.keep, settings_.checkpoint.keep_every);
+        } catch (const Error& error) {
+          remark_ = error.what();
+        }
+      });
+    stalled_ += runtime::seconds_now() - began;
+    return std::nullopt;
+  }
+  phase_ = Phase::none;
+  const double now = runtime::seconds_now();
+  return Saved{path_,        manifest_.progress.step, bytes_,
+               now - began_, stalled_ + now - began,  remark_};
+}
+
+std::optional<Saver::Saved> Saver::finish() {
+  std::optional<Saved> saved;
+  while (is_saving()) saved = advance();
+  return saved;
+}
+
+/// On rank 0, of what all ranks have written.
+std::string Saver::gather_manifest() {
+  std::map<std::string, checkpoint::FileEntry> files;
+  world_.show_first(checkpoint::write_file_entry(entry_), [&](int, const std::string& of_rank) {
+    checkpoint::FileEntry part = checkpoint::read_file_entry(of_rank);
+    checkpoint::FileEntry& file = files[part.name];
+    file.name = part.name;
+    file.bytes = part.bytes;
+    file.structure = part.structure;
+    std::move(part.pieces.begin(), part.pieces.end(), std::back_inserter(file.pieces));
+  });
+  if (world_.rank() != 0) return "";
+  checkpoint::Manifest manifest = manifest_;
+  for (auto& [name, file] : files) {
+    std::sort(file.pieces.begin(), file.pieces.end(),
+              [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    manifest.files.push_back(std::move(file));
+  }
+  return checkpoint::write_manifest(manifest);
+}
+
+/// All ranks have stopped writing.
+void Saver::fail(const std::string& why) {
+  phase_ = Phase::none;
+  if (world_.rank() == 0) {
+    try {
+      folder_.abandon(manifest_.progress.step);
+    } catch (const Error&) {
+      // The next run removes it.
+    }
+  }
+  throw AgreedError(why);
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <ostrakon/checkpoint/file_layout.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/checkpoint/manifest.hpp>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/train/background.hpp>
+#include <ostrakon/train/trainer.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// Saves the state of a run, one checkpoint at a time, in two jobs: every rank writes what it has,
+/// and when all have done so rank 0 adds the manifest and gives the folder its name. Where the plan
+/// has room for a copy of the state, the jobs run beside training:
+///
+///     saver.begin(...);            // copies, then a thread writes
+///     ... steps; after each of them, where no rank is_busy(): saver.advance() ...
+///     saver.finish();              // or waits for what is left
+///
+/// begin, advance and finish are collective, and throw AgreedError where a save has failed; nothing
+/// is left of it then, and other checkpoints are as they were.
+class Saver {
+ public:
+  struct Saved {
+    std::string path;
+    std::int64_t step = 0;
+    std::int64_t bytes = 0;  ///< of all files
+    double seconds = 0.0;    ///< since begin()
+    double stalled = 0.0;    ///< of these, how long training stood still
+    std::string remark;      ///< of rank 0: what did not go well beside it
+  };
+
+  Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer);
+
+  /// Works out what is written where, as the first begin() would; collective.
+  void prepare();
+
+  /// Bytes of a checkpoint on all ranks together, after prepare().
+  std::int64_t bytes() const { return bytes_; }
+
+  /// `beside`: training goes on meanwhile, where there is room for a copy. `tokenizer`: whose
+  /// tokens the model is trained on. Waits for a save that has not ended: call finish() before, to
+  /// hear of it.
+  void begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside);
+
+  /// Whether a save has begun and is not known to have ended; the same on all ranks.
+  bool is_saving() const { return phase_ != Phase::none; }
+  /// Whether this rank is at work on it.
+  bool is_busy() const { return background_.is_busy(); }
+  /// Goes on where no rank is busy; what was saved, once that is so.
+  std::optional<Saved> advance();
+  /// Waits for the end of what is_saving().
+  std::optional<Saved> finish();
+
+ private:
+  enum class Phase { none, writing, committing };
+
+  void run(std::function<void()> job);
+  void wait();
+  void write(bool staged);
+  std::string gather_manifest();
+  void fail(const std::string& why);
+
+  const config::Settings& settings_;
+  mesh::Mesh& mesh_;
+  comm::Communicator& world_;
+  Trainer& trainer_;
+  checkpoint::Folder folder_;  // rank 0's to change
+
+  // The same for every checkpoint of the run.
+  bool prepared_ = false;
+  checkpoint::Manifest manifest_;    // without files, on all ranks but 0 never with them
+  checkpoint::FileLayout file_;      // that this rank writes to
+  std::vector<std::size_t> slices_;  // of each piece of file_, where it is this rank's
+  std::int64_t bytes_ = 0;
+
+  // Of the save that goes on now. The job changes entry_, path_ and remark_, while nobody looks.
+  Phase phase_ = Phase::none;
+  bool beside_ = false;
+  double began_ = 0.0, stalled_ = 0.0;
+  std::string partial_;  // folder
+  checkpoint::FileEntry entry_;
+  std::string path_, remark_;
+  std::exception_ptr failure_;  // of a job that did not run beside training
+  Background background_;       // last: ends before what its job uses
+};
+
+}  // namespace ostrakon::train

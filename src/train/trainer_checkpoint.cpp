@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the trainer saves, and how it goes on from what was saved.
+#include <algorithm>
+#include <cstring>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/trainer.hpp>
+#include <sstream>
+#include <stdexcept>
+
+namespace ostrakon::train {
+
+using checkpoint::Slice;
+using checkpoint::State;
+using plan::Part;
+using plan::Segment;
+
+namespace {
+
+constexpr State all_states[] = {State::parameters, State::first_moment, State::second_moment};
+
+optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& saved) {
+  optim::OutlierFilter::State state;
+  state.steps = saved.steps;
+  state.loss = {saved.loss_mean, saved.loss_variance};
+  state.gradient_norm = {saved.gradient_norm_mean, saved.gradient_norm_variance};
+  return state;
+}
+
+}  // namespace
+
+/// Collective. Groups need not be of neighbours: every rank tells where it stands.
+std::vector<Trainer::RankPlace> Trainer::find_places() {
+  std::vector<RankPlace> places;
+  const std::string mine = text(mesh_.replicate_group().rank(), " ", mesh_.shard_group().rank(),
+                                " ", mesh_.node_index());
+  for (const std::string& one : mesh_.world().gather_texts(mine)) {
+    std::istringstream stream(one);
+    RankPlace place{};
+    stream >> place.replica >> place.group_rank >> place.node;
+    places.push_back(place);
+  }
+  return places;
+}
+
+/// What a rank saves: of every unit the part that no other rank has, or that others leave to it.
+std::vector<Slice> Trainer::slices_of(const RankPlace& place) const {
+  std::vector<Slice> slices;
+  int first_row = 0;
+  for (int u = 0; u < decoder_->units(); ++u) {
+    for (const State state : all_states) {
+      const std::vector<int>& buffers = buffers_of(state);
+      if (buffers.empty() || buffers[u] < 0) continue;
+      const bool trained_only = train_.plan.buffers[buffers[u]].segment == Segment::trained;
+      for (const Segment segment : {Segment::frozen, Segment::trained}) {
+        if (segment == Segment::frozen && trained_only) continue;
+        for (const Piece& piece : pieces_of(place, u, Part::rank, segment)) {
+          if (state == State::second_moment &&
+              optim::rule_of(settings_.optimizer, *piece.parameter) == optim::OptimizerKind::muon)
+            continue;
+          // A unit's parameters are neighbours in the table.
+          const auto row = static_cast<int>(piece.parameter - decoder_->parameters(u).data());
+          slices.push_back({state, first_row + row, piece.first, piece.count});
+        }
+      }
+    }
+    first_row += static_cast<int>(decoder_->parameters(u).size());
+  }
+  return slices;
+}
+
+void Trainer::note_slices() {
+  for (int u = 0; u < decoder_->units(); ++u)
+    for (const model::Parameter& parameter : decoder_->parameters(u)) table_.push_back(&parameter);
+  std::int64_t staged = 0;
+  for (int u = 0; u < decoder_->units(); ++u)
+    for (const State state : all_states) {
+      const std::vector<int>& buffers = buffers_of(state);
+      const std::int64_t size = bytes_of(number_of(state));
+      for (const StatePiece& piece : state_pieces(u, buffers, Part::rank)) {
+        saved_.push_back({buffers[u], piece.offset * size, piece.count * size, staged});
+        staged += piece.count * size;
+      }
+    }
+  if (has_staging() && staged > train_.plan.buffers[train_.plan.checkpoint].bytes)
+    throw std::logic_error("a checkpoint's copy is larger than planned");
+}
+
+checkpoint::ShardMap Trainer::shard_map() {
+  checkpoint::ShardMap map;
+  for (int u = 0; u < decoder_->units(); ++u)
+    for (const model::Parameter& parameter : decoder_->parameters(u))
+      map.parameters.push_back({parameter.owner, parameter.name, parameter.shape,
+                                train_.plan.unit_names[u], parameter.frozen});
+  for (const State state : all_states) map.numbers[static_cast<int>(state)] = number_of(state);
+  for (const RankPlace& place : places_) {
+    map.slices.push_back(slices_of(place));
+    map.nodes.push_back(place.node);
+  }
+  return map;
+}
+
+checkpoint::Progress Trainer::progress() const {
+  checkpoint::Progress progress;
+  progress.step = step_;
+  progress.updates = updates_;
+  progress.samples =
+      samples_before_ + (step_ + 1 - first_step_) * settings_.training.global_batch_size;
+  progress.seed = settings_.training.seed;
+  progress.loss_scale = loss_scale_.state().scale;
+  progress.good_steps = loss_scale_.state().good_steps;
+  if (outliers_) {
+    const optim::OutlierFilter::State& state = outliers_->state();
+    progress.outliers = {state.steps, state.loss.mean, state.loss.variance,
+                         state.gradient_norm.mean, state.gradient_norm.variance};
+  }
+  return progress;
+}
+
+void Trainer::stage() {
+  exec_.fence();
+  char* const copy = state<char>(train_.plan.checkpoint);
+  for (const SavedSlice& slice : saved_) {
+    const char* const values = state<char>(slice.buffer) + slice.begin;
+    const auto bytes = static_cast<std::size_t>(slice.bytes);
+    const bool on_host = train_.plan.buffers[slice.buffer].space == plan::Space::host;
+    if (on_host || memory_is_host_accessible)
+      std::memcpy(copy + slice.staged, values, bytes);
+    else
+      math::copy_to_host(exec_, values, copy + slice.staged, bytes);
+  }
+}
+
+const void* Trainer::saved(std::size_t slice, std::int64_t first, std::int64_t bytes, bool staged) {
+  const SavedSlice& one = saved_[slice];
+  if (staged) return state<char>(train_.plan.checkpoint) + one.staged + first;
+  const char* const values = state<char>(one.buffer) + one.begin + first;
+  const bool on_host = train_.plan.buffers[one.buffer].space == plan::Space::host;
+  if (on_host || memory_is_host_accessible) return values;
+  bounce_.resize(std::max(bounce_.size(), static_cast<std::size_t>(bytes)));
+  math::copy_to_host(exec_, values, bounce_.data(), static_cast<std::size_t>(bytes));
+  return bounce_.data();
+}
+
+// ---- going on
+
+void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
+  std::map<std::string, std::size_t> saved;
+  for (const checkpoint::ParameterEntry& entry : manifest.parameters)
+    saved.emplace(entry.path(), saved.size());
+  std::vector<std::size_t> rows;  // of the manifest's table, for each of ours
+  for (const model::Parameter* parameter : table_) {
+    const auto found = saved.find(parameter->owner + "/" + parameter->name);
+    require(found != saved.end(), "it has no parameter ", parameter->full_name(),
+            ", which the deck's model has");
+    rows.push_back(found->second);
+    const std::vector<std::int64_t>& shape = manifest.parameters[found->second].shape;
+    require(shape == parameter->shape, "its ", parameter->full_name(), " has the shape ",
+            hdf5::shape_text(shape), "; the deck's model expects ",
+            hdf5::shape_text(parameter->shape));
+  }
+  require(saved.size() == table_.size(), "it has ", saved.size(),
+          " parameters; the deck's model has ", table_.size());
+  std::vector<std::array<bool, checkpoint::states>> has(saved.size());
+  for (const checkpoint::FileEntry& file : manifest.files)
+    for (const checkpoint::PieceEntry& piece : file.pieces)
+      has[static_cast<std::size_t>(piece.slice.parameter)]
+         [static_cast<std::size_t>(piece.slice.state)] = true;
+  for (const Slice& slice : slices_of(places_[static_cast<std::size_t>(mesh_.world().rank())])) {
+    if (slice.state == State::parameters) continue;
+    const auto state = static_cast<std::size_t>(slice.state);
+    const auto row = static_cast<std::size_t>(slice.parameter);
+    require(has[rows[row]][state], "it has no ", checkpoint::name(slice.state), " of ",
+            table_[row]->full_name(),
+            manifest.parameters[rows[row]].frozen ? ", which was frozen" : "",
+            " (its optimizer is ", manifest.optimizer,
+            "); name it as checkpoint.initial_weights to begin anew with its parameters");
+    require(manifest.numbers[state] == number_of(slice.state), "its moments are ",
+            name(manifest.numbers[state]),
+            "; expected optimizer.moments = ", name(manifest.numbers[state]), ", not ",
+            name(number_of(slice.state)));
+  }
+}
+
+/// What this rank has of one kind of a unit's state, straight into its buffer where that can be.
+void Trainer::restore(int unit, State state, checkpoint::CheckpointReader& checkpoint) {
+  const std::vector<int>& buffers = buffers_of(state);
+  if (buffers.empty() || buffers[unit] < 0) return;
+  clear(buffers[unit]);
+  exec_.fence();
+  const plan::Buffer& buffer = train_.plan.buffers[buffers[unit]];
+  const bool direct = buffer.space == plan::Space::host || memory_is_host_accessible;
+  const std::int64_t size = bytes_of(number_of(state));
+  for (const StatePiece& piece : state_pieces(unit, buffers, buffer.part)) {
+    const int index = checkpoint.find(piece.parameter->owner, piece.parameter->name);
+    char* const values = this->state<char>(buffers[unit]) + piece.offset * size;
+    if (direct) {
+      checkpoint.read(state, index, piece.first, piece.count, values);
+      continue;
+    }
+    const std::int64_t most = checkpoint::block_bytes / size;
+    bounce_.resize(std::max(bounce_.size(), static_cast<std::size_t>(checkpoint::block_bytes)));
+    for (std::int64_t done = 0; done < piece.count; done += most) {
+      const std::int64_t some = std::min(most, piece.count - done);
+      checkpoint.read(state, index, piece.first + done, some, bounce_.data());
+      math::copy_to_device(exec_, bounce_.data(), values + done * size,
+                           static_cast<std::size_t>(some * size));
+    }
+  }
+}
+
+void Trainer::restore(const checkpoint::Progress& progress) {
+  step_ = progress.step;
+  updates_ = progress.updates;
+  first_step_ = progress.step + 1;
+  samples_before_ = progress.samples;
+  // Without fp16 there is nothing to scale, and other settings may not allow this scale.
+  if (config::scales_loss(settings_))
+    loss_scale_.restore({progress.loss_scale, progress.good_steps});
+  if (outliers_ && progress.outliers) outliers_->restore(filter_state(*progress.outliers));
+}
+
+void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
+  const plan::StepPlan& plan = train_.plan;
+  mesh_.world().agree([&] {
+    for (int u = 0; u < decoder_->units(); ++u) {
+      for (const State state : all_states) restore(u, state, checkpoint);
+      if (!plan.working.empty()) initialize(u, plan.working[u], decoder_->number(), &checkpoint);
+    }
+    exec_.fence();
+    restore(checkpoint.manifest().progress);
+  });
+}
+
+}  // namespace ostrakon::train

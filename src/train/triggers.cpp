@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <ostrakon/train/triggers.hpp>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+namespace ostrakon::train {
+namespace {
+
+constexpr std::array<int, 3> signals = {SIGTERM, SIGUSR2, SIGUSR1};
+
+// All that a signal handler may touch.
+std::atomic<bool> wants_stop{false}, wants_save{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+std::array<struct sigaction, signals.size()> former;
+
+extern "C" void note_signal(int signal) {
+  (signal == SIGUSR1 ? wants_save : wants_stop).store(true, std::memory_order_relaxed);
+}
+
+/// Seconds since the machine was started.
+double uptime() {
+  std::timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+/// When this process was started, on the same clock; now, where the system does not say.
+double start_of_process() {
+  std::ifstream stream("/proc/self/stat");
+  std::string line;
+  std::getline(stream, line);
+  // The second field is a name in parentheses, which may hold anything; the start is the 22nd.
+  const std::size_t end = line.rfind(')');
+  if (end == std::string::npos) return uptime();
+  std::istringstream fields(line.substr(end + 1));
+  std::string field;
+  for (int number = 3; number <= 22; ++number) fields >> field;
+  const double ticks = std::strtod(field.c_str(), nullptr);
+  return ticks > 0.0 ? ticks / static_cast<double>(sysconf(_SC_CLK_TCK)) : uptime();
+}
+
+}  // namespace
+
+Triggers::Triggers(std::string file) : file_(std::move(file)) {
+  wants_stop = wants_save = false;
+  struct sigaction action {};
+  action.sa_handler = note_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &former[i]);
+}
+
+Triggers::~Triggers() {
+  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &former[i], nullptr);
+}
+
+Triggers::Requests Triggers::take() {
+  Requests requests;
+  requests.stop = wants_stop.exchange(false);
+  requests.save = wants_save.exchange(false);
+  std::error_code error;
+  if (!file_.empty() && std::filesystem::exists(file_, error)) {
+    requests.save = requests.save || !ignores_file_;
+    std::filesystem::remove(file_, error);
+    ignores_file_ = static_cast<bool>(error);
+  } else {
+    ignores_file_ = false;
+  }
+  return requests;
+}
+
+double seconds_since_start() {
+  static const double start = start_of_process();
+  return uptime() - start;
+}
+
+}  // namespace ostrakon::train

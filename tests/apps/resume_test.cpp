@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Runs that are asked to save or to stop, are killed or lose their disk, and go on.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <thread>
+#include <vector>
+
+#include "command.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Texts = std::vector<std::string>;
+
+/// Steps of a few milliseconds, each with a digest of all state.
+const char* const deck = R"(ostrakon:
+  model: {layers: 2, width: 32, heads: 4, vocabulary: 61}
+  data: {dataset: synthetic}
+  training: {steps: 400, global_batch_size: 8, micro_batch_size: 1, sequence_length: 24}
+  schedule: {warmup_steps: 3}
+  output: {digest_every: 1, directory: run}
+  runtime: {peak_gflops: 1}
+)";
+
+/// A folder of one test, with the deck.
+class Resume : public ::testing::Test {
+ protected:
+  Resume() { write_bytes(path("deck.yaml"), deck); }
+
+  std::string path(const std::string& name) const { return folder_.file(name); }
+  std::string output(const std::string& name) const { return path("run/" + name); }
+
+  Command command(int ranks, const Texts& settings, const Texts& options = {}) const {
+    Texts arguments = {"deck.yaml"};
+    for (const std::string& setting : settings) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return program("ostrakon-train", ranks, arguments, path(""));
+  }
+  Outcome train(int ranks, const Texts& settings, const Texts& options = {}) const {
+    return run_command(command(ranks, settings, options));
+  }
+
+  /// Rows of steps, by step; a step that stands there twice fails.
+  std::map<std::int64_t, Json> rows(const std::string& folder = "run") const {
+    std::istringstream stream(read_bytes(path(folder + "/metrics.jsonl")));
+    std::map<std::int64_t, Json> found;
+    for (std::string line; std::getline(stream, line);) {
+      const Json row = Json::parse(line, nullptr, false);
+      if (!row.is_object() || !row.contains("loss")) continue;
+      EXPECT_TRUE(found.emplace(row["step"].get<std::int64_t>(), row).second) << line;
+    }
+    return found;
+  }
+
+  /// The steps of checkpoints.
+  std::set<std::string> checkpoints() const {
+    std::set<std::string> names;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(output("checkpoints"), ignored))
+      names.insert(entry.path().filename().string());
+    return names;
+  }
+
+  /// Ranks of this test's runs, in no order: processes of the program in its folder.
+  std::vector<pid_t> ranks() const {
+    std::vector<pid_t> found;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename().string();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      std::error_code error;
+      const fs::path where = fs::read_symlink(entry.path() / "cwd", error);
+      if (error || !fs::equivalent(where, path(""), error) || error) continue;
+      std::string title;
+      std::getline(std::ifstream(entry.path() / "comm"), title);
+      if (title == "ostrakon-train") found.push_back(std::stoi(name));
+    }
+    return found;
+  }
+
+  /// Waits for something to be so, at most a minute.
+  static bool wait_for(const std::function<bool()>& holds) {
+    for (int tenths = 0; tenths < 200; ++tenths) {
+      if (holds()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+
+  /// Starts a run, and once it has done a few steps does `interfere`; then waits for its end.
+  Outcome interrupt(int number, const Texts& settings, const std::function<void()>& interfere) {
+    std::future<Outcome> outcome = std::async(std::launch::async, [=] {
+      return train(number, settings, {"--resume", "auto"});
+    });
+    EXPECT_TRUE(
+        wait_for([&] { return fs::exists(output("metrics.jsonl")) && rows().size() >= 5; }));
+    EXPECT_EQ(static_cast<int>(ranks().size()), number);
+    interfere();
+    return outcome.get();
+  }
+
+  /// The same rows as a run that nobody has interrupted, up to the last of `settings`.
+  void expect_as_if_nothing_had_happened(const Texts& settings, std::int64_t steps) {
+    Texts all = settings;
+    all.push_back("output.directory=reference");
+    const Outcome reference = train(1, all);
+    ASSERT_EQ(reference.status, 0) << reference.err;
+    const auto expected = rows("reference"), found = rows();
+    ASSERT_EQ(static_cast<std::int64_t>(found.size()), steps);
+    for (const auto& [step, row] : found)
+      for (const char* key : {"loss", "grad_norm", "learning_rate", "tokens", "state_digest"})
+        ASSERT_EQ(row[key], expected.at(step)[key]) << key << " of step " << step;
+  }
+
+  ScratchFolder folder_;
+};
+
+using namespace std::chrono_literals;
+
+TEST_F(Resume, StopsOnAllRanksWhenOneIsAskedToTerminate) {
+  for (const int signal : {SIGTERM, SIGUSR2}) {
+    fs::remove_all(path("run"));
+    // Not rank 0's, which has the smallest number of them.
+    std::int64_t before = 0;
+    const Outcome outcome = interrupt(4, {}, [&] {
+      std::vector<pid_t> all = ranks();
+      std::sort(all.begin(), all.end());
+      before = rows().rbegin()->first;
+      kill(all.back(), signal);
+    });
+    EXPECT_EQ(outcome.status, 75) << outcome.out << outcome.err;
+    const auto done = rows();
+    const std::int64_t last = done.rbegin()->first;
+    EXPECT_LT(last, 400);
+    EXPECT_GE(last, before);
+    EXPECT_EQ(checkpoints(), (std::set<std::string>{
+                                 "latest", text("step-", std::string(5, '0'), last < 100 ? "0" : "",
+                                                last < 10 ? "0" : "", last)}));
+    EXPECT_NE(outcome.out.find("as a signal asked"), std::string::npos) << outcome.out;
+    EXPECT_FALSE(fs::exists(output("weights.h5")));
+    // On another number of ranks.
+    const Outcome rest = train(2, {}, {"--resume", "auto"});
+    EXPECT_EQ(rest.status, 0) << rest.err;
+    EXPECT_NE(rest.out.find("saved by 4 ranks"), std::string::npos) << rest.out;
+    EXPECT_TRUE(fs::exists(output("weights.h5")));
+    expect_as_if_nothing_had_happened({}, 400);
+  }
+}
+
+TEST_F(Resume, SavesWhenAskedAndGoesOn) {
+  const auto save_appears = [&](std::size_t number) {
+    return wait_for([&] { return checkpoints().size() == number; });
+  };
+  const Outcome outcome = interrupt(2, {"training.steps=100000"}, [&] {
+    kill(ranks().back(), SIGUSR1);
+    EXPECT_TRUE(save_appears(2));  // with `latest`
+    write_bytes(output("checkpoint_now"), "");
+    EXPECT_TRUE(save_appears(3));
+    EXPECT_TRUE(wait_for([&] { return !fs::exists(output("checkpoint_now")); }));
+    const std::size_t done = rows().size();
+    EXPECT_TRUE(wait_for([&] { return rows().size() > done + 3; }));
+    kill(ranks().at(0), SIGTERM);
+  });
+  EXPECT_EQ(outcome.status, 75) << outcome.out << outcome.err;
+}
+
+TEST_F(Resume, StopsInTimeForTheEndOfTheJob) {
+  const Outcome outcome =
+      train(2, {"training.steps=1000000", "runtime.wall_time=0:06"}, {"--resume", "auto"});
+  EXPECT_EQ(outcome.status, 75) << outcome.out << outcome.err;
+  EXPECT_LT(outcome.seconds, 6.5);
+  EXPECT_NE(outcome.out.find("as runtime.wall_time ends"), std::string::npos) << outcome.out;
+  EXPECT_EQ(checkpoints().size(), 2u);
+}
+
+TEST_F(Resume, GoesOnAfterItsProcessesWereKilled) {
+  const Texts settings = {"checkpoint.every=3", "training.steps=120"};
+  for (int times = 0; times < 3; ++times) {
+    std::future<Outcome> outcome = std::async(std::launch::async, [&] {
+      return train(2, settings, {"--resume", "auto"});
+    });
+    const std::size_t had = fs::exists(output("metrics.jsonl")) ? rows().size() : 0;
+    EXPECT_TRUE(wait_for([&] {
+      return fs::exists(output("metrics.jsonl")) &&
+             rows().size() >= std::min<std::size_t>(had + 8, 120);
+    }));
+    for (const pid_t rank : ranks()) kill(rank, SIGKILL);
+    outcome.wait();
+  }
+  const Outcome rest = train(4, settings, {"--resume", "auto"});
+  EXPECT_EQ(rest.status, 0) << rest.err;
+  expect_as_if_nothing_had_happened(settings, 120);
+  // Once more: nothing is left to do.
+  const Outcome again = train(2, settings, {"--resume", "auto"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.out.find("are done already"), std::string::npos) << again.out;
+}
+
+TEST_F(Resume, KeepsTheLastAndEveryMth) {
+  const Outcome outcome = train(2, {"training.steps=23", "checkpoint.every=2", "checkpoint.keep=3",
+                                    "checkpoint.keep_every=8", "checkpoint.verify=true"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(checkpoints(),
+            (std::set<std::string>{"latest", "step-00000008", "step-00000016", "step-00000020",
+                                   "step-00000022", "step-00000023"}));
+  EXPECT_EQ(fs::read_symlink(output("checkpoints/latest")), "step-00000023");
+  // A run that begins anew sets them aside.
+  const Outcome anew = train(1, {"training.steps=3"});
+  EXPECT_EQ(anew.status, 0) << anew.err;
+  EXPECT_TRUE(fs::exists(output("checkpoints.previous/step-00000023")));
+}
+
+TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
+  const Texts settings = {"training.steps=12", "checkpoint.every=3", "checkpoint.keep=9"};
+  ASSERT_EQ(train(2, settings).status, 0);
+  const auto spoil = [&](const std::string& name) {
+    const std::string file = output("checkpoints/" + name);
+    std::string bytes = read_bytes(file);
+    bytes[bytes.size() / 2] ^= 1;
+    write_bytes(file, bytes);
+  };
+  spoil("step-00000012/rank-00001.h5");
+  spoil("step-00000009/manifest.json");
+  const Outcome outcome = train(4, settings, {"--resume", "auto"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("step-00000012/rank-00001.h5"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("step-00000009/manifest.json"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("step-00000006, step 6 of 12"), std::string::npos) << outcome.out;
+  expect_as_if_nothing_had_happened(settings, 12);
+
+  // All of them: better no run than one that begins anew unasked.
+  for (const std::string& name : checkpoints())
+    if (name != "latest") spoil(name + "/manifest.json");
+  const Outcome none = train(2, settings, {"--resume", "auto"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_NE(none.err.find("--resume none begins at step 1"), std::string::npos) << none.err;
+  // One that is named.
+  const Outcome named = train(2, settings, {"--resume", output("checkpoints/step-00000012")});
+  EXPECT_EQ(named.status, 1);
+  EXPECT_NE(named.err.find("step-00000012"), std::string::npos) << named.err;
+}
+
+TEST_F(Resume, OutlivesSavesThatFail) {
+  const Texts settings = {"training.steps=9", "checkpoint.every=3"};
+  fs::create_directories(output("checkpoints"));
+  write_bytes(output("checkpoints/step-00000003.partial"), "a file where a folder is to be");
+  chmod(output("checkpoints").c_str(), 0555);
+  const bool is_root = geteuid() == 0;  // whom no mode keeps out
+  const Outcome outcome = train(2, settings, {"--resume", "auto"});
+  if (!is_root) {
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_NE(outcome.out.find("checkpoint failed"), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.err.find("could not be saved"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(rows().size(), 9u);
+  EXPECT_TRUE(fs::exists(output("weights.h5")));
+  chmod(output("checkpoints").c_str(), 0755);
+}
+
+/// Calls of the system that a run makes in its folder of checkpoints are made to fail, one by one:
+/// each in a folder of its own.
+class Faults : public Resume {
+ protected:
+  Texts in(const std::string& folder, Texts settings) const {
+    settings.push_back("output.directory=" + folder);
+    return settings;
+  }
+
+  Outcome train_with(const Texts& settings, const std::string& fault, int call) const {
+    Command faulty = command(1, settings, {"--resume", "auto"});
+    faulty.environment.insert(faulty.environment.end(),
+                              {{"LD_PRELOAD", OSTRAKON_FAULTY_FILES},
+                               {"OSTRAKON_FAULT_PATH", "/checkpoints"},
+                               {"OSTRAKON_FAULT", fault},
+                               {"OSTRAKON_FAULT_CALL", std::to_string(call)},
+                               {"OSTRAKON_FAULT_COUNT", path("calls")}});
+    return run_command(faulty);
+  }
+
+  /// Trains without faults into the folder `reference`; returns the number of calls.
+  int count_calls(const Texts& settings) const {
+    const Outcome outcome = train_with(in("reference", settings), "count", 0);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    int calls = 0;
+    std::ifstream(path("calls")) >> calls;
+    return calls;
+  }
+
+  /// A run that was interrupted, or not, goes on to where the reference is.
+  void expect_to_end_as_the_reference(const std::string& folder, const Texts& settings) const {
+    const Outcome rest = train(2, in(folder, settings), {"--resume", "auto"});
+    ASSERT_EQ(rest.status, 0) << rest.out << rest.err;
+    EXPECT_EQ(rest.out.find("damaged"), std::string::npos) << rest.out;
+    const auto expected = rows("reference"), found = rows(folder);
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [step, row] : found)
+      for (const char* key : {"loss", "grad_norm", "state_digest"})
+        ASSERT_EQ(row[key], expected.at(step)[key]) << key << " of step " << step;
+    EXPECT_EQ(fs::read_symlink(path(folder + "/checkpoints/latest")), "step-00000006");
+    for (const auto& entry : fs::directory_iterator(path(folder + "/checkpoints")))
+      EXPECT_NE(entry.path().extension(), ".partial") << entry.path();
+  }
+};
+
+TEST_F(Faults, KilledAnywhereItGoesOnBitForBit) {
+  const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=1"};
+  const int calls = count_calls(settings);
+  std::cout << calls << " calls\n";
+  ASSERT_GT(calls, 40);
+  in_parallel(calls, [&](int call) {
+    SCOPED_TRACE(text("call ", call + 1, " of ", calls));
+    const std::string folder = text("run-", call);
+    const Outcome killed =
+        train_with(in(folder, settings), call % 2 == 0 ? "kill" : "kill-half", call + 1);
+    EXPECT_NE(killed.status, 0);
+    // What a complete save has left is what is gone on from.
+    std::int64_t newest = 0;
+    std::error_code none_yet;
+    for (const auto& entry : fs::directory_iterator(path(folder + "/checkpoints"), none_yet)) {
+      const std::string name = entry.path().filename().string();
+      if (name.rfind("step-", 0) == 0 && name.find('.') == std::string::npos)
+        newest = std::max<std::int64_t>(newest, std::stoll(name.substr(5)));
+    }
+    const std::int64_t done = static_cast<std::int64_t>(rows(folder).size());
+    EXPECT_GE(newest, done - 4) << "more is lost than one save";
+    expect_to_end_as_the_reference(folder, settings);
+    fs::remove_all(path(folder));
+  });
+}
+
+TEST_F(Faults, FullDisksAndErrorsHarmNoOlderCheckpoint) {
+  const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=9"};
+  const int calls = count_calls(settings);
+  in_parallel(2 * calls, [&](int number) {
+    const std::string fault = number % 2 == 0 ? "enospc" : "eio";
+    const int call = number / 2 + 1;
+    SCOPED_TRACE(text(fault, " at call ", call));
+    const std::string folder = text("run-", number);
+    const Outcome faulty = train_with(in(folder, settings), fault, call);
+    // Training goes on; the status tells of a last save that failed.
+    EXPECT_TRUE(faulty.status == 0 || faulty.status == 1) << faulty.status << faulty.err;
+    EXPECT_EQ(rows(folder).size(), 6u) << faulty.out << faulty.err;
+    if (faulty.status == 1) {
+      EXPECT_NE(faulty.err.find("could not be saved"), std::string::npos) << faulty.err;
+    }
+    expect_to_end_as_the_reference(folder, settings);
+    fs::remove_all(path(folder));
+  });
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

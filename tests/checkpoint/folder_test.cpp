@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <ostrakon/checkpoint/folder.hpp>
+
+#include "../support/scratch_folder.hpp"
+#include "small_checkpoint.hpp"
+
+namespace ostrakon::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ostrakon::testing::error_of;
+using ostrakon::testing::read_bytes;
+using ostrakon::testing::ScratchFolder;
+using ostrakon::testing::write_bytes;
+using testing::holds;
+using testing::SmallCheckpoint;
+
+class CheckpointFolder : public ::testing::Test {
+ protected:
+  std::string place(const std::string& name) const { return folder_.path() + "/" + name; }
+  bool is_there(const std::string& name) const {
+    return fs::exists(fs::symlink_status(place(name)));
+  }
+  std::string save(std::int64_t step, std::int64_t sequence, int version = 0) const {
+    return SmallCheckpoint(2, Files::single, false, version).save(folder_, step, sequence);
+  }
+  /// Steps in the order of the list, those that can't be used negative.
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> found;
+    for (const Folder::Entry& entry : folder_.list()) {
+      found.push_back(entry.problem.empty() ? entry.step : -entry.step);
+    }
+    return found;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
+      found.push_back(entry.path().filename().string());
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  using Steps = std::vector<std::int64_t>;
+  using Names = std::vector<std::string>;
+
+  ScratchFolder scratch_;
+  Folder folder_{scratch_.file("output/checkpoints")};
+};
+
+TEST_F(CheckpointFolder, NamesHoldTheStep) {
+  EXPECT_EQ(folder_name(1200), "step-00001200");
+  EXPECT_EQ(folder_name(0), "step-00000000");
+  EXPECT_EQ(folder_name(123456789012), "step-123456789012");
+}
+
+TEST_F(CheckpointFolder, ASaveIsThereOnceItIsWhole) {
+  EXPECT_EQ(steps(), Steps{});
+  EXPECT_FALSE(fs::exists(folder_.path()));
+  const std::string begun = folder_.begin(12);
+  EXPECT_EQ(steps(), Steps{});
+  EXPECT_FALSE(is_checkpoint(begun));
+  write_bytes(begun + "/earlier", "try");
+  EXPECT_EQ(folder_.begin(12), begun);
+  EXPECT_TRUE(fs::is_empty(begun));
+
+  const SmallCheckpoint small(2, Files::rank);
+  const Manifest manifest = small.write_files(begun, 12, 5);
+  const std::string path = folder_.commit(12, write_manifest(manifest));
+  EXPECT_EQ(path, place("step-00000012"));
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012"}));
+  EXPECT_EQ(fs::read_symlink(place("latest")), "step-00000012");
+  EXPECT_TRUE(is_checkpoint(path));
+  EXPECT_TRUE(is_checkpoint(place("latest")));
+  EXPECT_FALSE(is_checkpoint(folder_.path()));
+  EXPECT_FALSE(is_checkpoint(path + "/manifest.json"));
+  const std::vector<Folder::Entry> entries = folder_.list();
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].path, path);
+  EXPECT_EQ(entries[0].step, 12);
+  EXPECT_EQ(entries[0].sequence, 5);
+  EXPECT_EQ(entries[0].problem, "");
+  CheckpointReader reader(path);
+  EXPECT_TRUE(holds(reader, small));
+  EXPECT_TRUE(error_of([&] { folder_.begin(-1); }).find("step -1") != std::string::npos);
+}
+
+TEST_F(CheckpointFolder, CommitReplaces) {
+  save(12, 1, 0);
+  const std::string path = save(12, 2, 1);
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012"}));
+  CheckpointReader reader(path);
+  EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, 1)));
+  EXPECT_EQ(folder_.list().front().sequence, 2);
+}
+
+TEST_F(CheckpointFolder, AbandonRemovesWhatWasBegun) {
+  save(12, 1);
+  write_bytes(folder_.begin(12) + "/file", "");
+  folder_.abandon(12);
+  folder_.abandon(13);
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012"}));
+}
+
+TEST_F(CheckpointFolder, ListsTheLastSavedFirstAndUnusableOnesLast) {
+  save(30, 1);
+  save(10, 2);
+  save(20, 3);
+  save(40, 4);
+  save(50, 5);
+  fs::remove(place("step-00000040/manifest.json"));
+  std::string manifest = read_bytes(place("step-00000050/manifest.json"));
+  manifest[manifest.size() / 2] ^= 1;
+  write_bytes(place("step-00000050/manifest.json"), manifest);
+  EXPECT_EQ(steps(), (Steps{20, 10, 30, -50, -40}));
+  fs::rename(place("step-00000020"), place("step-00000025"));
+  EXPECT_EQ(steps(), (Steps{10, 30, -50, -40, -25}));
+  EXPECT_TRUE(folder_.list()[4].problem.find("is of step 20") != std::string::npos);
+}
+
+TEST_F(CheckpointFolder, OtherNamesAreNoCheckpoints) {
+  const std::string path = save(12, 1);
+  for (const char* name :
+       {"step-0000012", "step-000000012", "step-00000012x", "step--0000001", "step-+0000012",
+        "step-99999999999999999999", "xstep-00000012", "step-00000012.partial", "step-"}) {
+    fs::copy(path, place(name));
+  }
+  write_bytes(place("step-00000099"), "no folder");
+  EXPECT_EQ(steps(), Steps{12});
+}
+
+TEST_F(CheckpointFolder, RemovesOnlyWhatSavesLeaveBehind) {
+  save(12, 1);
+  folder_.begin(13);
+  fs::create_directories(place("step-00000012.replaced.partial/in"));
+  fs::create_directories(place("step-00000014.removed.partial"));
+  fs::create_directory_symlink("step-00000013", place("latest.partial"));
+  fs::create_directory_symlink(scratch_.file(""), place("step-00000077.partial"));
+  const Names others = {"mine.partial", "step-1.partial", "step-00000012.x.partial", "notes"};
+  for (const std::string& name : others) write_bytes(place(name), "mine");
+  folder_.remove_partial();
+  Names expected = others;
+  expected.insert(expected.end(), {"latest", "step-00000012"});
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(names(), expected);
+  EXPECT_EQ(steps(), Steps{12});
+  Folder(scratch_.file("none")).remove_partial();
+}
+
+TEST_F(CheckpointFolder, GivesAReplacedCheckpointItsNameBack) {
+  save(12, 1);
+  fs::rename(place("step-00000012"), place("step-00000012.replaced.partial"));
+  EXPECT_EQ(steps(), Steps{});
+  folder_.remove_partial();
+  EXPECT_EQ(steps(), Steps{12});
+}
+
+TEST_F(CheckpointFolder, PrunesAllButTheLastAndMilestones) {
+  for (std::int64_t i = 1; i <= 7; ++i) save(10 * i, i);
+  fs::remove(place("step-00000030/manifest.json"));
+  folder_.prune(2, 20);
+  EXPECT_EQ(steps(), (Steps{70, 60, 40, 20, -30}));
+  folder_.prune(1, 0);
+  EXPECT_EQ(names(), (Names{"latest", "step-00000030", "step-00000070"}));
+  folder_.prune(1, 0);
+  EXPECT_EQ(steps(), (Steps{70, -30}));
+  EXPECT_NE(error_of([&] { folder_.prune(0, 0); }), "no error");
+}
+
+TEST_F(CheckpointFolder, LinkedCheckpointsAreListedButNeverRemoved) {
+  const std::string elsewhere = scratch_.file("elsewhere");
+  save(10, 1);
+  fs::rename(place("step-00000010"), elsewhere);
+  fs::create_directory_symlink(elsewhere, place("step-00000010"));
+  save(20, 2);
+  save(30, 3);
+  EXPECT_EQ(steps(), (Steps{30, 20, 10}));
+  folder_.prune(1, 0);
+  EXPECT_EQ(steps(), (Steps{30, 10}));
+  save(10, 4, 1);
+  CheckpointReader reader(elsewhere);
+  EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, 0)));
+}
+
+TEST_F(CheckpointFolder, IsSetAsideUnderAFreeName) {
+  EXPECT_EQ(folder_.set_aside(), "");
+  folder_.begin(1);
+  EXPECT_EQ(folder_.set_aside(), "");
+  save(12, 1);
+  EXPECT_EQ(folder_.set_aside(), folder_.path() + ".previous");
+  EXPECT_FALSE(fs::exists(folder_.path()));
+  save(13, 1);
+  EXPECT_EQ(Folder(folder_.path() + "/").set_aside(), folder_.path() + ".previous-2");
+  save(14, 1);
+  EXPECT_EQ(folder_.set_aside(), folder_.path() + ".previous-3");
+  EXPECT_TRUE(is_checkpoint(folder_.path() + ".previous/step-00000012"));
+  EXPECT_TRUE(is_checkpoint(folder_.path() + ".previous-2/step-00000013"));
+}
+
+TEST_F(CheckpointFolder, FailuresNameThePath) {
+  write_bytes(scratch_.file("output"), "no folder");
+  for (const std::string& error :
+       {error_of([&] { folder_.begin(1); }), error_of([&] { folder_.list(); })}) {
+    EXPECT_TRUE(error.find(scratch_.file("output")) != std::string::npos) << error;
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Checkpoints of a few parameters of odd shapes, whose values follow from a formula, as some ranks
+// would write them: here one after the other, in one process.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <ostrakon/checkpoint/file_layout.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/checkpoint/manifest.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/shard_writer.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::checkpoint::testing {
+
+constexpr std::array<State, states> all_states = {State::parameters, State::first_moment,
+                                                  State::second_moment};
+
+/// Numbers as they lie in memory and in files: fp32, or the upper half of it.
+inline std::string bytes_of_numbers(const std::vector<float>& values, Number number) {
+  std::string bytes;
+  for (const float value : values) {
+    char all[sizeof value];
+    std::memcpy(all, &value, sizeof value);
+    bytes.append(number == Number::fp32 ? all : all + 2, number == Number::fp32 ? 4 : 2);
+  }
+  return bytes;
+}
+
+class SmallCheckpoint {
+ public:
+  /// `large`: one more parameter, of several blocks. `version`: so that values differ.
+  SmallCheckpoint(int ranks, Files files, bool large = false, int version = 0)
+      : files_(files), version_(version) {
+    map_.numbers = {Number::fp32, Number::bf16, Number::fp32};
+    add("embedding", "token.weight", {17, 3}, false);
+    add("block.0", "attention.qkv.weight", {129, 33}, false);
+    add("block.0", "norm.weight", {1}, false);
+    add("block.1", "attention.qkv.weight", {2, 3, 4}, false);
+    add("block.1", "frozen.weight", {5, 7}, true);
+    add("head", "bias", {7}, false);
+    if (large) add("head", "weight", {1100, 2003}, false);
+    map_.slices.resize(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      map_.nodes.push_back(rank / 2);
+      for (const State state : all_states) add_slices(rank, state);
+    }
+  }
+
+  const ShardMap& map() const { return map_; }
+  /// In which each kind is kept; before anything is written.
+  void set_numbers(const std::array<Number, states>& numbers) { map_.numbers = numbers; }
+  int ranks() const { return map_.ranks(); }
+  std::int64_t elements(int parameter) const {
+    return map_.parameters[static_cast<std::size_t>(parameter)].elements();
+  }
+
+  bool has(State state, int parameter) const {
+    return state == State::parameters ||
+           !map_.parameters[static_cast<std::size_t>(parameter)].frozen;
+  }
+
+  /// A small whole number, so that bf16 holds it too.
+  float value(State state, int parameter, std::int64_t element) const {
+    return static_cast<float>(
+        (static_cast<int>(state) * 83 + parameter * 29 + version_ * 11 + element * 7) % 251 - 125);
+  }
+  /// Of a slice, as they are kept.
+  std::string numbers(const Slice& slice) const {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < slice.count; ++i) {
+      values.push_back(value(slice.state, slice.parameter, slice.first + i));
+    }
+    return bytes_of_numbers(values, map_.numbers[static_cast<std::size_t>(slice.state)]);
+  }
+
+  /// What rank `rank` does to save into `folder`.
+  FileEntry write_rank(const std::string& folder, const FileLayout& layout, int rank,
+                       const WriteOptions& options = {}) const {
+    std::string block;
+    const Values values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
+      Slice part = layout.pieces[piece].slice;
+      const std::int64_t width = bytes_of(map_.numbers[static_cast<std::size_t>(part.state)]);
+      part.first += first / width;
+      part.count = bytes / width;
+      block = numbers(part);
+      return static_cast<const void*>(block.data());
+    };
+    return write_shard(folder, layout, rank, values, options);
+  }
+
+  /// The manifest after all ranks have written.
+  Manifest write_files(const std::string& folder, std::int64_t step, std::int64_t sequence) const {
+    Manifest manifest;
+    manifest.program = "Ostrakon test";
+    manifest.sequence = sequence;
+    manifest.progress.step = step;
+    manifest.ranks = ranks();
+    manifest.deck = "model: {}\n";
+    manifest.optimizer = "adamw";
+    manifest.tokenizer = "bytes";
+    manifest.parameters = map_.parameters;
+    manifest.numbers = map_.numbers;
+    const std::vector<int> file_of_rank = file_of_ranks(map_, files_);
+    manifest.files.resize(
+        static_cast<std::size_t>(*std::max_element(file_of_rank.begin(), file_of_rank.end()) + 1));
+    // The last first: a file is made by its lowest rank, but any may be the first to write.
+    for (int rank = ranks() - 1; rank >= 0; --rank) {
+      const FileEntry written = write_rank(folder, lay_out(map_, files_, rank), rank);
+      FileEntry& file =
+          manifest.files[static_cast<std::size_t>(file_of_rank[static_cast<std::size_t>(rank)])];
+      file.name = written.name;
+      file.bytes = written.bytes;
+      file.structure = written.structure;
+      file.pieces.insert(file.pieces.end(), written.pieces.begin(), written.pieces.end());
+    }
+    for (FileEntry& file : manifest.files) {
+      std::sort(file.pieces.begin(), file.pieces.end(),
+                [](const PieceEntry& a, const PieceEntry& b) { return a.offset < b.offset; });
+    }
+    return manifest;
+  }
+
+  /// Saves; returns the checkpoint's path.
+  std::string save(const Folder& folder, std::int64_t step, std::int64_t sequence) const {
+    const std::string path = folder.begin(step);
+    return folder.commit(step, write_manifest(write_files(path, step, sequence)));
+  }
+
+ private:
+  void add(const std::string& owner, const std::string& parameter,
+           const std::vector<std::int64_t>& shape, bool frozen) {
+    map_.parameters.push_back({owner, parameter, shape, owner, frozen});
+  }
+
+  /// Arrays are cut unevenly, elsewhere for each kind; of small ones some ranks have nothing.
+  void add_slices(int rank, State state) {
+    for (int p = 0; p < static_cast<int>(map_.parameters.size()); ++p) {
+      if (!has(state, p)) continue;
+      const std::int64_t all = elements(p);
+      const auto cut = [&](int r) {
+        if (r == 0) return std::int64_t{0};
+        if (r == ranks()) return all;
+        return std::min(all, all * r / ranks() + static_cast<int>(state));
+      };
+      const std::int64_t first = cut(rank), end = cut(rank + 1);
+      if (end > first) {
+        map_.slices[static_cast<std::size_t>(rank)].push_back({state, p, first, end - first});
+      }
+    }
+  }
+
+  Files files_;
+  int version_;
+  ShardMap map_;
+};
+
+/// Whether a slice of a checkpoint reads back as it was saved.
+inline bool holds(CheckpointReader& reader, const SmallCheckpoint& saved, const Slice& slice) {
+  const std::string expected = saved.numbers(slice);
+  std::string found(expected.size(), '?');
+  reader.read(slice.state, slice.parameter, slice.first, slice.count, found.data());
+  return found == expected;
+}
+
+/// Whether all of it does.
+inline bool holds(CheckpointReader& reader, const SmallCheckpoint& saved) {
+  for (const State state : all_states) {
+    for (int p = 0; p < static_cast<int>(saved.map().parameters.size()); ++p) {
+      if (reader.has(state, p) != saved.has(state, p)) return false;
+      const Slice all{state, p, 0, saved.elements(p)};
+      if (saved.has(state, p) && !holds(reader, saved, all)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace ostrakon::checkpoint::testing

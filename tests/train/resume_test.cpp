@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that are saved on some ranks and go on, on others, as if nothing had happened.
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/train/saver.hpp>
+
+#include "small_runs.hpp"
+#include "support/covering.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+using plan::Offload;
+
+constexpr std::int64_t saved_step = 10, last_step = 20;
+
+int world_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+/// A folder that all ranks of the world share.
+class SharedFolder {
+ public:
+  SharedFolder() : comm_(comm::Communicator::duplicate(MPI_COMM_WORLD)) {
+    if (comm_.rank() == 0) owned_ = std::make_unique<testing::ScratchFolder>();
+    path_ = comm_.broadcast(owned_ ? owned_->file("") : "", 0);
+  }
+  ~SharedFolder() { comm_.barrier(); }
+  const std::string& path() const { return path_; }
+
+ private:
+  comm::Communicator comm_;
+  std::unique_ptr<testing::ScratchFolder> owned_;
+  std::string path_;
+};
+
+/// Steps first .. last of a run.
+struct Steps {
+  std::vector<double> losses, norms;
+  std::vector<std::uint64_t> digests;
+};
+void take_steps(SmallRun& run, std::int64_t first, std::int64_t last, Steps& steps) {
+  for (std::int64_t step = first; step <= last; ++step) {
+    const train::StepResult result = run.step(step);
+    steps.losses.push_back(result.loss);
+    steps.norms.push_back(result.grad_norm);
+    steps.digests.push_back(run.trainer.state_digest());
+  }
+}
+
+/// The same on every rank of the world.
+template <class T>
+void from_rank_0(std::vector<T>& values) {
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  std::int64_t count = static_cast<std::int64_t>(values.size());
+  world.broadcast(&count, sizeof count, 0);
+  values.resize(static_cast<std::size_t>(count));
+  world.broadcast(values.data(), count * static_cast<std::int64_t>(sizeof(T)), 0);
+}
+
+/// The steps after saved_step of a run on one rank that nobody interrupts.
+Steps uninterrupted(const config::Settings& settings) {
+  Steps before, after;
+  const FirstRanks one(1);
+  if (one.has_me()) {
+    SmallRun run(settings, one.comm());
+    take_steps(run, 1, saved_step, before);
+    take_steps(run, saved_step + 1, last_step, after);
+  }
+  from_rank_0(after.losses);
+  from_rank_0(after.norms);
+  from_rank_0(after.digests);
+  return after;
+}
+
+struct Saved {
+  std::string path;
+  std::int64_t has_bits = 0;  ///< of one rank
+};
+
+/// Trains up to saved_step and saves; `beside`: while two more steps run.
+Saved save(config::Settings settings, int ranks, const std::string& folder, bool beside) {
+  settings.output.directory = folder;
+  settings.checkpoint.every = 1;
+  settings.checkpoint.asynchronous = beside;
+  Saved result;
+  const FirstRanks some(ranks);
+  if (some.has_me()) {
+    SmallRun run(settings, some.comm());
+    train::Saver saver(settings, run.mesh, run.trainer);
+    Steps ignored;
+    take_steps(run, 1, saved_step, ignored);
+    saver.begin(run.trainer.progress(), "synthetic", beside);
+    EXPECT_TRUE(saver.is_saving());
+    take_steps(run, saved_step + 1, beside ? saved_step + 2 : saved_step, ignored);
+    const auto saved = saver.finish();
+    EXPECT_TRUE(saved.has_value());
+    if (saved) {
+      EXPECT_EQ(saved->step, saved_step);
+      result.path = saved->path;
+    }
+    result.has_bits = run.trainer.program(plan::Purpose::train).plan.has_the_bits_of_one_rank();
+  }
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  result.path = world.broadcast(result.path, 0);
+  world.broadcast(&result.has_bits, sizeof result.has_bits, 0);
+  return result;
+}
+
+struct Resumed {
+  Steps steps;
+  bool has_bits = false;  ///< of one rank
+};
+Resumed resume(const config::Settings& settings, int ranks, const std::string& path) {
+  Resumed resumed;
+  const FirstRanks some(ranks);
+  if (some.has_me()) {
+    SmallRun run(settings, some.comm());
+    checkpoint::CheckpointReader reader(path);
+    run.trainer.require_fit(reader.manifest());
+    run.trainer.restore(reader);
+    resumed.has_bits = run.trainer.program(plan::Purpose::train).plan.has_the_bits_of_one_rank();
+    take_steps(run, saved_step + 1, last_step, resumed.steps);
+  }
+  return resumed;
+}
+
+void expect_same(const Steps& found, const Steps& expected) {
+  if (found.losses.empty()) return;  // not one of its ranks
+  EXPECT_EQ(found.losses, expected.losses);
+  // As bits: steps that are left out have no norm.
+  EXPECT_EQ(
+      std::memcmp(found.norms.data(), expected.norms.data(), found.norms.size() * sizeof(double)),
+      0);
+  EXPECT_EQ(found.digests, expected.digests);
+}
+
+void expect_close(const Steps& found, const Steps& expected) {
+  for (std::size_t i = 0; i < found.losses.size(); ++i)
+    EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-4 * std::abs(expected.losses[i]));
+}
+
+enum class Optimizer { adamw, adamw_bf16, muon, sgd };
+void apply(Optimizer optimizer, config::Settings& settings) {
+  if (optimizer == Optimizer::adamw_bf16) settings.parallel.moments.number = Number::bf16;
+  if (optimizer == Optimizer::muon) settings.optimizer.kind = optim::OptimizerKind::muon;
+  if (optimizer == Optimizer::sgd) settings.optimizer.kind = optim::OptimizerKind::sgd;
+}
+
+enum Factor {
+  saving_ranks,
+  loading_ranks,
+  saving_sharding,
+  loading_sharding,
+  saving_group,
+  loading_group,
+  saving_offload,
+  loading_offload,
+  files,
+  manner,
+  optimizer,
+  blocks,
+  frozen,
+  model_kind,
+  factors
+};
+constexpr int choices_of[factors] = {4, 4, 4, 4, 3, 3, 4, 4, 3, 2, 4, 2, 2, 2};
+
+void share(config::Settings& settings, int sharding, int group, int offload) {
+  settings.parallel.sharding = static_cast<plan::Sharding>(sharding);
+  const int groups[] = {mesh::world_group, 2, mesh::node_group};
+  settings.shard_group = groups[group];
+  settings.ranks_per_node = group == 2 ? 2 : 0;
+  settings.parallel.offload = static_cast<Offload>(offload);
+}
+
+bool is_valid(const Choices& row) {
+  return (row[saving_ranks] > 0 || row[saving_group] == 0) &&
+         (row[loading_ranks] > 0 || row[loading_group] == 0);
+}
+
+std::string describe(const Choices& row) {
+  std::string text = "choices";
+  for (const int choice : row) text += " " + std::to_string(choice);
+  return text;
+}
+
+TEST(Resume, GoesOnWithTheSameBitsFromAnyLayoutToAnyOther) {
+  std::map<std::string, Steps> references;
+  const std::vector<Choices> rows =
+      covering_rows({std::begin(choices_of), std::end(choices_of)}, is_valid);
+  if (world_rank() == 0) std::cout << rows.size() << " rows\n";
+  for (const Choices& row : rows) {
+    SCOPED_TRACE(describe(row));
+    config::Settings settings = row[model_kind] == 0 ? small_gpt2(8) : small_llama(8);
+    apply(static_cast<Optimizer>(row[optimizer]), settings);
+    if (row[frozen] == 1) settings.optimizer.parameters = {{"block.0.*", true, {}, {}}};
+    settings.training.steps = last_step;
+    const std::string key = text(row[optimizer], " ", row[frozen], " ", row[model_kind]);
+    if (references.count(key) == 0) references.emplace(key, uninterrupted(settings));
+
+    const SharedFolder folder;
+    config::Settings saving = settings, loading = settings;
+    share(saving, row[saving_sharding], row[saving_group], row[saving_offload]);
+    share(loading, row[loading_sharding], row[loading_group], row[loading_offload]);
+    saving.checkpoint.files = static_cast<checkpoint::Files>(row[files]);
+    saving.ranks_per_node = 2 * (row[saving_ranks] > 0);  // so that `node` differs from `single`
+    saving.model.blocks_per_unit = 1 + row[blocks];
+    const std::string path =
+        save(saving, 1 << row[saving_ranks], folder.path(), row[manner] == 1).path;
+    const Resumed resumed = resume(loading, 1 << row[loading_ranks], path);
+    EXPECT_TRUE(resumed.has_bits || resumed.steps.losses.empty());
+    expect_same(resumed.steps, references.at(key));
+  }
+}
+
+/// Three ranks: bit for bit where the plan says so, and else but for rounding.
+TEST(Resume, GoesOnOnEveryNumberOfRanks) {
+  config::Settings settings = small_gpt2(24);
+  settings.training.steps = last_step;
+  const Steps reference = uninterrupted(settings);
+  constexpr int numbers[] = {1, 2, 3, 4, 8};
+  int alike = 0;
+  for (const int saving : numbers) {
+    const SharedFolder folder;
+    const Saved saved = save(settings, saving, folder.path(), false);
+    for (const int loading : numbers) {
+      SCOPED_TRACE(text("saved by ", saving, ", loaded by ", loading));
+      const Resumed resumed = resume(settings, loading, saved.path);
+      const bool same = saved.has_bits && resumed.has_bits;
+      alike += same;
+      if (same)
+        expect_same(resumed.steps, reference);
+      else
+        expect_close(resumed.steps, reference);
+    }
+  }
+  if (world_rank() == 0) {
+    EXPECT_EQ(alike, 16);  // all but those with three ranks, which are summed first
+  }
+}
+
+/// With the same masters, copies to compute with may be in other numbers than before.
+TEST(Resume, ComputesInOtherNumbersThanBefore) {
+  config::Settings settings = small_llama(8);
+  settings.training.steps = last_step;
+  const SharedFolder folder;
+  const std::string path = save(settings, 4, folder.path(), false).path;
+  settings.precision.gather = Number::bf16;
+  Resumed one = resume(settings, 1, path);
+  from_rank_0(one.steps.losses);
+  from_rank_0(one.steps.norms);
+  from_rank_0(one.steps.digests);
+  for (const plan::Sharding sharding : all_shardings)
+    for (const Offload offload : {Offload::none, Offload::optimizer, Offload::all}) {
+      config::Settings other = settings;
+      other.parallel.sharding = sharding;
+      other.parallel.offload = offload;
+      SCOPED_TRACE(
+          text("sharding ", static_cast<int>(sharding), ", offload ", static_cast<int>(offload)));
+      expect_same(resume(other, 8, path).steps, one.steps);
+    }
+}
+
+/// Loss scale and the filter of outliers go on where they were, and updates that were left out do
+/// not count.
+TEST(Resume, GoesOnWithScalesAndStatistics) {
+  config::Settings settings = small_gpt2(8);
+  settings.training.steps = last_step;
+  settings.precision.gather = Number::fp16;
+  settings.parallel.reduce = Number::fp32;
+  settings.precision.loss_scale.initial = 16777216.0;  // overflows at first
+  settings.precision.loss_scale.growth_interval = 3;
+  settings.stability.outlier_threshold = 1.5;
+  settings.stability.outlier_window = 4;
+  const Steps reference = uninterrupted(settings);
+  const SharedFolder folder;
+  const std::string path = save(settings, 2, folder.path(), true).path;
+  const checkpoint::Progress progress = checkpoint::CheckpointReader(path).manifest().progress;
+  EXPECT_LT(progress.updates, saved_step);
+  EXPECT_EQ(progress.samples, saved_step * settings.training.global_batch_size);
+  ASSERT_TRUE(progress.outliers.has_value());
+  EXPECT_GT(progress.outliers->loss_variance, 0.0);
+  expect_same(resume(settings, 4, path).steps, reference);
+}
+
+TEST(Resume, RefusesWhatDoesNotFit) {
+  const config::Settings settings = small_gpt2(8);
+  const SharedFolder folder;
+  const std::string path = save(settings, 2, folder.path(), false).path;
+  const checkpoint::CheckpointReader reader(path);
+  const auto refusal = [&](const std::function<void(config::Settings&)>& change) {
+    config::Settings other = settings;
+    change(other);
+    mesh::Mesh mesh(MPI_COMM_WORLD, 0);
+    const train::Trainer trainer(other, mesh);
+    return testing::error_of([&] { trainer.require_fit(reader.manifest()); });
+  };
+  using Settings = config::Settings;
+  EXPECT_EQ(refusal([](Settings&) {}), "no error");
+  EXPECT_NE(refusal([](Settings& s) { s.model.ffn_width = 104; }).find("has the shape"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Settings& s) { s.model.layers = 3; }).find("no parameter block.2"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Settings& s) { s.model.layers = 1; }).find("parameters; the deck's"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Settings& s) {
+              s.parallel.moments.number = Number::bf16;
+            }).find("its moments are fp32"),
+            std::string::npos);
+  // SGD has one moment, Muon's matrices have one too: what is more is not needed.
+  EXPECT_EQ(refusal([](Settings& s) { s.optimizer.kind = optim::OptimizerKind::sgd; }), "no error");
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

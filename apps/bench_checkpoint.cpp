@@ -57,7 +57,9 @@ class Checkpoints {
     // By turns: a disk is not as fast at all times.
     std::vector<double> dd, write, cat, read;
     for (int turn = 0; turn < 3; ++turn) {
-      dd.push_back(shell(text("dd if=/dev/zero of='", plain(), "' bs=4M count=", saver_.bytes(),
+      // Into a new file, as saves go.
+      dd.push_back(shell(text("rm -f '", plain(), "' && dd if=/dev/zero of='", plain(),
+                              "' bs=4M count=", saver_.bytes(),
                               " iflag=count_bytes conv=fsync 2>/dev/null")));
       write.push_back(save());
       drop(plain());
@@ -86,30 +88,38 @@ class Checkpoints {
     std::vector<double> plain_steps, beside_steps, stalls;
     double total = 0.0;
     step();
-    while (beside_steps.size() < 6 || (total < budget_ && beside_steps.size() < 1000)) {
+    while (total < budget_ || (beside_steps.size() < 6 && total < 20.0 * budget_)) {
       plain_steps.push_back(step());
       total += plain_steps.back();
       stalls.push_back(agreed([&] { saver_.begin(trainer_.progress(), "synthetic", true); }));
-      // Only steps during which every rank writes from begin to end.
-      for (bool writes = true; writes;) {
+      // Only steps during which every rank has something to write from begin to end.
+      while (saver_.is_saving()) {
+        const bool before = all_are_busy();
         const double seconds = step();
-        double busy = saver_.is_busy() ? 1.0 : 0.0;
-        world_.minimum(&busy, 1);
-        writes = busy > 0.0;
-        if (writes) beside_steps.push_back(seconds);
         total += seconds;
-        if (total > 20.0 * budget_) break;
+        if (before && all_are_busy()) beside_steps.push_back(seconds);
+        if (!any_is_busy()) saver_.advance();
       }
-      saver_.finish();
     }
     row("stall of a step", fastest(stalls), copy);
     const double plain_median = summarize(plain_steps).median;
     row("step", plain_median, plain_median);
-    row("step beside a save", summarize(beside_steps).median, plain_median);
+    if (!beside_steps.empty())
+      row("step beside a save", summarize(beside_steps).median, plain_median);
   }
 
   double step() {
     return agreed([&] { trainer_.step(*dataset_, ++steps_); });
+  }
+  bool all_are_busy() {
+    double busy = saver_.is_busy() ? 1.0 : 0.0;
+    world_.minimum(&busy, 1);
+    return busy > 0.0;
+  }
+  bool any_is_busy() {
+    double busy = saver_.is_busy() ? 1.0 : 0.0;
+    world_.maximum(&busy, 1);
+    return busy > 0.0;
   }
   double save() {
     return agreed([&] {

@@ -28,7 +28,8 @@ weights.h5 that is there is renamed to weights.previous.h5.
 
   --resume auto            go on from the newest checkpoint in output.directory that is not damaged;
                            without any, begin at step 1: safe in every job script
-  --resume PATH            go on from this checkpoint, or from the newest in this folder of them
+  --resume PATH            go on from this checkpoint, or the newest in this folder of them, or of
+                           this run
   --resume none            begin at step 1, and set checkpoints that are there aside (the default)
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
   --dry-run                show ranks, settings, plan and planned memory, then stop

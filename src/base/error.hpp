@@ -14,11 +14,24 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What is in a file, or its absence, is not what the file's own checksums and lengths say: another
+/// copy may do. Not that it can't be read just now.
+class DamagedError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// An Error that every rank throws at the same point: the program may end in good order, and one
 /// rank tells the user. Any other exception may be one rank's alone, and ends the job at once.
 class AgreedError : public Error {
  public:
   using Error::Error;
+};
+
+/// The same, where all that went wrong on any rank was a DamagedError.
+class AgreedDamage : public AgreedError {
+ public:
+  using AgreedError::AgreedError;
 };
 
 /// Joins its arguments as text: `text("width ", 7, " is odd")`.
@@ -33,6 +46,12 @@ std::string text(const Parts&... parts) {
 template <class... Parts>
 void require(bool condition, const Parts&... parts) {
   if (!condition) throw Error(text(parts...));
+}
+
+/// The same with DamagedError.
+template <class... Parts>
+void require_sound(bool condition, const Parts&... parts) {
+  if (!condition) throw DamagedError(text(parts...));
 }
 
 }  // namespace ostrakon

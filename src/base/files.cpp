@@ -14,6 +14,7 @@
 #include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
+#include <system_error>
 #include <utility>
 
 namespace ostrakon {
@@ -54,6 +55,11 @@ std::string system_error() { return std::strerror(errno); }
 std::string parent_folder(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+bool is_missing(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
 void sync_file(const std::string& path) { sync_to_disk(path, O_RDONLY); }

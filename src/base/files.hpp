@@ -13,6 +13,9 @@ std::string system_error();
 /// The folder that a path lies in; "." where the path names none.
 std::string parent_folder(const std::string& path);
 
+/// Whether nothing has that name. Not where the system won't say.
+bool is_missing(const std::string& path);
+
 /// Makes sure that a file, or a folder's list of names, has reached the disk. Throws Error.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& path);

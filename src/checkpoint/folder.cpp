@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -9,6 +11,7 @@
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <system_error>
 #include <tuple>
+#include <utility>
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -81,11 +84,42 @@ void remove_all(const std::string& path) {
   require(!problem, "can't remove '", path, "': ", problem.message());
 }
 
+/// What fails is left to the next remove_partial().
+template <class Work>
+void try_to(const Work& work) {
+  try {
+    work();
+  } catch (...) {
+  }
+}
+
 /// Removes a checkpoint so that no half of it can be taken for a whole one.
 void discard(const std::string& from, const std::string& to) {
   remove_all(to);
   rename_file(from, to);
   remove_all(to);
+}
+
+/// Gives something another name, for good, or, where it throws, none but its own.
+void rename_or_leave(const std::string& from, const std::string& to) {
+  try {
+    rename_file(from, to);
+  } catch (...) {
+    std::error_code ignored;
+    if (is_missing(from)) fs::rename(to, from, ignored);  // the folder's list failed to be written
+    throw;
+  }
+}
+
+/// "<start>", or "<start>-2" and so on where that is taken.
+std::string free_name(const std::string& start) {
+  std::string name = start;
+  for (int number = 2; is_there(name); ++number) name = text(start, "-", number);
+  return name;
+}
+
+std::string without_slashes(const std::string& path) {
+  return path.substr(0, path.find_last_not_of('/') + 1);
 }
 
 /// Makes a folder, and those around it, for good.
@@ -135,14 +169,35 @@ bool is_checkpoint(const std::string& path) {
   return fs::is_regular_file(manifest_path(path), ignored);
 }
 
+Folder::Stamp Folder::stamp_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {static_cast<std::int64_t>(status.st_dev), static_cast<std::int64_t>(status.st_ino),
+          status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+Folder::Known Folder::look_at(const std::string& path, std::int64_t step) const {
+  const Stamp stamp = stamp_of(manifest_path(path));  // before what it stamps is read
+  const auto known = known_.find(path);
+  if (known != known_.end() && known->second.stamp == stamp && stamp != Stamp{})
+    return known->second;
+  return {stamp, entry_of(path, step)};
+}
+
 std::vector<Folder::Entry> Folder::list() const {
   std::vector<Entry> entries;
+  std::map<std::string, Known> sound;
   for (const std::string& name : names_in(path_)) {
     const std::string path = path_ + "/" + name;
     const std::int64_t step = step_of(name);
     std::error_code ignored;
-    if (step >= 0 && fs::is_directory(path, ignored)) entries.push_back(entry_of(path, step));
+    if (step < 0 || !fs::is_directory(path, ignored)) continue;
+    const Known found = look_at(path, step);
+    entries.push_back(found.entry);
+    // Others may only not have been readable.
+    if (found.entry.problem.empty()) sound[path] = found;
   }
+  known_ = std::move(sound);
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::make_tuple(a.problem.empty(), a.sequence, a.step) >
            std::make_tuple(b.problem.empty(), b.sequence, b.step);
@@ -182,19 +237,28 @@ std::string Folder::commit(std::int64_t step, const std::string& manifest) const
   const bool replaces = is_there(path);
   if (replaces) {
     if (is_there(path + replaced)) discard(path + replaced, path + removed);
-    rename_file(path, path + replaced);
+    rename_or_leave(path, path + replaced);
   }
-  rename_file(path + partial, path);
+  try {
+    rename_or_leave(path + partial, path);
+  } catch (...) {
+    if (replaces) try_to([&] { rename_file(path + replaced, path); });
+    throw;
+  }
+  known_.erase(path);
+  if (replaces) try_to([&] { discard(path + replaced, path + removed); });
+  return path;
+}
 
+void Folder::mark_latest(std::int64_t step) const {
   const std::string link = path_ + "/" + latest;
   std::error_code problem;
+  const fs::path now = fs::read_symlink(link, problem);
+  if (!problem && now == folder_name(step)) return;
   remove_all(link + partial);
   fs::create_directory_symlink(folder_name(step), link + partial, problem);
   require(!problem, "can't make link '", link, partial, "': ", problem.message());
   rename_file(link + partial, link);
-
-  if (replaces) discard(path + replaced, path + removed);
-  return path;
 }
 
 void Folder::abandon(std::int64_t step) const {
@@ -215,10 +279,24 @@ void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
 
 std::string Folder::set_aside() const {
   if (list().empty()) return "";
-  const std::string from = path_.substr(0, path_.find_last_not_of('/') + 1);
-  const std::string name = from + ".previous";
-  std::string to = name;
-  for (int number = 2; is_there(to); ++number) to = text(name, "-", number);
+  const std::string own = without_slashes(path_);
+  const bool linked = is_link(own);
+  std::error_code problem;
+  const std::string from = linked ? fs::canonical(own, problem).string() : own;
+  require(!problem, "can't follow link '", own, "': ", problem.message());
+  const std::string to = free_name(from + ".previous");
+  rename_file(from, to);
+  if (linked) make_folders(from);
+  return to;
+}
+
+std::string Folder::set_damaged_aside(const std::string& path) const {
+  const std::string from = without_slashes(path);
+  const std::string name = fs::path(from).filename().string();
+  const bool is_ours = step_of(name) >= 0 && fs::path(from).lexically_normal() ==
+                                                 (fs::path(path_) / name).lexically_normal();
+  require(is_ours, "'", path, "' is no checkpoint of folder '", path_, "'");
+  const std::string to = free_name(from + ".damaged");
   rename_file(from, to);
   return to;
 }

@@ -466,6 +466,8 @@ class CheckpointParameters : public ParameterSource {
                      std::min(block_elements, entry.elements() - first), values.data());
   }
 
+  bool checks_what_it_reads() const override { return reader_.checks_what_it_reads(); }
+
  private:
   CheckpointReader reader_;
 };

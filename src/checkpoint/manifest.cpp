@@ -120,7 +120,7 @@ std::int64_t Manifest::bytes() const {
   return sum;
 }
 
-std::string write_manifest(const Manifest& manifest) {
+std::string write_manifest(const Manifest& manifest, std::int64_t most) {
   const Progress& progress = manifest.progress;
   std::string out = "{";
   Lines lines(out, "  ");
@@ -155,6 +155,9 @@ std::string write_manifest(const Manifest& manifest) {
   Lines files(out, "    ");
   for (const FileEntry& file : manifest.files) add_file(files.next(), file);
   out += "\n  ]\n}\n";
+  const auto bytes = static_cast<std::int64_t>(out.size());
+  require(bytes <= most, "can't write a manifest: it has ", bytes, " bytes; expected at most ",
+          most);
   out.replace(checksum_place(out), checksum_digits, format_hex(checksum_of_text(out)));
   return out;
 }
@@ -189,18 +192,19 @@ std::string manifest_path(const std::string& folder) {
 }
 
 std::string load_manifest(const std::string& folder) {
-  std::error_code ignored;
-  const auto status = std::filesystem::status(folder, ignored);
-  require(std::filesystem::exists(status), "checkpoint '", folder, "' does not exist");
-  require(std::filesystem::is_directory(status), "checkpoint '", folder,
-          "' is not a folder; expected one with a manifest.json in it");
+  require_sound(!is_missing(folder), "checkpoint '", folder, "' does not exist");
   const std::string path = manifest_path(folder);
-  require(std::filesystem::exists(path, ignored), "folder '", folder,
-          "' has no manifest.json: it is no checkpoint, or was not written to its end");
+  std::error_code problem;
+  const bool is_folder = std::filesystem::is_directory(folder, problem);
+  require(!problem, "can't look at checkpoint '", folder, "': ", problem.message());
+  require_sound(is_folder, "checkpoint '", folder,
+                "' is not a folder; expected one with a manifest.json in it");
+  require_sound(!is_missing(path), "folder '", folder,
+                "' has no manifest.json: it is no checkpoint, or was not written to its end");
   const PlainFile file(path, PlainFile::Mode::read);
   const std::int64_t bytes = file.size();
-  require(bytes <= most_manifest_bytes, "manifest '", path, "' has ", bytes,
-          " bytes; expected at most ", most_manifest_bytes);
+  require_sound(bytes <= most_manifest_bytes, "manifest '", path, "' has ", bytes,
+                " bytes; expected at most ", most_manifest_bytes);
   std::string manifest(static_cast<std::size_t>(bytes), '\0');
   file.read(0, bytes, manifest.data());
   return manifest;

@@ -65,14 +65,18 @@ struct Manifest {
   std::int64_t bytes() const;  ///< of all files
 };
 
-/// As text, JSON, with the text's own checksum in it. See docs/checkpoint-format.md.
-std::string write_manifest(const Manifest& manifest);
+/// The largest file that is read as a manifest.
+constexpr std::int64_t most_manifest_bytes = std::int64_t{1} << 30;
 
-/// The other way. Throws Error, naming `path`, where the text is damaged (its checksum), is no
-/// manifest or of another version, or contradicts itself: a piece beyond its file or its parameter,
-/// pieces that overlap, elements that no piece has, a name of a file that is not a plain name in
-/// the folder, fewer or more checksums than blocks. So what it returns can be trusted to address
-/// files.
+/// As text, JSON, with the text's own checksum in it. See docs/checkpoint-format.md. Throws Error
+/// where it has more than `most` bytes, or must say what such text can't.
+std::string write_manifest(const Manifest& manifest, std::int64_t most = most_manifest_bytes);
+
+/// The other way. Throws DamagedError, naming `path`, where the text is damaged (its checksum), is
+/// no manifest or of another version, counts further than any run gets, or contradicts itself: a
+/// piece beyond its file or its parameter, pieces that overlap, elements that no piece has, a name
+/// of a file that is not a plain name in the folder, fewer or more checksums than blocks. So what
+/// it returns can be trusted to address files.
 Manifest read_manifest(const std::string& text, const std::string& path);
 
 /// One file, or what one rank has written of it, as text between ranks. Throws Error where it is
@@ -80,11 +84,10 @@ Manifest read_manifest(const std::string& text, const std::string& path);
 std::string write_file_entry(const FileEntry& file);
 FileEntry read_file_entry(const std::string& text);
 
-/// The largest file that is read as a manifest.
-constexpr std::int64_t most_manifest_bytes = std::int64_t{1} << 30;
 /// "<folder>/manifest.json"
 std::string manifest_path(const std::string& folder);
-/// The text of a checkpoint's manifest. Throws Error, naming what is missing.
+/// The text of a checkpoint's manifest. Throws DamagedError where it is too long or missing, naming
+/// what is, and Error where it can't be read.
 std::string load_manifest(const std::string& folder);
 
 }  // namespace ostrakon::checkpoint

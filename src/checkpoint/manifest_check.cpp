@@ -13,6 +13,9 @@ namespace ostrakon::checkpoint {
 namespace {
 
 constexpr std::int64_t most_int64 = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t most_int = std::numeric_limits<int>::max();
+/// No run gets there; beyond it, what counts on would not be exact, or overflow.
+constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
 class Check {
  public:
@@ -29,10 +32,19 @@ class Check {
  private:
   void check_progress() const {
     const Progress& progress = manifest_.progress;
+    check_count("sequence", manifest_.sequence, most_counted);
+    check_count("step", progress.step, most_counted);
+    check_count("updates", progress.updates, most_counted);
+    check_count("samples", progress.samples, most_counted);
+    check_count("skipped_in_a_row", progress.skipped_in_a_row, most_int);
     require(progress.updates <= progress.step, where_, "it has ", progress.updates,
             " updates after ", progress.step, " steps; expected at most one for each");
     require(progress.loss_scale > 0.0, where_, "loss_scale is ", progress.loss_scale,
             "; expected more than 0");
+  }
+
+  void check_count(const char* key, std::int64_t count, std::int64_t most) const {
+    require(count <= most, where_, key, " is ", count, "; expected at most ", most);
   }
 
   void check_parameters() const {

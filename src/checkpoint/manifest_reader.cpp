@@ -441,9 +441,7 @@ std::string joined(const std::vector<std::string>& lines) {
   return all;
 }
 
-}  // namespace
-
-Manifest read_manifest(const std::string& text, const std::string& path) {
+Manifest parse(const std::string& text, const std::string& path) {
   const std::size_t place = checksum_place(text);
   require(place != std::string::npos, "'", path, "' is no manifest of a checkpoint, or damaged: ",
           "it has no checksum of its own near its beginning");
@@ -460,6 +458,16 @@ Manifest read_manifest(const std::string& text, const std::string& path) {
   draft.manifest.deck = joined(draft.deck);
   check_manifest(draft.manifest, draft.rows, draft.title);
   return std::move(draft.manifest);
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& text, const std::string& path) {
+  try {
+    return parse(text, path);
+  } catch (const Error& error) {
+    throw DamagedError(error.what());
+  }
 }
 
 FileEntry read_file_entry(const std::string& text) {

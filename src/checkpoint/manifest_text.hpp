@@ -27,8 +27,9 @@ struct ParameterRow {
   std::int64_t offset = 0;  ///< its first element, where all parameters are one array
 };
 
-/// Throws Error, which begins with `title`, where a manifest contradicts itself. Each number in it
-/// is in the bounds of its own by then: extents and counts are positive, the rest is not negative.
+/// Throws Error, which begins with `title`, where a manifest contradicts itself, or counts further
+/// than any run gets. Each number in it has been read by then: extents and counts are positive, the
+/// rest is not negative.
 void check_manifest(const Manifest& manifest, const std::vector<ParameterRow>& rows,
                     const std::string& title);
 

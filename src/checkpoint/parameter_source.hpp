@@ -25,6 +25,9 @@ class ParameterSource {
   /// Reads all of it once and throws Error where a checksum says that it is damaged; does nothing
   /// for formats without checksums.
   virtual void verify() = 0;
+
+  /// Whether read() itself finds damage, so that verify() before it adds nothing.
+  virtual bool checks_what_it_reads() const { return false; }
 };
 
 }  // namespace ostrakon::checkpoint

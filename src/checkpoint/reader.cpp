@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/threads.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/math/half.hpp>
+#include <tuple>
+#include <utility>
 
 namespace ostrakon::checkpoint {
 namespace {
 
-/// A checkpoint of many ranks has more files than a process may have open.
-constexpr std::size_t most_open_files = 64;
+/// A checkpoint of many ranks has more files than a process may have open: so many a thread.
+constexpr std::size_t most_open_files = 16;
+/// Threads that keep a disk busy.
+constexpr std::size_t most_lanes = 4;
+/// Smaller blocks come with their neighbours through the system's memory.
+constexpr std::int64_t worth_going_direct = std::int64_t{64} << 10;
 
 std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
 
@@ -36,17 +44,71 @@ void widen(std::int64_t count, float* values) {
 
 }  // namespace
 
-/// An open file, of the length that it should have.
-struct CheckpointReader::Source {
-  Source(const std::string& path, std::int64_t bytes) : file(path, PlainFile::Mode::read) {
-    const std::int64_t found = file.size();
-    require(found == bytes, "'", path, "' is ", found < bytes ? "truncated" : "too long",
-            ": it has ", format_count(found), " bytes, expected ", format_count(bytes));
-    file.prefer_direct();
+class CheckpointReader::Lane {
+ public:
+  explicit Lane(const CheckpointReader& reader) : reader_(reader) {}
+
+  /// A file of the manifest, of the length that it should have.
+  const PlainFile& open(int file);
+  /// A block that has passed its checksum, until the next call.
+  const char* read(const Block& block);
+  /// Memory of a block's bytes, for others until the next call.
+  char* buffer() {
+    in_buffer_ = {};
+    return buffer_.data();
   }
 
-  PlainFile file;
+ private:
+  const CheckpointReader& reader_;
+  std::map<int, PlainFile> files_;
+  std::deque<int> order_;  // of files_, the longest open first
+  TransferBuffer buffer_{block_bytes + 2 * TransferBuffer::alignment};
+  Block in_buffer_;
+  const char* found_ = nullptr;  // in buffer_
 };
+
+const PlainFile& CheckpointReader::Lane::open(int file) {
+  const auto known = files_.find(file);
+  if (known != files_.end()) return known->second;
+  if (order_.size() == most_open_files) {
+    files_.erase(order_.front());
+    order_.pop_front();
+  }
+  const FileEntry& entry = reader_.entry(file);
+  const std::string path = reader_.folder_ + "/" + entry.name;
+  require_sound(!is_missing(path), "'", path, "' is missing; its checkpoint's manifest names it");
+  PlainFile opened(path, PlainFile::Mode::read);
+  const std::int64_t found = opened.size();
+  require_sound(found == entry.bytes, "'", opened.path(), "' is ",
+                found < entry.bytes ? "truncated" : "too long", ": it has ", format_count(found),
+                " bytes, expected ", format_count(entry.bytes));
+  opened.prefer_direct();
+  order_.push_back(file);
+  return files_.emplace(file, std::move(opened)).first->second;
+}
+
+const char* CheckpointReader::Lane::read(const Block& block) {
+  if (block == in_buffer_) return found_;
+  const PieceEntry& piece = reader_.entry(block);
+  const std::int64_t bytes = reader_.block_size(block);
+  const std::int64_t offset = piece.offset + block.block * block_bytes;
+  const PlainFile& file = open(block.file);
+  in_buffer_ = {};  // should reading fail
+  if (bytes < worth_going_direct) {
+    file.read(offset, bytes, buffer_.data());
+    found_ = buffer_.data();
+  } else {
+    found_ = file.read_aligned(offset, bytes, buffer_);
+  }
+  const std::uint64_t found = checksum_of(found_, bytes);
+  const std::uint64_t expected = piece.checksums[index(block.block)];
+  require_sound(found == expected, "'", file.path(), "' is damaged: its bytes ", offset, " to ",
+                offset + bytes, ", of ", name(piece.slice.state), " of ",
+                reader_.manifest_.parameters[index(piece.slice.parameter)].path(),
+                ", have the checksum ", format_hex(found), ", expected ", format_hex(expected));
+  in_buffer_ = block;
+  return found_;
+}
 
 CheckpointReader::CheckpointReader(const std::string& folder)
     : CheckpointReader(folder, load_manifest(folder)) {}
@@ -57,7 +119,7 @@ CheckpointReader::CheckpointReader(const std::string& folder, const std::string&
     const ParameterEntry& parameter = manifest_.parameters[i];
     parameters_[{parameter.owner, parameter.name}] = static_cast<int>(i);
   }
-  sources_.resize(manifest_.files.size());
+  lanes_.push_back(std::make_unique<Lane>(*this));
   add_places();
 }
 
@@ -107,19 +169,6 @@ std::int64_t CheckpointReader::block_size(const Block& block) const {
   return std::min(block_bytes, piece_bytes(entry(block)) - block.block * block_bytes);
 }
 
-CheckpointReader::Source& CheckpointReader::open(int file) {
-  std::unique_ptr<Source>& source = sources_.at(index(file));
-  if (source == nullptr) {
-    if (open_.size() == most_open_files) {
-      sources_[index(open_.front())].reset();
-      open_.pop_front();
-    }
-    source = std::make_unique<Source>(folder_ + "/" + entry(file).name, entry(file).bytes);
-    open_.push_back(file);
-  }
-  return *source;
-}
-
 int CheckpointReader::find(const std::string& owner, const std::string& parameter) const {
   const auto found = parameters_.find({owner, parameter});
   return found == parameters_.end() ? -1 : found->second;
@@ -130,76 +179,71 @@ bool CheckpointReader::has(State state, int parameter) const {
          !places(state, parameter).empty();
 }
 
-/// numbers, unless null, = a block that has passed its checksum.
-void CheckpointReader::read_block(const Block& block, char* numbers) {
-  const PieceEntry& piece = entry(block);
-  const std::int64_t bytes = block_size(block);
-  const std::int64_t offset = piece.offset + block.block * block_bytes;
-  const PlainFile& file = open(block.file).file;
-  const char* const read = file.read_aligned(offset, bytes, transfer_);
-  const std::uint64_t found = checksum_of(read, bytes);
-  const std::uint64_t expected = piece.checksums[index(block.block)];
-  require(found == expected, "'", file.path(), "' is damaged: its bytes ", offset, " to ",
-          offset + bytes, ", of ", name(piece.slice.state), " of ",
-          manifest_.parameters[index(piece.slice.parameter)].path(), ", have the checksum ",
-          format_hex(found), ", expected ", format_hex(expected));
-  if (numbers != nullptr) std::memcpy(numbers, read, index(bytes));
-}
-
-/// The same in memory of the reader, until the next call.
-const char* CheckpointReader::buffered(const Block& block) {
-  if (!(block == in_buffer_)) {
-    buffer_.resize(index(block_bytes));
-    in_buffer_ = {};  // should reading fail
-    read_block(block, buffer_.data());
-    in_buffer_ = block;
-  }
-  return buffer_.data();
-}
-
-/// numbers = bytes [first, first + bytes) of a piece.
-void CheckpointReader::read_piece(const Place& place, std::int64_t first, std::int64_t bytes,
-                                  char* numbers) {
-  while (bytes > 0) {
-    const Block block{place.file, place.piece, first / block_bytes};
-    const std::int64_t size = block_size(block), skipped = first % block_bytes;
-    const std::int64_t taken = std::min(bytes, size - skipped);
-    if (taken == size) {
-      read_block(block, numbers);
-    } else {
-      std::memcpy(numbers, buffered(block) + skipped, index(taken));
-    }
-    numbers += taken;
-    first += taken;
-    bytes -= taken;
-  }
-}
-
-void CheckpointReader::read(State state, int parameter, std::int64_t first, std::int64_t count,
-                            void* numbers) {
+/// Adds what a slice is made of.
+void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts) const {
+  const auto [state, parameter, wanted_first, wanted_count] = wanted.slice;
   require(parameter >= 0 && index(parameter) < manifest_.parameters.size(), "parameter ", parameter,
           " of checkpoint '", folder_, "' asked for; it has ", manifest_.parameters.size());
-  const ParameterEntry& wanted = manifest_.parameters[index(parameter)];
-  const std::int64_t elements = wanted.elements();
-  require(first >= 0 && count >= 0 && first <= elements && count <= elements - first, "elements ",
-          first, " to ", first, " + ", count, " of ", wanted.path(), " asked for from checkpoint '",
-          folder_, "'; it has ", elements);
-  if (count == 0) return;
+  const ParameterEntry& entry_of = manifest_.parameters[index(parameter)];
+  const std::int64_t elements = entry_of.elements();
+  require(wanted_first >= 0 && wanted_count >= 0 && wanted_first <= elements &&
+              wanted_count <= elements - wanted_first,
+          "elements ", wanted_first, " to ", wanted_first, " + ", wanted_count, " of ",
+          entry_of.path(), " asked for from checkpoint '", folder_, "'; it has ", elements);
+  if (wanted_count == 0) return;
   const std::vector<Place>& all = places(state, parameter);
-  require(!all.empty(), "checkpoint '", folder_, "' has no ", name(state), " of ", wanted.path());
+  require(!all.empty(), "checkpoint '", folder_, "' has no ", name(state), " of ", entry_of.path());
 
-  auto* out = static_cast<char*>(numbers);
+  auto* out = static_cast<char*>(wanted.numbers);
+  std::int64_t first = wanted_first, count = wanted_count;
   auto place = std::upper_bound(all.begin(), all.end(), first,
                                 [](std::int64_t value, const Place& p) { return value < p.first; });
   for (--place; count > 0; ++place) {  // pieces join, and the first begins at 0
     const Slice& slice = entry(place->file).pieces[index(place->piece)].slice;
-    const std::int64_t skipped = first - slice.first;
-    const std::int64_t taken = std::min(count, slice.count - skipped);
-    read_piece(*place, skipped * width(state), taken * width(state), out);
-    out += taken * width(state);
-    first += taken;
-    count -= taken;
+    const std::int64_t from_piece = std::min(count, slice.first + slice.count - first);
+    std::int64_t at = (first - slice.first) * width(state);
+    const std::int64_t end = at + from_piece * width(state);
+    while (at < end) {
+      const Block block{place->file, place->piece, at / block_bytes};
+      const std::int64_t skipped = at % block_bytes;
+      const std::int64_t taken = std::min(end - at, block_size(block) - skipped);
+      parts.push_back({block, skipped, taken, out});
+      out += taken;
+      at += taken;
+    }
+    first += from_piece;
+    count -= from_piece;
   }
+}
+
+void CheckpointReader::read(const Part& part, Lane& lane) const {
+  const char* const bytes = lane.read(part.block);
+  if (part.numbers != nullptr) std::memcpy(part.numbers, bytes + part.skipped, index(part.taken));
+}
+
+/// In the order of files, whatever was asked for first.
+void CheckpointReader::read(std::vector<Part> parts) {
+  const auto place = [&](const Part& part) {
+    return std::make_tuple(part.block.file, entry(part.block).offset, part.block.block);
+  };
+  std::sort(parts.begin(), parts.end(),
+            [&](const Part& a, const Part& b) { return place(a) < place(b); });
+  while (lanes_.size() < most_lanes) lanes_.push_back(std::make_unique<Lane>(*this));
+  in_threads(static_cast<int>(lanes_.size()), static_cast<std::int64_t>(parts.size()),
+             [&](int thread, std::int64_t i) { read(parts[index(i)], *lanes_[index(thread)]); });
+}
+
+void CheckpointReader::read(const std::vector<Wanted>& wanted) {
+  std::vector<Part> parts;
+  for (const Wanted& one : wanted) add_parts(one, parts);
+  read(std::move(parts));
+}
+
+void CheckpointReader::read(State state, int parameter, std::int64_t first, std::int64_t count,
+                            void* numbers) {
+  std::vector<Part> parts;
+  add_parts({{state, parameter, first, count}, numbers}, parts);
+  for (const Part& part : parts) read(part, *lanes_.front());
 }
 
 void CheckpointReader::read(const std::string& owner, const std::string& parameter,
@@ -226,7 +270,8 @@ void CheckpointReader::read(const std::string& owner, const std::string& paramet
 
 void CheckpointReader::verify_structure(int file) {
   const FileEntry& expected = entry(file);
-  const PlainFile& source = open(file).file;
+  Lane& lane = *lanes_.front();
+  const PlainFile& source = lane.open(file);
   std::vector<std::pair<std::int64_t, std::int64_t>> pieces;  // offset, end
   for (const PieceEntry& piece : expected.pieces) {
     pieces.emplace_back(piece.offset, piece.offset + piece_bytes(piece));
@@ -234,30 +279,37 @@ void CheckpointReader::verify_structure(int file) {
   pieces.emplace_back(expected.bytes, expected.bytes);
   std::sort(pieces.begin(), pieces.end());
 
-  buffer_.resize(index(block_bytes));
-  in_buffer_ = {};
+  char* const buffer = lane.buffer();
   hdf5::Checksum sum;
   std::int64_t at = 0;
   for (const auto& [offset, end] : pieces) {
     while (at < offset) {
       const std::int64_t bytes = std::min(block_bytes, offset - at);
-      source.read(at, bytes, buffer_.data());
-      sum.add(buffer_.data(), bytes);
+      source.read(at, bytes, buffer);
+      sum.add(buffer, bytes);
       at += bytes;
     }
     at = end;
   }
-  require(sum.value() == expected.structure, "'", source.path(),
-          "' is damaged: what is in it beside numbers has the checksum ", sum.hex(), ", expected ",
-          format_hex(expected.structure));
+  require_sound(sum.value() == expected.structure, "'", source.path(),
+                "' is damaged: what is in it beside numbers has the checksum ", sum.hex(),
+                ", expected ", format_hex(expected.structure));
+}
+
+/// Adds all blocks of a file, to be checked.
+void CheckpointReader::add_parts(int file, std::vector<Part>& parts) const {
+  const std::vector<PieceEntry>& pieces = entry(file).pieces;
+  for (std::size_t piece = 0; piece < pieces.size(); ++piece)
+    for (std::size_t block = 0; block < pieces[piece].checksums.size(); ++block)
+      parts.push_back(
+          {{file, static_cast<int>(piece), static_cast<std::int64_t>(block)}, 0, 0, nullptr});
 }
 
 void CheckpointReader::verify_numbers(int file) {
-  const std::vector<PieceEntry>& pieces = entry(file).pieces;
-  open(file);
-  for (std::size_t piece = 0; piece < pieces.size(); ++piece)
-    for (std::size_t block = 0; block < pieces[piece].checksums.size(); ++block)
-      read_block({file, static_cast<int>(piece), static_cast<std::int64_t>(block)}, nullptr);
+  lanes_.front()->open(file);  // which may have none
+  std::vector<Part> parts;
+  add_parts(file, parts);
+  read(std::move(parts));
 }
 
 void CheckpointReader::verify() {

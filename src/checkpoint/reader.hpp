@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <string>
@@ -14,9 +12,16 @@
 
 namespace ostrakon::checkpoint {
 
+/// A slice to be read, and where its numbers go (host memory).
+struct Wanted {
+  Slice slice;
+  void* numbers = nullptr;
+};
+
 /// Reads a checkpoint, whatever ranks wrote it: any slice of any array, by one process. Every byte
 /// that it hands out has passed its checksum. Does not use HDF5: where numbers are stands in the
-/// manifest. Throws Error, naming the file, for whatever is missing, truncated or damaged.
+/// manifest. Throws DamagedError, naming the file, for whatever is missing, of another length or
+/// damaged, and Error for what can't be read.
 class CheckpointReader : public ParameterSource {
  public:
   /// `folder`: of the manifest.
@@ -36,6 +41,10 @@ class CheckpointReader : public ParameterSource {
   /// kept in: manifest().numbers.
   void read(State state, int parameter, std::int64_t first, std::int64_t count, void* numbers);
 
+  /// Reads all of them by several threads at once, which is faster: a disk is not asked for the
+  /// next while the last is looked at.
+  void read(const std::vector<Wanted>& wanted);
+
   /// As ParameterSource: of State::parameters.
   void read(const std::string& owner, const std::string& parameter,
             const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
@@ -48,9 +57,9 @@ class CheckpointReader : public ParameterSource {
   void verify_numbers(int file);
   /// Both, of all files.
   void verify() override;
+  bool checks_what_it_reads() const override { return true; }
 
  private:
-  struct Source;
   /// Where elements from `first` on of an array are.
   struct Place {
     std::int64_t first = 0;
@@ -68,6 +77,15 @@ class CheckpointReader : public ParameterSource {
     }
   };
 
+  /// Some of a block that somebody wants.
+  struct Part {
+    Block block;
+    std::int64_t skipped = 0, taken = 0;  ///< bytes of it
+    char* numbers = nullptr;              ///< where they go; null: the block is only checked
+  };
+  /// What a thread reads with: files, and memory for one block.
+  class Lane;
+
   void add_places();
   std::vector<Place>& places(State state, int parameter);
   const std::vector<Place>& places(State state, int parameter) const;
@@ -76,20 +94,16 @@ class CheckpointReader : public ParameterSource {
   std::int64_t width(State state) const;
   std::int64_t piece_bytes(const PieceEntry& piece) const;
   std::int64_t block_size(const Block& block) const;
-  Source& open(int file);
-  void read_piece(const Place& place, std::int64_t first, std::int64_t bytes, char* numbers);
-  void read_block(const Block& block, char* numbers);
-  const char* buffered(const Block& block);
+  void add_parts(const Wanted& wanted, std::vector<Part>& parts) const;
+  void read(const Part& part, Lane& lane) const;
+  void read(std::vector<Part> parts);
+  void add_parts(int file, std::vector<Part>& parts) const;
 
   std::string folder_;
   Manifest manifest_;
   std::map<std::pair<std::string, std::string>, int> parameters_;  // by owner and name
-  std::vector<std::vector<Place>> places_;        // of each array, in the order of its elements
-  std::vector<std::unique_ptr<Source>> sources_;  // of each file; null where it is not open
-  std::deque<int> open_;                          // files, the longest open first
-  std::vector<char> buffer_;                      // one block
-  TransferBuffer transfer_{block_bytes + 2 * TransferBuffer::alignment};  // as it is read
-  Block in_buffer_;
+  std::vector<std::vector<Place>> places_;    // of each array, in the order of its elements
+  std::vector<std::unique_ptr<Lane>> lanes_;  // at least one
 };
 
 }  // namespace ostrakon::checkpoint

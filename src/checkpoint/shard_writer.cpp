@@ -26,18 +26,25 @@ struct Part {
 /// Keeps the average of a rank's writing below a limit.
 class Pace {
  public:
-  explicit Pace(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
+  explicit Pace(const WriteOptions& options)
+      : bytes_per_second_(options.bytes_per_second), hurries_(options.hurries) {}
 
-  /// Waits until so many bytes more are due.
+  /// Waits until so many bytes more are due, or somebody is in a hurry.
   void wait(std::int64_t bytes) {
     if (bytes_per_second_ <= 0.0) return;
     bytes_ += static_cast<double>(bytes);
-    const std::chrono::duration<double> due(bytes_ / bytes_per_second_);
-    std::this_thread::sleep_for(due - (std::chrono::steady_clock::now() - begin_));
+    const auto due = begin_ + std::chrono::duration<double>(bytes_ / bytes_per_second_);
+    constexpr std::chrono::duration<double> nap(0.05);
+    for (auto now = std::chrono::steady_clock::now(); now < due && !hurries();
+         now = std::chrono::steady_clock::now())
+      std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(due - now, nap));
   }
 
  private:
+  bool hurries() const { return hurries_ != nullptr && *hurries_; }
+
   double bytes_per_second_;
+  const std::atomic<bool>* hurries_;
   double bytes_ = 0.0;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
@@ -46,8 +53,8 @@ class Pace {
 /// the system.
 class Chunks {
  public:
-  Chunks(PlainFile& file, double bytes_per_second)
-      : file_(file), pace_(bytes_per_second), buffer_(block_bytes) {}
+  Chunks(PlainFile& file, const WriteOptions& options)
+      : file_(file), pace_(options), buffer_(block_bytes) {}
 
   void add(std::int64_t offset, const char* bytes, std::int64_t count) {
     if (offset != end_) {
@@ -105,14 +112,16 @@ class Shard {
         file_(folder + "/" + layout.name, PlainFile::Mode::write) {
     entry_.name = layout.name;
     entry_.bytes = layout.bytes;
-    entry_.structure = layout.structure_checksum();
-    if (makes_file_) add_structure();
+    if (makes_file_) {
+      entry_.structure = layout.structure_checksum();
+      add_structure();
+    }
     add_pieces(rank);
     std::sort(parts_.begin(), parts_.end(),
               [](const Part& a, const Part& b) { return a.offset < b.offset; });
   }
 
-  void write(double bytes_per_second);
+  void write(const WriteOptions& options);
   /// Reads what was written, from the disk where the system lets go of its copy.
   void verify();
   void close() { file_.close(); }
@@ -177,10 +186,10 @@ const char* Shard::bytes_of(const Part& part) {
   return bytes;
 }
 
-void Shard::write(double bytes_per_second) {
+void Shard::write(const WriteOptions& options) {
   if (makes_file_) file_.resize(layout_.bytes);
   file_.prefer_direct();
-  Chunks chunks(file_, bytes_per_second);
+  Chunks chunks(file_, options);
   for (const Part& part : parts_) chunks.add(part.offset, bytes_of(part), part.bytes);
   chunks.flush();
   file_.sync();
@@ -209,7 +218,7 @@ void Shard::verify() {
 FileEntry write_shard(const std::string& folder, const FileLayout& file, int rank,
                       const Values& values, const WriteOptions& options) {
   Shard shard(folder, file, rank, values);
-  shard.write(options.bytes_per_second);
+  shard.write(options);
   if (options.verify) shard.verify();
   shard.close();
   return shard.take_entry();

@@ -332,18 +332,25 @@ void Communicator::barrier() {
 }
 
 void Communicator::agree(const std::function<void()>& work) {
-  int failed = size_;
+  // The smallest counts: of those that met no mere damage, the lowest rank; else of those that did.
+  const int none = 2 * size_;
+  int failed = none;
   std::string message;
   try {
     work();
+  } catch (const DamagedError& error) {
+    failed = size_ + rank_;
+    message = error.what();
   } catch (...) {
     failed = rank_;
     message = message_of_current_exception();
   }
   if (size_ > 1)
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
-  if (failed == size_) return;
-  throw AgreedError(broadcast(std::move(message), failed));
+  if (failed == none) return;
+  message = broadcast(std::move(message), failed % size_);
+  if (failed >= size_) throw AgreedDamage(message);
+  throw AgreedError(message);
 }
 
 }  // namespace ostrakon::comm

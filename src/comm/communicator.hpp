@@ -89,8 +89,9 @@ class Communicator {
   void slow_down(double seconds_per_byte);
 
   /// Runs `work` on every rank; where it throws on some, throws AgreedError on all, with the text
-  /// of the lowest rank that failed. The way to do I/O that may fail on one rank only. `work`
-  /// itself must not communicate: a rank that failed would leave the others waiting.
+  /// of the lowest rank that failed; AgreedDamage where all that failed threw DamagedError. The way
+  /// to do I/O that may fail on one rank only. `work` itself must not communicate: a rank that
+  /// failed would leave the others waiting.
   void agree(const std::function<void()>& work);
 
  private:

@@ -611,7 +611,7 @@ Key wall_time() {
   key.name = "wall_time";
   key.meaning =
       "time after its start at which the job ends: a checkpoint is saved just before, and the exit "
-      "status is 75. As sbatch --time takes it; 0: no limit";
+      "status is 75. As sbatch --time takes it, in quotes where it has a colon; 0: no limit";
   key.expected =
       "a time as minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes "
       "or days-hours:minutes:seconds";
@@ -624,7 +624,8 @@ Key wall_time() {
     return seconds.has_value();
   };
   key.get = [](const Settings& settings) {
-    return Value::of(format_wall_time(settings.runtime.wall_time));
+    const double seconds = settings.runtime.wall_time;
+    return seconds == 0.0 ? Value::of(0.0) : Value::of(format_wall_time(seconds));
   };
   key.is_text = true;
   return key;

@@ -487,8 +487,13 @@ std::string memory_text(const Report& report) {
   // Where units have nothing on the host, one line will do.
   const bool is_plain = host.peak_by_unit.back().bytes == host.lower_bound_bytes;
   if (host.arena_bytes > 0 && is_plain)
-    text += row("arena on the host", format_bytes(host.arena_bytes)) +
-            "  what is read from files and summed over ranks\n";
+    text +=
+        row("arena on the host", format_bytes(host.arena_bytes)) +
+        (report.checkpoint_bytes > 0 ? "  what is read from files, summed over ranks and saved\n"
+                                     : "  what is read from files and summed over ranks\n");
+  if (report.checkpoint_bytes > 0)
+    text += row("copy for checkpoints", format_bytes(report.checkpoint_bytes)) +
+            "  in host memory, written while training goes on\n";
   text += peak_text(report.device);
   if (!is_plain) text += "\n" + memory_text("host memory", host) + peak_text(host);
   return text;
@@ -888,6 +893,7 @@ Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryP
   report.bytes_to_device = copied_bytes(plan, Kind::copy_to_device);
   report.bytes_to_host = copied_bytes(plan, Kind::copy_to_host);
   report.bytes_on_host = bytes_on_host(plan);
+  if (plan.checkpoint >= 0) report.checkpoint_bytes = plan.buffers[plan.checkpoint].bytes;
   report.overlap = find_overlap(plan);
 
   for (const Action& action : plan.actions) {

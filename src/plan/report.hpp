@@ -100,9 +100,10 @@ struct Report {
   /// count nowhere.
   std::int64_t bytes_inside_nodes = 0;
   std::int64_t bytes_across_nodes = 0;
-  std::int64_t bytes_to_device = 0;  ///< copied from host memory
-  std::int64_t bytes_to_host = 0;    ///< copied from device memory
-  std::int64_t bytes_on_host = 0;    ///< as bytes_on_host()
+  std::int64_t bytes_to_device = 0;   ///< copied from host memory
+  std::int64_t bytes_to_host = 0;     ///< copied from device memory
+  std::int64_t bytes_on_host = 0;     ///< as bytes_on_host()
+  std::int64_t checkpoint_bytes = 0;  ///< of the copy on the host that is saved, or 0
   Overlap overlap;
 
   std::array<std::int64_t, kinds> actions{};  ///< of each kind

@@ -251,8 +251,8 @@ class Writer {
     if (is_run())
       plan_.sums = make_buffer("sums", Category::other, model_.sums_bytes, Space::device, true);
     if (is_run() && policy_.checkpoint_staging)
-      plan_.checkpoint = make_buffer("checkpoint", Category::staging,
-                                     checkpoint_bytes(moment_bytes), Space::host, true);
+      plan_.checkpoint = make_buffer("checkpoint", Category::other, checkpoint_bytes(moment_bytes),
+                                     Space::host, true);
     gathered_.assign(units_, -1);
     uploaded_.assign(units_, -1);
     kept_.assign(units_, -1);

@@ -5,6 +5,25 @@
 #include <utility>
 
 namespace ostrakon::train {
+namespace {
+
+/// All of them, in the thread that owns it.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &former_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t former_{};
+};
+
+}  // namespace
 
 Background::~Background() {
   if (!thread_.joinable()) return;
@@ -18,17 +37,13 @@ Background::~Background() {
 
 void Background::start(std::function<void()> job) {
   if (!thread_.joinable()) {
-    sigset_t all, former;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &former);
+    const BlockedSignals blocked;  // which a thread inherits
     thread_ = std::thread([this] { work(); });
-    pthread_sigmask(SIG_SETMASK, &former, nullptr);
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (busy_) throw std::logic_error("a job begins while another runs");
+    if (busy_ || failure_) throw std::logic_error("a job begins before the last one is over");
     job_ = std::move(job);
-    failure_ = nullptr;
     busy_ = true;
   }
   changed_.notify_all();

@@ -19,7 +19,8 @@ class Background {
   /// Waits for the job.
   ~Background();
 
-  /// Throws std::logic_error where a job is still to be waited for.
+  /// Throws std::logic_error where a job runs, or where nobody has learned that the last one
+  /// failed; std::system_error where there can be no thread.
   void start(std::function<void()> job);
   /// Whether a job runs. False once it has ended, well or not.
   bool is_busy() const;

@@ -38,6 +38,7 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t keep) : path_(pat
     stream << kept;
     stream.close();
     require(stream.good(), partial, ": can't be written: ", std::strerror(errno));
+    sync_file(partial);
     rename_file(partial, path);
   }
   stream_.open(path, kept.empty() ? std::ios::trunc : std::ios::app);

@@ -57,9 +57,9 @@ class Run {
       say("dry run: nothing was allocated\n");
       return RunEnd::done;
     }
-    open_output();
+    make_folder();
     start();
-    open_metrics();
+    open_output();
     try {
       train();
     } catch (const AgreedError&) {
@@ -142,14 +142,15 @@ class Run {
            on_host + " on the host";
   }
 
-  /// What is planned there where more than batches pass through it.
+  /// What is planned there where more than batches pass through it, or stay.
   static std::string host_memory(const runtime::Program& program) {
     const std::int64_t up = plan::copied_bytes(program.plan, plan::Kind::copy_to_device);
     const std::int64_t down = plan::copied_bytes(program.plan, plan::Kind::copy_to_host);
-    if (up + down == 0) return "";
+    if (up + down == 0 && program.plan.checkpoint < 0) return "";
     return "  in host memory\n" + plan::memory_table(program.plan, program.host_memory) +
-           "  copied                 " + format_bytes(up) + " to the device, " +
-           format_bytes(down) + " to the host\n";
+           (up + down == 0 ? ""
+                           : "  copied                 " + format_bytes(up) + " to the device, " +
+                                 format_bytes(down) + " to the host\n");
   }
 
   void open_data() {
@@ -190,19 +191,29 @@ class Run {
     if (path.empty()) return;
     world_.agree([&] {
       weights_ = checkpoint::open_parameters(path, settings_.model);
-      if (talks_ && !options_.dry_run) weights_->verify();
+      if (talks_ && !options_.dry_run && !weights_->checks_what_it_reads()) weights_->verify();
     });
     say(text("weights\n  begin as in            ", path, "\n\n"));
   }
 
-  void open_output() {
+  /// Nothing that is there is touched before the state is loaded.
+  void make_folder() {
     world_.agree([&] {
       if (!talks_) return;
       std::error_code error;
       fs::create_directories(directory(), error);
       require(!error, "output.directory = ", settings_.output.directory,
               ": can't be made: ", error.message());
-      clear_checkpoints();
+      const fs::path weights = directory() / "weights.h5";
+      require(!fs::is_directory(weights), "output.directory = ", settings_.output.directory, ": ",
+              weights.string(), " is a folder; weights go to a file of that name");
+    });
+  }
+
+  void open_output() {
+    world_.agree([&] {
+      if (!talks_) return;
+      tidy_checkpoints();
       const fs::path deck = directory() / "deck.yaml";
       std::ofstream stream(deck);
       stream << config::write_deck(config::with_absolute_paths(settings_));
@@ -210,38 +221,48 @@ class Run {
       require(stream.good(), "output.directory = ", settings_.output.directory, ": ", deck.string(),
               " can't be written");
       write_plan(directory() / "plan.json");
-      const fs::path weights = directory() / "weights.h5";
-      require(!fs::is_directory(weights), "output.directory = ", settings_.output.directory, ": ",
-              weights.string(), " is a folder; weights go to a file of that name");
+      // Rows up to the step that was resumed from stay.
+      metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string(),
+                                               origin_is_own_ ? steps_done_ : 0);
       // One that is there is another run's.
       const fs::path trace = directory() / "trace.json";
+      std::error_code error;
       fs::remove(trace, error);
       if (settings_.output.trace_steps > 0) {
         trace_.open(trace);
         require(trace_.is_open(), "output.trace = ", settings_.output.trace_steps, ": ",
                 trace.string(), " can't be written");
       }
-      keep_earlier(weights);
-    });
-  }
-
-  /// Another run's are not to be taken for those of this one.
-  void clear_checkpoints() const {
-    const checkpoint::Folder folder((directory() / "checkpoints").string());
-    folder.remove_partial();
-    if (options_.resume != Resume::none) return;
-    const std::string aside = folder.set_aside();
-    if (!aside.empty()) say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
-  }
-
-  /// The rows up to the step that was resumed from stay.
-  void open_metrics() {
-    world_.agree([&] {
-      if (talks_)
-        metrics_ =
-            std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string(), steps_done_);
+      keep_earlier(directory() / "weights.h5");
     });
     first_step_ = steps_done_ + 1;
+  }
+
+  std::string checkpoints() const { return (directory() / "checkpoints").string(); }
+
+  /// Whether a checkpoint is one of this run's folder.
+  bool is_own(const std::string& path) const {
+    std::error_code none;
+    return fs::equivalent(fs::weakly_canonical(path, none).parent_path(), checkpoints(), none);
+  }
+
+  /// Another run's are not to be taken for those of this one, nor damaged ones for good ones.
+  void tidy_checkpoints() const {
+    const checkpoint::Folder folder(checkpoints());
+    folder.remove_partial();
+    if (options_.resume == Resume::none) {
+      const std::string aside = folder.set_aside();
+      if (!aside.empty()) say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
+      return;
+    }
+    try {
+      for (const std::string& path : damaged_)
+        if (is_own(path)) say(text("renamed to ", folder.set_damaged_aside(path), "\n"));
+      // Which may not have been pointed to when the last run was interrupted.
+      if (origin_is_own_) folder.mark_latest(steps_done_);
+    } catch (const Error& error) {
+      say(text(error.what(), "\n"));
+    }
   }
 
   /// Weights of another run are not to be taken for those of this one, which may end without any;
@@ -291,9 +312,9 @@ class Run {
   void find_checkpoints() {
     if (options_.resume == Resume::none) return;
     const bool automatic = options_.resume == Resume::automatic;
-    const std::string path =
-        automatic ? (directory() / "checkpoints").string() : options_.checkpoint;
+    std::string path = automatic ? checkpoints() : options_.checkpoint;
     std::string found;
+    std::int64_t damaged = 0;
     world_.agree([&] {
       if (!talks_) return;
       if (!automatic && checkpoint::is_checkpoint(path)) {
@@ -302,29 +323,31 @@ class Run {
       }
       require(automatic || fs::is_directory(path), "--resume ", path,
               ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path");
+      // A run's folder stands for its checkpoints.
+      if (!automatic && fs::is_directory(path + "/checkpoints")) path += "/checkpoints";
       const checkpoint::Folder folder(path);
-      // Which may bring one back that was about to be replaced.
       if (automatic && !options_.dry_run) folder.remove_partial();
       for (const checkpoint::Folder::Entry& entry : folder.list()) {
-        if (entry.problem.empty())
+        if (entry.problem.empty()) {
           found += entry.path + "\n";
-        else
-          damaged_.push_back(entry.problem);
+        } else {
+          say(text("damaged: ", entry.problem, "\n"));
+          ++damaged;
+        }
       }
-      for (const std::string& problem : damaged_) say(text("damaged: ", problem, "\n"));
       require(automatic || !found.empty(), "--resume ", path,
               ": has no checkpoint that can be used");
     });
     std::istringstream lines(world_.broadcast(found, 0));
     for (std::string line; std::getline(lines, line);) candidates_.push_back(line);
-    std::int64_t damaged = static_cast<std::int64_t>(damaged_.size());
     world_.broadcast(&damaged, sizeof damaged, 0);
     if (candidates_.empty() && damaged > 0) nothing_good();
     if (candidates_.empty()) say("checkpoint\n  none yet: begins at step 1\n\n");
   }
 
   [[noreturn]] void nothing_good() const {
-    throw AgreedError(text("no checkpoint in ", (directory() / "checkpoints").string(),
+    throw AgreedError(text("no checkpoint in ",
+                           options_.resume == Resume::path ? options_.checkpoint : checkpoints(),
                            " can be used; --resume none begins at step 1, and sets them aside"));
   }
 
@@ -343,7 +366,7 @@ class Run {
   /// False where it is damaged, and another one may do.
   bool goes_on_from(const std::string& path) {
     std::unique_ptr<checkpoint::CheckpointReader> reader;
-    if (!is_sound([&] { reader = open_checkpoint(path); })) return false;
+    if (!is_sound(path, [&] { reader = open_checkpoint(path); })) return false;
     const checkpoint::Manifest& manifest = reader->manifest();
     world_.agree([&] {
       try {
@@ -352,21 +375,27 @@ class Run {
         throw Error(text("checkpoint ", path, " does not fit the deck: ", error.what()));
       }
     });
-    if (!is_sound([&] { trainer_.restore(*reader); })) return false;
-    steps_done_ = saved_step_ = manifest.progress.step;
+    if (!is_sound(path, [&] { trainer_.restore(*reader); })) return false;
+    steps_done_ = manifest.progress.step;
+    // As rank 0 sees it: others may not see the folder.
+    origin_is_own_ = is_own(path);
+    world_.broadcast(&origin_is_own_, sizeof origin_is_own_, 0);
+    if (origin_is_own_) saved_step_ = steps_done_;
     skipped_in_a_row_ = static_cast<int>(manifest.progress.skipped_in_a_row);
     tell_origin(path, manifest);
     return true;
   }
 
-  /// Whether `work` throws nothing, where there are other checkpoints to try.
+  /// Whether `work` finds no damage, where there may be other checkpoints to try. What can't be
+  /// read just now may be good: then a run had better not go back to an older one.
   template <class Work>
-  bool is_sound(const Work& work) {
+  bool is_sound(const std::string& path, const Work& work) {
     try {
       work();
-    } catch (const AgreedError& error) {
+    } catch (const AgreedDamage& error) {
       if (options_.resume == Resume::path && candidates_.size() == 1) throw;
       say(text("damaged: ", error.what(), "\n"));
+      damaged_.push_back(path);
       return false;
     }
     return true;
@@ -441,11 +470,11 @@ class Run {
       trace(step);
       const Orders orders = take_orders(since_start.seconds());
       last = step == training.steps || orders.out_of_time || orders.stop;
-      if (validation_data_ && (step % training.validate_every == 0 || (last && !orders.stop)))
-        validate(step);
-      longest_step_ = std::max(longest_step_, clock.seconds());
       stops_ = orders.stop && step < training.steps;
+      if (validation_data_ && (step % training.validate_every == 0 || (last && !stops_)))
+        validate(step);
       save_where_due(step, orders, last);
+      longest_step_ = std::max(longest_step_, clock.seconds());
       if (!last) continue;
       end_progress_line();
       if (orders.out_of_time && step < training.steps && !stops_)
@@ -489,13 +518,14 @@ class Run {
     return orders;
   }
 
-  /// One more step, a save, and what may go slower than before.
+  /// One more step, the save that goes on now and that of the last step, and what may go slower
+  /// than before.
   double seconds_to_stop() const {
     constexpr double slowest_disk = 100e6;  // bytes/s of a rank, until a save has shown
     const double save = longest_save_ > 0.0
                             ? longest_save_
                             : static_cast<double>(saver_.bytes()) / world_.size() / slowest_disk;
-    return 1.0 + 1.5 * (longest_step_ + save);
+    return 1.0 + 1.5 * (longest_step_ + (saver_.is_saving() ? 2.0 : 1.0) * save);
   }
 
   // ---- checkpoints
@@ -519,6 +549,9 @@ class Run {
       saver_.begin(progress, training_data_->tokenizer(), beside);
       if (!beside) tell(saver_.finish());
     });
+    if (stops_ && saved_step_ != step)
+      throw AgreedError(
+          text("stopped as asked, but without a checkpoint of step ", step, ": ", failed_save_));
   }
 
   void finish_save() {
@@ -534,9 +567,6 @@ class Run {
       end_progress_line();
       failed_save_ = error.what();
       say(text("  checkpoint failed: ", failed_save_, "\n"));
-      if (stops_)
-        throw AgreedError(text("stopped as asked, but without a checkpoint of step ", steps_done_,
-                               ": ", failed_save_));
     }
   }
 
@@ -545,7 +575,7 @@ class Run {
     end_progress_line();
     failed_save_.clear();
     saved_step_ = saved->step;
-    longest_save_ = std::max(longest_save_, saved->seconds);
+    longest_save_ = std::max(longest_save_, saved->worked);
     char numbers[80];
     std::snprintf(numbers, sizeof numbers, " in %.2f s, of which training waited %.2f s",
                   saved->seconds, saved->stalled);
@@ -768,7 +798,9 @@ class Run {
   double peak_flops_ = 1.0;
   Triggers triggers_;
   Saver saver_;
-  std::vector<std::string> candidates_, damaged_;  // checkpoints to go on from
+  std::vector<std::string> candidates_;  // checkpoints to go on from, the best first
+  std::vector<std::string> damaged_;     // those of them that turned out to be so
+  bool origin_is_own_ = false;           // whether that which was taken is in this run's folder
   std::int64_t steps_done_ = 0;
   std::int64_t first_step_ = 1;   // of this process
   std::int64_t saved_step_ = -1;  // of the newest checkpoint

@@ -11,6 +11,7 @@
 #include <ostrakon/runtime/trace.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <stdexcept>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -55,6 +56,7 @@ void Saver::prepare() {
   world_.agree([&] {
     const checkpoint::ShardMap map = trainer_.shard_map();
     file_ = checkpoint::lay_out(map, settings_.checkpoint.files, world_.rank());
+    if (file_.writer != world_.rank()) file_.layout.structure.clear();
     slices_ =
         match(file_.pieces, map.slices[static_cast<std::size_t>(world_.rank())], world_.rank());
     manifest_.program = text("Ostrakon ", OSTRAKON_VERSION);
@@ -82,26 +84,30 @@ void Saver::begin(const checkpoint::Progress& progress, const std::string& token
   manifest_.tokenizer = tokenizer;
   ++manifest_.sequence;
   remark_.clear();
-  std::string problem;
-  world_.agree([&] {
-    if (world_.rank() != 0) return;
-    const std::int64_t left = free_bytes(settings_.output.directory);
-    require(bytes_ <= left, folder_.path(), ": a checkpoint takes ", format_bytes(bytes_),
-            "; the file system has ", format_bytes(left), " left");
-    partial_ = folder_.begin(progress.step);
-  });
-  partial_ = world_.broadcast(partial_, 0);
-  phase_ = Phase::writing;
+  worked_ = 0.0;
+  hurries_ = !beside_;
   if (beside_) trainer_.stage();
-  run([this] { write(beside_); });
+  phase_ = Phase::opening;
+  if (world_.rank() == 0) run([this] { open(); });
   stalled_ = runtime::seconds_now() - began_;
 }
 
 /// A job that fails does so when it is waited for.
 void Saver::run(std::function<void()> job) {
-  if (beside_) return background_.start(std::move(job));
-  try {
+  const auto timed = [this, job = std::move(job)] {
+    const double began = runtime::seconds_now();
     job();
+    worked_ += runtime::seconds_now() - began;
+  };
+  if (beside_) {
+    try {
+      return background_.start(timed);
+    } catch (const std::system_error&) {
+      // The system gives no thread: this one does it.
+    }
+  }
+  try {
+    timed();
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -112,14 +118,35 @@ void Saver::wait() {
   background_.wait();
 }
 
-void Saver::write(bool staged) {
+/// On rank 0.
+void Saver::open() {
+  partial_ = folder_.begin(manifest_.progress.step);
+  const std::int64_t left = free_bytes(partial_);
+  require(bytes_ <= left, folder_.path(), ": a checkpoint takes ", format_bytes(bytes_),
+          "; the file system has ", format_bytes(left), " left");
+}
+
+void Saver::write() {
   const auto values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
-    return trainer_.saved(slices_[piece], first, bytes, staged);
+    return trainer_.saved(slices_[piece], first, bytes, beside_);
   };
   checkpoint::WriteOptions options;
   options.bytes_per_second = 1e6 * settings_.checkpoint.bandwidth;
+  options.hurries = &hurries_;
   options.verify = settings_.checkpoint.verify;
   entry_ = checkpoint::write_shard(partial_, file_, world_.rank(), values, options);
+}
+
+/// On rank 0. What comes after the new checkpoint has its name can't make it fail.
+void Saver::commit(const std::vector<std::string>& entries) {
+  const std::int64_t step = manifest_.progress.step;
+  path_ = folder_.commit(step, manifest_of(entries));
+  try {
+    folder_.mark_latest(step);
+    folder_.prune(settings_.checkpoint.keep, settings_.checkpoint.keep_every);
+  } catch (const Error& error) {
+    remark_ = error.what();
+  }
 }
 
 std::optional<Saver::Saved> Saver::advance() {
@@ -130,45 +157,52 @@ std::optional<Saver::Saved> Saver::advance() {
   } catch (const AgreedError& error) {
     fail(error.what());
   }
-  if (phase_ == Phase::writing) {
-    const std::string manifest = gather_manifest();
+  const Phase done = phase_;
+  if (done == Phase::opening) {
+    phase_ = Phase::writing;
+    partial_ = world_.broadcast(partial_, 0);
+    run([this] { write(); });
+  } else if (done == Phase::writing) {
     phase_ = Phase::committing;
-    if (world_.rank() == 0)
-      run([this, manifest, step = manifest_.progress.step] {
-        path_ = folder_.commit(step, manifest);
-        try {
-          folder_.prune(settings_.checkpoint.keep, settings_.checkpoint.keep_every);
-        } catch (const Error& error) {
-          remark_ = error.what();
-        }
-      });
-    stalled_ += runtime::seconds_now() - began;
-    return std::nullopt;
+    const std::vector<std::string> entries = gather_entries();
+    if (world_.rank() == 0) run([this, entries] { commit(entries); });
+  } else {
+    phase_ = Phase::none;
   }
-  phase_ = Phase::none;
   const double now = runtime::seconds_now();
-  return Saved{path_,        manifest_.progress.step, bytes_,
-               now - began_, stalled_ + now - began,  remark_};
+  stalled_ += now - began;
+  if (is_saving()) return std::nullopt;
+  return Saved{path_, manifest_.progress.step, bytes_, now - began_, stalled_, worked_, remark_};
 }
 
 std::optional<Saver::Saved> Saver::finish() {
+  hurries_ = true;
   std::optional<Saved> saved;
   while (is_saving()) saved = advance();
   return saved;
 }
 
-/// On rank 0, of what all ranks have written.
-std::string Saver::gather_manifest() {
+/// On rank 0, what each rank has written, as text: what is made of it is the job's.
+std::vector<std::string> Saver::gather_entries() {
+  std::vector<std::string> entries;
+  world_.show_first(checkpoint::write_file_entry(entry_),
+                    [&](int, const std::string& entry) { entries.push_back(entry); });
+  return entries;
+}
+
+std::string Saver::manifest_of(const std::vector<std::string>& entries) const {
   std::map<std::string, checkpoint::FileEntry> files;
-  world_.show_first(checkpoint::write_file_entry(entry_), [&](int, const std::string& of_rank) {
-    checkpoint::FileEntry part = checkpoint::read_file_entry(of_rank);
-    checkpoint::FileEntry& file = files[part.name];
-    file.name = part.name;
-    file.bytes = part.bytes;
-    file.structure = part.structure;
-    std::move(part.pieces.begin(), part.pieces.end(), std::back_inserter(file.pieces));
-  });
-  if (world_.rank() != 0) return "";
+  for (const std::string& entry : entries) {
+    checkpoint::FileEntry part = checkpoint::read_file_entry(entry);
+    const auto known = files.find(part.name);
+    if (known == files.end()) {
+      // The lowest of a file's ranks comes first, and knows its structure.
+      files.emplace(part.name, std::move(part));
+    } else {
+      std::vector<checkpoint::PieceEntry>& pieces = known->second.pieces;
+      pieces.insert(pieces.end(), part.pieces.begin(), part.pieces.end());
+    }
+  }
   checkpoint::Manifest manifest = manifest_;
   for (auto& [name, file] : files) {
     std::sort(file.pieces.begin(), file.pieces.end(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -17,9 +18,9 @@
 
 namespace ostrakon::train {
 
-/// Saves the state of a run, one checkpoint at a time, in two jobs: every rank writes what it has,
-/// and when all have done so rank 0 adds the manifest and gives the folder its name. Where the plan
-/// has room for a copy of the state, the jobs run beside training:
+/// Saves the state of a run, one checkpoint at a time, in three jobs: rank 0 makes a folder; every
+/// rank writes what it has; and when all have done so rank 0 adds the manifest and gives the folder
+/// its name. Where the plan has room for a copy of the state, the jobs run beside training:
 ///
 ///     saver.begin(...);            // copies, then a thread writes
 ///     ... steps; after each of them, where no rank is_busy(): saver.advance() ...
@@ -35,6 +36,7 @@ class Saver {
     std::int64_t bytes = 0;  ///< of all files
     double seconds = 0.0;    ///< since begin()
     double stalled = 0.0;    ///< of these, how long training stood still
+    double worked = 0.0;     ///< of these, how long this rank was at work: what another takes
     std::string remark;      ///< of rank 0: what did not go well beside it
   };
 
@@ -61,12 +63,15 @@ class Saver {
   std::optional<Saved> finish();
 
  private:
-  enum class Phase { none, writing, committing };
+  enum class Phase { none, opening, writing, committing };
 
   void run(std::function<void()> job);
   void wait();
-  void write(bool staged);
-  std::string gather_manifest();
+  void open();
+  void write();
+  void commit(const std::vector<std::string>& entries);
+  std::vector<std::string> gather_entries();
+  std::string manifest_of(const std::vector<std::string>& entries) const;
   void fail(const std::string& why);
 
   const config::Settings& settings_;
@@ -82,11 +87,13 @@ class Saver {
   std::vector<std::size_t> slices_;  // of each piece of file_, where it is this rank's
   std::int64_t bytes_ = 0;
 
-  // Of the save that goes on now. The job changes entry_, path_ and remark_, while nobody looks.
+  // Of the save that goes on now. A job reads all of it, and changes partial_, entry_, path_,
+  // remark_ and worked_; nobody else does either while it runs.
   Phase phase_ = Phase::none;
   bool beside_ = false;
-  double began_ = 0.0, stalled_ = 0.0;
-  std::string partial_;  // folder
+  double began_ = 0.0, stalled_ = 0.0, worked_ = 0.0;
+  std::atomic<bool> hurries_{false};  // somebody waits for the job
+  std::string partial_;               // folder
   checkpoint::FileEntry entry_;
   std::string path_, remark_;
   std::exception_ptr failure_;  // of a job that did not run beside training

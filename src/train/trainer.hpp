@@ -297,6 +297,7 @@ class Trainer {
   void initialize(int unit, int buffer, Number number, checkpoint::ParameterSource* weights);
   void make_initial_values(const std::vector<Piece>& parameters, std::int64_t begin,
                            std::int64_t count, float* values);
+  void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
   const std::vector<int>& buffers_of(checkpoint::State state) const;
   Number number_of(checkpoint::State state) const;
   std::vector<StatePiece> state_pieces(int unit, const std::vector<int>& buffers,
@@ -310,7 +311,13 @@ class Trainer {
   std::vector<RankPlace> find_places();
   void note_slices();
   std::vector<checkpoint::Slice> slices_of(const RankPlace& place) const;
-  void restore(int unit, checkpoint::State state, checkpoint::CheckpointReader& checkpoint);
+  bool is_host_readable(int buffer) const {
+    return memory_is_host_accessible || train_.plan.buffers[buffer].space == plan::Space::host;
+  }
+  void restore(int unit, checkpoint::State state, checkpoint::CheckpointReader& checkpoint,
+               std::vector<checkpoint::Wanted>& wanted);
+  bool is_packed(int unit, checkpoint::State state) const;
+  void share(int unit, checkpoint::State state);
   void restore(const checkpoint::Progress& progress);
 
   config::Settings settings_;

@@ -2,7 +2,9 @@
 // What the trainer saves, and how it goes on from what was saved.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/threads.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/numbers.hpp>
 #include <ostrakon/train/trainer.hpp>
@@ -121,23 +123,37 @@ checkpoint::Progress Trainer::progress() const {
 void Trainer::stage() {
   exec_.fence();
   char* const copy = state<char>(train_.plan.checkpoint);
+  // In parts of so many bytes, so that all cores that this rank has to itself can help.
+  constexpr std::int64_t most = std::int64_t{4} << 20;
+  struct Copy {
+    const char* from;
+    char* to;
+    std::size_t bytes;
+  };
+  std::vector<Copy> copies;
   for (const SavedSlice& slice : saved_) {
     const char* const values = state<char>(slice.buffer) + slice.begin;
-    const auto bytes = static_cast<std::size_t>(slice.bytes);
-    const bool on_host = train_.plan.buffers[slice.buffer].space == plan::Space::host;
-    if (on_host || memory_is_host_accessible)
-      std::memcpy(copy + slice.staged, values, bytes);
-    else
-      math::copy_to_host(exec_, values, copy + slice.staged, bytes);
+    if (!is_host_readable(slice.buffer)) {
+      math::copy_to_host(exec_, values, copy + slice.staged, static_cast<std::size_t>(slice.bytes));
+      continue;
+    }
+    for (std::int64_t first = 0; first < slice.bytes; first += most)
+      copies.push_back({values + first, copy + slice.staged + first,
+                        static_cast<std::size_t>(std::min(most, slice.bytes - first))});
   }
+  constexpr int most_threads = 4;  // that memory keeps busy
+  in_threads(std::clamp(mesh_.cores(), 1, most_threads), static_cast<std::int64_t>(copies.size()),
+             [&](int, std::int64_t i) {
+               const Copy& one = copies[static_cast<std::size_t>(i)];
+               std::memcpy(one.to, one.from, one.bytes);
+             });
 }
 
 const void* Trainer::saved(std::size_t slice, std::int64_t first, std::int64_t bytes, bool staged) {
   const SavedSlice& one = saved_[slice];
   if (staged) return state<char>(train_.plan.checkpoint) + one.staged + first;
   const char* const values = state<char>(one.buffer) + one.begin + first;
-  const bool on_host = train_.plan.buffers[one.buffer].space == plan::Space::host;
-  if (on_host || memory_is_host_accessible) return values;
+  if (is_host_readable(one.buffer)) return values;
   bounce_.resize(std::max(bounce_.size(), static_cast<std::size_t>(bytes)));
   math::copy_to_host(exec_, values, bounce_.data(), static_cast<std::size_t>(bytes));
   return bounce_.data();
@@ -162,6 +178,12 @@ void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
   }
   require(saved.size() == table_.size(), "it has ", saved.size(),
           " parameters; the deck's model has ", table_.size());
+  const std::int64_t length = settings_.training.sequence_length;
+  require(manifest.progress.samples <= std::numeric_limits<std::int64_t>::max() / (2 * length),
+          "it has seen ", manifest.progress.samples, " samples of ", length,
+          " tokens, more than can be counted");
+  const Number masters = manifest.numbers[static_cast<std::size_t>(State::parameters)];
+  require(masters == Number::fp32, "its parameters are ", name(masters), "; expected fp32");
   std::vector<std::array<bool, checkpoint::states>> has(saved.size());
   for (const checkpoint::FileEntry& file : manifest.files)
     for (const checkpoint::PieceEntry& piece : file.pieces)
@@ -183,20 +205,21 @@ void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
   }
 }
 
-/// What this rank has of one kind of a unit's state, straight into its buffer where that can be.
-void Trainer::restore(int unit, State state, checkpoint::CheckpointReader& checkpoint) {
+/// Adds what this rank reads of one kind of a unit's state to `wanted`, to go straight into its
+/// buffer; reads it where that can't be. Of what several ranks have each reads its share.
+void Trainer::restore(int unit, State state, checkpoint::CheckpointReader& checkpoint,
+                      std::vector<checkpoint::Wanted>& wanted) {
   const std::vector<int>& buffers = buffers_of(state);
   if (buffers.empty() || buffers[unit] < 0) return;
-  clear(buffers[unit]);
-  exec_.fence();
-  const plan::Buffer& buffer = train_.plan.buffers[buffers[unit]];
-  const bool direct = buffer.space == plan::Space::host || memory_is_host_accessible;
+  const int buffer = buffers[unit];
+  clear(buffer);
   const std::int64_t size = bytes_of(number_of(state));
-  for (const StatePiece& piece : state_pieces(unit, buffers, buffer.part)) {
+  const Part part = is_packed(unit, state) ? train_.plan.buffers[buffer].part : Part::rank;
+  for (const StatePiece& piece : state_pieces(unit, buffers, part)) {
     const int index = checkpoint.find(piece.parameter->owner, piece.parameter->name);
-    char* const values = this->state<char>(buffers[unit]) + piece.offset * size;
-    if (direct) {
-      checkpoint.read(state, index, piece.first, piece.count, values);
+    char* const values = this->state<char>(buffer) + piece.offset * size;
+    if (is_host_readable(buffer)) {
+      wanted.push_back({{state, index, piece.first, piece.count}, values});
       continue;
     }
     const std::int64_t most = checkpoint::block_bytes / size;
@@ -210,6 +233,34 @@ void Trainer::restore(int unit, State state, checkpoint::CheckpointReader& check
   }
 }
 
+/// Whether a buffer leaves out what is not where the flat parameter has it.
+bool Trainer::is_packed(int unit, State state) const {
+  return state == State::second_moment && !train_.plan.whole_matrices[unit].empty();
+}
+
+/// Gives those who have the same of a unit's state what each of them has read. Collective.
+void Trainer::share(int unit, State state) {
+  const std::vector<int>& buffers = buffers_of(state);
+  if (buffers.empty() || buffers[unit] < 0 || is_packed(unit, state)) return;
+  const plan::Buffer& buffer = train_.plan.buffers[buffers[unit]];
+  for (const Segment segment : {Segment::frozen, Segment::trained}) {
+    if (segment == Segment::frozen && buffer.segment == Segment::trained) continue;
+    with_number(number_of(state), [&](auto one) {
+      using T = decltype(one);
+      T* const values = this->state<T>(buffers[unit]);
+      const auto gather = [&](comm::Communicator& group, Part from, Part to) {
+        const std::int64_t count = train_.plan.elements(unit, from, segment);
+        if (group.size() > 1 && count > 0)
+          group.all_gather(values + offset_in(buffer, unit, from, segment), count,
+                           values + offset_in(buffer, unit, to, segment));
+      };
+      if (buffer.part != Part::rank) gather(mesh_.replicate_group(), Part::rank, Part::group);
+      if (buffer.part == Part::whole) gather(mesh_.shard_group(), Part::group, Part::whole);
+    });
+  }
+}
+
+/// The same on all ranks, whatever they had before.
 void Trainer::restore(const checkpoint::Progress& progress) {
   step_ = progress.step;
   updates_ = progress.updates;
@@ -218,16 +269,25 @@ void Trainer::restore(const checkpoint::Progress& progress) {
   // Without fp16 there is nothing to scale, and other settings may not allow this scale.
   if (config::scales_loss(settings_))
     loss_scale_.restore({progress.loss_scale, progress.good_steps});
-  if (outliers_ && progress.outliers) outliers_->restore(filter_state(*progress.outliers));
+  if (!outliers_) return;
+  outliers_->restore(progress.outliers ? filter_state(*progress.outliers)
+                                       : optim::OutlierFilter::State());
 }
 
 void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   const plan::StepPlan& plan = train_.plan;
   mesh_.world().agree([&] {
-    for (int u = 0; u < decoder_->units(); ++u) {
-      for (const State state : all_states) restore(u, state, checkpoint);
-      if (!plan.working.empty()) initialize(u, plan.working[u], decoder_->number(), &checkpoint);
-    }
+    std::vector<checkpoint::Wanted> wanted;
+    for (int u = 0; u < decoder_->units(); ++u)
+      for (const State state : all_states) restore(u, state, checkpoint, wanted);
+    exec_.fence();
+    checkpoint.read(wanted);
+  });
+  for (int u = 0; u < decoder_->units(); ++u)
+    for (const State state : all_states) share(u, state);
+  mesh_.world().agree([&] {
+    for (int u = 0; u < decoder_->units() && !plan.working.empty(); ++u)
+      restore_working(u, checkpoint);
     exec_.fence();
     restore(checkpoint.manifest().progress);
   });

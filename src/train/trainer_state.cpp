@@ -143,6 +143,24 @@ void Trainer::initialize(checkpoint::ParameterSource* weights) {
   });
 }
 
+/// Copies to compute with, of masters where they have all that is needed.
+void Trainer::restore_working(int unit, checkpoint::CheckpointReader& checkpoint) {
+  const plan::StepPlan& plan = train_.plan;
+  const int working = plan.working[unit], masters = plan.parameters[unit];
+  if (plan.buffers[working].part != plan.buffers[masters].part)
+    return initialize(unit, working, decoder_->number(), &checkpoint);
+  in_chunks(plan.elements(unit, plan.buffers[working].part, Segment::both),
+            [&](std::int64_t begin, std::int64_t count) {
+              // Both fetch and store may use the second half of scratch_.
+              const float* const values = fetch<float>(masters, begin, count);
+              const auto some = static_cast<std::size_t>(count);
+              Kokkos::deep_copy(exec_, math::UnmanagedArray<float, Memory>(scratch_, some),
+                                math::UnmanagedArray<const float, Memory>(values, some));
+              with_number(decoder_->number(),
+                          [&](auto one) { store<decltype(one)>(scratch_, working, begin, count); });
+            });
+}
+
 const std::vector<int>& Trainer::buffers_of(State state) const {
   const plan::StepPlan& plan = train_.plan;
   return state == State::parameters     ? plan.parameters

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/checkpoint/manifest_text.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -130,7 +132,8 @@ class BadInputs : public ::testing::Test {
     fs::create_directories(path("a-folder"));
     must_run("ostrakon-data", {"build", "--output", "good", "--validation-fraction", "0", "text"});
     write_bytes(path("deck.yaml"), deck_with());
-    must_run("ostrakon-train", {"deck.yaml", "--set", "output.directory=synthetic"});
+    must_run("ostrakon-train",
+             {"deck.yaml", "--set", "output.directory=synthetic", "--set", "checkpoint.every=2"});
     must_run("ostrakon-train", {"deck.yaml", "--set", "output.directory=trained", "--set",
                                 "data.dataset=tokens", "--set", "data.path=good-train.h5"});
 
@@ -147,6 +150,7 @@ class BadInputs : public ::testing::Test {
     flipped[weights.size() / 2] = static_cast<char>(flipped[weights.size() / 2] ^ 1);
     write_bytes(path("flipped-weights.h5"), flipped);
     make_plain_hdf5(path("plain.h5"));
+    break_checkpoints();
 
     for (const char* taken : {"deck.yaml", "metrics.jsonl", "weights.h5"})
       fs::create_directories(path(std::string("taken-") + taken) + "/" + taken);
@@ -201,6 +205,37 @@ class BadInputs : public ::testing::Test {
     if (at == std::string::npos) throw std::runtime_error("nothing to flip in " + from);
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     write_bytes(path(to), bytes);
+  }
+
+  /// Copies of a good checkpoint, each with one thing wrong.
+  static void break_checkpoints() {
+    const auto copy = [](const std::string& name) {
+      fs::create_directories(path(fs::path(name).parent_path().string()));
+      fs::copy(path("synthetic/checkpoints/step-00000002"), path(name),
+               fs::copy_options::recursive);
+      return path(name);
+    };
+    write_changed(copy("newer") + "/manifest.json", "\"version\": 1,", "\"version\": 2,", true);
+    write_changed(copy("changed") + "/manifest.json", "\"seed\": 1,", "\"seed\": 2,", false);
+    write_changed(copy("all-bad/checkpoints/step-00000002") + "/manifest.json", "\"seed\": 1,",
+                  "\"seed\": 2,", false);
+    fs::remove(copy("without-a-file") + "/rank-00000.h5");
+    fs::resize_file(copy("cut-off") + "/rank-00000.h5", 5000);
+    write_bytes(copy("no-json") + "/manifest.json", "Dear program, these are my weights.\n");
+    fs::remove(copy("unfinished/step-00000002") + "/manifest.json");
+  }
+
+  /// Puts `to` for `from`, of the same length, and a checksum that is right again if `signs`.
+  static void write_changed(const std::string& manifest, const std::string& from,
+                            const std::string& to, bool signs) {
+    std::string text = read_bytes(manifest);
+    const std::size_t at = text.find(from);
+    if (at == std::string::npos) throw std::runtime_error("no " + from + " in " + manifest);
+    text.replace(at, from.size(), to);
+    if (signs)
+      text.replace(checkpoint::checksum_place(text), checkpoint::checksum_digits,
+                   format_hex(checkpoint::checksum_of_text(text)));
+    write_bytes(manifest, text);
   }
 
   static void set_vocabulary(const std::string& file_path, std::int64_t vocabulary) {
@@ -297,6 +332,14 @@ TEST_F(BadInputs, KeysAndTypes) {
        bad_key("half-a-prefetch", "parallel", "prefetch: 2",
                {"parallel.prefetch = 2: no such key; did you mean parallel.forward_prefetch or "
                 "parallel.backward_prefetch?"}),
+       bad_key("misspelt-checkpoint", "checkpoint", "evry: 5",
+               {"checkpoint.evry = 5: no such key; did you mean checkpoint.every?"}),
+       bad_key("unknown-files", "checkpoint", "files: ranks",
+               {"checkpoint.files = \"ranks\": expected rank, node or single"}),
+       bad_key("async-of-one", "checkpoint", "async: 1",
+               {"checkpoint.async = 1: expected true or false"}),
+       bad_key("wall-time-without-quotes", "runtime", "wall_time: 3:55:00",
+               {"not valid YAML", "wall_time: 3:55:00", "goes in quotes"}),
        bad_key("unknown-streams", "runtime", "streams: parallel",
                {"runtime.streams = \"parallel\"", "expected inline, threads or auto"})});
 }
@@ -369,6 +412,21 @@ TEST_F(BadInputs, Values) {
                {"training.outlier_window = 1: expected an integer >= 2"}),
        bad_key("share-above-one", "schedule", "final_fraction: 1.5",
                {"schedule.final_fraction = 1.5", "from 0 to 1"}),
+       bad_key("never-a-checkpoint", "checkpoint", "every: -1",
+               {"checkpoint.every = -1: expected an integer >= 0"}),
+       bad_key("keep-none", "checkpoint", "keep: 0",
+               {"checkpoint.keep = 0: expected an integer >= 1"}),
+       bad_key("keep-every-half", "checkpoint", "keep_every: 0.5",
+               {"checkpoint.keep_every = 0.5: expected an integer >= 0"}),
+       bad_key("negative-bandwidth", "checkpoint", "bandwidth: -100",
+               {"checkpoint.bandwidth = -100: expected a number >= 0"}),
+       bad_key("negative-wall-time", "runtime", "wall_time: -5",
+               {"runtime.wall_time = -5: expected a time as minutes, minutes:seconds"}),
+       bad_settings("wall-time-of-four", {"runtime.wall_time=1:2:3:4"},
+                    {"--set runtime.wall_time=\"1:2:3:4\": expected a time as minutes",
+                     "days-hours:minutes:seconds"}),
+       bad_settings("endless-wall-time", {"runtime.wall_time=99999-0"},
+                    {"--set runtime.wall_time=\"99999-0\"", "expected a time"}),
        bad_settings("beyond-integers", {"training.steps=1e300"}, {"training.steps", "<="}),
        bad_settings("diverges", {"optimizer.learning_rate=1e30", "output.directory=diverged"},
                     {"step 2", "not finite", "lower optimizer.learning_rate"})});
@@ -525,6 +583,77 @@ TEST_F(BadInputs, CommandLines) {
                    {"--set training.steps=\"soon\"", "expected an integer"})});
 }
 
+/// The small deck that goes on from `checkpoint`, with settings.
+BadInput bad_resume(const std::string& name, const std::string& checkpoint, const Texts& fragments,
+                    const Texts& settings = {}) {
+  BadInput bad = bad_settings(name, settings, fragments);
+  bad.arguments.push_back("--resume=" + checkpoint);
+  return bad;
+}
+
+TEST_F(BadInputs, WhereToGoOn) {
+  const std::string step = "synthetic/checkpoints/step-00000002";
+  const std::string no_checkpoint =
+      ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path";
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad_command("resume-without-value", {"deck.yaml", "--resume"},
+                   {"--resume needs auto, none or a path after it"}),
+       bad_command("resume-empty", {"deck.yaml", "--resume", ""},
+                   {"--resume: nothing after it; expected auto, none or a path"}),
+       bad_resume("resume-equals-nothing", "", {"expected auto, none or a path"}),
+       bad_resume("resume-nowhere", "nowhere", {"--resume nowhere" + no_checkpoint}),
+       bad_resume("resume-misspelt", "Auto", {"--resume Auto" + no_checkpoint}),
+       bad_resume("resume-of-a-file", step + "/rank-00000.h5", {"rank-00000.h5" + no_checkpoint}),
+       bad_resume("resume-of-weights", "synthetic/weights.h5", {"weights.h5" + no_checkpoint}),
+       bad_resume("resume-without-checkpoints", "a-folder",
+                  {"--resume a-folder: has no checkpoint that can be used"}),
+       bad_resume("resume-unfinished", "unfinished",
+                  {"--resume unfinished: has no checkpoint that can be used"})});
+}
+
+TEST_F(BadInputs, CheckpointsThatAreDamaged) {
+  const auto bad = [&](const std::string& checkpoint, const Texts& fragments) {
+    return bad_resume("resume-" + checkpoint, checkpoint, fragments,
+                      {"output.directory=resumed-" + checkpoint});
+  };
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad("newer", {"newer/manifest.json", "is of version 2; this program reads version 1"}),
+       bad("changed", {"changed/manifest.json' is damaged: its checksum is "}),
+       bad("no-json", {"no-json/manifest.json"}),
+       bad("without-a-file", {"without-a-file/rank-00000.h5", "No such file"}),
+       bad("cut-off", {"cut-off/rank-00000.h5", "it has 5,000 bytes, expected "})});
+  // Rather than from step 1, which would cost what was trained.
+  expect_refused("ostrakon-train", one_and_two,
+                 {bad_resume("resume-all-bad", "auto",
+                             {"no checkpoint in all-bad/checkpoints can be used; --resume none "
+                              "begins at step 1"},
+                             {"output.directory=all-bad"})});
+  EXPECT_TRUE(fs::exists(path("all-bad/checkpoints/step-00000002/manifest.json")));
+}
+
+TEST_F(BadInputs, CheckpointsThatDoNotFitTheDeck) {
+  const std::string step = "synthetic/checkpoints/step-00000002";
+  const std::string begin = "checkpoint " + step + " does not fit the deck: ";
+  const auto bad = [&](const std::string& name, const std::string& setting, const Texts& words) {
+    Texts fragments = words;
+    fragments.push_back(begin);
+    return bad_resume("resume-" + name, step, fragments,
+                      {setting, "output.directory=resumed-" + name});
+  };
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad("other-width", "model.width=64",
+           {"embedding.token.weight has the shape (257, 32); the deck's model expects (257, 64)"}),
+       bad("more-layers", "model.layers=3",
+           {"it has no parameter block.2.attention.norm.weight, which the deck's model has"}),
+       bad("fewer-layers", "model.layers=1", {"it has 14 parameters; the deck's model has 8"}),
+       bad("biases", "model.bias=true", {".bias, which the deck's model has"}),
+       bad("other-moments", "optimizer.moments=bf16",
+           {"its moments are fp32; expected optimizer.moments = fp32, not bf16"})});
+}
+
 #if KOKKOS_VERSION < 30700  // newer ones warn, or end the process themselves
 TEST_F(BadInputs, KokkosFlags) {
   expect_refused("ostrakon-train", one_and_two,
@@ -597,16 +726,17 @@ TEST_F(BadInputs, DataProgram) {
 TEST_F(BadInputs, BenchProgram) {
   expect_refused(
       "ostrakon-bench", one_and_two,
-      {bad_command(
-           "unknown-bench", {"kernel"},
-           {"don't know how to measure kernel", "kernels, comm, step DECK or overlap DECK"}),
+      {bad_command("unknown-bench", {"kernel"},
+                   {"don't know how to measure kernel",
+                    "kernels, comm, step DECK, overlap DECK or checkpoint DECK"}),
        bad_command("two-benches", {"kernels", "comm"}, {"kernels takes no further argument"}),
        bad_command("step-without-deck", {"step"}, {"step needs a deck"}),
+       bad_command("checkpoint-without-deck", {"checkpoint"}, {"checkpoint needs a deck"}),
        bad_command("step-of-two", {"step", "deck.yaml", "deck.yaml"}, {"two decks given"}),
        bad_command("step-of-missing", {"step", "nowhere.yaml"}, {"nowhere.yaml: can't be read"}),
        bad_command("no-time", {"kernels", "--seconds", "0"}, {"--seconds 0", "greater than 0"}),
        bad_command("set-without-step", {"kernels", "--set", "model.layers=1"},
-                   {"--set is for step DECK and overlap DECK only"}),
+                   {"--set is for step DECK, overlap DECK and checkpoint DECK only"}),
        bad_command("unknown-bench-option", {"--jsonl"}, {"unknown option --jsonl"})});
   expect_refused("ostrakon-bench", {1},
                  {bad_command("comm-alone", {"comm"}, {"found 1 rank", "mpiexec -n 2"})});

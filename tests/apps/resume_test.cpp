@@ -250,10 +250,11 @@ TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
   EXPECT_NE(outcome.out.find("step-00000009/manifest.json"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("step-00000006, step 6 of 12"), std::string::npos) << outcome.out;
   expect_as_if_nothing_had_happened(settings, 12);
+  EXPECT_TRUE(fs::exists(output("checkpoints/step-00000012.damaged"))) << outcome.out;
 
   // All of them: better no run than one that begins anew unasked.
   for (const std::string& name : checkpoints())
-    if (name != "latest") spoil(name + "/manifest.json");
+    if (name.find('.') == std::string::npos && name != "latest") spoil(name + "/manifest.json");
   const Outcome none = train(2, settings, {"--resume", "auto"});
   EXPECT_EQ(none.status, 1);
   EXPECT_NE(none.err.find("--resume none begins at step 1"), std::string::npos) << none.err;
@@ -263,21 +264,50 @@ TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
   EXPECT_NE(named.err.find("step-00000012"), std::string::npos) << named.err;
 }
 
+TEST_F(Resume, GoesOnFromAnotherRunAndBeginsWithItsWeights) {
+  const Texts settings = {"training.steps=12", "checkpoint.every=4", "checkpoint.keep=9"};
+  Texts other = settings;
+  other.push_back("output.directory=other");
+  ASSERT_EQ(train(2, other).status, 0);
+  // Rows and checkpoints of this folder are of another story, and later ones.
+  ASSERT_EQ(train(1, {"training.steps=20", "checkpoint.every=10", "training.seed=7"}).status, 0);
+  const Outcome outcome = train(4, settings, {"--resume", path("other/checkpoints/step-00000004")});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto expected = rows("other"), found = rows();
+  ASSERT_EQ(found.size(), 8u);
+  for (const auto& [step, row] : found)
+    EXPECT_EQ(row["state_digest"], expected.at(step)["state_digest"]) << step;
+  EXPECT_EQ(fs::read_symlink(output("checkpoints/latest")), "step-00000012");
+  // The newest is the one saved last, not that of the highest step.
+  const Outcome again = train(2, settings, {"--resume", "auto"});
+  EXPECT_NE(again.out.find("step-00000012, step 12 of 12"), std::string::npos) << again.out;
+  const Outcome by_folder = train(2, settings, {"--resume", path("other")});
+  EXPECT_NE(by_folder.out.find("step-00000012, step 12 of 12"), std::string::npos) << by_folder.out;
+
+  // Weights from a checkpoint that is set aside meanwhile.
+  const Outcome weights = train(
+      2, {"training.steps=3", "checkpoint.initial_weights=" + output("checkpoints/step-00000012")});
+  EXPECT_EQ(weights.status, 0) << weights.err;
+  EXPECT_TRUE(fs::exists(output("checkpoints.previous/step-00000012")));
+  EXPECT_LT(rows().at(1)["loss"].get<double>(), expected.at(2)["loss"].get<double>());
+}
+
 TEST_F(Resume, OutlivesSavesThatFail) {
   const Texts settings = {"training.steps=9", "checkpoint.every=3"};
-  fs::create_directories(output("checkpoints"));
-  write_bytes(output("checkpoints/step-00000003.partial"), "a file where a folder is to be");
-  chmod(output("checkpoints").c_str(), 0555);
-  const bool is_root = geteuid() == 0;  // whom no mode keeps out
+  fs::create_directories(path("run"));
+  fs::create_directory_symlink("/sys", output("checkpoints"));  // where nobody makes folders
   const Outcome outcome = train(2, settings, {"--resume", "auto"});
-  if (!is_root) {
-    EXPECT_EQ(outcome.status, 1);
-    EXPECT_NE(outcome.out.find("checkpoint failed"), std::string::npos) << outcome.out;
-    EXPECT_NE(outcome.err.find("could not be saved"), std::string::npos) << outcome.err;
-  }
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.out.find("checkpoint failed"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find("the last checkpoint could not be saved"), std::string::npos)
+      << outcome.err;
   EXPECT_EQ(rows().size(), 9u);
   EXPECT_TRUE(fs::exists(output("weights.h5")));
-  chmod(output("checkpoints").c_str(), 0755);
+  // Who is asked to stop, and can't save, does not say that it can be started again.
+  const Outcome stopped = train(2, {"training.steps=1000000", "runtime.wall_time=0:04"});
+  EXPECT_EQ(stopped.status, 1);
+  EXPECT_NE(stopped.err.find("stopped as asked, but without a checkpoint"), std::string::npos)
+      << stopped.err;
 }
 
 /// Calls of the system that a run makes in its folder of checkpoints are made to fail, one by one:
@@ -289,8 +319,9 @@ class Faults : public Resume {
     return settings;
   }
 
-  Outcome train_with(const Texts& settings, const std::string& fault, int call) const {
-    Command faulty = command(1, settings, {"--resume", "auto"});
+  Outcome train_with(const Texts& settings, const std::string& fault, int call,
+                     int ranks = 1) const {
+    Command faulty = command(ranks, settings, {"--resume", "auto"});
     faulty.environment.insert(faulty.environment.end(),
                               {{"LD_PRELOAD", OSTRAKON_FAULTY_FILES},
                                {"OSTRAKON_FAULT_PATH", "/checkpoints"},
@@ -349,6 +380,25 @@ TEST_F(Faults, KilledAnywhereItGoesOnBitForBit) {
     expect_to_end_as_the_reference(folder, settings);
     fs::remove_all(path(folder));
   });
+}
+
+/// Ranks make different calls, and one may be ahead of the other.
+TEST_F(Faults, TwoRanksKilledAnywhereGoOnBitForBit) {
+  for (const char* const files : {"rank", "single"}) {
+    const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=1",
+                            text("checkpoint.files=", files)};
+    fs::remove_all(path("reference"));
+    const int calls = count_calls(settings);
+    constexpr int every = 4;
+    in_parallel(calls / every, [&](int number) {
+      const int call = every * number + 1;
+      SCOPED_TRACE(text(files, ", call ", call, " of ", calls));
+      const std::string folder = text("run-", number);
+      EXPECT_NE(train_with(in(folder, settings), "kill", call, 2).status, 0);
+      expect_to_end_as_the_reference(folder, settings);
+      fs::remove_all(path(folder));
+    });
+  }
 }
 
 TEST_F(Faults, FullDisksAndErrorsHarmNoOlderCheckpoint) {

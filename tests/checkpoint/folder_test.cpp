@@ -1,11 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 
 #include "../support/scratch_folder.hpp"
 #include "small_checkpoint.hpp"
+
+namespace {
+
+/// Which calls below fail; null: none.
+std::function<bool(const std::string& from, const std::string& to)> rename_fails;
+std::function<bool()> sync_fails;
+
+}  // namespace
+
+// These stand before the C library's.
+int rename(const char* from, const char* to) noexcept {
+  errno = EIO;
+  if (rename_fails && rename_fails(from, to)) return -1;
+  return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+int fsync(int descriptor) {
+  errno = EIO;
+  if (sync_fails && sync_fails()) return -1;
+  return static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -21,6 +50,10 @@ using testing::SmallCheckpoint;
 
 class CheckpointFolder : public ::testing::Test {
  protected:
+  ~CheckpointFolder() override {
+    rename_fails = nullptr;
+    sync_fails = nullptr;
+  }
   std::string place(const std::string& name) const { return folder_.path() + "/" + name; }
   bool is_there(const std::string& name) const {
     return fs::exists(fs::symlink_status(place(name)));
@@ -71,6 +104,8 @@ TEST_F(CheckpointFolder, ASaveIsThereOnceItIsWhole) {
   const SmallCheckpoint small(2, Files::rank);
   const Manifest manifest = small.write_files(begun, 12, 5);
   const std::string path = folder_.commit(12, write_manifest(manifest));
+  EXPECT_EQ(names(), (Names{"step-00000012"}));
+  folder_.mark_latest(12);
   EXPECT_EQ(path, place("step-00000012"));
   EXPECT_EQ(names(), (Names{"latest", "step-00000012"}));
   EXPECT_EQ(fs::read_symlink(place("latest")), "step-00000012");
@@ -96,6 +131,96 @@ TEST_F(CheckpointFolder, CommitReplaces) {
   CheckpointReader reader(path);
   EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, 1)));
   EXPECT_EQ(folder_.list().front().sequence, 2);
+}
+
+TEST_F(CheckpointFolder, CommitDoesNotFailOnceTheCheckpointHasItsName) {
+  save(12, 1, 0);
+  bool tried = false;
+  rename_fails = [&](const std::string&, const std::string& to) {
+    const bool removes = to == place("step-00000012.removed.partial");
+    tried = tried || removes;
+    return removes;
+  };
+  std::string path;
+  EXPECT_EQ(error_of([&] { path = save(12, 2, 1); }), "no error");
+  EXPECT_TRUE(tried);
+  rename_fails = nullptr;
+  EXPECT_EQ(path, place("step-00000012"));
+  EXPECT_TRUE(is_there("step-00000012.replaced.partial"));
+  folder_.remove_partial();
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012"}));
+  CheckpointReader reader(path);
+  EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, 1)));
+}
+
+TEST_F(CheckpointFolder, CommitThatFailsLeavesTheNamesAsTheyWere) {
+  const std::string path = save(12, 1, 0);
+  const Names before = {"latest", "step-00000012", "step-00000012.partial"};
+  const auto expect_failure = [&](int step, const Names& expected) {
+    EXPECT_NE(error_of([&] { save(step, 2, 1); }).find(folder_.path()), std::string::npos);
+    rename_fails = nullptr;
+    sync_fails = nullptr;
+    EXPECT_EQ(names(), expected);
+    CheckpointReader reader(path);
+    EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, 0)));
+    folder_.abandon(step);
+  };
+  rename_fails = [&](const std::string& from, const std::string&) {
+    return from == place("step-00000012.partial");
+  };
+  expect_failure(12, before);
+
+  // The name is there, but not known to be on disk.
+  const auto fail_sync_once_after = [](const std::string& name) {
+    const auto armed = std::make_shared<int>(0);
+    rename_fails = [=](const std::string&, const std::string& to) {
+      if (to == name) ++*armed;
+      return false;
+    };
+    sync_fails = [=] { return *armed == 1 && ++*armed; };
+  };
+  fail_sync_once_after(place("step-00000012"));
+  expect_failure(12, before);
+  fail_sync_once_after(place("step-00000012.replaced.partial"));
+  expect_failure(12, before);
+  fail_sync_once_after(place("step-00000013"));
+  expect_failure(13, {"latest", "step-00000012", "step-00000013.partial"});
+}
+
+TEST_F(CheckpointFolder, ManifestsThatChangeAreLookedAtAgain) {
+  const std::string path = manifest_path(save(12, 1));
+  save(13, 2);
+  EXPECT_EQ(steps(), (Steps{13, 12}));
+  const std::string good = read_bytes(path);
+  std::string bad = good;
+  bad[bad.size() / 2] ^= 1;
+  // As long as before, and of the same time: it is what was looked at.
+  const fs::file_time_type time = fs::last_write_time(path);
+  write_bytes(path, bad);
+  fs::last_write_time(path, time);
+  EXPECT_EQ(steps(), (Steps{13, 12}));
+  EXPECT_EQ(Folder(folder_.path()).list()[1].problem.empty(), false);
+  // Another time, a nanosecond on; mended; another length; another file; none.
+  fs::last_write_time(path, time + std::chrono::nanoseconds(1));
+  EXPECT_EQ(steps(), (Steps{13, -12}));
+  write_bytes(path, good);
+  EXPECT_EQ(steps(), (Steps{13, 12}));
+  write_bytes(path, good + " ");
+  EXPECT_EQ(steps(), (Steps{13, -12}));
+  write_bytes(path, good);
+  fs::last_write_time(path, time);
+  EXPECT_EQ(steps(), (Steps{13, 12}));
+  const std::string other = scratch_.file("other");
+  write_bytes(other, bad);
+  fs::last_write_time(other, time);
+  fs::rename(other, path);
+  EXPECT_EQ(steps(), (Steps{13, -12}));
+  write_bytes(path, good);
+  EXPECT_EQ(steps(), (Steps{13, 12}));
+  fs::remove(path);
+  EXPECT_EQ(steps(), (Steps{13, -12}));
+  save(12, 3);
+  EXPECT_EQ(steps(), (Steps{12, 13}));
 }
 
 TEST_F(CheckpointFolder, AbandonRemovesWhatWasBegun) {
@@ -199,6 +324,54 @@ TEST_F(CheckpointFolder, IsSetAsideUnderAFreeName) {
   EXPECT_EQ(folder_.set_aside(), folder_.path() + ".previous-3");
   EXPECT_TRUE(is_checkpoint(folder_.path() + ".previous/step-00000012"));
   EXPECT_TRUE(is_checkpoint(folder_.path() + ".previous-2/step-00000013"));
+}
+
+TEST_F(CheckpointFolder, BehindALinkTheFolderIsSetAsideAndTheLinkStays) {
+  const std::string disk = scratch_.file("disk/run"), second = scratch_.file("second");
+  fs::create_directories(disk);
+  fs::create_directory(scratch_.file("output"));
+  fs::create_directory_symlink(disk, second);
+  fs::create_directory_symlink("../second", folder_.path());
+  EXPECT_EQ(folder_.set_aside(), "");
+  for (const char* const end : {"", "/"}) {
+    save(12, 1);
+    const std::string aside = Folder(folder_.path() + end).set_aside();
+    EXPECT_EQ(aside, fs::canonical(disk).string() + ".previous" + (*end == '/' ? "-2" : ""));
+    EXPECT_TRUE(is_checkpoint(aside + "/step-00000012"));
+    EXPECT_EQ(fs::read_symlink(folder_.path()), "../second");
+    EXPECT_EQ(fs::read_symlink(second), disk);
+    EXPECT_TRUE(fs::is_empty(folder_.path()));
+  }
+  save(13, 1);
+  EXPECT_TRUE(is_checkpoint(disk + "/step-00000013"));
+}
+
+TEST_F(CheckpointFolder, ADamagedCheckpointIsSetAside) {
+  save(11, 1);
+  const std::string path = save(12, 2);
+  EXPECT_EQ(steps(), (Steps{12, 11}));
+  EXPECT_EQ(folder_.set_damaged_aside(path), path + ".damaged");
+  save(12, 3);
+  EXPECT_EQ(folder_.set_damaged_aside(path), path + ".damaged-2");
+  EXPECT_EQ(steps(), Steps{11});
+  save(12, 4);
+  EXPECT_EQ(folder_.set_damaged_aside(path + "/"), path + ".damaged-3");
+  save(13, 5);
+  folder_.prune(1, 0);
+  folder_.remove_partial();
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012.damaged", "step-00000012.damaged-2",
+                            "step-00000012.damaged-3", "step-00000013"}));
+  EXPECT_TRUE(is_checkpoint(path + ".damaged"));
+
+  // What is no checkpoint, or not of this folder.
+  const std::string elsewhere = scratch_.file("step-00000013");
+  fs::create_directory(elsewhere);
+  for (const std::string& other :
+       {place("latest"), path + ".damaged", path, folder_.path(), elsewhere, std::string()}) {
+    EXPECT_NE(error_of([&] { folder_.set_damaged_aside(other); }), "no error") << other;
+  }
+  EXPECT_TRUE(fs::exists(elsewhere));
+  EXPECT_EQ(steps(), Steps{13});
 }
 
 TEST_F(CheckpointFolder, FailuresNameThePath) {

@@ -505,6 +505,8 @@ TEST(OpenParameters, TakesCheckpoints) {
     const std::string path = save_checkpoint(folder.file("checkpoints"), which, *weights);
     const auto checkpoint = open_parameters(path, which.settings);
     checkpoint->verify();
+    EXPECT_TRUE(checkpoint->checks_what_it_reads());
+    EXPECT_FALSE(weights->checks_what_it_reads());
     for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens))
       EXPECT_EQ(read_whole(*checkpoint, p), read_whole(*weights, p)) << p.full_name();
 

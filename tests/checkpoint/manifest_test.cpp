@@ -58,8 +58,23 @@ Manifest small_manifest() {
   return manifest;
 }
 
+/// Whether that throws DamagedError, rather than another Error or nothing.
+template <class Work>
+bool finds_damage(const Work& work) {
+  try {
+    work();
+  } catch (const DamagedError&) {
+    return true;
+  } catch (const Error&) {
+  }
+  return false;
+}
+
 std::string refusal_of(const std::string& text) {
-  return error_of([&] { read_manifest(text, "manifest.json"); });
+  const auto read = [&] { read_manifest(text, "manifest.json"); };
+  const std::string refusal = error_of(read);
+  EXPECT_EQ(finds_damage(read), refusal != "no error") << refusal;
+  return refusal;
 }
 std::string refusal_of(const Manifest& manifest) { return refusal_of(write_manifest(manifest)); }
 
@@ -173,6 +188,40 @@ TEST(Manifest, IsNotWrittenWithWhatTextCanNotSay) {
   manifest = small_manifest();
   manifest.deck = "\xFF";
   EXPECT_NE(error_of([&] { write_manifest(manifest); }).find("is not UTF-8"), std::string::npos);
+}
+
+TEST(Manifest, IsNotWrittenLongerThanItMayBe) {
+  const std::string text = write_manifest(small_manifest());
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  EXPECT_EQ(write_manifest(small_manifest(), bytes), text);
+  EXPECT_NE(error_of([&] {
+              write_manifest(small_manifest(), bytes - 1);
+            }).find(std::to_string(bytes) + " bytes; expected at most"),
+            std::string::npos);
+}
+
+TEST(Manifest, CountsThatNoRunGetsToAreRefused) {
+  constexpr std::int64_t most = std::int64_t{1} << 53, most_skipped = 2147483647;
+  Manifest manifest = small_manifest();
+  manifest.sequence = most;
+  manifest.progress.step = manifest.progress.updates = manifest.progress.samples = most;
+  manifest.progress.skipped_in_a_row = most_skipped;
+  EXPECT_EQ(refusal_of(manifest), "no error");
+  const auto refusal = [&](auto change) {
+    Manifest changed = manifest;
+    ++change(changed);
+    return refusal_of(changed);
+  };
+  using Count = std::int64_t&;
+  expect_refused(refusal([](Manifest& m) -> Count { return m.sequence; }),
+                 ": sequence is 9007199254740993; expected at most 9007199254740992");
+  expect_refused(refusal([](Manifest& m) -> Count { return m.progress.step; }), ": step is 9");
+  expect_refused(refusal([](Manifest& m) -> Count { return m.progress.updates; }),
+                 ": updates is 9");
+  expect_refused(refusal([](Manifest& m) -> Count { return m.progress.samples; }),
+                 ": samples is 9");
+  expect_refused(refusal([](Manifest& m) -> Count { return m.progress.skipped_in_a_row; }),
+                 ": skipped_in_a_row is 2147483648; expected at most 2147483647");
 }
 
 TEST(Manifest, EveryDamageIsSeen) {
@@ -386,6 +435,28 @@ TEST(LoadManifest, SaysWhatIsMissing) {
   EXPECT_EQ(load_manifest(path), "text");
   std::filesystem::resize_file(manifest_path(path), most_manifest_bytes + 1);
   EXPECT_NE(error_of([&] { load_manifest(path); }).find("expected at most"), std::string::npos);
+}
+
+TEST(LoadManifest, TellsDamageFromWhatCanNotBeRead) {
+  namespace fs = std::filesystem;
+  const ScratchFolder folder;
+  const std::string path = folder.file("checkpoint");
+  const auto load = [&] { load_manifest(path); };
+  EXPECT_TRUE(finds_damage(load));
+  fs::create_symlink("checkpoint", path);  // a link to itself
+  EXPECT_NE(error_of(load), "no error");
+  EXPECT_FALSE(finds_damage(load));
+  fs::remove(path);
+  fs::create_directory(path);
+  EXPECT_TRUE(finds_damage(load));
+  fs::create_symlink("manifest.json", manifest_path(path));
+  EXPECT_NE(error_of(load), "no error");
+  EXPECT_FALSE(finds_damage(load));
+  fs::remove(manifest_path(path));
+  write_bytes(manifest_path(path), "");
+  EXPECT_EQ(error_of(load), "no error");
+  fs::resize_file(manifest_path(path), most_manifest_bytes + 1);
+  EXPECT_TRUE(finds_damage(load));
 }
 
 }  // namespace

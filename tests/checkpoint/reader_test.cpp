@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <iterator>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
@@ -209,6 +211,69 @@ TEST(CheckpointReader, FindsFilesThatAreMissingOrOfAnotherLength) {
     }
     EXPECT_EQ(saved.verify_error(), "no error");
   }
+}
+
+TEST(CheckpointReader, TellsDamageFromWhatCanNotBeRead) {
+  const SmallCheckpoint small(2, Files::rank);
+  const Saved saved(small);
+  const std::string path = saved.file("rank-00001.h5"), away = saved.scratch.file("away");
+  fs::copy_file(path, away);
+  std::int64_t number = 0;
+  const auto mend = [&] {
+    fs::remove_all(path);
+    fs::copy_file(away, path);
+  };
+  const auto flip = [&](std::int64_t offset) {
+    PlainFile file(path, PlainFile::Mode::write);
+    char byte = 0;
+    file.read(offset, 1, &byte);
+    byte = static_cast<char>(byte ^ 1);
+    file.write(offset, 1, &byte);
+  };
+  {
+    CheckpointReader reader(saved.path);
+    EXPECT_TRUE(reader.checks_what_it_reads());
+    number = reader.manifest().files[1].pieces[0].offset;
+  }
+  const std::vector<std::function<void()>> damages = {
+      [&] { fs::remove(path); },
+      [&] { fs::resize_file(path, fs::file_size(path) - 1); },
+      [&] { fs::resize_file(path, fs::file_size(path) + 1); },
+      [&] { flip(0); },
+      [&] { flip(number); },
+  };
+  for (std::size_t i = 0; i < damages.size(); ++i) {
+    damages[i]();
+    EXPECT_THROW(CheckpointReader(saved.path).verify(), DamagedError) << i;
+    mend();
+    EXPECT_EQ(saved.verify_error(), "no error") << i;
+  }
+
+  const std::vector<std::function<void()>> hindrances = {
+      [&] { fs::create_directory(path); },
+      [&] { fs::create_symlink("rank-00001.h5", path); },  // a link to itself
+  };
+  const auto is_plain = [](const auto& work) {
+    try {
+      work();
+    } catch (const DamagedError&) {
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+    return false;
+  };
+  for (std::size_t i = 0; i < hindrances.size(); ++i) {
+    fs::remove(path);
+    hindrances[i]();
+    EXPECT_TRUE(is_plain([&] { CheckpointReader(saved.path).verify(); })) << i;
+    mend();
+  }
+  // Cut off after it was opened.
+  CheckpointReader reader(saved.path);
+  reader.verify_structure(1);
+  fs::resize_file(path, 0);
+  EXPECT_TRUE(is_plain([&] { reader.verify_structure(1); }));
 }
 
 TEST(CheckpointReader, FindsFilesThatWereSwapped) {

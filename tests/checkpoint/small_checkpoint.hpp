@@ -129,7 +129,10 @@ class SmallCheckpoint {
   /// Saves; returns the checkpoint's path.
   std::string save(const Folder& folder, std::int64_t step, std::int64_t sequence) const {
     const std::string path = folder.begin(step);
-    return folder.commit(step, write_manifest(write_files(path, step, sequence)));
+    const std::string place =
+        folder.commit(step, write_manifest(write_files(path, step, sequence)));
+    folder.mark_latest(step);
+    return place;
   }
 
  private:

@@ -664,6 +664,61 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
       "deck.yaml");
 }
 
+TEST(BadDecks, Checkpoints) {
+  const std::string integer = ": expected an integer >= ";
+  const std::string time =
+      ": expected a time as minutes, minutes:seconds, hours:minutes:seconds, days-hours, "
+      "days-hours:minutes or days-hours:minutes:seconds";
+  expect_messages(
+      {{with("checkpoint", "every: -1"), "deck.yaml: checkpoint.every = -1" + integer + "0"},
+       {with("checkpoint", "every: 0.5"), "deck.yaml: checkpoint.every = 0.5" + integer + "0"},
+       {with("checkpoint", "every: never"),
+        "deck.yaml: checkpoint.every = \"never\"" + integer + "0"},
+       {with("checkpoint", "every: 1e300"),
+        "deck.yaml: checkpoint.every = 1e+300" + integer + "0 and <= 9007199254740991"},
+       {with("checkpoint", "keep: 0"), "deck.yaml: checkpoint.keep = 0" + integer + "1"},
+       {with("checkpoint", "keep: all"), "deck.yaml: checkpoint.keep = \"all\"" + integer + "1"},
+       {with("checkpoint", "keep_every: -5"),
+        "deck.yaml: checkpoint.keep_every = -5" + integer + "0"},
+       {with("checkpoint", "files: 1"),
+        "deck.yaml: checkpoint.files = 1: expected rank, node or single"},
+       {with("checkpoint", "files: ranks"),
+        "deck.yaml: checkpoint.files = \"ranks\": expected rank, node or single"},
+       {with("checkpoint", "async: 1"), "deck.yaml: checkpoint.async = 1: expected true or false"},
+       {with("checkpoint", "verify: always"),
+        "deck.yaml: checkpoint.verify = \"always\": expected true or false"},
+       {with("checkpoint", "bandwidth: -1"),
+        "deck.yaml: checkpoint.bandwidth = -1: expected a number >= 0"},
+       {with("checkpoint", "bandwidth: .inf"),
+        "deck.yaml: checkpoint.bandwidth = \".inf\": expected a number >= 0"},
+       {with("checkpoint", "bandwidth: 100 MB/s"),
+        "deck.yaml: checkpoint.bandwidth = \"100 MB/s\": expected a number >= 0"},
+       {with("checkpoint", "initial_weights: 5"),
+        "deck.yaml: checkpoint.initial_weights = 5: expected a path as text (numbers and yes/no "
+        "need quotes)"},
+       {with("checkpoint", "evry: 5"),
+        "deck.yaml: checkpoint.evry = 5: no such key; did you mean checkpoint.every?"},
+       {with("checkpoint", "asnyc: true"),
+        "deck.yaml: checkpoint.asnyc = true: no such key; did you mean checkpoint.async?"},
+       {with("checkpoints", "every: 5"),
+        "deck.yaml: checkpoints: no such section; did you mean checkpoint?"},
+       {with("training", "wall_time: 90"),
+        "deck.yaml: training.wall_time = 90: no such key; did you mean runtime.wall_time?"},
+       {with("runtime", "wall_time: -5"), "deck.yaml: runtime.wall_time = -5" + time},
+       {with("runtime", "wall_time: 1.5"), "deck.yaml: runtime.wall_time = 1.5" + time},
+       {with("runtime", "wall_time: 1e15"), "deck.yaml: runtime.wall_time = 1e+15" + time},
+       {with("runtime", "wall_time: yes"), "deck.yaml: runtime.wall_time = true" + time},
+       {with("runtime", "wall_time: \"1:2:3:4\""),
+        "deck.yaml: runtime.wall_time = \"1:2:3:4\"" + time},
+       {with("runtime", "wall_time: 1 hour"), "deck.yaml: runtime.wall_time = \"1 hour\"" + time},
+       {with("runtime", "wall_time: [1]"),
+        "deck.yaml: runtime.wall_time" + time + ", found a list"},
+       {with("runtime", "wall_time: 3:55:00"),
+        "deck.yaml: not valid YAML: line 5: \"wall_time: 3:55:00\"; a line is `key: value`, text "
+        "with any of : % , | > [ ] { } goes in quotes"}},
+      "deck.yaml");
+}
+
 TEST(BadDecks, TextThatIsNoYaml) {
   const std::string hint =
       "; a line is `key: value`, text with any of : % , | > [ ] { } goes in quotes";

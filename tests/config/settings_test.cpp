@@ -86,6 +86,7 @@ void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.parallel.offload, b.parallel.offload);
   EXPECT_EQ(a.parallel.offload_activations, b.parallel.offload_activations);
   EXPECT_EQ(a.parallel.early_updates, b.parallel.early_updates);
+  EXPECT_EQ(a.parallel.checkpoint_staging, b.parallel.checkpoint_staging);
   EXPECT_EQ(a.pinned_host_memory, b.pinned_host_memory);
   EXPECT_EQ(a.early_updates, b.early_updates);
   EXPECT_EQ(a.precision.gather, b.precision.gather);
@@ -153,6 +154,59 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_EQ(settings.schedule.decay_steps, 0);
   EXPECT_FALSE(settings.stability.skip_non_finite);
   EXPECT_EQ(settings.stability.outlier_threshold, 0.0);
+  EXPECT_EQ(settings.checkpoint.every, 0);
+  EXPECT_EQ(settings.checkpoint.keep, 2);
+  EXPECT_EQ(settings.checkpoint.keep_every, 0);
+  EXPECT_EQ(settings.checkpoint.files, checkpoint::Files::rank);
+  EXPECT_TRUE(settings.checkpoint.asynchronous);
+  EXPECT_FALSE(settings.checkpoint.verify);
+  EXPECT_EQ(settings.checkpoint.bandwidth, 0.0);
+  EXPECT_EQ(settings.checkpoint.initial_weights, "");
+  EXPECT_FALSE(settings.parallel.checkpoint_staging);
+  EXPECT_EQ(settings.runtime.wall_time, 0.0);
+}
+
+TEST(Settings, ReadsWhenAndHowCheckpointsAreSaved) {
+  const Settings settings = read(R"(ostrakon:
+  data: {dataset: synthetic}
+  checkpoint:
+    every: 500
+    keep: 3
+    keep_every: 10000
+    files: node
+    async: no
+    verify: yes
+    bandwidth: 62.5
+    initial_weights: /a/weights.h5
+  runtime: {wall_time: "1-02:03:04"}
+)");
+  EXPECT_EQ(settings.checkpoint.every, 500);
+  EXPECT_EQ(settings.checkpoint.keep, 3);
+  EXPECT_EQ(settings.checkpoint.keep_every, 10000);
+  EXPECT_EQ(settings.checkpoint.files, checkpoint::Files::node);
+  EXPECT_FALSE(settings.checkpoint.asynchronous);
+  EXPECT_TRUE(settings.checkpoint.verify);
+  EXPECT_EQ(settings.checkpoint.bandwidth, 62.5);
+  EXPECT_EQ(settings.checkpoint.initial_weights, "/a/weights.h5");
+  EXPECT_EQ(settings.runtime.wall_time, 93784.0);
+  expect_equal(read(write_deck(settings)), settings);
+  const auto files = [](const char* text) {
+    return read(synthetic, {{"checkpoint.files", text}}).checkpoint.files;
+  };
+  EXPECT_EQ(files("rank"), checkpoint::Files::rank);
+  EXPECT_EQ(files("single"), checkpoint::Files::single);
+}
+
+TEST(Settings, HostMemoryHasRoomForACheckpointThatIsWrittenBesideTraining) {
+  for (const char* every : {"0", "1", "500"})
+    for (const char* async : {"true", "false"}) {
+      const Settings settings =
+          read(synthetic, {{"checkpoint.every", every}, {"checkpoint.async", async}});
+      EXPECT_EQ(settings.parallel.checkpoint_staging,
+                every != std::string("0") && async == std::string("true"))
+          << every << " " << async;
+      expect_equal(read(write_deck(settings)), settings);
+    }
 }
 
 TEST(Settings, ReadsPrecisionOptimizerAndStability) {
@@ -253,16 +307,20 @@ TEST(Settings, AreCompletedAnew) {
   settings.optimizer.kind = optim::OptimizerKind::lion;
   settings.optimizer.clip_norm = 0.0;
   settings.parallel.offload = plan::Offload::all;
+  settings.checkpoint.every = 10;
   complete(settings);
   EXPECT_EQ(settings.parallel.leaves, 16);
   EXPECT_EQ(settings.parallel.moments.count, 1);
   EXPECT_TRUE(settings.parallel.early_updates);
+  EXPECT_TRUE(settings.parallel.checkpoint_staging);
   expect_equal(read(write_deck(settings)), settings);
   settings.parallel.offload = plan::Offload::none;
   settings.optimizer.kind = optim::OptimizerKind::muon;
+  settings.checkpoint.asynchronous = false;
   complete(settings);
   EXPECT_EQ(settings.parallel.moments.count, 2);
   EXPECT_FALSE(settings.parallel.early_updates);
+  EXPECT_FALSE(settings.parallel.checkpoint_staging);
 }
 
 TEST(Settings, WhatADeckTakesIsTakenByThatWhichItIsFor) {
@@ -770,6 +828,9 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
                                "every 2",
                                "warmup_stable_decay",
                                "inverse_square_root",
+                               "rank",
+                               "node",
+                               "single",
                                "selective norms"}) {
         Settings settings = read(synthetic);
         if (key.is_text || !key.set(settings, Value::of(std::string(word)))) continue;
@@ -1135,6 +1196,7 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
   EXPECT_TRUE(is_idle(settings, "skip_outliers 0: outlier_window")) << summary(settings);
   EXPECT_TRUE(
       is_idle(read(synthetic, {{"memory.early_updates", "false"}}), "offload none: early_updates"));
+  EXPECT_TRUE(is_idle(read(synthetic, {{"checkpoint.async", "false"}}), "every 0: async"));
   EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);
   // Of the build, not of another key.
@@ -1147,7 +1209,9 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
   const Settings others = read(synthetic, {{"precision.loss_scale", "8"},
                                            {"precision.gather", "fp16"},
                                            {"training.outlier_window", "9"},
-                                           {"training.skip_outliers", "6"}});
+                                           {"training.skip_outliers", "6"},
+                                           {"checkpoint.async", "false"},
+                                           {"checkpoint.every", "1"}});
   EXPECT_EQ(summary(others).find("without effect"), std::string::npos) << summary(others);
 }
 
@@ -1273,6 +1337,109 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
             "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"
             "forward_prefetch=1\nbackward_prefetch=1\nin_flight_gathers=8 GiB\n"
             "in_flight_reductions=1\nunits=head: forward_prefetch 2\nblocks_per_unit=auto\n");
+}
+
+// ---- settings of a run and of the checkpoint that it goes on from
+
+TEST(ValueOf, IsThatOfADeckWithoutQuotes) {
+  const Settings settings = read(synthetic, {{"runtime.wall_time", "90"},
+                                             {"output.directory", "a b"},
+                                             {"optimizer.learning_rate", "6e-4"}});
+  EXPECT_EQ(value_of(settings, "optimizer", "name"), "adamw");
+  EXPECT_EQ(value_of(settings, "optimizer", "learning_rate"), "0.0006");
+  EXPECT_EQ(value_of(settings, "optimizer", "moments"), "fp32");
+  EXPECT_EQ(value_of(settings, "checkpoint", "async"), "true");
+  EXPECT_EQ(value_of(settings, "checkpoint", "files"), "rank");
+  EXPECT_EQ(value_of(settings, "runtime", "wall_time"), "01:30:00");
+  EXPECT_EQ(value_of(settings, "output", "directory"), "a b");
+  EXPECT_EQ(value_of(settings, "data", "path"), "");
+  EXPECT_THROW(value_of(settings, "optimizer", "nme"), std::logic_error);
+  EXPECT_THROW(value_of(settings, "optimiser", "name"), std::logic_error);
+  EXPECT_THROW(value_of(settings, "", ""), std::logic_error);
+}
+
+TEST(Differences, NameWhatChangesResults) {
+  const Settings before = read(synthetic);
+  EXPECT_TRUE(differences(before, before).empty());
+  const Settings now = read(synthetic, {{"training.steps", "20"},
+                                        {"model.bias", "true"},
+                                        {"optimizer.moments", "bf16"},
+                                        {"optimizer.learning_rate", "1e-4"},
+                                        {"data.path", "/x.h5"},
+                                        {"memory.offload", "all"}});
+  EXPECT_EQ(differences(now, before),
+            (std::vector<std::string>{
+                "model.bias = true, was false", "data.path = \"/x.h5\", was \"\"",
+                "training.steps = 20, was 1000", "memory.offload = \"all\", was \"none\"",
+                "optimizer.learning_rate = 0.0001, was 0.0003",
+                "optimizer.moments = \"bf16\", was \"fp32\""}));
+  EXPECT_EQ(differences(before, now).size(), 6u);
+  EXPECT_EQ(differences(before, now)[2], "training.steps = 1000, was 20");
+}
+
+TEST(Differences, AreNotOfWhereAndHowARunIsStarted) {
+  const Settings before = read(synthetic);
+  const Settings elsewhere = read(synthetic, {{"checkpoint.every", "7"},
+                                              {"checkpoint.files", "single"},
+                                              {"checkpoint.initial_weights", "x.h5"},
+                                              {"output.directory", "other"},
+                                              {"output.trace", "2"},
+                                              {"runtime.threads", "2"},
+                                              {"runtime.wall_time", "90"}});
+  EXPECT_TRUE(differences(elsewhere, before).empty());
+  // The deck of a checkpoint has absolute paths.
+  const Settings relative = read("ostrakon:\n  data:\n    path: x/../y.h5\n");
+  EXPECT_TRUE(differences(relative, with_absolute_paths(relative)).empty());
+  EXPECT_TRUE(differences(with_absolute_paths(relative), relative).empty());
+}
+
+/// Any key: a setting that is forgotten here would change a run in silence.
+TEST(Differences, SeeEveryKey) {
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) {
+      Settings now = read(synthetic);
+      const Settings before = now;
+      const std::string was = key.get(before).shown();
+      for (const Value& value : {Value::of(1.0),
+                                 Value::of(2.0),
+                                 Value::of(0.25),
+                                 Value::of(true),
+                                 Value::of(false),
+                                 Value::of(std::string("/elsewhere")),
+                                 Value::of(std::string("none")),
+                                 Value::of(std::string("full")),
+                                 Value::of(std::string("bf16")),
+                                 Value::of(std::string("layernorm")),
+                                 Value::of(std::string("learned")),
+                                 Value::of(std::string("gelu")),
+                                 Value::of(std::string("tokens")),
+                                 Value::of(std::string("skip")),
+                                 Value::of(std::string("world")),
+                                 Value::of(std::string("reduce_each")),
+                                 Value::of(std::string("descending")),
+                                 Value::of(std::string("optimizer")),
+                                 Value::of(std::string("host")),
+                                 Value::of(std::string("single")),
+                                 Value::of(std::string("threads")),
+                                 Value::of(std::string("sgd")),
+                                 Value::of(std::string("linear")),
+                                 Value::of(std::string("*: forward_prefetch 2")),
+                                 Value::of(std::string("*.norm.*: frozen"))}) {
+        try {
+          key.set(now, value);
+        } catch (const Error&) {  // text that is no rule
+        }
+        if (key.get(now).shown() != was) break;
+      }
+      const bool is_one_of_a_kind =
+          key.name == "reduction" || (section.name == "precision" && key.name == "parameters");
+      EXPECT_EQ(key.get(now).shown() != was, !is_one_of_a_kind) << section.name << "." << key.name;
+      const bool is_left_out = section.name == "checkpoint" || section.name == "output" ||
+                               section.name == "runtime" || is_one_of_a_kind;
+      EXPECT_EQ(differences(now, before).size(), is_left_out ? 0u : 1u)
+          << section.name << "." << key.name;
+    }
+  }
 }
 
 TEST(InputDecks, AllAreRight) {

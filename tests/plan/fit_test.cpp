@@ -235,6 +235,25 @@ TEST(Fit, CountsAllPlansOfARun) {
   expect_same(find(planned.arena_bytes).best[0], planned);
 }
 
+TEST(Fit, CountsTheCopyOfACheckpointOnTheHost) {
+  const ModelDescription model = make_recomputing_model(3, false, 2);
+  Candidate candidate;
+  candidate.model = &model;
+  candidate.policy.leaves = ranks;
+  const Planned without = plan_all(candidate, 0);
+  candidate.policy.checkpoint_staging = true;
+  const Planned planned = plan_all(candidate, 0);
+  ASSERT_GT(planned.host_arena_bytes, without.host_arena_bytes);
+  EXPECT_EQ(planned.arena_bytes, without.arena_bytes);
+  const auto find = [&](std::int64_t host_bytes) {
+    const Room room = {planned.arena_bytes, host_bytes};
+    return find_fits({candidate}, ranks, ranks_per_node, room, rates, 1).best;
+  };
+  EXPECT_TRUE(find(planned.host_arena_bytes - 1).empty());
+  ASSERT_EQ(find(planned.host_arena_bytes).size(), 1u);
+  expect_same(find(planned.host_arena_bytes)[0], planned);
+}
+
 TEST(Fit, LeavesOutWhatCanNotBePlanned) {
   const ModelDescription model = make_recomputing_model(3, false, 1);
   std::vector<Candidate> candidates(2);

@@ -244,6 +244,69 @@ TEST(StepPlan, PersistentBuffersLieAlikeInAllPlansOfARun) {
   }
 }
 
+/// What a rank saves: its share of all masters, and moments of what is trained of it.
+std::int64_t saved_bytes(const StepPlan& plan, const Policy& policy) {
+  std::int64_t bytes = 0;
+  for (std::size_t u = 0; u < plan.padded_elements.size(); ++u)
+    bytes += (4 * (plan.padded_elements[u] + plan.padded_frozen[u]) +
+              policy.moments.count * bytes_of(policy.moments.number) * plan.padded_elements[u]) /
+             plan.ranks;
+  return bytes;
+}
+
+TEST(StepPlan, CheckpointsTakeHostMemoryOfWhatARankSaves) {
+  std::mt19937_64 random(3);
+  for (int trial = 0; trial < 200; ++trial) {
+    SCOPED_TRACE(trial);
+    const int ranks = static_cast<int>(1 + random() % 6);
+    ModelDescription model = make_model(3, trial % 2 == 0, random());
+    vary(random, model);
+    Policy policy = random_policy(random, model, ranks, 2 * ranks);
+    vary(random, model, policy);
+    Policy without = policy;
+    policy.checkpoint_staging = true;
+    without.checkpoint_staging = false;
+    MemoryPlan of_training[spaces];
+    for (Purpose purpose : purposes) {
+      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
+      const StepPlan less = build_step_plan(model, ranks, without, purpose);
+      ASSERT_GE(plan.checkpoint, 0);
+      EXPECT_EQ(less.checkpoint, -1);
+      const Buffer& copy = plan.buffers[static_cast<std::size_t>(plan.checkpoint)];
+      EXPECT_EQ(copy.name, "checkpoint");
+      EXPECT_EQ(copy.space, Space::host);
+      EXPECT_TRUE(copy.persistent);
+      EXPECT_EQ(copy.bytes, saved_bytes(plan, policy));
+      // Nothing else is different, and no action of a step touches it.
+      EXPECT_EQ(plan.buffers.size(), less.buffers.size() + 1);
+      ASSERT_EQ(plan.actions.size(), less.actions.size());
+      for (const Action& action : plan.actions)
+        for (const Use& use : action.uses) EXPECT_NE(use.buffer, plan.checkpoint);
+      EXPECT_NE(plan.hash(), less.hash());
+      const std::int64_t padded =
+          (copy.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+      EXPECT_EQ(plan_memory(plan, Space::host).persistent_bytes,
+                plan_memory(less, Space::host).persistent_bytes + padded);
+      EXPECT_EQ(plan_memory(plan).persistent_bytes, plan_memory(less).persistent_bytes);
+      for (Space space : {Space::device, Space::host}) {
+        const MemoryPlan memory = plan_memory(plan, space);
+        ASSERT_NO_THROW(prove_memory(plan, memory));
+        MemoryPlan& training = of_training[static_cast<int>(space)];
+        if (purpose == Purpose::train) training = memory;
+        for (std::size_t b = 0; b < plan.buffers.size() && plan.buffers[b].persistent; ++b)
+          ASSERT_EQ(memory.offsets[b], training.offsets[b]) << plan.buffers[b].name;
+      }
+    }
+  }
+}
+
+TEST(StepPlan, GeneratingSavesNothing) {
+  Policy policy = make_policy(1);
+  policy.checkpoint_staging = true;
+  const StepPlan plan = build_step_plan(make_model(2, false, 4), 1, policy, Purpose::decode);
+  EXPECT_EQ(plan.checkpoint, -1);
+}
+
 TEST(StepPlan, ThousandsOfRanksArePlannedLikeTwo) {
   const ModelDescription model = make_model(126, false, 14);
   const StepPlan plan = build_step_plan(model, 4096, make_policy(8192), Purpose::train);

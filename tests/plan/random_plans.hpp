@@ -176,6 +176,7 @@ inline void vary(std::mt19937_64& random, const plan::ModelDescription& model,
   policy.moments.count = needs_momentum ? 1 + below(2) : below(3);
   policy.moments.number = below(2) == 0 ? Number::fp32 : Number::bf16;
   policy.reduce = below(2) == 0 ? Number::fp32 : Number::bf16;
+  policy.checkpoint_staging = below(2) == 0;
 }
 
 }  // namespace ostrakon::tests

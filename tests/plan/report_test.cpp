@@ -392,6 +392,38 @@ TEST(Report, ShowsTheHostWhereUnitsHaveSomethingThere) {
   EXPECT_EQ(all.find("arena on the host"), std::string::npos) << all;
 }
 
+TEST(Report, ShowsTheCopyThatCheckpointsAreWrittenFrom) {
+  constexpr int blocks = 2, ranks = 4;
+  const std::int64_t saved = 3 * (embedding + blocks * block + head) / ranks;
+  for (Offload offload : {Offload::none, Offload::all})
+    for (bool saves : {false, true}) {
+      Policy policy = make_policy(Sharding::none, 8);
+      policy.offload = offload;
+      policy.checkpoint_staging = saves;
+      const Planned planned = make(make_model(blocks), ranks, policy);
+      EXPECT_EQ(planned.report.checkpoint_bytes, saves ? saved : 0);
+      const std::string text = report_text(planned.plan, planned.report);
+      const std::string words =
+          "  copy for checkpoints            27.00 KiB  in host memory, written while training "
+          "goes on\n";
+      ASSERT_EQ(saved, 27 << 10);
+      EXPECT_EQ(text.find(words) != std::string::npos, saves) << text;
+      std::stringstream stream;
+      write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
+      const Json json = Json::parse(stream.str());
+      int copies = 0;
+      for (const Json& buffer : json["buffers"]) {
+        if (buffer["name"] != "checkpoint") continue;
+        ++copies;
+        EXPECT_EQ(buffer["space"], "host");
+        EXPECT_EQ(buffer["category"], "other");
+        EXPECT_EQ(buffer["bytes"], saved);
+        EXPECT_TRUE(buffer["persistent"]);
+      }
+      EXPECT_EQ(copies, saves ? 1 : 0);
+    }
+}
+
 TEST(Report, SaysWhereUpdatesBeginEarly) {
   for (const Offload offload :
        {Offload::none, Offload::optimizer, Offload::parameters, Offload::all})
@@ -544,6 +576,7 @@ Planned plan_with_everything(bool offloads) {
     model.units[1].frozen_elements = 512;
     policy.offload = Offload::all;
     policy.offload_activations = true;
+    policy.checkpoint_staging = true;
   }
   return make(model, 8, policy, 4);
 }

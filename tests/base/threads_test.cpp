@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <new>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/threads.hpp>
+#include <set>
+#include <vector>
+
+#include "support/scratch_folder.hpp"
+
+namespace {
+
+/// Calls of operator new that succeed before all fail; below zero: no end of them.
+thread_local int allocations_left = -1;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  void* const memory = allocations_left == 0 ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
+  return memory;
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+
+namespace ostrakon {
+namespace {
+
+TEST(Threads, CallOnceForEach) {
+  for (const int threads : {1, 2, 7}) {
+    for (const std::int64_t count : {0, 1, 5, 1000}) {
+      std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count));
+      std::atomic<bool> strange{false};
+      in_threads(threads, count, [&](int thread, std::int64_t i) {
+        ++calls[static_cast<std::size_t>(i)];
+        if (thread < 0 || thread >= threads) strange = true;
+      });
+      for (const std::atomic<int>& one : calls) EXPECT_EQ(one, 1);
+      EXPECT_FALSE(strange);
+    }
+  }
+}
+
+/// Each of two waits for the other: one thread alone would wait for ever.
+TEST(Threads, RunAtTheSameTime) {
+  std::atomic<int> arrived{0};
+  in_threads(2, 2, [&](int, std::int64_t) {
+    ++arrived;
+    while (arrived < 2) {
+    }
+  });
+  EXPECT_EQ(arrived, 2);
+}
+
+TEST(Threads, PassOnAFailureAndStop) {
+  std::atomic<std::int64_t> calls{0};
+  const auto work = [&](int, std::int64_t i) {
+    ++calls;
+    require(i != 3, "number ", i);
+  };
+  EXPECT_EQ(testing::error_of([&] { in_threads(2, 1000000000, work); }), "number 3");
+  EXPECT_LT(calls, 1000000000);
+}
+
+/// A thread that memory is short for is done without.
+TEST(Threads, AreFewerWhereMemoryIsShort) {
+  const auto blocks_signals = [] {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    return sigismember(&blocked, SIGUSR1) == 1;
+  };
+  ASSERT_FALSE(blocks_signals());
+  for (int left = 0; left <= 4; ++left) {
+    std::atomic<int> calls{0};
+    bool refused = false;
+    const std::function<void(int, std::int64_t)> work = [&](int, std::int64_t) { ++calls; };
+    allocations_left = left;
+    try {
+      in_threads(4, 100, work);
+    } catch (const std::bad_alloc&) {
+      refused = true;
+    }
+    allocations_left = -1;
+    EXPECT_EQ(refused, left == 0);
+    EXPECT_EQ(calls, refused ? 0 : 100);
+    EXPECT_FALSE(blocks_signals());
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon

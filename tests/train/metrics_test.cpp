@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <ostrakon/train/metrics.hpp>
+#include <sstream>
+#include <vector>
+
+#include "support/scratch_folder.hpp"
+
+namespace {
+
+/// What had been synced, by its name at that time: one line for each.
+std::string synced;
+
+}  // namespace
+
+/// Stands before the C library's.
+int fsync(int descriptor) {
+  std::error_code ignored;
+  const auto link = "/proc/self/fd/" + std::to_string(descriptor);
+  synced += std::filesystem::read_symlink(link, ignored).string() + "\n";
+  return static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
+
+namespace ostrakon::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::error_of;
+using testing::read_bytes;
+using testing::ScratchFolder;
+using testing::write_bytes;
+using Json = nlohmann::json;
+
+StepMetrics of_step(std::int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 1.0 / static_cast<double>(step);
+  return metrics;
+}
+
+ValidationMetrics of_validation(std::int64_t step) {
+  ValidationMetrics metrics;
+  metrics.step = step;
+  metrics.validation_loss = 0.5;
+  return metrics;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::istringstream stream(read_bytes(path));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// "1 2 2v 3": each row's step, those of validations marked.
+std::string steps_in(const std::string& path) {
+  std::string steps;
+  for (const std::string& line : lines_of(path)) {
+    const Json row = Json::parse(line);
+    steps += (steps.empty() ? "" : " ") + std::to_string(row["step"].get<std::int64_t>()) +
+             (row.contains("validation_loss") ? "v" : "");
+  }
+  return steps;
+}
+
+class Metrics : public ::testing::Test {
+ protected:
+  /// A run of six steps that validates after every second one.
+  void write_six() const {
+    MetricsFile file(path_);
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      file.write(of_step(step));
+      if (step % 2 == 0) file.write(of_validation(step));
+    }
+  }
+
+  void tear_off(std::size_t bytes) const { fs::resize_file(path_, fs::file_size(path_) - bytes); }
+
+  ScratchFolder folder_;
+  const std::string path_ = folder_.file("metrics.jsonl");
+};
+
+TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
+  StepMetrics metrics = of_step(3);
+  metrics.tokens = std::int64_t{1} << 50;
+  {
+    MetricsFile file(path_);
+    file.write(metrics);
+    // Flushed at once.
+    EXPECT_EQ(steps_in(path_), "3");
+    metrics.loss_scale = 8.0;
+    metrics.skipped = "loss is not finite";
+    metrics.state_digest = 0xABCDEF;
+    file.write(metrics);
+    ValidationMetrics validation = of_validation(3);
+    file.write(validation);
+    validation.bits_per_byte = 2.5;
+    file.write(validation);
+  }
+  const std::vector<std::string> lines = lines_of(path_);
+  ASSERT_EQ(lines.size(), 4u);
+  const Json plain = Json::parse(lines[0]), all = Json::parse(lines[1]);
+  EXPECT_EQ(plain["tokens"], std::int64_t{1} << 50);
+  for (const char* key : {"loss_scale", "skipped", "state_digest"}) {
+    EXPECT_FALSE(plain.contains(key)) << key;
+    EXPECT_TRUE(all.contains(key)) << key;
+  }
+  EXPECT_EQ(all["state_digest"], "0000000000abcdef");
+  EXPECT_FALSE(Json::parse(lines[2]).contains("bits_per_byte"));
+  EXPECT_EQ(Json::parse(lines[3])["bits_per_byte"], 2.5);
+}
+
+TEST_F(Metrics, ANewRunReplacesTheFile) {
+  write_six();
+  MetricsFile file(path_);
+  file.write(of_step(1));
+  EXPECT_EQ(steps_in(path_), "1");
+}
+
+TEST_F(Metrics, RowsUpToTheStepThatIsResumedFromStay) {
+  const char* const kept[] = {
+      "", "1", "1 2 2v", "1 2 2v 3", "1 2 2v 3 4 4v", "1 2 2v 3 4 4v 5", "1 2 2v 3 4 4v 5 6 6v"};
+  for (std::int64_t step = 0; step <= 6; ++step) {
+    write_six();
+    const std::vector<std::string> before = lines_of(path_);
+    MetricsFile file(path_, step);
+    EXPECT_EQ(steps_in(path_), kept[step]);
+    const std::vector<std::string> after = lines_of(path_);
+    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], before[i]);
+    file.write(of_step(step + 1));
+    EXPECT_EQ(steps_in(path_),
+              kept[step] + std::string(step > 0 ? " " : "") + std::to_string(step + 1));
+    EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path_).parent_path()), {}), 1);
+  }
+}
+
+TEST_F(Metrics, RowsThatStayAreOnDiskBeforeTheyReplaceThoseBefore) {
+  write_six();
+  synced.clear();
+  MetricsFile file(path_, 3);
+  EXPECT_NE(synced.find(path_ + ".partial\n"), std::string::npos) << synced;
+}
+
+TEST_F(Metrics, RowsThatAreNotThereAreNotMissed) {
+  write_six();
+  // A checkpoint of another folder.
+  { MetricsFile file(path_, 1000); }
+  EXPECT_EQ(steps_in(path_), "1 2 2v 3 4 4v 5 6 6v");
+  fs::remove(path_);
+  MetricsFile file(path_, 1000);
+  file.write(of_step(1001));
+  EXPECT_EQ(steps_in(path_), "1001");
+}
+
+TEST_F(Metrics, ALastLineThatWasCutOffIsDropped) {
+  // From the end of the line, which is whole without it, to its first byte.
+  write_six();
+  const std::size_t last = lines_of(path_).back().size();
+  for (std::size_t torn = 1; torn <= last + 1; ++torn) {
+    write_six();
+    tear_off(torn);
+    MetricsFile file(path_, 6);
+    file.write(of_step(7));
+    ASSERT_EQ(steps_in(path_), torn == 1 ? "1 2 2v 3 4 4v 5 6 6v 7" : "1 2 2v 3 4 4v 5 6 7")
+        << torn;
+  }
+}
+
+TEST_F(Metrics, WhatIsNoRowEndsThem) {
+  for (const char* line :
+       {"", "step 2", "[1]", "{}", "5", "null", "{\"step\":\"2\"}", "{\"step\":1.5}",
+        "{\"step\":null}", "{\"step\":2}{\"step\":2}", "\x80\xFF", "{\"step\":99}"}) {
+    write_bytes(path_, std::string("{\"step\":1}\n") + line + "\n{\"step\":2}\n");
+    { MetricsFile file(path_, 2); }
+    EXPECT_EQ(read_bytes(path_), "{\"step\":1}\n") << line;
+  }
+}
+
+TEST_F(Metrics, AFileThatCannotBeWrittenIsNamed) {
+  const std::string nowhere = folder_.file("nowhere/metrics.jsonl");
+  for (const std::int64_t keep : {0, 5}) {
+    EXPECT_EQ(error_of([&] { MetricsFile(nowhere, keep); }),
+              nowhere + ": can't be written: No such file or directory");
+  }
+  write_six();
+  fs::create_directory(path_ + ".partial");
+  EXPECT_EQ(error_of([&] { MetricsFile(path_, 3); }),
+            path_ + ".partial: can't be written: Is a directory");
+  EXPECT_EQ(steps_in(path_), "1 2 2v 3 4 4v 5 6 6v");
+  MetricsFile full("/dev/full");
+  EXPECT_EQ(error_of([&] { full.write(of_step(1)); }),
+            "/dev/full: can't be written: No space left on device");
+}
+
+}  // namespace
+}  // namespace ostrakon::train

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <ostrakon/train/background.hpp>
+#include <ostrakon/train/triggers.hpp>
+#include <thread>
+
+#include "support/scratch_folder.hpp"
+
+namespace ostrakon::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ScratchFolder;
+using testing::write_bytes;
+using Clock = std::chrono::steady_clock;
+
+/// Before main().
+const Clock::time_point start_of_test = Clock::now();
+
+double since_start_of_test() {
+  return std::chrono::duration<double>(Clock::now() - start_of_test).count();
+}
+
+void expect(Triggers& triggers, bool save, bool stop) {
+  const Triggers::Requests requests = triggers.take();
+  EXPECT_EQ(requests.save, save);
+  EXPECT_EQ(requests.stop, stop);
+}
+
+TEST(Triggers, NoteEachSignalOnce) {
+  Triggers triggers("");
+  expect(triggers, false, false);
+  for (const int signal : {SIGTERM, SIGUSR2}) {
+    std::raise(signal);
+    expect(triggers, false, true);
+    expect(triggers, false, false);
+  }
+  std::raise(SIGUSR1);
+  expect(triggers, true, false);
+  expect(triggers, false, false);
+  std::raise(SIGUSR1);
+  std::raise(SIGTERM);
+  std::raise(SIGUSR1);
+  expect(triggers, true, true);
+  expect(triggers, false, false);
+}
+
+/// As a batch system sends it: to the process, in which a thread writes.
+TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
+  Triggers triggers("");
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  Background background;  // ends before what its job waits for
+  background.start([ended] { ended.wait(); });
+  kill(getpid(), SIGUSR2);
+  Triggers::Requests requests;
+  for (int i = 0; i < 5000 && !requests.stop; ++i) {
+    requests = triggers.take();
+    if (!requests.stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(requests.stop);
+  end.set_value();
+}
+
+TEST(Triggers, ForgetWhatWasAskedOfTheOnesBefore) {
+  {
+    Triggers triggers("");
+    std::raise(SIGTERM);
+    std::raise(SIGUSR1);
+  }
+  Triggers triggers("");
+  expect(triggers, false, false);
+}
+
+TEST(Triggers, RemoveTheFileThatAsks) {
+  const ScratchFolder folder;
+  const std::string file = folder.file("checkpoint_now");
+  Triggers triggers(file);
+  expect(triggers, false, false);
+  for (const char* bytes : {"", "please\n"}) {
+    write_bytes(file, bytes);
+    expect(triggers, true, false);
+    EXPECT_FALSE(fs::exists(file));
+    expect(triggers, false, false);
+  }
+  // One that was there before it began is asked for too.
+  write_bytes(file, "");
+  Triggers later(file);
+  expect(later, true, false);
+}
+
+TEST(Triggers, AFileThatCannotBeRemovedAsksOnce) {
+  const ScratchFolder folder;
+  const std::string file = folder.file("checkpoint_now");
+  fs::create_directories(file + "/not-empty");
+  Triggers triggers(file);
+  expect(triggers, true, false);
+  for (int i = 0; i < 3; ++i) expect(triggers, false, false);
+  EXPECT_TRUE(fs::exists(file));
+  // Signals are heard all the same, and so is the next file.
+  std::raise(SIGUSR1);
+  expect(triggers, true, false);
+  fs::remove_all(file);
+  expect(triggers, false, false);
+  write_bytes(file, "");
+  expect(triggers, true, false);
+  EXPECT_FALSE(fs::exists(file));
+}
+
+TEST(Triggers, AFolderThatIsNotThereAsksForNothing) {
+  const ScratchFolder folder;
+  Triggers triggers(folder.file("nowhere/checkpoint_now"));
+  expect(triggers, false, false);
+}
+
+extern "C" void do_nothing(int) {}
+
+TEST(Triggers, GiveSignalsBackTheirMeaning) {
+  constexpr int signals[] = {SIGTERM, SIGUSR1, SIGUSR2};
+  struct sigaction former[3], mine{}, now{};
+  mine.sa_handler = do_nothing;
+  for (int i = 0; i < 3; ++i) sigaction(signals[i], i == 0 ? nullptr : &mine, &former[i]);
+  {
+    Triggers triggers("");
+    for (const int signal : signals) {
+      sigaction(signal, nullptr, &now);
+      EXPECT_NE(now.sa_handler, do_nothing);
+      EXPECT_NE(now.sa_handler, SIG_DFL);
+      // Reads and writes of a step are not cut short.
+      EXPECT_NE(now.sa_flags & SA_RESTART, 0);
+    }
+  }
+  for (int i = 0; i < 3; ++i) {
+    sigaction(signals[i], i == 0 ? nullptr : &former[i], &now);
+    EXPECT_EQ(now.sa_handler, i == 0 ? former[0].sa_handler : do_nothing);
+  }
+}
+
+TEST(SecondsSinceStart, AreThoseOfTheProcess) {
+  // It was started before this program's own clock, not long before, whenever it is asked.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const double before_test = seconds_since_start() - since_start_of_test();
+  EXPECT_GT(before_test, -0.05);  // counted in ticks of 10 ms
+  EXPECT_LT(before_test, 20.0);
+  const double first = seconds_since_start();
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  const double later = seconds_since_start();
+  EXPECT_GE(later - first, 0.059);
+  EXPECT_LT(later - first, 20.0);
+}
+
+}  // namespace
+}  // namespace ostrakon::train

@@ -5,7 +5,8 @@
 set -euo pipefail
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+# What nproc says goes by OMP_NUM_THREADS, which is about something else.
+cores=$(env -u OMP_NUM_THREADS nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 
 # One core per rank; more ranks than cores may share them; root, as in a container, may start ranks.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}

@@ -585,8 +585,8 @@ Section checkpoint_section() {
                       {"rank", Files::rank}, {"node", Files::node}, {"single", Files::single}},
                   "one for each"),
            boolean("async", FIELD(checkpoint.asynchronous),
-                   "go on while a copy of the state, in host memory, is written; of those that "
-                   "`every` asks for, others are waited for"),
+                   "go on while a copy of the state, in host memory, is written; without `every` "
+                   "there is no room for one"),
            boolean("verify", FIELD(checkpoint.verify), "read back what was written"),
            number("bandwidth", FIELD(checkpoint.bandwidth), not_negative,
                   "MB/s that a rank writes at most; 0: no limit"),

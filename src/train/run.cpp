@@ -343,6 +343,8 @@ class Run {
     world_.broadcast(&damaged, sizeof damaged, 0);
     if (candidates_.empty() && damaged > 0) nothing_good();
     if (candidates_.empty()) say("checkpoint\n  none yet: begins at step 1\n\n");
+    if (options_.dry_run && !candidates_.empty())
+      say(text("checkpoint\n  newest                 ", candidates_.front(), "\n\n"));
   }
 
   [[noreturn]] void nothing_good() const {
@@ -534,7 +536,7 @@ class Run {
     const std::int64_t every = settings_.checkpoint.every;
     const bool by_deck = every > 0 && (step % every == 0 || last);
     if (by_deck || orders.save || orders.stop)
-      save(step, by_deck && !last && !orders.save && trainer_.has_staging());
+      save(step, !last && trainer_.has_staging());
     else if (!orders.is_writing)
       attempt_save([&] { tell(saver_.advance()); });
   }

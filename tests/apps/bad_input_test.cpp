@@ -622,7 +622,7 @@ TEST_F(BadInputs, CheckpointsThatAreDamaged) {
       {bad("newer", {"newer/manifest.json", "is of version 2; this program reads version 1"}),
        bad("changed", {"changed/manifest.json' is damaged: its checksum is "}),
        bad("no-json", {"no-json/manifest.json"}),
-       bad("without-a-file", {"without-a-file/rank-00000.h5", "No such file"}),
+       bad("without-a-file", {"without-a-file/rank-00000.h5", "is missing"}),
        bad("cut-off", {"cut-off/rank-00000.h5", "it has 5,000 bytes, expected "})});
   // Rather than from step 1, which would cost what was trained.
   expect_refused("ostrakon-train", one_and_two,

@@ -16,10 +16,11 @@ namespace ostrakon::apps {
 /// the rest, which are files. Flags of Kokkos are left out.
 class CommandLine {
  public:
-  /// Throws Error where there is an option that is not `known`, or one without its value. All of
-  /// them take one: "--seed 1" or "--seed=1". What follows "--" is no option.
+  /// Throws Error where there is an option that is neither `known` nor one of `flags`, or a known
+  /// one without its value: "--seed 1" or "--seed=1". Flags take none. What follows "--" is no
+  /// option.
   CommandLine(const std::string& program, int argc, char** argv,
-              const std::vector<std::string>& known) {
+              const std::vector<std::string>& known, const std::vector<std::string>& flags = {}) {
     for (int i = 2; i < argc; ++i) {
       const std::string argument = argv[i];
       if (argument.rfind("--kokkos-", 0) == 0) continue;
@@ -27,6 +28,8 @@ class CommandLine {
         files_.push_back(argument);
       } else if (argument == "--") {
         only_files_ = true;
+      } else if (std::find(flags.begin(), flags.end(), argument) != flags.end()) {
+        flags_.push_back(argument);
       } else {
         const std::size_t equals = argument.find('=');
         const std::string name = argument.substr(0, equals);
@@ -47,6 +50,10 @@ class CommandLine {
   const std::string& one_file(const std::string& command, const std::string& kind) const {
     require(files_.size() == 1, command, " takes one ", kind, "; found ", files_.size());
     return files_[0];
+  }
+
+  bool flag(const std::string& name) const {
+    return std::find(flags_.begin(), flags_.end(), name) != flags_.end();
   }
 
   std::optional<std::string> text_option(const std::string& name) const {
@@ -81,6 +88,7 @@ class CommandLine {
 
  private:
   std::vector<std::string> files_;
+  std::vector<std::string> flags_;
   std::vector<std::pair<std::string, std::string>> options_;
   bool only_files_ = false;
 };

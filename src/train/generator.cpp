@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/random.hpp>
@@ -15,31 +13,6 @@ namespace ostrakon::train {
 using plan::Kind;
 using plan::Role;
 using runtime::ActionBuffers;
-
-namespace {
-
-/// Draws from softmax(logits / temperature), restricted to the top_k likeliest; `uniform` in [0,
-/// 1).
-std::int32_t draw(const std::vector<float>& logits, const SamplingSettings& sampling,
-                  double uniform) {
-  std::vector<std::int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
-  if (sampling.temperature <= 0.0) return order.front();
-  if (sampling.top_k > 0 && static_cast<std::size_t>(sampling.top_k) < order.size())
-    order.resize(static_cast<std::size_t>(sampling.top_k));
-  std::vector<double> weight(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    weight[i] = std::exp((logits[order[i]] - logits[order.front()]) / sampling.temperature);
-  double rest = uniform * std::accumulate(weight.begin(), weight.end(), 0.0);
-  for (std::size_t i = 0; i < order.size(); ++i)
-    if ((rest -= weight[i]) < 0.0) return order[i];
-  return order.back();
-}
-
-}  // namespace
 
 Generator::Generator(const config::Settings& settings, checkpoint::ParameterSource& weights)
     : settings_(settings) {

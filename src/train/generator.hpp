@@ -8,16 +8,10 @@
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/sampler.hpp>
 #include <vector>
 
 namespace ostrakon::train {
-
-struct SamplingSettings {
-  double temperature = 0.8;  ///< 0: always the likeliest token
-  int top_k = 0;             ///< choose among this many likeliest tokens; 0: all
-  std::uint64_t seed = 1;
-  std::uint64_t sample = 0;  ///< another number, another text from the same seed
-};
 
 /// Continues texts, token by token, on one rank. Keys and values of earlier tokens are kept: the
 /// activations that training saves are the cache.

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/data/text_files.hpp>
+#include <ostrakon/data/token_file.hpp>
+#include <ostrakon/data/tokenizer.hpp>
+#include <string>
+#include <vector>
+
+#include "data_commands.hpp"
+
+namespace ostrakon::apps::data_program {
+namespace {
+
+/// A writer whose text comes from a corpus.
+class TokenSink {
+ public:
+  TokenSink(const std::string& path, const data::Provenance& provenance)
+      : writer_(path, data::ByteTokenizer::name, data::ByteTokenizer::vocabulary, provenance) {}
+
+  data::DocumentSink sink() {
+    return {[this](std::string_view piece) {
+              tokens_.clear();
+              data::ByteTokenizer::encode(piece, tokens_);
+              writer_.append(tokens_.data(), static_cast<std::int64_t>(tokens_.size()));
+              writer_.add_text_bytes(static_cast<std::int64_t>(piece.size()));
+            },
+            [this] {
+              constexpr std::int32_t end_of_text = data::ByteTokenizer::end_of_text;
+              writer_.append(&end_of_text, 1);
+              writer_.end_document();
+            }};
+  }
+  data::TokenFileWriter& writer() { return writer_; }
+
+ private:
+  data::TokenFileWriter writer_;
+  std::vector<std::int32_t> tokens_;
+};
+
+void print_skipped(const char* why, const std::vector<std::string>& paths) {
+  if (paths.empty()) return;
+  std::cout << "skipped " << paths.size() << " " << why
+            << (paths.size() == 1 ? " file: " : " files: ");
+  for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i) {
+    std::cout << (i == 0 ? "" : ", ") << std::filesystem::path(paths[i]).filename().string();
+  }
+  std::cout << (paths.size() > 3 ? ", ...\n" : "\n");
+}
+
+data::TextFiles find_files(const std::vector<std::string>& arguments) {
+  data::TextFiles files = data::find_text_files(arguments);
+  print_skipped("binary", files.binary);
+  print_skipped("empty", files.empty);
+  print_skipped("duplicate", files.duplicate);
+  require(!files.paths.empty(), "no text files among what was named");
+  return files;
+}
+
+/// Below the least a double says nothing of documents, and zero would mean none.
+double validation_fraction(const CommandLine& arguments) {
+  constexpr double least = 1e-9;
+  const std::string name = "--validation-fraction";
+  const double fraction = arguments.number_option(name).value_or(0.05);
+  const std::string written = arguments.text_option(name).value_or("");
+  const std::string digits = written.substr(0, written.find_first_of("eE"));
+  const bool zero = digits.find_first_of("123456789") == std::string::npos;
+  require(fraction >= 0.0 && fraction < 1.0, name, " is ", written,
+          "; expected at least 0 and less than 1");
+  require(fraction >= least || (fraction == 0.0 && zero), name, " is ", written,
+          "; expected 0, or ", least, " and more");
+  return fraction;
+}
+
+}  // namespace
+
+void build(int argc, char** argv) {
+  const CommandLine arguments(
+      program, argc, argv,
+      {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"});
+  const std::string output =
+      output_option(arguments, "build needs --output PREFIX", "the beginning of names, such as ");
+  const std::string tokenizer = arguments.text_option("--tokenizer").value_or("byte");
+  require(tokenizer == data::ByteTokenizer::name, "--tokenizer is '", tokenizer,
+          "'; build knows byte only. Tokens of any other tokenizer come in as ids: write them with "
+          "its own program, then `ostrakon-data import` (docs/token-files.md)");
+  require(!arguments.files().empty(), "build needs at least one text file or folder");
+
+  data::CorpusSettings settings;
+  settings.separator = arguments.text_option("--separator");
+  settings.seed = arguments.integer_option<std::uint64_t>("--seed").value_or(1);
+  settings.validation_fraction = validation_fraction(arguments);
+  settings.paths = find_files(arguments.files()).paths;
+
+  const auto begin = std::chrono::steady_clock::now();
+  const data::Provenance provenance{arguments.files(), "ostrakon-data " OSTRAKON_VERSION,
+                                    join(argc, argv)};
+  const std::string training_path = output + "-train.h5";
+  const std::string validation_path = output + "-validation.h5";
+  const bool validates = settings.validation_fraction > 0.0;
+  make_parent_folder(training_path);
+
+  std::optional<TokenSink> training, validation;
+  data::split_corpus(settings, [&] {
+    training.emplace(training_path, provenance);
+    if (!validates) return data::SplitCorpus{training->sink(), {}};
+    validation.emplace(validation_path, provenance);
+    return data::SplitCorpus{training->sink(), validation->sink()};
+  });
+  // A pair, or nothing: no file has its name before both are good.
+  training->writer().complete();
+  if (validates) validation->writer().complete();
+  training->writer().finish();
+  if (validates) validation->writer().finish();
+
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::cout << "read " << counted(static_cast<std::int64_t>(settings.paths.size()), "file")
+            << " in " << rounded(seconds.count()) << " s; wrote\n";
+  print_written(training_path, training->writer());
+  if (validates) print_written(validation_path, validation->writer());
+  std::cout << "\nnext, look at the text, then train on it:\n"
+            << "  ostrakon-data show " << training_path << "\n"
+            << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << training_path;
+  if (validates) std::cout << " --set data.validation_path=" << validation_path;
+  std::cout << "\n";
+}
+
+}  // namespace ostrakon::apps::data_program

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data_commands.hpp"
+
+#include <filesystem>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <sstream>
+#include <system_error>
+
+namespace ostrakon::apps::data_program {
+
+std::string join(int argc, char** argv) {
+  std::string joined;
+  for (int i = 0; i < argc; ++i) joined += (i == 0 ? "" : " ") + std::string(argv[i]);
+  return joined;
+}
+
+std::string rounded(double value) {
+  std::ostringstream stream;
+  stream.precision(4);
+  stream << value;
+  return stream.str();
+}
+
+std::string counted(std::int64_t count, const std::string& noun) {
+  return format_count(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+void print_written(const std::string& path, const data::TokenFileWriter& writer) {
+  std::cout << "  " << path << ": " << counted(writer.document_count(), "document") << ", "
+            << counted(writer.token_count(), "token");
+  if (writer.byte_count() > 0) std::cout << ", " << format_bytes(writer.byte_count()) << " of text";
+  std::cout << "\n";
+}
+
+void make_parent_folder(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (parent.empty()) return;
+  std::error_code failure;
+  std::filesystem::create_directories(parent, failure);
+  require(!failure, "can't make folder '", parent.string(), "': ", failure.message());
+}
+
+std::string output_option(const CommandLine& arguments, const std::string& missing,
+                          const std::string& ending) {
+  const std::string output = arguments.text_option("--output").value_or("");
+  require(!output.empty(), missing);
+  require(output.back() != '/', "--output is '", output, "', a folder; expected ", ending, "'",
+          output, "NAME'");
+  return output;
+}
+
+}  // namespace ostrakon::apps::data_program

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/data/token_file.hpp>
+#include <ostrakon/data/tokenizer.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "data_commands.hpp"
+
+namespace ostrakon::apps::data_program {
+
+void info(int argc, char** argv) {
+  const CommandLine arguments(program, argc, argv, {});
+  const std::string& path = arguments.one_file("info", "token file");
+  const data::TokenFile file(path);
+  const data::TokenFileInfo& info = file.info();
+  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+  const double stored_bits =
+      8.0 * static_cast<double>(bytes) / static_cast<double>(info.token_count);
+
+  std::cout << path << "\n"
+            << "  format        ostrakon-tokens 1\n"
+            << "  tokenizer     " << info.tokenizer << "\n"
+            << "  vocabulary    " << format_count(info.vocabulary) << "\n"
+            << "  tokens        " << format_count(info.token_count) << "\n"
+            << "  documents     " << format_count(info.document_count) << "\n"
+            << "  text          "
+            << (info.byte_count ? format_count(*info.byte_count) + " bytes, " +
+                                      rounded(*info.bytes_per_token()) + " a token\n"
+                                : "of unknown length\n")
+            << "  stored as     " << info.stored_as << ", " << format_bytes(bytes) << ", "
+            << rounded(stored_bits) << " bits a token\n"
+            << "  checksum      " << info.checksum << " (XXH3)\n"
+            << "  created       " << info.created << " by " << info.program << "\n"
+            << "  command line  " << info.command_line << "\n";
+  std::istringstream sources(info.sources);
+  const char* label = "  sources       ";
+  for (std::string source; std::getline(sources, source); label = "                ") {
+    std::cout << label << source << "\n";
+  }
+}
+
+void verify(int argc, char** argv) {
+  const CommandLine arguments(program, argc, argv, {});
+  const data::TokenFile file(arguments.one_file("verify", "token file"));
+  file.verify();
+  std::cout << file.path() << " is sound: " << counted(file.info().token_count, "token") << " in "
+            << counted(file.info().document_count, "document") << "\n";
+}
+
+namespace {
+
+/// Hands all tokens of a range to `work`, some at a time.
+template <class Work>
+void for_blocks(const data::TokenFile& file, data::TokenFile::Range range, const Work& work) {
+  constexpr std::int64_t block_tokens = 1 << 16;
+  std::vector<std::int32_t> tokens(block_tokens);
+  for (std::int64_t at = range.begin; at < range.end; at += block_tokens) {
+    const std::int64_t part = std::min(block_tokens, range.end - at);
+    file.read(at, part, tokens.data());
+    work(tokens.data(), part);
+  }
+}
+
+/// The document that a token belongs to.
+std::int64_t document_of(const data::TokenFile& file, std::int64_t token) {
+  std::int64_t first = 0, last = file.info().document_count - 1;
+  while (first < last) {
+    const std::int64_t middle = first + (last - first) / 2;
+    if (token < file.document(middle).end)
+      last = middle;
+    else
+      first = middle + 1;
+  }
+  return first;
+}
+
+/// A line for each document.
+void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
+  if (range.begin == range.end) return;
+  for (std::int64_t document = document_of(file, range.begin); range.begin < range.end;
+       ++document) {
+    const std::int64_t end = std::min(file.document(document).end, range.end);
+    const char* between = "";
+    for_blocks(file, {range.begin, end}, [&](const std::int32_t* tokens, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::cout << between << tokens[i];
+        between = " ";
+      }
+    });
+    std::cout << "\n";
+    range.begin = end;
+  }
+}
+
+void show_text(const data::TokenFile& file, data::TokenFile::Range range, const char* end_mark) {
+  for_blocks(file, range, [&](const std::int32_t* tokens, std::int64_t count) {
+    std::cout << data::ByteTokenizer::decode(tokens, count, end_mark);
+  });
+  std::cout << "\n";
+}
+
+}  // namespace
+
+void show(int argc, char** argv) {
+  const CommandLine arguments(program, argc, argv, {"--document", "--begin", "--count"}, {"--ids"});
+  const auto document = arguments.integer_option<std::int64_t>("--document");
+  const auto begin = arguments.integer_option<std::int64_t>("--begin");
+  const auto count = arguments.integer_option<std::int64_t>("--count");
+  require(!document || (!begin && !count), "--document goes without --begin and --count");
+  const data::TokenFile file(arguments.one_file("show", "token file"));
+  const data::TokenFileInfo& info = file.info();
+
+  const bool by_range = begin || count;
+  data::TokenFile::Range range{begin.value_or(0), 0};
+  if (by_range) {
+    require(range.begin >= 0 && range.begin < info.token_count, "--begin is ", range.begin, "; '",
+            file.path(), "' has ", info.token_count, " tokens");
+    require(count.value_or(0) >= 0, "--count is ", *count, "; expected 0 or more");
+    range.end = range.begin + std::min(count.value_or(256), info.token_count - range.begin);
+  } else {
+    range = file.document(document.value_or(0));
+  }
+  if (arguments.flag("--ids") || info.tokenizer != data::ByteTokenizer::name)
+    show_ids(file, range);
+  else
+    show_text(file, range, by_range ? "<end of text>\n" : "");
+}
+
+}  // namespace ostrakon::apps::data_program

@@ -55,7 +55,7 @@ Hugging Face's names of GPT-2 or Llama (a file, an index, or a folder with eithe
                       (default: config.json beside them)
   --tokenizer NAME    whose tokens the model knows, where MODEL does not say; text needs `byte`
   --context N         tokens to look back on, where positions are rotary (default: as trained)
-  --threads N         of the matrix library (default: as many as Kokkos has)
+  --library-threads N  of the matrix library (default: as many as Kokkos has)
   --help, --version
   --kokkos-...        flags of Kokkos
 )";
@@ -95,7 +95,7 @@ void set_option(CommandLine& line, const std::string& option, const std::string&
   if (option == "--deck") line.deck = value;
   if (option == "--tokenizer") line.tokenizer = value;
   if (option == "--context") line.context = integer(1);
-  if (option == "--threads") {
+  if (option == "--library-threads") {
     line.threads = integer(1);
     require(*line.threads <= 4096, option, " ", value, ": expected an integer from 1 to 4096");
   }
@@ -129,7 +129,7 @@ CommandLine parse(const apps::Arguments& arguments) {
     // "--seed 1" or "--seed=1"
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
-    const char* const known[] = {"--deck",        "--tokenizer", "--context", "--threads",
+    const char* const known[] = {"--deck",        "--tokenizer", "--context", "--library-threads",
                                  "--prompt",      "--tokens",    "--samples", "--prompt-file",
                                  "--temperature", "--top-k",     "--top-p",   "--seed",
                                  "--end-of-text"};

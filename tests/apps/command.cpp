@@ -75,13 +75,13 @@ std::vector<std::string> environment_with(
 }
 
 /// Between fork and exec only what is safe in a copy of one thread of many.
-[[noreturn]] void become(char** arguments, char** environment, const char* folder, int out,
+[[noreturn]] void become(char** arguments, char** environment, const char* folder, int in, int out,
                          int err) {
 #ifdef __linux__
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // a test that is ended takes its commands along
 #endif
-  const int nothing = open("/dev/null", O_RDONLY);
-  if (chdir(folder) == 0 && dup2(nothing, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2)
+  if (in < 0) in = open("/dev/null", O_RDONLY);
+  if (chdir(folder) == 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2)
     execvpe(arguments[0], arguments, environment);
   _exit(127);
 }
@@ -129,8 +129,8 @@ Outcome run_command(const Command& command) {
   if (process < 0) throw std::runtime_error("can't fork");
   if (process == 0)
     become(const_cast<char**>(argument_pointers.data()),
-           const_cast<char**>(environment_pointers.data()), command.folder.c_str(), out.write_end(),
-           err.write_end());
+           const_cast<char**>(environment_pointers.data()), command.folder.c_str(), command.input,
+           out.write_end(), err.write_end());
   out.close_end(1);
   err.close_end(1);
   collect(process, command, out.read_end(), err.read_end(), outcome);

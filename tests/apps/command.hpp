@@ -13,6 +13,7 @@ struct Command {
   std::vector<std::string> arguments;                            ///< the program first
   std::string folder = ".";                                      ///< to run in
   std::vector<std::pair<std::string, std::string>> environment;  ///< added to this process' own
+  int input = -1;            ///< descriptor for its standard input; -1: nothing but an end
   double time_limit = 60.0;  ///< seconds, after which it is ended
 };
 

@@ -4,9 +4,19 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/portability.hpp>
+#include <sstream>
 #include <string>
 #include <support/scratch_folder.hpp>
+#include <thread>
 #include <vector>
 
 #include "command.hpp"
@@ -90,6 +100,17 @@ class Generate : public ::testing::Test {
       arguments.push_back(option);
     return must("ostrakon-generate", arguments);
   }
+  /// Started without mpiexec, which may hand on standard input by ways of its own. `shell`: runs
+  /// what is in $@.
+  static Outcome start_alone(const Texts& arguments, int input, const std::string& shell = "") {
+    Command command;
+    if (!shell.empty()) command.arguments = {"sh", "-c", shell, "sh"};
+    command.arguments.push_back(OSTRAKON_APPS_DIR "/ostrakon-generate");
+    command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+    command.folder = path("");
+    command.input = input;
+    return run_command(command);
+  }
   static void expect_refused(const Texts& arguments, const std::string& message) {
     const Outcome outcome = start("ostrakon-generate", arguments);
     EXPECT_EQ(outcome.status, 1);
@@ -157,6 +178,258 @@ TEST_F(Generate, TokenizersAreAskedFor) {
   expect_refused({"llama/weights.h5", "--tokenizer", "bpe"}, "--tokenizer says 'bpe'");
 }
 
+/// The arguments of text_of() but for the prompt.
+const Texts some_text = {"llama/weights.h5", "--tokens", "60", "--seed", "3"};
+
+Texts with(Texts arguments, const Texts& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST_F(Generate, ARunsFolderIsItsWeightsOrItsNewestGoodCheckpoint) {
+  const std::string expected = text_of({"llama/weights.h5"});
+  Outcome outcome = start("ostrakon-generate",
+                          with({"llama"}, {"--prompt", "Ship 4", "--tokens", "60", "--seed", "3"}));
+  EXPECT_EQ(outcome.out, expected);
+  EXPECT_NE(outcome.err.find("model: llama/weights.h5, step 20\n"), std::string::npos)
+      << outcome.err;
+
+  must("ostrakon-train",
+       {"llama.yaml", "--set", "output.directory=run", "--set", "checkpoint.every=5"});
+  fs::remove(path("run/weights.h5"));
+  const auto expect_taken = [&](const std::string& checkpoint, const std::string& damaged) {
+    outcome = start("ostrakon-generate", {"run/", "--tokens", "20", "--prompt", "Ship"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("model: run/checkpoints/" + checkpoint + ", step "),
+              std::string::npos)
+        << outcome.err;
+    EXPECT_NE(outcome.err.find(damaged), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, must("ostrakon-generate", {"run/checkpoints/" + checkpoint, "--tokens",
+                                                      "20", "--prompt", "Ship"}));
+  };
+  expect_taken("step-00000020", "");
+  const std::string numbers = path("run/checkpoints/step-00000020/rank-00000.h5");
+  std::string bytes = read_bytes(numbers);
+  for (std::size_t at = 0; at < bytes.size(); at += 512)
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  write_bytes(numbers, bytes);
+  expect_taken("step-00000015", "damaged: ");
+  for (const char* step : {"step-00000015", "step-00000010"})
+    if (fs::exists(path("run/checkpoints/") + step))
+      write_bytes(path("run/checkpoints/") + step + "/manifest.json", "{");
+  write_bytes(numbers, "");
+  expect_refused({"run"}, "");
+  fs::remove_all(path("run/checkpoints"));
+  expect_refused({"run"},
+                 "'run' is the folder of a run that has neither weights.h5 nor a "
+                 "checkpoint that can be used");
+  expect_refused({"llama", "--deck", "llama.yaml"}, "'llama' is a run's folder");
+}
+
+/// A file for a program to read as its standard input.
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY)) {}
+  ~InputFile() { close(descriptor_); }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+TEST_F(Generate, PromptsComeFromFilesAndStandardInput) {
+  const std::string expected = text_of({"llama/weights.h5"});
+  const std::string with_newline =
+      must("ostrakon-generate", with(some_text, {"--prompt", "Ship 4\n"}));
+  const std::string without = must("ostrakon-generate", with(some_text, {"--prompt", ""}));
+  EXPECT_NE(with_newline.substr(7), expected.substr(6));
+  const auto from_file = [&](const std::string& prompt, const Texts& options) {
+    write_bytes(path("prompt"), prompt);
+    const InputFile input(path("prompt"));
+    const Outcome outcome = start_alone(with(some_text, options), input.get());
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome;
+  };
+  for (const Texts& options :
+       {Texts{"--prompt-file", "prompt"}, Texts{"--prompt-file=-"}, Texts{}}) {
+    EXPECT_EQ(from_file("Ship 4", options).out, expected);
+    EXPECT_EQ(from_file("Ship 4\n", options).out, expected);
+    EXPECT_EQ(from_file("Ship 4\r\n", options).out, expected);
+    EXPECT_EQ(from_file("Ship 4\n\n", options).out, with_newline);
+    EXPECT_EQ(from_file("", options).out, without);
+  }
+  EXPECT_NE(from_file("Ship 4\n", {}).err.find("prompt: 6 B from standard input"),
+            std::string::npos);
+  const Outcome other = from_file("Ship 4", {"--prompt", ""});
+  EXPECT_EQ(other.out, without) << "what is given counts";
+  EXPECT_EQ(other.err.find("standard input"), std::string::npos) << other.err;
+  EXPECT_EQ(start_alone(some_text, -1).out, without) << "/dev/null";
+  EXPECT_EQ(start_alone(some_text, -1, "echo 'Ship 4' | \"$@\"").out, expected);
+  EXPECT_EQ(must("ostrakon-generate", some_text), without) << "under mpiexec";
+
+  expect_refused(with(some_text, {"--prompt", "a", "--prompt-file", "prompt"}), "are both given");
+  expect_refused(with(some_text, {"--prompt-file", "none"}), "can't read --prompt-file 'none'");
+  expect_refused(with(some_text, {"--prompt-file", "llama"}), "can't read --prompt-file 'llama'");
+}
+
+TEST_F(Generate, APromptLongerThanTheContextIsToldOf) {
+  const Outcome outcome =
+      start("ostrakon-generate", with(some_text, {"--prompt", std::string(50, 'a')}));
+  EXPECT_NE(outcome.err.find("the prompt has 51 tokens, the model looks back on 24: the first 39 "
+                             "are not seen"),
+            std::string::npos)
+      << outcome.err;
+}
+
+/// A terminal, and what sits before it.
+class Terminal {
+ public:
+  Terminal() : keyboard_(posix_openpt(O_RDWR | O_NOCTTY)) {
+    if (keyboard_ < 0 || grantpt(keyboard_) != 0 || unlockpt(keyboard_) != 0) return;
+    screen_ = open(ptsname(keyboard_), O_RDWR | O_NOCTTY);
+  }
+  ~Terminal() {
+    close(screen_);
+    close(keyboard_);
+  }
+  int get() const { return screen_; }
+  void type(const std::string& text) const {
+    ASSERT_EQ(write(keyboard_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+
+ private:
+  int keyboard_, screen_ = -1;
+};
+
+TEST_F(Generate, NobodyWaitsInSilence) {
+  const Terminal terminal;
+  if (terminal.get() < 0) GTEST_SKIP() << "no terminals here";
+  const Outcome none = start_alone(some_text, terminal.get());
+  EXPECT_FALSE(none.timed_out) << "waits for somebody to type";
+  EXPECT_EQ(none.out, must("ostrakon-generate", with(some_text, {"--prompt", ""})));
+
+  terminal.type("Ship 4\n\x04");
+  const Outcome typed = start_alone(with(some_text, {"--prompt-file", "-"}), terminal.get());
+  EXPECT_EQ(typed.out, text_of({"llama/weights.h5"}));
+  EXPECT_NE(typed.err.find("reading the prompt from the terminal: end it with Control-D"),
+            std::string::npos)
+      << typed.err;
+
+  // A pipe into which nobody writes, until the program has said that it waits.
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  std::thread writer([&] {
+    for (int i = 0; i < 500; ++i) {
+      if (read_bytes(path("said")).find("waiting for the prompt") != std::string::npos) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    EXPECT_EQ(write(ends[1], "Ship 4\n", 7), 7);
+    close(ends[1]);
+  });
+  const Outcome piped = start_alone(some_text, ends[0], "exec \"$@\" 2>said");
+  writer.join();
+  close(ends[0]);
+  EXPECT_EQ(piped.out, text_of({"llama/weights.h5"}));
+  EXPECT_NE(read_bytes(path("said")).find("waiting for the prompt on standard input"),
+            std::string::npos);
+}
+
+TEST_F(Generate, TopPChoosesAmongTheNucleus) {
+  const auto text = [&](const Texts& options) {
+    return must("ostrakon-generate", with(with(some_text, {"--prompt", "Ship 4"}), options));
+  };
+  EXPECT_EQ(text({"--top-p", "1e-9"}), text({"--temperature", "0"}));
+  EXPECT_EQ(text({"--top-p", "1"}), text({}));
+  EXPECT_EQ(text({"--top-p=0.3"}), text({"--top-p=0.3"}));
+  EXPECT_NE(text({"--top-p=0.3"}), text({}));
+  EXPECT_EQ(text({"--top-p=0.999999", "--top-k", "1"}), text({"--temperature", "0"}));
+  for (const char* bad : {"0", "-0.5", "1.01", "nan", "inf", "half", ""})
+    expect_refused(with(some_text, {"--top-p", bad}),
+                   std::string("--top-p ") + bad + ": expected a number");
+}
+
+/// Numbers with blanks between them.
+std::vector<int> numbers(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<int> result;
+  for (int number = 0; stream >> number;) result.push_back(number);
+  return result;
+}
+
+TEST_F(Generate, ModelsOfOtherTokensReadAndWriteIds) {
+  must("ostrakon-checkpoint",
+       {"import", "llama-hf", "other.h5", "--deck", "llama.yaml", "--tokenizer", "other"});
+  const auto ids = [&](const Texts& options) {
+    const std::string out = must(
+        "ostrakon-generate", with({"other.h5", "--ids", "--tokens", "60", "--seed", "3"}, options));
+    EXPECT_EQ(out.find_first_not_of("0123456789 \n"), std::string::npos) << out;
+    return out;
+  };
+  // The model of bytes under another name: its ids are the bytes of its text.
+  const std::string expected = text_of({"llama/weights.h5"});
+  const std::string prompt = "256,83,104,105,112,32,52";  // "Ship 4" in a new document
+  std::string decoded;
+  for (const int id : numbers(ids({"--prompt", prompt, "--end-of-text", "256"})))
+    if (id != 256) decoded += static_cast<char>(id);
+  EXPECT_EQ(decoded + "\n", expected);
+  EXPECT_EQ(ids({"--prompt", prompt, "--end-of-text", "256"}),
+            must("ostrakon-generate",
+                 {"llama", "--ids", "--tokens", "60", "--seed", "3", "--prompt", prompt}))
+      << "where tokens are bytes their end is known";
+
+  write_bytes(path("prompt-ids"), "256 83\t104,105,\n112 32 52\n");
+  EXPECT_EQ(ids({"--prompt-file", "prompt-ids"}), ids({"--prompt", prompt}));
+  EXPECT_EQ(numbers(ids({"--prompt", prompt})).size(), 67U) << "no end is known";
+  EXPECT_EQ(numbers(ids({"--end-of-text", "256"})).front(), 256) << "a new document";
+  const std::string three = ids({"--prompt", "7 8", "--samples", "3"});
+  EXPECT_EQ(std::count(three.begin(), three.end(), '\n'), 3) << "a line each";
+
+  // An end that comes.
+  const std::vector<int> all = numbers(ids({"--prompt", prompt}));
+  const std::string end = std::to_string(all[20]);
+  const std::vector<int> some = numbers(ids({"--prompt", prompt, "--end-of-text", end}));
+  EXPECT_LE(some.size(), 20U);
+  EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()));
+  EXPECT_EQ(numbers(ids({"--prompt", prompt, "--end-of-text", end, "--ignore-end"})), all);
+
+  expect_refused({"other.h5"},
+                 "which this program can't turn into text; it knows byte. With --ids");
+  expect_refused({"other.h5", "--ids"}, "--ids without a prompt; expected --prompt ID,ID,...");
+  expect_refused({"other.h5", "--ids", "--prompt", "1,257"},
+                 "the prompt's token 1 is '257'; expected an id from 0 to 256");
+  expect_refused({"other.h5", "--ids", "--prompt", "Ship"}, "the prompt's token 0 is 'Ship'");
+  expect_refused({"other.h5", "--ids", "--prompt", "1", "--end-of-text", "257"},
+                 "--end-of-text 257: expected an id from 0 to 256");
+  expect_refused({"other.h5", "--prompt", "1", "--end-of-text", "7"}, "is for --ids");
+}
+
+TEST_F(Generate, OneThreadMultipliesUnlessMoreAreAskedFor) {
+  if (std::string(math::gemm_library()) != "oneDNN") GTEST_SKIP() << "makes threads of its own";
+#if defined(KOKKOS_ENABLE_OPENMP) || defined(KOKKOS_ENABLE_THREADS)
+  GTEST_SKIP() << "Kokkos has threads, and the library as many";
+#endif
+  const auto threads_made = [&](const Texts& options) {
+    fs::remove(path("threads"));
+    Command command;
+    command.arguments = {OSTRAKON_APPS_DIR "/ostrakon-generate", "llama", "--tokens", "20"};
+    command.arguments.insert(command.arguments.end(), options.begin(), options.end());
+    command.folder = path("");
+    command.environment = {{"LD_PRELOAD", OSTRAKON_THREAD_COUNTER},
+                           {"OSTRAKON_THREAD_COUNT", path("threads")},
+                           {"OMP_NUM_THREADS", "2"}};
+    EXPECT_EQ(run_command(command).status, 0);
+    std::istringstream lines(read_bytes(path("threads")));
+    int threads = -1;
+    for (std::string name, number; lines >> name >> number;)
+      if (name == "ostrakon-generate") threads = std::stoi(number);
+    return threads;
+  };
+  EXPECT_EQ(threads_made({}), 0);
+  EXPECT_EQ(threads_made({"--library-threads", "2"}), 1);
+  for (const char* bad : {"0", "many", "5000"})
+    expect_refused({"llama", "--library-threads", bad}, std::string("--library-threads ") + bad);
+}
+
 TEST_F(Generate, BadInputIsRefused) {
   expect_refused({"none"}, "'none' does not exist");
   expect_refused({"text.txt"}, "safetensors file 'text.txt'");
@@ -165,7 +438,8 @@ TEST_F(Generate, BadInputIsRefused) {
   expect_refused({"llama.safetensors", "--deck", "none.yaml"}, "none.yaml");
   expect_refused({"llama/weights.h5", "--deck", "llama.yaml"}, "has its deck in it");
   expect_refused({"llama/checkpoints"}, "is a folder of checkpoints");
-  expect_refused({"llama"}, "has neither model.safetensors.index.json nor model.safetensors");
+  fs::create_directory(path("empty"));
+  expect_refused({"empty"}, "has neither model.safetensors.index.json nor model.safetensors");
 
   fs::copy(path("llama-hf"), path("llama-other"));
   const std::string config = read_bytes(path("llama-hf/config.json"));

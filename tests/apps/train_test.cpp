@@ -161,18 +161,6 @@ void expect_kept_promises(const std::vector<Json>& rows) {
   }
 }
 
-TEST_F(Programs, RawTokensAreImported) {
-  write_bytes(path("ids"), std::string("\1\0\2\0\0\1\3\0\0\1\4\0", 12));
-  output_of("ostrakon-data", 1,
-            {"import", "--vocabulary", "257", "--end-of-text", "256", "--output", "ids.h5", "ids"});
-  EXPECT_NE(output_of("ostrakon-data", 1, {"verify", "ids.h5"})
-                .find("ids.h5 is sound: 6 tokens in 3 documents"),
-            std::string::npos);
-  const std::string info = output_of("ostrakon-data", 1, {"info", "ids.h5"});
-  EXPECT_NE(info.find("tokenizer     external\n"), std::string::npos) << info;
-  EXPECT_NE(info.find("of unknown length\n"), std::string::npos) << info;
-}
-
 TEST_F(Programs, DataIsBuiltAndSound) {
   EXPECT_EQ(build_.status, 0) << build_.err;
   EXPECT_NE(build_.out.find("--set data.path=text-train.h5"), std::string::npos) << build_.out;

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// ostrakon-data as a user starts it, with tokens of other tokenizers.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <vector>
+
+#include "command.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+/// Little-endian, 16 bits each.
+std::string raw16(const std::vector<std::uint32_t>& tokens) {
+  std::string bytes;
+  for (const std::uint32_t token : tokens) {
+    bytes += static_cast<char>(token & 255);
+    bytes += static_cast<char>(token >> 8);
+  }
+  return bytes;
+}
+
+/// Three documents of a vocabulary of 300 ids, of which 299 ends them.
+class DataProgram : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_bytes(path("ids"), raw16({1, 2, 299, 3, 299, 298, 299}));
+    std::string lengths;
+    for (int id = 0; id < 299; ++id) lengths += std::to_string(id % 7) + "\n";
+    write_bytes(path("lengths"), lengths + "0\n");
+  }
+
+  std::string path(const std::string& name) const { return folder_.file(name); }
+
+  Outcome data(Texts arguments) const {
+    Command command;
+    command.arguments = {OSTRAKON_APPS_DIR "/ostrakon-data"};
+    command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+    command.folder = path("");
+    return run_command(command);
+  }
+  std::string must(const Texts& arguments) const {
+    const Outcome outcome = data(arguments);
+    EXPECT_EQ(outcome.status, 0) << arguments[0] << "\n" << outcome.err;
+    return outcome.out;
+  }
+  void import(const Texts& options, const std::string& output = "ids.h5",
+              const std::string& raw = "ids") const {
+    Texts arguments = {"import", "--vocabulary", "300",  "--end-of-text",
+                       "299",    "--output",     output, raw};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    must(arguments);
+  }
+  void expect_refused(const Texts& arguments, const std::string& message) const {
+    const Outcome outcome = data(arguments);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.err.rfind("ostrakon-data: error: ", 0), 0U) << outcome.err;
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;
+  }
+  void expect_import_refused(Texts options, const std::string& message) const {
+    options.insert(options.begin(), {"import", "--vocabulary", "300", "--output", "bad.h5", "ids"});
+    expect_refused(options, message);
+    EXPECT_FALSE(std::filesystem::exists(path("bad.h5")));
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(DataProgram, RawTokensAreImported) {
+  import({});
+  EXPECT_NE(must({"verify", "ids.h5"}).find("ids.h5 is sound: 7 tokens in 3 documents"),
+            std::string::npos);
+  const std::string info = must({"info", "ids.h5"});
+  EXPECT_NE(info.find("tokenizer     external\n"), std::string::npos) << info;
+  EXPECT_NE(info.find("of unknown length\n"), std::string::npos) << info;
+}
+
+TEST_F(DataProgram, BytesOfTheTextMayBeGiven) {
+  import({"--bytes", "21"});
+  const std::string info = must({"info", "ids.h5"});
+  EXPECT_NE(info.find("text          21 bytes, 3 a token\n"), std::string::npos) << info;
+  must({"verify", "ids.h5"});
+}
+
+TEST_F(DataProgram, BytesOfEachTokenMayBeGiven) {
+  import({"--token-bytes", "lengths"});
+  const std::string info = must({"info", "ids.h5"});  // 1 + 2 + 3 + 298 % 7
+  EXPECT_NE(info.find("text          10 bytes, "), std::string::npos) << info;
+}
+
+TEST_F(DataProgram, BytesOfManyTokensAreCounted) {
+  // Several blocks of reading, one long document and many short ones.
+  std::mt19937 generator(1);
+  std::vector<std::uint32_t> tokens(1'300'000);
+  std::int64_t expected = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = generator() % (i < 700'000 ? 299 : 300);
+    if (tokens[i] != 299) expected += tokens[i] % 7;
+  }
+  write_bytes(path("many"), raw16(tokens));
+  import({"--token-bytes", "lengths"}, "many.h5", "many");
+  std::string digits = std::to_string(expected);
+  for (std::size_t at = digits.size() - 3; at < digits.size() && at > 0; at -= 3)
+    digits.insert(at, ",");
+  const std::string info = must({"info", "many.h5"});
+  EXPECT_NE(info.find("text          " + digits + " bytes, "), std::string::npos) << digits << "\n"
+                                                                                  << info;
+}
+
+TEST_F(DataProgram, BytesThatCantBeAreRefused) {
+  expect_import_refused({"--bytes", "0"}, "--bytes is 0; expected at least 1");
+  expect_import_refused({"--bytes", "-3"}, "--bytes is -3; expected at least 1");
+  expect_import_refused({"--bytes", "4k"}, "--bytes is '4k'");
+  expect_import_refused({"--bytes", "9", "--token-bytes", "lengths"},
+                        "--bytes and --token-bytes are both given");
+  const auto with = [&](const std::string& lengths, const std::string& message) {
+    write_bytes(path("other"), lengths);
+    expect_import_refused({"--token-bytes", "other"}, message);
+  };
+  const std::string good = read_bytes(path("lengths"));
+  with("", "has 0 numbers; expected one for each id of the vocabulary, 300");
+  with(good.substr(2), "has 299 numbers");
+  with("1 " + good, "has more than 300 numbers");
+  with("1 x 2", "the number of bytes of token 1 is 'x'");
+  with("1 -1 2", "the number of bytes of token 1 is '-1'");
+  with("1 2.5", "'2.5'; expected a whole number");
+  std::string zeros;
+  for (int id = 0; id < 300; ++id) zeros += "0 ";
+  with(zeros, "all tokens of 'ids' have 0 bytes");
+  expect_import_refused({"--token-bytes", "none"}, "--token-bytes 'none' does not exist");
+  expect_import_refused({"--token-bytes", "."}, "'.' is a folder");
+}
+
+TEST_F(DataProgram, IdsAreShownWhereTokensAreNoBytes) {
+  import({});
+  EXPECT_EQ(must({"show", "ids.h5"}), "1 2 299\n");
+  EXPECT_EQ(must({"show", "ids.h5", "--document", "1"}), "3 299\n");
+  EXPECT_EQ(must({"show", "ids.h5", "--begin", "1", "--count", "4"}), "2 299\n3 299\n");
+  EXPECT_EQ(must({"show", "ids.h5", "--begin", "4", "--count", "100"}), "299\n298 299\n");
+  EXPECT_EQ(must({"show", "ids.h5", "--count", "0"}), "");
+  EXPECT_EQ(must({"show", "ids.h5", "--ids"}), "1 2 299\n");
+  expect_refused({"show", "ids.h5", "--document", "3"}, "has no document 3");
+}
+
+TEST_F(DataProgram, TextIsShownAsIdsWhereAsked) {
+  write_bytes(path("text.txt"), "Hi\n%\nyou\n");
+  must({"build", "--output", "text", "--validation-fraction", "0", "--separator", "%", "text.txt"});
+  EXPECT_EQ(must({"show", "text-train.h5", "--begin", "0", "--count", "9", "--ids"}),
+            "72 105 10 256\n121 111 117 10 256\n");
+  EXPECT_EQ(must({"show", "text-train.h5"}), "Hi\n\n");
+}
+
+TEST_F(DataProgram, LongDocumentsAreALine) {
+  std::vector<std::uint32_t> tokens(200'000);
+  std::string expected;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<std::uint32_t>(i * i % 299);
+    expected += (i == 0 ? "" : " ") + std::to_string(tokens[i]);
+  }
+  write_bytes(path("long"), raw16(tokens));
+  import({}, "long.h5", "long");
+  EXPECT_EQ(must({"show", "long.h5"}), expected + "\n");
+}
+
+TEST_F(DataProgram, OtherTokenizersAreSentToImport) {
+  write_bytes(path("tokenizer.json"), "{}");
+  write_bytes(path("text.txt"), "Hi\n");
+  const Texts build = {"build", "--output", "x", "--tokenizer", "tokenizer.json", "text.txt"};
+  expect_refused(build, "--tokenizer is 'tokenizer.json'; build knows byte only");
+  expect_refused(build, "`ostrakon-data import` (docs/token-files.md)");
+}
+
+TEST_F(DataProgram, ValidationReportsBitsPerByteOfImportedTokens) {
+  std::mt19937 generator(2);
+  std::vector<std::uint32_t> tokens(3000);
+  for (std::uint32_t& token : tokens) token = generator() % 300;
+  write_bytes(path("random"), raw16(tokens));
+  import({}, "train.h5", "random");
+  import({"--bytes", "13500"}, "validation.h5", "random");  // 4.5 a token
+  write_bytes(path("deck.yaml"), R"(ostrakon:
+  model: {layers: 1, width: 32, heads: 2, vocabulary: 300}
+  data: {path: train.h5, validation_path: validation.h5}
+  training: {steps: 2, global_batch_size: 2, micro_batch_size: 2, sequence_length: 24, validate_every: 2}
+  output: {directory: run}
+)");
+  const Outcome outcome = run_command(program("ostrakon-train", 1, {"deck.yaml"}, path("")));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::istringstream rows(read_bytes(path("run/metrics.jsonl")));
+  int validations = 0;
+  for (std::string line; std::getline(rows, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (!row.contains("validation_loss")) continue;
+    ++validations;
+    ASSERT_TRUE(row.contains("bits_per_byte")) << row;
+    const double loss = row.at("validation_loss");
+    EXPECT_NEAR(row.at("bits_per_byte").get<double>(), loss / std::log(2.0) / 4.5, 1e-12 * loss);
+  }
+  EXPECT_EQ(validations, 1);
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

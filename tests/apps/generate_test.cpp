@@ -386,6 +386,7 @@ TEST_F(Generate, ModelsOfOtherTokensReadAndWriteIds) {
 
   // An end that comes.
   const std::vector<int> all = numbers(ids({"--prompt", prompt}));
+  ASSERT_GT(all.size(), 20U);
   const std::string end = std::to_string(all[20]);
   const std::vector<int> some = numbers(ids({"--prompt", prompt, "--end-of-text", end}));
   EXPECT_LE(some.size(), 20U);

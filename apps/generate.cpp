@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ostrakon-generate: samples text from trained weights.
-#include <algorithm>
-#include <charconv>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <ostrakon/base/error.hpp>
@@ -14,7 +11,10 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/train/generator.hpp>
+#include <string>
+#include <vector>
 
+#include "generate_options.hpp"
 #include "model_file.hpp"
 #include "program.hpp"
 #include "prompt.hpp"
@@ -23,129 +23,8 @@
 namespace {
 
 using namespace ostrakon;
+using apps::generate_program::CommandLine;
 using Tokens = std::vector<std::int32_t>;
-
-constexpr const char* program = "ostrakon-generate";
-
-constexpr const char* usage =
-    R"(usage: ostrakon-generate MODEL [options]
-
-Continues a text with the model in MODEL: weights.h5 of ostrakon-train, one of its checkpoints, a run's
-folder (its weights.h5 or, where there is none yet, its newest good checkpoint), or safetensors with
-Hugging Face's names of GPT-2 or Llama (a file, an index, or a folder with either).
-
-  --prompt TEXT       text to continue
-  --prompt-file FILE  the same from a file; -: from standard input
-                      Without either, what is piped or redirected into the program is the prompt. No
-                      prompt: the start of a new document. A newline at the end of a file or of standard
-                      input is no part of it
-  --tokens N          tokens to write, at most (400)
-  --samples N         texts to write (1)
-  --temperature T     0 always takes the likeliest token (0.8)
-  --top-k K           choose among the K likeliest tokens; 0: among all (0)
-  --top-p P           choose among the fewest likeliest tokens whose probabilities, after temperature and
-                      --top-k, sum to P or more; 1: among all (1)
-  --seed S            another seed, another text (1)
-  --ignore-end        go on after the end of a document
-  --ids               the prompt and what is written are token ids: for a model whose tokens this program
-                      can't turn into text. Ids of the prompt have commas or white space between them;
-                      each sample is a line
-  --end-of-text ID    with --ids: the token that ends a document, and begins one where there is no prompt
-  --deck DECK         for safetensors: its section `model`, and sequence_length, describe the model
-                      (default: config.json beside them)
-  --tokenizer NAME    whose tokens the model knows, where MODEL does not say; text needs `byte`
-  --context N         tokens to look back on, where positions are rotary (default: as trained)
-  --library-threads N  of the matrix library (default: as many as Kokkos has)
-  --help, --version
-  --kokkos-...        flags of Kokkos
-)";
-
-struct CommandLine {
-  std::string model;
-  std::optional<std::string> deck, tokenizer, prompt, prompt_file;
-  std::optional<std::int64_t> context, threads, end_of_text;
-  std::int64_t tokens = 400;
-  std::int64_t samples = 1;
-  bool ignore_end = false;
-  bool ids = false;
-  train::SamplingSettings sampling;
-};
-
-template <class Number>
-Number number(const std::string& option, const std::string& value, Number least, const char* what) {
-  Number result{};
-  const char* const end = value.data() + value.size();
-  const auto [stopped, error] = std::from_chars(value.data(), end, result);
-  require(error == std::errc() && stopped == end && result >= least && result - result == 0, option,
-          " ", value, ": expected ", what, " >= ", least);
-  return result;
-}
-
-double probability(const std::string& option, const std::string& value) {
-  const auto result = number<double>(option, value, 0.0, "a number");
-  require(result > 0.0 && result <= 1.0, option, " ", value,
-          ": expected a number greater than 0 and at most 1");
-  return result;
-}
-
-void set_option(CommandLine& line, const std::string& option, const std::string& value) {
-  const auto integer = [&](std::int64_t least) {
-    return number<std::int64_t>(option, value, least, "an integer");
-  };
-  if (option == "--deck") line.deck = value;
-  if (option == "--tokenizer") line.tokenizer = value;
-  if (option == "--context") line.context = integer(1);
-  if (option == "--library-threads") {
-    line.threads = integer(1);
-    require(*line.threads <= 4096, option, " ", value, ": expected an integer from 1 to 4096");
-  }
-  if (option == "--prompt") line.prompt = value;
-  if (option == "--prompt-file") line.prompt_file = value;
-  if (option == "--end-of-text") line.end_of_text = integer(0);
-  if (option == "--tokens") line.tokens = integer(1);
-  if (option == "--samples") line.samples = integer(1);
-  if (option == "--temperature")
-    line.sampling.temperature = number<double>(option, value, 0.0, "a number");
-  if (option == "--top-k")
-    line.sampling.top_k = number<std::int32_t>(option, value, 0, "an integer");
-  if (option == "--top-p") line.sampling.top_p = probability(option, value);
-  if (option == "--seed")
-    line.sampling.seed = number<std::uint64_t>(option, value, 0, "an integer");
-}
-
-CommandLine parse(const apps::Arguments& arguments) {
-  CommandLine line;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (argument.rfind("-", 0) != 0) {
-      require(line.model.empty(), "two files given, ", line.model, " and ", argument);
-      line.model = argument;
-      continue;
-    }
-    if (argument == "--ignore-end" || argument == "--ids") {
-      (argument == "--ids" ? line.ids : line.ignore_end) = true;
-      continue;
-    }
-    // "--seed 1" or "--seed=1"
-    const std::size_t equals = argument.find('=');
-    const std::string option = argument.substr(0, equals);
-    const char* const known[] = {"--deck",        "--tokenizer", "--context", "--library-threads",
-                                 "--prompt",      "--tokens",    "--samples", "--prompt-file",
-                                 "--temperature", "--top-k",     "--top-p",   "--seed",
-                                 "--end-of-text"};
-    require(std::find(std::begin(known), std::end(known), option) != std::end(known),
-            "unknown option ", option, "; see ostrakon-generate --help");
-    require(equals != std::string::npos || i + 1 < arguments.size(), option,
-            " needs a value after it");
-    set_option(line, option,
-               equals != std::string::npos ? argument.substr(equals + 1) : arguments[++i]);
-  }
-  require(!line.model.empty(), "no weights given; see ostrakon-generate --help");
-  require(!line.prompt || !line.prompt_file, "--prompt and --prompt-file are both given");
-  require(line.ids || !line.end_of_text, "--end-of-text ", line.end_of_text.value_or(0),
-          ": is for --ids; text has an end of its own");
-  return line;
-}
 
 // --- the model -----------------------------------------------------------------------------------
 
@@ -283,7 +162,7 @@ void write_text(const Writer& writer, const CommandLine& line,
           return line.ignore_end;
         }
         std::cout << data::ByteTokenizer::decode(&token, 1) << std::flush;
-        return true;
+        return std::cout.good();
       });
   std::cout << std::endl;
 }
@@ -300,7 +179,7 @@ void write_ids(const Writer& writer, const CommandLine& line,
                                   [&](std::int32_t token) {
                                     if (token == writer.text.end && !line.ignore_end) return false;
                                     std::cout << " " << token << std::flush;
-                                    return true;
+                                    return std::cout.good();
                                   });
   std::cout << std::endl;
 }
@@ -318,16 +197,18 @@ void write_samples(const Writer& writer, const CommandLine& line) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return apps::run_program(program, usage, argc, argv, [](const apps::Arguments& arguments) {
-    comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-    world.agree([&] {
-      require(world.size() == 1, "started on ", world.size(), " ranks; expected one");
-      const CommandLine line = parse(arguments);
-      // As training does: a library that is left alone takes all cores, for products too small.
-      math::set_gemm_threads(static_cast<int>(
-          line.threads.value_or(Kokkos::DefaultHostExecutionSpace().concurrency())));
-      write_samples(make_writer(line), line);
-    });
-    return 0;
-  });
+  return apps::run_program(
+      "ostrakon-generate", apps::generate_program::usage, argc, argv,
+      [](const apps::Arguments& arguments) {
+        comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+        world.agree([&] {
+          require(world.size() == 1, "started on ", world.size(), " ranks; expected one");
+          const CommandLine line = apps::generate_program::parse(arguments);
+          // As training does: a library that is left alone takes all cores, for products too small.
+          math::set_gemm_threads(static_cast<int>(
+              line.threads.value_or(Kokkos::DefaultHostExecutionSpace().concurrency())));
+          write_samples(make_writer(line), line);
+        });
+        return 0;
+      });
 }

@@ -464,6 +464,14 @@ TEST_F(Generate, BadInputIsRefused) {
   expect_config_refused(with("vocab_size", "257", "258"), "has the shape");
 }
 
+TEST_F(Generate, TextThatIsLostIsAnError) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no full device here";
+  const Outcome outcome = start_alone(some_text, -1, "\"$@\" >/dev/full");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("can't write to the standard output"), std::string::npos)
+      << outcome.err;
+}
+
 TEST_F(Generate, DamagedCheckpointsAreNotUsed) {
   fs::copy(path("llama/checkpoints/step-00000020"), path("hurt"));
   std::string bytes = read_bytes(path("hurt/rank-00000.h5"));

@@ -7,6 +7,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/trainer.hpp>
 
 #include "bench.hpp"
@@ -53,23 +54,21 @@ class StepBench {
         settings_.model.vocabulary, settings_.training.seed, world_);
     trainer_.require_memory();
     trainer_.allocate();
-    const double peak = peak_flops();
+    train::PeakRate peak = first_peak();
     trainer_.initialize();
     run_steps(*dataset);
+    if (peak.origin() == train::PeakRate::Origin::measured)
+      peak.measure_again(trainer_.measure_peak_flops());
     show_step(peak);
-    show_kinds(peak);
+    show_kinds(peak.rate());
   }
 
  private:
-  /// Of the slowest rank. Tried for a second, so that other work on the machine does not make it
-  /// small, and MFU large.
-  double peak_flops() {
-    double peak = settings_.runtime.peak_gflops * 1e9;
-    if (peak == 0.0)
-      for (const Kokkos::Timer timer; timer.seconds() < 1.0;)
-        peak = std::max(peak, trainer_.measure_peak_flops());
-    world_.minimum(&peak, 1);
-    return peak;
+  train::PeakRate first_peak() {
+    using train::PeakRate;
+    const double given = settings_.runtime.peak_gflops * 1e9;
+    if (given > 0.0) return {given, PeakRate::Origin::given};
+    return {trainer_.measure_peak_flops(1.0), PeakRate::Origin::measured};
   }
 
   void run_steps(data::Dataset& dataset) {
@@ -90,7 +89,7 @@ class StepBench {
     }
   }
 
-  void show_step(double peak) {
+  void show_step(train::PeakRate& peak) {
     const Seconds times = summarize(step_seconds_);
     const double seconds = times.median;
     const auto tokens = static_cast<double>(settings_.training.global_batch_size *
@@ -98,6 +97,8 @@ class StepBench {
     double counted[] = {static_cast<double>(runtime::memory_count().peak_bytes),
                         static_cast<double>(runtime::peak_resident_bytes())};
     world_.maximum(counted, 2);
+    peak.utilization(trainer_.model_flops() / times.fastest);
+    const double mfu = peak.utilization(trainer_.model_flops() / seconds);
     Table table("step",
                 {{"ranks", "ranks", Format::count, 5},
                  {"steps", "steps", Format::count, 5},
@@ -109,11 +110,15 @@ class StepBench {
                  {"planned", "planned_peak_bytes", Format::bytes, 11},
                  {"counted", "peak_bytes", Format::bytes, 11},
                  {"resident", "resident_bytes", Format::bytes, 11},
+                 {"peak is", "peak_origin", Format::text, 9},
                  {"data", "data", Format::text, 0}},
                 options_.json, world_.rank() == 0);
     table.row({world_.size(), step_seconds_.size(), seconds, times.fastest, tokens / seconds,
-               peak * 1e-9, trainer_.model_flops() / seconds / peak, trainer_.planned_peak_bytes(),
+               peak.rate() * 1e-9, mfu, trainer_.planned_peak_bytes(),
                static_cast<std::int64_t>(counted[0]), static_cast<std::int64_t>(counted[1]),
+               peak.is_uncertain()                               ? "too low"
+               : peak.origin() == train::PeakRate::Origin::given ? "given"
+                                                                 : "measured",
                settings_.data.dataset == data::DatasetKind::synthetic ? "synthetic" : "tokens"});
   }
 

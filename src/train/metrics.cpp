@@ -58,6 +58,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
              {"peak_bytes", metrics.peak_bytes},
              {"allocations", metrics.allocations},
              {"resident_bytes", metrics.resident_bytes}};
+  if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);

@@ -18,6 +18,7 @@ struct StepMetrics {
   double step_seconds = 0.0;
   double tokens_per_second = 0.0;       ///< all ranks together
   double mfu = 0.0;                     ///< model flops per second over the ranks' peak
+  bool mfu_uncertain = false;           ///< mfu is an upper bound: see PeakRate
   std::int64_t planned_peak_bytes = 0;  ///< of a rank
   std::int64_t peak_bytes = 0;          ///< as counted, of the rank with most
   std::int64_t allocations = 0;         ///< made during this step, of the rank with most

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
@@ -21,6 +22,7 @@
 #include <ostrakon/runtime/overlap.hpp>
 #include <ostrakon/runtime/trace.hpp>
 #include <ostrakon/train/metrics.hpp>
+#include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <ostrakon/train/trainer.hpp>
@@ -292,11 +294,10 @@ class Run {
 
   void start() {
     trainer_.allocate();
-    double peak = settings_.runtime.peak_gflops * 1e9;
-    if (peak == 0.0) peak = trainer_.measure_peak_flops();
-    double slowest = peak;
-    world_.minimum(&slowest, 1);
-    peak_flops_ = slowest;
+    const double given = settings_.runtime.peak_gflops * 1e9;
+    peak_.emplace(given > 0.0
+                      ? PeakRate(given, PeakRate::Origin::given)
+                      : PeakRate(trainer_.measure_peak_flops(), PeakRate::Origin::measured));
     begin_state();
     trainer_.observe([this](plan::Kind kind, bool begins) {
       if (begins)
@@ -650,7 +651,9 @@ class Run {
     metrics.tokens = trainer_.progress().samples * training.sequence_length;
     metrics.step_seconds = most[3];
     metrics.tokens_per_second = static_cast<double>(tokens) / most[3];
-    metrics.mfu = trainer_.model_flops() / most[3] / peak_flops_;
+    step_seconds_ += most[3];
+    metrics.mfu = peak_->utilization(trainer_.model_flops() / most[3]);
+    metrics.mfu_uncertain = peak_->is_uncertain();
     metrics.planned_peak_bytes = trainer_.planned_peak_bytes();
     metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
     metrics.allocations = static_cast<std::int64_t>(most[1]);
@@ -695,11 +698,12 @@ class Run {
     char line[160];
     std::snprintf(
         line, sizeof line,
-        "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %.0f %%",
+        "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %s%.0f %%",
         static_cast<int>(std::to_string(settings_.training.steps).size()),
         static_cast<long long>(metrics.step), static_cast<long long>(settings_.training.steps),
         metrics.loss, metrics.grad_norm, metrics.learning_rate,
-        format_count(std::llround(metrics.tokens_per_second)).c_str(), 100.0 * metrics.mfu);
+        format_count(std::llround(metrics.tokens_per_second)).c_str(),
+        metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
     open_line_ = options_.terminal && !line_is_due;
     std::cout << (options_.terminal ? "\r\033[K" : "") << line << (open_line_ ? "" : "\n")
               << std::flush;
@@ -766,10 +770,26 @@ class Run {
     lines +=
         beside_compute("copies between host and device", spent_.copying, spent_.copying_hidden);
     lines += beside_compute("sums and updates on the host", spent_.host, spent_.host_hidden);
+    lines += peak();
     say(lines);
     say(text("memory of a rank: planned ", format_bytes(trainer_.planned_peak_bytes()),
              ", counted ", format_bytes(runtime::memory_count().peak_bytes), ", resident at most ",
              format_bytes(static_cast<std::int64_t>(resident)), "\n\n", times));
+  }
+
+  /// A line on the peak and the share of it that all steps of this process had. A run that is long
+  /// enough, or whose steps were faster than the peak, measures it once more: what was measured at
+  /// start was perhaps disturbed, and nothing in the arenas is needed any more.
+  std::string peak() {
+    constexpr double long_run = 10.0;  // seconds
+    const std::int64_t steps = steps_done_ - first_step_ + 1;
+    if (steps == 0) return "";
+    if (peak_->origin() == PeakRate::Origin::measured &&
+        (peak_->is_uncertain() || step_seconds_ > long_run))
+      peak_->measure_again(trainer_.measure_peak_flops());
+    const double share =
+        peak_->utilization(static_cast<double>(steps) * trainer_.model_flops() / step_seconds_);
+    return text(peak_->describe(), "; MFU of all steps ", std::llround(100.0 * share), " %\n");
   }
 
   /// A line on what runs beside compute, of all steps: means over ranks.
@@ -797,7 +817,8 @@ class Run {
   std::unique_ptr<checkpoint::ParameterSource> weights_;  // to begin with, until they are read
   std::int64_t validation_batches_ = 0;
   std::unique_ptr<MetricsFile> metrics_;
-  double peak_flops_ = 1.0;
+  std::optional<PeakRate> peak_;
+  double step_seconds_ = 0.0;  // of all steps of this process
   Triggers triggers_;
   Saver saver_;
   std::vector<std::string> candidates_;  // checkpoints to go on from, the best first

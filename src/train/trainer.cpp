@@ -13,6 +13,7 @@
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
 #include <utility>
@@ -253,34 +254,32 @@ void Trainer::slow_down(plan::Stream stream, double seconds_per_byte) {
   for (const auto& [ranks, kept] : channel.kept) kept->slow_down(seconds_per_byte);
 }
 
-double Trainer::measure_peak_flops() {
-  double peak = 0.0;
+double Trainer::measure_peak_flops(double seconds) {
+  double own = 0.0;
   with_number(decoder_->number(),
-              [&](auto number) { peak = measure_peak_flops_of<decltype(number)>(); });
-  return peak;
+              [&](auto number) { own = measure_own_peak_flops<decltype(number)>(seconds); });
+  // In whole operations, which sum without rounding.
+  std::int64_t sum = std::llround(own);
+  mesh_.world().sum(&sum, 1);
+  return static_cast<double>(sum) / mesh_.world().size();
 }
 
 template <class T>
-double Trainer::measure_peak_flops_of() {
+double Trainer::measure_own_peak_flops(double seconds) {
   const std::int64_t elements = arena_->bytes() / static_cast<std::int64_t>(sizeof(T));
-  const auto side =
-      std::min<std::int64_t>(1024, std::llround(std::floor(std::sqrt(elements / 3.0))));
+  const auto largest = static_cast<std::int64_t>(std::sqrt(static_cast<double>(elements / 3)));
   auto* data = reinterpret_cast<T*>(arena_->data());
-  math::fill(exec_, data, 3 * side * side, T(1.0f));
-  const Matrix<T> a(data, side, side), b(data + side * side, side, side),
-      c(data + 2 * side * side, side, side);
-  double best = 0.0, total = 0.0;
-  for (int repeat = 0; repeat < 1000 && total < 0.25; ++repeat) {
+  const auto seconds_of = [&](std::int64_t side) {
+    const Matrix<T> a(data, side, side), b(data + side * side, side, side),
+        c(data + 2 * side * side, side, side);
+    math::fill(exec_, data, 2 * side * side, T(1.0f));
     exec_.fence();
-    Kokkos::Timer timer;
+    const Kokkos::Timer timer;
     math::gemm<T>(exec_, math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);
     exec_.fence();
-    const double seconds = timer.seconds();
-    if (repeat == 0) continue;  // the library prepares itself
-    total += seconds;
-    best = std::max(best, 2.0 * static_cast<double>(side * side * side) / seconds);
-  }
-  return best;
+    return timer.seconds();
+  };
+  return best_product_rate(std::max<std::int64_t>(1, largest), seconds, seconds_of);
 }
 
 std::int64_t Trainer::first_element(int unit, Part part, Segment segment) const {

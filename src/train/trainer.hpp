@@ -78,9 +78,10 @@ class Trainer {
   /// Takes the arenas, and makes the communicators of the streams.
   void allocate();
 
-  /// Best rate of a matrix product on this rank, all ranks at once, in floating-point operations
-  /// per second; overwrites the arena: call between allocate() and initialize().
-  double measure_peak_flops();
+  /// Best rate of matrix products that all ranks reach at once, mean over ranks, in floating-point
+  /// operations per second of a rank. Takes about `seconds`. Overwrites the arena: call between
+  /// allocate() and initialize(), or when its contents are needed no more.
+  double measure_peak_flops(double seconds = 0.25);
 
   /// Initial weights and moments of zero, unit by unit, straight into shards. Weights are random,
   /// or read from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
@@ -235,7 +236,7 @@ class Trainer {
   template <class A, class B>
   void convert(const plan::Action& action, const A* from, B* to, std::int64_t count);
   template <class T>
-  double measure_peak_flops_of();
+  double measure_own_peak_flops(double seconds);
 
   /// Where this rank's `part` of a segment of the action's unit begins in the buffer in `role`;
   /// null where the action has none.

@@ -196,6 +196,36 @@ TEST_F(Programs, MetricsHaveTheDocumentedFields) {
   EXPECT_TRUE(fs::exists(path("fields/weights.h5")));
 }
 
+TEST_F(Programs, MfuIsNeverAboveOneInSilence) {
+  const auto run = [](const std::string& gigaflops) {
+    return output_of("ostrakon-train", 1,
+                     {"small.yaml", "--set", "output.directory=mfu", "--set",
+                      "runtime.peak_gflops=" + gigaflops, "--set", "output.every=1"});
+  };
+  // Less than any machine reaches, as if it had been measured beside other work.
+  const std::string too_low = run("0.0001");
+  int steps = 0;
+  for (const Json& row : read_rows("mfu")) {
+    if (row.contains("validation_loss")) continue;
+    ++steps;
+    EXPECT_GT(row.at("mfu"), 0.0) << row;
+    EXPECT_LE(row.at("mfu"), 1.0) << row;
+    EXPECT_EQ(row.value("mfu_uncertain", false), true) << row;
+  }
+  EXPECT_EQ(steps, 4);
+  EXPECT_NE(too_low.find("MFU <= 100 %"), std::string::npos) << too_low;
+  EXPECT_NE(too_low.find("runtime.peak_gflops = 0.0001 is too low, steps reached"),
+            std::string::npos)
+      << too_low;
+  // More than any reaches.
+  const std::string high = run("1e9");
+  for (const Json& row : read_rows("mfu")) EXPECT_FALSE(row.contains("mfu_uncertain")) << row;
+  EXPECT_EQ(high.find("<="), std::string::npos) << high;
+  EXPECT_NE(high.find("peak 1e+09 GFLOP/s a rank, as runtime.peak_gflops says; MFU of all steps"),
+            std::string::npos)
+      << high;
+}
+
 TEST_F(Programs, LayoutsGiveTheSameBitsAndKeepToThePlan) {
   const std::vector<Json> expected = train(1, "np1");
   expect_kept_promises(expected);

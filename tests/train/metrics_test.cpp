@@ -95,6 +95,7 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
     file.write(metrics);
     // Flushed at once.
     EXPECT_EQ(steps_in(path_), "3");
+    metrics.mfu_uncertain = true;
     metrics.loss_scale = 8.0;
     metrics.skipped = "loss is not finite";
     metrics.state_digest = 0xABCDEF;
@@ -108,7 +109,7 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
   ASSERT_EQ(lines.size(), 4u);
   const Json plain = Json::parse(lines[0]), all = Json::parse(lines[1]);
   EXPECT_EQ(plain["tokens"], std::int64_t{1} << 50);
-  for (const char* key : {"loss_scale", "skipped", "state_digest"}) {
+  for (const char* key : {"mfu_uncertain", "loss_scale", "skipped", "state_digest"}) {
     EXPECT_FALSE(plain.contains(key)) << key;
     EXPECT_TRUE(all.contains(key)) << key;
   }

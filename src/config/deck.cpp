@@ -85,7 +85,7 @@ void apply_override(Settings& settings, const Override& setting) {
 void resolve_paths(Settings& settings, const std::string& deck_name,
                    const std::vector<Override>& overrides) {
   const std::filesystem::path folder = std::filesystem::path(deck_name).parent_path();
-  if (folder.empty()) return;
+  if (folder.empty() || settings.runtime.paths_from == PathsFrom::working_directory) return;
   std::set<std::string> overridden;
   for (const Override& setting : overrides) overridden.insert(setting.first);
   for (const Section& section : sections()) {
@@ -192,7 +192,7 @@ std::string default_deck() {
   const std::string deck = "ostrakon:\n  data:\n    path: tokens.h5\n";
   return "# Every key of a deck, with its default. Leave out what you don't change; only "
          "data.path\n"
-         "# has no default. Paths are relative to the deck's folder.\n" +
+         "# has no default. Relative paths begin in the deck's folder: see runtime.paths_from.\n" +
          write_deck(read_settings(deck, "defaults", {}));
 }
 

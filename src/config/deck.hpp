@@ -19,8 +19,8 @@ Override parse_override(const std::string& argument);
 /// Reads settings from a deck's text (YAML, or XML where `name` ends in .xml). Unknown keys, wrong
 /// types and impossible values throw Error naming the key, its value, what was expected and, for an
 /// unknown key, the nearest known one. Relative paths in the deck become relative to the deck's
-/// folder, the default output directory too; paths in `overrides` stay relative to the working
-/// directory. Calls no MPI.
+/// folder, the default output directory too, unless runtime.paths_from is working_directory; paths
+/// in `overrides` stay relative to the working directory. Calls no MPI.
 ///
 /// A YAML deck has the one root key `ostrakon`, sections below it, keys below these:
 ///     ostrakon:

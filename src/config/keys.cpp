@@ -631,19 +631,29 @@ Key wall_time() {
   return key;
 }
 
+Key paths_from() {
+  return choice(
+      "paths_from", FIELD(runtime.paths_from),
+      std::vector<std::pair<std::string, PathsFrom>>{
+          {"deck", PathsFrom::deck}, {"working_directory", PathsFrom::working_directory}},
+      "which folder relative paths in the deck begin at: the deck's own, or the one in which the "
+      "program is started");
+}
+
 Section runtime_section() {
   return {"runtime",
           "this machine",
           {integer("threads", FIELD(runtime.threads), 1, 4096, "of a rank, in the matrix library"),
            number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
-                  "of a rank, to tell MFU; 0: measured"),
+                  "peak rate of a rank, which MFU is a share of; 0: measured"),
            wall_time(),
            choice("streams", FIELD(runtime.streams),
                   std::vector<std::pair<std::string, StreamsChoice>>{
                       {"inline", StreamsChoice::in_plan_order},
                       {"threads", StreamsChoice::threads},
                       {"auto", StreamsChoice::automatic}},
-                  "communication beside compute")}};
+                  "communication beside compute"),
+           paths_from()}};
 }
 
 #undef FIELD

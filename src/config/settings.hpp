@@ -44,6 +44,12 @@ enum class StreamsChoice {
   threads         ///< a thread for each stream
 };
 
+/// Which folder relative paths in a deck begin at.
+enum class PathsFrom {
+  deck,              ///< the deck's own
+  working_directory  ///< where the program is started
+};
+
 /// When a run saves its state, and how; see docs/checkpoint-format.md.
 struct CheckpointSettings {
   std::int64_t every = 0;  ///< steps; 0: only when asked to, by a signal or the end of wall_time
@@ -61,6 +67,7 @@ struct RuntimeSettings {
   double peak_gflops = 0.0;  ///< of one rank, for MFU; 0: measured at start
   double wall_time = 0.0;    ///< seconds after which the job ends, whatever it does; 0: never
   StreamsChoice streams = StreamsChoice::automatic;
+  PathsFrom paths_from = PathsFrom::deck;
 };
 
 /// In which numbers parameters travel and are computed with; masters are fp32, and gradients travel

@@ -367,6 +367,8 @@ TEST(BadDecks, NamesOrNumbers) {
         "deck.yaml: runtime.streams = 2: expected inline, threads or auto"},
        {with("runtime", "streams: thread"),
         "deck.yaml: runtime.streams = \"thread\": expected inline, threads or auto"},
+       {with("runtime", "paths_from: here"),
+        "deck.yaml: runtime.paths_from = \"here\": expected deck or working_directory"},
        {with("output", "trace: -1"), "deck.yaml: output.trace = -1: expected an integer >= 0"},
        {with("output", "trace: yes"), "deck.yaml: output.trace = true: expected an integer >= 0"},
        {with("output", "trace: 1e20"),

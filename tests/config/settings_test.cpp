@@ -660,6 +660,20 @@ TEST(Settings, PathsAreRelativeToTheDeckAndOverridesToTheWorkingDirectory) {
   EXPECT_EQ(overridden.output.directory, "decks/output");
 }
 
+TEST(Settings, PathsMayBeRelativeToTheWorkingDirectory) {
+  const std::string deck =
+      "ostrakon:\n  data:\n    path: data/x.h5\n    validation_path: /abs/y.h5\n"
+      "  runtime:\n    paths_from: working_directory\n";
+  for (const char* name : {"a.yaml", "decks/mine/a.yaml", "/usr/share/a.yaml"}) {
+    const Settings settings = read_settings(deck, name, {});
+    EXPECT_EQ(settings.data.path, "data/x.h5") << name;
+    EXPECT_EQ(settings.data.validation_path, "/abs/y.h5") << name;
+    EXPECT_EQ(settings.output.directory, "output") << name;
+  }
+  EXPECT_EQ(read_settings(deck, "decks/a.yaml", {{"runtime.paths_from", "deck"}}).data.path,
+            "decks/data/x.h5");
+}
+
 TEST(Settings, AbsolutePathsNameTheSameFilesFromElsewhere) {
   Settings settings = read("ostrakon:\n  data:\n    path: x/../y.h5\n");
   settings = with_absolute_paths(settings);
@@ -810,6 +824,8 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
                                "constant",
                                "inline",
                                "threads",
+                               "deck",
+                               "working_directory",
                                "unlimited",
                                "fp32",
                                "bf16",
@@ -1421,6 +1437,7 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("host")),
                                  Value::of(std::string("single")),
                                  Value::of(std::string("threads")),
+                                 Value::of(std::string("working_directory")),
                                  Value::of(std::string("sgd")),
                                  Value::of(std::string("linear")),
                                  Value::of(std::string("*: forward_prefetch 2")),
@@ -1450,7 +1467,10 @@ TEST(InputDecks, AllAreRight) {
     ++decks;
     Settings settings;
     ASSERT_NO_THROW(settings = read_settings(read_file(entry.path()), entry.path().string(), {}));
-    EXPECT_TRUE(std::filesystem::path(settings.data.path).is_absolute());
+    // Installed decks read and write where they are run, not in the installation.
+    EXPECT_EQ(settings.data.path.rfind("data/", 0), 0u) << settings.data.path;
+    EXPECT_EQ(settings.data.validation_path.rfind("data/", 0), 0u) << settings.data.validation_path;
+    EXPECT_EQ(settings.output.directory, "output/" + entry.path().stem().string());
     expect_equal(read(write_deck(settings)), settings);
     for (int ranks : {1, 2, 4, 8}) EXPECT_NO_THROW(check_ranks(settings, ranks));
   }

@@ -2,6 +2,8 @@
 # Finds what Ostrakon stands on, and says once, for all of it, what is missing and how to get it.
 # The installed package config asks for the same, in a list of its own: OstrakonConfig.cmake.in.
 
+include(OstrakonCheckBackend)
+
 set(OSTRAKON_MISSING "")
 
 # ostrakon_find(<package> DEBIAN <names> SPACK <names> [OPTIONAL] [ARGS ...])
@@ -20,6 +22,9 @@ set(MPI_CXX_SKIP_MPICXX TRUE)
 
 # Kokkos first: where Teuchos comes from a Trilinos with another Kokkos, these headers win.
 ostrakon_find(OstrakonKokkos DEBIAN libtrilinos-kokkos-dev SPACK kokkos)
+if(OstrakonKokkos_FOUND)
+  ostrakon_check_backend()
+endif()
 ostrakon_find(MPI DEBIAN libopenmpi-dev SPACK openmpi ARGS COMPONENTS CXX)
 ostrakon_find(OstrakonTeuchos DEBIAN libtrilinos-teuchos-dev SPACK trilinos)
 ostrakon_find(OstrakonHDF5 DEBIAN libhdf5-openmpi-dev SPACK hdf5)

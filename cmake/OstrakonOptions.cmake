@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a user may choose. Device support is not among it: it follows from the Kokkos that is found.
+# Ostrakon_REQUIRE_BACKEND chooses nothing either: it refuses a Kokkos that has not what was meant.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, RelWithDebInfo or Debug" FORCE)
@@ -19,6 +20,8 @@ option(Ostrakon_ENABLE_CBLAS "Multiply matrices with a CBLAS where it is found" 
 option(Ostrakon_ENABLE_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 option(Ostrakon_ENABLE_SANITIZERS "Build with the address and undefined-behaviour sanitizers" OFF)
 option(Ostrakon_ENABLE_HEADER_CHECKS "Compile every public header by itself" OFF)
+set(Ostrakon_REQUIRE_BACKEND "" CACHE STRING
+    "Refuse a Kokkos without this backend: OPENMP, CUDA, HIP, ...; empty: take any")
 option(BUILD_SHARED_LIBS "Build a shared library" OFF)
 
 # Kokkos asks for plain ISO C++. The standard is a feature of the library (C++17 at least), never a

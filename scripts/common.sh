@@ -40,3 +40,14 @@ step() {
   "$@"
   say "$what: done in $((SECONDS - start)) s"
 }
+
+# configure <preset> <build folder> [<CMake argument>...], in the project's folder.
+configure() {
+  local preset=$1 folder=$2 generator=()
+  shift 2
+  # A build folder keeps the generator that it was made with.
+  if [ ! -f "$folder/CMakeCache.txt" ] && command -v ninja >/dev/null; then
+    generator=(-G Ninja)
+  fi
+  cmake --preset "$preset" ${generator[@]+"${generator[@]}"} "$@"
+}

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* root_name = "ostrakon";
 // Real decks have some 4 KiB. The limit keeps Teuchos, which takes quadratic time for some texts,
 // from working for minutes on a data file given by mistake.
-constexpr std::size_t largest_deck = 64 * 1024;
+constexpr std::size_t largest_deck = std::size_t{64} * 1024;
 constexpr int deepest_nesting = 32;
 
 // ---------------------------------------------------------------------------------------- YAML
@@ -266,7 +266,7 @@ DeckSection xml_section(const Teuchos::XMLObject& element, const std::string& se
   DeckSection section{section_name, Value::of(Value::Kind::section), {}};
   std::set<std::string> names;
   for (int i = 0; i < element.numChildren(); ++i) {
-    const Teuchos::XMLObject child = element.getChild(i);
+    const Teuchos::XMLObject& child = element.getChild(i);
     const std::string& tag = child.getTag();
     const std::string key = attribute(child, "name", place + ": " + section_name);
     require_new(names, key, place);
@@ -289,7 +289,7 @@ std::vector<DeckSection> read_xml(const std::string& xml, const std::string& nam
   std::vector<DeckSection> sections;
   std::set<std::string> names;
   for (int i = 0; i < root.numChildren(); ++i) {
-    const Teuchos::XMLObject child = root.getChild(i);
+    const Teuchos::XMLObject& child = root.getChild(i);
     const std::string& tag = child.getTag();
     require(tag == "Parameter" || tag == "ParameterList", name, ": <", tag,
             ">: expected <ParameterList>");

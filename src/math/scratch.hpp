@@ -5,11 +5,17 @@
 
 namespace ostrakon::math {
 
+/// How many T are as large as a U.
+template <class T, class U>
+constexpr std::int64_t size_ratio() {
+  return static_cast<std::int64_t>(sizeof(U) / sizeof(T));  // NOLINT(bugprone-sizeof-expression)
+}
+
 /// Elements of T in a workspace that has room for `count` of U, wherever it begins. U is T or
 /// what T is computed in.
 template <class T, class U>
 constexpr std::int64_t scratch_elements(std::int64_t count) {
-  constexpr auto ratio = static_cast<std::int64_t>(sizeof(U) / sizeof(T));
+  constexpr std::int64_t ratio = size_ratio<T, U>();
   return count * ratio + (ratio - 1);
 }
 
@@ -25,7 +31,7 @@ class Scratch {
     const std::uintptr_t past = address % alignof(U);
     if (past != 0) next_ += (alignof(U) - past) / sizeof(T);
     U* const piece = reinterpret_cast<U*>(next_);
-    next_ += count * static_cast<std::int64_t>(sizeof(U) / sizeof(T));
+    next_ += count * size_ratio<T, U>();
     return piece;
   }
 

@@ -19,11 +19,11 @@ struct OptimizerSettings {
   double beta1 = 0.9;     ///< adamw and lion: decay of the first moment (lion: within the sign)
   double beta2 = 0.95;    ///< adamw: decay of the second moment; lion: of its only one (0.99 there)
   double epsilon = 1e-8;  ///< adamw
-  double momentum = 0.95;         ///< sgd (0: none, and no state) and muon
-  bool nesterov = true;           ///< sgd and muon
-  double clip_norm = 1.0;         ///< largest global gradient norm; 0: no clipping
-  int muon_iterations = 5;        ///< of Newton-Schulz
-  double muon_rate_factor = 1.0;  ///< the rate of matrices under muon, as a multiple
+  double momentum = 0.95;                 ///< sgd (0: none, and no state) and muon
+  bool nesterov = true;                   ///< sgd and muon
+  double clip_norm = 1.0;                 ///< largest global gradient norm; 0: no clipping
+  int muon_iterations = 5;                ///< of Newton-Schulz
+  double muon_rate_factor = 1.0;          ///< the rate of matrices under muon, as a multiple
   std::vector<ParameterRule> parameters;  ///< exceptions from the learning rate and the decay
 };
 

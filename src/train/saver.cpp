@@ -45,11 +45,7 @@ std::vector<std::size_t> match(const std::vector<Piece>& pieces, const std::vect
 }  // namespace
 
 Saver::Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer)
-    : settings_(settings),
-      mesh_(mesh),
-      world_(mesh.world()),
-      trainer_(trainer),
-      folder_(folder_of(settings)) {}
+    : settings_(settings), world_(mesh.world()), trainer_(trainer), folder_(folder_of(settings)) {}
 
 void Saver::prepare() {
   if (prepared_) return;

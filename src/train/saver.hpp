@@ -75,7 +75,6 @@ class Saver {
   void fail(const std::string& why);
 
   const config::Settings& settings_;
-  mesh::Mesh& mesh_;
   comm::Communicator& world_;
   Trainer& trainer_;
   checkpoint::Folder folder_;  // rank 0's to change

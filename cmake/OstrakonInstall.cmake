@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Headers, library, package config and decks. The programs install themselves (apps/CMakeLists.txt).
+# Headers, library, package config, decks, job scripts and documentation. The programs install
+# themselves (apps/CMakeLists.txt).
 
 include(CMakePackageConfigHelpers)
 
@@ -14,8 +15,23 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDE
         FILES_MATCHING PATTERN "*.hpp")
 install(DIRECTORY ${PROJECT_BINARY_DIR}/generated/ostrakon/
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ostrakon FILES_MATCHING PATTERN "*.hpp")
+# Decks say paths_from: working_directory, so that nothing is written into the installation.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/jobs
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon USE_SOURCE_PERMISSIONS)
+
+# As in the sources, so that links between pages hold. GNUInstallDirs would take the project's name,
+# in capitals; a folder that the user has chosen stays.
+if("$CACHE{CMAKE_INSTALL_DOCDIR}" STREQUAL "")
+  set(CMAKE_INSTALL_DOCDIR ${CMAKE_INSTALL_DATAROOTDIR}/doc/ostrakon)
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE
+              ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        FILES_MATCHING PATTERN "*.md" PATTERN "jobs" EXCLUDE)
+install(FILES ${PROJECT_SOURCE_DIR}/spack/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/spack)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/OstrakonConfig.cmake.in
   ${PROJECT_BINARY_DIR}/OstrakonConfig.cmake INSTALL_DESTINATION ${_package})

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A run of any length under Flux, in jobs of four hours.
 #
-#     flux batch docs/jobs/flux.sh my.yaml       # from the repository's folder
+#     flux batch flux.sh my.yaml       # a copy of this file, in the folder of your run
 #
 # Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). Each job
 # submits the next until the run is done. See docs/jobs.md.
@@ -19,8 +19,9 @@ deck=${1:?give the deck: flux batch flux.sh my.yaml}
 restarts=${2:-0}
 most_restarts=100
 
-# Flux starts a copy of this file, in the folder in which it was submitted.
-script=docs/jobs/flux.sh
+# Flux starts a copy of this file, in the folder in which it was submitted. Edit where the file has
+# another name.
+script=flux.sh
 
 # module load ...
 export OMP_NUM_THREADS=1

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # PBS: a run of any length in jobs of four hours.
 #
-#     qsub -v deck=my.yaml docs/jobs/pbs.sh      # from the repository's folder
+#     qsub -v deck=my.yaml pbs.sh      # a copy of this file, in the folder of your run
 #
 # Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). Each job
 # submits the next until the run is done; where compute nodes can't submit, see docs/jobs.md.
@@ -21,9 +21,9 @@ deck=${deck:?give the deck: qsub -v deck=my.yaml pbs.sh}
 restarts=${restarts:-0}
 most_restarts=100
 
-# PBS starts a copy of this file, in the home folder.
+# PBS starts a copy of this file, in the home folder. Edit where the file has another name.
 cd "$PBS_O_WORKDIR" || exit
-script=docs/jobs/pbs.sh
+script=pbs.sh
 
 # module load ...
 export OMP_NUM_THREADS=1

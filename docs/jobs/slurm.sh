@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Slurm: a run of any length in jobs of four hours.
 #
-#     sbatch docs/jobs/slurm.sh my.yaml
+#     sbatch slurm.sh my.yaml          # a copy of this file, in the folder of your run
 #
 # Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). The job
 # queues itself again under the same number until the run is done. See docs/jobs.md.

@@ -33,8 +33,8 @@ constexpr const char* usage =
 Shows what a training step of DECK needs of each rank: the strategy and whether its sums are those
 of one rank bit for bit; memory by category and by unit at the peak; collectives and messages, their
 number and sizes, and what is sent inside a node and across nodes; what is copied between host and
-device memory; how much of it the plan lets run beside computing; actions and floating-point
-operations. Starts no ranks, opens no data and takes
+device memory; how much of it the plan lets overlap with computing; an estimate of the step's time,
+tokens/s and MFU; actions and floating-point operations. Starts no ranks, opens no data and takes
 none of the memory that it plans, so any number of ranks can be planned anywhere.
 
   --ranks N                ranks to plan for (1)
@@ -46,41 +46,47 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
   --svg FILE               draw the plan too: streams, actions and their waits, memory over the step
   --help, --version
 
-  --fit BYTES              show, instead, the ten cheapest settings with which the arena of a rank,
+  --fit BYTES              show, instead, the ten fastest settings with which the arena of a rank,
                            for training, validation and writing weights, is at most BYTES, such as
                            80GiB; each as the --set options that make the deck so
   --any-precision          with --fit: other precision.gather and precision.reduce, too
   --host-bytes BYTES       with --fit: most that the arena in host memory may take; default: any
-  --gflops N               with --fit: rate at which a rank computes, in GFLOP/s (100000)
-  --gigabytes-per-second N
-                           with --fit: rate at which a rank sends across nodes, in 10^9 bytes/s
-                           (25); inside a node it is ten times that
-  --copy-gigabytes-per-second N
-                           with --fit: rate at which a rank copies between host and device (25)
-  --host-gigabytes-per-second N
-                           with --fit: rate at which the host goes over what it sums and updates, each
-                           array counted once (12, about what one thread does)
 
---fit sorts by an estimate of a step's seconds, in which nothing overlaps,
-    flops / gflops / 10^9 + (across nodes + inside a node / 10) / gigabytes-per-second / 10^9
-    + copied / copy-gigabytes-per-second / 10^9 + on the host / host-gigabytes-per-second / 10^9
-with a rank's floating-point operations, those of computing again included, the bytes that it sends
-and copies, and those of masters, moments and gradients that the host touches; of the same estimate,
-smaller arenas first. It varies, beside what the deck says,
+What time is estimated by:
+  --gflops N               rate at which a rank computes, in GFLOP/s (100000)
+  --gigabytes-per-second N
+                           rate at which a rank sends across nodes, in 10^9 bytes/s (25); inside a
+                           node it is ten times that
+  --copy-gigabytes-per-second N
+                           rate at which a rank copies between host and device, each way (25)
+  --host-gigabytes-per-second N
+                           rate at which the host goes over what it sums and updates, each array
+                           counted once (12, about what one thread does)
+
+The estimate runs the plan on a clock: each action begins when its stream is free and all that it
+waits for has ended, and takes its floating-point operations, the bytes that it sends, copies, or
+goes over on the host, over these rates. Collectives at the same time share a link. All else takes
+no time, nor do latencies. MFU is three forwards, whatever is computed twice, over what --gflops
+computes in that time. --json has the estimate where one of the rates is given.
+
+--fit sorts by these seconds; of the same, smaller arenas first. It varies, beside what the deck says,
     parallel.sharding               none, optimizer, gradients, full
     parallel.shard_group            world, node
-    parallel.reshard_after_forward  default, always, never
+    parallel.reshard_after_forward  default, never, the ranks of a node
     parallel.accumulation           auto, reduce_last
-    parallel.forward_prefetch, backward_prefetch, in_flight_reductions
-                                    all 1 or all 0: less only where more does not fit or costs more
     memory.activation_checkpointing none, selective attention mlp norms, every 2, full
-    memory.offload                  none, optimizer, parameters, all
-    memory.activations              device, host: as less overlap, only where it is needed
     training.micro_batch_size       powers of two that leave every rank as many leaves
     with --any-precision: precision.gather, precision.reduce
                                     fp32 both, bf16 both, bf16 and fp32
-Figures are those of plans, never guessed. Settings are left out unplanned only where what they
-must keep does not fit, or where what they compute and copy alone takes longer than the tenth.
+and, only where it fits or is faster by more than a per cent,
+    parallel.forward_prefetch, backward_prefetch, in_flight_reductions
+                                    1 each, 2 each, no reductions in flight, none of them
+    parallel.in_flight_gathers      unlimited; with prefetch 2 also two units of ordinary size
+    memory.offload                  none, optimizer, parameters, all
+    memory.activations              device, host
+It lists what differs, from all that is faster, by more than a per cent: in time, or by less memory.
+Figures are those of plans, never guessed. Settings are left out unplanned only where what they must
+keep does not fit, or where what they compute, send or copy alone takes longer than the tenth.
 
 Exit status: 0 done, 1 bad input or failure, also where nothing fits.
 )";
@@ -95,10 +101,16 @@ struct CommandLine {
   bool fits = false;  // --fit
   plan::Room room;
   bool any_precision = false;
+  bool has_rates = false;  // any of the following is given
   double gflops = 100000.0;
   double gigabytes_per_second = 25.0;
   double copy_gigabytes_per_second = 25.0;
   double host_gigabytes_per_second = 12.0;
+
+  plan::Rates rates() const {
+    return {1e9 * gflops, 1e10 * gigabytes_per_second, 1e9 * gigabytes_per_second,
+            1e9 * copy_gigabytes_per_second, 1e9 * host_gigabytes_per_second};
+  }
 };
 
 int positive(const std::string& option, const std::string& value) {
@@ -179,9 +191,10 @@ CommandLine parse(const apps::Arguments& arguments) {
     if (option == "--host-gigabytes-per-second")
       line.host_gigabytes_per_second = positive_number(option, value);
   }
-  for (const char* option : {"--host-bytes", "--gflops", "--gigabytes-per-second",
-                             "--copy-gigabytes-per-second", "--host-gigabytes-per-second"})
-    require(line.fits || given.count(option) == 0, option, " goes with --fit only");
+  for (const char* option : {"--gflops", "--gigabytes-per-second", "--copy-gigabytes-per-second",
+                             "--host-gigabytes-per-second"})
+    line.has_rates = line.has_rates || given.count(option) > 0;
+  require(line.fits || given.count("--host-bytes") == 0, "--host-bytes goes with --fit only");
   require(line.fits || !line.any_precision, "--any-precision goes with --fit only");
   require(!line.fits || line.svg.empty(), "--svg draws one plan; --fit shows many");
   require(!line.deck.empty(), "no deck given; see ostrakon-plan --help");
@@ -221,9 +234,7 @@ void plan_deck(const CommandLine& line) {
     request.ranks = line.ranks;
     request.ranks_per_node = ranks_per_node;
     request.any_precision = line.any_precision;
-    request.rates = {1e9 * line.gflops, 1e10 * line.gigabytes_per_second,
-                     1e9 * line.gigabytes_per_second, 1e9 * line.copy_gigabytes_per_second,
-                     1e9 * line.host_gigabytes_per_second};
+    request.rates = line.rates();
     apps::show_fits(settings, request, line.json, std::cout);
     std::cout << std::flush;
     require(std::cout.good(), "the output can't be written");
@@ -239,6 +250,18 @@ void plan_deck(const CommandLine& line) {
   plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, ranks_per_node);
   report.strategy = config::strategy(settings, program.plan.accumulation, program.plan.group_ranks);
+  // The JSON without rates is what training writes as plan.json, which knows none.
+  if (!line.json || line.has_rates) {
+    plan::Estimate estimate;
+    estimate.rates = line.rates();
+    estimate.timing = plan::estimate_times(program.plan, plan::Links(program.plan, ranks_per_node),
+                                           estimate.rates);
+    const apps::Throughput made = apps::throughput(settings, description, line.ranks,
+                                                   estimate.timing.seconds, estimate.rates.flops);
+    estimate.tokens_per_second = made.tokens_per_second;
+    estimate.mfu = made.mfu;
+    report.estimate = std::move(estimate);
+  }
   if (!line.svg.empty()) {
     const std::string deck = std::filesystem::path(line.deck).filename().string();
     write_file(line.svg, plan::picture_svg(program.plan, program.memory,

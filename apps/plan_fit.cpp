@@ -2,6 +2,7 @@
 #include "plan_fit.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -48,6 +49,7 @@ constexpr Varied reshard_after_forward{"parallel", "reshard_after_forward"};
 constexpr Varied accumulation{"parallel", "accumulation"};
 constexpr Varied forward_prefetch{"parallel", "forward_prefetch"};
 constexpr Varied backward_prefetch{"parallel", "backward_prefetch"};
+constexpr Varied in_flight_gathers{"parallel", "in_flight_gathers"};
 constexpr Varied in_flight_reductions{"parallel", "in_flight_reductions"};
 constexpr Varied gather{"precision", "gather"};
 constexpr Varied activations{"precision", "activations"};
@@ -62,6 +64,7 @@ constexpr Varied varied[] = {sharding,
                              accumulation,
                              forward_prefetch,
                              backward_prefetch,
+                             in_flight_gathers,
                              in_flight_reductions,
                              gather,
                              activations,
@@ -106,22 +109,50 @@ Choices micro_batch_choices(const Settings& deck, int ranks) {
   return choices;
 }
 
-int units_ahead(const Settings& settings) {
-  const plan::Policy& policy = settings.parallel;
-  return policy.forward_prefetch.depth + policy.backward_prefetch.depth +
-         policy.in_flight_reductions;
+/// Not `always`, than which `default` takes no more time or memory. Parts on the ranks of a node
+/// where groups are larger.
+Choices reshard_choices(const FitRequest& request) {
+  std::vector<std::string> values = {"default", "never"};
+  const int node = request.ranks_per_node;
+  if (node > 1 && node < request.ranks && request.ranks % node == 0)
+    values.push_back(std::to_string(node));
+  return choices_of(reshard_after_forward, values);
 }
 
-/// The most overlap first.
-Choices overlap_choices(const Settings& deck) {
-  const auto all = [](const char* value) {
-    return Choice{
-        {&forward_prefetch, value}, {&backward_prefetch, value}, {&in_flight_reductions, value}};
+/// How much runs ahead of compute or behind it: as the deck says, then what most have, then more,
+/// some of it with a bound on what is gathered, then less.
+Choices overlap_choices(std::int64_t gather_bytes) {
+  const auto choice = [](const std::string& forward, const std::string& backward,
+                         const std::string& gathers, const std::string& reductions) {
+    return Choice{{&forward_prefetch, forward},
+                  {&backward_prefetch, backward},
+                  {&in_flight_gathers, gathers},
+                  {&in_flight_reductions, reductions}};
   };
-  Choices choices = {all("1"), all("0")};
-  const int ahead = units_ahead(deck);
-  choices.insert(choices.begin() + (ahead >= 3 ? 0 : ahead > 0 ? 1 : 2), Choice{});
-  return choices;
+  const std::string none = "unlimited";
+  const std::string bound = text((gather_bytes >> 20) + 1, " MiB");
+  return {{},
+          choice("1", "1", none, "1"),
+          choice("2", "2", none, "2"),
+          choice("2", "2", bound, "1"),
+          choice("1", "1", none, "0"),
+          choice("0", "0", none, "0")};
+}
+
+/// Enough for two ordinary units, or for the largest visit alone: bytes of gathered parameters.
+std::int64_t gather_bound(const plan::ModelDescription& model, int ranks) {
+  const std::int64_t block = plan::shard_alignment * ranks;
+  std::vector<std::int64_t> units;
+  for (const plan::UnitDescription& unit : model.units)
+    units.push_back((unit.parameter_elements / block + 2) * block * model.element_bytes);
+  std::int64_t most = 0;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    const int lender = model.units[u].lender;
+    most = std::max(most, units[u] + (lender < 0 ? 0 : units[static_cast<std::size_t>(lender)]));
+  }
+  std::nth_element(units.begin(), units.begin() + static_cast<std::ptrdiff_t>(units.size() / 2),
+                   units.end());
+  return std::max(most, 2 * units[units.size() / 2]);
 }
 
 /// Ascending: what is kept on the host costs copies.
@@ -146,6 +177,10 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
   const plan::Policy& of_deck = deck.parallel;
   const int group = group_ranks(settings, request);
   if (group == group_ranks(deck, request)) settings.shard_group = deck.shard_group;
+  // Parts as small as shards are those that a rank has anyway.
+  if (policy.reshard_after_forward.kind == plan::Reshard::partly &&
+      policy.reshard_after_forward.ranks >= group)
+    policy.reshard_after_forward = plan::Reshard();
   if (group == 1) {
     policy.sharding = of_deck.sharding;
     policy.reduce = of_deck.reduce;
@@ -156,10 +191,12 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
   if (policy.sharding != plan::Sharding::full && !uploads) {
     policy.reshard_after_forward = of_deck.reshard_after_forward;
     policy.backward_prefetch = of_deck.backward_prefetch;
+    policy.in_flight_gathers = of_deck.in_flight_gathers;
   }
   if (request.ranks == 1 && policy.offload == plan::Offload::none) {
     policy.forward_prefetch = of_deck.forward_prefetch;
     policy.backward_prefetch = of_deck.backward_prefetch;
+    policy.in_flight_gathers = of_deck.in_flight_gathers;
     policy.in_flight_reductions = of_deck.in_flight_reductions;
   }
   using plan::Accumulation;
@@ -204,25 +241,34 @@ class Space {
     std::vector<Choices> axes = {
         choices_of(sharding, {"none", "optimizer", "gradients", "full"}),
         choices_of(shard_group, {"world", "node"}),
-        choices_of(reshard_after_forward, {"default", "always", "never"}),
+        reshard_choices(request),
         choices_of(accumulation, {"auto", "reduce_last"}),
         choices_of(checkpointing, {"none", "selective attention mlp norms", "every 2", "full"}),
         precision_choices(deck, request.any_precision),
         micro_batch_choices(deck, request.ranks),
-        host_choices(),
-        overlap_choices(deck)};
+        host_choices()};
     for (Choices& axis : axes) axis = distinct(std::move(axis), deck);
     std::vector<std::size_t> digits(axes.size(), 0);
     do {
       Settings settings = deck;
       for (std::size_t axis = 0; axis < axes.size(); ++axis)
         set(settings, axes[axis][digits[axis]]);
-      add(std::move(settings));
+      for (const Choice& overlap : overlaps_of(settings)) {
+        Settings one = settings;
+        set(one, overlap);
+        add(std::move(one));
+      }
     } while (next(digits, axes));
     if (candidates_.empty() && error_) std::rethrow_exception(error_);
   }
 
   const std::vector<plan::Candidate>& candidates() const { return candidates_; }
+
+  Throughput throughput_of(const plan::Fit& fit) const {
+    const auto index = static_cast<std::size_t>(fit.candidate);
+    return throughput(settings_[index], *candidates_[index].model, request_.ranks, fit.seconds,
+                      request_.rates.flops);
+  }
 
   /// SECTION.KEY=VALUE of all that a candidate has otherwise than the deck.
   std::vector<std::string> changes(int candidate) const {
@@ -245,6 +291,15 @@ class Space {
     return false;
   }
 
+  Choices overlaps_of(Settings settings) {
+    try {
+      place_on_ranks(settings, request_.ranks, request_.ranks_per_node);
+    } catch (const Error&) {
+      return {{}};  // add() says why
+    }
+    return overlap_choices(gather_bound(model(settings), request_.ranks));
+  }
+
   void add(Settings settings) {
     simplify(settings, deck_, request_);
     if (!seen_.insert(written(settings)).second) return;
@@ -259,21 +314,21 @@ class Space {
     plan::Candidate candidate;
     candidate.model = &model(settings);
     candidate.policy = settings.parallel;
-    candidate.rather = rather(as_in_deck);
+    candidate.family = family(as_in_deck);
     candidates_.push_back(candidate);
     settings_.push_back(as_in_deck);
   }
 
-  /// The candidate before that is the same but for more overlap, or less on the host, or -1.
-  int rather(Settings settings) {
+  /// The same for all that differ only in overlap, or in what is on the host: the most wanted come
+  /// first, as the last axes are the fastest.
+  int family(Settings settings) {
     for (const Varied* key : {&forward_prefetch, &backward_prefetch, &in_flight_reductions})
       key->set(settings, "0");
+    in_flight_gathers.set(settings, "unlimited");
     offload.set(settings, "none");
     saved_in.set(settings, "device");
     simplify(settings, deck_, request_);
-    const int index = static_cast<int>(candidates_.size());
-    const auto [found, is_new] = last_of_.emplace(written(settings), index);
-    return is_new ? -1 : std::exchange(found->second, index);
+    return families_.emplace(written(settings), static_cast<int>(families_.size())).first->second;
   }
 
   const plan::ModelDescription& model(const Settings& settings) {
@@ -291,7 +346,7 @@ class Space {
   std::vector<plan::Candidate> candidates_;
   std::vector<Settings> settings_;  // of each candidate, before it is placed on ranks
   std::set<std::string> seen_;
-  std::map<std::string, int> last_of_;
+  std::map<std::string, int> families_;
   std::map<std::string, plan::ModelDescription> models_;
   std::exception_ptr error_;  // the first
 };
@@ -335,31 +390,38 @@ std::string room_text(const FitRequest& request) {
 
 void write_text(const Space& space, const FitRequest& request, const plan::Fits& fits,
                 std::ostream& out) {
+  const auto column = [&](std::int64_t plan::Fit::*bytes) {
+    return std::any_of(fits.best.begin(), fits.best.end(),
+                       [&](const plan::Fit& fit) { return fit.*bytes > 0; });
+  };
+  const bool copies = column(&plan::Fit::bytes_copied), on_host = column(&plan::Fit::bytes_on_host);
   out << "settings whose arena fits " << room_text(request) << " (" << ranks_text(request)
-      << "), cheapest first\n"
-      << print("  %12s %12s %12s %18s %14s %14s %12s %12s\n", "seconds", "arena", "host arena",
-               "computing", "inside a node", "across nodes", "copied", "on the host");
-  for (const plan::Fit& fit : fits.best)
-    out << print("  %12.6g %12s %12s %18s %14s %14s %12s %12s\n", fit.seconds,
-                 format_bytes(fit.arena_bytes).c_str(), format_bytes(fit.host_arena_bytes).c_str(),
-                 plan::format_flops(fit.flops).c_str(),
+      << "), fastest first\n"
+      << print("  %10s %12s %8s %10s %12s %12s %18s %14s %14s", "seconds", "tokens/s", "MFU",
+               "exposed", "arena", "host arena", "computing", "inside a node", "across nodes")
+      << (copies ? print(" %12s", "copied") : "") << (on_host ? print(" %12s", "on the host") : "")
+      << "\n";
+  for (const plan::Fit& fit : fits.best) {
+    const Throughput made = space.throughput_of(fit);
+    out << print("  %10.4g %12s %6.1f %% %10.3g %12s %12s %18s %14s %14s", fit.seconds,
+                 format_count(std::llround(made.tokens_per_second)).c_str(), 100.0 * made.mfu,
+                 fit.exposed_communication, format_bytes(fit.arena_bytes).c_str(),
+                 format_bytes(fit.host_arena_bytes).c_str(), plan::format_flops(fit.flops).c_str(),
                  format_bytes(fit.bytes_inside_nodes).c_str(),
-                 format_bytes(fit.bytes_across_nodes).c_str(),
-                 format_bytes(fit.bytes_copied).c_str(), format_bytes(fit.bytes_on_host).c_str())
-        << "    " << options(space.changes(fit.candidate)) << "\n";
-  const plan::Rates& rates = request.rates;
-  out << print(
-             "\nseconds: an estimate of a step without any overlap, at %.6g GFLOP/s, %.6g GB/s "
-             "inside a node\nand %.6g GB/s across nodes",
-             rates.flops / 1e9, rates.bytes_inside_nodes / 1e9, rates.bytes_across_nodes / 1e9)
-      << print("; %.6g GB/s between host and device, %.6g GB/s where the host updates\n",
-               rates.bytes_copied / 1e9, rates.bytes_on_host / 1e9)
+                 format_bytes(fit.bytes_across_nodes).c_str())
+        << (copies ? print(" %12s", format_bytes(fit.bytes_copied).c_str()) : "")
+        << (on_host ? print(" %12s", format_bytes(fit.bytes_on_host).c_str()) : "") << "\n    "
+        << options(space.changes(fit.candidate)) << "\n";
+  }
+  out << "\nseconds: of a step, by its streams and waits,\n"
+      << plan::rates_text(request.rates, true) << "\n"
+      << "exposed: of these, those in which a rank communicates and does not compute\n"
       << "of " << format_count(static_cast<std::int64_t>(space.candidates().size()))
       << " settings, " << format_count(fits.planned)
       << " were planned; of the others, known without a plan,\n"
       << format_count(fits.too_large) << " are too large, " << format_count(fits.too_slow)
       << " take longer than these, " << format_count(fits.unneeded)
-      << " only have less overlap or more on the host";
+      << " are no faster than others that differ in overlap or the host's part alone";
   if (fits.impossible > 0) out << ", " << format_count(fits.impossible) << " can't be planned";
   out << "\n";
 }
@@ -368,9 +430,13 @@ void write_json(const Space& space, const FitRequest& request, const plan::Fits&
                 std::ostream& out) {
   using Json = nlohmann::ordered_json;
   Json rows = Json::array();
-  for (const plan::Fit& fit : fits.best)
+  for (const plan::Fit& fit : fits.best) {
+    const Throughput made = space.throughput_of(fit);
     rows.push_back({{"set", space.changes(fit.candidate)},
                     {"seconds", fit.seconds},
+                    {"exposed_communication_seconds", fit.exposed_communication},
+                    {"tokens_per_second", made.tokens_per_second},
+                    {"mfu", made.mfu},
                     {"arena_bytes", fit.arena_bytes},
                     {"host_arena_bytes", fit.host_arena_bytes},
                     {"flops", fit.flops},
@@ -378,6 +444,7 @@ void write_json(const Space& space, const FitRequest& request, const plan::Fits&
                     {"bytes_across_nodes", fit.bytes_across_nodes},
                     {"bytes_copied", fit.bytes_copied},
                     {"bytes_on_host", fit.bytes_on_host}});
+  }
   const plan::Rates& rates = request.rates;
   const Json json = {{"format", 1},
                      {"fit_bytes", request.room.device_bytes},
@@ -411,6 +478,15 @@ void place_on_ranks(Settings& settings, int ranks, int ranks_per_node) {
   settings.parallel.shard_group = group == mesh::world_group  ? ranks
                                   : group == mesh::node_group ? ranks_per_node
                                                               : group;
+}
+
+Throughput throughput(const Settings& settings, const plan::ModelDescription& model, int ranks,
+                      double seconds, double flops) {
+  const config::TrainingSettings& training = settings.training;
+  const auto tokens = static_cast<double>(training.global_batch_size * training.sequence_length);
+  const double of_rank = plan::model_flops(model) * static_cast<double>(training.leaves()) /
+                         static_cast<double>(ranks);
+  return {tokens / seconds, of_rank / seconds / flops};
 }
 
 void show_fits(const Settings& deck, const FitRequest& request, bool json, std::ostream& out) {

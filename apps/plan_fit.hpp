@@ -20,7 +20,15 @@ struct FitRequest {
 /// settings can't be those of so many ranks.
 void place_on_ranks(config::Settings& settings, int ranks, int ranks_per_node);
 
-/// Writes the ten cheapest settings that fit, as a table or as JSON. Throws Error where none does,
+/// What a step of `settings` on `ranks` ranks makes of `seconds`, at `flops` of a rank.
+struct Throughput {
+  double tokens_per_second = 0.0;  ///< of all ranks
+  double mfu = 0.0;                ///< of plan::model_flops
+};
+Throughput throughput(const config::Settings& settings, const plan::ModelDescription& model,
+                      int ranks, double seconds, double flops);
+
+/// Writes the ten fastest settings that fit, as a table or as JSON. Throws Error where none does,
 /// naming those with the smallest arena.
 void show_fits(const config::Settings& deck, const FitRequest& request, bool json,
                std::ostream& out);

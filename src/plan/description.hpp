@@ -57,4 +57,16 @@ struct ModelDescription {
   std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
 };
 
+/// Floating-point operations of one leaf that count for MFU: three forwards, whatever is computed
+/// twice, without the gradients of what is frozen, or comes before all that is trained.
+inline double model_flops(const ModelDescription& model) {
+  double flops = 0.0;
+  bool is_before_trained = true;
+  for (const UnitDescription& unit : model.units) {
+    is_before_trained = is_before_trained && unit.trained_elements() == 0;
+    flops += unit.forward_flops + (is_before_trained ? 0.0 : unit.gradient_flops);
+  }
+  return flops;
+}
+
 }  // namespace ostrakon::plan

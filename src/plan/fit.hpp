@@ -6,18 +6,10 @@
 #include <limits>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/timing.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
-
-/// What one rank computes, sends and copies in a second.
-struct Rates {
-  double flops = 1e14;
-  double bytes_inside_nodes = 250e9;
-  double bytes_across_nodes = 25e9;
-  double bytes_copied = 25e9;   ///< between host and device memory
-  double bytes_on_host = 12e9;  ///< arrays that the host goes over, each counted once
-};
 
 /// Memory that a rank has.
 struct Room {
@@ -29,10 +21,14 @@ struct Room {
 struct Candidate {
   const ModelDescription* model = nullptr;  ///< of the caller
   Policy policy;
-  /// Index of one before that is chosen instead where it fits at no more cost, or -1: what has less
-  /// overlap, or more on the host, only to take less memory.
-  int rather = -1;
+  /// Candidates of one family differ only in what one would not choose for its own sake, such as
+  /// how much overlaps. Of each family one is chosen: the first that fits, but for later ones that
+  /// are faster by more than `small_difference`. -1: a family of its own.
+  int family = -1;
 };
+
+/// Settings whose figures differ by less, relatively, are taken as equal.
+constexpr double small_difference = 0.01;
 
 /// A candidate's figures, of one rank in a step.
 struct Fit {
@@ -44,13 +40,15 @@ struct Fit {
   std::int64_t bytes_across_nodes = 0;
   std::int64_t bytes_copied = 0;  ///< either way
   std::int64_t bytes_on_host = 0;
-  /// Each of these but the arenas divided by its rate, added: as if nothing overlapped. An estimate
-  /// to sort by.
-  double seconds = 0.0;
+  double seconds = 0.0;                ///< of the step, as estimate_times says
+  double exposed_communication = 0.0;  ///< of these seconds, as in Timing
 };
 
 struct Fits {
-  std::vector<Fit> best;  ///< of least seconds first, of these the smallest arenas
+  /// The fastest first, of those within a thousandth the smallest arenas first. Each takes more
+  /// than `small_difference` longer than those before it, or less memory, on the device or on the
+  /// host, by as much.
+  std::vector<Fit> best;
   /// Where none fits: of those with room on the host the one with the smallest arena; without a
   /// candidate where there is none.
   Fit smallest;
@@ -58,7 +56,7 @@ struct Fits {
   std::int64_t planned = 0;     ///< candidates of which a step was planned
   std::int64_t too_large = 0;   ///< that by their least arenas alone do not fit
   std::int64_t too_slow = 0;    ///< that by their least seconds alone take longer than the best
-  std::int64_t unneeded = 0;    ///< that take no less than what is chosen instead, see Candidate
+  std::int64_t unneeded = 0;    ///< that by their least seconds are no faster than their family's
   std::int64_t impossible = 0;  ///< that can't be planned
 };
 
@@ -67,14 +65,15 @@ struct Fits {
 /// in proportion to the number of units. Throws Error as build_step_plan.
 std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const Policy& policy);
 
-/// The `most` cheapest candidates whose arenas fit into `room`: exactly those that planning all of
-/// them would find. Of several whose steps are the same, the first. Leaves out those that can't be
-/// planned; throws the Error of the first where that is all of them.
+/// Of each family of candidates that fits into `room` the one that Candidate::family says; of these
+/// the `most` fastest, without those that differ from a faster one by no more than Fits::best says.
+/// Leaves out candidates that can't be planned; throws the Error of the first where that is all of
+/// them.
 ///
-/// Candidates whose least arenas are too large are not planned. The others are planned in the order
-/// of the least seconds that they can take, by what they compute and copy, which is known before,
-/// until no more than these cost more than the last of the `most`; and memory is laid out only for
-/// plans that may yet be among them.
+/// Each candidate is planned once at most, by the least time that it can take: the longest of what
+/// it computes, sends, copies and does on the host, which is known before. Those are never planned
+/// whose least arenas are too large, whose least time is above the last of the `most`, or not below
+/// that of their family; and memory is laid out only where the step's time may still be listed.
 Fits find_fits(const std::vector<Candidate>& candidates, int ranks, int ranks_per_node,
                const Room& room, const Rates& rates, std::size_t most);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -180,30 +181,13 @@ MemoryUse use_of(const StepPlan& plan, const MemoryPlan& memory, Space space) {
   use.state_bytes = state_bytes(plan, space);
   if (memory.peak_action >= 0) use.peak_action = describe_at(plan, memory.peak_action);
   use.peak_by_category = memory.peak_by_category;
+  if (memory.peak_action >= 0)
+    use.peak_gradients = gradients_alive(plan, space, memory.peak_action);
   use.peak_by_unit = alive_by_unit(plan, space, memory.peak_action);
   return use;
 }
 
 // ---- traffic
-
-/// Groups of one kind and size.
-struct Groups {
-  Group group = Group::shard;
-  int ranks = 1;
-  /// What a rank sends to each of the others in a step.
-  std::int64_t bytes_to_each = 0;
-};
-
-/// How many of a group's ranks are on the node of `rank`, itself among them.
-int ranks_on_node(const StepPlan& plan, const Groups& groups, int rank, int ranks_per_node) {
-  const int begin = rank / ranks_per_node * ranks_per_node;
-  const int end = std::min(begin + ranks_per_node, plan.ranks);
-  if (groups.group == Group::replicate)
-    return (rank - begin) / plan.group_ranks + (end - 1 - rank) / plan.group_ranks + 1;
-  // All others are runs of neighbours.
-  const int first = rank / groups.ranks * groups.ranks;
-  return std::min(end, first + groups.ranks) - std::max(begin, first);
-}
 
 Sizes sizes_of(std::vector<std::int64_t>& values) {
   if (values.empty()) return {};
@@ -227,41 +211,18 @@ Traffic count_traffic(const StepPlan& plan, Group group) {
   return traffic;
 }
 
-std::vector<Groups> find_groups(const StepPlan& plan) {
-  std::vector<Groups> all = {{Group::shard, plan.group_ranks, 0},
-                             {Group::replicate, plan.replicas(), 0}};
-  for (const Action& action : plan.actions) {
-    if (array_bytes(action) == 0) continue;
-    auto found = std::find_if(all.begin(), all.end(), [&](const Groups& groups) {
-      return groups.group == action.group && groups.ranks == action.group_ranks;
-    });
-    if (found == all.end())
-      found = all.insert(all.end(), Groups{action.group, action.group_ranks, 0});
-    found->bytes_to_each += message_bytes(action);
-  }
-  return all;
-}
-
-void report_traffic(const StepPlan& plan, Report& report) {
+void report_traffic(const StepPlan& plan, const Links& links, Report& report) {
   const std::array<Traffic*, groups> of_group = {&report.shard, &report.replicate, &report.kept};
-  for (int g = 0; g < groups; ++g) *of_group[g] = count_traffic(plan, static_cast<Group>(g));
-  const std::vector<Groups> all = find_groups(plan);
-  for (const Groups& one : all) {
-    Traffic& traffic = *of_group[static_cast<int>(one.group)];
-    traffic.ranks = std::max(traffic.ranks, one.ranks);
+  for (int g = 0; g < groups; ++g) {
+    const auto group = static_cast<Group>(g);
+    *of_group[g] = count_traffic(plan, group);
+    of_group[g]->ranks = links.ranks(group);
+    of_group[g]->spans_nodes = links.spans_nodes(group);
   }
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    std::array<std::int64_t, groups> across{};
-    for (const Groups& one : all) {
-      const int apart = one.ranks - ranks_on_node(plan, one, rank, report.ranks_per_node);
-      Traffic& traffic = *of_group[static_cast<int>(one.group)];
-      traffic.spans_nodes = traffic.spans_nodes || apart > 0;
-      across[static_cast<int>(one.group)] += apart * one.bytes_to_each;
-    }
-    const std::int64_t sum = std::accumulate(across.begin(), across.end(), std::int64_t{0});
-    if (sum <= report.bytes_across_nodes) continue;
-    report.bytes_across_nodes = sum;
-    for (int g = 0; g < groups; ++g) of_group[g]->bytes_across_nodes = across[g];
+  for (const Action& action : plan.actions) {
+    const std::int64_t across = links.bytes_across_nodes(action);
+    of_group[static_cast<int>(action.group)]->bytes_across_nodes += across;
+    report.bytes_across_nodes += across;
   }
   report.bytes_inside_nodes = plan.bytes_sent() - report.bytes_across_nodes;
 }
@@ -460,11 +421,23 @@ std::string units_table(const std::vector<UnitBytes>& units) {
   return table;
 }
 
+std::string gradients_text(const GradientBytes& gradients) {
+  std::string text;
+  for (const auto& [what, bytes] :
+       {std::pair("  of units in flight", gradients.in_flight),
+        std::pair("  partial sums", gradients.partial_sums), std::pair("  sums", gradients.sums)})
+    if (bytes > 0) text += row(what, format_bytes(bytes)) + "\n";
+  return text;
+}
+
 std::string memory_text(const char* where, const MemoryUse& use) {
   std::string text = where + (" of a rank, most at " + use.peak_action) + "\n";
-  for (int c = 0; c < categories; ++c)
+  for (int c = 0; c < categories; ++c) {
+    const auto category = static_cast<Category>(c);
     if (use.peak_by_category[c] > 0)
-      text += row(name(static_cast<Category>(c)), format_bytes(use.peak_by_category[c])) + "\n";
+      text += row(name(category), format_bytes(use.peak_by_category[c])) + "\n";
+    if (category == Category::gradients) text += gradients_text(use.peak_gradients);
+  }
   text += row("alive together", format_bytes(use.lower_bound_bytes)) + "  no layout needs less\n";
   const double above = static_cast<double>(use.arena_bytes) /
                            static_cast<double>(std::max<std::int64_t>(use.lower_bound_bytes, 1)) -
@@ -603,6 +576,25 @@ FlopUnit flop_unit(double flops) {
   return *unit;
 }
 
+std::string estimate_text(const std::optional<Estimate>& estimate, bool has_host) {
+  if (!estimate) return "";
+  const Timing& timing = estimate->timing;
+  const auto seconds = [](double value) { return print("%.4g s", value); };
+  std::string text =
+      "estimate, from streams and waits, " + rates_text(estimate->rates, has_host) + "\n" +
+      row("step", seconds(timing.seconds)) +
+      print("  %s tokens/s, MFU %.1f %%\n",
+            format_count(std::llround(estimate->tokens_per_second)).c_str(), 100.0 * estimate->mfu);
+  for (const auto& [what, value] :
+       {std::pair("computing", timing.computing),
+        std::pair("exposed communication", timing.exposed_communication),
+        std::pair("exposed work of the host", timing.exposed_host),
+        std::pair("exposed copies", timing.exposed_copies)})
+    if (value > 0.0)
+      text += row(what, seconds(value)) + print("  %.1f %%\n", percent(value, timing.seconds));
+  return text + "\n";
+}
+
 std::string actions_text(const Report& report) {
   const double flops = std::accumulate(report.flops.begin(), report.flops.end(), 0.0);
   const FlopUnit unit = flop_unit(flops);
@@ -677,7 +669,27 @@ Json memory_json(const MemoryPlan& memory, const MemoryUse& use) {
           {"peak_action", memory.peak_action},
           {"peak_action_name", use.peak_action},
           {"peak_by_category", to_json(use.peak_by_category)},
+          {"peak_gradients",
+           {{"in_flight", use.peak_gradients.in_flight},
+            {"partial_sums", use.peak_gradients.partial_sums},
+            {"sums", use.peak_gradients.sums}}},
           {"peak_by_unit", units}};
+}
+
+Json to_json(const Estimate& estimate) {
+  const Timing& timing = estimate.timing;
+  return {{"flops_per_second", estimate.rates.flops},
+          {"bytes_per_second_inside_nodes", estimate.rates.bytes_inside_nodes},
+          {"bytes_per_second_across_nodes", estimate.rates.bytes_across_nodes},
+          {"bytes_per_second_copied", estimate.rates.bytes_copied},
+          {"bytes_per_second_on_host", estimate.rates.bytes_on_host},
+          {"step_seconds", timing.seconds},
+          {"computing_seconds", timing.computing},
+          {"exposed_communication_seconds", timing.exposed_communication},
+          {"exposed_host_seconds", timing.exposed_host},
+          {"exposed_copies_seconds", timing.exposed_copies},
+          {"tokens_per_second", estimate.tokens_per_second},
+          {"mfu", estimate.mfu}};
 }
 
 Json actions_json(const Report& report) {
@@ -789,51 +801,20 @@ std::string action_line(const StepPlan& plan, const Action& action) {
 
 }  // namespace
 
+std::string rates_text(const Rates& rates, bool with_copies) {
+  const auto giga = [](double rate) { return print("%.6g", rate / 1e9); };
+  std::string text = "at " + giga(rates.flops) + " GFLOP/s, " + giga(rates.bytes_inside_nodes) +
+                     " GB/s inside a node, " + giga(rates.bytes_across_nodes) +
+                     " GB/s across nodes";
+  if (with_copies)
+    text += ", " + giga(rates.bytes_copied) + " GB/s between host and device, " +
+            giga(rates.bytes_on_host) + " GB/s where the host updates";
+  return text;
+}
+
 std::string format_flops(double flops) {
   const FlopUnit unit = flop_unit(flops);
   return print("%.6g %s", flops / unit.flops, unit.name);
-}
-
-std::int64_t array_bytes(const Action& action) {
-  const bool talks = communicates(action.kind) && action.group_ranks > 1;
-  return talks ? action.elements * action.element_bytes : 0;
-}
-
-std::int64_t message_bytes(const Action& action) {
-  return array_bytes(action) / action.group_ranks;
-}
-
-std::int64_t copied_bytes(const Action& action) {
-  const bool copies = action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host;
-  return copies ? action.elements * action.element_bytes : 0;
-}
-
-std::int64_t copied_bytes(const StepPlan& plan, Kind kind) {
-  std::int64_t bytes = 0;
-  for (const Action& action : plan.actions)
-    if (action.kind == kind) bytes += copied_bytes(action);
-  return bytes;
-}
-
-std::int64_t bytes_on_host(const StepPlan& plan) {
-  std::int64_t bytes = 0;
-  for (const Action& action : plan.actions) {
-    if (action.stream != Stream::host) continue;
-    for (const Use& use : action.uses) switch (use.role) {
-        case Role::first_moment:
-        case Role::second_moment:
-          bytes += plan.buffers[use.buffer].bytes;
-          break;
-        case Role::parameters:
-          bytes += action.elements * plan.element_bytes;
-          break;
-        case Role::host_sums:
-          break;
-        default:
-          bytes += action.elements * plan.master_bytes;
-      }
-  }
-  return bytes;
 }
 
 bool updates_early(const StepPlan& plan) {
@@ -887,9 +868,10 @@ Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryP
   report.device = use_of(plan, memory, Space::device);
   report.host = use_of(plan, host_memory, Space::host);
 
-  report.ranks_per_node = ranks_per_node > 0 ? std::min(ranks_per_node, plan.ranks) : plan.ranks;
+  const Links links(plan, ranks_per_node);
+  report.ranks_per_node = links.ranks_per_node();
   report.nodes = (plan.ranks - 1) / report.ranks_per_node + 1;
-  report_traffic(plan, report);
+  report_traffic(plan, links, report);
   report.bytes_to_device = copied_bytes(plan, Kind::copy_to_device);
   report.bytes_to_host = copied_bytes(plan, Kind::copy_to_host);
   report.bytes_on_host = bytes_on_host(plan);
@@ -923,13 +905,14 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << memory_text(report) << "\n"
        << traffic_text(report) << "\n"
        << copies_text(report) << overlap_text(report.overlap) << "\n"
+       << estimate_text(report.estimate, report.bytes_to_device + report.bytes_to_host > 0)
        << actions_text(report);
   return text.str();
 }
 
 void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
                        const MemoryPlan& host_memory, const Report& report) {
-  const Json head = {
+  Json head = {
       {"format", 2},
       {"purpose", name(plan.purpose)},
       {"hash", format_hex(plan.hash())},
@@ -966,6 +949,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"overlap", to_json(report.overlap)},
       {"flops", plan.flops()},
       {"actions_by_kind", actions_json(report)}};
+  if (report.estimate) head["estimate"] = to_json(*report.estimate);
   // The lists are written line by line: as one document, those of long plans would take gigabytes.
   std::string text = head.dump(2);
   text.resize(text.size() - 2);  // without "\n}"

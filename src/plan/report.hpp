@@ -4,8 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
+#include <ostrakon/plan/gradients.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/work.hpp>
 #include <string>
 #include <vector>
 
@@ -82,7 +86,16 @@ struct MemoryUse {
   std::int64_t state_bytes = 0;
   std::string peak_action;  ///< as describe_at
   CategoryBytes peak_by_category{};
+  GradientBytes peak_gradients;         ///< of the category gradients at the peak, apart
   std::vector<UnitBytes> peak_by_unit;  ///< in the order of the units, then "-"
+};
+
+/// How long a step takes on a machine of these rates, estimated from streams and waits.
+struct Estimate {
+  Rates rates;
+  Timing timing;
+  double tokens_per_second = 0.0;  ///< of all ranks
+  double mfu = 0.0;                ///< model_flops over what the rank could compute in that time
 };
 
 /// The figures of a plan: what one rank needs, sends, copies and computes in a step.
@@ -106,28 +119,19 @@ struct Report {
   std::int64_t checkpoint_bytes = 0;  ///< of the copy on the host that is saved, or 0
   Overlap overlap;
 
+  std::optional<Estimate> estimate;  ///< for the caller to fill in; a plan knows no machine
+
   std::array<std::int64_t, kinds> actions{};  ///< of each kind
   std::array<double, kinds> flops{};
 };
 
+/// "at 100000 GFLOP/s, 250 GB/s inside a node, 25 GB/s across nodes", and with copies also "25 GB/s
+/// between host and device, 12 GB/s where the host updates".
+std::string rates_text(const Rates& rates, bool with_copies);
+
 /// Floating-point operations in GFLOP, or in the next unit that keeps the number below 100,000:
 /// "12.5 GFLOP", "3443.53 TFLOP".
 std::string format_flops(double flops);
-
-/// Bytes of the whole array that an action's collective is over, or 0 for what doesn't communicate.
-std::int64_t array_bytes(const Action& action);
-
-/// Bytes that an action sends to each of the other ranks of its group, or 0.
-std::int64_t message_bytes(const Action& action);
-
-/// Bytes that an action copies between host and device memory, or 0; and those of all actions of a
-/// kind, copy_to_device or copy_to_host.
-std::int64_t copied_bytes(const Action& action);
-std::int64_t copied_bytes(const StepPlan& plan, Kind kind);
-
-/// Bytes of masters, moments and gradients that the host's stream reads or writes in a step, each
-/// once for an action: what updates on the host take time for.
-std::int64_t bytes_on_host(const StepPlan& plan);
 
 /// Whether a step updates parameters before it is known whether its loss and gradient are finite;
 /// and what to say of that.

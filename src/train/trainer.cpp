@@ -141,13 +141,7 @@ std::int64_t Trainer::planned_peak_bytes() const {
 }
 
 double Trainer::model_flops() const {
-  double flops = 0.0;
-  bool is_before_trained = true;
-  for (const plan::UnitDescription& unit : description_.units) {
-    is_before_trained = is_before_trained && unit.trained_elements() == 0;
-    flops += unit.forward_flops + (is_before_trained ? 0.0 : unit.gradient_flops);
-  }
-  return flops * static_cast<double>(train_.plan.micro_batches);
+  return plan::model_flops(description_) * static_cast<double>(train_.plan.micro_batches);
 }
 
 void Trainer::require_memory() {

@@ -591,6 +591,12 @@ void expect_json_is_the_whole_plan(const Planned& planned) {
   EXPECT_EQ(json["purpose"], "train");
   EXPECT_EQ(json["memory"]["arena_bytes"], planned.memory.arena_bytes);
   EXPECT_EQ(json["memory"]["peak_action_name"], report.device.peak_action);
+  for (const char* space : {"memory", "host_memory"}) {
+    std::int64_t gradients = 0;
+    for (const char* what : {"in_flight", "partial_sums", "sums"})
+      gradients += json[space]["peak_gradients"].at(what).get<std::int64_t>();
+    EXPECT_EQ(gradients, json[space]["peak_by_category"]["gradients"]);
+  }
   EXPECT_EQ(json["host_memory"]["arena_bytes"], planned.host_memory.arena_bytes);
   EXPECT_EQ(json["host_memory"]["lower_bound_bytes"], planned.host_memory.peak_live_bytes);
   EXPECT_EQ(json["traffic"]["bytes_across_nodes"], plan.bytes_sent(Group::replicate));
@@ -781,6 +787,12 @@ TEST(Report, TextNamesThePeakAndFoldsEqualUnits) {
   const std::string text = report_text(planned.plan, planned.report);
   EXPECT_NE(text.find("most at " + planned.report.device.peak_action), std::string::npos) << text;
   EXPECT_NE(text.find("block.0 ... block.10, each of 11"), std::string::npos) << text;
+  const GradientBytes& gradients = planned.report.device.peak_gradients;
+  EXPECT_GT(gradients.in_flight, 0);
+  EXPECT_NE(text.find("\n    of units in flight"), std::string::npos) << text;
+  EXPECT_EQ(text.find("\n    partial sums") != std::string::npos, gradients.partial_sums > 0)
+      << text;
+  EXPECT_EQ(text.find("\n    sums") != std::string::npos, gradients.sums > 0) << text;
   EXPECT_NE(text.find("inside a node"), std::string::npos) << text;
 }
 

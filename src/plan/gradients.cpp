@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/plan/gradients.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+namespace {
+
+/// What happens to a buffer in a step.
+struct History {
+  bool becomes_sum = false;    ///< over all micro-batches: it is updated from, or copied from such
+  bool is_added_to = false;    ///< by any accumulation
+  int last_accumulation = -1;  ///< that reads or adds to it
+  int last_other_write = -1;   ///< before the update
+};
+
+std::vector<History> histories(const StepPlan& plan) {
+  std::vector<History> all(plan.buffers.size());
+  const auto of = [&](int buffer) -> History& { return all[static_cast<std::size_t>(buffer)]; };
+  for (int sum : plan.gradients)
+    if (sum >= 0) of(sum).becomes_sum = true;
+  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+    const Action& action = plan.actions[static_cast<std::size_t>(a)];
+    const bool accumulates = action.kind == Kind::accumulate;
+    const bool updates = action.kind == Kind::direction || action.kind == Kind::orthogonalize ||
+                         action.kind == Kind::optimize;
+    const bool hands_on = action.kind == Kind::gather_gradients ||
+                          action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host;
+    const bool from_sum =
+        hands_on && std::any_of(action.uses.begin(), action.uses.end(), [&](const Use& use) {
+          return use.access == Access::read && of(use.buffer).becomes_sum;
+        });
+    for (const Use& use : action.uses) {
+      History& history = of(use.buffer);
+      if (accumulates) history.last_accumulation = a;
+      // A release ends a buffer, and writes nothing.
+      if (use.access == Access::read || use.role == Role::ended) continue;
+      // The update of whole matrices replaces sums by directions.
+      if (updates || (from_sum && history.becomes_sum)) continue;
+      history.is_added_to = history.is_added_to || accumulates;
+      if (!accumulates) history.last_other_write = a;
+      history.becomes_sum = history.becomes_sum || from_sum;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+GradientBytes gradients_alive(const StepPlan& plan, Space space, int action) {
+  GradientBytes bytes;
+  const std::vector<History> all = histories(plan);
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    const bool is_alive = buffer.persistent || (buffer.first <= action && action <= buffer.last);
+    if (buffer.category != Category::gradients || buffer.space != space || !is_alive) continue;
+    const History& history = all[b];
+    const bool is_written = history.last_other_write < action;
+    const bool is_summed = is_written && history.becomes_sum && history.last_accumulation < action;
+    const bool waits = is_written && history.is_added_to && history.last_accumulation >= action;
+    (is_summed ? bytes.sums
+     : waits   ? bytes.partial_sums
+               : bytes.in_flight) +=
+        (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  }
+  return bytes;
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the heads of the shipped decks say of memory and traffic, against the planner.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/format.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <vector>
+
+#include "command.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string deck_path(const std::string& name) {
+  return (std::filesystem::path(OSTRAKON_INPUT_DECKS) / (name + ".yaml")).string();
+}
+
+Outcome plan(const std::string& deck, int ranks, const std::vector<std::string>& more) {
+  Command command;
+  command.arguments = {OSTRAKON_APPS_DIR "/ostrakon-plan",
+                       deck_path(deck),
+                       "--ranks",
+                       std::to_string(ranks),
+                       "--ranks-per-node",
+                       "8"};
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  return run_command(command);
+}
+
+/// Cells of a line of a comment's table, which two spaces or more keep apart.
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::size_t at = line.find_first_not_of("# ");
+  while (at != std::string::npos) {
+    const std::size_t end = line.find("  ", at);
+    cells.push_back(line.substr(at, end == std::string::npos ? end : end - at));
+    at = end == std::string::npos ? end : line.find_first_not_of(' ', end);
+  }
+  return cells;
+}
+
+/// The rows of the table in a deck's head.
+std::vector<std::vector<std::string>> table_of(const std::string& deck) {
+  std::istringstream lines(read_bytes(deck_path(deck)));
+  std::vector<std::vector<std::string>> rows;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (inside && line == "#") break;
+    if (inside) rows.push_back(cells_of(line));
+    if (line.find("ranks   device memory") == std::string::npos) continue;
+    inside = true;
+    EXPECT_EQ(cells_of(line),
+              (std::vector<std::string>{"ranks", "device memory", "host memory",
+                                        "sent inside a node", "sent across nodes"}));
+  }
+  return rows;
+}
+
+class Decks : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Decks, HeadsSayWhatThePlannerSays) {
+  const std::string deck = GetParam();
+  const std::vector<std::vector<std::string>> rows = table_of(deck);
+  ASSERT_GE(rows.size(), 2u);
+  std::set<std::string> of_ranks;
+  for (const std::vector<std::string>& row : rows) {
+    ASSERT_EQ(row.size(), 5u);
+    std::string digits;
+    for (char c : row[0])
+      if (c != ',') digits += c;
+    const int ranks = std::stoi(digits);
+    of_ranks.insert(digits);
+    const Outcome outcome = plan(deck, ranks, {"--json"});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const Json json = Json::parse(outcome.out);
+    const auto bytes = [](const Json& number) { return format_bytes(number.get<std::int64_t>()); };
+    EXPECT_EQ(row,
+              (std::vector<std::string>{format_count(ranks), bytes(json["memory"]["arena_bytes"]),
+                                        bytes(json["host_memory"]["arena_bytes"]),
+                                        bytes(json["traffic"]["bytes_inside_nodes"]),
+                                        bytes(json["traffic"]["bytes_across_nodes"])}));
+    // Five gigabytes are left for what libraries need on a device of 80.
+    EXPECT_LE(json["memory"]["arena_bytes"], 75'000'000'000);
+    EXPECT_LE(json["memory"]["arena_bytes"].get<double>(),
+              1.03 * json["memory"]["lower_bound_bytes"].get<double>());
+    const Outcome text = plan(deck, ranks, {});
+    EXPECT_EQ(text.out.find("validation or writing weights needs more"), std::string::npos)
+        << text.out;
+  }
+  // The command in the head is for ranks that the table has.
+  const std::string head = read_bytes(deck_path(deck));
+  const std::size_t at = head.find(" --ranks ");
+  ASSERT_NE(at, std::string::npos);
+  const std::string named = head.substr(at + 9, head.find(' ', at + 9) - at - 9);
+  EXPECT_EQ(of_ranks.count(named), 1u) << named;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, Decks,
+                         ::testing::Values("gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b"),
+                         [](const auto& deck) {
+                           std::string name = deck.param;
+                           for (char& c : name)
+                             if (c == '-') c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace ostrakon::testing

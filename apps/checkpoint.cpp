@@ -22,7 +22,7 @@ constexpr const char* usage =
        ostrakon-checkpoint diff A B
        ostrakon-checkpoint export FILE OUT.safetensors [--dtype fp32|bf16]
        ostrakon-checkpoint export FILE OUT/ --shard-size SIZE [--dtype fp32|bf16]
-       ostrakon-checkpoint import FILE OUT.h5 --deck DECK [--tokenizer NAME]
+       ostrakon-checkpoint import FILE OUT.h5 [--deck DECK] [--tokenizer NAME]
        ostrakon-checkpoint reshard CHECKPOINT OUT --ranks N [--files rank|node|single]
                            [--ranks-per-node M]
 
@@ -36,12 +36,14 @@ verify   reads all of a file: each checksum of weights.h5 and checkpoints; the f
          which have none
 diff     prints the largest absolute difference of each parameter; between two checkpoints of each
          moment, too, and in what else they differ (lines of their decks do not count as different)
-export   writes weights as safetensors with the names of Hugging Face's GPT-2 or Llama
+export   writes weights as safetensors with the names of Hugging Face's GPT-2, GPT-BigCode, Llama,
+         Mistral, Phi-3 or Starcoder2: what the weights began as, or else what the deck describes
     --dtype fp32|bf16      numbers of OUT (default fp32)
     --shard-size SIZE      OUT is a new folder: files of at most SIZE (5GB, 500MB; powers of 1000), an
                            index where there are several, and config.json
 import   writes weights as weights.h5
-    --deck DECK            its section `model`, and sequence_length, describe the weights
+    --deck DECK            its section `model`, and sequence_length, describe the weights; compared
+                           with config.json beside FILE (default: config.json alone describes them)
     --tokenizer NAME       whose tokens they know (default: what FILE says, or external)
 reshard  writes a checkpoint as N ranks would have saved it; to resume on N ranks takes no such thing
     --ranks N              that hold equal parts of each array

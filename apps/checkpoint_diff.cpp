@@ -10,9 +10,10 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
-#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/huggingface_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/math/half.hpp>
@@ -129,16 +130,35 @@ class Side {
       arrays_ = arrays_of(*tensors_);
     } else {
       const config::Settings settings = open_with_deck(other).settings;
-      model_ = std::make_unique<HuggingFaceSource>(path, settings.model);
+      const std::optional<checkpoint::HuggingFaceConfig> config = config_of(path, settings);
+      model_ = std::make_unique<HuggingFaceSource>(path, settings.model, config);
       arrays_ = arrays_of(*model_, settings);
+      if (!model_->unchecked().empty()) std::cout << "note: " << model_->unchecked() << "\n\n";
     }
   }
 
   const Arrays& arrays() const { return arrays_; }
+  /// How its config.json and the other's deck differ; empty: not, or it has none.
+  const std::string& model_difference() const { return model_difference_; }
   /// Null where it is no checkpoint.
   const Manifest* manifest() const { return checkpoint_ ? &checkpoint_->manifest() : nullptr; }
 
  private:
+  /// Of safetensors. Arrays can be compared where models differ, too.
+  std::optional<checkpoint::HuggingFaceConfig> config_of(const std::string& path,
+                                                         const config::Settings& settings) {
+    const std::string beside = checkpoint::huggingface_config_beside(path);
+    if (beside.empty()) return std::nullopt;
+    const auto config = checkpoint::load_huggingface_config(beside);
+    try {
+      require_same_model(config, settings.model, settings.training.sequence_length);
+    } catch (const Error& error) {
+      model_difference_ = error.what();
+    }
+    return config;
+  }
+
+  std::string model_difference_;
   std::unique_ptr<WeightsReader> weights_;
   std::unique_ptr<CheckpointReader> checkpoint_;
   std::unique_ptr<SafetensorsReader> tensors_;
@@ -325,6 +345,11 @@ int diff(int argc, char** argv) {
     const Manifest &x = *first.manifest(), &y = *second.manifest();
     different += print_differences("the runs", fields_of(x), fields_of(y));
     print_differences("their decks", fields_of_deck(x.deck), fields_of_deck(y.deck));
+  }
+  for (const Side* side : {&first, &second}) {
+    if (side->model_difference().empty()) continue;
+    ++different;
+    std::cout << side->model_difference() << "\n\n";
   }
   different += print_differences(first.arrays(), second.arrays());
   if (different == 0)

@@ -10,10 +10,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
-#include <ostrakon/checkpoint/huggingface.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface_writer.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/new_folder.hpp>
+#include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
@@ -59,13 +60,9 @@ std::optional<std::int64_t> end_of_text(const std::string& tokenizer) {
 
 /// Tensors and their config.json, in a folder. Returns the number of files of tensors.
 int export_folder(const std::string& out, const ModelFile& model, std::int64_t shard_bytes,
-                  const checkpoint::HuggingFaceOutput& output) {
-  const model::DecoderSettings& settings = model.settings.model;
-  const std::int64_t positions = model.settings.training.sequence_length;
-  const std::string config = checkpoint::write_huggingface_config(
-      {settings, positions}, output.number, end_of_text(model.tokenizer));
+                  const checkpoint::HuggingFaceOutput& output, const std::string& config) {
   checkpoint::NewFolder folder(out);
-  const int files = checkpoint::write_huggingface_shards(folder.partial(), settings, positions,
+  const int files = checkpoint::write_huggingface_shards(folder.partial(), model.settings.model,
                                                          shard_bytes, output, *model.parameters);
   checkpoint::write_text_file(folder.partial() + "/config.json", "model configuration", config);
   folder.commit();
@@ -85,18 +82,24 @@ int export_weights(int argc, char** argv) {
   require_another_file(in, out);
   const ModelFile model = open_with_deck(in);
   model.parameters->verify();
+  const checkpoint::HuggingFaceModel described = {
+      model.settings.model, model.settings.training.sequence_length,
+      type == "fp32" ? Number::fp32 : Number::bf16, end_of_text(model.tokenizer),
+      model.parameters->huggingface_config()};
+  const std::string config = checkpoint::write_huggingface_config(described);
+  const checkpoint::Family family = checkpoint::family_of(described);
   const checkpoint::HuggingFaceOutput output = {
-      type == "fp32" ? Number::fp32 : Number::bf16,
+      family,
+      described.tokens,
+      described.number,
       {{"tokenizer", model.tokenizer}, {"program", text(program, " ", OSTRAKON_VERSION)}}};
   int files = 1;
   if (shard_bytes)
-    files = export_folder(out, model, *shard_bytes, output);
+    files = export_folder(out, model, *shard_bytes, output, config);
   else
-    checkpoint::write_huggingface(out, model.settings.model,
-                                  model.settings.training.sequence_length, output,
-                                  *model.parameters);
+    checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
   std::cout << "wrote " << out << ", step " << format_count(model.step) << " of " << in << " in "
-            << type;
+            << type << " as " << checkpoint::model_type(family);
   if (shard_bytes) std::cout << ", " << files << (files == 1 ? " file" : " files");
   std::cout << "\n";
   return 0;
@@ -107,14 +110,18 @@ int import_weights(int argc, char** argv) {
   require_two_files(arguments, "import", "IN and OUT");
   const std::string &in = arguments.files()[0], &out = arguments.files()[1];
   const auto deck = arguments.text_option("--deck");
-  require(deck.has_value(), "import needs --deck DECK");
   require_another_file(in, out);
-  const config::Settings settings = settings_of_deck(*deck);
+  const bool described = one_model_kind(in) == FileKind::safetensors &&
+                         !checkpoint::huggingface_config_beside(in).empty();
+  require(deck || described, "import needs --deck DECK: no config.json beside '", in,
+          "' describes the model");
+  const config::Settings settings = settings_of_safetensors(in, deck, {});
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or(tokenizer_of(in));
-  const auto source = checkpoint::open_parameters(in, settings.model);
+  const auto source =
+      checkpoint::open_parameters(in, settings.model, settings.training.sequence_length);
   source->verify();
   checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),
-                                   0, tokenizer);
+                                   0, tokenizer, source->huggingface_config());
   std::vector<float> values;
   for (const model::Parameter& p :
        checkpoint::parameters_of(settings.model, settings.training.sequence_length)) {
@@ -123,6 +130,7 @@ int import_weights(int argc, char** argv) {
     writer.write(p.owner, p.name, p.shape, values.data());
   }
   writer.finish();
+  if (!source->unchecked().empty()) std::cout << "note: " << source->unchecked() << "\n";
   std::cout << "wrote " << out << ", tokenizer " << tokenizer << "\n";
   return 0;
 }

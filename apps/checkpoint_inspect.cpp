@@ -9,8 +9,9 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/safetensors.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <string>
@@ -33,6 +34,13 @@ using checkpoint::WeightsReader;
 
 // --- inspect -------------------------------------------------------------------------------------
 
+/// Where a model began as one of Hugging Face's.
+std::string origin_line(const std::string& config, const std::string& path) {
+  if (config.empty()) return "";
+  const auto family = checkpoint::parse_huggingface_config(config, path).family;
+  return text("  began as    ", checkpoint::model_type(family), " of Hugging Face\n");
+}
+
 void inspect_weights(const std::string& path) {
   const WeightsReader weights(path);
   Table table;
@@ -45,7 +53,8 @@ void inspect_weights(const std::string& path) {
   }
   std::cout << path << "\n  format      ostrakon-weights 1\n  step        "
             << format_count(weights.step()) << "\n  tokenizer   " << printable(weights.tokenizer())
-            << "\n  parameters  " << format_count(elements) << " in " << parameters.size()
+            << "\n"
+            << origin_line(weights.huggingface_config(), path) << "  parameters  " << format_count(elements) << " in " << parameters.size()
             << " arrays\n\n";
   table.print();
 }
@@ -171,7 +180,8 @@ void verify_weights(const std::string& path) {
   WeightsReader weights(path);
   weights.verify();
   const auto parameters = weights.parameters();
-  const config::Settings settings = config::read_settings(weights.deck(), path + " (its deck)", {});
+  const config::Settings settings =
+      config::read_settings(weights.deck(), path + " (its deck)", {}, config::DeckUse::model);
   const auto expected =
       checkpoint::parameters_of(settings.model, settings.training.sequence_length);
   for (const model::Parameter& parameter : expected) {

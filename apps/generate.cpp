@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
@@ -29,13 +30,18 @@ using Tokens = std::vector<std::int32_t>;
 // --- the model -----------------------------------------------------------------------------------
 
 /// Learned positions are as many as were trained.
-void set_context(config::Settings& settings, std::int64_t context, const std::string& weights) {
+void set_context(apps::ModelFile& model, std::int64_t context, const std::string& weights) {
+  config::Settings& settings = model.settings;
   const std::int64_t trained = settings.training.sequence_length;
   require(settings.model.positions == model::Positions::rotary || context == trained, "--context ",
           context, ": ", weights, " has learned positions, ", trained, "; expected no other");
   settings.training.sequence_length = context;
   // As a deck, so that it is checked against the model's sizes.
-  settings = config::read_settings(config::write_deck(settings), text("--context ", context), {});
+  settings = config::read_settings(config::write_deck(settings), text("--context ", context), {},
+                                   config::DeckUse::model);
+  const std::string kept = model.parameters->huggingface_config();
+  if (!kept.empty())
+    checkpoint::require_computed(checkpoint::parse_huggingface_config(kept, weights), context);
 }
 
 /// Throws Error unless this program can read and write text of the model.
@@ -58,14 +64,16 @@ void require_text(const apps::ModelFile& model, const CommandLine& line, const s
 apps::ModelFile open_model(const std::string& path, const CommandLine& line) {
   const bool described = apps::one_model_kind(path) != apps::FileKind::safetensors;
   require(!described || !line.deck, "--deck is for safetensors; ", path, " has its deck in it");
-  apps::ModelFile model =
-      described ? apps::open_with_deck(path) : apps::open_safetensors(path, line.deck);
+  apps::ModelFile model = described ? apps::open_with_deck(path)
+                                    : apps::open_safetensors(path, line.deck, line.context);
   if (!line.ids) require_text(model, line, path);
   require(!line.tokenizer || model.tokenizer == apps::unknown_tokenizer ||
               *line.tokenizer == model.tokenizer,
           path, ": trained on tokens of the tokenizer '", model.tokenizer, "'; --tokenizer says '",
           line.tokenizer.value_or(""), "'");
-  if (line.context) set_context(model.settings, *line.context, path);
+  if (line.context) set_context(model, *line.context, path);
+  const std::string unchecked = model.parameters->unchecked();
+  if (!unchecked.empty()) std::cerr << "ostrakon-generate: note: " << unchecked << "\n";
   return model;
 }
 

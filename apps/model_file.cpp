@@ -5,9 +5,10 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/safetensors.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 
@@ -23,7 +24,7 @@ using checkpoint::WeightsReader;
 namespace {
 
 config::Settings read_inner_deck(const std::string& deck, const std::string& path) {
-  return config::read_settings(deck, path + " (its deck)", {});
+  return config::read_settings(deck, path + " (its deck)", {}, config::DeckUse::model);
 }
 
 /// A checkpoint that has lost its manifest is said to be damaged, not something else.
@@ -34,20 +35,22 @@ bool named_as_checkpoint(const std::string& path) {
   return fs::canonical(path, ignored).filename().string().rfind("step-", 0) == 0;
 }
 
-std::string config_beside(const std::string& path) {
-  std::error_code ignored;
-  const std::string folder = fs::is_directory(path, ignored) ? path : parent_folder(path);
-  return (fs::path(folder) / "config.json").string();
-}
-
 /// Through a deck, which is checked for sizes that are too large or don't go together.
-config::Settings settings_of_config(const std::string& path) {
-  const checkpoint::HuggingFaceConfig config = checkpoint::read_huggingface_config(path);
+config::Settings settings_of_config(const std::string& path, std::optional<std::int64_t> context) {
+  const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(path);
+  const bool learned = config.model.positions == model::Positions::learned;
+  const std::int64_t tokens = learned ? config.positions : context.value_or(config.positions);
+  checkpoint::require_computed(config, tokens);
   config::Settings settings;
   settings.model = config.model;
-  settings.training.sequence_length = config.positions;
-  settings.data.dataset = data::DatasetKind::synthetic;
-  return config::read_settings(config::write_deck(settings), path, {});
+  settings.training.sequence_length = tokens;
+  return config::read_settings(config::write_deck(settings), path, {}, config::DeckUse::model);
+}
+
+void open_with(const config::Settings& settings, const std::string& path, ModelFile& file) {
+  file.settings = settings;
+  file.parameters =
+      checkpoint::open_parameters(path, settings.model, settings.training.sequence_length);
 }
 
 }  // namespace
@@ -86,24 +89,32 @@ ModelFile open_with_deck(const std::string& path) {
     file.tokenizer = reader.tokenizer();
     file.step = reader.step();
   }
-  file.parameters = checkpoint::open_parameters(path, file.settings.model);
+  open_with(file.settings, path, file);
   return file;
 }
 
-ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck) {
+ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
+                           std::optional<std::int64_t> context) {
   ModelFile file;
   file.tokenizer = tokenizer_of(path);
-  const std::string config = config_beside(path);
-  std::error_code ignored;
-  require(deck || fs::exists(config, ignored), "nothing says what model '", path,
-          "' is of; expected --deck DECK, or '", config, "'");
-  file.settings = deck ? settings_of_deck(*deck) : settings_of_config(config);
-  file.parameters = checkpoint::open_parameters(path, file.settings.model);
+  open_with(settings_of_safetensors(path, deck, context), path, file);
   return file;
+}
+
+config::Settings settings_of_safetensors(const std::string& path,
+                                         const std::optional<std::string>& deck,
+                                         std::optional<std::int64_t> context) {
+  if (deck) return settings_of_deck(*deck);
+  const std::string config = checkpoint::huggingface_config_beside(path);
+  std::error_code ignored;
+  const std::string folder = fs::is_directory(path, ignored) ? path : parent_folder(path);
+  require(!config.empty(), "nothing says what model '", path, "' is of; expected --deck DECK, or '",
+          (fs::path(folder) / "config.json").string(), "'");
+  return settings_of_config(config, context);
 }
 
 config::Settings settings_of_deck(const std::string& path) {
-  return config::read_settings(read_file(path), path, {});
+  return config::read_settings(read_file(path), path, {}, config::DeckUse::model);
 }
 
 std::string tokenizer_of(const std::string& path) {

@@ -33,10 +33,18 @@ struct ModelFile {
 ModelFile open_with_deck(const std::string& path);
 
 /// Safetensors with Hugging Face's names. `deck`: a file whose section model, and sequence_length,
-/// describe them; where there is none the config.json beside them does.
-ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck);
+/// describe them; where there is none the config.json beside them does. Where there are both, they
+/// have to agree. `context`: tokens to look back on, where config.json describes them and positions
+/// are rotary.
+ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
+                           std::optional<std::int64_t> context);
 
-/// A deck's settings.
+/// The settings alone: see open_safetensors.
+config::Settings settings_of_safetensors(const std::string& path,
+                                         const std::optional<std::string>& deck,
+                                         std::optional<std::int64_t> context);
+
+/// A deck's settings, of which `model` and training.sequence_length count.
 config::Settings settings_of_deck(const std::string& path);
 
 /// The tokenizer of a file that does not say.

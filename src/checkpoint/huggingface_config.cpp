@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <utility>
-#include <vector>
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -16,198 +15,296 @@ using Json = nlohmann::json;
 
 constexpr const char* kind = "model configuration";
 constexpr std::int64_t most_bytes = 1 << 20;
+constexpr std::size_t most_kept_bytes = 32 << 10;
+/// Decks hold doubles: all integers up to here are different.
+constexpr std::uint64_t most_whole = (std::uint64_t{1} << 53) - 1;
 
-/// Keys of a JSON object, with what a library takes where they are missing or null.
+std::string shown(const Json& value) {
+  constexpr std::size_t most = 300;
+  const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return text.size() <= most ? text : text.substr(0, most) + "...";
+}
+
+/// A JSON object's keys, where they may be missing.
 class Keys {
  public:
-  Keys(std::string path, Json object, std::string inside = "")
-      : path_(std::move(path)), object_(std::move(object)), inside_(std::move(inside)) {}
+  Keys(std::string name, Json object) : name_(std::move(name)), object_(std::move(object)) {}
 
-  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
+  const Json& object() const { return object_; }
+  bool has(const std::string& key) const { return object_.contains(key); }
+  /// Null where it is missing, too.
+  Json at(const std::string& key) const { return has(key) ? object_[key] : Json(); }
 
   /// At least 1.
-  std::int64_t whole(const char* key) const {
-    require(has(key), kind, " '", path_, "' has no ", inside_, key);
-    const Json& value = object_[key];
-    constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-    const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() - 1 < most;
-    if (!fits) refuse(key, "expected a whole number from 1 on");
+  std::int64_t whole(const std::string& key) const {
+    const Json value = at(key);
+    const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() >= 1 &&
+                      value.get<std::uint64_t>() <= most_whole;
+    if (!fits) refuse(key, text("expected a whole number from 1 to ", most_whole));
     return value.get<std::int64_t>();
   }
-  std::int64_t whole(const char* key, std::int64_t otherwise) const {
-    return has(key) ? whole(key) : otherwise;
+  double number(const std::string& key) const {
+    if (!at(key).is_number()) refuse(key, "expected a number");
+    return at(key).get<double>();
   }
-  double number(const char* key, double otherwise) const {
-    if (has(key) && !object_[key].is_number()) refuse(key, "expected a number");
-    return has(key) ? object_[key].get<double>() : otherwise;
+  bool flag(const std::string& key) const {
+    if (!at(key).is_boolean()) refuse(key, "expected true or false");
+    return at(key).get<bool>();
   }
-  bool flag(const char* key, bool otherwise) const {
-    if (has(key) && !object_[key].is_boolean()) refuse(key, "expected true or false");
-    return has(key) ? object_[key].get<bool>() : otherwise;
+  std::string words(const std::string& key) const {
+    if (!at(key).is_string()) refuse(key, "expected text");
+    return at(key).get<std::string>();
   }
-  std::string name(const char* key, const std::string& otherwise) const {
-    if (has(key) && !object_[key].is_string()) refuse(key, "expected text");
-    return has(key) ? object_[key].get<std::string>() : otherwise;
-  }
-  Keys object(const char* key) const {
-    if (has(key) && !object_[key].is_object()) refuse(key, "expected an object");
-    return {path_, has(key) ? object_[key] : Json::object(), inside_ + key + "."};
+  double value(const std::string& key, ComparedKey::Type type) const {
+    if (type == ComparedKey::Type::whole) return static_cast<double>(whole(key));
+    return type == ComparedKey::Type::flag ? (flag(key) ? 1.0 : 0.0) : number(key);
   }
 
-  /// Of what changes the computation, and has one value that Decoder computes.
-  void require_flag(const char* key, bool only, const char* why) const {
-    if (flag(key, only) != only) refuse(key, why);
-  }
-  void require_name(const char* key, const std::string& otherwise,
-                    const std::vector<std::string>& known) const {
-    const std::string found = name(key, otherwise);
-    if (std::find(known.begin(), known.end(), found) != known.end()) return;
-    std::string list;
-    for (const std::string& one : known) list += (list.empty() ? "" : " or ") + one;
-    refuse(key, "this program computes " + list);
-  }
-
-  [[noreturn]] void refuse(const char* key, const std::string& why) const {
-    std::string found = has(key) ? object_[key].dump(-1, ' ', true, Json::error_handler_t::replace)
-                                 : std::string("missing");
-    if (found.size() > 100) found = found.substr(0, 100) + "...";
-    throw Error(text(kind, " '", path_, "': ", inside_, key, " is ", found, "; ", why));
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+    const std::string found = has(key) ? shown(object_[key]) : std::string("missing");
+    throw Error(text(kind, " '", name_, "': ", key, " is ", found, "; ", why));
   }
 
  private:
-  std::string path_;
+  std::string name_;
   Json object_;
-  std::string inside_;  ///< "rope_parameters." of a nested object
 };
 
-HuggingFaceConfig read_gpt2(const Keys& keys) {
-  keys.require_name("activation_function", "gelu_new", {"gelu_new", "gelu_pytorch_tanh"});
-  keys.require_flag("scale_attn_weights", true, "this program scales attention");
-  keys.require_flag("scale_attn_by_inverse_layer_idx", false,
-                    "this program scales attention alike in all layers");
-  keys.require_flag("add_cross_attention", false, "this program has no cross-attention");
-  HuggingFaceConfig config;
-  model::DecoderSettings& model = config.model;
-  model.norm = math::NormKind::layernorm;
-  model.positions = model::Positions::learned;
-  model.activation = model::Activation::gelu;
-  model.bias = true;
-  model.layers = keys.whole("n_layer");
-  model.width = keys.whole("n_embd");
-  model.heads = keys.whole("n_head");
-  model.kv_heads = model.heads;
-  constexpr std::int64_t most_width = std::numeric_limits<std::int64_t>::max() / 4;
-  if (model.width > most_width) keys.refuse("n_embd", text("expected at most ", most_width));
-  model.ffn_width = keys.whole("n_inner", 4 * model.width);
-  model.vocabulary = keys.whole("vocab_size");
-  model.tie_embeddings = keys.flag("tie_word_embeddings", true);
-  model.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5);
-  config.positions = keys.whole("n_positions");
-  return config;
-}
-
-/// Older files have rope_theta by itself and rope_scaling; newer ones both in rope_parameters.
-double rotary_base_of(const Keys& keys) {
-  constexpr const char* why = "this program does not scale rotary frequencies";
-  for (const char* group : {"rope_scaling", "rope_parameters"}) {
-    const Keys rope = keys.object(group);
-    for (const char* type : {"rope_type", "type"})
-      if (rope.name(type, "default") != "default") rope.refuse(type, why);
-    if (rope.has("factor")) rope.refuse("factor", why);
-    if (rope.number("partial_rotary_factor", 1.0) != 1.0)
-      rope.refuse("partial_rotary_factor", "this program rotates whole heads");
+/// Reads one file, table by table.
+class Reader {
+ public:
+  Reader(std::string name, Json object) : file_(name, std::move(object)) {
+    config_.name = std::move(name);
   }
-  if (keys.number("partial_rotary_factor", 1.0) != 1.0)
-    keys.refuse("partial_rotary_factor", "this program rotates whole heads");
-  const double base = keys.number("rope_theta", 10000.0);
-  return keys.object("rope_parameters").number("rope_theta", base);
-}
 
-HuggingFaceConfig read_llama(const Keys& keys) {
-  keys.require_name("hidden_act", "silu", {"silu", "swish"});
-  keys.require_flag("attention_bias", false, "this program's Llama has no biases");
-  keys.require_flag("mlp_bias", false, "this program's Llama has no biases");
-  HuggingFaceConfig config;
-  model::DecoderSettings& model = config.model;
-  model.norm = math::NormKind::rmsnorm;
-  model.positions = model::Positions::rotary;
-  model.activation = model::Activation::swiglu;
-  model.bias = false;
-  model.layers = keys.whole("num_hidden_layers");
-  model.width = keys.whole("hidden_size");
-  model.heads = keys.whole("num_attention_heads");
-  model.kv_heads = keys.whole("num_key_value_heads", model.heads);
-  model.ffn_width = keys.whole("intermediate_size");
-  model.vocabulary = keys.whole("vocab_size");
-  model.tie_embeddings = keys.flag("tie_word_embeddings", false);
-  model.norm_epsilon = keys.number("rms_norm_eps", 1e-6);
-  model.rotary_base = rotary_base_of(keys);
-  if (keys.whole("head_dim", model.head_width()) != model.head_width())
-    keys.refuse("head_dim",
-                text("this program's heads divide the width, ", model.width, " / ", model.heads));
-  config.positions = keys.whole("max_position_embeddings");
-  return config;
-}
+  HuggingFaceConfig read() {
+    const std::string type = file_.has("model_type") ? file_.words("model_type") : "";
+    const std::optional<Family> family = family_named(type);
+    if (!family) file_.refuse("model_type", "this program computes " + all_model_types());
+    config_.family = *family;
+    keys_ = &keys_of(*family);
+    read_compared();
+    if (keys_->has_rope) read_rope();
+    read_positions();
+    if (keys_->has_window) read_window();
+    check_required();
+    check_architectures();
+    check_unknown();
+    keep();
+    return std::move(config_);
+  }
 
-nlohmann::ordered_json gpt2_json(const HuggingFaceConfig& config) {
-  const model::DecoderSettings& model = config.model;
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"activation_function", "gelu_new"},
-          {"n_layer", model.layers},
-          {"n_embd", model.width},
-          {"n_head", model.heads},
-          {"n_inner", model.ffn_width},
-          {"n_positions", config.positions},
-          {"n_ctx", config.positions},
-          {"layer_norm_epsilon", model.norm_epsilon},
-          {"attn_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"resid_pdrop", 0.0}};
-}
+ private:
+  void problem(const std::string& key, const std::string& why) {
+    config_.problems.push_back(text(key, " is ", shown(file_.at(key)), "; ", why));
+  }
 
-nlohmann::ordered_json llama_json(const HuggingFaceConfig& config) {
-  const model::DecoderSettings& model = config.model;
-  return {{"architectures", {"LlamaForCausalLM"}},
-          {"model_type", "llama"},
-          {"hidden_act", "silu"},
-          {"num_hidden_layers", model.layers},
-          {"hidden_size", model.width},
-          {"num_attention_heads", model.heads},
-          {"num_key_value_heads", model.kv_heads},
-          {"head_dim", model.head_width()},
-          {"intermediate_size", model.ffn_width},
-          {"max_position_embeddings", config.positions},
-          {"rms_norm_eps", model.norm_epsilon},
-          {"rope_theta", model.rotary_base},
-          {"rope_scaling", nullptr},
-          {"attention_bias", false},
-          {"mlp_bias", false}};
-}
+  /// "missing (llama: 1e-06)"
+  std::string missing(const Json& value) const {
+    return text("missing (", model_type(config_.family), ": ", shown(value), ")");
+  }
+
+  void read_compared() {
+    for (const ComparedKey& key : keys_->compared) {
+      const bool is_null = file_.at(key.name).is_null();
+      const bool means = key.null_means != nullptr && (file_.has(key.name) || !key.missing);
+      const double value = !is_null ? file_.value(key.name, key.type)
+                           : means  ? key.null_means(config_.model)
+                                    : *key.missing;
+      if (key.set != nullptr) key.set(config_.model, value);
+      std::string words = shown(file_.at(key.name));
+      if (is_null)
+        words = file_.has(key.name) ? text("null (", shown_value(key, value), ")")
+                                    : missing(json_value(key, value));
+      config_.values.push_back({&key, value, words});
+    }
+    set_structure(config_.family, config_.model);
+  }
+
+  static Json json_value(const ComparedKey& key, double value) {
+    if (key.type == ComparedKey::Type::flag) return value != 0.0;
+    if (key.type == ComparedKey::Type::whole) return static_cast<std::int64_t>(value);
+    return value;
+  }
+  static std::string shown_value(const ComparedKey& key, double value) {
+    return shown(json_value(key, value));
+  }
+
+  /// Older files have rope_theta by itself and rope_scaling; newer ones both in rope_parameters.
+  void read_rope() {
+    if (!file_.at("rope_theta").is_null()) add_base("rope_theta", file_.number("rope_theta"));
+    if (!file_.at("partial_rotary_factor").is_null() &&
+        file_.number("partial_rotary_factor") != 1.0)
+      problem("partial_rotary_factor", "this program rotates whole heads");
+    for (const char* name : {"rope_scaling", "rope_parameters"}) {
+      const Json rope = file_.at(name);
+      if (rope.is_null()) continue;
+      if (!rope.is_object()) file_.refuse(name, "expected an object");
+      if (const char* why = why_not_computed(rope)) problem(name, why);
+      if (rope.contains("rope_theta") && !rope["rope_theta"].is_null()) {
+        if (!rope["rope_theta"].is_number())
+          file_.refuse(name, "expected a number as its rope_theta");
+        add_base(text(name, ".rope_theta"), rope["rope_theta"].get<double>());
+      }
+    }
+    if (config_.rotary_bases.empty()) {
+      config_.model.rotary_base = missing_rope_theta;
+      config_.rotary_bases.push_back("rope_theta is " + missing(missing_rope_theta));
+      bases_.push_back(missing_rope_theta);
+    }
+    // What one key says, none may deny.
+    for (const double base : bases_)
+      if (base != bases_.front()) {
+        std::string all;
+        for (const std::string& one : config_.rotary_bases) all += (all.empty() ? "" : ", ") + one;
+        config_.problems.push_back(all + "; expected one base");
+        break;
+      }
+  }
+
+  void add_base(const std::string& key, double base) {
+    config_.model.rotary_base = base;
+    bases_.push_back(base);
+    config_.rotary_bases.push_back(text(key, " is ", shown(base)));
+  }
+
+  /// Null where the frequencies of rotary positions are those of rope_theta alone.
+  static const char* why_not_computed(const Json& rope) {
+    constexpr const char* scales = "this program does not scale rotary frequencies";
+    for (const auto& [key, value] : rope.items()) {
+      if (key == "rope_theta" || value.is_null()) continue;
+      if ((key == "rope_type" || key == "type") && value == "default") continue;
+      if (key == "partial_rotary_factor" && value == 1.0) continue;
+      return key == "partial_rotary_factor" ? "this program rotates whole heads" : scales;
+    }
+    return nullptr;
+  }
+
+  void read_positions() {
+    const bool is_null = file_.at(keys_->positions).is_null();
+    config_.positions = is_null ? keys_->missing_positions : file_.whole(keys_->positions);
+    config_.shown_positions =
+        text(keys_->positions, " is ",
+             is_null ? missing(config_.positions) : shown(file_.at(keys_->positions)));
+  }
+
+  void read_window() {
+    if (!file_.at("sliding_window").is_null())
+      config_.window = file_.whole("sliding_window");
+    else if (!file_.has("sliding_window"))
+      config_.window = keys_->missing_window;
+    if (!config_.window) return;
+    config_.shown_window =
+        text("sliding_window is ", file_.has("sliding_window") ? shown(file_.at("sliding_window"))
+                                                               : missing(*config_.window));
+  }
+
+  void check_required() {
+    for (const RequiredKey& key : keys_->required) {
+      const Json value = file_.at(key.name);
+      const bool is_computed =
+          value.is_null() ||
+          std::find(key.computed.begin(), key.computed.end(), value.dump()) != key.computed.end();
+      if (is_computed) continue;
+      std::string expected;
+      for (const std::string& one : key.computed) expected += (expected.empty() ? "" : ", ") + one;
+      problem(
+          key.name,
+          text(key.why, key.computed.size() > 1 ? "; expected one of " : "; expected ", expected));
+    }
+  }
+
+  /// Some models go by the type of another, and say in their class alone that they are none.
+  void check_architectures() {
+    const Json names = file_.at("architectures");
+    if (names.is_null()) return;
+    const std::string prefix = class_prefix(config_.family);
+    const auto is_known = [&](const Json& name) {
+      for (const char* what :
+           {"Model", "LMHeadModel", "DoubleHeadsModel", "ForCausalLM", "ForSequenceClassification",
+            "ForTokenClassification", "ForQuestionAnswering"})
+        if (name == prefix + what) return true;
+      return false;
+    };
+    if (!names.is_array() || !std::all_of(names.begin(), names.end(), is_known))
+      problem("architectures", text("expected classes of ", model_type(config_.family), ": ",
+                                    causal_class(config_.family)));
+  }
+
+  void check_unknown() {
+    for (const auto& item : file_.object().items()) {
+      const std::string& key = item.key();
+      if (keys_->no_effect.count(key) > 0 || is_known(key)) continue;
+      if (key == "auto_map")
+        problem(key,
+                "it names program code, which this program does not run; remove the key where "
+                "that code computes what transformers does");
+      else if (key == "quantization_config" || key == "compression_config")
+        problem(key, "this program reads F32, BF16 and F16");
+      else if (key == "layer_types")
+        check_layer_types();
+      else
+        problem(key,
+                "this program does not know the key; remove it from the file where it changes "
+                "nothing in what is computed");
+    }
+  }
+
+  void check_layer_types() {
+    const Json types = file_.at("layer_types");
+    const auto is_full = [](const Json& type) { return type == "full_attention"; };
+    if (types.is_null()) return;
+    if (!types.is_array() || !std::all_of(types.begin(), types.end(), is_full))
+      problem("layer_types", "all attention of this program is full_attention");
+  }
+
+  bool is_known(const std::string& name) const {
+    const auto is_it = [&](const auto& key) { return name == key.name; };
+    if (std::any_of(keys_->compared.begin(), keys_->compared.end(), is_it)) return true;
+    if (std::any_of(keys_->required.begin(), keys_->required.end(), is_it)) return true;
+    for (const char* rope :
+         {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+      if (keys_->has_rope && name == rope) return true;
+    return name == "model_type" || name == "architectures" || name == keys_->positions ||
+           (keys_->has_window && name == "sliding_window");
+  }
+
+  void keep() {
+    Json kept = Json::object();
+    for (const auto& item : file_.object().items()) {
+      const bool is_long = item.value().is_structured() && !is_known(item.key());
+      const bool is_ids = item.value().is_array() && item.key() == "eos_token_id";
+      if (!is_long || is_ids) kept[item.key()] = item.value();
+    }
+    for (const char* of_the_file : {"_name_or_path", "name_or_path", "transformers_version"})
+      kept.erase(of_the_file);
+    config_.text = kept.dump(-1, ' ', true, Json::error_handler_t::replace);
+    require(config_.text.size() <= most_kept_bytes, kind, " '", config_.name, "' has ",
+            config_.text.size(), " bytes in its keys; expected at most ", most_kept_bytes);
+  }
+
+  Keys file_;
+  const ConfigKeys* keys_ = nullptr;
+  HuggingFaceConfig config_;
+  std::vector<double> bases_;
+};
 
 }  // namespace
 
-HuggingFaceConfig read_huggingface_config(const std::string& path) {
-  const Keys keys(path, read_json_object(path, kind, most_bytes));
-  keys.require_name("model_type", "missing", {"gpt2", "llama"});
-  if (keys.has("quantization_config"))
-    keys.refuse("quantization_config", "this program reads F32, BF16 and F16");
-  return keys.name("model_type", "") == "gpt2" ? read_gpt2(keys) : read_llama(keys);
+std::string huggingface_config_beside(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const std::string folder = fs::is_directory(path, ignored) ? path : parent_folder(path);
+  const std::string config = (fs::path(folder) / "config.json").string();
+  return is_missing(config) ? "" : config;
 }
 
-std::string write_huggingface_config(const HuggingFaceConfig& config, Number number,
-                                     std::optional<std::int64_t> end_of_text) {
-  const model::DecoderSettings& model = config.model;
-  nlohmann::ordered_json json =
-      family_of(model) == Family::gpt2 ? gpt2_json(config) : llama_json(config);
-  json["vocab_size"] = model.vocabulary;
-  json["tie_word_embeddings"] = model.tie_embeddings;
-  json["initializer_range"] = model.initializer_deviation;
-  json["torch_dtype"] = number == Number::fp32 ? "float32" : "bfloat16";
-  // Without these, their library takes tokens that this vocabulary may not have.
-  for (const char* key : {"bos_token_id", "eos_token_id"})
-    json[key] = end_of_text ? nlohmann::ordered_json(*end_of_text) : nlohmann::ordered_json();
-  return json.dump(2) + "\n";
+HuggingFaceConfig load_huggingface_config(const std::string& path) {
+  return Reader(path, read_json_object(path, kind, most_bytes)).read();
+}
+
+HuggingFaceConfig parse_huggingface_config(const std::string& text, const std::string& name) {
+  return Reader(name, parse_json_object(text, kind, name)).read();
 }
 
 }  // namespace ostrakon::checkpoint

@@ -19,7 +19,10 @@ Json read_json_object(const std::string& path, const std::string& kind, std::int
   std::ifstream stream = open_to_read(path, kind);
   std::string json(static_cast<std::size_t>(size), '\0');
   read_bytes(stream, path, 0, size, json.data());
+  return parse_json_object(json, kind, path);
+}
 
+Json parse_json_object(const std::string& json, const std::string& kind, const std::string& path) {
   constexpr std::size_t deepest = 8;
   std::vector<std::set<std::string>> keys;
   std::size_t depth = 0;

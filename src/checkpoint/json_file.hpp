@@ -13,6 +13,10 @@ namespace ostrakon::checkpoint {
 nlohmann::json read_json_object(const std::string& path, const std::string& kind,
                                 std::int64_t most_bytes);
 
+/// The same of text. `name`: of the file that it is of, for messages.
+nlohmann::json parse_json_object(const std::string& text, const std::string& kind,
+                                 const std::string& name);
+
 /// Writes text under a temporary name, syncs it and gives it its name. Throws Error.
 void write_text_file(const std::string& path, const std::string& kind, const std::string& text);
 

@@ -144,6 +144,8 @@ std::string write_manifest(const Manifest& manifest, std::int64_t most) {
   add("ranks", std::to_string(manifest.ranks));
   add("optimizer", quoted(manifest.optimizer));
   add("tokenizer", quoted(manifest.tokenizer));
+  if (!manifest.huggingface_config.empty())
+    add("huggingface_config", quoted(manifest.huggingface_config));
   add("numbers", numbers_text(manifest.numbers));
   add("deck", "[");
   add_deck(out, manifest.deck);

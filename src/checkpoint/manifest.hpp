@@ -58,6 +58,8 @@ struct Manifest {
   std::string deck;        ///< resolved
   std::string optimizer;   ///< its name in the deck
   std::string tokenizer;
+  /// HuggingFaceConfig::text of the model that the run began with; empty: none is known.
+  std::string huggingface_config;
   std::vector<ParameterEntry> parameters;
   std::array<Number, states> numbers{};
   std::vector<FileEntry> files;

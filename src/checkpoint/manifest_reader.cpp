@@ -147,6 +147,7 @@ struct Field {
   void (*set)(Draft&, const Value&);  ///< a value; null: it must be an object or an array
   Place object = Place::nowhere;
   Place array = Place::nowhere;
+  bool is_optional = false;
 };
 
 using Fields = std::vector<Field>;
@@ -189,6 +190,9 @@ const Fields manifest_fields = {
     {"ranks", [](Draft& d, const Value& v) { d.manifest.ranks = small(v, 1); }},
     {"optimizer", [](Draft& d, const Value& v) { d.manifest.optimizer = words(v); }},
     {"tokenizer", [](Draft& d, const Value& v) { d.manifest.tokenizer = words(v); }},
+    {"huggingface_config",
+     [](Draft& d, const Value& v) { d.manifest.huggingface_config = words(v); }, Place::nowhere,
+     Place::nowhere, true},
     {"numbers", nullptr, Place::numbers},
     {"deck", nullptr, Place::nowhere, Place::deck},
     {"parameters", nullptr, Place::nowhere, Place::parameters},
@@ -336,7 +340,8 @@ class Handler {
 
   bool end_object() {
     for (std::size_t i = 0; i < fields()->size(); ++i)
-      if ((levels_.back().seen >> i & 1) == 0) fail(text("has no ", (*fields())[i].key));
+      if ((levels_.back().seen >> i & 1) == 0 && !(*fields())[i].is_optional)
+        fail(text("has no ", (*fields())[i].key));
     const Place place = levels_.back().place;
     levels_.pop_back();
     if (place == Place::outliers) draft_.manifest.progress.outliers = draft_.outliers;

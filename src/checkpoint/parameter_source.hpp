@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <ostrakon/model/decoder.hpp>
 #include <string>
 #include <vector>
 
@@ -28,6 +28,18 @@ class ParameterSource {
 
   /// Whether read() itself finds damage, so that verify() before it adds nothing.
   virtual bool checks_what_it_reads() const { return false; }
+
+  /// HuggingFaceConfig::text of the config.json that came with these weights, or with those that
+  /// they were trained from; empty where none did.
+  virtual std::string huggingface_config() const { return ""; }
+
+  /// What the model's settings say that nothing beside the weights confirms, where something could:
+  /// one line for people; empty otherwise.
+  virtual std::string unchecked() const { return ""; }
 };
+
+/// Parameters of a model, in order. `positions`: rows of the table of learned positions.
+std::vector<model::Parameter> parameters_of(const model::DecoderSettings& settings,
+                                            std::int64_t positions);
 
 }  // namespace ostrakon::checkpoint

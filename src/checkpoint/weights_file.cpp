@@ -11,6 +11,7 @@ namespace {
 constexpr const char* kind = "weights file";
 constexpr const char* format = "ostrakon-weights";
 constexpr std::int64_t format_version = 1;
+constexpr const char* config_attribute = "huggingface_config";
 constexpr const char* parameters_group = "/parameters";
 
 std::string place(const std::string& unit, const std::string& parameter) {
@@ -42,13 +43,14 @@ hdf5::File open_weights_file(const std::string& path) {
 }  // namespace
 
 WeightsWriter::WeightsWriter(const std::string& path, const std::string& deck, std::int64_t step,
-                             const std::string& tokenizer)
+                             const std::string& tokenizer, const std::string& huggingface_config)
     : file_(hdf5::File::create(path, kind)) {
   file_.write_format(format, format_version);
   hdf5::Object root = file_.root();
   root.write_attribute("deck", deck);
   root.write_attribute("step", step);
   root.write_attribute("tokenizer", tokenizer);
+  if (!huggingface_config.empty()) root.write_attribute(config_attribute, huggingface_config);
 }
 
 void WeightsWriter::write(const std::string& unit, const std::string& parameter,
@@ -67,6 +69,8 @@ WeightsReader::WeightsReader(const std::string& path) : file_(open_weights_file(
   deck_ = root.text_attribute("deck");
   step_ = root.integer_attribute("step");
   tokenizer_ = root.text_attribute("tokenizer");
+  if (root.has_attribute(config_attribute))
+    huggingface_config_ = root.text_attribute(config_attribute);
 }
 
 hdf5::Dataset WeightsReader::find(const std::string& unit, const std::string& parameter,

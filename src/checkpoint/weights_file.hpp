@@ -12,7 +12,8 @@ namespace ostrakon::checkpoint {
 // A weights file, `ostrakon-weights` version 1, is an HDF5 file of a model's parameters and of no
 // other state: /parameters/<owner>/<parameter>, float32, row-major, in the parameter's own shape,
 // each with its XXH3 (64 bits) in the attribute `checksum`. Attributes of the root group: format,
-// version, deck (the resolved deck's text), step, tokenizer.
+// version, deck (the resolved deck's text), step, tokenizer and, where the model began as one of
+// Hugging Face's, huggingface_config (what is kept of its config.json).
 
 /// Writes a weights file, parameter by parameter, from one process. Under its name there is a file
 /// only after finish().
@@ -20,8 +21,9 @@ class WeightsWriter {
  public:
   /// `deck`: the resolved deck, from which the model can be built again. `step`: optimizer steps
   /// behind these weights. `tokenizer`: whose tokens they were trained on.
+  /// `huggingface_config`: HuggingFaceConfig::text; empty: none is known.
   WeightsWriter(const std::string& path, const std::string& deck, std::int64_t step,
-                const std::string& tokenizer);
+                const std::string& tokenizer, const std::string& huggingface_config = "");
 
   /// `unit`: the parameter's owner, as `block.3`, also where blocks are grouped into larger units.
   /// A '/' in it makes groups. `values`: host memory, row-major, as many as `shape` says.
@@ -44,6 +46,7 @@ class WeightsReader : public ParameterSource {
   const std::string& deck() const { return deck_; }
   std::int64_t step() const { return step_; }
   const std::string& tokenizer() const { return tokenizer_; }
+  std::string huggingface_config() const override { return huggingface_config_; }
 
   /// `values` (host memory) = the parameter, row-major. Throws Error where it is missing, of
   /// another shape, or fails its checksum.
@@ -74,6 +77,7 @@ class WeightsReader : public ParameterSource {
   std::string deck_;
   std::int64_t step_ = 0;
   std::string tokenizer_;
+  std::string huggingface_config_;
 };
 
 }  // namespace ostrakon::checkpoint

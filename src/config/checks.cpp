@@ -114,16 +114,6 @@ void check_parameter_rules(const Settings& settings, const std::string& name) {
           ": all parameters are frozen, nothing is left to train; expected rules that leave some");
 }
 
-void check_data(const Settings& settings, const std::string& name) {
-  const data::DataSettings& data = settings.data;
-  if (data.dataset != data::DatasetKind::tokens) return;
-  require(!data.path.empty(), name, ": data.path is missing: data.dataset = tokens needs a token ",
-          "file, made with ostrakon-data (data.dataset = synthetic needs none)");
-  require(settings.training.validate_every == 0 || !data.validation_path.empty(), name,
-          ": training.validate_every = ", settings.training.validate_every,
-          " needs data.validation_path, which is empty");
-}
-
 void check_sizes(const Settings& settings, const std::string& name) {
   const model::DecoderSettings& model = settings.model;
   const TrainingSettings& training = settings.training;
@@ -228,9 +218,18 @@ void check_together(const Settings& settings, const std::string& name) {
   check_model(settings.model, name);
   check_training(settings, name);
   check_precision(settings.precision, name);
-  check_data(settings, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);
+}
+
+void check_data(const Settings& settings, const std::string& name) {
+  const data::DataSettings& data = settings.data;
+  if (data.dataset != data::DatasetKind::tokens) return;
+  require(!data.path.empty(), name, ": data.path is missing: data.dataset = tokens needs a token ",
+          "file, made with ostrakon-data (data.dataset = synthetic needs none)");
+  require(settings.training.validate_every == 0 || !data.validation_path.empty(), name,
+          ": training.validate_every = ", settings.training.validate_every,
+          " needs data.validation_path, which is empty");
 }
 
 std::vector<model::Parameter> parameters_of(const Settings& settings) {

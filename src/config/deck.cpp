@@ -165,7 +165,7 @@ Override parse_override(const std::string& argument) {
 }
 
 Settings read_settings(const std::string& deck_text, const std::string& name,
-                       const std::vector<Override>& overrides) {
+                       const std::vector<Override>& overrides, DeckUse use) {
   Settings settings = starting_settings();
   for (const DeckSection& section : read_deck(deck_text, name, ends_in_xml(name))) {
     apply_section(settings, section, name);
@@ -174,6 +174,7 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
   resolve_paths(settings, name, overrides);
   resolve_sizes(settings);
   check_together(settings, name);
+  if (use == DeckUse::training) check_data(settings, name);
   complete(settings);
   return settings;
 }

@@ -16,6 +16,12 @@ using Override = std::pair<std::string, std::string>;
 /// or no '.' before it.
 Override parse_override(const std::string& argument);
 
+/// What a deck is read for.
+enum class DeckUse {
+  training,
+  model  ///< which model it describes: it need not say what data to train on
+};
+
 /// Reads settings from a deck's text (YAML, or XML where `name` ends in .xml). Unknown keys, wrong
 /// types and impossible values throw Error naming the key, its value, what was expected and, for an
 /// unknown key, the nearest known one. Relative paths in the deck become relative to the deck's
@@ -28,7 +34,7 @@ Override parse_override(const std::string& argument);
 ///         steps: 100
 /// An XML deck is a ParameterList named `ostrakon` of ParameterLists of Parameters.
 Settings read_settings(const std::string& deck_text, const std::string& name,
-                       const std::vector<Override>& overrides);
+                       const std::vector<Override>& overrides, DeckUse use = DeckUse::training);
 
 /// Every key with its value as YAML that read_settings reads back to the same settings, each with a
 /// comment that says what it means.

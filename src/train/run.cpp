@@ -10,7 +10,8 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
@@ -192,10 +193,14 @@ class Run {
     const std::string& path = settings_.checkpoint.initial_weights;
     if (path.empty()) return;
     world_.agree([&] {
-      weights_ = checkpoint::open_parameters(path, settings_.model);
+      weights_ =
+          checkpoint::open_parameters(path, settings_.model, settings_.training.sequence_length);
       if (talks_ && !options_.dry_run && !weights_->checks_what_it_reads()) weights_->verify();
     });
-    say(text("weights\n  begin as in            ", path, "\n\n"));
+    huggingface_config_ = weights_->huggingface_config();
+    const std::string unchecked = weights_->unchecked();
+    say(text("weights\n  begin as in            ", path, "\n",
+             unchecked.empty() ? "" : "  note                   " + unchecked + "\n", "\n"));
   }
 
   /// Nothing that is there is touched before the state is loaded.
@@ -374,12 +379,14 @@ class Run {
     world_.agree([&] {
       try {
         trainer_.require_fit(manifest);
+        require_source(manifest.huggingface_config);
       } catch (const Error& error) {
         throw Error(text("checkpoint ", path, " does not fit the deck: ", error.what()));
       }
     });
     if (!is_sound(path, [&] { trainer_.restore(*reader); })) return false;
     steps_done_ = manifest.progress.step;
+    huggingface_config_ = manifest.huggingface_config;
     // As rank 0 sees it: others may not see the folder.
     origin_is_own_ = is_own(path);
     world_.broadcast(&origin_is_own_, sizeof origin_is_own_, 0);
@@ -387,6 +394,14 @@ class Run {
     skipped_in_a_row_ = static_cast<int>(manifest.progress.skipped_in_a_row);
     tell_origin(path, manifest);
     return true;
+  }
+
+  /// The model that a run began with is the one that it goes on with.
+  void require_source(const std::string& huggingface_config) const {
+    if (huggingface_config.empty()) return;
+    checkpoint::require_same_model(
+        checkpoint::parse_huggingface_config(huggingface_config, "config.json kept in it"),
+        settings_.model, settings_.training.sequence_length);
   }
 
   /// Whether `work` finds no damage, where there may be other checkpoints to try. What can't be
@@ -549,7 +564,7 @@ class Run {
     attempt_save([&] {
       checkpoint::Progress progress = trainer_.progress();
       progress.skipped_in_a_row = skipped_in_a_row_;
-      saver_.begin(progress, training_data_->tokenizer(), beside);
+      saver_.begin(progress, training_data_->tokenizer(), huggingface_config_, beside);
       if (!beside) tell(saver_.finish());
     });
     if (stops_ && saved_step_ != step)
@@ -734,7 +749,7 @@ class Run {
       if (talks_)
         file = std::make_unique<checkpoint::WeightsWriter>(
             path, config::write_deck(config::with_absolute_paths(settings_)), steps_done_,
-            training_data_->tokenizer());
+            training_data_->tokenizer(), huggingface_config_);
     });
     std::vector<float> copy;
     trainer_.visit_parameters([&](int u, const float* trained, const float* frozen) {
@@ -815,6 +830,7 @@ class Run {
   config::Timers timers_;
   std::unique_ptr<data::Dataset> training_data_, validation_data_;
   std::unique_ptr<checkpoint::ParameterSource> weights_;  // to begin with, until they are read
+  std::string huggingface_config_;  // of the model that the run began with; empty: none is known
   std::int64_t validation_batches_ = 0;
   std::unique_ptr<MetricsFile> metrics_;
   std::optional<PeakRate> peak_;

@@ -71,13 +71,15 @@ void Saver::prepare() {
   prepared_ = true;
 }
 
-void Saver::begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside) {
+void Saver::begin(const checkpoint::Progress& progress, const std::string& tokenizer,
+                  const std::string& huggingface_config, bool beside) {
   if (is_saving()) finish();
   prepare();
   began_ = runtime::seconds_now();
   beside_ = beside && trainer_.has_staging();
   manifest_.progress = progress;
   manifest_.tokenizer = tokenizer;
+  manifest_.huggingface_config = huggingface_config;
   ++manifest_.sequence;
   remark_.clear();
   worked_ = 0.0;

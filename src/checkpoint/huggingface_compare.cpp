@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
+
+namespace ostrakon::checkpoint {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+std::string shown(double number) { return nlohmann::json(number).dump(); }
+
+std::string shown_setting(const ComparedKey& key, double value) {
+  if (key.type == ComparedKey::Type::flag) return value != 0.0 ? "true" : "false";
+  if (key.type == ComparedKey::Type::whole) return text(static_cast<std::int64_t>(value));
+  return shown(value);
+}
+
+bool equal(const ComparedKey& key, double theirs, double ours) {
+  if (key.in_float) return static_cast<float>(theirs) == static_cast<float>(ours);
+  return theirs == ours;
+}
+
+void compare_values(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
+                    Lines& lines) {
+  for (const HuggingFaceConfig::Value& value : theirs.values) {
+    const double setting = value.key->get(ours);
+    if (!equal(*value.key, value.value, setting))
+      lines.push_back(text(value.key->name, " is ", value.shown, ", but ", value.key->deck_key,
+                           " is ", shown_setting(*value.key, setting)));
+  }
+  if (theirs.rotary_bases.empty() || theirs.model.rotary_base == ours.rotary_base) return;
+  std::string bases;
+  for (const std::string& one : theirs.rotary_bases) bases += (bases.empty() ? "" : ", ") + one;
+  lines.push_back(text(bases, ", but model.rotary_base is ", shown(ours.rotary_base)));
+}
+
+/// `length`: what says how many tokens there are.
+void compare_lengths(const HuggingFaceConfig& theirs, std::int64_t tokens, const char* length,
+                     Lines& lines) {
+  if (theirs.model.positions == model::Positions::learned && theirs.positions != tokens)
+    lines.push_back(text(theirs.shown_positions, ", but ", length, " is ", tokens,
+                         "; learned positions are as many as in the file"));
+  if (theirs.window && *theirs.window < tokens)
+    lines.push_back(text(theirs.shown_window, ", but ", length, " is ", tokens,
+                         "; this program attends to all tokens before, which is the same for at "
+                         "most ",
+                         *theirs.window));
+}
+
+void require_none(const Lines& lines, const std::string& title) {
+  if (lines.empty()) return;
+  std::string all = title + ":";
+  for (const std::string& line : lines) all += "\n  " + line;
+  throw Error(all);
+}
+
+}  // namespace
+
+void require_same_model(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
+                        std::int64_t tokens) {
+  Lines lines = structure_differences(theirs.family, ours);
+  compare_values(theirs, ours, lines);
+  compare_lengths(theirs, tokens, "training.sequence_length", lines);
+  lines.insert(lines.end(), theirs.problems.begin(), theirs.problems.end());
+  require_none(lines, text("'", theirs.name, "' is not of the model that the deck describes"));
+}
+
+void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
+  Lines lines = config.problems;
+  // Where two keys say the same, both have to.
+  compare_values(config, config.model, lines);
+  compare_lengths(config, tokens, "the context (--context)", lines);
+  require_none(lines, text("'", config.name, "' is of a model that this program does not compute"));
+}
+
+std::string taken_on_trust(Family family, const model::DecoderSettings& settings) {
+  std::string words =
+      text("no config.json beside the tensors: not checked are model.heads = ", settings.heads,
+           ", model.norm_epsilon = ", shown(settings.norm_epsilon));
+  if (settings.positions == model::Positions::rotary)
+    words += text(", model.rotary_base = ", shown(settings.rotary_base));
+  return words + text(", and that the model is a plain ", model_type(family));
+}
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
+
+namespace ostrakon::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_value(const ComparedKey& key, const model::DecoderSettings& settings) {
+  const double value = key.get(settings);
+  if (key.type == ComparedKey::Type::flag) return value != 0.0;
+  if (key.type == ComparedKey::Type::whole) return static_cast<std::int64_t>(value);
+  return value;
+}
+
+/// Of a model that did not begin as another one.
+Json new_config(Family family, const HuggingFaceModel& model) {
+  const ConfigKeys& keys = keys_of(family);
+  Json json = {{"architectures", {causal_class(family)}}, {"model_type", model_type(family)}};
+  for (const RequiredKey& key : keys.required)
+    if (key.is_written) json[key.name] = Json::parse(key.computed.front());
+  for (const ComparedKey& key : keys.compared) json[key.name] = json_value(key, model.settings);
+  json[keys.positions] = model.tokens;
+  if (keys.has_rope) {
+    json["rope_theta"] = model.settings.rotary_base;
+    json["rope_scaling"] = nullptr;
+  }
+  if (keys.has_window) json["sliding_window"] = nullptr;
+  for (const char* key : {"attention_dropout", "attn_pdrop", "embd_pdrop", "embedding_dropout",
+                          "resid_pdrop", "residual_dropout"})
+    if (keys.no_effect.count(key) > 0) json[key] = 0.0;
+  json["initializer_range"] = model.settings.initializer_deviation;
+  // Without these, their library takes tokens that this vocabulary may not have.
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    json[key] = model.end_of_text ? Json(*model.end_of_text) : Json();
+  return json;
+}
+
+Json config_of_source(Family family, const HuggingFaceModel& model) {
+  const HuggingFaceConfig source =
+      parse_huggingface_config(model.source, "the source's config.json");
+  require_same_model(source, model.settings, model.tokens);
+  Json json = Json::parse(model.source);
+  json["architectures"] = {causal_class(family)};
+  json[keys_of(family).positions] = std::max(source.positions, model.tokens);
+  return json;
+}
+
+}  // namespace
+
+Family family_of(const HuggingFaceModel& model) {
+  if (model.source.empty()) return family_of(model.settings);
+  return parse_huggingface_config(model.source, "the source's config.json").family;
+}
+
+std::string write_huggingface_config(const HuggingFaceModel& model) {
+  const Family family = family_of(model);
+  Json json = model.source.empty() ? new_config(family, model) : config_of_source(family, model);
+  const char* const dtype = json.contains("dtype") ? "dtype" : "torch_dtype";
+  json[dtype] = model.number == Number::fp32 ? "float32" : "bfloat16";
+  if (json.contains("dtype")) json.erase("torch_dtype");
+  return json.dump(2) + "\n";
+}
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <ostrakon/checkpoint/huggingface_keys.hpp>
+#include <utility>
+
+namespace ostrakon::checkpoint {
+namespace {
+
+using model::DecoderSettings;
+using Type = ComparedKey::Type;
+
+#define SETTING(field)                                                             \
+  [](const DecoderSettings& s) -> double { return static_cast<double>(s.field); }, \
+      [](DecoderSettings& s, double value) { s.field = static_cast<decltype(s.field)>(value); }
+
+// ------------------------------------------------------------- keys with a counterpart in a deck
+
+ComparedKey layers(const char* name, double missing) {
+  return {name, "model.layers", Type::whole, missing, nullptr, SETTING(layers)};
+}
+ComparedKey width(const char* name, double missing) {
+  return {name, "model.width", Type::whole, missing, nullptr, SETTING(width)};
+}
+ComparedKey heads(const char* name, double missing) {
+  return {name, "model.heads", Type::whole, missing, nullptr, SETTING(heads)};
+}
+ComparedKey vocabulary(double missing) {
+  return {"vocab_size", "model.vocabulary", Type::whole, missing, nullptr, SETTING(vocabulary)};
+}
+ComparedKey tied(bool missing) {
+  return {"tie_word_embeddings",  "model.tie_embeddings", Type::flag, missing ? 1.0 : 0.0, nullptr,
+          SETTING(tie_embeddings)};
+}
+ComparedKey epsilon(const char* name, double missing) {
+  return {name, "model.norm_epsilon", Type::number, missing, nullptr, SETTING(norm_epsilon), true};
+}
+ComparedKey bias(const char* name) {
+  return {name, "model.bias", Type::flag, 0.0, nullptr, SETTING(bias)};
+}
+
+/// `missing` none: as many as heads.
+ComparedKey kv_heads(std::optional<double> missing) {
+  const auto as_heads = [](const DecoderSettings& theirs) {
+    return static_cast<double>(theirs.heads);
+  };
+  return {"num_key_value_heads", "model.kv_heads", Type::whole, missing, as_heads,
+          SETTING(kv_heads)};
+}
+
+ComparedKey ffn_width(double missing) {
+  return {"intermediate_size", "model.ffn_width", Type::whole, missing, nullptr,
+          SETTING(ffn_width)};
+}
+
+ComparedKey inner_width() {
+  const auto four_widths = [](const DecoderSettings& theirs) {
+    return 4.0 * static_cast<double>(theirs.width);
+  };
+  return {"n_inner", "model.ffn_width", Type::whole, std::nullopt, four_widths, SETTING(ffn_width)};
+}
+
+ComparedKey head_width() {
+  const auto width_of = [](const DecoderSettings& s) {
+    return static_cast<double>(s.head_width());
+  };
+  return {"head_dim", "model.width / model.heads", Type::whole, std::nullopt, width_of, width_of,
+          nullptr};
+}
+
+#undef SETTING
+
+// --------------------------------------------------------------- keys with a value that is
+// computed
+
+constexpr const char* activation_why = "this program computes the tanh form of GELU";
+
+/// All of these are 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); "gelu" is not.
+std::vector<std::string> tanh_gelu(const std::string& first) {
+  std::vector<std::string> names = {'"' + first + '"'};
+  for (const char* name :
+       {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"})
+    if (name != first) names.push_back('"' + std::string(name) + '"');
+  return names;
+}
+
+RequiredKey silu() {
+  return {"hidden_act", {"\"silu\"", "\"swish\""}, "this program computes silu", true};
+}
+RequiredKey scaled_attention() {
+  return {"scale_attn_weights", {"true"}, "this program scales attention by 1 / sqrt(head width)"};
+}
+RequiredKey no_cross_attention() {
+  return {"add_cross_attention", {"false"}, "this program has no cross-attention"};
+}
+
+// -------------------------------------------------------------------- keys without an effect
+
+/// Of all families: what is said of files, training, generation and other heads.
+const std::set<std::string>& common_keys() {
+  static const std::set<std::string> keys = {
+      // files and programs
+      "_attn_implementation", "_attn_implementation_autoset", "_commit_hash",
+      "_experts_implementation", "_flash_attn_2_enabled", "_name_or_path", "attn_implementation",
+      "dtype", "model_max_length", "name_or_path", "prefix", "tokenizer_class", "torch_dtype",
+      "torchscript", "transformers.js_config", "transformers_version", "unsloth_fixed",
+      "unsloth_version", "use_bfloat16", "use_cache", "vocab_file",
+      // training
+      "gradient_checkpointing", "initializer_range", "output_attentions", "output_hidden_states",
+      "return_dict", "tie_last_hidden_states", "chunk_size_feed_forward", "use_return_dict",
+      // generation
+      "assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids",
+      "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "diversity_penalty",
+      "do_sample", "early_stopping", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty",
+      "eos_token_id", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty",
+      "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "min_length",
+      "no_repeat_ngram_size", "num_assistant_tokens", "num_assistant_tokens_schedule",
+      "num_beam_groups", "num_beams", "num_return_sequences", "output_scores", "pad_token_id",
+      "remove_invalid_values", "repetition_penalty", "return_dict_in_generate", "sep_token_id",
+      "suppress_tokens", "target_lookbehind", "temperature", "top_k", "top_p", "typical_p",
+      // other heads
+      "classifier_dropout", "finetuning_task", "id2label", "label2id", "num_labels", "problem_type",
+      "task_specific_params"};
+  return keys;
+}
+
+std::set<std::string> with_common(std::set<std::string> keys) {
+  keys.insert(common_keys().begin(), common_keys().end());
+  return keys;
+}
+
+// ------------------------------------------------------------------------------------- families
+
+ConfigKeys gpt2_keys() {
+  ConfigKeys keys;
+  keys.compared = {layers("n_layer", 12),
+                   width("n_embd", 768),
+                   heads("n_head", 12),
+                   inner_width(),
+                   vocabulary(50257),
+                   tied(true),
+                   epsilon("layer_norm_epsilon", 1e-5)};
+  keys.required = {{"activation_function", tanh_gelu("gelu_new"), activation_why, true},
+                   scaled_attention(),
+                   {"scale_attn_by_inverse_layer_idx",
+                    {"false"},
+                    "this program scales attention alike in all layers"},
+                   {"reorder_and_upcast_attn",
+                    {"false"},
+                    "this program computes attention in the order of other models"},
+                   no_cross_attention()};
+  keys.positions = "n_positions";
+  keys.missing_positions = 1024;
+  keys.no_effect = with_common({"attn_pdrop", "embd_pdrop", "n_ctx", "resid_pdrop",
+                                "summary_activation", "summary_first_dropout",
+                                "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+  return keys;
+}
+
+ConfigKeys gpt_bigcode_keys() {
+  ConfigKeys keys = gpt2_keys();
+  keys.required = {
+      {"activation_function", tanh_gelu("gelu_pytorch_tanh"), activation_why, true},
+      scaled_attention(),
+      {"multi_query", {"true"}, "this program reads one head of keys and values", true},
+      no_cross_attention()};
+  // In fp32 or not, and what one of its inference programs reserves.
+  for (const char* key :
+       {"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner",
+        "max_batch_size", "max_sequence_length", "num_key_value_heads", "pad_key_length",
+        "pre_allocate_kv_cache", "validate_runner_input"})
+    keys.no_effect.insert(key);
+  return keys;
+}
+
+/// What all have whose positions are rotary.
+ConfigKeys rotary_keys() {
+  ConfigKeys keys;
+  keys.positions = "max_position_embeddings";
+  keys.has_rope = true;
+  keys.required = {
+      {"rope_interleaved", {"false"}, "this program turns element i with i + head width / 2"}};
+  keys.no_effect = with_common(
+      {"attention_dropout", "embd_pdrop", "hidden_dropout", "is_llama_config",
+       "max_sequence_length", "original_max_position_embeddings", "pretraining_tp", "resid_pdrop"});
+  return keys;
+}
+
+ConfigKeys llama_keys() {
+  ConfigKeys keys = rotary_keys();
+  keys.compared = {layers("num_hidden_layers", 32),
+                   width("hidden_size", 4096),
+                   heads("num_attention_heads", 32),
+                   kv_heads(std::nullopt),
+                   head_width(),
+                   ffn_width(11008),
+                   vocabulary(32000),
+                   tied(false),
+                   epsilon("rms_norm_eps", 1e-6),
+                   bias("attention_bias"),
+                   bias("mlp_bias")};
+  keys.required.push_back(silu());
+  keys.missing_positions = 2048;
+  return keys;
+}
+
+ConfigKeys mistral_keys() {
+  ConfigKeys keys = rotary_keys();
+  keys.compared = {layers("num_hidden_layers", 32),
+                   width("hidden_size", 4096),
+                   heads("num_attention_heads", 32),
+                   kv_heads(8),
+                   head_width(),
+                   ffn_width(14336),
+                   vocabulary(32000),
+                   tied(false),
+                   epsilon("rms_norm_eps", 1e-6)};
+  keys.required.push_back(silu());
+  keys.missing_positions = 131072;
+  keys.has_window = true;
+  keys.missing_window = 4096;
+  return keys;
+}
+
+ConfigKeys phi3_keys() {
+  ConfigKeys keys = rotary_keys();
+  keys.compared = {layers("num_hidden_layers", 32),
+                   width("hidden_size", 3072),
+                   heads("num_attention_heads", 32),
+                   kv_heads(std::nullopt),
+                   head_width(),
+                   ffn_width(8192),
+                   vocabulary(32064),
+                   tied(false),
+                   epsilon("rms_norm_eps", 1e-5)};
+  keys.required.push_back(silu());
+  keys.required.push_back({"attention_bias", {"false"}, "Phi-3 has no biases"});
+  keys.missing_positions = 4096;
+  keys.has_window = true;
+  return keys;
+}
+
+ConfigKeys starcoder2_keys() {
+  ConfigKeys keys = rotary_keys();
+  keys.compared = {layers("num_hidden_layers", 30),
+                   width("hidden_size", 3072),
+                   heads("num_attention_heads", 24),
+                   kv_heads(2),
+                   head_width(),
+                   ffn_width(12288),
+                   vocabulary(49152),
+                   tied(true),
+                   epsilon("norm_epsilon", 1e-5)};
+  keys.required.push_back({"hidden_act", tanh_gelu("gelu_pytorch_tanh"), activation_why, true});
+  keys.required.push_back(
+      {"use_bias", {"true"}, "this program has biases in norms and linear layers", true});
+  keys.required.push_back({"norm_type", {"\"layer_norm\""}, "Starcoder2's norm is layer_norm"});
+  keys.required.push_back({"mlp_type", {"\"default\""}, "Starcoder2's MLP has no gate"});
+  for (const char* key : {"embedding_dropout", "residual_dropout"}) keys.no_effect.insert(key);
+  keys.missing_positions = 4096;
+  keys.has_window = true;
+  return keys;
+}
+
+}  // namespace
+
+const ConfigKeys& keys_of(Family family) {
+  static const std::map<Family, ConfigKeys> all = {
+      {Family::gpt2, gpt2_keys()},   {Family::gpt_bigcode, gpt_bigcode_keys()},
+      {Family::llama, llama_keys()}, {Family::mistral, mistral_keys()},
+      {Family::phi3, phi3_keys()},   {Family::starcoder2, starcoder2_keys()}};
+  return all.at(family);
+}
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/huggingface_names.hpp>
+#include <utility>
+
+namespace ostrakon::checkpoint {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+/// Which rows of one of our matrices a tensor of theirs is.
+enum class Rows { all, queries, keys, half };
+
+struct Part {
+  const char* name;
+  Rows rows = Rows::all;
+};
+
+/// Our name of a layer in a block -> theirs, those that are below each other in ours in order.
+using Layers = std::map<std::string, std::vector<Part>>;
+
+struct Names {
+  const char* model_type;
+  const char* class_prefix;
+  const char* causal_class;  ///< after the prefix
+  const char* prefix;
+  const char* token;
+  const char* position;  ///< empty: no table of positions
+  const char* head_norm;
+  const char* block;
+  bool transposed;
+  Layers layers;
+};
+
+/// The same in all that write matrices of attention and MLP apart.
+const std::vector<Part> apart_qkv = {{"self_attn.q_proj", Rows::queries},
+                                     {"self_attn.k_proj", Rows::keys},
+                                     {"self_attn.v_proj", Rows::keys}};
+
+const Layers gpt2_layers = {
+    {"attention.norm", {{"ln_1"}}},       {"attention.qkv", {{"attn.c_attn"}}},
+    {"attention.out", {{"attn.c_proj"}}}, {"mlp.norm", {{"ln_2"}}},
+    {"mlp.up", {{"mlp.c_fc"}}},           {"mlp.down", {{"mlp.c_proj"}}}};
+
+const Layers llama_layers = {
+    {"attention.norm", {{"input_layernorm"}}},
+    {"attention.qkv", apart_qkv},
+    {"attention.out", {{"self_attn.o_proj"}}},
+    {"mlp.norm", {{"post_attention_layernorm"}}},
+    {"mlp.gate_up", {{"mlp.gate_proj", Rows::half}, {"mlp.up_proj", Rows::half}}},
+    {"mlp.down", {{"mlp.down_proj"}}}};
+
+const Layers phi3_layers = {
+    {"attention.norm", {{"input_layernorm"}}}, {"attention.qkv", {{"self_attn.qkv_proj"}}},
+    {"attention.out", {{"self_attn.o_proj"}}}, {"mlp.norm", {{"post_attention_layernorm"}}},
+    {"mlp.gate_up", {{"mlp.gate_up_proj"}}},   {"mlp.down", {{"mlp.down_proj"}}}};
+
+const Layers starcoder2_layers = {{"attention.norm", {{"input_layernorm"}}},
+                                  {"attention.qkv", apart_qkv},
+                                  {"attention.out", {{"self_attn.o_proj"}}},
+                                  {"mlp.norm", {{"post_attention_layernorm"}}},
+                                  {"mlp.up", {{"mlp.c_fc"}}},
+                                  {"mlp.down", {{"mlp.c_proj"}}}};
+
+const Names& names_of(Family family) {
+  static const std::map<Family, Names> all = {
+      {Family::gpt2,
+       {"gpt2", "GPT2", "LMHeadModel", "transformer.", "wte", "wpe", "ln_f", "h.", true,
+        gpt2_layers}},
+      {Family::gpt_bigcode,
+       {"gpt_bigcode", "GPTBigCode", "ForCausalLM", "transformer.", "wte", "wpe", "ln_f", "h.",
+        false, gpt2_layers}},
+      {Family::llama,
+       {"llama", "Llama", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.", false,
+        llama_layers}},
+      {Family::mistral,
+       {"mistral", "Mistral", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.", false,
+        llama_layers}},
+      {Family::phi3,
+       {"phi3", "Phi3", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.", false,
+        phi3_layers}},
+      {Family::starcoder2,
+       {"starcoder2", "Starcoder2", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.",
+        false, starcoder2_layers}}};
+  return all.at(family);
+}
+
+[[noreturn]] void unknown(const std::string& owner, const std::string& parameter) {
+  throw Error(
+      text("parameter '", parameter, "' of '", owner, "' has no name in Hugging Face's models"));
+}
+
+/// What all models of a family have in common.
+struct Structure {
+  math::NormKind norm;
+  model::Positions positions;
+  model::Activation activation;
+  std::optional<bool> bias;  ///< none: a key of config.json says
+};
+
+Structure structure_of(Family family) {
+  using math::NormKind;
+  using model::Activation;
+  using model::Positions;
+  switch (family) {
+    case Family::gpt2:
+    case Family::gpt_bigcode:
+      return {NormKind::layernorm, Positions::learned, Activation::gelu, true};
+    case Family::starcoder2:
+      return {NormKind::layernorm, Positions::rotary, Activation::gelu, true};
+    case Family::llama:
+      return {NormKind::rmsnorm, Positions::rotary, Activation::swiglu, std::nullopt};
+    default:
+      return {NormKind::rmsnorm, Positions::rotary, Activation::swiglu, false};
+  }
+}
+
+const char* name_of(math::NormKind norm) {
+  return norm == math::NormKind::layernorm ? "layernorm" : "rmsnorm";
+}
+const char* name_of(model::Positions positions) {
+  return positions == model::Positions::learned ? "learned" : "rotary";
+}
+const char* name_of(model::Activation activation) {
+  return activation == model::Activation::gelu ? "gelu" : "swiglu";
+}
+const char* name_of(bool flag) { return flag ? "true" : "false"; }
+
+/// Heads of keys and values, where the family says how many.
+std::int64_t kv_heads_of(Family family, const model::DecoderSettings& settings) {
+  if (family == Family::gpt2) return settings.heads;
+  return family == Family::gpt_bigcode ? 1 : settings.kv_heads;
+}
+
+std::vector<Part> parts_of(const Names& names, const std::string& owner, const std::string& name) {
+  if (owner == "embedding" && name == "token") return {{names.token}};
+  if (owner == "embedding" && name == "position" && *names.position != '\0')
+    return {{names.position}};
+  if (owner == "head" && name == "norm") return {{names.head_norm}};
+  const auto found = names.layers.find(name);
+  if (owner.rfind("block.", 0) != 0 || found == names.layers.end()) unknown(owner, name);
+  return found->second;
+}
+
+std::int64_t rows_of(Rows rows, const model::DecoderSettings& settings, std::int64_t all) {
+  if (rows == Rows::queries) return settings.heads * settings.head_width();
+  if (rows == Rows::keys) return settings.kv_heads * settings.head_width();
+  return rows == Rows::half ? settings.ffn_width : all;
+}
+
+/// "attention.qkv" and "weight" of "attention.qkv.weight".
+std::pair<std::string, std::string> split_name(const std::string& parameter) {
+  const std::size_t dot = parameter.rfind('.');
+  if (dot == std::string::npos) return {parameter, ""};
+  return {parameter.substr(0, dot), parameter.substr(dot + 1)};
+}
+
+}  // namespace
+
+const char* model_type(Family family) { return names_of(family).model_type; }
+
+std::optional<Family> family_named(const std::string& name) {
+  for (const Family family : all_families)
+    if (name == model_type(family)) return family;
+  return std::nullopt;
+}
+
+std::string all_model_types() {
+  std::string list;
+  for (const Family family : all_families) {
+    const bool is_last = family == all_families[std::size(all_families) - 1];
+    list += text(list.empty() ? "" : is_last ? " or " : ", ", model_type(family));
+  }
+  return list;
+}
+
+const char* class_prefix(Family family) { return names_of(family).class_prefix; }
+
+std::string causal_class(Family family) {
+  return std::string(class_prefix(family)) + names_of(family).causal_class;
+}
+
+std::vector<std::string> structure_differences(Family family,
+                                               const model::DecoderSettings& settings) {
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* key, auto theirs, auto ours) {
+    if (theirs != ours)
+      differences.push_back(
+          text(key, " of ", model_type(family), " is ", theirs, ", but model.", key, " is ", ours));
+  };
+  const Structure structure = structure_of(family);
+  const auto compare_names = [&](const char* key, auto theirs, auto ours) {
+    compare(key, std::string(name_of(theirs)), std::string(name_of(ours)));
+  };
+  compare_names("norm", structure.norm, settings.norm);
+  compare_names("positions", structure.positions, settings.positions);
+  compare_names("activation", structure.activation, settings.activation);
+  if (structure.bias) compare_names("bias", *structure.bias, settings.bias);
+  compare("kv_heads", kv_heads_of(family, settings), settings.kv_heads);
+  return differences;
+}
+
+void set_structure(Family family, model::DecoderSettings& settings) {
+  const Structure structure = structure_of(family);
+  settings.norm = structure.norm;
+  settings.positions = structure.positions;
+  settings.activation = structure.activation;
+  if (structure.bias) settings.bias = *structure.bias;
+  settings.kv_heads = kv_heads_of(family, settings);
+}
+
+Family family_of(const model::DecoderSettings& settings) {
+  // Mistral and Phi-3 compute what Llama does: only a config.json tells them apart.
+  for (const Family family : {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama})
+    if (structure_differences(family, settings).empty()) return family;
+  throw Error(text(
+      "a model with norm ", name_of(settings.norm), ", positions ", name_of(settings.positions),
+      ", activation ", name_of(settings.activation), ", bias ", name_of(settings.bias), ", heads ",
+      settings.heads, " and kv_heads ", settings.kv_heads,
+      " has no counterpart at Hugging Face; expected GPT-2 (layernorm, learned, gelu, bias true, "
+      "as many kv_heads as heads), GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, "
+      "rotary, gelu, bias true) or Llama (rmsnorm, rotary, swiglu)"));
+}
+
+const char* prefix_of(Family family) { return names_of(family).prefix; }
+
+std::string embedding_name(Family family) {
+  return std::string(names_of(family).token) + ".weight";
+}
+
+std::string positions_name(Family family) {
+  const std::string name = names_of(family).position;
+  return name.empty() ? "" : name + ".weight";
+}
+
+std::vector<HuggingFaceTensor> huggingface_tensors(
+    Family family, const model::DecoderSettings& settings, const std::string& prefix,
+    const std::string& owner, const std::string& parameter, const Shape& shape) {
+  require(shape.size() == 1 || shape.size() == 2, "parameter '", parameter, "' of '", owner,
+          "' has the shape ", hdf5::shape_text(shape), "; expected a vector or a matrix");
+  if (owner == "head" && parameter == "output.weight")
+    return {{output_head, shape, 0, shape[0], false}};
+  const auto [name, what] = split_name(parameter);
+  if (what != "weight" && what != "bias") unknown(owner, parameter);
+  const Names& names = names_of(family);
+  const bool in_block = owner.rfind("block.", 0) == 0;
+  const std::string start =
+      prefix + (in_block ? names.block + owner.substr(6) + "." : std::string());
+  const bool transposed = names.transposed && in_block && shape.size() == 2;
+  std::vector<HuggingFaceTensor> tensors;
+  std::int64_t row = 0;
+  for (const Part& part : parts_of(names, owner, name)) {
+    const std::int64_t rows = rows_of(part.rows, settings, shape[0]);
+    Shape theirs = shape;
+    theirs[0] = rows;
+    if (transposed) std::swap(theirs[0], theirs[1]);
+    tensors.push_back({start + part.name + "." + what, std::move(theirs), row, rows, transposed});
+    row += rows;
+  }
+  require(row == shape[0], "parameter '", parameter, "' of '", owner, "' has the shape ",
+          hdf5::shape_text(shape), "; the model's settings say ", row, " rows");
+  return tensors;
+}
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/huggingface_source.hpp>
+#include <set>
+
+namespace ostrakon::checkpoint {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+constexpr std::int64_t block_elements = 1 << 20;
+
+bool ends_with(const std::string& text, const std::string& ending) {
+  return text.size() >= ending.size() &&
+         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+/// Tables of what does not change in training, which older files carry along.
+bool is_constant(const std::string& name) {
+  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+         ends_with(name, ".rotary_emb.inv_freq");
+}
+
+}  // namespace
+
+HuggingFaceSource::HuggingFaceSource(const std::string& path,
+                                     const model::DecoderSettings& settings,
+                                     const std::optional<HuggingFaceConfig>& config)
+    : settings_(settings),
+      family_(config ? config->family : family_of(settings)),
+      config_text_(config ? config->text : ""),
+      file_(path) {
+  const std::string embedding = embedding_name(family_);
+  const std::string prefix = prefix_of(family_);
+  prefix_ = file_.has(prefix + embedding) ? prefix : "";
+  require(file_.has(prefix_ + embedding), "'", path, "' is no ", class_prefix(family_),
+          ", which the model's settings describe: it has no tensor ", embedding, " or ", prefix,
+          embedding);
+  require_complete();
+  require_tied();
+}
+
+std::string HuggingFaceSource::unchecked() const {
+  return config_text_.empty() ? taken_on_trust(family_, settings_) : "";
+}
+
+std::int64_t HuggingFaceSource::positions() const {
+  if (settings_.positions != model::Positions::learned) return 1;
+  const std::string name = prefix_ + positions_name(family_);
+  const SafetensorsTensor& table = file_.tensor(name);
+  require(table.shape.size() == 2 && table.shape[0] > 0, "'", file_.path(), "': tensor ", name,
+          " has the shape ", hdf5::shape_text(table.shape), "; expected positions, ",
+          settings_.width);
+  return table.shape[0];
+}
+
+void HuggingFaceSource::require_shape(const HuggingFaceTensor& tensor) const {
+  const Shape& found = file_.tensor(tensor.name).shape;
+  require(found == tensor.shape, "'", file_.path(), "': tensor ", tensor.name, " has the shape ",
+          hdf5::shape_text(found), "; expected ", hdf5::shape_text(tensor.shape));
+}
+
+void HuggingFaceSource::require_complete() {
+  std::set<std::string> expected;
+  for (const model::Parameter& parameter : parameters_of(settings_, positions()))
+    for (const HuggingFaceTensor& tensor : huggingface_tensors(
+             family_, settings_, prefix_, parameter.owner, parameter.name, parameter.shape)) {
+      require_shape(tensor);
+      expected.insert(tensor.name);
+    }
+  for (const auto& [name, tensor] : file_.tensors()) {
+    const bool tied_head = settings_.tie_embeddings && name == output_head;
+    require(expected.count(name) > 0 || tied_head || is_constant(name), "'", file_.path(),
+            "': tensor ", name, " ", hdf5::shape_text(tensor.shape),
+            " is no part of the model that the settings describe");
+  }
+}
+
+/// Some files hold a tied matrix twice. Where they differ, the model is not tied.
+void HuggingFaceSource::require_tied() {
+  if (!settings_.tie_embeddings || !file_.has(output_head)) return;
+  const std::string embedding = prefix_ + embedding_name(family_);
+  const Shape shape = {settings_.vocabulary, settings_.width};
+  require_shape({output_head, shape, 0, settings_.vocabulary, false});
+  // A few rows tell: reading it all would take each rank long.
+  constexpr std::int64_t samples = 16;
+  std::vector<float> ours(static_cast<std::size_t>(settings_.width)), theirs = ours;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    const std::int64_t row = sample * (settings_.vocabulary - 1) / (samples - 1);
+    file_.read(embedding, row * settings_.width, settings_.width, ours.data());
+    file_.read(output_head, row * settings_.width, settings_.width, theirs.data());
+    require(ours == theirs, "'", file_.path(), "': row ", row, " of ", output_head,
+            " is not that of ", embedding,
+            ", but the model's tie_embeddings is true; expected one matrix for both");
+  }
+}
+
+void HuggingFaceSource::read(const std::string& owner, const std::string& parameter,
+                             const Shape& shape, std::int64_t first, std::int64_t count,
+                             float* values) {
+  const auto tensors = huggingface_tensors(family_, settings_, prefix_, owner, parameter, shape);
+  const std::int64_t columns = shape.size() == 2 ? shape[1] : 1;
+  require(first >= 0 && count >= 0 && first <= shape[0] * columns - count, "elements ", first,
+          " to ", first + count, " of parameter '", parameter, "' of '", owner,
+          "' asked for; its shape is ", hdf5::shape_text(shape));
+  for (const HuggingFaceTensor& tensor : tensors) {
+    require_shape(tensor);
+    const std::int64_t offset = tensor.first_row * columns;
+    const std::int64_t begin = std::max(first, offset);
+    const std::int64_t end = std::min(first + count, offset + tensor.rows * columns);
+    if (begin >= end) continue;
+    if (tensor.transposed)
+      read_transposed(tensor, begin - offset, end - begin, values + (begin - first));
+    else
+      file_.read(tensor.name, begin - offset, end - begin, values + (begin - first));
+  }
+}
+
+/// Elements [first, first + count) of the transpose of a tensor (in, out).
+void HuggingFaceSource::read_transposed(const HuggingFaceTensor& tensor, std::int64_t first,
+                                        std::int64_t count, float* values) {
+  const std::int64_t in = tensor.shape[0];
+  const std::int64_t out = tensor.shape[1];
+  const std::int64_t first_column = first / in;
+  const std::int64_t columns = (first + count - 1) / in + 1 - first_column;
+  // Of each of their rows, some columns: read one by one where they are a small part of the whole.
+  const bool few = columns * 8 < out;
+  const std::int64_t rows_at_once = few ? 1 : std::max<std::int64_t>(1, block_elements / out);
+  for (std::int64_t row = 0; row < in; row += rows_at_once) {
+    const std::int64_t rows = std::min(rows_at_once, in - row);
+    const std::int64_t elements = (rows - 1) * out + columns;
+    buffer_.resize(static_cast<std::size_t>(elements));
+    file_.read(tensor.name, row * out + first_column, elements, buffer_.data());
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const std::int64_t start = (first_column + c) * in - first;  // of our row, in `values`
+      const std::int64_t begin = std::max(row, -start);
+      const std::int64_t end = std::min(row + rows, count - start);
+      for (std::int64_t i = begin; i < end; ++i) values[start + i] = buffer_[(i - row) * out + c];
+    }
+  }
+}
+
+}  // namespace ostrakon::checkpoint

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/checkpoint/huggingface_source.hpp>
+#include <ostrakon/checkpoint/open_parameters.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+
+namespace ostrakon::checkpoint {
+bool looks_like_hdf5(const std::string& path) {
+  // Who opens a pipe waits for its writer.
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  std::ifstream stream(path, std::ios::binary);
+  std::string found(8, '\0');
+  stream.read(found.data(), static_cast<std::streamsize>(found.size()));
+  return stream.gcount() == 8 && found == "\x89HDF\r\n\x1a\n";
+}
+
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+constexpr std::int64_t block_elements = 1 << 20;
+
+/// Names of parameters, "block.3.attention.qkv.weight", and their shapes.
+using Shapes = std::map<std::string, Shape>;
+
+/// Neither a parameter less than the model has, nor one more, nor one of another shape; but for the
+/// number of learned positions, which the model's settings don't say.
+void require_parameters_of(const model::DecoderSettings& settings, const Shapes& found,
+                           const std::string& what) {
+  Shapes expected;
+  for (const model::Parameter& parameter : parameters_of(settings, 1))
+    expected[parameter.full_name()] = parameter.shape;
+  for (const auto& [name, shape] : found) {
+    const auto ours = expected.find(name);
+    require(ours != expected.end(), what, ": parameter ", name,
+            " is no part of the model that the settings describe");
+    Shape wanted = ours->second;
+    if (name == "embedding.position.weight" && shape.size() == wanted.size()) wanted[0] = shape[0];
+    require(shape == wanted, what, ": parameter ", name, " has the shape ", hdf5::shape_text(shape),
+            "; expected ", hdf5::shape_text(wanted), " for the model that the settings describe");
+  }
+  for (const auto& [name, shape] : expected)
+    require(found.count(name) > 0, what, ": the model's parameter ", name, " is not in it");
+}
+
+/// Parameters of a checkpoint. What else is in it is not read.
+class CheckpointParameters : public ParameterSource {
+ public:
+  CheckpointParameters(const std::string& folder, const model::DecoderSettings& settings)
+      : reader_(folder) {
+    Shapes found;
+    for (const ParameterEntry& entry : reader_.manifest().parameters)
+      found[entry.owner + "." + entry.name] = entry.shape;
+    require_parameters_of(settings, found, text("checkpoint '", folder, "'"));
+  }
+
+  void read(const std::string& owner, const std::string& parameter, const Shape& shape,
+            std::int64_t first, std::int64_t count, float* values) override {
+    reader_.read(owner, parameter, shape, first, count, values);
+  }
+
+  void verify() override {
+    const Manifest& manifest = reader_.manifest();
+    for (std::size_t file = 0; file < manifest.files.size(); ++file)
+      reader_.verify_structure(static_cast<int>(file));
+    std::vector<float> values(block_elements);
+    for (const ParameterEntry& entry : manifest.parameters)
+      for (std::int64_t first = 0; first < entry.elements(); first += block_elements)
+        reader_.read(entry.owner, entry.name, entry.shape, first,
+                     std::min(block_elements, entry.elements() - first), values.data());
+  }
+
+  bool checks_what_it_reads() const override { return reader_.checks_what_it_reads(); }
+
+  std::string huggingface_config() const override { return reader_.manifest().huggingface_config; }
+
+ private:
+  CheckpointReader reader_;
+};
+
+std::unique_ptr<ParameterSource> open_safetensors(const std::string& path,
+                                                  const model::DecoderSettings& settings,
+                                                  std::int64_t tokens) {
+  const std::string beside = huggingface_config_beside(path);
+  if (beside.empty()) return std::make_unique<HuggingFaceSource>(path, settings);
+  const HuggingFaceConfig config = load_huggingface_config(beside);
+  require_same_model(config, settings, tokens);
+  return std::make_unique<HuggingFaceSource>(path, settings, config);
+}
+
+/// The model of a weights file or a checkpoint may have begun as one with a config.json.
+std::unique_ptr<ParameterSource> with_same_model(std::unique_ptr<ParameterSource> source,
+                                                 const std::string& what,
+                                                 const model::DecoderSettings& settings,
+                                                 std::int64_t tokens) {
+  const std::string kept = source->huggingface_config();
+  if (!kept.empty())
+    require_same_model(parse_huggingface_config(kept, text("config.json kept in ", what)), settings,
+                       tokens);
+  return source;
+}
+
+}  // namespace
+
+std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
+                                                 const model::DecoderSettings& settings,
+                                                 std::int64_t tokens) {
+  if (is_checkpoint(path))
+    return with_same_model(std::make_unique<CheckpointParameters>(path, settings), path, settings,
+                           tokens);
+  if (!looks_like_hdf5(path)) return open_safetensors(path, settings, tokens);
+  auto file = std::make_unique<WeightsReader>(path);
+  Shapes found;
+  for (const WeightsReader::Entry& entry : file->parameters())
+    found[entry.unit + "." + entry.parameter] = entry.shape;
+  require_parameters_of(settings, found, text("weights file '", path, "'"));
+  return with_same_model(std::move(file), path, settings, tokens);
+}
+
+}  // namespace ostrakon::checkpoint

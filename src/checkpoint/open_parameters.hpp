@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <ostrakon/checkpoint/parameter_source.hpp>
+#include <ostrakon/model/decoder.hpp>
+#include <string>
+
+namespace ostrakon::checkpoint {
+
+/// A weights file, a checkpoint's folder (its parameters; verify() reads these alone) or
+/// safetensors with Hugging Face's names, whichever `path` turns out to be. `tokens`: of the
+/// sequences that the model is trained on, or looks back on. Throws Error where it has not the
+/// parameters of the model, or others, or where the config.json that came with them, beside
+/// safetensors or kept in the file, says that another model is computed: see require_same_model.
+std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
+                                                 const model::DecoderSettings& settings,
+                                                 std::int64_t tokens);
+
+/// Whether it is a plain file that begins as HDF5 files do.
+bool looks_like_hdf5(const std::string& path);
+
+}  // namespace ostrakon::checkpoint

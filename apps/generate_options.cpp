@@ -13,7 +13,7 @@ const char* const usage =
 
 Continues a text with the model in MODEL: weights.h5 of ostrakon-train, one of its checkpoints, a run's
 folder (its weights.h5 or, where there is none yet, its newest good checkpoint), or safetensors with
-Hugging Face's names of GPT-2 or Llama (a file, an index, or a folder with either).
+Hugging Face's names (a file, an index, or a folder with either).
 
   --prompt TEXT       text to continue
   --prompt-file FILE  the same from a file; -: from standard input
@@ -32,8 +32,8 @@ Hugging Face's names of GPT-2 or Llama (a file, an index, or a folder with eithe
                       can't turn into text. Ids of the prompt have commas or white space between them;
                       each sample is a line
   --end-of-text ID    with --ids: the token that ends a document, and begins one where there is no prompt
-  --deck DECK         for safetensors: its section `model`, and sequence_length, describe the model
-                      (default: config.json beside them)
+  --deck DECK         for safetensors: its section `model`, and sequence_length, describe the model;
+                      config.json beside them has to agree (default: it alone describes the model)
   --tokenizer NAME    whose tokens the model knows, where MODEL does not say; text needs `byte`
   --context N         tokens to look back on, where positions are rotary (default: as trained)
   --library-threads N  of the matrix library (default: as many as Kokkos has)

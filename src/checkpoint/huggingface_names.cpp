@@ -23,6 +23,7 @@ using Layers = std::map<std::string, std::vector<Part>>;
 
 struct Names {
   const char* model_type;
+  const char* title;
   const char* class_prefix;
   const char* causal_class;  ///< after the prefix
   const char* prefix;
@@ -67,23 +68,23 @@ const Layers starcoder2_layers = {{"attention.norm", {{"input_layernorm"}}},
 const Names& names_of(Family family) {
   static const std::map<Family, Names> all = {
       {Family::gpt2,
-       {"gpt2", "GPT2", "LMHeadModel", "transformer.", "wte", "wpe", "ln_f", "h.", true,
+       {"gpt2", "GPT-2", "GPT2", "LMHeadModel", "transformer.", "wte", "wpe", "ln_f", "h.", true,
         gpt2_layers}},
       {Family::gpt_bigcode,
-       {"gpt_bigcode", "GPTBigCode", "ForCausalLM", "transformer.", "wte", "wpe", "ln_f", "h.",
-        false, gpt2_layers}},
+       {"gpt_bigcode", "GPT-BigCode", "GPTBigCode", "ForCausalLM", "transformer.", "wte", "wpe",
+        "ln_f", "h.", false, gpt2_layers}},
       {Family::llama,
-       {"llama", "Llama", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.", false,
-        llama_layers}},
+       {"llama", "Llama", "Llama", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.",
+        false, llama_layers}},
       {Family::mistral,
-       {"mistral", "Mistral", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.", false,
-        llama_layers}},
+       {"mistral", "Mistral", "Mistral", "ForCausalLM", "model.", "embed_tokens", "", "norm",
+        "layers.", false, llama_layers}},
       {Family::phi3,
-       {"phi3", "Phi3", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.", false,
-        phi3_layers}},
+       {"phi3", "Phi-3", "Phi3", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.",
+        false, phi3_layers}},
       {Family::starcoder2,
-       {"starcoder2", "Starcoder2", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.",
-        false, starcoder2_layers}}};
+       {"starcoder2", "Starcoder2", "Starcoder2", "ForCausalLM", "model.", "embed_tokens", "",
+        "norm", "layers.", false, starcoder2_layers}}};
   return all.at(family);
 }
 
@@ -175,6 +176,8 @@ std::string all_model_types() {
   }
   return list;
 }
+
+const char* title(Family family) { return names_of(family).title; }
 
 const char* class_prefix(Family family) { return names_of(family).class_prefix; }
 

@@ -25,6 +25,8 @@ constexpr Family all_families[] = {Family::gpt2,    Family::gpt_bigcode, Family:
 /// The key model_type of config.json: "gpt2".
 const char* model_type(Family family);
 std::optional<Family> family_named(const std::string& model_type);
+/// For people: "GPT-2".
+const char* title(Family family);
 /// "gpt2, gpt_bigcode, llama, mistral, phi3 or starcoder2"
 std::string all_model_types();
 

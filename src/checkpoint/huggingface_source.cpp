@@ -35,7 +35,7 @@ HuggingFaceSource::HuggingFaceSource(const std::string& path,
   const std::string embedding = embedding_name(family_);
   const std::string prefix = prefix_of(family_);
   prefix_ = file_.has(prefix + embedding) ? prefix : "";
-  require(file_.has(prefix_ + embedding), "'", path, "' is no ", class_prefix(family_),
+  require(file_.has(prefix_ + embedding), "'", path, "' is no ", title(family_),
           ", which the model's settings describe: it has no tensor ", embedding, " or ", prefix,
           embedding);
   require_complete();

@@ -564,7 +564,7 @@ class Run {
     attempt_save([&] {
       checkpoint::Progress progress = trainer_.progress();
       progress.skipped_in_a_row = skipped_in_a_row_;
-      saver_.begin(progress, training_data_->tokenizer(), huggingface_config_, beside);
+      saver_.begin(progress, training_data_->tokenizer(), beside, huggingface_config_);
       if (!beside) tell(saver_.finish());
     });
     if (stops_ && saved_step_ != step)

@@ -71,8 +71,8 @@ void Saver::prepare() {
   prepared_ = true;
 }
 
-void Saver::begin(const checkpoint::Progress& progress, const std::string& tokenizer,
-                  const std::string& huggingface_config, bool beside) {
+void Saver::begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside,
+                  const std::string& huggingface_config) {
   if (is_saving()) finish();
   prepare();
   began_ = runtime::seconds_now();

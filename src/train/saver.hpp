@@ -51,8 +51,8 @@ class Saver {
   /// `beside`: training goes on meanwhile, where there is room for a copy. `tokenizer`: whose
   /// tokens the model is trained on. `huggingface_config`: see checkpoint::Manifest. Waits for a
   /// save that has not ended: call finish() before, to hear of it.
-  void begin(const checkpoint::Progress& progress, const std::string& tokenizer,
-             const std::string& huggingface_config, bool beside);
+  void begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside,
+             const std::string& huggingface_config = "");
 
   /// Whether a save has begun and is not known to have ended; the same on all ranks.
   bool is_saving() const { return phase_ != Phase::none; }

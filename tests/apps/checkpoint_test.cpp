@@ -299,7 +299,7 @@ TEST_F(Checkpoint, BadInputIsRefused) {
   expect_refused({"export", "gpt2/weights.h5", "x", "--colour", "red"},
                  "unknown option '--colour'");
   output_of({"export", "gpt2/weights.h5", "g.safetensors"});
-  expect_refused({"import", "g.safetensors", "x.h5"}, "import needs --deck DECK");
+  expect_refused({"import", "g.safetensors", "x.h5"}, "import needs --deck DECK: no config.json");
   expect_refused({"import", "g.safetensors", "x.h5", "--deck", "llama.yaml"}, "is no Llama");
   EXPECT_FALSE(fs::exists(path("x.h5")));
 

@@ -448,15 +448,20 @@ TEST_F(Generate, BadInputIsRefused) {
   expect_config_refused(replaced(config, "\"rope_scaling\": null",
                                  R"("rope_scaling": {"rope_type": "llama3", "factor": 8})"),
                         "does not scale rotary frequencies");
+  expect_config_refused(replaced(config, "\"model_type\": \"llama\"",
+                                 "\"model_type\": \"mistral\", \"sliding_window\": 8"),
+                        "sliding_window is 8, but the context (--context) is 24");
   expect_config_refused(replaced(config, "silu", "relu"), "hidden_act");
   const auto with = [&](const std::string& key, const std::string& from, const std::string& to) {
     return replaced(config, "\"" + key + "\": " + from, "\"" + key + "\": " + to);
   };
   expect_config_refused(with("num_hidden_layers", "2", "1"), "is no part of the model");
   expect_config_refused(with("num_hidden_layers", "2", "0"), "num_hidden_layers is 0");
-  for (const char* key : {"num_hidden_layers", "num_key_value_heads"})
-    expect_config_refused(with(key, "2", "9223372036854775807"), "config.json: model.");
-  expect_config_refused(with("max_position_embeddings", "24", "9223372036854775807"),
+  for (const char* key : {"num_hidden_layers", "num_key_value_heads"}) {
+    expect_config_refused(with(key, "2", "9223372036854775807"), "expected a whole number");
+    expect_config_refused(with(key, "2", "9007199254740991"), "config.json: model.");
+  }
+  expect_config_refused(with("max_position_embeddings", "24", "9007199254740991"),
                         "config.json: training.sequence_length");
   expect_config_refused(with("max_position_embeddings", "24", "2000000000"), "of memory");
   expect_config_refused(with("num_key_value_heads", "2", "3"), "model.kv_heads");

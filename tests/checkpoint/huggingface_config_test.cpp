@@ -31,9 +31,12 @@ std::string changed(std::string json, const std::string& from, const std::string
 
 class HuggingFaceConfigFile : public ::testing::Test {
  protected:
+  /// As programs do that have no deck.
   HuggingFaceConfig read(const std::string& json) const {
     testing::write_bytes(folder_.file("config.json"), json);
-    return read_huggingface_config(folder_.file("config.json"));
+    HuggingFaceConfig config = load_huggingface_config(folder_.file("config.json"));
+    require_computed(config, config.positions);
+    return config;
   }
   void expect_refused(const std::string& json, const std::string& message) const {
     const std::string error = error_of([&] { read(json); });
@@ -105,33 +108,81 @@ TEST_F(HuggingFaceConfigFile, Llama) {
   EXPECT_EQ(read(newer).model.rotary_base, 7000.0);
 }
 
+TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
+  const DecoderSettings bare_gpt2 = read(R"({"model_type": "gpt2"})").model;
+  EXPECT_EQ(bare_gpt2.layers, 12);
+  EXPECT_EQ(bare_gpt2.ffn_width, 4 * 768);
+  EXPECT_EQ(bare_gpt2.norm_epsilon, 1e-5);
+  EXPECT_TRUE(bare_gpt2.tie_embeddings);
+  const HuggingFaceConfig bare_llama = read(R"({"model_type": "llama"})");
+  EXPECT_EQ(bare_llama.model.kv_heads, 32);
+  EXPECT_EQ(bare_llama.model.norm_epsilon, 1e-6);
+  EXPECT_EQ(bare_llama.model.rotary_base, 10000.0);
+  EXPECT_EQ(bare_llama.positions, 2048);
+  EXPECT_FALSE(bare_llama.model.bias);
+  EXPECT_FALSE(bare_llama.window);
+  const auto mistral = [&](const std::string& more) {
+    return read(R"({"model_type": "mistral", "max_position_embeddings": 4096)" + more + "}");
+  };
+  EXPECT_EQ(mistral("").model.kv_heads, 8);
+  EXPECT_EQ(mistral(R"(, "num_key_value_heads": null)").model.kv_heads, 32);
+  EXPECT_EQ(mistral("").window, 4096);
+  EXPECT_EQ(mistral(R"(, "sliding_window": null)").window, std::nullopt);
+  const DecoderSettings phi3 = read(R"({"model_type": "phi3"})").model;
+  EXPECT_EQ(phi3.norm_epsilon, 1e-5);
+  EXPECT_EQ(phi3.vocabulary, 32064);
+  const DecoderSettings starcoder2 = read(R"({"model_type": "starcoder2"})").model;
+  EXPECT_EQ(starcoder2.norm, math::NormKind::layernorm);
+  EXPECT_EQ(starcoder2.positions, model::Positions::rotary);
+  EXPECT_EQ(starcoder2.kv_heads, 2);
+  EXPECT_TRUE(starcoder2.bias && starcoder2.tie_embeddings);
+  const DecoderSettings bigcode = read(R"({"model_type": "gpt_bigcode"})").model;
+  EXPECT_EQ(bigcode.heads, 12);
+  EXPECT_EQ(bigcode.kv_heads, 1);
+}
+
 TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
   expect_refused(changed(gpt2, "gelu_new", "relu"),
-                 "activation_function is \"relu\"; this program computes gelu_new or "
-                 "gelu_pytorch_tanh");
+                 "activation_function is \"relu\"; this program computes the tanh form of GELU; "
+                 "expected one of \"gelu_new\", \"gelu_pytorch_tanh\"");
   expect_refused(with("\"scale_attn_weights\": false", gpt2), "scale_attn_weights is false");
   expect_refused(with("\"scale_attn_by_inverse_layer_idx\": true", gpt2), "alike in all layers");
   expect_refused(with("\"add_cross_attention\": true", gpt2), "cross-attention");
   expect_refused(changed(llama, "silu", "gelu"), "hidden_act is \"gelu\"");
   expect_refused(changed(llama, "\"attention_bias\": false", "\"attention_bias\": true"),
                  "attention_bias is true");
-  expect_refused(with("\"mlp_bias\": true", llama), "mlp_bias is true");
-  expect_refused(with("\"head_dim\": 64", llama), "head_dim is 64; this program's heads divide");
+  expect_refused(with("\"mlp_bias\": true", llama), "attention_bias is false");
+  expect_refused(with("\"head_dim\": 64", llama),
+                 "head_dim is 64, but model.width / model.heads is 128");
   EXPECT_EQ(read(with("\"head_dim\": 128", llama)).model.heads, 32);
   const auto scaled = [](const std::string& rope) {
     return changed(llama, "\"rope_scaling\": null", rope);
   };
   expect_refused(scaled(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})"),
-                 "rope_scaling.rope_type is \"llama3\"; this program does not scale");
+                 R"(rope_scaling is {"factor":8.0,"rope_type":"llama3"}; this program does not)");
   expect_refused(scaled(R"("rope_scaling": {"type": "linear", "factor": 2.0})"),
-                 "rope_scaling.type is \"linear\"");
-  expect_refused(scaled(R"("rope_scaling": {"factor": 2.0})"), "rope_scaling.factor is 2.0");
+                 R"(rope_scaling is {"factor":2.0,"type":"linear"})");
+  expect_refused(scaled(R"("rope_scaling": {"factor": 2.0})"), "rope_scaling is {\"factor\":2.0}");
   expect_refused(scaled(R"("rope_parameters": {"rope_type": "yarn"})"),
-                 "rope_parameters.rope_type is \"yarn\"");
+                 R"(rope_parameters is {"rope_type":"yarn"})");
+  expect_refused(scaled(R"("rope_parameters": {"rope_theta": 7000})"),
+                 "rope_theta is 500000.0, rope_parameters.rope_theta is 7000.0; expected one base");
   expect_refused(with("\"partial_rotary_factor\": 0.5", llama), "rotates whole heads");
   expect_refused(with("\"quantization_config\": {\"bits\": 4}", llama), "quantization_config");
-  expect_refused(changed(llama, "\"llama\"", "\"mistral\""),
-                 "model_type is \"mistral\"; this program computes gpt2 or llama");
+  expect_refused(with("\"auto_map\": {\"AutoModel\": \"a.B\"}", llama), "auto_map is {");
+  expect_refused(with("\"architectures\": [\"BitnetForCausalLM\"]", llama),
+                 "expected classes of llama: LlamaForCausalLM");
+  EXPECT_EQ(read(with("\"architectures\": [\"LlamaModel\"]", llama)).model.heads, 32);
+  expect_refused(changed(llama, "\"llama\"", "\"gemma\""),
+                 "model_type is \"gemma\"; this program computes gpt2, gpt_bigcode, llama, "
+                 "mistral, phi3 or starcoder2");
+  // A context within the window is what the program has.
+  const std::string mistral =
+      R"({"model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 128})";
+  expect_refused(mistral, "sliding_window is 64, but the context (--context) is 128");
+  testing::write_bytes(folder_.file("config.json"), mistral);
+  const HuggingFaceConfig config = load_huggingface_config(folder_.file("config.json"));
+  EXPECT_EQ(error_of([&] { require_computed(config, 64); }), "no error");
 }
 
 TEST_F(HuggingFaceConfigFile, DamageIsSaid) {
@@ -139,57 +190,116 @@ TEST_F(HuggingFaceConfigFile, DamageIsSaid) {
   expect_refused("[]", "is array; expected an object");
   expect_refused("{}", "model_type is missing");
   expect_refused("{\"model_type\": 7}", "model_type is 7; expected text");
-  expect_refused("{\"model_type\": \"gpt2\"}", "has no n_layer");
   expect_refused(with("\"n_layer\": 1", gpt2), "the key \"n_layer\" is there twice");
   expect_refused(changed(gpt2, "768", "-768"), "n_embd is -768; expected a whole number");
   expect_refused(changed(gpt2, "768", "768.5"), "n_embd is 768.5; expected a whole number");
   expect_refused(changed(gpt2, "768", "\"768\""), "n_embd is \"768\"; expected a whole number");
   expect_refused(changed(gpt2, "768", "18446744073709551615"), "expected a whole number");
-  expect_refused(changed(gpt2, "768", "9223372036854775807"), "n_embd is 9223372036854775807");
+  expect_refused(
+      changed(gpt2, "768", "9223372036854775807"),
+      "n_embd is 9223372036854775807; expected a whole number from 1 to 9007199254740991");
   expect_refused(changed(llama, "500000.0", "true"), "rope_theta is true; expected a number");
   expect_refused(changed(llama, "500000.0", "1e999"), "is not JSON");
   expect_refused(changed(llama, "\"rope_scaling\": null", "\"rope_scaling\": 4"),
                  "rope_scaling is 4; expected an object");
   expect_refused(changed(llama, "\"num_attention_heads\": 32", "\"num_attention_heads\": 0"),
-                 "num_attention_heads is 0; expected a whole number from 1 on");
+                 "num_attention_heads is 0; expected a whole number from 1 to");
   expect_refused(changed(llama, "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 0"),
-                 "num_key_value_heads is 0; expected a whole number from 1 on");
+                 "num_key_value_heads is 0; expected a whole number from 1 to");
   expect_refused(std::string(2 << 20, ' '), "expected at most");
   expect_refused("{\"a\":" + std::string(100000, '['), "nested too deeply");
   for (std::size_t bytes = 1; bytes < std::string(llama).size(); bytes += 7)
     expect_refused(std::string(llama, bytes), "is not JSON");
 }
 
+void expect_equal(const DecoderSettings& a, const DecoderSettings& b) {
+  EXPECT_EQ(a.norm, b.norm);
+  EXPECT_EQ(a.positions, b.positions);
+  EXPECT_EQ(a.activation, b.activation);
+  EXPECT_EQ(a.bias, b.bias);
+  EXPECT_EQ(a.layers, b.layers);
+  EXPECT_EQ(a.width, b.width);
+  EXPECT_EQ(a.heads, b.heads);
+  EXPECT_EQ(a.kv_heads, b.kv_heads);
+  EXPECT_EQ(a.ffn_width, b.ffn_width);
+  EXPECT_EQ(a.vocabulary, b.vocabulary);
+  EXPECT_EQ(a.tie_embeddings, b.tie_embeddings);
+  EXPECT_EQ(a.norm_epsilon, b.norm_epsilon);
+  EXPECT_EQ(a.rotary_base, b.rotary_base);
+}
+
 TEST_F(HuggingFaceConfigFile, WhatIsWrittenIsReadBack) {
-  for (const char* json : {gpt2, llama}) {
-    HuggingFaceConfig config = read(json);
-    config.model.norm_epsilon = 1.0 / 3.0;
-    config.model.tie_embeddings = !config.model.tie_embeddings;
-    if (json == llama) config.model.rotary_base = 12345.678;
-    const std::string written = write_huggingface_config(config, Number::bf16, 256);
-    EXPECT_TRUE(contains(written, "\"torch_dtype\": \"bfloat16\""));
-    EXPECT_TRUE(contains(written, "\"eos_token_id\": 256"));
-    const HuggingFaceConfig back = read(written);
-    EXPECT_EQ(back.positions, config.positions);
-    EXPECT_EQ(back.model.layers, config.model.layers);
-    EXPECT_EQ(back.model.width, config.model.width);
-    EXPECT_EQ(back.model.heads, config.model.heads);
-    EXPECT_EQ(back.model.kv_heads, config.model.kv_heads);
-    EXPECT_EQ(back.model.ffn_width, config.model.ffn_width);
-    EXPECT_EQ(back.model.vocabulary, config.model.vocabulary);
-    EXPECT_EQ(back.model.tie_embeddings, config.model.tie_embeddings);
-    EXPECT_EQ(back.model.norm_epsilon, config.model.norm_epsilon);
-    EXPECT_EQ(back.model.rotary_base, config.model.rotary_base);
-    EXPECT_EQ(back.model.positions, config.model.positions);
-    EXPECT_TRUE(contains(write_huggingface_config(config, Number::fp32, std::nullopt),
-                         "\"bos_token_id\": null"));
-  }
+  for (const std::string type : {"gpt2", "gpt_bigcode", "llama", "starcoder2"})
+    for (const bool changes : {false, true}) {
+      HuggingFaceConfig config = read("{\"model_type\": \"" + type + "\"}");
+      if (changes) {
+        config.model.norm_epsilon = 1.0 / 3.0;
+        config.model.tie_embeddings = !config.model.tie_embeddings;
+        if (type == "llama") config.model.bias = true;
+        if (config.model.positions == model::Positions::rotary)
+          config.model.rotary_base = 12345.678;
+      }
+      const std::string written =
+          write_huggingface_config({config.model, config.positions, Number::bf16, 256, ""});
+      EXPECT_TRUE(contains(written, "\"torch_dtype\": \"bfloat16\""));
+      EXPECT_TRUE(contains(written, "\"eos_token_id\": 256"));
+      const HuggingFaceConfig back = read(written);
+      EXPECT_EQ(model_type(back.family), type);
+      EXPECT_EQ(back.positions, config.positions);
+      expect_equal(back.model, config.model);
+      EXPECT_TRUE(
+          contains(write_huggingface_config({config.model, config.positions, Number::fp32, {}, ""}),
+                   "\"bos_token_id\": null"));
+    }
   DecoderSettings other;
-  other.bias = true;
+  other.positions = model::Positions::learned;
   EXPECT_TRUE(contains(error_of([&] {
-                         write_huggingface_config({other, 4}, Number::fp32, std::nullopt);
+                         write_huggingface_config({other, 4, Number::fp32, {}, ""});
                        }),
                        "has no counterpart"));
+}
+
+TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
+  const HuggingFaceConfig source = read(R"({
+    "architectures": ["MistralModel"], "model_type": "mistral", "_name_or_path": "there",
+    "transformers_version": "4.40.0", "torch_dtype": "bfloat16", "sliding_window": 4096,
+    "max_position_embeddings": 4096, "bos_token_id": 11, "eos_token_id": [12, 13],
+    "pad_token_id": null, "attention_dropout": 0.25, "task_specific_params": {"a": {"b": 1}},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}})");
+  HuggingFaceModel model = {source.model, 512, Number::fp32, 256, source.text};
+  const std::string written = write_huggingface_config(model);
+  for (const char* part :
+       {"\"MistralForCausalLM\"", "\"bos_token_id\": 11", "\"pad_token_id\": null",
+        "\"torch_dtype\": \"float32\"", "\"max_position_embeddings\": 4096",
+        "\"sliding_window\": 4096", "\"attention_dropout\": 0.25", "\"rope_theta\": 77.0"})
+    EXPECT_TRUE(contains(written, part)) << part << written;
+  for (const char* part : {"there", "4.40.0", "task_specific_params", "MistralModel"})
+    EXPECT_FALSE(contains(written, part)) << part << written;
+  const HuggingFaceConfig back = read(written);
+  EXPECT_EQ(back.family, Family::mistral);
+  expect_equal(back.model, source.model);
+  EXPECT_EQ(family_of(model), Family::mistral);
+
+  // Not as what it is no more.
+  model.tokens = 5000;
+  EXPECT_TRUE(contains(error_of([&] { write_huggingface_config(model); }), "sliding_window is"));
+  model.tokens = 512;
+  model.settings.norm_epsilon = 1e-3;
+  EXPECT_TRUE(contains(error_of([&] { write_huggingface_config(model); }), "rms_norm_eps is"));
+
+  // A model that was trained on longer sequences than its source.
+  const HuggingFaceConfig short_source = read(llama);
+  const std::string longer =
+      write_huggingface_config({short_source.model, 10000, Number::fp32, {}, short_source.text});
+  EXPECT_TRUE(contains(longer, "\"max_position_embeddings\": 10000")) << longer;
+}
+
+TEST_F(HuggingFaceConfigFile, IsFoundBesideTensors) {
+  EXPECT_EQ(huggingface_config_beside(folder_.file("")), "");
+  testing::write_bytes(folder_.file("config.json"), llama);
+  EXPECT_EQ(huggingface_config_beside(folder_.file("model.safetensors")),
+            folder_.file("config.json"));
+  EXPECT_TRUE(contains(huggingface_config_beside(folder_.file("")), "config.json"));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GPT-2 and Llama in plain loops over tensors with Hugging Face's names and shapes, as their
-// library computes them: what our models, with parameters read from such tensors, are measured
-// against.
+// GPT-2, GPT-BigCode, Llama and Starcoder2 in plain loops over tensors with Hugging Face's names
+// and shapes, as their library computes them: what our models, with parameters read from such
+// tensors, are measured against.
 
 #include <cmath>
 #include <cstdint>
@@ -30,7 +30,7 @@ class Model {
  public:
   Model(Config config, const Tensors& tensors) : c_(config), tensors_(tensors) {}
 
-  /// The loss at each of the tokens of one sequence.
+  /// The loss at each of the tokens of one sequence. GPT-BigCode's weights are (out, in).
   Array gpt2(const std::vector<int>& tokens, const std::vector<int>& targets) const {
     const int rows = static_cast<int>(tokens.size());
     Array x = lookup("transformer.wte.weight", tokens);
@@ -38,43 +38,45 @@ class Model {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += positions[i];
     for (int layer = 0; layer < c_.layers; ++layer) {
       const std::string block = "transformer.h." + std::to_string(layer) + ".";
-      const Array qkv = conv1d(layer_norm(x, block + "ln_1"), rows, block + "attn.c_attn");
+      const Array qkv = affine(layer_norm(x, block + "ln_1"), rows, block + "attn.c_attn");
+      const int kv_width = c_.kv_heads * head_dim(), all = c_.width + 2 * kv_width;
       Array q, k, v;
       for (int r = 0; r < rows; ++r)
-        for (int j = 0; j < 3 * c_.width; ++j)
-          (j < c_.width ? q : j < 2 * c_.width ? k : v).push_back(qkv[r * 3 * c_.width + j]);
-      add(x, conv1d(attend(q, k, v, rows), rows, block + "attn.c_proj"));
-      Array up = conv1d(layer_norm(x, block + "ln_2"), rows, block + "mlp.c_fc");
-      for (double& u : up)
-        u = 0.5 * u *
-            (1 +
-             std::tanh(std::sqrt(2 / 3.14159265358979323846) * (u + 0.044715 * std::pow(u, 3))));
-      add(x, conv1d(up, rows, block + "mlp.c_proj"));
+        for (int j = 0; j < all; ++j)
+          (j < c_.width ? q : j < c_.width + kv_width ? k : v).push_back(qkv[r * all + j]);
+      add(x, affine(attend(q, k, v, rows), rows, block + "attn.c_proj"));
+      const Array up = affine(layer_norm(x, block + "ln_2"), rows, block + "mlp.c_fc");
+      add(x, affine(gelu(up), rows, block + "mlp.c_proj"));
     }
     return losses(linear(layer_norm(x, "transformer.ln_f"), rows, "transformer.wte.weight"),
                   targets);
   }
 
+  /// Llama, with biases where there are any, and Starcoder2, which has no gate.
   Array llama(const std::vector<int>& tokens, const std::vector<int>& targets) const {
     const int rows = static_cast<int>(tokens.size());
     Array x = lookup("model.embed_tokens.weight", tokens);
     for (int layer = 0; layer < c_.layers; ++layer) {
       const std::string block = "model.layers." + std::to_string(layer) + ".";
-      const Array h = rms_norm(x, block + "input_layernorm.weight");
-      const Array q = rotary(linear(h, rows, block + "self_attn.q_proj.weight"), rows);
-      const Array k = rotary(linear(h, rows, block + "self_attn.k_proj.weight"), rows);
-      const Array v = linear(h, rows, block + "self_attn.v_proj.weight");
-      add(x, linear(attend(q, k, v, rows), rows, block + "self_attn.o_proj.weight"));
-      const Array m = rms_norm(x, block + "post_attention_layernorm.weight");
-      Array gate = linear(m, rows, block + "mlp.gate_proj.weight");
-      const Array up = linear(m, rows, block + "mlp.up_proj.weight");
+      const Array h = norm(x, block + "input_layernorm");
+      const Array q = rotary(biased(h, rows, block + "self_attn.q_proj"), rows);
+      const Array k = rotary(biased(h, rows, block + "self_attn.k_proj"), rows);
+      const Array v = biased(h, rows, block + "self_attn.v_proj");
+      add(x, biased(attend(q, k, v, rows), rows, block + "self_attn.o_proj"));
+      const Array m = norm(x, block + "post_attention_layernorm");
+      if (tensors_.count(block + "mlp.c_fc.weight") > 0) {
+        add(x, biased(gelu(biased(m, rows, block + "mlp.c_fc")), rows, block + "mlp.c_proj"));
+        continue;
+      }
+      Array gate = biased(m, rows, block + "mlp.gate_proj");
+      const Array up = biased(m, rows, block + "mlp.up_proj");
       for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
-      add(x, linear(gate, rows, block + "mlp.down_proj.weight"));
+      add(x, biased(gate, rows, block + "mlp.down_proj"));
     }
     const bool tied = tensors_.count("lm_head.weight") == 0;
-    return losses(linear(rms_norm(x, "model.norm.weight"), rows,
-                         tied ? "model.embed_tokens.weight" : "lm_head.weight"),
-                  targets);
+    return losses(
+        linear(norm(x, "model.norm"), rows, tied ? "model.embed_tokens.weight" : "lm_head.weight"),
+        targets);
   }
 
  private:
@@ -115,6 +117,31 @@ class Model {
       for (int o = 0; o < out; ++o)
         for (int i = 0; i < in; ++i) y[r * out + o] += x[r * in + i] * values(name)[o * in + i];
     return y;
+  }
+
+  /// x W^T + b, without b where there is none.
+  Array biased(const Array& x, int rows, const std::string& name) const {
+    Array y = linear(x, rows, name + ".weight");
+    if (tensors_.count(name + ".bias") == 0) return y;
+    const Array& bias = values(name + ".bias");
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+    return y;
+  }
+
+  /// As the layers of GPT-2, or of GPT-BigCode, whose attention has other shapes.
+  Array affine(const Array& x, int rows, const std::string& name) const {
+    return c_.kv_heads == c_.heads ? conv1d(x, rows, name) : biased(x, rows, name);
+  }
+
+  static Array gelu(Array x) {
+    for (double& u : x)
+      u = 0.5 * u *
+          (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (u + 0.044715 * std::pow(u, 3))));
+    return x;
+  }
+
+  Array norm(const Array& x, const std::string& name) const {
+    return tensors_.count(name + ".bias") > 0 ? layer_norm(x, name) : rms_norm(x, name + ".weight");
   }
 
   Array layer_norm(const Array& x, const std::string& name) const {

@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface.hpp>
+#include <ostrakon/checkpoint/huggingface_source.hpp>
+#include <ostrakon/checkpoint/huggingface_writer.hpp>
+#include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/shard_writer.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
@@ -38,6 +40,29 @@ bool contains(const std::string& whole, const std::string& part) {
 ModelCase gpt2_case() { return test::model_cases()[0]; }
 ModelCase llama_case() { return test::model_cases()[1]; }
 
+ModelCase gpt_bigcode_case() {
+  ModelCase which = gpt2_case();
+  which.name = "gpt_bigcode";
+  which.settings.kv_heads = 1;
+  return which;
+}
+
+ModelCase llama_bias_case() {
+  ModelCase which = llama_case();
+  which.name = "llama with biases";
+  which.settings.bias = true;
+  return which;
+}
+
+ModelCase starcoder2_case() {
+  ModelCase which = llama_case();
+  which.name = "starcoder2";
+  which.settings.norm = math::NormKind::layernorm;
+  which.settings.activation = model::Activation::gelu;
+  which.settings.bias = true;
+  return which;
+}
+
 /// Random tensors of these shapes, in numbers that fp32 holds.
 Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
   std::mt19937 generator(7);
@@ -53,49 +78,80 @@ Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
   return tensors;
 }
 
-/// The tensors of GPT-2, written down from Hugging Face's files.
+using Shapes = std::map<std::string, Shape>;
+
+/// A linear layer (out, in), or (in, out) where it is a Conv1D, with a bias.
+void add_linear(Shapes& shapes, const std::string& name, std::int64_t out, std::int64_t in,
+                bool bias = true, bool conv1d = false) {
+  shapes[name + ".weight"] = conv1d ? Shape{in, out} : Shape{out, in};
+  if (bias) shapes[name + ".bias"] = {out};
+}
+
+void add_norm(Shapes& shapes, const std::string& name, std::int64_t width, bool bias) {
+  shapes[name + ".weight"] = {width};
+  if (bias) shapes[name + ".bias"] = {width};
+}
+
+/// The tensors of GPT-2 and GPT-BigCode, written down from Hugging Face's files.
 Tensors gpt2_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
-  const std::int64_t w = s.width, f = s.ffn_width;
-  std::map<std::string, Shape> shapes = {{"transformer.wte.weight", {s.vocabulary, w}},
-                                         {"transformer.wpe.weight", {which.leaf.tokens, w}},
-                                         {"transformer.ln_f.weight", {w}},
-                                         {"transformer.ln_f.bias", {w}}};
+  const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
+  const bool conv1d = family_of(s) == Family::gpt2;
+  Shapes shapes = {{"transformer.wte.weight", {s.vocabulary, w}},
+                   {"transformer.wpe.weight", {which.leaf.tokens, w}}};
+  add_norm(shapes, "transformer.ln_f", w, true);
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const std::string block = "transformer.h." + std::to_string(layer) + ".";
-    for (const char* name : {"ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias",
-                             "attn.c_proj.bias", "mlp.c_proj.bias"})
-      shapes[block + name] = {w};
-    shapes[block + "attn.c_attn.weight"] = {w, 3 * w};
-    shapes[block + "attn.c_attn.bias"] = {3 * w};
-    shapes[block + "attn.c_proj.weight"] = {w, w};
-    shapes[block + "mlp.c_fc.weight"] = {w, f};
-    shapes[block + "mlp.c_fc.bias"] = {f};
-    shapes[block + "mlp.c_proj.weight"] = {f, w};
+    add_norm(shapes, block + "ln_1", w, true);
+    add_norm(shapes, block + "ln_2", w, true);
+    add_linear(shapes, block + "attn.c_attn", w + 2 * kv, w, true, conv1d);
+    add_linear(shapes, block + "attn.c_proj", w, w, true, conv1d);
+    add_linear(shapes, block + "mlp.c_fc", f, w, true, conv1d);
+    add_linear(shapes, block + "mlp.c_proj", w, f, true, conv1d);
   }
   return random_tensors(shapes);
 }
 
-/// The tensors of Llama 3, written down from Hugging Face's files.
+/// The tensors of Llama 3 and Starcoder2, written down from Hugging Face's files.
 Tensors llama_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
   const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
-  std::map<std::string, Shape> shapes = {{"model.embed_tokens.weight", {s.vocabulary, w}},
-                                         {"model.norm.weight", {w}}};
+  const bool starcoder2 = family_of(s) == Family::starcoder2;
+  Shapes shapes = {{"model.embed_tokens.weight", {s.vocabulary, w}}};
+  add_norm(shapes, "model.norm", w, starcoder2);
   if (!s.tie_embeddings) shapes["lm_head.weight"] = {s.vocabulary, w};
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const std::string block = "model.layers." + std::to_string(layer) + ".";
-    shapes[block + "input_layernorm.weight"] = {w};
-    shapes[block + "post_attention_layernorm.weight"] = {w};
-    shapes[block + "self_attn.q_proj.weight"] = {w, w};
-    shapes[block + "self_attn.k_proj.weight"] = {kv, w};
-    shapes[block + "self_attn.v_proj.weight"] = {kv, w};
-    shapes[block + "self_attn.o_proj.weight"] = {w, w};
-    shapes[block + "mlp.gate_proj.weight"] = {f, w};
-    shapes[block + "mlp.up_proj.weight"] = {f, w};
-    shapes[block + "mlp.down_proj.weight"] = {w, f};
+    add_norm(shapes, block + "input_layernorm", w, starcoder2);
+    add_norm(shapes, block + "post_attention_layernorm", w, starcoder2);
+    add_linear(shapes, block + "self_attn.q_proj", w, w, s.bias);
+    add_linear(shapes, block + "self_attn.k_proj", kv, w, s.bias);
+    add_linear(shapes, block + "self_attn.v_proj", kv, w, s.bias);
+    add_linear(shapes, block + "self_attn.o_proj", w, w, s.bias);
+    if (starcoder2) {
+      add_linear(shapes, block + "mlp.c_fc", f, w);
+      add_linear(shapes, block + "mlp.c_proj", w, f);
+    } else {
+      add_linear(shapes, block + "mlp.gate_proj", f, w, s.bias);
+      add_linear(shapes, block + "mlp.up_proj", f, w, s.bias);
+      add_linear(shapes, block + "mlp.down_proj", w, f, s.bias);
+    }
   }
   return random_tensors(shapes);
+}
+
+Tensors tensors_of(const ModelCase& which) {
+  return which.settings.positions == model::Positions::learned ? gpt2_tensors(which)
+                                                               : llama_tensors(which);
+}
+
+/// One of each kind of tensors.
+std::vector<ModelCase> all_cases() {
+  return {gpt2_case(), gpt_bigcode_case(), llama_case(), llama_bias_case(), starcoder2_case()};
+}
+
+HuggingFaceOutput output_of(const ModelCase& which, Number number) {
+  return {family_of(which.settings), which.leaf.tokens, number, {{"a", "b"}}};
 }
 
 void write_tensors(const std::string& path, const Tensors& tensors, Number number = Number::fp32) {
@@ -150,8 +206,8 @@ void expect_same_losses(const ModelCase& which, const std::string& path, const T
     const auto begin = b * which.leaf.tokens, end = begin + which.leaf.tokens;
     const std::vector<int> tokens(run.token_ids.begin() + begin, run.token_ids.begin() + end);
     const std::vector<int> targets(run.target_ids.begin() + begin, run.target_ids.begin() + end);
-    const auto expected =
-        family_of(s) == Family::gpt2 ? theirs.gpt2(tokens, targets) : theirs.llama(tokens, targets);
+    const auto expected = s.positions == model::Positions::learned ? theirs.gpt2(tokens, targets)
+                                                                   : theirs.llama(tokens, targets);
     for (std::int64_t t = 0; t < which.leaf.tokens; ++t)
       EXPECT_NEAR(found[begin + t], expected[t], 1e-12 * (1 + std::abs(expected[t])))
           << which.name << ", sequence " << b << ", token " << t;
@@ -186,6 +242,49 @@ TEST(HuggingFace, LlamaComputesWhatTheirsDoes) {
   const Tensors tensors = llama_tensors(which);
   write_tensors(path, tensors);
   expect_same_losses(which, path, tensors);
+}
+
+TEST(HuggingFace, OthersComputeWhatTheirsDo) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("m.safetensors");
+  for (ModelCase which : {gpt_bigcode_case(), llama_bias_case(), starcoder2_case()})
+    for (const bool tied : {false, true}) {
+      which.settings.tie_embeddings = tied || which.name == "gpt_bigcode";
+      const Tensors tensors = tensors_of(which);
+      write_tensors(path, tensors);
+      expect_same_losses(which, path, tensors);
+    }
+}
+
+/// Phi-3 has the matrices of Llama in one.
+TEST(HuggingFace, Phi3IsLlamaInFewerTensors) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("m.safetensors"), fused = folder.file("phi3.safetensors");
+  const ModelCase which = llama_case();
+  write_tensors(path, llama_tensors(which));
+  HuggingFaceSource llama(path, which.settings);
+  HuggingFaceOutput output = output_of(which, Number::fp32);
+  output.family = Family::phi3;
+  write_huggingface(fused, which.settings, output, llama);
+  SafetensorsReader file(fused);
+  const std::int64_t w = which.settings.width, f = which.settings.ffn_width;
+  EXPECT_EQ(file.tensor("model.layers.1.mlp.gate_up_proj.weight").shape, (Shape{2 * f, w}));
+  EXPECT_FALSE(file.has("model.layers.1.mlp.gate_proj.weight"));
+  const Tensors theirs = llama_tensors(which);
+  std::vector<double> stacked;
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    const auto& part = theirs.at(std::string("model.layers.1.self_attn.") + name + ".weight");
+    stacked.insert(stacked.end(), part.values.begin(), part.values.end());
+  }
+  Values found(stacked.size());
+  file.read("model.layers.1.self_attn.qkv_proj.weight", 0, static_cast<std::int64_t>(found.size()),
+            found.data());
+  EXPECT_EQ(std::vector<double>(found.begin(), found.end()), stacked);
+  HuggingFaceConfig config;
+  config.family = Family::phi3;
+  HuggingFaceSource back(fused, which.settings, config);
+  for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens))
+    EXPECT_EQ(read_whole(back, p), read_whole(llama, p)) << p.full_name();
 }
 
 TEST(HuggingFace, RowsOfQueriesAndKeysInAnotherOrderWouldShow) {
@@ -248,10 +347,9 @@ TEST(HuggingFace, EveryNumberComesFromItsPlace) {
 TEST(HuggingFace, SlicesAreThoseOfTheWhole) {
   const ScratchFolder folder;
   std::mt19937 generator(5);
-  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
+  for (const ModelCase& which : all_cases()) {
     const std::string path = folder.file("m.safetensors");
-    write_tensors(path, family_of(which.settings) == Family::gpt2 ? gpt2_tensors(which)
-                                                                  : llama_tensors(which));
+    write_tensors(path, tensors_of(which));
     HuggingFaceSource source(path, which.settings);
     for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
       const Values whole = read_whole(source, p);
@@ -289,13 +387,13 @@ void write_weights(const std::string& path, const ModelCase& which) {
 TEST(HuggingFace, ExportThenImportKeepsTheBits) {
   const ScratchFolder folder;
   const std::string weights = folder.file("weights.h5"), out = folder.file("out.safetensors");
-  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
+  for (const ModelCase& which : all_cases()) {
     write_weights(weights, which);
-    const auto source = open_parameters(weights, which.settings);
+    const auto source = open_parameters(weights, which.settings, which.leaf.tokens);
     source->verify();
     for (const Number number : {Number::fp32, Number::bf16}) {
-      write_huggingface(out, which.settings, which.leaf.tokens, {number, {{"a", "b"}}}, *source);
-      const auto back = open_parameters(out, which.settings);
+      write_huggingface(out, which.settings, output_of(which, number), *source);
+      const auto back = open_parameters(out, which.settings, which.leaf.tokens);
       for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
         Values expected = read_whole(*source, p);
         if (number == Number::bf16)
@@ -305,8 +403,7 @@ TEST(HuggingFace, ExportThenImportKeepsTheBits) {
       const SafetensorsReader file(out);
       EXPECT_EQ(file.metadata().at("format"), "pt");
       EXPECT_EQ(file.metadata().at("a"), "b");
-      const Tensors theirs =
-          family_of(which.settings) == Family::gpt2 ? gpt2_tensors(which) : llama_tensors(which);
+      const Tensors theirs = tensors_of(which);
       EXPECT_EQ(file.tensors().size(), theirs.size());
       for (const auto& [name, tensor] : theirs)
         EXPECT_EQ(file.tensor(name).shape, tensor.shape) << name;
@@ -348,21 +445,20 @@ void expect_shards(const std::string& folder, int files, std::int64_t most,
 TEST(HuggingFace, ShardsHoldWhatOneFileDoes) {
   const ScratchFolder folder;
   const std::string weights = folder.file("weights.h5"), single = folder.file("one.safetensors");
-  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
+  for (const ModelCase& which : all_cases()) {
     write_weights(weights, which);
-    const auto source = open_parameters(weights, which.settings);
+    const auto source = open_parameters(weights, which.settings, which.leaf.tokens);
     for (const Number number : {Number::fp32, Number::bf16})
       for (const std::int64_t most : {1, 5'000, 1'000'000}) {
         const std::string out = folder.file("shards");
         std::filesystem::remove_all(out);
         std::filesystem::create_directory(out);
-        const HuggingFaceOutput how = {number, {{"a", "b"}}};
-        write_huggingface(single, which.settings, which.leaf.tokens, how, *source);
-        const int files =
-            write_huggingface_shards(out, which.settings, which.leaf.tokens, most, how, *source);
+        const HuggingFaceOutput how = output_of(which, number);
+        write_huggingface(single, which.settings, how, *source);
+        const int files = write_huggingface_shards(out, which.settings, most, how, *source);
         expect_shards(out, files, most, single);
-        const auto back = open_parameters(out, which.settings);
-        const auto expected = open_parameters(single, which.settings);
+        const auto back = open_parameters(out, which.settings, which.leaf.tokens);
+        const auto expected = open_parameters(single, which.settings, which.leaf.tokens);
         for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens))
           EXPECT_EQ(read_whole(*back, p), read_whole(*expected, p)) << p.full_name();
       }
@@ -370,21 +466,27 @@ TEST(HuggingFace, ShardsHoldWhatOneFileDoes) {
 }
 
 TEST(HuggingFace, OtherModelsAreRefused) {
+  EXPECT_EQ(family_of(gpt2_case().settings), Family::gpt2);
+  EXPECT_EQ(family_of(gpt_bigcode_case().settings), Family::gpt_bigcode);
+  EXPECT_EQ(family_of(llama_case().settings), Family::llama);
+  EXPECT_EQ(family_of(llama_bias_case().settings), Family::llama);
+  EXPECT_EQ(family_of(starcoder2_case().settings), Family::starcoder2);
+  const auto error = [](const DecoderSettings& settings) {
+    return error_of([&] { family_of(settings); });
+  };
   DecoderSettings s = gpt2_case().settings;
-  EXPECT_EQ(family_of(s), Family::gpt2);
-  s.kv_heads = 1;
-  EXPECT_TRUE(contains(error_of([&] { family_of(s); }), "has no counterpart at Hugging Face"));
+  s.kv_heads = 2;
+  s.heads = 4;
+  EXPECT_TRUE(contains(error(s), "has no counterpart at Hugging Face"));
   s = gpt2_case().settings;
   s.bias = false;
-  EXPECT_TRUE(contains(error_of([&] { family_of(s); }),
-                       "norm layernorm, positions learned, activation gelu, bias false"));
-  s = llama_case().settings;
-  EXPECT_EQ(family_of(s), Family::llama);
-  s.bias = true;
-  EXPECT_TRUE(contains(error_of([&] { family_of(s); }), "bias true"));
+  EXPECT_TRUE(contains(error(s), "norm layernorm, positions learned, activation gelu, bias false"));
+  s = starcoder2_case().settings;
+  s.bias = false;
+  EXPECT_TRUE(contains(error(s), "positions rotary, activation gelu, bias false"));
   s = llama_case().settings;
   s.positions = model::Positions::learned;
-  EXPECT_TRUE(contains(error_of([&] { family_of(s); }), "positions learned"));
+  EXPECT_TRUE(contains(error(s), "positions learned"));
 }
 
 TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
@@ -445,23 +547,28 @@ TEST(OpenParameters, TellsByContent) {
   const ScratchFolder folder;
   const ModelCase which = llama_case();
   write_weights(folder.file("weights.safetensors"), which);
-  EXPECT_NE(dynamic_cast<WeightsReader*>(
-                open_parameters(folder.file("weights.safetensors"), which.settings).get()),
+  EXPECT_NE(dynamic_cast<WeightsReader*>(open_parameters(folder.file("weights.safetensors"),
+                                                         which.settings, which.leaf.tokens)
+                                             .get()),
             nullptr);
   write_tensors(folder.file("model.h5"), llama_tensors(which));
   EXPECT_NE(dynamic_cast<HuggingFaceSource*>(
-                open_parameters(folder.file("model.h5"), which.settings).get()),
+                open_parameters(folder.file("model.h5"), which.settings, which.leaf.tokens).get()),
             nullptr);
-  EXPECT_TRUE(contains(error_of([&] { open_parameters(folder.file("none"), which.settings); }),
-                       "does not exist"));
+  EXPECT_TRUE(contains(
+      error_of([&] { open_parameters(folder.file("none"), which.settings, which.leaf.tokens); }),
+      "does not exist"));
   ASSERT_EQ(mkfifo(folder.file("pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(contains(error_of([&] { open_parameters(folder.file("pipe"), which.settings); }),
-                       "is not a plain file"));
+  EXPECT_TRUE(contains(
+      error_of([&] { open_parameters(folder.file("pipe"), which.settings, which.leaf.tokens); }),
+      "is not a plain file"));
   for (const int more : {-1, 1}) {
     DecoderSettings other = which.settings;
     other.layers += more;
     EXPECT_TRUE(
-        contains(error_of([&] { open_parameters(folder.file("weights.safetensors"), other); }),
+        contains(error_of([&] {
+                   open_parameters(folder.file("weights.safetensors"), other, which.leaf.tokens);
+                 }),
                  more > 0 ? "is not in it" : "is no part of the model that the settings describe"));
   }
 }
@@ -501,9 +608,10 @@ TEST(OpenParameters, TakesCheckpoints) {
   const ScratchFolder folder;
   for (const ModelCase& which : {gpt2_case(), llama_case()}) {
     write_weights(folder.file("weights.h5"), which);
-    const auto weights = open_parameters(folder.file("weights.h5"), which.settings);
+    const auto weights =
+        open_parameters(folder.file("weights.h5"), which.settings, which.leaf.tokens);
     const std::string path = save_checkpoint(folder.file("checkpoints"), which, *weights);
-    const auto checkpoint = open_parameters(path, which.settings);
+    const auto checkpoint = open_parameters(path, which.settings, which.leaf.tokens);
     checkpoint->verify();
     EXPECT_TRUE(checkpoint->checks_what_it_reads());
     EXPECT_FALSE(weights->checks_what_it_reads());
@@ -511,7 +619,7 @@ TEST(OpenParameters, TakesCheckpoints) {
       EXPECT_EQ(read_whole(*checkpoint, p), read_whole(*weights, p)) << p.full_name();
 
     const auto error = [&](const DecoderSettings& settings) {
-      return error_of([&] { open_parameters(path, settings); });
+      return error_of([&] { open_parameters(path, settings, which.leaf.tokens); });
     };
     DecoderSettings other = which.settings;
     ++other.layers;
@@ -531,7 +639,7 @@ TEST(OpenParameters, TakesCheckpoints) {
       for (const PieceEntry& piece : manifest.files[0].pieces)
         if (piece.slice.state == state) bytes[static_cast<std::size_t>(piece.offset)] += 1;
       testing::write_bytes(file, bytes);
-      const auto damaged = open_parameters(path, which.settings);
+      const auto damaged = open_parameters(path, which.settings, which.leaf.tokens);
       const std::string said = error_of([&] { damaged->verify(); });
       if (state == State::parameters) {
         EXPECT_TRUE(contains(said, file)) << said;

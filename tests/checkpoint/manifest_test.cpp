@@ -100,6 +100,14 @@ void expect_refused(const std::string& refusal, const std::string& part) {
   EXPECT_NE(refusal.find("manifest.json"), std::string::npos) << refusal;
 }
 
+TEST(Manifest, TheConfigOfASourceMayBeThere) {
+  Manifest written = small_manifest();
+  EXPECT_EQ(write_manifest(written).find("huggingface_config"), std::string::npos);
+  written.huggingface_config = R"({"model_type":"llama"})";
+  const Manifest read = read_manifest(write_manifest(written), "manifest.json");
+  EXPECT_EQ(read.huggingface_config, written.huggingface_config);
+}
+
 TEST(Manifest, ComesBackAsItWas) {
   const Manifest written = small_manifest();
   const std::string text = write_manifest(written);
@@ -125,6 +133,7 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(read.deck, written.deck);
   EXPECT_EQ(read.optimizer, "adamw");
   EXPECT_EQ(read.tokenizer, written.tokenizer);
+  EXPECT_EQ(read.huggingface_config, "");
   EXPECT_EQ(read.numbers, written.numbers);
   ASSERT_EQ(read.parameters.size(), 2u);
   EXPECT_EQ(read.parameters[0].path(), "block.0/a");

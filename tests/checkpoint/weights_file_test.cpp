@@ -57,6 +57,7 @@ TEST(WeightsFile, ComesBackBitByBit) {
   EXPECT_EQ(reader.deck(), "model:\n  layers: 12\n");
   EXPECT_EQ(reader.step(), 1234);
   EXPECT_EQ(reader.tokenizer(), "some tokenizer");
+  EXPECT_EQ(reader.huggingface_config(), "");
   for (int unit = 0; unit < units; ++unit) {
     EXPECT_EQ(read_one(reader, unit), values_of(unit));
     EXPECT_TRUE(std::signbit(read_one(reader, unit)[3]));

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Weights of Hugging Face as a user takes them: the config.json beside them counts.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <vector>
+
+#include "command.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Texts = std::vector<std::string>;
+
+/// Models, by the deck that makes them.
+struct Deck {
+  std::string name, model;
+};
+
+const std::vector<Deck>& decks() {
+  static const std::string sizes = "layers: 2, width: 24, heads: 6, ffn_width: 40, vocabulary: 61";
+  static const std::vector<Deck> all = {
+      {"gpt2", sizes + ", norm: layernorm, positions: learned, activation: gelu, bias: true"},
+      {"gpt_bigcode", sizes + ", norm: layernorm, positions: learned, activation: gelu, "
+                              "bias: true, kv_heads: 1"},
+      {"llama", sizes + ", kv_heads: 2, rotary_base: 7000, tie_embeddings: false"},
+      {"llama-bias", sizes + ", kv_heads: 3, bias: true, norm_epsilon: 3e-4"},
+      {"starcoder2", sizes + ", norm: layernorm, activation: gelu, bias: true, kv_heads: 2"}};
+  return all;
+}
+
+std::string deck_text(const std::string& model, const std::string& rest) {
+  return "ostrakon:\n  model: {" + model +
+         "}\n  training: {steps: 1, global_batch_size: 2, sequence_length: 16}\n"
+         "  schedule: {warmup_steps: 0}\n" +
+         rest;
+}
+
+class HuggingFace : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new ScratchFolder;
+    for (const Deck& deck : decks()) {
+      write_bytes(path(deck.name + ".yaml"),
+                  deck_text(deck.model,
+                            "  data: {dataset: synthetic}\n  checkpoint: {every: 1}\n"
+                            "  output: {directory: made-" +
+                                deck.name + "}\n"));
+      // What describes a model needs no data.
+      write_bytes(path(deck.name + "-model.yaml"), deck_text(deck.model, ""));
+      must("ostrakon-train", {deck.name + ".yaml", "--set", "training.steps=3"});
+      must("ostrakon-checkpoint",
+           {"export", "made-" + deck.name + "/weights.h5", deck.name, "--shard-size", "1GB"});
+    }
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+
+  static std::string path(const std::string& name) { return folder_->file(name); }
+
+  static Outcome start(const std::string& name, const Texts& arguments) {
+    return run_command(program(name, 1, arguments, path("")));
+  }
+  static std::string must(const std::string& name, const Texts& arguments) {
+    const Outcome outcome = start(name, arguments);
+    EXPECT_EQ(outcome.status, 0) << name << " " << arguments[0] << "\n" << outcome.err;
+    return outcome.out;
+  }
+  static void expect_in(const std::string& output, const Texts& parts) {
+    for (const std::string& part : parts)
+      EXPECT_NE(output.find(part), std::string::npos) << part << " is not in\n" << output;
+  }
+
+  static Json config_of(const std::string& folder) {
+    return Json::parse(read_bytes(path(folder + "/config.json")));
+  }
+
+  /// A copy of the model's files with these keys of config.json changed; null: without it.
+  static std::string variant(const std::string& model, const std::string& name,
+                             const Json& changes) {
+    const std::string folder = model + "-" + name;
+    fs::copy(path(model), path(folder));
+    Json config = config_of(model);
+    for (const auto& item : changes.items()) {
+      if (item.value() == "missing")
+        config.erase(item.key());
+      else
+        config[item.key()] = item.value();
+    }
+    fs::remove(path(folder + "/config.json"));
+    if (!changes.is_null()) write_bytes(path(folder + "/config.json"), config.dump());
+    return folder;
+  }
+
+  static Outcome train_from(const std::string& model, const std::string& weights) {
+    return start("ostrakon-train",
+                 {model + ".yaml", "--set", "checkpoint.initial_weights=" + weights, "--set",
+                  "output.directory=from-" + fs::path(weights).parent_path().string() +
+                      fs::path(weights).filename().string()});
+  }
+  /// The loss of the first step, with all of its digits.
+  static std::string loss_from(const std::string& model, const std::string& weights) {
+    const Outcome outcome = train_from(model, weights);
+    EXPECT_EQ(outcome.status, 0) << weights << "\n" << outcome.err;
+    std::istringstream lines(read_bytes(path("from-" + weights + "/metrics.jsonl")));
+    std::string line;
+    std::getline(lines, line);
+    return Json::parse(line).at("loss").dump();
+  }
+
+  static inline ScratchFolder* folder_ = nullptr;
+};
+
+TEST_F(HuggingFace, AConfigThatAgreesChangesNoBit) {
+  struct Agrees {
+    std::string model;
+    Json changes;
+  };
+  const Json mistral = {{"model_type", "mistral"},
+                        {"architectures", {"MistralForCausalLM"}},
+                        {"sliding_window", 16},
+                        {"attention_bias", "missing"},
+                        {"mlp_bias", "missing"}};
+  const std::vector<Agrees> all = {
+      {"gpt2", Json::object()},
+      {"gpt2", {{"activation_function", "gelu_fast"}, {"n_ctx", 1024}, {"resid_pdrop", 0.1}}},
+      {"gpt2", {{"layer_norm_epsilon", "missing"}, {"tie_word_embeddings", "missing"}}},
+      {"gpt_bigcode", Json::object()},
+      {"llama", Json::object()},
+      {"llama",
+       {{"max_position_embeddings", 4096}, {"eos_token_id", {1, 2}}, {"dtype", "float32"}}},
+      {"llama", {{"rope_theta", "missing"}, {"rope_parameters", {{"rope_theta", 7000.0}}}}},
+      {"llama", {{"head_dim", nullptr}, {"hidden_act", "missing"}, {"pretraining_tp", 1}}},
+      {"llama", mistral},
+      {"llama-bias", Json::object()},
+      {"starcoder2", Json::object()},
+      {"starcoder2", {{"hidden_act", "gelu_new"}, {"rope_theta", "missing"}}}};
+  std::vector<std::string> expected(decks().size());
+  in_parallel(static_cast<int>(decks().size()), [&](int i) {
+    const std::string& model = decks()[i].name;
+    expected[i] = loss_from(model, variant(model, "without", nullptr));
+  });
+  in_parallel(static_cast<int>(all.size()), [&](int i) {
+    const Agrees& one = all[i];
+    const std::string found =
+        loss_from(one.model, variant(one.model, "agrees" + std::to_string(i), one.changes));
+    for (std::size_t d = 0; d < decks().size(); ++d) {
+      if (decks()[d].name == one.model) {
+        EXPECT_EQ(found, expected[d]) << one.changes;
+      }
+    }
+  });
+}
+
+TEST_F(HuggingFace, AConfigThatDiffersIsRefusedWhereverWeightsAreRead) {
+  struct Differs {
+    std::string model, key;
+    Json value;
+    std::string said;
+  };
+  const std::vector<Differs> all = {
+      {"llama", "rms_norm_eps", 1e-6, "rms_norm_eps is 1e-06, but model.norm_epsilon is 1e-05"},
+      {"llama", "rope_theta", 1e4, "rope_theta is 10000.0, but model.rotary_base is 7000.0"},
+      {"llama", "model_type", "gemma", "model_type is \"gemma\""},
+      {"llama", "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "rope_scaling is {"},
+      {"llama", "logits_scaling", 8.0, "logits_scaling is 8.0"},
+      {"gpt2", "n_head", 3, "n_head is 3, but model.heads is 6"},
+      {"starcoder2", "sliding_window", 8,
+       "sliding_window is 8, but training.sequence_length is 16"},
+      {"llama-bias", "mlp_bias", false, "mlp_bias is false, but model.bias is true"}};
+  in_parallel(static_cast<int>(all.size()), [&](int i) {
+    const Differs& one = all[i];
+    const std::string number = std::to_string(i);
+    const std::string folder = variant(one.model, "differs" + number, {{one.key, one.value}});
+    const std::string deck = one.model + "-model.yaml";
+    for (const std::string& weights : {folder, folder + "/model.safetensors"}) {
+      const Outcome train = train_from(one.model, weights);
+      EXPECT_EQ(train.status, 1);
+      expect_in(train.err, {"ostrakon-train: error: ", folder + "/config.json'", one.said});
+      EXPECT_FALSE(fs::exists(path("from-" + folder + "/metrics.jsonl")));
+      const Outcome import =
+          start("ostrakon-checkpoint", {"import", weights, "no" + number + ".h5", "--deck", deck});
+      EXPECT_EQ(import.status, 1);
+      expect_in(import.err, {"ostrakon-checkpoint: error: ", one.said});
+      EXPECT_FALSE(fs::exists(path("no" + number + ".h5")));
+      const Outcome generate = start("ostrakon-generate", {weights, "--deck", deck});
+      EXPECT_EQ(generate.status, 1);
+      expect_in(generate.err, {"ostrakon-generate: error: ", one.said});
+      const Outcome diff =
+          start("ostrakon-checkpoint", {"diff", "made-" + one.model + "/weights.h5", weights});
+      EXPECT_EQ(diff.status, 1);
+      expect_in(diff.out + diff.err, {one.said});
+    }
+  });
+}
+
+TEST_F(HuggingFace, WithoutAConfigOneLineSaysWhatIsNotChecked) {
+  const std::string folder = variant("llama", "alone", nullptr);
+  const std::string note =
+      "no config.json beside the tensors: not checked are model.heads = 6, model.norm_epsilon = "
+      "1e-05, model.rotary_base = 7000.0, and that the model is a plain llama\n";
+  expect_in(train_from("llama", folder).out, {note});
+  expect_in(
+      must("ostrakon-checkpoint", {"import", folder, "alone.h5", "--deck", "llama-model.yaml"}),
+      {"note: " + note, "wrote alone.h5"});
+  expect_in(must("ostrakon-checkpoint", {"diff", "alone.h5", folder}), {"note: " + note, "equal"});
+}
+
+/// Through weights.h5, a run, its checkpoint, and a run that goes on from it.
+TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
+  const Json changes = {{"model_type", "mistral"},  {"architectures", {"MistralForCausalLM"}},
+                        {"sliding_window", 32},     {"attention_bias", "missing"},
+                        {"mlp_bias", "missing"},    {"max_position_embeddings", 4096},
+                        {"bos_token_id", 11},       {"eos_token_id", {12, 13}},
+                        {"attention_dropout", 0.25}};
+  const std::string folder = variant("llama", "mistral", changes);
+  must("ostrakon-checkpoint", {"import", folder, "in.h5", "--deck", "llama-model.yaml"});
+  must("ostrakon-checkpoint", {"import", folder, "in-alone.h5"});
+  expect_in(must("ostrakon-checkpoint", {"inspect", "in.h5"}), {"began as    mistral"});
+  const auto train = [&](const Texts& more) {
+    Texts arguments = {"llama.yaml", "--set", "output.directory=on"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    must("ostrakon-train", arguments);
+  };
+  train({"--set", "checkpoint.initial_weights=in.h5"});
+  for (const std::string& from :
+       {std::string("in.h5"), std::string("in-alone.h5"), std::string("on/weights.h5"),
+        std::string("on/checkpoints/latest"), std::string("on/checkpoints/step-00000002")}) {
+    if (from == "on/checkpoints/step-00000002")
+      train({"--resume", "auto", "--set", "training.steps=2"});
+    const std::string out = "out-" + fs::path(from).filename().string();
+    expect_in(must("ostrakon-checkpoint", {"export", from, out, "--shard-size", "1GB"}),
+              {" as mistral"});
+    Json expected = config_of(folder), found = config_of(out);
+    EXPECT_EQ(found, expected) << from;
+    must("ostrakon-checkpoint", {"verify", out});
+  }
+
+  // Nobody makes another model of it on the way.
+  const Outcome other =
+      start("ostrakon-train", {"llama.yaml", "--set", "checkpoint.initial_weights=in.h5", "--set",
+                               "model.rotary_base=9000", "--set", "output.directory=other"});
+  EXPECT_EQ(other.status, 1);
+  expect_in(other.err, {"in.h5", "rope_theta is 7000.0, but model.rotary_base is 9000.0"});
+  const Outcome longer = start(
+      "ostrakon-train", {"llama.yaml", "--resume", "auto", "--set", "output.directory=on", "--set",
+                         "training.steps=3", "--set", "training.sequence_length=64"});
+  EXPECT_EQ(longer.status, 1);
+  expect_in(longer.err, {"sliding_window is 32, but training.sequence_length is 64"});
+}
+
+TEST_F(HuggingFace, ModelsMadeHereGoOutAsWhatTheyAre) {
+  const std::vector<std::pair<std::string, std::string>> classes = {
+      {"gpt2", "GPT2LMHeadModel"},
+      {"gpt_bigcode", "GPTBigCodeForCausalLM"},
+      {"llama", "LlamaForCausalLM"},
+      {"llama-bias", "LlamaForCausalLM"},
+      {"starcoder2", "Starcoder2ForCausalLM"}};
+  for (const auto& [model, name] : classes) {
+    const Json config = config_of(model);
+    EXPECT_EQ(config["architectures"], Json({name}));
+    EXPECT_EQ(config.value("attention_bias", false), model == "llama-bias") << config;
+    const std::string back = model + "-back.h5";
+    must("ostrakon-checkpoint", {"import", model, back, "--deck", model + "-model.yaml"});
+    expect_in(must("ostrakon-checkpoint", {"diff", back, "made-" + model + "/weights.h5"}),
+              {"equal"});
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

@@ -107,8 +107,8 @@ int export_weights(int argc, char** argv) {
     files = export_folder(out, model, *shard_bytes, output, config);
   else
     checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
-  std::cout << "wrote " << out << ", step " << format_count(model.step) << " of " << in << " in "
-            << type << " as " << checkpoint::model_type(family);
+  std::cout << "wrote " << out << ", step " << format_count(model.step) << " of " << in << " as "
+            << checkpoint::model_type(family) << " in " << type;
   if (shard_bytes) std::cout << ", " << files << (files == 1 ? " file" : " files");
   std::cout << "\n";
   return 0;

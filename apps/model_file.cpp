@@ -44,7 +44,9 @@ config::Settings settings_of_config(const std::string& path, std::optional<std::
   config::Settings settings;
   settings.model = config.model;
   settings.training.sequence_length = tokens;
-  return config::read_settings(config::write_deck(settings), path, {}, config::DeckUse::model);
+  return config::read_settings(config::write_deck(settings),
+                               context ? text("--context ", *context) : path, {},
+                               config::DeckUse::model);
 }
 
 void open_with(const config::Settings& settings, const std::string& path, ModelFile& file) {

@@ -10,12 +10,6 @@ using Lines = std::vector<std::string>;
 
 std::string shown(double number) { return nlohmann::json(number).dump(); }
 
-std::string shown_setting(const ComparedKey& key, double value) {
-  if (key.type == ComparedKey::Type::flag) return value != 0.0 ? "true" : "false";
-  if (key.type == ComparedKey::Type::whole) return text(static_cast<std::int64_t>(value));
-  return shown(value);
-}
-
 bool equal(const ComparedKey& key, double theirs, double ours) {
   if (key.in_float) return static_cast<float>(theirs) == static_cast<float>(ours);
   return theirs == ours;
@@ -27,7 +21,7 @@ void compare_values(const HuggingFaceConfig& theirs, const model::DecoderSetting
     const double setting = value.key->get(ours);
     if (!equal(*value.key, value.value, setting))
       lines.push_back(text(value.key->name, " is ", value.shown, ", but ", value.key->deck_key,
-                           " is ", shown_setting(*value.key, setting)));
+                           " is ", json_text(*value.key, setting)));
   }
   if (theirs.rotary_bases.empty() || theirs.model.rotary_base == ours.rotary_base) return;
   std::string bases;

@@ -100,8 +100,8 @@ class Reader {
   }
 
   /// "missing (llama: 1e-06)"
-  std::string missing(const Json& value) const {
-    return text("missing (", model_type(config_.family), ": ", shown(value), ")");
+  std::string missing(const std::string& value) const {
+    return text("missing (", model_type(config_.family), ": ", value, ")");
   }
 
   void read_compared() {
@@ -114,20 +114,11 @@ class Reader {
       if (key.set != nullptr) key.set(config_.model, value);
       std::string words = shown(file_.at(key.name));
       if (is_null)
-        words = file_.has(key.name) ? text("null (", shown_value(key, value), ")")
-                                    : missing(json_value(key, value));
+        words = file_.has(key.name) ? text("null (", json_text(key, value), ")")
+                                    : missing(json_text(key, value));
       config_.values.push_back({&key, value, words});
     }
     set_structure(config_.family, config_.model);
-  }
-
-  static Json json_value(const ComparedKey& key, double value) {
-    if (key.type == ComparedKey::Type::flag) return value != 0.0;
-    if (key.type == ComparedKey::Type::whole) return static_cast<std::int64_t>(value);
-    return value;
-  }
-  static std::string shown_value(const ComparedKey& key, double value) {
-    return shown(json_value(key, value));
   }
 
   /// Older files have rope_theta by itself and rope_scaling; newer ones both in rope_parameters.
@@ -149,7 +140,7 @@ class Reader {
     }
     if (config_.rotary_bases.empty()) {
       config_.model.rotary_base = missing_rope_theta;
-      config_.rotary_bases.push_back("rope_theta is " + missing(missing_rope_theta));
+      config_.rotary_bases.push_back("rope_theta is " + missing(shown(missing_rope_theta)));
       bases_.push_back(missing_rope_theta);
     }
     // What one key says, none may deny.
@@ -185,7 +176,7 @@ class Reader {
     config_.positions = is_null ? keys_->missing_positions : file_.whole(keys_->positions);
     config_.shown_positions =
         text(keys_->positions, " is ",
-             is_null ? missing(config_.positions) : shown(file_.at(keys_->positions)));
+             is_null ? missing(text(config_.positions)) : shown(file_.at(keys_->positions)));
   }
 
   void read_window() {
@@ -196,7 +187,7 @@ class Reader {
     if (!config_.window) return;
     config_.shown_window =
         text("sliding_window is ", file_.has("sliding_window") ? shown(file_.at("sliding_window"))
-                                                               : missing(*config_.window));
+                                                               : missing(text(*config_.window)));
   }
 
   void check_required() {

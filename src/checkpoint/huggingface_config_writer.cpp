@@ -9,20 +9,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_value(const ComparedKey& key, const model::DecoderSettings& settings) {
-  const double value = key.get(settings);
-  if (key.type == ComparedKey::Type::flag) return value != 0.0;
-  if (key.type == ComparedKey::Type::whole) return static_cast<std::int64_t>(value);
-  return value;
-}
-
 /// Of a model that did not begin as another one.
 Json new_config(Family family, const HuggingFaceModel& model) {
   const ConfigKeys& keys = keys_of(family);
   Json json = {{"architectures", {causal_class(family)}}, {"model_type", model_type(family)}};
   for (const RequiredKey& key : keys.required)
     if (key.is_written) json[key.name] = Json::parse(key.computed.front());
-  for (const ComparedKey& key : keys.compared) json[key.name] = json_value(key, model.settings);
+  for (const ComparedKey& key : keys.compared)
+    json[key.name] = Json::parse(json_text(key, key.get(model.settings)));
   json[keys.positions] = model.tokens;
   if (keys.has_rope) {
     json["rope_theta"] = model.settings.rotary_base;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
+#include <nlohmann/json.hpp>
 #include <ostrakon/checkpoint/huggingface_keys.hpp>
 #include <utility>
 
@@ -262,6 +263,12 @@ ConfigKeys starcoder2_keys() {
 }
 
 }  // namespace
+
+std::string json_text(const ComparedKey& key, double value) {
+  if (key.type == Type::flag) return value != 0.0 ? "true" : "false";
+  if (key.type == Type::whole) return std::to_string(static_cast<std::int64_t>(value));
+  return nlohmann::json(value).dump();
+}
 
 const ConfigKeys& keys_of(Family family) {
   static const std::map<Family, ConfigKeys> all = {

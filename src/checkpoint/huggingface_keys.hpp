@@ -32,6 +32,9 @@ struct ComparedKey {
   bool in_float = false;  ///< counts as it is in fp32, in which it is computed with
 };
 
+/// A value of a key as JSON: "6", "true", "1e-06".
+std::string json_text(const ComparedKey& key, double value);
+
 /// A key that Decoder computes for some of its values only, the default among them.
 struct RequiredKey {
   const char* name;

@@ -166,6 +166,16 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_EQ(settings.runtime.wall_time, 0.0);
 }
 
+TEST(Settings, WhatDescribesAModelNeedsNoData) {
+  const std::string deck = "ostrakon:\n  model: {width: 64}\n  training: {validate_every: 5}\n";
+  const Settings settings = read_settings(deck, "deck.yaml", {}, DeckUse::model);
+  EXPECT_EQ(settings.model.width, 64);
+  EXPECT_EQ(settings.data.path, "");
+  const std::string again = write_deck(settings);
+  EXPECT_EQ(read_settings(again, "deck.yaml", {}, DeckUse::model).model.width, 64);
+  EXPECT_THROW(read_settings(again, "deck.yaml", {}), Error);
+}
+
 TEST(Settings, ReadsWhenAndHowCheckpointsAreSaved) {
   const Settings settings = read(R"(ostrakon:
   data: {dataset: synthetic}

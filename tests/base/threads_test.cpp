@@ -3,34 +3,14 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/threads.hpp>
 #include <set>
 #include <vector>
 
+#include "support/allocations.hpp"
 #include "support/scratch_folder.hpp"
-
-namespace {
-
-/// Calls of operator new that succeed before all fail; below zero: no end of them.
-thread_local int allocations_left = -1;
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  void* const memory = allocations_left == 0 ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  if (allocations_left > 0) --allocations_left;
-  return memory;
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
 namespace ostrakon {
 namespace {
@@ -83,13 +63,12 @@ TEST(Threads, AreFewerWhereMemoryIsShort) {
     std::atomic<int> calls{0};
     bool refused = false;
     const std::function<void(int, std::int64_t)> work = [&](int, std::int64_t) { ++calls; };
-    allocations_left = left;
     try {
+      const test::LimitedAllocations limited(left);
       in_threads(4, 100, work);
     } catch (const std::bad_alloc&) {
       refused = true;
     }
-    allocations_left = -1;
     EXPECT_EQ(refused, left == 0);
     EXPECT_EQ(calls, refused ? 0 : 100);
     EXPECT_FALSE(blocks_signals());

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/allocations.hpp"
 #include "runtime/hand_made.hpp"
+#include "support/allocations.hpp"
 
 namespace {
 

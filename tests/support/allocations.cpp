@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where no test includes them: compilers that see both sides take new and free for a mistake.
+
+#include "support/allocations.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<std::int64_t> count{0};
+
+/// Calls on this thread that succeed before all fail; below zero: no limit.
+thread_local int calls_left = -1;
+}  // namespace
+
+namespace ostrakon::test {
+
+std::int64_t allocations() { return count; }
+
+LimitedAllocations::LimitedAllocations(int left) { calls_left = left; }
+LimitedAllocations::~LimitedAllocations() { calls_left = -1; }
+
+}  // namespace ostrakon::test
+
+// CUDA compiles operator new for the device too, whatever its attributes, where nothing may throw.
+#ifndef __CUDA_ARCH__
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  ++count;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+void* operator new(std::size_t bytes) {
+  void* const memory = calls_left == 0 ? nullptr : operator new(bytes, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  if (calls_left > 0) --calls_left;
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+#endif

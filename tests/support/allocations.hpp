@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+// A program that links allocations.cpp has its own operator new.
+
+namespace ostrakon::test {
+
+/// How often operator new has been called in this program, on all threads.
+std::int64_t allocations();
+
+/// While it lives, operator new throws std::bad_alloc on this thread after `left` more calls. The
+/// form that does not throw is not limited.
+class LimitedAllocations {
+ public:
+  explicit LimitedAllocations(int left);
+  ~LimitedAllocations();
+  LimitedAllocations(const LimitedAllocations&) = delete;
+  LimitedAllocations& operator=(const LimitedAllocations&) = delete;
+};
+
+}  // namespace ostrakon::test

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Run by CTest: install, build the consumer, run it.
 
+# Configures the consumer into WORK/<folder>; further arguments go to CMake.
+set(configure ${CMAKE_COMMAND} -S ${CONSUMER} -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER}
+    "-DCMAKE_CXX_FLAGS=${FLAGS}" -D CMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
+
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status)
   if(NOT status EQUAL 0)
@@ -11,11 +15,24 @@ endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/build -G ${GENERATOR}
-    -D CMAKE_CXX_COMPILER=${COMPILER} "-DCMAKE_CXX_FLAGS=${FLAGS}"
-    -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
+
+# Another Kokkos stands where CMake looks first; that of the build is found all the same.
+set(other ${WORK}/other/lib/cmake/Kokkos)
+file(WRITE ${other}/KokkosConfig.cmake "set(Kokkos_DEVICES OTHER)
+add_library(Kokkos::kokkos INTERFACE IMPORTED)\n")
+file(WRITE ${other}/KokkosConfigVersion.cmake "set(PACKAGE_VERSION 1.2.3)\n")
+run(${configure} -B ${WORK}/build "-DCMAKE_PREFIX_PATH=${WORK}/prefix\;${WORK}/other")
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer)
+
+# Where it is asked for, it is refused.
+execute_process(COMMAND ${configure} -B ${WORK}/refused -D CMAKE_PREFIX_PATH=${WORK}/prefix
+                        -D Kokkos_DIR=${other}
+                RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE error)
+string(REGEX REPLACE "[ \n]+" " " error "${error}")
+if(status EQUAL 0 OR NOT error MATCHES "but Kokkos 1.2.3 for OTHER \\(${other}\\) was found")
+  message(FATAL_ERROR "status ${status} with another Kokkos, and this error: ${error}")
+endif()
 
 function(expect_installed)
   foreach(file IN LISTS ARGV)

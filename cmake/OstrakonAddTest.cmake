@@ -3,12 +3,16 @@
 # ostrakon_add_test(<name>
 #   SOURCES <file>...     test sources; the main program is tests/support/main.cpp
 #   [RANKS <n>...]        one CTest entry <name>.np<n> for each; 1 where not given
+#   [THREADS <t>...]      OpenMP threads of a rank, 1 where not given. For each number above 1 and
+#                         each of RANKS there is an entry <name>.np<n>.threads<t>, where the Kokkos
+#                         that was found runs kernels on OpenMP threads; elsewhere none
 #   [TIMEOUT <seconds>]   120 where not given
 #   [LABELS <label>...]   unit or integration; `mpi` and `np_<n>` are added. `unit` where not given
 #   [ARGS <argument>...]  handed to the program
 #   [LIBRARIES <target>...] linked besides Ostrakon::ostrakon and GoogleTest)
 #
 # Builds the program test_<name>. CTest runs it under mpiexec and knows how many processors it takes.
+# The label `threads` is added to entries with more than one thread.
 #
 # ostrakon_add_command_test(<name>
 #   COMMAND <command> [<argument>...]
@@ -20,6 +24,12 @@
 # An argument that neither knows is an error.
 
 include_guard(GLOBAL)
+
+# Whether kernels run on OpenMP threads: a device comes first where there is one.
+set(OSTRAKON_KERNELS_ON_OPENMP ${Kokkos_ENABLE_OPENMP})
+if(Kokkos_ENABLE_CUDA OR Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
+  set(OSTRAKON_KERNELS_ON_OPENMP OFF)
+endif()
 
 # Ranks that outnumber the cores yield to each other, and no two ranks are bound to one core.
 set(OSTRAKON_TEST_ENVIRONMENT
@@ -46,7 +56,8 @@ function(ostrakon_refuse_unknown function unparsed missing_values)
 endfunction()
 
 function(ostrakon_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;LABELS;ARGS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;THREADS;LABELS;ARGS;\
+LIBRARIES")
   ostrakon_refuse_unknown("ostrakon_add_test(${name})" "${arg_UNPARSED_ARGUMENTS}"
                           "${arg_KEYWORDS_MISSING_VALUES}")
   if(NOT arg_SOURCES)
@@ -54,6 +65,9 @@ function(ostrakon_add_test name)
   endif()
   if(NOT arg_RANKS)
     set(arg_RANKS 1)
+  endif()
+  if(NOT arg_THREADS)
+    set(arg_THREADS 1)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
@@ -69,15 +83,29 @@ function(ostrakon_add_test name)
   target_compile_definitions(test_${name} PRIVATE
     OSTRAKON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" OSTRAKON_APPS_DIR="${PROJECT_BINARY_DIR}/apps")
 
-  foreach(ranks IN LISTS arg_RANKS)
-    set(test ${name}.np${ranks})
-    add_test(NAME ${test}
-      COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
-              $<TARGET_FILE:test_${name}> ${MPIEXEC_POSTFLAGS} ${arg_ARGS})
-    set_tests_properties(${test} PROPERTIES
-      PROCESSORS ${ranks} TIMEOUT ${arg_TIMEOUT}
-      LABELS "${arg_LABELS};mpi;np_${ranks}"
-      ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT}")
+  foreach(threads IN LISTS arg_THREADS)
+    if(threads GREATER 1 AND NOT OSTRAKON_KERNELS_ON_OPENMP)
+      continue()
+    endif()
+    foreach(ranks IN LISTS arg_RANKS)
+      set(test ${name}.np${ranks})
+      set(labels "${arg_LABELS};mpi;np_${ranks}")
+      set(environment "${OSTRAKON_TEST_ENVIRONMENT}")
+      if(threads GREATER 1)
+        string(APPEND test .threads${threads})
+        list(APPEND labels threads)
+        # Later ones count. Threads may outnumber the cores: those that wait leave the core.
+        list(APPEND environment OMP_NUM_THREADS=${threads} OMP_WAIT_POLICY=passive
+             OMP_PROC_BIND=false)
+      endif()
+      math(EXPR processors "${ranks} * ${threads}")
+      add_test(NAME ${test}
+        COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
+                $<TARGET_FILE:test_${name}> ${MPIEXEC_POSTFLAGS} ${arg_ARGS})
+      set_tests_properties(${test} PROPERTIES
+        PROCESSORS ${processors} TIMEOUT ${arg_TIMEOUT}
+        LABELS "${labels}" ENVIRONMENT "${environment}")
+    endforeach()
   endforeach()
 endfunction()
 

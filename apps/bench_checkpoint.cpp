@@ -6,8 +6,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/train/saver.hpp>
+#include <ostrakon/train/threads.hpp>
 
 #include "bench.hpp"
 
@@ -198,7 +198,7 @@ class Checkpoints {
 void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options) {
   use_synthetic_data_if_needed(world, settings);
   world.agree([&] { config::check_ranks(settings, world.size()); });
-  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
+  train::set_matrix_threads(settings, world);
   settings.output.directory =
       (fs::absolute(settings.output.directory) / "ostrakon-bench-checkpoint").string();
   settings.checkpoint.every = settings.checkpoint.keep = 1;

@@ -13,6 +13,7 @@
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/optim/adamw.hpp>
+#include <ostrakon/train/threads.hpp>
 
 #include "bench.hpp"
 
@@ -332,7 +333,7 @@ class Kernels {
 }  // namespace
 
 void run_kernels(comm::Communicator& world, const Options& options) {
-  math::set_gemm_threads(1);  // as decks do unless they say otherwise
+  train::set_matrix_threads({}, world);  // as decks do unless they say otherwise
   Kernels(world, options).all();
 }
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/plan/schedule.hpp>
 #include <ostrakon/runtime/overlap.hpp>
+#include <ostrakon/train/threads.hpp>
 #include <ostrakon/train/trainer.hpp>
 
 #include "bench.hpp"
@@ -110,7 +110,7 @@ class SlowedSteps {
 void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options) {
   use_synthetic_data_if_needed(world, settings);
   world.agree([&] { config::check_ranks(settings, world.size()); });
-  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
+  train::set_matrix_threads(settings, world);
   Table table("overlap",
               {{"streams", "streams", Format::text, 8},
                {"prefetch", "prefetch", Format::count, 8},
@@ -121,6 +121,7 @@ void run_overlap(comm::Communicator& world, config::Settings settings, const Opt
                {"by the plan", "hidden_in_plan", Format::percent, 11}},
               options.json, world.rank() == 0);
   for (const Way& way : ways) {
+    if (on_device && way.choice == config::StreamsChoice::threads) continue;
     settings.runtime.streams = way.choice;
     settings.parallel.forward_prefetch = settings.parallel.backward_prefetch = {way.prefetch, {}};
     settings.parallel.in_flight_reductions = way.prefetch;

@@ -5,9 +5,9 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/peak_rate.hpp>
+#include <ostrakon/train/threads.hpp>
 #include <ostrakon/train/trainer.hpp>
 
 #include "bench.hpp"
@@ -186,7 +186,7 @@ void use_synthetic_data_if_needed(comm::Communicator& world, config::Settings& s
 void run_step(comm::Communicator& world, config::Settings settings, const Options& options) {
   use_synthetic_data_if_needed(world, settings);
   world.agree([&] { config::check_ranks(settings, world.size()); });
-  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
+  train::set_matrix_threads(settings, world);
   StepBench(world, settings, options).all();
 }
 

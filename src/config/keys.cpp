@@ -643,7 +643,9 @@ Key paths_from() {
 Section runtime_section() {
   return {"runtime",
           "this machine",
-          {integer("threads", FIELD(runtime.threads), 1, 4096, "of a rank, in the matrix library"),
+          {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
+                         "of a rank, in the matrix library; auto: as many as Kokkos runs kernels "
+                         "on, the least over ranks"),
            number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
                   "peak rate of a rank, which MFU is a share of; 0: measured"),
            wall_time(),

@@ -29,8 +29,8 @@ const char* gemm_library();
 /// How 16-bit matrices are multiplied here: by which library, and whether it does so in float.
 const char* gemm_library_16bit();
 
-/// Threads that the library may use in this process from now on. The bits of a product may depend
-/// on it, so all ranks set the same number.
+/// Threads of the library from now on, in products of the thread that calls this. The bits of a
+/// product may depend on it, so all ranks set the same number: see train/threads.hpp.
 void set_gemm_threads(int threads);
 
 }  // namespace ostrakon::math

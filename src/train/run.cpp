@@ -17,6 +17,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -26,6 +27,7 @@
 #include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/saver.hpp>
+#include <ostrakon/train/threads.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/triggers.hpp>
 #include <sstream>
@@ -44,6 +46,7 @@ class Run {
         options_(options),
         mesh_(make_mesh(settings, parent)),
         world_(mesh_.world()),
+        matrix_threads_(set_matrix_threads(settings, world_)),
         talks_(world_.rank() == 0),
         trainer_(settings, mesh_),
         triggers_(talks_ ? (directory() / "checkpoint_now").string() : ""),
@@ -128,14 +131,23 @@ class Run {
         << (trainer_.streams() == runtime::Streams::threads ? "on threads of their own"
                                                             : "in turn, on one thread")
         << "\n"
+        << threads_line(host_threads(), matrix_threads_, mesh_.cores())
         << (plan::updates_early(plan) ? text("  updates                ", plan::early_updates, "\n")
                                       : "")
         << "  available memory       " << available_memory() << " for " << mesh_.host().size()
         << (mesh_.host().size() == 1 ? " rank" : " ranks") << " on this host\n"
         << "  sums over leaves       "
-        << (plan.has_the_bits_of_one_rank() ? "bit for bit those of one rank\n\n"
-                                            : "those of one rank but for rounding\n\n");
+        << (plan.has_the_bits_of_one_rank() ? "bit for bit those of one rank" + with_threads()
+                                            : "those of one rank but for rounding")
+        << "\n\n";
     say(out.str());
+  }
+
+  /// What the bits of matrix products may depend on. Of a device's library nothing is said.
+  std::string with_threads() const {
+    if (on_device) return "";
+    return text(" with ", matrix_threads_, matrix_threads_ == 1 ? " thread" : " threads",
+                " for matrix products");
   }
 
   static std::string available_memory() {
@@ -825,6 +837,7 @@ class Run {
   const RunOptions options_;
   mesh::Mesh mesh_;
   comm::Communicator& world_;
+  const int matrix_threads_;  // of each rank
   const bool talks_;
   Trainer trainer_;
   config::Timers timers_;
@@ -857,7 +870,6 @@ class Run {
 }  // namespace
 
 RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
-  math::set_gemm_threads(static_cast<int>(settings.runtime.threads));
   return Run(settings, parent, options).all();
 }
 

@@ -14,6 +14,7 @@
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/numbers.hpp>
 #include <ostrakon/train/peak_rate.hpp>
+#include <ostrakon/train/threads.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
 #include <utility>
@@ -59,30 +60,6 @@ plan::ModelDescription describe(const model::AnyDecoder& decoder,
               [](const auto& a, const auto& b) { return a.offset < b.offset; });
   }
   return description;
-}
-
-runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh) {
-  using Choice = config::StreamsChoice;
-  if (settings.runtime.streams == Choice::in_plan_order) return runtime::Streams::in_plan_order;
-  const bool may = comm::Communicator::threads_may_call();
-  if (settings.runtime.streams == Choice::threads) {
-    mesh.world().agree([&] {
-      require(may,
-              "runtime.streams = threads: this MPI lets only one thread of a rank call it; "
-              "expected inline, auto, or an MPI with MPI_THREAD_MULTIPLE");
-    });
-    return runtime::Streams::threads;
-  }
-  // Two threads talk, and MPI keeps a core busy while it waits. All ranks decide alike: in another
-  // order of collectives they would wait for each other.
-  const bool copies =
-      settings.parallel.offload != plan::Offload::none || settings.parallel.offload_activations;
-  // On a device all streams share one queue still, so that nothing is won.
-  const bool pays = !on_device && (copies || mesh.world().size() > 1) &&
-                    mesh.cores() >= settings.runtime.threads + 2;
-  double wanted = may && pays ? 1.0 : 0.0;
-  mesh.world().minimum(&wanted, 1);
-  return wanted > 0.0 ? runtime::Streams::threads : runtime::Streams::in_plan_order;
 }
 
 Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)

@@ -39,13 +39,6 @@ std::unique_ptr<model::AnyDecoder> make_decoder(const config::Settings& settings
 plan::ModelDescription describe(const model::AnyDecoder& decoder,
                                 const optim::OptimizerSettings& optimizer);
 
-/// How the streams of a run are run on this rank: as the deck says, or where it leaves the choice,
-/// on threads if there is something to communicate, or to copy between host and device memory, and
-/// every rank has two cores to spare for it.
-/// Collective over the mesh, the same on all ranks. Throws AgreedError where threads are asked for
-/// and MPI does not allow them.
-runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
-
 /// One rank's part of a training run: the plans, the arenas, and what each action of a plan does.
 ///
 /// The constructor plans and proves and allocates nothing, so a run can be shown, and refused,

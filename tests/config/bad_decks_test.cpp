@@ -241,7 +241,7 @@ TEST(BadDecks, ImpossibleValues) {
         "need quotes)"},
        {with("output", "every: 0"), "deck.yaml: output.every = 0: expected an integer >= 1"},
        {with("runtime", "threads: 0"),
-        "deck.yaml: runtime.threads = 0: expected an integer from 1 to 4096"},
+        "deck.yaml: runtime.threads = 0: expected auto or an integer from 1 to 4096"},
        {"ostrakon:\n  data:\n    dataset: synthetic\n    synthetic_noise: 1.5\n",
         "deck.yaml: data.synthetic_noise = 1.5: expected a number from 0 to 1"},
        {"ostrakon:\n  data:\n    dataset: imagenet\n",

@@ -128,6 +128,7 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_EQ(settings.output.trace_steps, 0);
   EXPECT_EQ(settings.model.blocks_per_unit, 1);
   EXPECT_EQ(settings.runtime.streams, StreamsChoice::automatic);
+  EXPECT_EQ(settings.runtime.threads, automatic_threads);
   EXPECT_TRUE(settings.parallel.reshard_after_forward == plan::Reshard());
   EXPECT_TRUE(settings.parallel.forward_prefetch == plan::Prefetch());
   EXPECT_TRUE(settings.parallel.backward_prefetch == plan::Prefetch());
@@ -425,6 +426,19 @@ TEST(Settings, ReadsWhatIsGatheredWhen) {
   EXPECT_EQ(reshard("always").kind, plan::Reshard::always);
   EXPECT_EQ(reshard("never").kind, plan::Reshard::never);
   EXPECT_TRUE(reshard("2") == kept_in(2));
+}
+
+TEST(Settings, ReadsThreadsOfTheMatrixLibrary) {
+  const auto threads = [](const char* text) {
+    return read(synthetic, {{"runtime.threads", text}}).runtime.threads;
+  };
+  EXPECT_EQ(threads("auto"), automatic_threads);
+  EXPECT_EQ(threads("1"), 1);
+  EXPECT_EQ(threads("4096"), 4096);
+  for (const char* text : {"auto", "2"})
+    EXPECT_NE(write_deck(read(synthetic, {{"runtime.threads", text}}))
+                  .find(std::string("threads: ") + text),
+              std::string::npos);
 }
 
 TEST(Settings, ReadsLimitsOfGathers) {

@@ -240,7 +240,7 @@ TEST(Offload, ChangesNoBitWithAnyStrategyInAnyOrder) {
     settings.parallel.shard_optimizer_over = static_cast<plan::OptimizerGroup>(row[over]);
     if (row[group] == 1 && ranks > 2) settings.shard_group = 2;
     settings.runtime.streams =
-        row[streams] == 0 ? config::StreamsChoice::in_plan_order : config::StreamsChoice::threads;
+        row[streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
     runtime::Shake shake;
     shake.seed = r;
     shake.longest_seconds = 2e-5;
@@ -351,8 +351,7 @@ TEST(Stability, ANonFiniteGradientIsNamedByItsOriginAndLeftOut) {
           // Each of them in both ways, somewhere.
           const bool threads =
               (offload == plan::Offload::optimizer) == (sharding == plan::Sharding::full);
-          settings.runtime.streams =
-              threads ? config::StreamsChoice::threads : config::StreamsChoice::in_plan_order;
+          settings.runtime.streams = threads ? on_threads : config::StreamsChoice::in_plan_order;
           EXPECT_EQ(spoil_and_go_on(settings, MPI_COMM_WORLD), expected)
               << static_cast<int>(offload) << " " << static_cast<int>(sharding);
         }

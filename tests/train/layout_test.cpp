@@ -161,7 +161,7 @@ TEST(Layout, OtherOrdersGiveTheSameBits) {
 }
 
 TEST(Layout, OtherTimesGiveTheSameBits) {
-  expect_shaken_runs_give_the_same_bits(config::StreamsChoice::threads, 200, 2e-4);
+  expect_shaken_runs_give_the_same_bits(on_threads, 200, 2e-4);
 }
 
 TEST(Layout, PretendedNodesAreShardGroups) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/covering.hpp"
+#include "train/small_runs.hpp"
 
 namespace ostrakon::tests {
 
@@ -61,8 +62,8 @@ inline void apply(const Layout& layout, config::Settings& settings) {
   policy.in_flight_gathers.units = layout[in_flight_factor] == 2 ? 0 : layout[in_flight_factor] + 1;
   policy.in_flight_reductions = layout[reductions_factor];
   policy.accumulation = static_cast<plan::Accumulation>(layout[accumulation_factor]);
-  settings.runtime.streams = layout[streams_factor] == 0 ? config::StreamsChoice::in_plan_order
-                                                         : config::StreamsChoice::threads;
+  settings.runtime.streams =
+      layout[streams_factor] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
   settings.model.blocks_per_unit = 1 + layout[blocks_factor];
 }
 

@@ -133,8 +133,7 @@ config::Settings all_settings(const Choices& row) {
   policy.forward_prefetch.depth = policy.backward_prefetch.depth = row[prefetch];
   policy.in_flight_reductions = row[reductions];
   settings.model.blocks_per_unit = 1 + row[blocks];
-  settings.runtime.streams =
-      row[streams] == 0 ? config::StreamsChoice::in_plan_order : config::StreamsChoice::threads;
+  settings.runtime.streams = row[streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
   return settings;
 }
 

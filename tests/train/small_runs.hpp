@@ -13,6 +13,10 @@
 
 namespace ostrakon::tests {
 
+/// Streams on threads of their own, where they can be had: not on a device.
+constexpr config::StreamsChoice on_threads =
+    on_device ? config::StreamsChoice::in_plan_order : config::StreamsChoice::threads;
+
 constexpr plan::Sharding all_shardings[] = {plan::Sharding::none, plan::Sharding::optimizer,
                                             plan::Sharding::gradients, plan::Sharding::full};
 

@@ -139,8 +139,7 @@ class BrokenOnOneRank : public FixedBatch {
 // Also where updates begin before ranks talk of how the step went, on whatever streams.
 TEST(Trainer, DataThatOneRankCannotReadEndTheStepOnAll) {
   for (const bool early : {false, true})
-    for (const auto streams :
-         {config::StreamsChoice::in_plan_order, config::StreamsChoice::threads}) {
+    for (const auto streams : {config::StreamsChoice::in_plan_order, on_threads}) {
       config::Settings settings = small_gpt2(24);
       settings.runtime.streams = streams;
       if (early) {

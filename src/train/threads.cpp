@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/train/threads.hpp>
+
+namespace ostrakon::train {
+
+int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& world) {
+  double threads = wanted == config::automatic_threads ? of_kernels : static_cast<double>(wanted);
+  world.minimum(&threads, 1);
+  return static_cast<int>(threads);
+}
+
+int set_matrix_threads(const config::Settings& settings, comm::Communicator& world) {
+  const int threads = matrix_threads(settings.runtime.threads, host_threads(), world);
+  math::set_gemm_threads(threads);
+  return threads;
+}
+
+std::string threads_line(int of_kernels, int of_matrices, int cores) {
+  if (on_device) return "";
+  const int has = std::max(cores, 1);
+  std::string line = text("  threads of a rank      ", of_kernels, " for kernels, ", of_matrices,
+                          " for matrix products\n");
+  if (std::max(of_kernels, of_matrices) > has)
+    line += text("                         more than its ", has, has == 1 ? " core" : " cores",
+                 of_kernels > has ? text(": slow; set OMP_NUM_THREADS=", has)
+                                  : text(": slow; set runtime.threads to ", has, " or auto"),
+                 ", or give ranks more cores\n");
+  return line;
+}
+
+runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts) {
+  using Choice = config::StreamsChoice;
+  if (choice == Choice::in_plan_order) return runtime::Streams::in_plan_order;
+  if (choice == Choice::threads) {
+    // There all streams share one queue still.
+    require(!facts.computes_on_device,
+            "runtime.streams = threads: this build computes on a device, whose streams run one "
+            "after the other; expected inline or auto");
+    require(facts.threads_may_call_mpi,
+            "runtime.streams = threads: this MPI lets only one thread of a rank call it; "
+            "expected inline, auto, or an MPI with MPI_THREAD_MULTIPLE");
+    return runtime::Streams::threads;
+  }
+  // Two threads communicate, and MPI keeps a core busy while it waits.
+  const bool pays = !facts.computes_on_device && facts.threads_may_call_mpi &&
+                    facts.has_other_streams && facts.cores >= facts.compute_threads + 2;
+  return pays ? runtime::Streams::threads : runtime::Streams::in_plan_order;
+}
+
+runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh) {
+  StreamsFacts facts;
+  facts.computes_on_device = on_device;
+  facts.threads_may_call_mpi = comm::Communicator::threads_may_call();
+  facts.has_other_streams = mesh.world().size() > 1 ||
+                            settings.parallel.offload != plan::Offload::none ||
+                            settings.parallel.offload_activations;
+  facts.cores = mesh.cores();
+  facts.compute_threads = std::max(host_threads(), static_cast<int>(settings.runtime.threads));
+  runtime::Streams mine = runtime::Streams::in_plan_order;
+  mesh.world().agree([&] { mine = streams_for(settings.runtime.streams, facts); });
+  // All ranks decide alike: in another order of collectives they would wait for each other.
+  double on_threads = mine == runtime::Streams::threads ? 1.0 : 0.0;
+  mesh.world().minimum(&on_threads, 1);
+  return on_threads > 0.0 ? runtime::Streams::threads : runtime::Streams::in_plan_order;
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <string>
+
+// How many threads of a rank do what.
+
+namespace ostrakon::train {
+
+/// Threads of a rank in matrix products: `wanted`, or where that is config::automatic_threads as
+/// many as run kernels on this rank, `of_kernels`; the least over ranks, as the bits of a product
+/// may depend on it, and ranks may compute the same product. Collective; the same on all ranks.
+int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& world);
+
+/// Gives the matrix library of this process the threads that runtime.threads asks for, and returns
+/// how many. Collective; the same on all ranks.
+int set_matrix_threads(const config::Settings& settings, comm::Communicator& world);
+
+/// A line on the threads of a rank that has `cores` cores, 0 where ranks outnumber them: how many
+/// run kernels, how many multiply matrices, and what to set where that is more than there are.
+/// Empty on a device.
+std::string threads_line(int of_kernels, int of_matrices, int cores);
+
+/// What the choice of streams depends on.
+struct StreamsFacts {
+  bool computes_on_device = false;
+  bool threads_may_call_mpi = false;
+  bool has_other_streams = false;  ///< something to communicate, or to copy to and from the host
+  int cores = 0;                   ///< of a rank, see mesh::Mesh::cores
+  int compute_threads = 1;         ///< of a rank
+};
+
+/// How streams run: as runtime.streams says, or where it leaves the choice, on threads where that
+/// pays: with something to run on them, and two cores to spare. Throws Error where threads are
+/// asked for and can't be had.
+runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts);
+
+/// The same for a run. Collective over the mesh, the same on all ranks. Throws AgreedError.
+runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
+
+}  // namespace ostrakon::train

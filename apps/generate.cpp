@@ -10,7 +10,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/train/generator.hpp>
 #include <string>
 #include <vector>
@@ -213,8 +213,7 @@ int main(int argc, char** argv) {
           require(world.size() == 1, "started on ", world.size(), " ranks; expected one");
           const CommandLine line = apps::generate_program::parse(arguments);
           // As training does: a library that is left alone takes all cores, for products too small.
-          math::set_gemm_threads(static_cast<int>(
-              line.threads.value_or(Kokkos::DefaultHostExecutionSpace().concurrency())));
+          math::set_gemm_threads(static_cast<int>(line.threads.value_or(host_threads())));
           write_samples(make_writer(line), line);
         });
         return 0;

@@ -285,7 +285,8 @@ TEST_F(Programs, KernelThreadsChangeNoBit) {
         arguments.push_back("--set");
         arguments.push_back(setting);
       }
-      const Outcome outcome = start("ostrakon-train", 2, arguments, {{"OMP_NUM_THREADS", threads}});
+      const Outcome outcome = start("ostrakon-train", 2, arguments,
+                                    {{"OMP_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}});
       ASSERT_EQ(outcome.status, 0) << outcome.err;
       EXPECT_NE(outcome.out.find(std::string(threads) + " for kernels, 1 for matrix products"),
                 std::string::npos)

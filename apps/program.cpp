@@ -14,6 +14,8 @@
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
 
+#include "job_end.hpp"
+
 namespace ostrakon::apps {
 namespace {
 
@@ -21,6 +23,12 @@ int rank_among(MPI_Comm comm) {
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
   return rank;
+}
+
+int ranks_of(MPI_Comm comm) {
+  int ranks = 0;
+  MPI_Comm_size(comm, &ranks);
+  return ranks;
 }
 
 /// Starts Kokkos on this rank's share of the host's devices (`local`: its number on the host),
@@ -45,9 +53,6 @@ void start_kokkos(int& argc, char** argv, int local) {
   Kokkos::initialize(argc, argv);
 #endif
 }
-
-/// In one piece, so that nothing of other ranks, or of standard output, comes between.
-void write_error(const std::string& message) { std::cerr << message + "\n" << std::flush; }
 
 }  // namespace
 
@@ -76,10 +81,9 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
       return 0;
     }
   }
+  const JobEnd end;
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  const int rank = rank_among(MPI_COMM_WORLD);
-  int status = 0;
   try {
     // Where it fails, for a flag that Kokkos can't read or a device that is not there, it has
     // started nothing.
@@ -87,25 +91,24 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
     comm::Communicator::duplicate(MPI_COMM_WORLD).agree([&] { start_kokkos(argc, argv, local); });
   } catch (const std::exception& error) {
     const std::string message = error.what();
-    if (rank == 0)
-      write_error(
-          text(name, ": error: Kokkos can't start: ", message.substr(0, message.find('\n'))));
-    MPI_Finalize();
-    return 1;
+    return end.together(
+        1, text(name, ": error: Kokkos can't start: ", message.substr(0, message.find('\n'))));
   }
+  int status = 0;
+  std::string message;
   try {
     status = body(Arguments(argv + 1, argv + argc));
   } catch (const AgreedError& error) {
-    if (rank == 0) write_error(text(name, ": error: ", error.what()));
+    message = text(name, ": error: ", error.what());
     status = 1;
   } catch (const std::exception& error) {
     // Perhaps this rank's alone: the others would wait for it for ever.
-    write_error(text(name, ": error on rank ", rank, ": ", error.what()));
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    message = text(name, ": error on rank ", rank_among(MPI_COMM_WORLD), ": ", error.what());
+    if (ranks_of(MPI_COMM_WORLD) > 1) end.alone(message);
+    status = 1;
   }
   Kokkos::finalize();
-  MPI_Finalize();
-  return status;
+  return end.together(status, message);
 }
 
 config::Settings read_deck(comm::Communicator& world, const std::string& path,

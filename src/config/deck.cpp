@@ -62,6 +62,9 @@ void apply_section(Settings& settings, const DeckSection& found, const std::stri
                        ": no such key", suggest_key(found.name, entry.name)));
     }
     set_key(settings, *key, entry.value, place, " = ");
+    if (key->path)
+      settings.path_origins[found.name + "." + entry.name] =
+          text(place, " = ", entry.value.shown());
   }
 }
 
@@ -80,20 +83,30 @@ void apply_override(Settings& settings, const Override& setting) {
   }
   const Value value = key->is_text ? Value::of(setting.second) : parse_scalar(setting.second);
   set_key(settings, *key, value, place, "=");
+  if (key->path) settings.path_origins[setting.first] = text(place, "=", value.shown());
 }
 
 void resolve_paths(Settings& settings, const std::string& deck_name,
                    const std::vector<Override>& overrides) {
   const std::filesystem::path folder = std::filesystem::path(deck_name).parent_path();
-  if (folder.empty() || settings.runtime.paths_from == PathsFrom::working_directory) return;
+  const bool from_folder = settings.runtime.paths_from != PathsFrom::working_directory;
   std::set<std::string> overridden;
   for (const Override& setting : overrides) overridden.insert(setting.first);
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
-      if (!key.path || overridden.count(section.name + "." + key.name) > 0) continue;
+      if (!key.path) continue;
       std::string& path = key.path(settings);
+      if (path.empty()) continue;
+      const std::string name = section.name + "." + key.name;
+      const bool is_from_folder = from_folder && overridden.count(name) == 0;
+      std::string& origin = settings.path_origins[name];
+      if (origin.empty())
+        origin = text(deck_name, ": ", name, " = ", key.get(settings).shown(), ", the default");
+      if (std::filesystem::path(path).is_relative())
+        origin += is_from_folder ? ", relative to the deck's folder"
+                                 : ", relative to the working directory";
       // An absolute path replaces the folder.
-      if (!path.empty()) path = (folder / path).lexically_normal().string();
+      if (is_from_folder && !folder.empty()) path = (folder / path).lexically_normal().string();
     }
   }
 }
@@ -195,6 +208,11 @@ std::string default_deck() {
          "data.path\n"
          "# has no default. Relative paths begin in the deck's folder: see runtime.paths_from.\n" +
          write_deck(read_settings(deck, "defaults", {}));
+}
+
+std::string path_origin(const Settings& settings, const std::string& key) {
+  const auto known = settings.path_origins.find(key);
+  return known == settings.path_origins.end() ? key : known->second;
 }
 
 Settings with_absolute_paths(Settings settings) {

@@ -47,6 +47,12 @@ std::string default_deck();
 /// The same with absolute paths: what to write as a deck into another folder.
 Settings with_absolute_paths(Settings settings);
 
+/// What a message about a path begins with: where it was given, and as what. `key` is "data.path":
+///     my.yaml: data.path = "../text.h5", relative to the deck's folder
+///     --set data.path="text.h5", relative to the working directory
+/// The key alone where settings come from no deck.
+std::string path_origin(const Settings& settings, const std::string& key);
+
 /// Every setting with its value, a few lines for each section, for people; and which of those that
 /// were given change nothing beside others, such as the sharding, or in shard groups of
 /// `group_ranks` ranks (0: not known).

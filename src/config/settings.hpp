@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <ostrakon/base/number.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
@@ -106,6 +107,8 @@ struct Settings {
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;
+  /// By key, see path_origin.
+  std::map<std::string, std::string> path_origins;
 };
 
 /// Numbers of fp16 have few exponents: small gradients vanish in them.

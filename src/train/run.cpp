@@ -31,6 +31,7 @@
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/triggers.hpp>
 #include <sstream>
+#include <type_traits>
 
 namespace ostrakon::train {
 namespace {
@@ -42,7 +43,7 @@ using plan::Purpose;
 class Run {
  public:
   Run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options)
-      : settings_(settings),
+      : settings_(config::with_absolute_paths(settings)),
         options_(options),
         mesh_(make_mesh(settings, parent)),
         world_(mesh_.world()),
@@ -58,14 +59,14 @@ class Run {
     if (!options_.dry_run) trainer_.require_memory();
     open_data();
     find_checkpoints();
-    if (candidates_.empty()) open_weights();
+    if (candidates_.empty()) about_path("checkpoint.initial_weights", [this] { open_weights(); });
     if (options_.dry_run) {
       say("dry run: nothing was allocated\n");
       return RunEnd::done;
     }
-    make_folder();
+    about_path("output.directory", [this] { make_folder(); });
     start();
-    open_output();
+    about_path("output.directory", [this] { open_output(); });
     try {
       train();
     } catch (const AgreedError&) {
@@ -75,7 +76,7 @@ class Run {
       if (steps_done_ > 0 && trainer_.is_intact()) save_weights();
       throw;
     }
-    if (!stops_) save_weights();
+    if (!stops_) about_path("output.directory", [this] { save_weights(); });
     summarize();
     require_saved();
     return stops_ ? RunEnd::stopped : RunEnd::done;
@@ -95,6 +96,16 @@ class Run {
 
   void say(const std::string& words) const {
     if (talks_) std::cout << words << std::flush;
+  }
+
+  /// Lets errors of `work`, which is about files below a path of the deck, say how it was given.
+  template <class Work>
+  std::invoke_result_t<const Work&> about_path(const std::string& key, const Work& work) const {
+    try {
+      return work();
+    } catch (const AgreedError& error) {
+      throw AgreedError(text(config::path_origin(settings_, key), ": ", error.what()));
+    }
   }
 
   // ---- before step 1
@@ -176,8 +187,10 @@ class Run {
       return data::open_dataset(data, split, training.sequence_length, settings_.model.vocabulary,
                                 training.seed, world_);
     };
-    training_data_ = open(data::Split::training);
-    if (training.validate_every > 0) validation_data_ = open(data::Split::validation);
+    training_data_ = about_path("data.path", [&] { return open(data::Split::training); });
+    if (training.validate_every > 0)
+      validation_data_ =
+          about_path("data.validation_path", [&] { return open(data::Split::validation); });
     std::ostringstream out;
     out << "data\n  training               "
         << format_count(static_cast<std::int64_t>(training_data_->samples())) << " samples of "
@@ -221,11 +234,10 @@ class Run {
       if (!talks_) return;
       std::error_code error;
       fs::create_directories(directory(), error);
-      require(!error, "output.directory = ", settings_.output.directory,
-              ": can't be made: ", error.message());
+      require(!error, settings_.output.directory, " can't be made: ", error.message());
       const fs::path weights = directory() / "weights.h5";
-      require(!fs::is_directory(weights), "output.directory = ", settings_.output.directory, ": ",
-              weights.string(), " is a folder; weights go to a file of that name");
+      require(!fs::is_directory(weights), weights.string(),
+              " is a folder; weights go to a file of that name");
     });
   }
 
@@ -237,8 +249,7 @@ class Run {
       std::ofstream stream(deck);
       stream << config::write_deck(config::with_absolute_paths(settings_));
       stream.close();
-      require(stream.good(), "output.directory = ", settings_.output.directory, ": ", deck.string(),
-              " can't be written");
+      require(stream.good(), deck.string(), " can't be written");
       write_plan(directory() / "plan.json");
       // Rows up to the step that was resumed from stay.
       metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string(),
@@ -291,8 +302,8 @@ class Run {
     const fs::path kept = directory() / "weights.previous.h5";
     std::error_code error;
     fs::rename(weights, kept, error);
-    require(!error, "output.directory = ", settings_.output.directory, ": ", weights.string(),
-            " of an earlier run can't be renamed to ", kept.string(), ": ", error.message());
+    require(!error, weights.string(), " of an earlier run can't be renamed to ", kept.string(),
+            ": ", error.message());
     say(text("weights of an earlier run are in ", kept.string(), " now\n\n"));
   }
 
@@ -305,8 +316,7 @@ class Run {
     std::ofstream stream(path);
     plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
     stream.close();
-    require(stream.good(), "output.directory = ", settings_.output.directory, ": ", path.string(),
-            " can't be written");
+    require(stream.good(), path.string(), " can't be written");
   }
 
   void start() {

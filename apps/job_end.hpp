@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace ostrakon::apps {
+
+/// How a job ends so that its own message is the last on the screen. mpiexec adds lines of its own
+/// where a rank's exit status is not 0, or where one calls MPI_Abort:
+///
+///                        lines after ours    all ranks return    one calls MPI_Abort
+///     Open MPI 4         (mpiexec)           11                  8, or 0 where told not to
+///     Open MPI 5         (mpiexec)           0 on one rank, 7    14
+///     MPICH 5            (mpiexec)           0                   1
+///
+/// So all ranks return, and with Open MPI 4 rank 0 ends the job for all of them, without words.
+class JobEnd {
+ public:
+  /// Before MPI starts, which adds to the environment.
+  JobEnd();
+
+  /// Collective over MPI_COMM_WORLD, where all ranks have agreed on `status`: finalizes MPI and
+  /// returns it, to be returned by main. A `message` is written by rank 0 to standard error;
+  /// nothing is written where it is empty.
+  int together(int status, const std::string& message) const;
+
+  /// From one rank, while the others do whatever they do: writes `message`, ends all with status 1.
+  [[noreturn]] void alone(const std::string& message) const;
+
+ private:
+  bool launched_ = false;              ///< by some mpiexec, srun, ..., which reads what ranks write
+  bool launched_by_open_mpi_ = false;  ///< by its mpiexec
+};
+
+}  // namespace ostrakon::apps

@@ -62,13 +62,6 @@ void check_training(const Settings& settings, const std::string& name) {
   const TrainingSettings& training = settings.training;
   require_divides(name, {"training.micro_batch_size", training.micro_batch_size},
                   {"training.global_batch_size", training.global_batch_size});
-  const optim::ScheduleSettings& schedule = settings.schedule;
-  require(schedule.warmup_steps <= training.steps, name,
-          ": schedule.warmup_steps = ", schedule.warmup_steps,
-          " is more than training.steps = ", training.steps);
-  require(schedule.decay_steps <= training.steps - schedule.warmup_steps, name,
-          ": schedule.warmup_steps + schedule.decay_steps = ", schedule.warmup_steps, " + ",
-          schedule.decay_steps, " is more than training.steps = ", training.steps);
 }
 
 void check_precision(const PrecisionSettings& precision, const std::string& name) {

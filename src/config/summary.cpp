@@ -156,6 +156,20 @@ std::string rules_of_frozen(const Settings& settings) {
   return write_parameter_rules(idle);
 }
 
+/// What a run that is short for its schedule makes of it; empty if it isn't. Steps may be set for a
+/// trial, or raised later: the steps of a warm-up are the same in both.
+std::string short_schedule(const Settings& settings) {
+  const std::int64_t steps = settings.training.steps;
+  const std::int64_t warmup = settings.schedule.warmup_steps, decay = settings.schedule.decay_steps;
+  if (warmup > steps)
+    return text("the run of ", steps, " steps ends in the warm-up, at ", steps, "/", warmup,
+                " of the peak learning rate");
+  if (is_stable_then_decays(settings) && decay > steps - warmup)
+    return text("the learning rate falls in the ", steps - warmup,
+                " steps after the warm-up; decay_steps ", decay, " are more");
+  return "";
+}
+
 /// Lines that begin with `indent`, or nothing.
 std::string without_effect(const Settings& settings, const Section& section, int group_ranks,
                            const std::string& indent) {
@@ -196,6 +210,8 @@ std::string summary(const Settings& settings, int group_ranks) {
       line += (line.size() > indent ? ", " : "") + shown;
     }
     lines += line + "\n" + without_effect(settings, section, group_ranks, std::string(indent, ' '));
+    const std::string remark = section.name == "schedule" ? short_schedule(settings) : "";
+    if (!remark.empty()) lines += std::string(indent, ' ') + remark + "\n";
   }
   return lines;
 }

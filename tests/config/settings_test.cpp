@@ -675,12 +675,22 @@ TEST(Settings, PathsAreRelativeToTheDeckAndOverridesToTheWorkingDirectory) {
   EXPECT_EQ(settings.data.path, "decks/data/x.h5");
   EXPECT_EQ(settings.data.validation_path, "/abs/y.h5");
   EXPECT_EQ(settings.output.directory, "decks/mine/output");
+  EXPECT_EQ(path_origin(settings, "data.path"),
+            "decks/mine/a.yaml: data.path = \"../data/x.h5\", relative to the deck's folder");
+  EXPECT_EQ(path_origin(settings, "data.validation_path"),
+            "decks/mine/a.yaml: data.validation_path = \"/abs/y.h5\"");
+  EXPECT_EQ(path_origin(settings, "output.directory"),
+            "decks/mine/a.yaml: output.directory = \"output\", the default, relative to the deck's "
+            "folder");
+  EXPECT_EQ(path_origin(Settings{}, "data.path"), "data.path");
   EXPECT_EQ(read_settings(deck, "a.yaml", {}).data.path, "../data/x.h5");
   EXPECT_EQ(read_settings(deck, "/a/b.yaml", {}).data.path, "/data/x.h5");
   const Settings overridden =
       read_settings(deck, "decks/a.yaml", {{"data.path", "z.h5"}, {"data.validation_path", ""}});
   EXPECT_EQ(overridden.data.path, "z.h5");
   EXPECT_EQ(overridden.data.validation_path, "");
+  EXPECT_EQ(path_origin(overridden, "data.path"),
+            "--set data.path=\"z.h5\", relative to the working directory");
   EXPECT_EQ(overridden.output.directory, "decks/output");
 }
 
@@ -1221,6 +1231,36 @@ TEST(Strategy, KeysOfSchedulesHaveNoEffectWhereRatesAreTheSameWithoutThem) {
                                           {"schedule.decay_steps", "20"},
                                           {"schedule.final_fraction", "0.5"}});
   EXPECT_EQ(summary(falls).find("without effect"), std::string::npos);
+}
+
+TEST(Strategy, ATrialOfAFewStepsNeedsNoOtherSchedule) {
+  for (const char* tail :
+       {"cosine", "linear", "constant", "warmup_stable_decay", "inverse_square_root"}) {
+    SCOPED_TRACE(tail);
+    const std::vector<Override> whole = {{"schedule.tail", tail}, {"schedule.warmup_steps", "30"}};
+    std::vector<Override> trial = whole;
+    trial.emplace_back("training.steps", "20");
+    const Settings settings = read(synthetic, trial);
+    EXPECT_NE(summary(settings).find("\n               the run of 20 steps ends in the warm-up, at "
+                                     "20/30 of the peak learning rate\n"),
+              std::string::npos)
+        << summary(settings);
+    EXPECT_EQ(summary(read(synthetic, whole)).find("warm-up"), std::string::npos);
+    // What is written says what was used, and can be read, also to go on for longer.
+    expect_equal(read(write_deck(settings)), settings);
+    std::vector<double> first = rates_of(read(synthetic, whole));
+    first.resize(20);
+    EXPECT_EQ(rates_of(settings), first);
+  }
+  const Settings falls = read(synthetic, {{"schedule.tail", "warmup_stable_decay"},
+                                          {"schedule.warmup_steps", "5"},
+                                          {"schedule.decay_steps", "40"},
+                                          {"training.steps", "20"}});
+  EXPECT_NE(summary(falls).find("the learning rate falls in the 15 steps after the warm-up; "
+                                "decay_steps 40 are more\n"),
+            std::string::npos)
+      << summary(falls);
+  expect_equal(read(write_deck(falls)), falls);
 }
 
 TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {

@@ -8,14 +8,8 @@ project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # What nproc says goes by OMP_NUM_THREADS, which is about something else.
 cores=$(env -u OMP_NUM_THREADS nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 
-# One core per rank; more ranks than cores may share them; root, as in a container, may start ranks.
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-export OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_MCA_hwloc_base_binding_policy=none
-if [ "$(id -u)" = 0 ]; then
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-fi
+# shellcheck source=scripts/environment.sh
+. "$project/scripts/environment.sh"
 
 bold='' plain=''
 if [ -t 1 ]; then

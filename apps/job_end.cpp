@@ -49,8 +49,9 @@ void write_error(const std::string& message, bool launched) {
 
 volatile std::sig_atomic_t status_when_ended = 1;
 
-/// Open MPI's mpiexec tells ranks of the abort, then sends SIGTERM: to one that is gone by then, or
-/// in MPI_Finalize, this is a failure, with words of its own.
+/// Open MPI's mpiexec tells ranks of the abort, then sends SIGTERM. To it, a rank that leaves at
+/// once, or from inside MPI_Finalize, is a failure, with words of its own; some of these have hung
+/// it.
 extern "C" void leave_in_a_moment(int) {
   const std::timespec moment{0, 200'000'000};
   nanosleep(&moment, nullptr);

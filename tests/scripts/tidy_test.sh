@@ -49,7 +49,7 @@ make() {
   mkdir -p "$work/$1/scripts" "$work/$1/src/room" "$work/$1/tests/room" "$work/$1/tests/consumer" \
     "$work/$1/apps"
   cd "$work/$1"
-  cp "$source"/scripts/{tidy,common.sh} scripts
+  cp "$source"/scripts/{tidy,common.sh,environment.sh} scripts
   printf '/build*/\n' >.gitignore
   echo one >src/room/one.cpp
   echo two >src/room/two.cpp

@@ -129,6 +129,7 @@ int import_weights(int argc, char** argv) {
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or(tokenizer_of(in));
   const auto source =
       checkpoint::open_parameters(in, settings.model, settings.training.sequence_length);
+  config::require_same_model(settings, source->deck(), in);
   source->verify();
   checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),
                                    0, tokenizer, source->huggingface_config());

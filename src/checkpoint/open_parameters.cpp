@@ -80,6 +80,8 @@ class CheckpointParameters : public ParameterSource {
 
   bool checks_what_it_reads() const override { return reader_.checks_what_it_reads(); }
 
+  std::string deck() const override { return reader_.manifest().deck; }
+
   std::string huggingface_config() const override { return reader_.manifest().huggingface_config; }
 
  private:

@@ -29,6 +29,9 @@ class ParameterSource {
   /// Whether read() itself finds damage, so that verify() before it adds nothing.
   virtual bool checks_what_it_reads() const { return false; }
 
+  /// The resolved deck of the run that saved these weights; empty where they are not from a run.
+  virtual std::string deck() const { return ""; }
+
   /// HuggingFaceConfig::text of the config.json that came with these weights, or with those that
   /// they were trained from; empty where none did.
   virtual std::string huggingface_config() const { return ""; }

@@ -43,7 +43,7 @@ class WeightsReader : public ParameterSource {
   explicit WeightsReader(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  const std::string& deck() const { return deck_; }
+  std::string deck() const override { return deck_; }
   std::int64_t step() const { return step_; }
   const std::string& tokenizer() const { return tokenizer_; }
   std::string huggingface_config() const override { return huggingface_config_; }

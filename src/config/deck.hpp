@@ -73,6 +73,11 @@ std::string value_of(const Settings& settings, const std::string& section, const
 /// of the sections checkpoint, output and runtime, which change no result.
 std::vector<std::string> differences(const Settings& now, const Settings& before);
 
+/// Throws Error that lists, by key and both values, what `deck`, the resolved deck that came with
+/// weights, says of a model that `settings` do not, where it changes what is computed from the same
+/// parameters. Nothing is compared where `deck` is empty. `path`: of the weights.
+void require_same_model(const Settings& settings, const std::string& deck, const std::string& path);
+
 /// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown
 /// where leaves do not divide evenly over `ranks`, a rank has more of them than a plan can hold, or
 /// a shard group does not divide into the parts that stay after forward.

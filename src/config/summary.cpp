@@ -271,4 +271,22 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   return found;
 }
 
+void require_same_model(const Settings& settings, const std::string& deck,
+                        const std::string& path) {
+  if (deck.empty()) return;
+  const Settings theirs = read_settings(deck, text("deck in '", path, "'"), {}, DeckUse::model);
+  const Section& model = *find_section("model");
+  std::string found;
+  for (const Key& key : model.keys) {
+    // How parameters began, and which of them are communicated together.
+    if (key.name == "initializer_deviation" || key.name == "blocks_per_unit") continue;
+    // Only rotary positions have a base.
+    if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;
+    const std::string ours = key.get(settings).shown(), in_it = key.get(theirs).shown();
+    if (ours != in_it)
+      found += text("\n  model.", key.name, " is ", in_it, " in it, but ", ours, " in the deck");
+  }
+  require(found.empty(), "'", path, "' is not of the model that the deck describes:", found);
+}
+
 }  // namespace ostrakon::config

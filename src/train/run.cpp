@@ -220,6 +220,7 @@ class Run {
     world_.agree([&] {
       weights_ =
           checkpoint::open_parameters(path, settings_.model, settings_.training.sequence_length);
+      config::require_same_model(settings_, weights_->deck(), path);
       if (talks_ && !options_.dry_run && !weights_->checks_what_it_reads()) weights_->verify();
     });
     huggingface_config_ = weights_->huggingface_config();

@@ -181,6 +181,19 @@ TEST_F(Checkpoint, CheckpointsAreWeightsToo) {
                  "'gpt2/checkpoints' is a folder of checkpoints; expected one of them, such as "
                  "'gpt2/checkpoints/latest'");
 
+  // Parameters of the same names and shapes, with which another model is computed.
+  for (const std::string from : {"llama/weights.h5", "llama/checkpoints/latest"}) {
+    const Outcome outcome = run_command(
+        program("ostrakon-train", 2,
+                {"llama.yaml", "--set", "output.directory=no", "--set", "model.norm_epsilon=1e-6",
+                 "--set", "checkpoint.initial_weights=" + from},
+                path("")));
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_NE(outcome.err.find("model.norm_epsilon is 1e-5 in it, but 1e-6 in the deck"),
+              std::string::npos)
+        << outcome.err;
+  }
+
   // A run begins with them, and with the same bits as with the weights file.
   for (const std::string from : {"gpt2/weights.h5", "gpt2/checkpoints/latest"}) {
     const std::string out = "output.directory=from-" + from.substr(5, 3);

@@ -1473,6 +1473,48 @@ TEST(Differences, AreNotOfWhereAndHowARunIsStarted) {
   EXPECT_TRUE(differences(with_absolute_paths(relative), relative).empty());
 }
 
+/// Each key of a model that computes something else from the same parameters.
+TEST(SameModel, IsRefusedByKeyAndBothValues) {
+  const std::vector<Override> base = {{"model.width", "64"}, {"model.heads", "4"}};
+  const Settings ours = read(synthetic, base);
+  const auto deck_with = [&](const std::vector<Override>& more) {
+    std::vector<Override> all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    return write_deck(read(synthetic, all));
+  };
+  EXPECT_NO_THROW(require_same_model(ours, "", "w.h5"));
+  EXPECT_NO_THROW(require_same_model(ours, deck_with({}), "w.h5"));
+  EXPECT_NO_THROW(require_same_model(ours,
+                                     deck_with({{"model.initializer_deviation", "0.5"},
+                                                {"model.blocks_per_unit", "2"},
+                                                {"training.steps", "7"},
+                                                {"optimizer.name", "lion"}}),
+                                     "w.h5"));
+  for (const Override& other :
+       {Override{"model.heads", "8"}, Override{"model.kv_heads", "2"},
+        Override{"model.norm", "layernorm"}, Override{"model.positions", "learned"},
+        Override{"model.activation", "gelu"}, Override{"model.norm_epsilon", "1e-6"},
+        Override{"model.rotary_base", "500000"}, Override{"model.bias", "true"},
+        Override{"model.tie_embeddings", "false"}, Override{"model.layers", "5"}}) {
+    try {
+      require_same_model(ours, deck_with({other}), "w.h5");
+      ADD_FAILURE() << other.first << " is another in silence";
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(message.rfind("'w.h5' is not of the model that the deck describes:", 0), 0u);
+      const std::size_t line = message.find("\n  " + other.first + " is ");
+      ASSERT_NE(line, std::string::npos) << message;
+      EXPECT_NE(message.find(other.second, line), std::string::npos) << message;
+      EXPECT_NE(message.find(" in it, but ", line), std::string::npos) << message;
+    }
+  }
+  // Learned positions have no base.
+  const std::vector<Override> learned = {{"model.positions", "learned"}};
+  EXPECT_NO_THROW(require_same_model(
+      read(synthetic, learned),
+      write_deck(read(synthetic, {learned[0], {"model.rotary_base", "500000"}})), "w.h5"));
+}
+
 /// Any key: a setting that is forgotten here would change a run in silence.
 TEST(Differences, SeeEveryKey) {
   for (const Section& section : sections()) {

@@ -21,7 +21,7 @@ constexpr const char* usage =
        ostrakon-checkpoint verify FILE
        ostrakon-checkpoint diff A B
        ostrakon-checkpoint export FILE OUT.safetensors [--dtype fp32|bf16]
-       ostrakon-checkpoint export FILE OUT/ --shard-size SIZE [--dtype fp32|bf16]
+       ostrakon-checkpoint export FILE OUT [--shard-size SIZE] [--dtype fp32|bf16]
        ostrakon-checkpoint import FILE OUT.h5 [--deck DECK] [--tokenizer NAME]
        ostrakon-checkpoint reshard CHECKPOINT OUT --ranks N [--files rank|node|single]
                            [--ranks-per-node M]
@@ -37,10 +37,11 @@ verify   reads all of a file: each checksum of weights.h5 and checkpoints; the f
 diff     prints the largest absolute difference of each parameter; between two checkpoints of each
          moment, too, and in what else they differ (lines of their decks do not count as different)
 export   writes weights as safetensors with the names of Hugging Face's GPT-2, GPT-BigCode, Llama,
-         Mistral, Phi-3 or Starcoder2: what the weights began as, or else what the deck describes
+         Mistral, Phi-3 or Starcoder2: what the weights began as, or else what the deck describes. OUT is
+         a new folder, with config.json; OUT.safetensors is one file of tensors alone
     --dtype fp32|bf16      numbers of OUT (default fp32)
-    --shard-size SIZE      OUT is a new folder: files of at most SIZE (5GB, 500MB; powers of 1000), an
-                           index where there are several, and config.json
+    --shard-size SIZE      of the folder's files, at most (default 5GB; 500MB; powers of 1000); there is
+                           an index where there are several
 import   writes weights as weights.h5
     --deck DECK            its section `model`, and sequence_length, describe the weights; compared
                            with config.json beside FILE (default: config.json alone describes them)

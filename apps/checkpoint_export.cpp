@@ -86,8 +86,9 @@ int export_weights(int argc, char** argv) {
   const std::string &in = arguments.files()[0], &out = arguments.files()[1];
   const std::string type = arguments.text_option("--dtype").value_or("fp32");
   require(type == "fp32" || type == "bf16", "--dtype is '", type, "'; expected fp32 or bf16");
-  std::optional<std::int64_t> shard_bytes;
-  if (const auto size = arguments.text_option("--shard-size")) shard_bytes = read_size(*size);
+  const auto size = arguments.text_option("--shard-size");
+  const bool is_file = !size && std::filesystem::path(out).extension() == ".safetensors";
+  const std::int64_t shard_bytes = read_size(size.value_or("5GB"));
   require_another_file(in, out);
   const ModelFile model = open_with_deck(in);
   model.parameters->verify();
@@ -103,14 +104,16 @@ int export_weights(int argc, char** argv) {
       described.number,
       {{"tokenizer", model.tokenizer}, {"program", text(program, " ", OSTRAKON_VERSION)}}};
   int files = 1;
-  if (shard_bytes)
-    files = export_folder(out, model, *shard_bytes, output, config);
-  else
+  if (is_file)
     checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
+  else
+    files = export_folder(out, model, shard_bytes, output, config);
   std::cout << "wrote " << out << ", step " << format_count(model.step) << " of " << in << " as "
             << checkpoint::model_type(family) << " in " << type;
-  if (shard_bytes) std::cout << ", " << files << (files == 1 ? " file" : " files");
-  std::cout << "\n";
+  if (is_file)
+    std::cout << ": tensors alone; another OUT is a folder with its config.json\n";
+  else
+    std::cout << ", " << files << (files == 1 ? " file" : " files") << " and config.json\n";
   return 0;
 }
 

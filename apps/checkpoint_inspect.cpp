@@ -54,8 +54,8 @@ void inspect_weights(const std::string& path) {
   std::cout << path << "\n  format      ostrakon-weights 1\n  step        "
             << format_count(weights.step()) << "\n  tokenizer   " << printable(weights.tokenizer())
             << "\n"
-            << origin_line(weights.huggingface_config(), path) << "  parameters  " << format_count(elements) << " in " << parameters.size()
-            << " arrays\n\n";
+            << origin_line(weights.huggingface_config(), path) << "  parameters  "
+            << format_count(elements) << " in " << parameters.size() << " arrays\n\n";
   table.print();
 }
 

@@ -93,13 +93,8 @@ std::optional<std::int32_t> end_of_text(const apps::ModelFile& model, const Comm
 }
 
 std::string prompt_text(const CommandLine& line) {
-  if (line.prompt) return *line.prompt;
   if (line.prompt_file) return apps::read_prompt(*line.prompt_file, std::cerr);
-  const std::optional<std::string> piped = apps::piped_prompt(std::cerr);
-  if (piped)
-    std::cerr << "prompt: " << format_bytes(static_cast<std::int64_t>(piped->size()))
-              << " from standard input" << std::endl;
-  return piped.value_or("");
+  return line.prompt.value_or("");
 }
 
 /// What is written, and how it begins.

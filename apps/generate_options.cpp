@@ -17,9 +17,8 @@ Hugging Face's names (a file, an index, or a folder with either).
 
   --prompt TEXT       text to continue
   --prompt-file FILE  the same from a file; -: from standard input
-                      Without either, what is piped or redirected into the program is the prompt. No
-                      prompt: the start of a new document. A newline at the end of a file or of standard
-                      input is no part of it
+                      Without either, a new document begins. A newline at the end of a file or of
+                      standard input is no part of the prompt
   --tokens N          tokens to write, at most (400)
   --samples N         texts to write (1)
   --temperature T     0 always takes the likeliest token (0.8)

@@ -85,8 +85,10 @@ JobEnd::JobEnd() : launched_by_open_mpi_(std::getenv("OMPI_COMM_WORLD_SIZE") != 
 int JobEnd::together(int status, const std::string& message) const {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  // Without a message there is nothing that mpiexec's lines could bury: profilers want
+  // MPI_Finalize.
   const bool one_ends_all =
-      status != 0 && launched_by_open_mpi_ && open_mpi_4_is_quiet() != nullptr;
+      status != 0 && !message.empty() && launched_by_open_mpi_ && open_mpi_4_is_quiet() != nullptr;
   if (one_ends_all) {
     // Whoever is ended has nothing left to do.
     if (rank > 0) wait_to_be_ended(status);

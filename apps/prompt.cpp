@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,16 +66,6 @@ std::string read_prompt(const std::string& path, std::ostream& log) {
     ::close(descriptor);
     throw;
   }
-}
-
-std::optional<std::string> piped_prompt(std::ostream& log) {
-  struct stat status {};
-  if (fstat(STDIN_FILENO, &status) != 0) return std::nullopt;
-  const bool is_pipe = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
-  if (!is_pipe && !S_ISREG(status.st_mode)) return std::nullopt;
-  const std::string text = read_standard_input(log);
-  if (text.empty()) return std::nullopt;
-  return without_last_newline(text);
 }
 
 std::vector<std::int32_t> parse_ids(const std::string& ids, std::int64_t vocabulary) {

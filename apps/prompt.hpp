@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -14,10 +13,6 @@ namespace ostrakon::apps {
 
 /// The text in a file; "-" is standard input. Throws Error where it can't be read.
 std::string read_prompt(const std::string& path, std::ostream& log);
-
-/// What is piped or redirected into the program, if anything is. A terminal and a device, such as
-/// /dev/null, are not read; nothing but an end counts as nothing.
-std::optional<std::string> piped_prompt(std::ostream& log);
 
 /// Token ids, with commas or white space between them. Throws Error for what is no id in [0,
 /// vocabulary).

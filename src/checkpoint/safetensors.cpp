@@ -345,7 +345,11 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   const std::string index = (folder / "model.safetensors.index.json").string();
   const std::string file = (folder / "model.safetensors").string();
   const bool has_index = std::filesystem::exists(index, ignored);
-  require(has_index || std::filesystem::exists(file, ignored), "folder '", path,
+  const bool is_there = has_index || std::filesystem::exists(file, ignored);
+  const std::string weights = (folder / "weights.h5").string();
+  require(is_there || !std::filesystem::exists(weights, ignored), "folder '", path,
+          "' is that of a run; expected its weights, '", weights, "', or one of its checkpoints");
+  require(is_there, "folder '", path,
           "' has neither model.safetensors.index.json nor model.safetensors");
   if (has_index)
     open_index(index);

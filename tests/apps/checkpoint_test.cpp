@@ -141,12 +141,14 @@ TEST_F(Checkpoint, GoesOutInShardsAndComesBack) {
   for (const std::string model : {"gpt2", "llama"}) {
     const std::string weights = model + "/weights.h5", deck = model + ".yaml",
                       many = model + "-many", one = model + "-one", back = model + "-shards.h5";
-    expect_in(output_of({"export", weights, many + "/", "--shard-size", "20KB"}),
-              {"wrote " + many + "/, step 2 of " + weights, " in fp32, ", " files\n"});
+    expect_in(
+        output_of({"export", weights, many + "/", "--shard-size", "20KB"}),
+        {"wrote " + many + "/, step 2 of " + weights, " in fp32, ", " files and config.json\n"});
     EXPECT_TRUE(fs::exists(path(many + "/model.safetensors.index.json")));
     EXPECT_TRUE(fs::exists(path(many + "/config.json")));
     EXPECT_FALSE(fs::exists(path(many + "/model.safetensors")));
-    expect_in(output_of({"export", weights, one, "--shard-size=1MB"}), {", 1 file\n"});
+    expect_in(output_of({"export", weights, one}), {", 1 file and config.json\n"});
+    EXPECT_TRUE(fs::exists(path(one + "/config.json")));
     EXPECT_TRUE(fs::exists(path(one + "/model.safetensors")));
     EXPECT_FALSE(fs::exists(path(one + "/model.safetensors.index.json")));
     for (const std::string& in : {many, one}) {
@@ -157,6 +159,9 @@ TEST_F(Checkpoint, GoesOutInShardsAndComesBack) {
     expect_in(output_of({"inspect", many}), {"tokenizer: ", "format: pt"});
     expect_refused({"export", weights, many, "--shard-size", "20KB"}, "is there already");
   }
+  for (const Texts& arguments :
+       {Texts{"inspect", "gpt2"}, Texts{"import", "gpt2", "no.h5", "--deck", "gpt2.yaml"}})
+    expect_refused(arguments, "is that of a run; expected its weights, 'gpt2/weights.h5'");
   for (const char* size : {"", "5", "GB", "0GB", "-1GB", "1.5GB", "5gb", "5GiB", "99999999999TB"})
     expect_refused({"export", "gpt2/weights.h5", "sized", "--shard-size", size},
                    "expected a whole number and a unit");

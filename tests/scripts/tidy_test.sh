@@ -79,6 +79,7 @@ expect() {
   [ "$looked" = "$wanted" ] || fail "tidy $*: looked at: $looked; expected: $wanted"
 }
 says() { grep -qF -- "$1" "$work/out" || fail "expected in the output: $1"; }
+last_is() { [ "$(tail -n 1 "$work/out")" = "$1" ] || fail "expected in the last line: $1"; }
 
 everything="build-ci/header_checks/room_alone.hpp.cpp src/room/one.cpp src/room/two.cpp tests/room/test.cpp"
 
@@ -110,6 +111,44 @@ save
 expect 0 "src/room/one.cpp src/room/two.cpp"
 expect 0 "src/room/two.cpp" HEAD~1
 
+# On origin's default branch, whatever its name: all commits of the last day.
+make pushed
+git branch -q -m trunk
+GIT_COMMITTER_DATE='2001-01-01 12:00 +0000' git commit -q --amend --no-edit
+echo more >>src/room/alone.hpp
+GIT_COMMITTER_DATE='2001-01-02 12:30 +0000' save
+old=$(git rev-parse HEAD)
+echo more >>src/room/one.cpp
+GIT_COMMITTER_DATE='2001-01-03 12:00 +0000' save
+echo more >>src/room/two.cpp
+GIT_COMMITTER_DATE='2001-01-03 12:45 +0000' save
+git update-ref refs/remotes/origin/trunk HEAD
+git symbolic-ref refs/remotes/origin/HEAD refs/remotes/origin/trunk
+expect 0 "src/room/one.cpp src/room/two.cpp"
+says "2 sources have changed since ${old:0:12}"
+# A commit more is compared with what was pushed.
+echo more >>tests/room/test.cpp
+save
+expect 0 "tests/room/test.cpp"
+git reset -q --hard HEAD~1
+# A merge in this time brings what it merges, however old that is.
+git checkout -q -b side "$old~1"
+echo side >src/room/side.cpp
+GIT_COMMITTER_DATE='2001-01-01 13:00 +0000' save
+git checkout -q trunk
+GIT_COMMITTER_DATE='2001-01-03 12:50 +0000' git merge -q -m merge side
+git update-ref refs/remotes/origin/trunk HEAD
+expect 0 "src/room/one.cpp src/room/side.cpp src/room/two.cpp"
+
+# Of a history that is cut off, all that is there.
+git clone -q --depth 2 "file://$work/branch" "$work/shallow"
+cd "$work/shallow"
+expect 0 "src/room/two.cpp"
+git clone -q --depth 1 "file://$work/branch" "$work/shallowest"
+cd "$work/shallowest"
+expect 0 "$everything"
+says "no commit to compare with"
+
 # Headers: by their own source, by a source that only includes them, by one that uses them.
 make headers
 echo more >>src/room/alone.hpp
@@ -118,12 +157,12 @@ save
 expect 0 "build-ci/header_checks/room_alone.hpp.cpp tests/room/test.cpp"
 echo more >>src/room/one.hpp
 save
-expect 0 "build-ci/header_checks/room_one.hpp.cpp"
+expect 0 "build-ci/header_checks/room_one.hpp.cpp" HEAD~1
 echo more >>src/room/one.cpp
-expect 0 "src/room/one.cpp"
+expect 0 "src/room/one.cpp" HEAD~1
 echo more >>tests/consumer/main.cpp
 git add -A
-expect 0 "src/room/one.cpp"
+expect 0 "src/room/one.cpp" HEAD~1
 
 # Findings fail, and the other sources are looked at all the same.
 make findings
@@ -136,6 +175,11 @@ says "tidy: found something in: src/room/one.cpp"
 echo CROOKED >src/room/one.cpp
 expect 1 "src/room/one.cpp src/room/two.cpp"
 says "src/room/one.cpp:1:1: error: crooked"
+says "tidy: found something in: src/room/one.cpp (see above)"
+echo BAD >>src/room/one.cpp
+echo BAD >>src/room/two.cpp
+expect 1 "src/room/one.cpp src/room/two.cpp"
+says "tidy: found something in: src/room/one.cpp src/room/two.cpp (see above)"
 
 # Nothing has changed; what can't be understood.
 make nothing
@@ -148,11 +192,20 @@ says "--seconds soon: expected a number >= 1"
 expect 1 "" --many
 says "don't know --many"
 
-# What a limit leaves out is named.
+# What a limit leaves out is named and counted in the last line; what changed last comes first.
 make limit
 for i in 1 2 3 4 5 6; do echo "$i" >"src/room/n$i.cpp"; done
 save
-printf '#!/usr/bin/env bash\nsleep 1.1\n' >"$work/bin/clang-tidy"
-expect 0 "" --seconds 1
-says "not looked at, as 1 s are over:"
+echo more >>src/room/n5.cpp
+save
+echo more >>src/room/n6.cpp
+mv "$work/bin/clang-tidy" "$work/quick"
+printf '#!/usr/bin/env bash\nsleep 2.1\nexec %q "$@"\n' "$work/quick" >"$work/bin/clang-tidy"
+chmod +x "$work/bin/clang-tidy"
+expect 0 "src/room/n5.cpp src/room/n6.cpp" --seconds 2
+says "left: src/room/n1.cpp src/room/n2.cpp src/room/n3.cpp src/room/n4.cpp"
+last_is "== 2 sources looked at: nothing found; not looked at by clang-tidy, as 2 s are over: 4 of 6"
+echo BAD >>src/room/n6.cpp
+expect 1 "src/room/n5.cpp src/room/n6.cpp" --seconds 2
+last_is "tidy: found something in: src/room/n6.cpp (see above); not looked at by clang-tidy, as 2 s are over: 4 of 6"
 echo "tidy_script: all as expected"

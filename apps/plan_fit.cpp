@@ -403,7 +403,7 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
       << "\n";
   for (const plan::Fit& fit : fits.best) {
     const Throughput made = space.throughput_of(fit);
-    out << print("  %10.4g %12s %6.1f %% %10.3g %12s %12s %18s %14s %14s", fit.seconds,
+    out << print("  %#10.4g %12s %6.1f %% %10.3g %12s %12s %18s %14s %14s", fit.seconds,
                  format_count(std::llround(made.tokens_per_second)).c_str(), 100.0 * made.mfu,
                  fit.exposed_communication, format_bytes(fit.arena_bytes).c_str(),
                  format_bytes(fit.host_arena_bytes).c_str(), plan::format_flops(fit.flops).c_str(),

@@ -305,14 +305,13 @@ bool is_faster(double seconds, const Fit& than) {
   return seconds < (1.0 - small_difference) * than.seconds;
 }
 
-/// Whether `fit`, which takes no less time than `other`, has neither more time nor less memory that
-/// would be worth a line.
-bool is_like(const Fit& fit, const Fit& other) {
+/// Whether `fit`, which takes no less time than `other`, does not need noticeably less memory
+/// either, on the device or on the host: nobody would choose it.
+bool is_needless(const Fit& fit, const Fit& other) {
   const auto little = [](std::int64_t bytes) {
     return static_cast<std::int64_t>(small_difference * static_cast<double>(bytes));
   };
-  return fit.seconds <= (1.0 + small_difference) * other.seconds &&
-         fit.arena_bytes >= other.arena_bytes - little(other.arena_bytes) &&
+  return fit.arena_bytes >= other.arena_bytes - little(other.arena_bytes) &&
          fit.host_arena_bytes >=
              other.host_arena_bytes - little(other.arena_bytes + other.host_arena_bytes);
 }
@@ -579,7 +578,7 @@ class Search {
     for (const Fit& next : chosen_) {
       if (best.size() == limit_) break;
       if (std::none_of(best.begin(), best.end(),
-                       [&](const Fit& other) { return is_like(next, other); }))
+                       [&](const Fit& other) { return is_needless(next, other); }))
         best.push_back(next);
     }
   }

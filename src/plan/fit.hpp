@@ -45,9 +45,9 @@ struct Fit {
 };
 
 struct Fits {
-  /// The fastest first, of those within a thousandth the smallest arenas first. Each takes more
-  /// than `small_difference` longer than those before it, or less memory, on the device or on the
-  /// host, by as much.
+  /// The fastest first, of those within a thousandth the smallest arenas first. Each needs less
+  /// memory than each of those before it, on the device or on the host, by more than
+  /// `small_difference`: what is slower has to save something.
   std::vector<Fit> best;
   /// Where none fits: of those with room on the host the one with the smallest arena; without a
   /// candidate where there is none.

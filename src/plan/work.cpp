@@ -5,8 +5,8 @@
 namespace ostrakon::plan {
 
 std::int64_t array_bytes(const Action& action) {
-  const bool talks = communicates(action.kind) && action.group_ranks > 1;
-  return talks ? action.elements * action.element_bytes : 0;
+  const bool sends = communicates(action.kind) && action.group_ranks > 1;
+  return sends ? action.elements * action.element_bytes : 0;
 }
 
 std::int64_t message_bytes(const Action& action) {

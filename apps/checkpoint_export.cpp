@@ -69,15 +69,6 @@ int export_folder(const std::string& out, const ModelFile& model, std::int64_t s
   return files;
 }
 
-/// Tokens that a model attends to all of, where they are fewer than its positions: those that the
-/// deck of weights.h5 is to name, where config.json describes them.
-std::optional<std::int64_t> whole_attention(const std::string& path) {
-  const checkpoint::HuggingFaceConfig config =
-      checkpoint::load_huggingface_config(checkpoint::huggingface_config_beside(path));
-  if (!config.window || *config.window >= config.positions) return std::nullopt;
-  return config.window;
-}
-
 }  // namespace
 
 int export_weights(int argc, char** argv) {
@@ -127,8 +118,7 @@ int import_weights(int argc, char** argv) {
                          !checkpoint::huggingface_config_beside(in).empty();
   require(deck || described, "import needs --deck DECK: no config.json beside '", in,
           "' describes the model");
-  const config::Settings settings =
-      settings_of_safetensors(in, deck, deck ? std::nullopt : whole_attention(in));
+  const config::Settings settings = settings_of_safetensors(in, deck, std::nullopt);
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or(tokenizer_of(in));
   const auto source =
       checkpoint::open_parameters(in, settings.model, settings.training.sequence_length);

@@ -34,7 +34,8 @@ Hugging Face's names (a file, an index, or a folder with either).
   --deck DECK         for safetensors: its section `model`, and sequence_length, describe the model;
                       config.json beside them has to agree (default: it alone describes the model)
   --tokenizer NAME    whose tokens the model knows, where MODEL does not say; text needs `byte`
-  --context N         tokens to look back on, where positions are rotary (default: as trained)
+  --context N         tokens to look back on, where positions are rotary (default: as trained,
+                      or of safetensors the positions or the window of config.json, the fewer)
   --library-threads N  of the matrix library (default: as many as Kokkos has)
   --help, --version
   --kokkos-...        flags of Kokkos

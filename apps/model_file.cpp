@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model_file.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
@@ -35,11 +36,16 @@ bool named_as_checkpoint(const std::string& path) {
   return fs::canonical(path, ignored).filename().string().rfind("step-", 0) == 0;
 }
 
+/// Tokens to look back on where nobody says: all positions, or those that attention has all of.
+std::int64_t tokens_of(const checkpoint::HuggingFaceConfig& config) {
+  return std::min(config.positions, config.window.value_or(config.positions));
+}
+
 /// Through a deck, which is checked for sizes that are too large or don't go together.
 config::Settings settings_of_config(const std::string& path, std::optional<std::int64_t> context) {
   const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(path);
   const bool learned = config.model.positions == model::Positions::learned;
-  const std::int64_t tokens = learned ? config.positions : context.value_or(config.positions);
+  const std::int64_t tokens = learned ? config.positions : context.value_or(tokens_of(config));
   checkpoint::require_computed(config, tokens);
   config::Settings settings;
   settings.model = config.model;

@@ -35,7 +35,7 @@ ModelFile open_with_deck(const std::string& path);
 /// Safetensors with Hugging Face's names. `deck`: a file whose section model, and sequence_length,
 /// describe them; where there is none the config.json beside them does. Where there are both, they
 /// have to agree. `context`: tokens to look back on, where config.json describes them and positions
-/// are rotary.
+/// are rotary; none: as many as its positions, or its window if that is shorter.
 ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
                            std::optional<std::int64_t> context);
 

@@ -107,6 +107,7 @@ class Reader {
   void read_compared() {
     for (const ComparedKey& key : keys_->compared) {
       const bool is_null = file_.at(key.name).is_null();
+      if (key.is_alias && is_null) continue;
       const bool means = key.null_means != nullptr && (file_.has(key.name) || !key.missing);
       const double value = !is_null ? file_.value(key.name, key.type)
                            : means  ? key.null_means(config_.model)
@@ -162,9 +163,17 @@ class Reader {
   /// Null where the frequencies of rotary positions are those of rope_theta alone.
   static const char* why_not_computed(const Json& rope) {
     constexpr const char* scales = "this program does not scale rotary frequencies";
+    const auto has = [&](const char* key, const Json& value) {
+      return rope.contains(key) && rope[key] == value;
+    };
+    // Linear scaling is by 1 / factor.
+    const bool linear = has("rope_type", "linear") || has("type", "linear");
+    if (linear && !has("factor", 1.0)) return scales;
     for (const auto& [key, value] : rope.items()) {
       if (key == "rope_theta" || value.is_null()) continue;
-      if ((key == "rope_type" || key == "type") && value == "default") continue;
+      const bool is_type = key == "rope_type" || key == "type";
+      if (is_type && (value == "default" || value == "linear")) continue;
+      if (key == "factor" && linear) continue;
       if (key == "partial_rotary_factor" && value == 1.0) continue;
       return key == "partial_rotary_factor" ? "this program rotates whole heads" : scales;
     }
@@ -226,11 +235,7 @@ class Reader {
     for (const auto& item : file_.object().items()) {
       const std::string& key = item.key();
       if (keys_->no_effect.count(key) > 0 || is_known(key)) continue;
-      if (key == "auto_map")
-        problem(key,
-                "it names program code, which this program does not run; remove the key where "
-                "that code computes what transformers does");
-      else if (key == "quantization_config" || key == "compression_config")
+      if (key == "quantization_config" || key == "compression_config")
         problem(key, "this program reads F32, BF16 and F16");
       else if (key == "layer_types")
         check_layer_types();

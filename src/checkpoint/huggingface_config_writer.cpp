@@ -16,7 +16,7 @@ Json new_config(Family family, const HuggingFaceModel& model) {
   for (const RequiredKey& key : keys.required)
     if (key.is_written) json[key.name] = Json::parse(key.computed.front());
   for (const ComparedKey& key : keys.compared)
-    json[key.name] = Json::parse(json_text(key, key.get(model.settings)));
+    if (!key.is_alias) json[key.name] = Json::parse(json_text(key, key.get(model.settings)));
   json[keys.positions] = model.tokens;
   if (keys.has_rope) {
     json["rope_theta"] = model.settings.rotary_base;

@@ -70,6 +70,12 @@ ComparedKey head_width() {
 
 #undef SETTING
 
+ComparedKey alias(ComparedKey key) {
+  key.set = nullptr;
+  key.is_alias = true;
+  return key;
+}
+
 // --------------------------------------------------------------- keys with a value that is
 // computed
 
@@ -90,8 +96,15 @@ RequiredKey silu() {
 RequiredKey scaled_attention() {
   return {"scale_attn_weights", {"true"}, "this program scales attention by 1 / sqrt(head width)"};
 }
-RequiredKey no_cross_attention() {
-  return {"add_cross_attention", {"false"}, "this program has no cross-attention"};
+
+/// Of all families.
+std::vector<RequiredKey> common_required() {
+  return {{"add_cross_attention", {"false"}, "this program has no cross-attention"},
+          {"cross_attention_hidden_size", {"null"}, "this program has no cross-attention"},
+          {"is_causal", {"true"}, "this program attends to tokens before"},
+          {"is_encoder_decoder", {"false"}, "this program has decoders alone"},
+          {"pruned_heads", {"{}"}, "this program has all heads of all layers"},
+          {"tie_encoder_decoder", {"false"}, "this program has decoders alone"}};
 }
 
 // -------------------------------------------------------------------- keys without an effect
@@ -99,15 +112,21 @@ RequiredKey no_cross_attention() {
 /// Of all families: what is said of files, training, generation and other heads.
 const std::set<std::string>& common_keys() {
   static const std::set<std::string> keys = {
+      // code beside the file, which transformers runs only where it is told to
+      "auto_map",
       // files and programs
-      "_attn_implementation", "_attn_implementation_autoset", "_commit_hash",
-      "_experts_implementation", "_flash_attn_2_enabled", "_name_or_path", "attn_implementation",
-      "dtype", "model_max_length", "name_or_path", "prefix", "tokenizer_class", "torch_dtype",
-      "torchscript", "transformers.js_config", "transformers_version", "unsloth_fixed",
-      "unsloth_version", "use_bfloat16", "use_cache", "vocab_file",
+      "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal",
+      "_commit_hash", "_experts_implementation", "_experts_implementation_internal",
+      "_flash_attn_2_enabled", "_name_or_path", "attn_implementation", "dtype",
+      "experts_implementation", "model_max_length", "name_or_path", "prefix", "tokenizer_class",
+      "torch_dtype", "torchscript", "transformers.js_config", "transformers_version",
+      "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache", "vocab_file", "xla_device",
       // training
-      "gradient_checkpointing", "initializer_range", "output_attentions", "output_hidden_states",
-      "return_dict", "tie_last_hidden_states", "chunk_size_feed_forward", "use_return_dict",
+      "_output_attentions", "chunk_size_feed_forward", "gradient_checkpointing",
+      "initializer_range", "output_attentions", "output_hidden_states", "output_past",
+      "return_dict", "tf_legacy_loss", "tie_last_hidden_states", "use_return_dict",
+      // for cross-attention alone
+      "is_decoder",
       // generation
       "assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids",
       "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "diversity_penalty",
@@ -119,8 +138,8 @@ const std::set<std::string>& common_keys() {
       "remove_invalid_values", "repetition_penalty", "return_dict_in_generate", "sep_token_id",
       "suppress_tokens", "target_lookbehind", "temperature", "top_k", "top_p", "typical_p",
       // other heads
-      "classifier_dropout", "finetuning_task", "id2label", "label2id", "num_labels", "problem_type",
-      "task_specific_params"};
+      "_num_labels", "classifier_dropout", "finetuning_task", "id2label", "label2id", "num_labels",
+      "problem_type", "task_specific_params"};
   return keys;
 }
 
@@ -139,36 +158,41 @@ ConfigKeys gpt2_keys() {
                    inner_width(),
                    vocabulary(50257),
                    tied(true),
-                   epsilon("layer_norm_epsilon", 1e-5)};
-  keys.required = {{"activation_function", tanh_gelu("gelu_new"), activation_why, true},
-                   scaled_attention(),
-                   {"scale_attn_by_inverse_layer_idx",
-                    {"false"},
-                    "this program scales attention alike in all layers"},
-                   {"reorder_and_upcast_attn",
-                    {"false"},
-                    "this program computes attention in the order of other models"},
-                   no_cross_attention()};
+                   epsilon("layer_norm_epsilon", 1e-5),
+                   alias(layers("num_hidden_layers", 12)),
+                   alias(width("hidden_size", 768)),
+                   alias(heads("num_attention_heads", 12))};
+  keys.required = common_required();
+  keys.required.push_back({"activation_function", tanh_gelu("gelu_new"), activation_why, true});
+  keys.required.push_back(scaled_attention());
+  keys.required.push_back({"scale_attn_by_inverse_layer_idx",
+                           {"false"},
+                           "this program scales attention alike in all layers"});
+  keys.required.push_back({"reorder_and_upcast_attn",
+                           {"false"},
+                           "this program computes attention in the order of other models"});
   keys.positions = "n_positions";
   keys.missing_positions = 1024;
-  keys.no_effect = with_common({"attn_pdrop", "embd_pdrop", "n_ctx", "resid_pdrop",
-                                "summary_activation", "summary_first_dropout",
+  keys.no_effect = with_common({"attn_pdrop", "embd_pdrop", "hidden_dropout", "n_ctx", "n_special",
+                                "predict_special_tokens", "resid_pdrop", "summary_activation",
+                                "summary_first_dropout", "summary_last_dropout",
                                 "summary_proj_to_labels", "summary_type", "summary_use_proj"});
   return keys;
 }
 
 ConfigKeys gpt_bigcode_keys() {
   ConfigKeys keys = gpt2_keys();
-  keys.required = {
-      {"activation_function", tanh_gelu("gelu_pytorch_tanh"), activation_why, true},
-      scaled_attention(),
-      {"multi_query", {"true"}, "this program reads one head of keys and values", true},
-      no_cross_attention()};
+  keys.required = common_required();
+  keys.required.push_back(
+      {"activation_function", tanh_gelu("gelu_pytorch_tanh"), activation_why, true});
+  keys.required.push_back(scaled_attention());
+  keys.required.push_back(
+      {"multi_query", {"true"}, "this program reads one head of keys and values", true});
   // In fp32 or not, and what one of its inference programs reserves.
   for (const char* key :
        {"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner",
         "max_batch_size", "max_sequence_length", "num_key_value_heads", "pad_key_length",
-        "pre_allocate_kv_cache", "validate_runner_input"})
+        "pre_allocate_kv_cache", "runner_max_sequence_length", "validate_runner_input"})
     keys.no_effect.insert(key);
   return keys;
 }
@@ -178,12 +202,20 @@ ConfigKeys rotary_keys() {
   ConfigKeys keys;
   keys.positions = "max_position_embeddings";
   keys.has_rope = true;
-  keys.required = {
-      {"rope_interleaved", {"false"}, "this program turns element i with i + head width / 2"}};
+  keys.required = common_required();
+  keys.required.push_back(
+      {"rope_interleaved", {"false"}, "this program turns element i with i + head width / 2"});
   keys.no_effect = with_common(
       {"attention_dropout", "embd_pdrop", "hidden_dropout", "is_llama_config",
        "max_sequence_length", "original_max_position_embeddings", "pretraining_tp", "resid_pdrop"});
   return keys;
+}
+
+/// transformers takes sliding_window, whatever use_sliding_window is.
+void add_window(ConfigKeys& keys, std::optional<std::int64_t> missing) {
+  keys.has_window = true;
+  keys.missing_window = missing;
+  keys.no_effect.insert("use_sliding_window");
 }
 
 ConfigKeys llama_keys() {
@@ -200,6 +232,8 @@ ConfigKeys llama_keys() {
                    bias("attention_bias"),
                    bias("mlp_bias")};
   keys.required.push_back(silu());
+  keys.required.push_back({"sliding_window", {"null"}, "Llama attends to all tokens before"});
+  keys.required.push_back({"use_sliding_window", {"false"}, "Llama attends to all tokens before"});
   keys.missing_positions = 2048;
   return keys;
 }
@@ -217,8 +251,7 @@ ConfigKeys mistral_keys() {
                    epsilon("rms_norm_eps", 1e-6)};
   keys.required.push_back(silu());
   keys.missing_positions = 131072;
-  keys.has_window = true;
-  keys.missing_window = 4096;
+  add_window(keys, 4096);
   return keys;
 }
 
@@ -236,7 +269,7 @@ ConfigKeys phi3_keys() {
   keys.required.push_back(silu());
   keys.required.push_back({"attention_bias", {"false"}, "Phi-3 has no biases"});
   keys.missing_positions = 4096;
-  keys.has_window = true;
+  add_window(keys, std::nullopt);
   return keys;
 }
 
@@ -250,15 +283,24 @@ ConfigKeys starcoder2_keys() {
                    ffn_width(12288),
                    vocabulary(49152),
                    tied(true),
-                   epsilon("norm_epsilon", 1e-5)};
+                   epsilon("norm_epsilon", 1e-5),
+                   alias(epsilon("layer_norm_epsilon", 1e-5))};
   keys.required.push_back({"hidden_act", tanh_gelu("gelu_pytorch_tanh"), activation_why, true});
+  // Names that transformers doesn't read in this type, but published files have.
+  std::vector<std::string> any_gelu = tanh_gelu("gelu_pytorch_tanh");
+  any_gelu.push_back("\"gelu\"");
+  keys.required.push_back(
+      {"activation_function", any_gelu, "hidden_act counts, and this program computes GELU"});
+  keys.required.push_back(scaled_attention());
   keys.required.push_back(
       {"use_bias", {"true"}, "this program has biases in norms and linear layers", true});
   keys.required.push_back({"norm_type", {"\"layer_norm\""}, "Starcoder2's norm is layer_norm"});
   keys.required.push_back({"mlp_type", {"\"default\""}, "Starcoder2's MLP has no gate"});
-  for (const char* key : {"embedding_dropout", "residual_dropout"}) keys.no_effect.insert(key);
+  for (const char* key : {"attention_softmax_in_fp32", "embedding_dropout", "residual_dropout",
+                          "scale_attention_softmax_in_fp32"})
+    keys.no_effect.insert(key);
   keys.missing_positions = 4096;
-  keys.has_window = true;
+  add_window(keys, std::nullopt);
   return keys;
 }
 

@@ -13,7 +13,8 @@ namespace ostrakon::checkpoint {
 // What the keys of a config.json mean to Decoder. A key is compared with a setting of the deck,
 // or must have a value that Decoder computes, or changes nothing in what is computed. There are no
 // others: a key that is in no table may mean anything. Values of keys that are missing are those
-// that transformers takes (its classes <Prefix>Config, versions 4 and 5).
+// that transformers takes (its classes <Prefix>Config, versions 4 and 5), and keys of all types are
+// those of its PretrainedConfig, versions 2 to 5.
 
 /// A key with a counterpart in a deck.
 struct ComparedKey {
@@ -30,6 +31,8 @@ struct ComparedKey {
   /// Null where the value follows from others.
   void (*set)(model::DecoderSettings& settings, double value);
   bool in_float = false;  ///< counts as it is in fp32, in which it is computed with
+  /// Another name of a key above it in the table, that files may have: it has to say the same.
+  bool is_alias = false;
 };
 
 /// A value of a key as JSON: "6", "true", "1e-06".

@@ -429,6 +429,28 @@ TEST_F(Generate, OneThreadMultipliesUnlessMoreAreAskedFor) {
     expect_refused({"llama", "--library-threads", bad}, std::string("--library-threads ") + bad);
 }
 
+/// Attention over a window is attention to all tokens as long as there are no more: without
+/// --context, ostrakon-generate and import look back that far.
+TEST_F(Generate, AWindowIsTheContext) {
+  fs::copy(path("llama-hf"), path("mistral-hf"));
+  const std::string config = read_bytes(path("llama-hf/config.json"));
+  write_bytes(path("mistral-hf/config.json"),
+              replaced(replaced(config, "\"model_type\": \"llama\"",
+                                "\"model_type\": \"mistral\", \"sliding_window\": 8"),
+                       "LlamaForCausalLM", "MistralForCausalLM"));
+  const std::string windowed = text_of({"mistral-hf"});
+  EXPECT_EQ(windowed, text_of({"mistral-hf", "--context", "8"}));
+  EXPECT_EQ(windowed, text_of({"llama-hf", "--context", "8"}));
+  EXPECT_NE(windowed, text_of({"llama-hf"}));
+  EXPECT_EQ(run_command(
+                program("ostrakon-checkpoint", 1, {"import", "mistral-hf", "mistral.h5"}, path("")))
+                .status,
+            0);
+  EXPECT_EQ(windowed, text_of({"mistral.h5"}));
+  expect_refused({"mistral-hf", "--context", "9"},
+                 "sliding_window is 8, but the context (--context) is 9");
+}
+
 TEST_F(Generate, BadInputIsRefused) {
   expect_refused({"none"}, "'none' does not exist");
   expect_refused({"text.txt"}, "safetensors file 'text.txt'");
@@ -446,9 +468,6 @@ TEST_F(Generate, BadInputIsRefused) {
   expect_config_refused(replaced(config, "\"rope_scaling\": null",
                                  R"("rope_scaling": {"rope_type": "llama3", "factor": 8})"),
                         "does not scale rotary frequencies");
-  expect_config_refused(replaced(config, "\"model_type\": \"llama\"",
-                                 "\"model_type\": \"mistral\", \"sliding_window\": 8"),
-                        "sliding_window is 8, but the context (--context) is 24");
   expect_config_refused(replaced(config, "silu", "relu"), "hidden_act");
   const auto with = [&](const std::string& key, const std::string& from, const std::string& to) {
     return replaced(config, "\"" + key + "\": " + from, "\"" + key + "\": " + to);

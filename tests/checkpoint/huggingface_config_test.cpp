@@ -169,7 +169,6 @@ TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
                  "rope_theta is 500000.0, rope_parameters.rope_theta is 7000.0; expected one base");
   expect_refused(with("\"partial_rotary_factor\": 0.5", llama), "rotates whole heads");
   expect_refused(with("\"quantization_config\": {\"bits\": 4}", llama), "quantization_config");
-  expect_refused(with("\"auto_map\": {\"AutoModel\": \"a.B\"}", llama), "auto_map is {");
   expect_refused(with("\"architectures\": [\"BitnetForCausalLM\"]", llama),
                  "expected classes of llama: LlamaForCausalLM");
   EXPECT_EQ(read(with("\"architectures\": [\"LlamaModel\"]", llama)).model.heads, 32);

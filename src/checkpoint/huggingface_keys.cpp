@@ -250,6 +250,8 @@ ConfigKeys mistral_keys() {
                    tied(false),
                    epsilon("rms_norm_eps", 1e-6)};
   keys.required.push_back(silu());
+  for (const char* key : {"attention_bias", "mlp_bias"})
+    keys.required.push_back({key, {"false"}, "Mistral has no biases"});
   keys.missing_positions = 131072;
   add_window(keys, 4096);
   return keys;
@@ -267,7 +269,8 @@ ConfigKeys phi3_keys() {
                    tied(false),
                    epsilon("rms_norm_eps", 1e-5)};
   keys.required.push_back(silu());
-  keys.required.push_back({"attention_bias", {"false"}, "Phi-3 has no biases"});
+  for (const char* key : {"attention_bias", "lm_head_bias", "mlp_bias"})
+    keys.required.push_back({key, {"false"}, "Phi-3 has no biases"});
   keys.missing_positions = 4096;
   add_window(keys, std::nullopt);
   return keys;

@@ -340,6 +340,10 @@ TEST(HuggingFacePublished, NeutralValuesAreAccepted) {
       EXPECT_NE(with(name, scaled).find("does not scale"), std::string::npos) << scaled;
   }
   EXPECT_EQ(with("Llama-2-7b-hf", R"({"sliding_window": null})"), "no error");
+  for (const char* name : {"Mistral-7B-v0.1", "Phi-3-mini-4k-instruct"}) {
+    EXPECT_EQ(with(name, R"({"attention_bias": false, "mlp_bias": false})"), "no error");
+    EXPECT_NE(with(name, R"({"mlp_bias": true})").find("has no biases"), std::string::npos);
+  }
   for (const char* window : {R"({"sliding_window": 8})", R"({"use_sliding_window": true})"})
     EXPECT_NE(with("Llama-2-7b-hf", window).find("sliding_window is"), std::string::npos);
 }

@@ -8,7 +8,7 @@ command -v git >/dev/null || exit 77
 work=$1
 rm -rf "$work"
 mkdir -p "$work/one/scripts"
-cp "$OSTRAKON_SOURCE"/scripts/{common.sh,source-archive} "$work/one/scripts"
+cp "$OSTRAKON_SOURCE"/scripts/{common.sh,environment.sh,source-archive} "$work/one/scripts"
 printf 'project(Ostrakon VERSION 1.2.3 LANGUAGES CXX)\n' >"$work/one/CMakeLists.txt"
 
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1

@@ -43,7 +43,8 @@ expected=$(printf '%s\n' dist/ostrakon-1.2.3.tar.gz "version(\"1.2.3\", sha256=\
 
 names=$(tar tzf dist/ostrakon-1.2.3.tar.gz | sort | tr '\n' ' ')
 expected="ostrakon-1.2.3/ ostrakon-1.2.3/CMakeLists.txt ostrakon-1.2.3/scripts/ \
-ostrakon-1.2.3/scripts/common.sh ostrakon-1.2.3/scripts/source-archive "
+ostrakon-1.2.3/scripts/common.sh ostrakon-1.2.3/scripts/environment.sh \
+ostrakon-1.2.3/scripts/source-archive "
 [ "$names" = "$expected" ] || fail "holds: $names; expected: $expected"
 
 # refused <text> [<tag>]

@@ -237,8 +237,8 @@ double Trainer::measure_peak_flops(double seconds) {
 
 template <class T>
 double Trainer::measure_own_peak_flops(double seconds) {
-  const std::int64_t elements = arena_->bytes() / static_cast<std::int64_t>(sizeof(T));
-  const auto largest = static_cast<std::int64_t>(std::sqrt(static_cast<double>(elements / 3)));
+  const std::int64_t third = arena_->bytes() / static_cast<std::int64_t>(3 * sizeof(T));
+  const auto largest = static_cast<std::int64_t>(std::sqrt(static_cast<double>(third)));
   auto* data = reinterpret_cast<T*>(arena_->data());
   const auto seconds_of = [&](std::int64_t side) {
     const Matrix<T> a(data, side, side), b(data + side * side, side, side),

@@ -6,7 +6,6 @@
 #   [THREADS <t>...]      OpenMP threads of a rank, 1 where not given. For each number above 1 and
 #                         each of RANKS there is an entry <name>.np<n>.threads<t>, where the Kokkos
 #                         that was found runs kernels on OpenMP threads; elsewhere none
-#   [TIMEOUT <seconds>]   120 where not given
 #   [LABELS <label>...]   unit or integration; `mpi` and `np_<n>` are added. `unit` where not given
 #   [ARGS <argument>...]  handed to the program
 #   [LIBRARIES <target>...] linked besides Ostrakon::ostrakon and GoogleTest)
@@ -16,12 +15,13 @@
 #
 # ostrakon_add_command_test(<name>
 #   COMMAND <command> [<argument>...]
-#   [TIMEOUT <seconds>] [PROCESSORS <n>] [LABELS <label>...])
+#   [PROCESSORS <n>] [LABELS <label>...])
 #
 # A test that is a command by itself, for example a script that starts mpiexec. It runs in the same
 # environment, with OSTRAKON_APPS, OSTRAKON_SOURCE, OSTRAKON_MPIEXEC set.
 #
-# An argument that neither knows is an error.
+# An argument that neither knows is an error. Tests end when they hang, not when the machine is busy:
+# OSTRAKON_TEST_TIMEOUT is ten times what the longest needs on two idle cores, sanitizers included.
 
 include_guard(GLOBAL)
 
@@ -30,6 +30,8 @@ set(OSTRAKON_KERNELS_ON_OPENMP ${Kokkos_ENABLE_OPENMP})
 if(Kokkos_ENABLE_CUDA OR Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
   set(OSTRAKON_KERNELS_ON_OPENMP OFF)
 endif()
+
+set(OSTRAKON_TEST_TIMEOUT 3600)  # seconds
 
 # Ranks that outnumber the cores yield to each other, and no two ranks are bound to one core.
 set(OSTRAKON_TEST_ENVIRONMENT
@@ -56,7 +58,7 @@ function(ostrakon_refuse_unknown function unparsed missing_values)
 endfunction()
 
 function(ostrakon_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;THREADS;LABELS;ARGS;\
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;RANKS;THREADS;LABELS;ARGS;\
 LIBRARIES")
   ostrakon_refuse_unknown("ostrakon_add_test(${name})" "${arg_UNPARSED_ARGUMENTS}"
                           "${arg_KEYWORDS_MISSING_VALUES}")
@@ -68,9 +70,6 @@ LIBRARIES")
   endif()
   if(NOT arg_THREADS)
     set(arg_THREADS 1)
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
   endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
@@ -103,21 +102,18 @@ LIBRARIES")
         COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
                 $<TARGET_FILE:test_${name}> ${MPIEXEC_POSTFLAGS} ${arg_ARGS})
       set_tests_properties(${test} PROPERTIES
-        PROCESSORS ${processors} TIMEOUT ${arg_TIMEOUT}
+        PROCESSORS ${processors} TIMEOUT ${OSTRAKON_TEST_TIMEOUT}
         LABELS "${labels}" ENVIRONMENT "${environment}")
     endforeach()
   endforeach()
 endfunction()
 
 function(ostrakon_add_command_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROCESSORS" "COMMAND;LABELS")
   ostrakon_refuse_unknown("ostrakon_add_command_test(${name})" "${arg_UNPARSED_ARGUMENTS}"
                           "${arg_KEYWORDS_MISSING_VALUES}")
   if(NOT arg_COMMAND)
     message(FATAL_ERROR "ostrakon_add_command_test(${name}): no COMMAND")
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
   endif()
   if(NOT arg_PROCESSORS)
     set(arg_PROCESSORS 1)
@@ -127,7 +123,7 @@ function(ostrakon_add_command_test name)
   endif()
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   set_tests_properties(${name} PROPERTIES
-    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${OSTRAKON_TEST_TIMEOUT} LABELS "${arg_LABELS}"
     ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT};OSTRAKON_APPS=${PROJECT_BINARY_DIR}/apps;\
 OSTRAKON_SOURCE=${PROJECT_SOURCE_DIR};OSTRAKON_MPIEXEC=${MPIEXEC_EXECUTABLE}")
 endfunction()

@@ -27,8 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
 
-constexpr double hang = 20.0;  // seconds
-
 struct BadInput {
   std::string name;
   Texts arguments;
@@ -208,7 +206,6 @@ class BadInputs : public ::testing::Test {
     Texts arguments = bad.arguments;
     if (!bad.deck.empty()) arguments.insert(arguments.begin(), bad.name + ".yaml");
     Command command = program(name, ranks, arguments, path(""));
-    command.time_limit = hang;
     return run_command(command);
   }
 
@@ -278,7 +275,7 @@ const std::vector<int> one_and_two = {1, 2};
 TEST(Commands, AreEndedAtTheirTimeLimit) {
   Command command;
   command.arguments = {"sh", "-c", "echo begun; echo error >&2; exec sleep 30"};
-  command.time_limit = 0.3;
+  command.time_limit = 3.0;  // the first output comes before, on a busy machine too
   const Outcome outcome = run_command(command);
   EXPECT_TRUE(outcome.timed_out);
   EXPECT_EQ(outcome.status, -1);
@@ -603,7 +600,6 @@ TEST_F(BadInputs, AreTheLastLineOnTheScreen) {
       // Both outputs on one screen; mpiexec as users have it.
       command.arguments.insert(command.arguments.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
       command.environment.clear();
-      command.time_limit = hang;
       const Outcome outcome = run_command(command);
       EXPECT_FALSE(outcome.timed_out);
       EXPECT_EQ(outcome.status, 1);

@@ -13,8 +13,8 @@ struct Command {
   std::vector<std::string> arguments;                            ///< the program first
   std::string folder = ".";                                      ///< to run in
   std::vector<std::pair<std::string, std::string>> environment;  ///< added to this process' own
-  int input = -1;            ///< descriptor for its standard input; -1: nothing but an end
-  double time_limit = 60.0;  ///< seconds, after which it is ended
+  int input = -1;             ///< descriptor for its standard input; -1: nothing but an end
+  double time_limit = 600.0;  ///< seconds, more than a busy machine needs; then it is ended
 };
 
 /// What a command did.

@@ -435,7 +435,6 @@ TEST_F(Programs, ARankThatCannotReadItsDataEndsTheRunForAll) {
                             {"small.yaml", "--set", "data.path=flipped.h5", "--set",
                              "data.verify=false", "--set", "output.directory=flipped"},
                             path(""));
-  command.time_limit = 20.0;
   const Outcome outcome = run_command(command);
   EXPECT_FALSE(outcome.timed_out) << "hang";
   EXPECT_EQ(outcome.status, 1);

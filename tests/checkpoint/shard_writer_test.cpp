@@ -126,7 +126,7 @@ TEST(ShardWriter, KeepsToABandwidth) {
   small.write_rank(folder.file(""), layout, 0, options);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(taken.count(), 0.95 * seconds);
-  EXPECT_LE(taken.count(), 10.0 * seconds);
+  EXPECT_LE(taken.count(), 60.0 * seconds);
 }
 
 TEST(ShardWriter, FailuresNameTheFile) {

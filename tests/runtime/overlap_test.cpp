@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <ostrakon/plan/schedule.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/overlap.hpp>
@@ -78,11 +79,14 @@ class SleepingStep {
   struct Hidden {
     double measured, planned;
   };
+  /// Runs the step once more with and without a network. Measured is the shortest of each so far: a
+  /// machine that is busy with other things makes steps longer, none shorter.
   Hidden hide() {
     const double delay = network_seconds();
-    const double longer = run(true) - run(false);
+    with_network_ = std::min(with_network_, run(true));
+    without_ = std::min(without_, run(false));
     const double planned_longer = planned(true) - planned(false);
-    return {1.0 - longer / delay, 1.0 - planned_longer / delay};
+    return {1.0 - (with_network_ - without_) / delay, 1.0 - planned_longer / delay};
   }
 
  private:
@@ -119,14 +123,14 @@ class SleepingStep {
   }
 
   runtime::Program program_;
+  double with_network_ = std::numeric_limits<double>::infinity(), without_ = with_network_;
 };
 
-/// A machine that is busy with other things may spoil a try, but not make one look better than the
-/// plan allows.
+/// Not at the first try, where the machine is busy.
 template <class Good>
-void expect_in_one_of_ten(SleepingStep step, const Good& is_good) {
+void expect_sooner_or_later(SleepingStep step, const Good& is_good) {
   SleepingStep::Hidden hidden{};
-  for (int attempt = 0; attempt < 10; ++attempt) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
     hidden = step.hide();
     if (is_good(hidden)) return;
   }
@@ -135,13 +139,13 @@ void expect_in_one_of_ten(SleepingStep step, const Good& is_good) {
 
 TEST(Overlap, HidesTheNetworkWhereThePlanSaysThatItCan) {
   for (int prefetch : {1, 2})
-    expect_in_one_of_ten(SleepingStep(prefetch), [](const SleepingStep::Hidden& hidden) {
+    expect_sooner_or_later(SleepingStep(prefetch), [](const SleepingStep::Hidden& hidden) {
       return hidden.planned > 0.7 && hidden.measured >= 0.85 * hidden.planned;
     });
 }
 
 TEST(Overlap, HidesNothingWithoutPrefetch) {
-  expect_in_one_of_ten(SleepingStep(0), [](const SleepingStep::Hidden& hidden) {
+  expect_sooner_or_later(SleepingStep(0), [](const SleepingStep::Hidden& hidden) {
     return hidden.planned < 1e-9 && hidden.measured < 0.05;
   });
 }

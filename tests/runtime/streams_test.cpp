@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <mutex>
 #include <numeric>
@@ -79,14 +80,22 @@ TEST(Streams, AnActionSeesWhatThoseBeforeItWrote) {
 }
 
 TEST(Streams, ASlowActionIsWaitedForAndNobodyElse) {
-  // 0 is slow; 1 waits for nothing, 2 for 0.
+  // 0 ends once 1 has, which waits for nothing; 2 waits for 0.
   const runtime::Program program =
       program_of({{Stream::gather, {}}, {Stream::compute, {}}, {Stream::compute, {0}}});
   Executor executor({}, Streams::threads);
-  on_all(executor, [](int action) {
-    if (action == 0) std::this_thread::sleep_for(100ms);
+  std::promise<void> end;
+  std::future<void> ended = end.get_future();
+  bool waited_for_1 = false;
+  on_all(executor, [&](int action) {
+    if (action == 0) {
+      waited_for_1 = ended.wait_for(60s) == std::future_status::ready;
+      std::this_thread::sleep_for(100ms);
+    }
+    if (action == 1) end.set_value();
   });
   executor.run(program);
+  EXPECT_TRUE(waited_for_1);
   const std::vector<runtime::ActionTime>& times = executor.times();
   ASSERT_EQ(times.size(), 3U);
   EXPECT_GE(times[0].end - times[0].begin, 0.1);
@@ -110,7 +119,7 @@ TEST(Streams, ActionsOfDifferentStreamsRunAtTheSameTime) {
       throw std::runtime_error("alone");
   };
   Executor executor({}, Streams::threads);
-  on_all(executor, [&](int) { meet(20s); });
+  on_all(executor, [&](int) { meet(60s); });
   for (int i = 0; i < 20; ++i) EXPECT_EQ(what_run_throws(executor, program), "nothing");
 
   Executor in_order({});
@@ -282,9 +291,12 @@ TEST(Streams, ShakingOnThreadsTakesTimeThatIsNotTheActions) {
   executor.run(program);
   // 40 sleeps of 2 ms on average, which the seed has fixed.
   EXPECT_GT(runtime::seconds_now() - begin, 0.04);
-  double in_actions = 0.0;
-  for (const runtime::ActionTime& time : executor.times()) in_actions += time.end - time.begin;
-  EXPECT_LT(in_actions, 0.02);
+  // The median: a busy machine may interrupt some of them.
+  std::vector<double> in_actions;
+  for (const runtime::ActionTime& time : executor.times())
+    in_actions.push_back(time.end - time.begin);
+  std::sort(in_actions.begin(), in_actions.end());
+  EXPECT_LT(in_actions[10], 1e-3);
 }
 
 TEST(Streams, NothingIsAllocatedOnceAProgramOfThatLengthHasRun) {

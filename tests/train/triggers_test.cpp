@@ -60,7 +60,7 @@ TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
   background.start([ended] { ended.wait(); });
   kill(getpid(), SIGUSR2);
   Triggers::Requests requests;
-  for (int i = 0; i < 5000 && !requests.stop; ++i) {
+  for (int i = 0; i < 60000 && !requests.stop; ++i) {
     requests = triggers.take();
     if (!requests.stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

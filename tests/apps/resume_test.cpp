@@ -410,9 +410,9 @@ TEST_F(Faults, TwoRanksKilledAnywhereGoOnBitForBit) {
 TEST_F(Faults, FullDisksAndErrorsHarmNoOlderCheckpoint) {
   const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=9"};
   const int calls = count_calls(settings);
-  in_parallel(2 * calls, [&](int number) {
+  in_parallel(calls, [&](int number) {
     const std::string fault = number % 2 == 0 ? "enospc" : "eio";
-    const int call = number / 2 + 1;
+    const int call = number + 1;
     SCOPED_TRACE(text(fault, " at call ", call));
     const std::string folder = text("run-", number);
     const Outcome faulty = train_with(in(folder, settings), fault, call);

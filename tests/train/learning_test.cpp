@@ -34,10 +34,10 @@ TEST(Learning, TenMillionParametersLearnABatchByHeart) {
   settings.model.kv_heads = 6;
   settings.model.ffn_width = 1024;
   settings.model.vocabulary = 257;
-  settings.training.sequence_length = 64;
+  settings.training.sequence_length = 16;
   settings.training.micro_batch_size = 1;
   settings.training.global_batch_size = 4;
-  settings.training.steps = 80;
+  settings.training.steps = 60;
   settings.optimizer.learning_rate = 1e-3;
   settings.optimizer.weight_decay = 0.0;
   settings.schedule.warmup_steps = 10;

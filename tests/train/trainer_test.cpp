@@ -62,6 +62,7 @@ TEST(Trainer, SendsWhatWasPlanned) {
            {plan::Accumulation::reduce_each, plan::Accumulation::shard_each,
             plan::Accumulation::reduce_last}) {
         config::Settings settings = small_gpt2(24);
+        settings.training.sequence_length = 4;
         settings.parallel.sharding = sharding;
         settings.parallel.accumulation = accumulation;
         // With every other accumulation, so that both meet every strategy.

@@ -84,12 +84,20 @@ std::string latest_of(const std::string& folder) {
 
 std::string name_of(const Folder::Entry& entry) { return fs::path(entry.path).filename().string(); }
 
+/// What is wrong with a checkpoint, if anything is.
+struct Problem {
+  std::string what;
+  bool is_damage = false;  ///< or it can't be read, here and now
+
+  std::string words() const { return (is_damage ? "damaged: " : "unreadable: ") + printable(what); }
+};
+
 std::vector<std::string> row_of(const Folder::Entry& entry, bool is_latest) {
   const std::string name = name_of(entry), step = format_count(entry.step);
-  const auto damaged = [&](const std::string& problem) {
-    return std::vector<std::string>{name, step, "", "", "", "", "damaged: " + printable(problem)};
+  const auto bad = [&](const Problem& problem) {
+    return std::vector<std::string>{name, step, "", "", "", "", problem.words()};
   };
-  if (!entry.problem.empty()) return damaged(entry.problem);
+  if (!entry.problem.empty()) return bad({entry.problem, !entry.is_unreadable});
   try {
     const Manifest manifest = CheckpointReader(entry.path).manifest();
     return {name,
@@ -100,7 +108,7 @@ std::vector<std::string> row_of(const Folder::Entry& entry, bool is_latest) {
             text(manifest.files.size()),
             is_latest ? "latest" : ""};
   } catch (const Error& error) {  // a run may remove it meanwhile
-    return damaged(error.what());
+    return bad({error.what(), false});
   }
 }
 
@@ -108,7 +116,7 @@ void inspect_checkpoints(const std::string& path) {
   Table table;
   table.add({"", "step", "sequence", "bytes", "ranks", "files", ""});
   const std::string latest = latest_of(path);
-  for (const Folder::Entry& entry : Folder(path).list())
+  for (const Folder::Entry& entry : Folder(path).list(Folder::Unreadable::tell))
     table.add(row_of(entry, name_of(entry) == latest));
   std::cout << path << "\n";
   table.print();
@@ -208,28 +216,31 @@ void verify_checkpoint(const std::string& path) {
             << " files, each byte with its checksum\n";
 }
 
-/// What is wrong with a checkpoint; empty where nothing is.
-std::string problem_of(const Folder::Entry& entry) {
-  if (!entry.problem.empty()) return entry.problem;
+Problem problem_of(const Folder::Entry& entry) {
+  if (!entry.problem.empty()) return {entry.problem, !entry.is_unreadable};
   try {
     read_whole(entry.path);
+  } catch (const DamagedError& error) {
+    return {error.what(), true};
   } catch (const Error& error) {
-    return error.what();
+    return {error.what(), false};
   }
-  return "";
+  return {};
 }
 
 bool verify_checkpoints(const std::string& path) {
-  const std::vector<Folder::Entry> entries = Folder(path).list();
-  std::size_t damaged = 0;
+  const std::vector<Folder::Entry> entries = Folder(path).list(Folder::Unreadable::tell);
+  std::size_t damaged = 0, unreadable = 0;
   for (const Folder::Entry& entry : entries) {
-    const std::string problem = problem_of(entry);
-    if (!problem.empty()) ++damaged;
-    std::cout << "  " << name_of(entry) << "  "
-              << (problem.empty() ? "good" : "damaged: " + printable(problem)) << std::endl;
+    const Problem problem = problem_of(entry);
+    if (!problem.what.empty()) ++(problem.is_damage ? damaged : unreadable);
+    std::cout << "  " << name_of(entry) << "  " << (problem.what.empty() ? "good" : problem.words())
+              << std::endl;
   }
-  std::cout << entries.size() - damaged << " good, " << damaged << " damaged\n";
-  return damaged == 0;
+  std::cout << entries.size() - damaged - unreadable << " good, " << damaged << " damaged";
+  if (unreadable > 0) std::cout << ", " << unreadable << " unreadable";
+  std::cout << "\n";
+  return damaged + unreadable == 0;
 }
 
 }  // namespace

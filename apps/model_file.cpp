@@ -69,7 +69,7 @@ FileKind kind_of(const std::string& path) {
   if (checkpoint::is_checkpoint(path)) return FileKind::checkpoint;
   if (!fs::is_directory(path, ignored))
     return checkpoint::looks_like_hdf5(path) ? FileKind::weights : FileKind::safetensors;
-  if (!checkpoint::Folder(path).list().empty()) return FileKind::checkpoints;
+  if (!checkpoint::Folder(path).names().empty()) return FileKind::checkpoints;
   return named_as_checkpoint(path) ? FileKind::checkpoint : FileKind::safetensors;
 }
 

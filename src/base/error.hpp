@@ -14,8 +14,9 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What is in a file, or its absence, is not what the file's own checksums and lengths say: another
-/// copy may do. Not that it can't be read just now.
+/// What is in a file, read whole, is not what checksums and lengths say, or is no text of its kind:
+/// another copy may do. Not that it is missing, which may be so on one host or for a moment, nor
+/// that it can't be read, nor that it is of another version.
 class DamagedError : public Error {
  public:
   using Error::Error;

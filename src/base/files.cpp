@@ -120,6 +120,16 @@ PlainFile::~PlainFile() {
 
 std::int64_t PlainFile::size() const { return status_of(descriptor_, path_).st_size; }
 
+bool PlainFile::ends_at(std::int64_t bytes) const {
+  char buffer[2];
+  const std::int64_t first = bytes > 0 ? bytes - 1 : 0;
+  ssize_t got = 0;
+  do got = ::pread(descriptor_, buffer, sizeof buffer, first);
+  while (got < 0 && errno == EINTR);
+  require(got >= 0, "can't read '", path_, "': ", system_error());
+  return got == bytes - first;
+}
+
 /// Asks for a transfer without a copy where that is wanted and can be; false where it is not to be.
 bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* data) const {
   const auto is_aligned = [](std::int64_t number) {

@@ -66,6 +66,8 @@ class PlainFile {
 
   const std::string& path() const { return path_; }
   std::int64_t size() const;
+  /// Whether reading finds the end there: some systems tell an older size for a while.
+  bool ends_at(std::int64_t bytes) const;
 
   /// From now on what is aligned as TransferBuffer says passes between memory and disk without a
   /// copy in the system's memory, where the file system can do so: large files come and go faster,

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
@@ -25,6 +26,7 @@ constexpr const char* latest = "latest";
 constexpr const char* partial = ".partial";
 constexpr const char* replaced = ".replaced.partial";
 constexpr const char* removed = ".removed.partial";
+constexpr const char* previous = ".previous";
 
 bool ends_with(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
@@ -51,29 +53,21 @@ bool is_left_behind(const std::string& name) {
 }
 
 /// Whether anything has that name, a link without an end among it.
-bool is_there(const std::string& path) {
-  std::error_code problem;
-  const fs::file_status status = fs::symlink_status(path, problem);
-  require(status.type() != fs::file_type::none, "can't look at '", path, "': ", problem.message());
-  return fs::exists(status);
-}
+bool is_there(const std::string& path) { return type_of_name(path) != fs::file_type::not_found; }
 
-bool is_link(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_symlink(path, ignored);
-}
+bool is_link(const std::string& path) { return type_of_name(path) == fs::file_type::symlink; }
 
 /// Names in a folder; none where it is not there.
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
   std::error_code problem;
   fs::directory_iterator entry(path, problem);
+  if (problem == std::errc::no_such_file_or_directory) return names;
   while (!problem && entry != fs::directory_iterator()) {
     names.push_back(entry->path().filename().string());
     entry.increment(problem);
   }
-  require(!problem || problem == std::errc::no_such_file_or_directory, "can't list folder '", path,
-          "': ", problem.message());
+  require(!problem, "can't list folder '", path, "': ", problem.message());
   return names;
 }
 
@@ -140,20 +134,26 @@ void write_file(const std::string& path, const std::string& bytes) {
   file.close();
 }
 
-/// Looks at a checkpoint's manifest.
+/// Looks at a checkpoint's manifest. Whether it is damaged is for its content alone to say.
 Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   Folder::Entry entry;
   entry.path = path;
   entry.step = step;
   try {
     const Manifest manifest = read_manifest(load_manifest(path), manifest_path(path));
-    require(manifest.progress.step == step, "'", manifest_path(path), "' is of step ",
-            manifest.progress.step, ", but its folder's name is of step ", step);
+    require_sound(manifest.progress.step == step, "'", manifest_path(path), "' is of step ",
+                  manifest.progress.step, ", but its folder's name is of step ", step);
     entry.sequence = manifest.sequence;
-  } catch (const std::exception& error) {
+  } catch (const DamagedError& error) {
     entry.problem = error.what();
   }
   return entry;
+}
+
+/// Of a checkpoint, or of one that made room for another of its step; -1 for other names.
+std::int64_t listed_step_of(const std::string& name) {
+  const std::int64_t step = step_of(name);
+  return step >= 0 ? step : step_of(name, replaced);
 }
 
 }  // namespace
@@ -164,10 +164,7 @@ std::string folder_name(std::int64_t step) {
   return prefix + std::string(digits);
 }
 
-bool is_checkpoint(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(manifest_path(path), ignored);
-}
+bool is_checkpoint(const std::string& path) { return is_plain_file(manifest_path(path)); }
 
 Folder::Stamp Folder::stamp_of(const std::string& path) {
   struct stat status {};
@@ -184,17 +181,38 @@ Folder::Known Folder::look_at(const std::string& path, std::int64_t step) const 
   return {stamp, entry_of(path, step)};
 }
 
-std::vector<Folder::Entry> Folder::list() const {
+std::map<std::int64_t, std::string> Folder::names() const {
+  std::map<std::int64_t, std::string> found;
+  for (const std::string& name : names_in(path_)) {
+    const std::int64_t step = listed_step_of(name);
+    if (step < 0) continue;
+    std::string& place = found[step];
+    if (place.empty() || step_of(name) >= 0) place = name;
+  }
+  return found;
+}
+
+std::vector<Folder::Entry> Folder::list(Unreadable unreadable) const {
   std::vector<Entry> entries;
   std::map<std::string, Known> sound;
-  for (const std::string& name : names_in(path_)) {
+  for (const auto& [step, name] : names()) {
     const std::string path = path_ + "/" + name;
-    const std::int64_t step = step_of(name);
-    std::error_code ignored;
-    if (step < 0 || !fs::is_directory(path, ignored)) continue;
-    const Known found = look_at(path, step);
+    Known found;
+    try {
+      const fs::file_type type = type_of(path);
+      // A link that leads nowhere may lead somewhere on another host, or later.
+      if (type != fs::file_type::directory && type != fs::file_type::not_found) continue;
+      found = look_at(path, step);
+    } catch (const Error& error) {
+      // Another program may have removed it meanwhile.
+      const auto now = names();
+      const auto same = now.find(step);
+      if (same == now.end() || same->second != name) continue;
+      if (unreadable == Unreadable::fail) throw;
+      found.entry = {path, step, 0, error.what(), true};
+    }
     entries.push_back(found.entry);
-    // Others may only not have been readable.
+    // Damaged ones may be mended.
     if (found.entry.problem.empty()) sound[path] = found;
   }
   known_ = std::move(sound);
@@ -205,17 +223,19 @@ std::vector<Folder::Entry> Folder::list() const {
   return entries;
 }
 
-void Folder::remove_partial() const {
+std::vector<std::string> Folder::remove_partial() const {
+  std::vector<std::string> renamed;
   for (const std::string& name : names_in(path_)) {
-    // A checkpoint that made room for one that did not come gets its name back.
     const std::int64_t step = step_of(name, replaced);
-    const std::string place = path_ + "/" + folder_name(step);
-    if (step >= 0 && !is_there(place)) {
-      rename_file(path_ + "/" + name, place);
+    if (step >= 0) {
+      const std::string place = path_ + "/" + folder_name(step);
+      renamed.push_back(is_there(place) ? free_name(place + previous) : place);
+      rename_file(path_ + "/" + name, renamed.back());
     } else if (is_left_behind(name)) {
       remove_all(path_ + "/" + name);
     }
   }
+  return renamed;
 }
 
 std::string Folder::begin(std::int64_t step) const {
@@ -229,14 +249,14 @@ std::string Folder::begin(std::int64_t step) const {
   return path;
 }
 
-std::string Folder::commit(std::int64_t step, const std::string& manifest) const {
+Folder::Committed Folder::commit(std::int64_t step, const std::string& manifest) const {
   const std::string path = path_ + "/" + folder_name(step);
   write_file(manifest_path(path + partial), manifest);
   sync_folder(path + partial);
 
   const bool replaces = is_there(path);
   if (replaces) {
-    if (is_there(path + replaced)) discard(path + replaced, path + removed);
+    if (is_there(path + replaced)) rename_file(path + replaced, free_name(path + previous));
     rename_or_leave(path, path + replaced);
   }
   try {
@@ -246,8 +266,15 @@ std::string Folder::commit(std::int64_t step, const std::string& manifest) const
     throw;
   }
   known_.erase(path);
-  if (replaces) try_to([&] { discard(path + replaced, path + removed); });
-  return path;
+  sound_steps_.insert(step);
+  Committed committed{path, replaces ? path + replaced : ""};
+  if (replaces)
+    try_to([&] {
+      const std::string aside = free_name(path + previous);
+      rename_file(path + replaced, aside);
+      committed.previous = aside;
+    });
+  return committed;
 }
 
 void Folder::mark_latest(std::int64_t step) const {
@@ -270,15 +297,32 @@ void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
           " are to be kept; expected 1 or more");
   std::int64_t sound = 0;
   for (const Entry& entry : list()) {
-    if (!entry.problem.empty() || is_link(entry.path)) continue;
+    const bool has_its_name = step_of(fs::path(entry.path).filename().string()) >= 0;
+    if (!entry.problem.empty() || !has_its_name || is_link(entry.path)) continue;
     const bool is_milestone = keep_every > 0 && entry.step % keep_every == 0;
-    if (++sound <= keep || is_milestone) continue;
-    discard(entry.path, entry.path + removed);
+    if (sound >= keep && !is_milestone) discard(entry.path, entry.path + removed);
+    if (sound_steps_.count(entry.step) > 0) ++sound;
   }
 }
 
+bool Folder::note_sound(const std::string& path) const {
+  std::error_code problem;
+  const fs::path real = fs::canonical(path, problem);
+  require(!problem, "can't look at '", path, "': ", problem.message());
+  const std::int64_t step = listed_step_of(real.filename().string());
+  const bool is_ours = step >= 0 && fs::equivalent(real.parent_path(), path_, problem);
+  require(!problem, "can't look at '", path_, "': ", problem.message());
+  if (is_ours) sound_steps_.insert(step);
+  return is_ours;
+}
+
 std::string Folder::set_aside() const {
-  if (list().empty()) return "";
+  const auto checkpoints = names();
+  const auto is_one = [&](const auto& entry) {
+    const fs::file_type type = type_of(path_ + "/" + entry.second);
+    return type == fs::file_type::directory || type == fs::file_type::not_found;
+  };
+  if (std::none_of(checkpoints.begin(), checkpoints.end(), is_one)) return "";
   const std::string own = without_slashes(path_);
   const bool linked = is_link(own);
   std::error_code problem;
@@ -293,10 +337,11 @@ std::string Folder::set_aside() const {
 std::string Folder::set_damaged_aside(const std::string& path) const {
   const std::string from = without_slashes(path);
   const std::string name = fs::path(from).filename().string();
-  const bool is_ours = step_of(name) >= 0 && fs::path(from).lexically_normal() ==
-                                                 (fs::path(path_) / name).lexically_normal();
+  const std::int64_t step = listed_step_of(name);
+  const bool is_ours =
+      step >= 0 && fs::path(from).lexically_normal() == (fs::path(path_) / name).lexically_normal();
   require(is_ours, "'", path, "' is no checkpoint of folder '", path_, "'");
-  const std::string to = free_name(from + ".damaged");
+  const std::string to = free_name(path_ + "/" + folder_name(step) + ".damaged");
   rename_file(from, to);
   return to;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,8 @@ namespace ostrakon::checkpoint {
 /// path.
 ///
 /// A save writes into "step-00001200.partial" and renames it when all of it, and the list of its
-/// names, is on disk. So whatever ends the process, "step-00001200" is complete or not there.
+/// names, is on disk. So whatever ends the process, "step-00001200" is complete or not there: where
+/// it has no manifest, this host does not see it (yet).
 class Folder {
  public:
   explicit Folder(std::string path) : path_(std::move(path)) {}
@@ -25,32 +27,50 @@ class Folder {
   struct Entry {
     std::string path;
     std::int64_t step = 0;
-    std::int64_t sequence = 0;  ///< see Manifest
-    std::string problem;        ///< why it can't be used; empty where its manifest is sound
+    std::int64_t sequence = 0;   ///< see Manifest
+    std::string problem;         ///< what is damaged; empty where its manifest is sound
+    bool is_unreadable = false;  ///< `problem` is no damage, but why it can't be read
   };
-  /// Checkpoints, those saved last first; then those whose manifest can't be read, latest step
-  /// first. Looks at manifests only, and not again at those that are as they were. Empty where the
-  /// folder is not there.
-  std::vector<Entry> list() const;
+  enum class Unreadable {
+    fail,  ///< the call throws
+    tell   ///< the checkpoint is listed with its problem
+  };
+  /// Checkpoints, those saved last first; then those whose manifest is damaged, or can't be read,
+  /// latest step first. One that made room for another of its step, which did not come, is listed
+  /// under the name that it has. Looks at manifests only, and not again at those that are as they
+  /// were. Empty where the folder is not there.
+  std::vector<Entry> list(Unreadable unreadable = Unreadable::fail) const;
 
-  /// Removes what interrupted saves have left behind, and gives a checkpoint that was to be
-  /// replaced its name back. Other files are let alone. To be called before list().
-  void remove_partial() const;
+  /// The names that list() would look at, by step.
+  std::map<std::int64_t, std::string> names() const;
+
+  /// Removes what interrupted saves have left behind. A checkpoint that made room for another of
+  /// its step gets its name back or, where the other came, that of commit(). Returns the paths that
+  /// were made so. Other files are let alone.
+  std::vector<std::string> remove_partial() const;
 
   /// An empty folder to save `step` into, in place of what an earlier try left. Makes path(), too.
   std::string begin(std::int64_t step) const;
+  struct Committed {
+    std::string path;
+    std::string previous;  ///< where what had its name is now; empty: nothing had
+  };
   /// Writes the manifest into the folder from begin(), whose other files are on disk by then, and
-  /// gives it its name, which another checkpoint may have had, that is removed then, or by the next
-  /// remove_partial() where that can't be. Returns its path. Where it throws, names are as they
-  /// were, as far as the system allows.
-  std::string commit(std::int64_t step, const std::string& manifest) const;
+  /// gives it its name. What had that name gets "<path>.previous", or "<path>.previous-2" and so on
+  /// where that is taken; from the next remove_partial() where it can't now. Where it throws, names
+  /// are as they were, as far as the system allows.
+  Committed commit(std::int64_t step, const std::string& manifest) const;
   /// Points `latest` to the checkpoint of this step.
   void mark_latest(std::int64_t step) const;
   /// Removes the folder from begin().
   void abandon(std::int64_t step) const;
 
-  /// Removes all sound checkpoints but the last `keep` saved, and those of which the step is a
-  /// multiple of `keep_every` (0: none).
+  /// Takes note that a checkpoint was read whole and is sound, as those are that commit() made.
+  /// Returns whether it is one of this folder, under a name that list() finds.
+  bool note_sound(const std::string& path) const;
+  /// Removes checkpoints that were saved before the last `keep` of which is known that they are
+  /// sound, but not those of which the step is a multiple of `keep_every` (0: none), nor those
+  /// whose manifest is damaged. Removes nothing, and throws, where a manifest can't be read.
   void prune(std::int64_t keep, std::int64_t keep_every) const;
 
   /// Gives a folder with checkpoints the name "<path>.previous", or "<path>.previous-2" and so on
@@ -78,12 +98,14 @@ class Folder {
 
   std::string path_;
   mutable std::map<std::string, Known> known_;  // sound checkpoints, by path
+  mutable std::set<std::int64_t> sound_steps_;  // saved or read whole
 };
 
 /// "step-00001200"
 std::string folder_name(std::int64_t step);
 
-/// Whether `path` is a folder with a manifest in it: a checkpoint, whole or not.
+/// Whether `path` is a folder with a manifest in it: a checkpoint, whole or not. Throws Error where
+/// the system does not say.
 bool is_checkpoint(const std::string& path);
 
 }  // namespace ostrakon::checkpoint

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <ostrakon/base/files.hpp>
 #include <string>
 
 namespace ostrakon::checkpoint {
@@ -18,5 +19,9 @@ std::ifstream open_to_read(const std::string& path, const std::string& kind);
 /// out = bytes [begin, begin + bytes) of a file. Throws Error unless all of them are there.
 void read_bytes(std::ifstream& stream, const std::string& path, std::int64_t begin,
                 std::int64_t bytes, void* out);
+
+/// Throws Error unless reading finds the end of a file where the system says that it is: what is
+/// known of its length is out of date then.
+void require_length(const PlainFile& file, std::int64_t bytes);
 
 }  // namespace ostrakon::checkpoint

@@ -3,9 +3,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/manifest_text.hpp>
 
@@ -194,17 +196,18 @@ std::string manifest_path(const std::string& folder) {
 }
 
 std::string load_manifest(const std::string& folder) {
-  require_sound(!is_missing(folder), "checkpoint '", folder, "' does not exist");
+  using std::filesystem::file_type;
+  const file_type type = type_of(folder);
+  require(type != file_type::not_found, "checkpoint '", folder,
+          "' does not exist, or is not visible on this host");
+  require(type == file_type::directory, "checkpoint '", folder,
+          "' is not a folder; expected one with a manifest.json in it");
   const std::string path = manifest_path(folder);
-  std::error_code problem;
-  const bool is_folder = std::filesystem::is_directory(folder, problem);
-  require(!problem, "can't look at checkpoint '", folder, "': ", problem.message());
-  require_sound(is_folder, "checkpoint '", folder,
-                "' is not a folder; expected one with a manifest.json in it");
-  require_sound(!is_missing(path), "folder '", folder,
-                "' has no manifest.json: it is no checkpoint, or was not written to its end");
+  require(type_of(path) != file_type::not_found, "folder '", folder,
+          "' has no manifest.json: it is no checkpoint, or this host does not see the file (yet)");
   const PlainFile file(path, PlainFile::Mode::read);
   const std::int64_t bytes = file.size();
+  require_length(file, bytes);
   require_sound(bytes <= most_manifest_bytes, "manifest '", path, "' has ", bytes,
                 " bytes; expected at most ", most_manifest_bytes);
   std::string manifest(static_cast<std::size_t>(bytes), '\0');

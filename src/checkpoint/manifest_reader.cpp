@@ -111,6 +111,12 @@ State state_named(const Value& value) {
 
 // --- What may stand where ------------------------------------------------------------------------
 
+/// A text that is whole, but that this program can't read.
+class OtherProgram : public Error {
+ public:
+  using Error::Error;
+};
+
 /// What has been read so far.
 struct Draft {
   std::string title;  ///< what is read, for messages: "manifest 'a/manifest.json'"
@@ -158,8 +164,10 @@ void set_format(Draft&, const Value& value) {
 
 void set_version(Draft& draft, const Value& value) {
   const std::int64_t version = whole(value);
-  require(version == manifest_version, draft.title, " is of version ", version,
-          "; this program reads version ", manifest_version);
+  if (version != manifest_version)
+    throw OtherProgram(text(draft.title, " is of version ", version,
+                            "; this program reads version ", manifest_version,
+                            ": use the program that wrote it, or a later one"));
 }
 
 void set_no_outliers(Draft&, const Value& value) {
@@ -331,7 +339,8 @@ class Handler {
     if (level.place == Place::manifest && bit > 2 &&
         (level.seen & format_and_version) != format_and_version)
       fail("does not begin with its format and version");
-    if (found == fields()->end()) fail("has the unknown key " + shown(name));
+    if (found == fields()->end())
+      fail<OtherProgram>("has the unknown key " + shown(name) + unknown_advice());
     if ((level.seen & bit) != 0) fail("has the key " + shown(name) + " twice");
     level.seen |= bit;
     level.field = &*found;
@@ -430,9 +439,16 @@ class Handler {
   }
 
   /// Says something of the innermost object.
+  template <class Failure = Error>
   [[noreturn]] void fail(const std::string& what) {
     levels_.back().field = nullptr;
-    throw Error(text(where(), " ", what));
+    throw Failure(text(where(), " ", what));
+  }
+
+  std::string unknown_advice() const {
+    const std::string& writer = draft_.manifest.program;
+    if (writer.empty()) return "";
+    return text(": it was written by ", shown(writer), "; use that program, or a later one");
   }
 
   Draft& draft_;
@@ -470,6 +486,8 @@ Manifest parse(const std::string& text, const std::string& path) {
 Manifest read_manifest(const std::string& text, const std::string& path) {
   try {
     return parse(text, path);
+  } catch (const OtherProgram&) {
+    throw;
   } catch (const Error& error) {
     throw DamagedError(error.what());
   }

@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/base/threads.hpp>
+#include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/math/half.hpp>
 #include <tuple>
@@ -76,9 +79,11 @@ const PlainFile& CheckpointReader::Lane::open(int file) {
   }
   const FileEntry& entry = reader_.entry(file);
   const std::string path = reader_.folder_ + "/" + entry.name;
-  require_sound(!is_missing(path), "'", path, "' is missing; its checkpoint's manifest names it");
+  require(type_of(path) != std::filesystem::file_type::not_found, "'", path,
+          "' is missing, or this host does not see it (yet); its checkpoint's manifest names it");
   PlainFile opened(path, PlainFile::Mode::read);
   const std::int64_t found = opened.size();
+  require_length(opened, found);
   require_sound(found == entry.bytes, "'", opened.path(), "' is ",
                 found < entry.bytes ? "truncated" : "too long", ": it has ", format_count(found),
                 " bytes, expected ", format_count(entry.bytes));

@@ -20,8 +20,8 @@ struct Wanted {
 
 /// Reads a checkpoint, whatever ranks wrote it: any slice of any array, by one process. Every byte
 /// that it hands out has passed its checksum. Does not use HDF5: where numbers are stands in the
-/// manifest. Throws DamagedError, naming the file, for whatever is missing, of another length or
-/// damaged, and Error for what can't be read.
+/// manifest. Throws DamagedError, naming the file, for whatever is of another length or damaged,
+/// and Error for what is missing or can't be read.
 class CheckpointReader : public ParameterSource {
  public:
   /// `folder`: of the manifest.

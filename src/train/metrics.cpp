@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/train/cut_metrics.hpp>
 #include <ostrakon/train/metrics.hpp>
 
 namespace ostrakon::train {
@@ -13,37 +14,15 @@ using Row = nlohmann::ordered_json;
 
 namespace {
 
-/// The rows up to a step. A line that is none, such as one that was cut off, ends them.
-std::string rows_up_to(const std::string& path, std::int64_t last) {
-  std::string rows;
-  std::ifstream stream(path);
-  for (std::string line; last > 0 && std::getline(stream, line);) {
-    const Row row = Row::parse(line, nullptr, false);
-    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer() ||
-        row["step"].get<std::int64_t>() > last)
-      break;
-    rows += line + "\n";
-  }
-  return rows;
+/// The path of a file that can take rows behind those that stay.
+const std::string& cut(const std::string& path, std::int64_t last) {
+  if (is_plain_file(path)) cut_metrics_after(path, last);
+  return path;
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, std::int64_t keep) : path_(path) {
-  // In its place only when it is whole: who is interrupted here loses no rows.
-  const std::string kept = rows_up_to(path, keep);
-  if (!kept.empty()) {
-    const std::string partial = path + ".partial";
-    std::ofstream stream(partial);
-    stream << kept;
-    stream.close();
-    require(stream.good(), partial, ": can't be written: ", std::strerror(errno));
-    sync_file(partial);
-    rename_file(partial, path);
-  }
-  stream_.open(path, kept.empty() ? std::ios::trunc : std::ios::app);
-  require(stream_.is_open(), path, ": can't be written: ", std::strerror(errno));
-}
+MetricsFile::MetricsFile(const std::string& path, std::int64_t last) : file_(cut(path, last)) {}
 
 void MetricsFile::write(const StepMetrics& metrics) {
   Row row = {{"step", metrics.step},
@@ -62,18 +41,29 @@ void MetricsFile::write(const StepMetrics& metrics) {
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
-  write_line(row.dump());
+  file_.append(row.dump() + "\n");
 }
 
 void MetricsFile::write(const ValidationMetrics& metrics) {
   Row row = {{"step", metrics.step}, {"validation_loss", metrics.validation_loss}};
   if (metrics.bits_per_byte) row["bits_per_byte"] = *metrics.bits_per_byte;
-  write_line(row.dump());
+  file_.append(row.dump() + "\n");
 }
 
-void MetricsFile::write_line(const std::string& line) {
-  stream_ << line << std::endl;
-  require(stream_.good(), path_, ": can't be written: ", std::strerror(errno));
+std::string set_metrics_aside(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!is_plain_file(path)) return "";
+  std::error_code problem;
+  const bool is_empty = fs::file_size(path, problem) == 0;
+  require(!problem, "can't look at '", path, "': ", problem.message());
+  if (is_empty) return "";
+  const fs::path from = path;
+  const std::string start = (from.parent_path() / from.stem()).string() + ".previous";
+  std::string to = start + from.extension().string();
+  for (int number = 2; type_of_name(to) != fs::file_type::not_found; ++number)
+    to = text(start, "-", number, from.extension().string());
+  rename_file(path, to);
+  return to;
 }
 
 }  // namespace ostrakon::train

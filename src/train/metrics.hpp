@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <optional>
+#include <ostrakon/base/append_file.hpp>
 #include <string>
 
 namespace ostrakon::train {
@@ -35,19 +35,24 @@ struct ValidationMetrics {
   std::optional<double> bits_per_byte;  ///< where the data tells how long its tokens are
 };
 
-/// Appends rows to a file, each flushed at once, so that a run can be watched and nothing is lost
-/// when it is killed. One rank writes.
+/// Appends rows to a file, each written at once, so that a run can be watched and nothing is lost
+/// when it is killed. One rank writes. Throws Error, naming the path and the reason, where the file
+/// can't be read or written; no row is lost then.
 class MetricsFile {
  public:
-  /// Replaces the file, but for its rows up to step `keep`. Throws Error where it can't be written.
-  explicit MetricsFile(const std::string& path, std::int64_t keep = 0);
+  /// Goes on behind what is in the file, less its rows of steps after `last`: see
+  /// cut_metrics_after.
+  explicit MetricsFile(const std::string& path, std::int64_t last = 0);
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
 
  private:
-  void write_line(const std::string& line);
-  std::string path_;
-  std::ofstream stream_;
+  AppendFile file_;
 };
+
+/// Renames an earlier run's file, "a/metrics.jsonl", to "a/metrics.previous.jsonl", or
+/// "a/metrics.previous-2.jsonl" and so on where that is taken. Returns the new name; empty where
+/// there is no such file, or nothing is in it. Throws Error.
+std::string set_metrics_aside(const std::string& path);
 
 }  // namespace ostrakon::train

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
@@ -19,12 +20,14 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/transfer.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/overlap.hpp>
 #include <ostrakon/runtime/trace.hpp>
 #include <ostrakon/train/metrics.hpp>
 #include <ostrakon/train/peak_rate.hpp>
+#include <ostrakon/train/resume_search.hpp>
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <ostrakon/train/threads.hpp>
@@ -246,15 +249,16 @@ class Run {
     world_.agree([&] {
       if (!talks_) return;
       tidy_checkpoints();
+      const std::string metrics = (directory() / "metrics.jsonl").string();
+      const std::string earlier = origin_is_own_ ? "" : set_metrics_aside(metrics);
+      if (!earlier.empty()) say(text("metrics of an earlier run are in ", earlier, " now\n\n"));
+      metrics_ = std::make_unique<MetricsFile>(metrics, steps_done_);
       const fs::path deck = directory() / "deck.yaml";
       std::ofstream stream(deck);
       stream << config::write_deck(config::with_absolute_paths(settings_));
       stream.close();
       require(stream.good(), deck.string(), " can't be written");
       write_plan(directory() / "plan.json");
-      // Rows up to the step that was resumed from stay.
-      metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string(),
-                                               origin_is_own_ ? steps_done_ : 0);
       // One that is there is another run's.
       const fs::path trace = directory() / "trace.json";
       std::error_code error;
@@ -273,24 +277,28 @@ class Run {
 
   /// Whether a checkpoint is one of this run's folder.
   bool is_own(const std::string& path) const {
-    std::error_code none;
-    return fs::equivalent(fs::weakly_canonical(path, none).parent_path(), checkpoints(), none);
+    if (!is_folder(checkpoints())) return false;
+    return fs::equivalent(fs::canonical(path).parent_path(), checkpoints());
   }
 
   /// Another run's are not to be taken for those of this one, nor damaged ones for good ones.
   void tidy_checkpoints() const {
     const checkpoint::Folder folder(checkpoints());
-    folder.remove_partial();
+    try {
+      for (const std::string& path : damaged_)
+        if (is_own(path)) say(text("renamed to ", folder.set_damaged_aside(path), "\n"));
+    } catch (const Error& error) {
+      say(text(error.what(), "\n"));
+    }
+    for (const std::string& path : folder.remove_partial()) say(text("renamed to ", path, "\n"));
     if (options_.resume == Resume::none) {
       const std::string aside = folder.set_aside();
       if (!aside.empty()) say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
       return;
     }
     try {
-      for (const std::string& path : damaged_)
-        if (is_own(path)) say(text("renamed to ", folder.set_damaged_aside(path), "\n"));
       // Which may not have been pointed to when the last run was interrupted.
-      if (origin_is_own_) folder.mark_latest(steps_done_);
+      if (origin_is_own_ && origin_is_newest_) folder.mark_latest(steps_done_);
     } catch (const Error& error) {
       say(text(error.what(), "\n"));
     }
@@ -341,36 +349,13 @@ class Run {
   void find_checkpoints() {
     if (options_.resume == Resume::none) return;
     const bool automatic = options_.resume == Resume::automatic;
-    std::string path = automatic ? checkpoints() : options_.checkpoint;
-    std::string found;
-    std::int64_t damaged = 0;
-    world_.agree([&] {
-      if (!talks_) return;
-      if (!automatic && checkpoint::is_checkpoint(path)) {
-        found = path + "\n";
-        return;
-      }
-      require(automatic || fs::is_directory(path), "--resume ", path,
-              ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path");
-      // A run's folder stands for its checkpoints.
-      if (!automatic && fs::is_directory(path + "/checkpoints")) path += "/checkpoints";
-      const checkpoint::Folder folder(path);
-      if (automatic && !options_.dry_run) folder.remove_partial();
-      for (const checkpoint::Folder::Entry& entry : folder.list()) {
-        if (entry.problem.empty()) {
-          found += entry.path + "\n";
-        } else {
-          say(text("damaged: ", entry.problem, "\n"));
-          ++damaged;
-        }
-      }
-      require(automatic || !found.empty(), "--resume ", path,
-              ": has no checkpoint that can be used");
-    });
-    std::istringstream lines(world_.broadcast(found, 0));
-    for (std::string line; std::getline(lines, line);) candidates_.push_back(line);
-    world_.broadcast(&damaged, sizeof damaged, 0);
-    if (candidates_.empty() && damaged > 0) nothing_good();
+    const FoundCheckpoints found =
+        find_resumable(mesh_, automatic ? checkpoints() : options_.checkpoint, automatic);
+    for (const std::string& problem : found.problems) say(text("damaged: ", problem, "\n"));
+    candidates_ = found.sound;
+    damaged_ = found.damaged;
+    origin_is_newest_ = found.in_folder;
+    if (candidates_.empty() && !damaged_.empty()) nothing_good();
     if (candidates_.empty()) say("checkpoint\n  none yet: begins at step 1\n\n");
     if (options_.dry_run && !candidates_.empty())
       say(text("checkpoint\n  newest                 ", candidates_.front(), "\n\n"));
@@ -411,9 +396,15 @@ class Run {
     steps_done_ = manifest.progress.step;
     huggingface_config_ = manifest.huggingface_config;
     // As rank 0 sees it: others may not see the folder.
-    origin_is_own_ = is_own(path);
+    bool is_saved = false;
+    mesh::agree_by_name(world_, [&] {
+      if (!talks_) return;
+      origin_is_own_ = is_own(path);
+      is_saved = origin_is_own_ && saver_.note_sound(path);
+    });
     world_.broadcast(&origin_is_own_, sizeof origin_is_own_, 0);
-    if (origin_is_own_) saved_step_ = steps_done_;
+    world_.broadcast(&is_saved, sizeof is_saved, 0);
+    if (is_saved) saved_step_ = steps_done_;
     skipped_in_a_row_ = static_cast<int>(manifest.progress.skipped_in_a_row);
     tell_origin(path, manifest);
     return true;
@@ -445,12 +436,12 @@ class Run {
   /// Its manifest is read once; every rank looks at some of its files.
   std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(const std::string& path) {
     std::string manifest;
-    world_.agree([&] {
+    mesh::agree_by_name(world_, [&] {
       if (talks_) manifest = checkpoint::load_manifest(path);
     });
     manifest = world_.broadcast(manifest, 0);
     std::unique_ptr<checkpoint::CheckpointReader> reader;
-    world_.agree([&] {
+    mesh::agree_by_name(world_, [&] {
       reader = std::make_unique<checkpoint::CheckpointReader>(path, manifest);
       const auto files = static_cast<int>(reader->manifest().files.size());
       for (int file = world_.rank(); file < files; file += world_.size())
@@ -862,7 +853,8 @@ class Run {
   Triggers triggers_;
   Saver saver_;
   std::vector<std::string> candidates_;  // checkpoints to go on from, the best first
-  std::vector<std::string> damaged_;     // those of them that turned out to be so
+  std::vector<std::string> damaged_;     // those that turned out to be so
+  bool origin_is_newest_ = false;        // of its folder, but for damaged ones
   bool origin_is_own_ = false;           // whether that which was taken is in this run's folder
   std::int64_t steps_done_ = 0;
   std::int64_t first_step_ = 1;   // of this process

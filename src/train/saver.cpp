@@ -8,6 +8,7 @@
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/shard_writer.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/runtime/trace.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <stdexcept>
@@ -49,7 +50,7 @@ Saver::Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& traine
 
 void Saver::prepare() {
   if (prepared_) return;
-  world_.agree([&] {
+  mesh::agree_by_name(world_, [&] {
     const checkpoint::ShardMap map = trainer_.shard_map();
     file_ = checkpoint::lay_out(map, settings_.checkpoint.files, world_.rank());
     if (file_.writer != world_.rank()) file_.layout.structure.clear();
@@ -138,12 +139,15 @@ void Saver::write() {
 /// On rank 0. What comes after the new checkpoint has its name can't make it fail.
 void Saver::commit(const std::vector<std::string>& entries) {
   const std::int64_t step = manifest_.progress.step;
-  path_ = folder_.commit(step, manifest_of(entries));
+  const checkpoint::Folder::Committed committed = folder_.commit(step, manifest_of(entries));
+  path_ = committed.path;
+  if (!committed.previous.empty())
+    remark_ = text("an earlier checkpoint of step ", step, " is in ", committed.previous, " now");
   try {
     folder_.mark_latest(step);
     folder_.prune(settings_.checkpoint.keep, settings_.checkpoint.keep_every);
   } catch (const Error& error) {
-    remark_ = error.what();
+    remark_ += (remark_.empty() ? "" : "; ") + std::string(error.what());
   }
 }
 
@@ -151,7 +155,7 @@ std::optional<Saver::Saved> Saver::advance() {
   if (!is_saving()) return std::nullopt;
   const double began = runtime::seconds_now();
   try {
-    world_.agree([&] { wait(); });
+    mesh::agree_by_name(world_, [&] { wait(); });
   } catch (const AgreedError& error) {
     fail(error.what());
   }

@@ -26,8 +26,9 @@ namespace ostrakon::train {
 ///     ... steps; after each of them, where no rank is_busy(): saver.advance() ...
 ///     saver.finish();              // or waits for what is left
 ///
-/// begin, advance and finish are collective, and throw AgreedError where a save has failed; nothing
-/// is left of it then, and other checkpoints are as they were.
+/// begin, advance and finish are collective, and throw AgreedError where a save has failed, with
+/// the rank, its host and the file; nothing is left of it then, and other checkpoints are as they
+/// were.
 class Saver {
  public:
   struct Saved {
@@ -37,13 +38,17 @@ class Saver {
     double seconds = 0.0;    ///< since begin()
     double stalled = 0.0;    ///< of these, how long training stood still
     double worked = 0.0;     ///< of these, how long this rank was at work: what another takes
-    std::string remark;      ///< of rank 0: what did not go well beside it
+    std::string remark;      ///< of rank 0: what did not go well beside it, or was renamed
   };
 
   Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer);
 
   /// Works out what is written where, as the first begin() would; collective.
   void prepare();
+
+  /// Takes note that a run went on from a checkpoint of its own folder, so that it counts as one
+  /// that is kept. On rank 0. Returns whether it has the name of one that may be saved again.
+  bool note_sound(const std::string& path) { return folder_.note_sound(path); }
 
   /// Bytes of a checkpoint on all ranks together, after prepare().
   std::int64_t bytes() const { return bytes_; }

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/math/transfer.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/numbers.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <sstream>
@@ -276,7 +277,7 @@ void Trainer::restore(const checkpoint::Progress& progress) {
 
 void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   const plan::StepPlan& plan = train_.plan;
-  mesh_.world().agree([&] {
+  mesh::agree_by_name(mesh_.world(), [&] {
     std::vector<checkpoint::Wanted> wanted;
     for (int u = 0; u < decoder_->units(); ++u)
       for (const State state : all_states) restore(u, state, checkpoint, wanted);
@@ -285,7 +286,7 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   });
   for (int u = 0; u < decoder_->units(); ++u)
     for (const State state : all_states) share(u, state);
-  mesh_.world().agree([&] {
+  mesh::agree_by_name(mesh_.world(), [&] {
     for (int u = 0; u < decoder_->units() && !plan.working.empty(); ++u)
       restore_working(u, checkpoint);
     exec_.fence();

@@ -103,7 +103,7 @@ TEST_F(CheckpointFolder, ASaveIsThereOnceItIsWhole) {
 
   const SmallCheckpoint small(2, Files::rank);
   const Manifest manifest = small.write_files(begun, 12, 5);
-  const std::string path = folder_.commit(12, write_manifest(manifest));
+  const std::string path = folder_.commit(12, write_manifest(manifest)).path;
   EXPECT_EQ(names(), (Names{"step-00000012"}));
   folder_.mark_latest(12);
   EXPECT_EQ(path, place("step-00000012"));

@@ -601,7 +601,7 @@ std::string save_checkpoint(const std::string& folder, const ModelCase& which,
                     return values.data();
                   },
                   {})};
-  return checkpoints.commit(1, write_manifest(manifest));
+  return checkpoints.commit(1, write_manifest(manifest)).path;
 }
 
 TEST(OpenParameters, TakesCheckpoints) {

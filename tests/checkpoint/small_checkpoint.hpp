@@ -130,7 +130,7 @@ class SmallCheckpoint {
   std::string save(const Folder& folder, std::int64_t step, std::int64_t sequence) const {
     const std::string path = folder.begin(step);
     const std::string place =
-        folder.commit(step, write_manifest(write_files(path, step, sequence)));
+        folder.commit(step, write_manifest(write_files(path, step, sequence))).path;
     folder.mark_latest(step);
     return place;
   }

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ostrakon/base/append_file.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+
+namespace ostrakon {
+
+AppendFile::AppendFile(const std::string& path) : path_(path) {
+  do descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  while (descriptor_ < 0 && errno == EINTR);
+  require(descriptor_ >= 0, "can't write '", path, "': ", system_error());
+}
+
+// What was written is the system's by then; the checks are in append().
+AppendFile::~AppendFile() { ::close(descriptor_); }
+
+void AppendFile::append(const std::string& bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t put = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+    if (put < 0 && errno == EINTR) continue;
+    require(put >= 0, "can't write '", path_, "': ", system_error());
+    require(put > 0, "can't write '", path_, "': the system takes no more");
+    done += static_cast<std::size_t>(put);
+  }
+}
+
+}  // namespace ostrakon

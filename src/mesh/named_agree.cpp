@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <exception>
+#include <new>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
+#include <string>
+
+namespace ostrakon::mesh {
+
+void agree_by_name(comm::Communicator& world, const std::function<void()>& work) {
+  const auto by_name = [&](const std::string& what) {
+    return Error(text("rank ", world.rank(), " on ", host_name(), ": ", what));
+  };
+  world.agree([&] {
+    try {
+      work();
+    } catch (const DamagedError&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw by_name("out of memory");
+    } catch (const std::exception& error) {
+      throw by_name(error.what());
+    }
+  });
+}
+
+}  // namespace ostrakon::mesh

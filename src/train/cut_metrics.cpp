@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/train/cut_metrics.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t chunk_bytes = std::int64_t{1} << 20;
+
+/// Calls take(line, has_end) for every line of a file, without its end, in order.
+template <class Take>
+void for_each_line(const PlainFile& file, std::int64_t bytes, const Take& take) {
+  std::string line, chunk;
+  for (std::int64_t at = 0; at < bytes;) {
+    chunk.resize(static_cast<std::size_t>(std::min(chunk_bytes, bytes - at)));
+    file.read(at, static_cast<std::int64_t>(chunk.size()), chunk.data());
+    at += static_cast<std::int64_t>(chunk.size());
+    for (std::size_t begin = 0; begin < chunk.size();) {
+      const std::size_t end = std::min(chunk.find('\n', begin), chunk.size());
+      line.append(chunk, begin, end - begin);
+      if (end < chunk.size()) {
+        take(line, true);
+        line.clear();
+      }
+      begin = end + 1;
+    }
+  }
+  if (!line.empty()) take(line, false);
+}
+
+/// Of a row that was cut off while it was written; -1 where that can't be told.
+std::int64_t first_step_in(const std::string& line) {
+  const std::string start = "{\"step\":";
+  if (line.compare(0, start.size(), start) != 0) return -1;
+  std::int64_t step = -1;
+  const char* const end = line.data() + line.size();
+  const auto [stop, problem] = std::from_chars(line.data() + start.size(), end, step);
+  return problem == std::errc() && stop != end && *stop == ',' ? step : -1;
+}
+
+bool is_after(const std::string& line, bool has_end, std::int64_t last) {
+  const Json row = Json::parse(line, nullptr, false);
+  if (row.is_discarded()) return !has_end && first_step_in(line) > last;
+  if (!row.is_object()) return false;
+  const auto step = row.find("step");
+  return step != row.end() && step->is_number_integer() && step->get<std::int64_t>() > last;
+}
+
+struct Survey {
+  std::int64_t keep = 0;      ///< bytes before the first row to be cut
+  bool cuts = false;          ///< some row is to be cut
+  bool keeps_behind = false;  ///< a line behind such a row is not
+  bool ends = true;           ///< the last line has an end
+};
+
+Survey survey(const PlainFile& file, std::int64_t bytes, std::int64_t last) {
+  Survey found;
+  for_each_line(file, bytes, [&](const std::string& line, bool has_end) {
+    found.ends = has_end;
+    if (is_after(line, has_end, last))
+      found.cuts = true;
+    else if (found.cuts)
+      found.keeps_behind = true;
+    else
+      found.keep += static_cast<std::int64_t>(line.size()) + 1;
+  });
+  return found;
+}
+
+/// What is written to it in small parts goes to the file in large ones.
+class Writer {
+ public:
+  explicit Writer(const std::string& path) : file_(path, PlainFile::Mode::create) {}
+  void add_line(const std::string& line) {
+    buffer_ += line;
+    buffer_ += '\n';
+    if (static_cast<std::int64_t>(buffer_.size()) >= chunk_bytes) flush();
+  }
+  void finish() {
+    flush();
+    file_.sync();
+    file_.close();
+  }
+
+ private:
+  void flush() {
+    file_.write(at_, static_cast<std::int64_t>(buffer_.size()), buffer_.data());
+    at_ += static_cast<std::int64_t>(buffer_.size());
+    buffer_.clear();
+  }
+  PlainFile file_;
+  std::int64_t at_ = 0;
+  std::string buffer_;
+};
+
+/// In its place only when it is whole: who is interrupted here loses no rows.
+void write_anew(const PlainFile& file, std::int64_t bytes, std::int64_t last) {
+  const std::string partial = file.path() + ".partial";
+  try {
+    Writer writer(partial);
+    for_each_line(file, bytes, [&](const std::string& line, bool has_end) {
+      if (!is_after(line, has_end, last)) writer.add_line(line);
+    });
+    writer.finish();
+  } catch (...) {
+    std::remove(partial.c_str());
+    throw;
+  }
+  rename_file(partial, file.path());
+}
+
+}  // namespace
+
+void cut_metrics_after(const std::string& path, std::int64_t last) {
+  std::error_code problem;
+  const std::string real = std::filesystem::canonical(path, problem).string();
+  require(!problem, "can't look at '", path, "': ", problem.message());
+  const PlainFile file(real, PlainFile::Mode::read);
+  const std::int64_t bytes = file.size();
+  require(file.ends_at(bytes), "can't read '", path, "': reading finds another length than the ",
+          bytes, " bytes that the system says");
+  const Survey found = survey(file, bytes, last);
+  if (found.keeps_behind) return write_anew(file, bytes, last);
+  if (!found.cuts && found.ends) return;
+  PlainFile changed(real, PlainFile::Mode::write);
+  if (found.cuts)
+    changed.resize(found.keep);
+  else
+    changed.write(bytes, 1, "\n");
+  changed.sync();
+  changed.close();
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/train/resume_search.hpp>
+#include <sstream>
+
+namespace ostrakon::train {
+namespace {
+
+using checkpoint::Folder;
+
+enum class Kind : int { nothing, checkpoint, folder };
+
+/// What is at `path`; that of a run stands for its folder of checkpoints.
+Kind kind_at(std::string& path) {
+  if (checkpoint::is_checkpoint(path)) return Kind::checkpoint;
+  if (!is_folder(path)) return Kind::nothing;
+  if (is_folder(path + "/checkpoints")) path += "/checkpoints";
+  return Kind::folder;
+}
+
+/// Texts as one, and back; no path has the character between them.
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& one : texts) all += one + '\0';
+  return all;
+}
+
+std::vector<std::string> separated(const std::string& all) {
+  std::vector<std::string> texts;
+  std::istringstream stream(all);
+  for (std::string one; std::getline(stream, one, '\0');) texts.push_back(one);
+  return texts;
+}
+
+std::string names_text(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& [step, name] : Folder(path).names()) names.push_back(std::to_string(step));
+  return joined(names);
+}
+
+/// Rank 0 may not see all: a host that has seen the folder before may have an older list of it.
+void require_no_more(mesh::Mesh& mesh, const std::string& path) {
+  comm::Communicator& world = mesh.world();
+  const bool is_root = world.rank() == 0;
+  std::string seen;
+  mesh::agree_by_name(world, [&] {
+    if (is_root) seen = names_text(path);
+  });
+  seen = world.broadcast(seen, 0);
+  const std::string root = world.broadcast(is_root ? mesh::host_name() : "", 0);
+  mesh::agree_by_name(world, [&] {
+    if (is_root || mesh.host().rank() != 0) return;
+    std::map<std::int64_t, std::string> names = Folder(path).names();
+    for (const std::string& step : separated(seen)) names.erase(std::stoll(step));
+    require(names.empty(), "sees checkpoint '", path, "/",
+            names.empty() ? "" : names.rbegin()->second, "', which rank 0 on ", root,
+            " does not see (yet)");
+  });
+}
+
+}  // namespace
+
+FoundCheckpoints find_resumable(mesh::Mesh& mesh, std::string path, bool automatic) {
+  comm::Communicator& world = mesh.world();
+  const bool is_root = world.rank() == 0;
+  const std::string given = path;
+  Kind kind = Kind::folder;
+  mesh::agree_by_name(world, [&] {
+    if (is_root && !automatic) kind = kind_at(path);
+  });
+  world.broadcast(&kind, sizeof kind, 0);
+  path = world.broadcast(path, 0);
+  world.agree([&] {
+    require(kind != Kind::nothing, "--resume ", given,
+            ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path");
+  });
+
+  FoundCheckpoints found;
+  if (kind == Kind::checkpoint) {
+    found.sound = {path};
+    return found;
+  }
+  found.in_folder = true;
+  mesh::agree_by_name(world, [&] {
+    if (!is_root) return;
+    for (const Folder::Entry& entry : Folder(path).list()) {
+      (entry.problem.empty() ? found.sound : found.damaged).push_back(entry.path);
+      if (!entry.problem.empty()) found.problems.push_back(entry.problem);
+    }
+  });
+  require_no_more(mesh, path);
+  found.sound = separated(world.broadcast(joined(found.sound), 0));
+  found.damaged = separated(world.broadcast(joined(found.damaged), 0));
+  world.agree([&] {
+    require(automatic || !found.sound.empty(), "--resume ", given,
+            ": has no checkpoint that can be used");
+  });
+  return found;
+}
+
+}  // namespace ostrakon::train

@@ -36,19 +36,21 @@ void for_each_line(const PlainFile& file, std::int64_t bytes, const Take& take) 
   if (!line.empty()) take(line, false);
 }
 
-/// Of a row that was cut off while it was written; -1 where that can't be told.
-std::int64_t first_step_in(const std::string& line) {
+/// Whether a row that was cut off while it was written is of a step after `last`, or has no more
+/// than the beginning of its step.
+bool is_rest_of_row_after(const std::string& line, std::int64_t last) {
   const std::string start = "{\"step\":";
-  if (line.compare(0, start.size(), start) != 0) return -1;
+  if (line.size() <= start.size()) return start.compare(0, line.size(), line) == 0;
+  if (line.compare(0, start.size(), start) != 0) return false;
   std::int64_t step = -1;
   const char* const end = line.data() + line.size();
   const auto [stop, problem] = std::from_chars(line.data() + start.size(), end, step);
-  return problem == std::errc() && stop != end && *stop == ',' ? step : -1;
+  return problem == std::errc() && (stop == end || (*stop == ',' && step > last));
 }
 
 bool is_after(const std::string& line, bool has_end, std::int64_t last) {
   const Json row = Json::parse(line, nullptr, false);
-  if (row.is_discarded()) return !has_end && first_step_in(line) > last;
+  if (row.is_discarded()) return !has_end && is_rest_of_row_after(line, last);
   if (!row.is_object()) return false;
   const auto step = row.find("step");
   return step != row.end() && step->is_number_integer() && step->get<std::int64_t>() > last;

@@ -11,7 +11,9 @@
 #include <functional>
 #include <memory>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/checkpoint/manifest_text.hpp>
 
 #include "../support/scratch_folder.hpp"
 #include "small_checkpoint.hpp"
@@ -60,6 +62,12 @@ class CheckpointFolder : public ::testing::Test {
   }
   std::string save(std::int64_t step, std::int64_t sequence, int version = 0) const {
     return SmallCheckpoint(2, Files::single, false, version).save(folder_, step, sequence);
+  }
+  /// Changes a bit in the middle of a file.
+  static void flip(const std::string& path) {
+    std::string bytes = read_bytes(path);
+    bytes[bytes.size() / 2] ^= 1;
+    write_bytes(path, bytes);
   }
   /// Steps in the order of the list, those that can't be used negative.
   std::vector<std::int64_t> steps() const {
@@ -124,22 +132,37 @@ TEST_F(CheckpointFolder, ASaveIsThereOnceItIsWhole) {
   EXPECT_TRUE(error_of([&] { folder_.begin(-1); }).find("step -1") != std::string::npos);
 }
 
-TEST_F(CheckpointFolder, CommitReplaces) {
+TEST_F(CheckpointFolder, CommitKeepsWhatHadTheNameUnderAnotherName) {
   save(12, 1, 0);
   const std::string path = save(12, 2, 1);
-  EXPECT_EQ(names(), (Names{"latest", "step-00000012"}));
-  CheckpointReader reader(path);
-  EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, 1)));
-  EXPECT_EQ(folder_.list().front().sequence, 2);
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012", "step-00000012.previous"}));
+  write_bytes(folder_.begin(12) + "/manifest.json", "");
+  const Folder::Committed third = folder_.commit(12, "third");
+  EXPECT_EQ(third.path, path);
+  EXPECT_EQ(third.previous, path + ".previous-2");
+  for (const auto& [name, version] : {std::pair{".previous", 0}, std::pair{".previous-2", 1}}) {
+    CheckpointReader reader(path + name);
+    EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, version))) << name;
+  }
+  EXPECT_EQ(read_bytes(manifest_path(path)), "third");
+  folder_.begin(13);
+  EXPECT_EQ(folder_.commit(13, "").previous, "");
+  // Later ones of other names are not in the way, nor removed.
+  save(14, 4);
+  folder_.prune(1, 0);
+  folder_.remove_partial();
+  EXPECT_TRUE(is_checkpoint(path + ".previous"));
+  EXPECT_TRUE(is_checkpoint(path + ".previous-2"));
+  EXPECT_EQ(fs::read_symlink(place("latest")), "step-00000014");
 }
 
 TEST_F(CheckpointFolder, CommitDoesNotFailOnceTheCheckpointHasItsName) {
   save(12, 1, 0);
   bool tried = false;
   rename_fails = [&](const std::string&, const std::string& to) {
-    const bool removes = to == place("step-00000012.removed.partial");
-    tried = tried || removes;
-    return removes;
+    const bool renames = to == place("step-00000012.previous");
+    tried = tried || renames;
+    return renames;
   };
   std::string path;
   EXPECT_EQ(error_of([&] { path = save(12, 2, 1); }), "no error");
@@ -147,10 +170,12 @@ TEST_F(CheckpointFolder, CommitDoesNotFailOnceTheCheckpointHasItsName) {
   rename_fails = nullptr;
   EXPECT_EQ(path, place("step-00000012"));
   EXPECT_TRUE(is_there("step-00000012.replaced.partial"));
-  folder_.remove_partial();
-  EXPECT_EQ(names(), (Names{"latest", "step-00000012"}));
-  CheckpointReader reader(path);
+  EXPECT_EQ(steps(), Steps{12});
+  EXPECT_EQ(folder_.remove_partial(), Names{place("step-00000012.previous")});
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012", "step-00000012.previous"}));
+  CheckpointReader reader(path), previous(path + ".previous");
   EXPECT_TRUE(holds(reader, SmallCheckpoint(2, Files::single, false, 1)));
+  EXPECT_TRUE(holds(previous, SmallCheckpoint(2, Files::single, false, 0)));
 }
 
 TEST_F(CheckpointFolder, CommitThatFailsLeavesTheNamesAsTheyWere) {
@@ -218,7 +243,7 @@ TEST_F(CheckpointFolder, ManifestsThatChangeAreLookedAtAgain) {
   write_bytes(path, good);
   EXPECT_EQ(steps(), (Steps{13, 12}));
   fs::remove(path);
-  EXPECT_EQ(steps(), (Steps{13, -12}));
+  EXPECT_NE(error_of([&] { steps(); }), "no error");
   save(12, 3);
   EXPECT_EQ(steps(), (Steps{12, 13}));
 }
@@ -237,10 +262,8 @@ TEST_F(CheckpointFolder, ListsTheLastSavedFirstAndUnusableOnesLast) {
   save(20, 3);
   save(40, 4);
   save(50, 5);
-  fs::remove(place("step-00000040/manifest.json"));
-  std::string manifest = read_bytes(place("step-00000050/manifest.json"));
-  manifest[manifest.size() / 2] ^= 1;
-  write_bytes(place("step-00000050/manifest.json"), manifest);
+  fs::resize_file(place("step-00000040/manifest.json"), 0);
+  flip(place("step-00000050/manifest.json"));
   EXPECT_EQ(steps(), (Steps{20, 10, 30, -50, -40}));
   fs::rename(place("step-00000020"), place("step-00000025"));
   EXPECT_EQ(steps(), (Steps{10, 30, -50, -40, -25}));
@@ -261,7 +284,6 @@ TEST_F(CheckpointFolder, OtherNamesAreNoCheckpoints) {
 TEST_F(CheckpointFolder, RemovesOnlyWhatSavesLeaveBehind) {
   save(12, 1);
   folder_.begin(13);
-  fs::create_directories(place("step-00000012.replaced.partial/in"));
   fs::create_directories(place("step-00000014.removed.partial"));
   fs::create_directory_symlink("step-00000013", place("latest.partial"));
   fs::create_directory_symlink(scratch_.file(""), place("step-00000077.partial"));
@@ -279,14 +301,21 @@ TEST_F(CheckpointFolder, RemovesOnlyWhatSavesLeaveBehind) {
 TEST_F(CheckpointFolder, GivesAReplacedCheckpointItsNameBack) {
   save(12, 1);
   fs::rename(place("step-00000012"), place("step-00000012.replaced.partial"));
-  EXPECT_EQ(steps(), Steps{});
-  folder_.remove_partial();
+  // A run that only looks finds it, too.
+  EXPECT_EQ(steps(), Steps{12});
+  EXPECT_EQ(folder_.list().front().path, place("step-00000012.replaced.partial"));
+  EXPECT_EQ(names(), (Names{"latest", "step-00000012.replaced.partial"}));
+  save(13, 2);
+  folder_.prune(1, 0);
+  EXPECT_EQ(steps(), (Steps{13, 12}));
+  fs::remove_all(place("step-00000013"));
+  EXPECT_EQ(folder_.remove_partial(), Names{place("step-00000012")});
   EXPECT_EQ(steps(), Steps{12});
 }
 
 TEST_F(CheckpointFolder, PrunesAllButTheLastAndMilestones) {
   for (std::int64_t i = 1; i <= 7; ++i) save(10 * i, i);
-  fs::remove(place("step-00000030/manifest.json"));
+  flip(place("step-00000030/manifest.json"));
   folder_.prune(2, 20);
   EXPECT_EQ(steps(), (Steps{70, 60, 40, 20, -30}));
   folder_.prune(1, 0);
@@ -294,6 +323,82 @@ TEST_F(CheckpointFolder, PrunesAllButTheLastAndMilestones) {
   folder_.prune(1, 0);
   EXPECT_EQ(steps(), (Steps{70, -30}));
   EXPECT_NE(error_of([&] { folder_.prune(0, 0); }), "no error");
+}
+
+TEST_F(CheckpointFolder, WhatNobodyHasReadDoesNotCountAsKept) {
+  for (std::int64_t i = 1; i <= 4; ++i) save(10 * i, i);
+  // Another run goes on from step 20.
+  const Folder other(folder_.path());
+  EXPECT_TRUE(other.note_sound(place("step-00000020")));
+  EXPECT_TRUE(Folder(folder_.path()).note_sound(place("latest")));
+  SmallCheckpoint(2, Files::single).save(other, 30, 5);
+  other.prune(2, 0);
+  EXPECT_EQ(steps(), (Steps{30, 40, 20}));
+  SmallCheckpoint(2, Files::single).save(other, 50, 6);
+  other.prune(2, 0);
+  EXPECT_EQ(steps(), (Steps{50, 30}));
+  EXPECT_TRUE(is_checkpoint(place("step-00000030.previous")));
+  fs::rename(place("step-00000030.previous"), scratch_.file("step-00000030"));
+  EXPECT_FALSE(other.note_sound(scratch_.file("step-00000030")));
+  EXPECT_NE(error_of([&] { other.note_sound(place("step-00000099")); }), "no error");
+}
+
+TEST_F(CheckpointFolder, WhatCanNotBeReadEndsTheCallAndChangesNothing) {
+  const auto later_version = [](std::string manifest) {
+    manifest.replace(manifest.find("\"version\": 1"), 12, "\"version\": 2");
+    const std::size_t digits = checksum_place(manifest);
+    return manifest.replace(digits, checksum_digits, format_hex(checksum_of_text(manifest)));
+  };
+  const std::string manifest = manifest_path(place("step-00000020"));
+  struct Case {
+    std::function<void()> spoil;
+    std::string reason;
+  };
+  const Case cases[] = {
+      {[&] { fs::remove(manifest); }, "does not see the file (yet)"},
+      {[&] {
+         fs::remove(manifest);
+         fs::create_symlink("manifest.json", manifest);
+       },
+       "Too many levels of symbolic links"},
+      {[&] {
+         fs::remove(manifest);
+         fs::create_directory(manifest);
+       },
+       "is a folder"},
+      {[&] {
+         fs::remove_all(place("step-00000020"));
+         fs::create_directory_symlink("away", place("step-00000020"));
+       },
+       "is not visible on this host"},
+      {[&] { write_bytes(manifest, later_version(read_bytes(manifest))); },
+       "is of version 2; this program reads version 1: use the program that wrote it"}};
+  for (const Case& one : cases) {
+    fs::remove_all(folder_.path());
+    for (std::int64_t i = 1; i <= 3; ++i) save(10 * i, i);
+    one.spoil();
+    const Names before = names();
+    for (const std::string& error :
+         {error_of([&] { folder_.list(); }), error_of([&] { folder_.prune(1, 0); })}) {
+      EXPECT_NE(error.find(one.reason), std::string::npos) << error;
+      EXPECT_NE(error.find("step-00000020"), std::string::npos) << error;
+    }
+    EXPECT_EQ(names(), before);
+    const std::vector<Folder::Entry> told = folder_.list(Folder::Unreadable::tell);
+    ASSERT_EQ(told.size(), 3u);
+    EXPECT_EQ(told.back().step, 20);
+    EXPECT_TRUE(told.back().is_unreadable);
+    // All of them are set aside whole.
+    EXPECT_NE(folder_.set_aside(), "");
+    fs::remove_all(folder_.path() + ".previous");
+  }
+  EXPECT_EQ(Folder(scratch_.file("none")).list().size(), 0u);
+}
+
+TEST_F(CheckpointFolder, ADamagedOneThatMadeRoomIsSetAsideByItsOwnName) {
+  save(12, 1);
+  fs::rename(place("step-00000012"), place("step-00000012.replaced.partial"));
+  EXPECT_EQ(folder_.set_damaged_aside(folder_.list().front().path), place("step-00000012.damaged"));
 }
 
 TEST_F(CheckpointFolder, LinkedCheckpointsAreListedButNeverRemoved) {

@@ -16,7 +16,7 @@
 //   OSTRAKON_FAULT_CALL   the call to fail, the first is 1
 //   OSTRAKON_FAULT        kill       the process ends by SIGKILL before the call
 //                         kill-half  the same, but half the bytes of a write are written
-//                         eio, enospc, eacces, estale, enomem, emfile
+//                         eio, enospc, eacces, enoent, estale, enomem, emfile
 //                                    the call fails with this error
 //   OSTRAKON_FAULT_STAYS  1: all later calls fail as well
 //   OSTRAKON_FAULT_COUNT  a file that gets, at the end of the process, a line with the number of
@@ -61,7 +61,8 @@ struct Reason {
   int number;
 };
 constexpr Reason reasons[] = {{"eio", EIO},       {"enospc", ENOSPC}, {"eacces", EACCES},
-                              {"estale", ESTALE}, {"enomem", ENOMEM}, {"emfile", EMFILE}};
+                              {"enoent", ENOENT}, {"estale", ESTALE}, {"enomem", ENOMEM},
+                              {"emfile", EMFILE}};
 
 std::string setting(const char* name) {
   const char* const value = std::getenv(name);

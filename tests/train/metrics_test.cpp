@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -18,9 +20,17 @@ namespace {
 /// What had been synced, by its name at that time: one line for each.
 std::string synced;
 
+/// Whether pread() fails.
+bool reads_fail = false;
+
 }  // namespace
 
-/// Stands before the C library's.
+/// These stand before the C library's.
+ssize_t pread(int descriptor, void* data, size_t bytes, off_t offset) {
+  errno = EIO;
+  if (reads_fail) return -1;
+  return static_cast<ssize_t>(::syscall(SYS_pread64, descriptor, data, bytes, offset));
+}
 int fsync(int descriptor) {
   std::error_code ignored;
   const auto link = "/proc/self/fd/" + std::to_string(descriptor);
@@ -87,6 +97,11 @@ class Metrics : public ::testing::Test {
   const std::string path_ = folder_.file("metrics.jsonl");
 };
 
+ino_t number_of(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
 TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
   StepMetrics metrics = of_step(3);
   metrics.tokens = std::int64_t{1} << 50;
@@ -118,11 +133,17 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
   EXPECT_EQ(Json::parse(lines[3])["bits_per_byte"], 2.5);
 }
 
-TEST_F(Metrics, ANewRunReplacesTheFile) {
-  write_six();
-  MetricsFile file(path_);
-  file.write(of_step(1));
-  EXPECT_EQ(steps_in(path_), "1");
+TEST_F(Metrics, ThoseOfAnEarlierRunGetAFreeName) {
+  EXPECT_EQ(set_metrics_aside(path_), "");
+  write_bytes(path_, "");
+  EXPECT_EQ(set_metrics_aside(path_), "");
+  for (const char* const name : {"metrics.previous.jsonl", "metrics.previous-2.jsonl"}) {
+    write_six();
+    const std::string before = read_bytes(path_);
+    EXPECT_EQ(set_metrics_aside(path_), folder_.file(name));
+    EXPECT_EQ(read_bytes(folder_.file(name)), before);
+    EXPECT_FALSE(fs::exists(path_));
+  }
 }
 
 TEST_F(Metrics, RowsUpToTheStepThatIsResumedFromStay) {
@@ -135,6 +156,7 @@ TEST_F(Metrics, RowsUpToTheStepThatIsResumedFromStay) {
     EXPECT_EQ(steps_in(path_), kept[step]);
     const std::vector<std::string> after = lines_of(path_);
     for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], before[i]);
+    EXPECT_EQ(fs::exists(path_ + ".partial"), false);
     file.write(of_step(step + 1));
     EXPECT_EQ(steps_in(path_),
               kept[step] + std::string(step > 0 ? " " : "") + std::to_string(step + 1));
@@ -142,11 +164,39 @@ TEST_F(Metrics, RowsUpToTheStepThatIsResumedFromStay) {
   }
 }
 
-TEST_F(Metrics, RowsThatStayAreOnDiskBeforeTheyReplaceThoseBefore) {
+TEST_F(Metrics, RowsAtTheEndAreCutOffInPlace) {
   write_six();
+  const ino_t before = number_of(path_);
   synced.clear();
   MetricsFile file(path_, 3);
-  EXPECT_NE(synced.find(path_ + ".partial\n"), std::string::npos) << synced;
+  EXPECT_EQ(number_of(path_), before);
+  EXPECT_EQ(synced, path_ + "\n");
+}
+
+TEST_F(Metrics, RowsThatStayBehindOthersAreOnDiskBeforeTheyReplaceThoseBefore) {
+  write_six();
+  write_bytes(path_, read_bytes(path_) + "{\"step\":2}\nnote\n");
+  synced.clear();
+  MetricsFile file(path_, 3);
+  EXPECT_EQ(synced.rfind(path_ + ".partial\n", 0), 0u) << synced;
+  EXPECT_EQ(lines_of(path_).size(), 6u);
+  EXPECT_EQ(lines_of(path_).back(), "note");
+  EXPECT_FALSE(fs::exists(path_ + ".partial"));
+}
+
+TEST_F(Metrics, LargeFilesAreReadInParts) {
+  std::string kept, cut;
+  for (int i = 0; i < 3000; ++i)
+    kept += "{\"step\":1,\"a\":\"" + std::string(i % 977, 'x') + "\"}\n";
+  for (int i = 0; i < 3000; ++i)
+    cut += "{\"step\":2,\"a\":\"" + std::string(i % 977, 'x') + "\"}\n";
+  ASSERT_GT(kept.size(), std::size_t{1} << 20);
+  write_bytes(path_, kept + cut);
+  { MetricsFile file(path_, 1); }
+  EXPECT_EQ(read_bytes(path_), kept);
+  write_bytes(path_, kept + cut + kept);
+  { MetricsFile file(path_, 1); }
+  EXPECT_EQ(read_bytes(path_), kept + kept);
 }
 
 TEST_F(Metrics, RowsThatAreNotThereAreNotMissed) {
@@ -160,44 +210,69 @@ TEST_F(Metrics, RowsThatAreNotThereAreNotMissed) {
   EXPECT_EQ(steps_in(path_), "1001");
 }
 
-TEST_F(Metrics, ALastLineThatWasCutOffIsDropped) {
+TEST_F(Metrics, ALastLineThatWasCutOffGoesWithItsStep) {
   // From the end of the line, which is whole without it, to its first byte.
   write_six();
   const std::size_t last = lines_of(path_).back().size();
   for (std::size_t torn = 1; torn <= last + 1; ++torn) {
     write_six();
     tear_off(torn);
-    MetricsFile file(path_, 6);
-    file.write(of_step(7));
-    ASSERT_EQ(steps_in(path_), torn == 1 ? "1 2 2v 3 4 4v 5 6 6v 7" : "1 2 2v 3 4 4v 5 6 7")
-        << torn;
+    MetricsFile file(path_, torn == 1 ? 6 : 5);
+    file.write(of_step(torn == 1 ? 7 : 6));
+    ASSERT_EQ(steps_in(path_), torn == 1 ? "1 2 2v 3 4 4v 5 6 6v 7" : "1 2 2v 3 4 4v 5 6") << torn;
   }
 }
 
-TEST_F(Metrics, WhatIsNoRowEndsThem) {
+TEST_F(Metrics, ALastLineThatWasCutOffStaysWhereItsStepIsDone) {
+  for (const char* line : {"{\"step\":2,\"lo", "{\"steps", "{\"step\":4 ", "note", "\x80\xFF"}) {
+    write_bytes(path_, std::string("{\"step\":1}\n") + line);
+    MetricsFile file(path_, 3);
+    EXPECT_EQ(read_bytes(path_), std::string("{\"step\":1}\n") + line + "\n");
+  }
+}
+
+TEST_F(Metrics, WhatIsNoRowStaysAndSoDoRowsBehindIt) {
   for (const char* line :
        {"", "step 2", "[1]", "{}", "5", "null", "{\"step\":\"2\"}", "{\"step\":1.5}",
-        "{\"step\":null}", "{\"step\":2}{\"step\":2}", "\x80\xFF", "{\"step\":99}"}) {
-    write_bytes(path_, std::string("{\"step\":1}\n") + line + "\n{\"step\":2}\n");
+        "{\"step\":null}", "{\"step\":2}{\"step\":2}", "\x80\xFF", "{\"step\":9,\"lo"}) {
+    const std::string kept = std::string("{\"step\":1}\n") + line + "\n{\"step\":2}\n";
+    for (const char* const after : {"", "{\"step\":3}\n"}) {
+      write_bytes(path_, kept + after);
+      { MetricsFile file(path_, 2); }
+      EXPECT_EQ(read_bytes(path_), kept) << line;
+    }
+    write_bytes(path_, "{\"step\":3}\n" + kept);
     { MetricsFile file(path_, 2); }
-    EXPECT_EQ(read_bytes(path_), "{\"step\":1}\n") << line;
+    EXPECT_EQ(read_bytes(path_), kept) << line;
   }
+}
+
+TEST_F(Metrics, AFileThatCanNotBeReadLosesNothing) {
+  write_six();
+  const std::string before = read_bytes(path_);
+  reads_fail = true;
+  const std::string error = error_of([&] { MetricsFile(path_, 3); });
+  reads_fail = false;
+  EXPECT_EQ(error, "can't read '" + path_ + "': Input/output error");
+  EXPECT_EQ(read_bytes(path_), before);
 }
 
 TEST_F(Metrics, AFileThatCannotBeWrittenIsNamed) {
   const std::string nowhere = folder_.file("nowhere/metrics.jsonl");
   for (const std::int64_t keep : {0, 5}) {
     EXPECT_EQ(error_of([&] { MetricsFile(nowhere, keep); }),
-              nowhere + ": can't be written: No such file or directory");
+              "can't write '" + nowhere + "': No such file or directory");
   }
   write_six();
-  fs::create_directory(path_ + ".partial");
+  write_bytes(path_, read_bytes(path_) + "note\n");
+  const std::string before = read_bytes(path_);
+  fs::create_directories(path_ + ".partial/in");
   EXPECT_EQ(error_of([&] { MetricsFile(path_, 3); }),
-            path_ + ".partial: can't be written: Is a directory");
-  EXPECT_EQ(steps_in(path_), "1 2 2v 3 4 4v 5 6 6v");
+            "can't write '" + path_ + ".partial': Is a directory");
+  EXPECT_EQ(read_bytes(path_), before);
   MetricsFile full("/dev/full");
   EXPECT_EQ(error_of([&] { full.write(of_step(1)); }),
-            "/dev/full: can't be written: No space left on device");
+            "can't write '/dev/full': No space left on device");
 }
 
 }  // namespace

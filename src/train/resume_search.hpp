@@ -17,7 +17,7 @@ struct FoundCheckpoints {
 
 /// Looks for the checkpoints at `path`, and changes nothing: the folder of them of this run or, not
 /// `automatic`, one checkpoint, a folder of them or that of a run. Rank 0 looks; one rank of every
-/// other host makes sure that rank 0 misses none. Collective over `mesh.world()`; throws
+/// other node makes sure that rank 0 misses none. Collective over `mesh.world()`; throws
 /// AgreedError where a file can't be read, or where hosts see different checkpoints.
 FoundCheckpoints find_resumable(mesh::Mesh& mesh, std::string path, bool automatic);
 

@@ -224,6 +224,19 @@ TEST_F(ResumeFaults, WhatOneHostDoesNotSeeEndsTheRun) {
                  {root, "does not see the file (yet)", "step-00000006"});
 }
 
+TEST_F(ResumeFaults, WhatRankZeroAloneDoesNotSeeEndsTheRun) {
+  const auto before = all_files();
+  const Texts on_two_nodes = {"--resume", "auto", "--set", "parallel.ranks_per_node=1"};
+  const Outcome outcome = train(2, on_two_nodes, fault("enoent", "run/checkpoints", "opens", 0));
+  EXPECT_EQ(outcome.status, 1) << outcome.out;
+  for (const std::string& part : {text("rank 1 on ", host_name(), ": sees checkpoint '"),
+                                  std::string("step-00000006', which "),
+                                  text("rank 0 on ", host_name(), " does not see (yet)")})
+    EXPECT_TRUE(contains(outcome.err, part)) << outcome.err;
+  EXPECT_TRUE(all_files() == before);
+  EXPECT_TRUE(contains(train(2, on_two_nodes).out, "step 6 of 6"));
+}
+
 TEST_F(ResumeFaults, MissingAndLaterOnesEndTheRun) {
   const std::string manifest = checkpoint("step-00000006/manifest.json");
   const std::string shard = checkpoint("step-00000006/rank-00001.h5");

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -33,6 +35,24 @@ std::string error_of(const std::function<void()>& work) {
     return error.what();
   }
   return "no error";
+}
+
+TEST(NamedAgree, NamesRankAndHostButNotOfDamage) {
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  const int last = world.size() - 1;
+  const auto failing = [&](const std::function<void()>& fail) {
+    return error_of([&] {
+      agree_by_name(world, [&] {
+        if (world.rank() == last) fail();
+      });
+    });
+  };
+  const std::string name = text("rank ", last, " on ", host_name(), ": ");
+  EXPECT_EQ(failing([] {}), "no error");
+  EXPECT_EQ(failing([] { throw Error("can't read"); }), name + "can't read");
+  EXPECT_EQ(failing([] { throw std::bad_alloc(); }), name + "out of memory");
+  EXPECT_EQ(failing([] { throw DamagedError("is damaged"); }), "is damaged");
+  EXPECT_THROW(agree_by_name(world, [] { throw DamagedError("is damaged"); }), AgreedDamage);
 }
 
 std::vector<std::string> lines_of(const std::string& table) {

@@ -672,8 +672,9 @@ TEST_F(BadInputs, WhereToGoOn) {
        bad_resume("resume-of-weights", "synthetic/weights.h5", {"weights.h5" + no_checkpoint}),
        bad_resume("resume-without-checkpoints", "a-folder",
                   {"--resume a-folder: has no checkpoint that can be used"}),
-       bad_resume("resume-unfinished", "unfinished",
-                  {"--resume unfinished: has no checkpoint that can be used"})});
+       bad_resume(
+           "resume-unfinished", "unfinished",
+           {"unfinished/step-00000002' has no manifest.json", "does not see the file (yet)"})});
 }
 
 TEST_F(BadInputs, CheckpointsThatAreDamaged) {

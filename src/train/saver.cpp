@@ -118,6 +118,7 @@ void Saver::wait() {
 
 /// On rank 0.
 void Saver::open() {
+  check_();
   partial_ = folder_.begin(manifest_.progress.step);
   const std::int64_t left = free_bytes(partial_);
   require(bytes_ <= left, folder_.path(), ": a checkpoint takes ", format_bytes(bytes_),
@@ -138,6 +139,7 @@ void Saver::write() {
 /// On rank 0. What comes after the new checkpoint has its name can't make it fail.
 void Saver::commit(const std::vector<std::string>& entries) {
   const std::int64_t step = manifest_.progress.step;
+  check_();
   path_ = folder_.commit(step, manifest_of(entries));
   try {
     folder_.mark_latest(step);

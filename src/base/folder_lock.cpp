@@ -143,8 +143,8 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
     if (may_wait && !options_.take_from_holder) return Attempt::again;
     const std::string found = read_now(path_).value_or("");
     if (!options_.take_from_holder) refuse(found);
-    tell(text("taken from ", name_of(found), ", as asked"));
     replace_file();
+    tell_taken(found);
     return Attempt::taken;
   }
   const bool kernel_lock = error == 0;
@@ -152,11 +152,13 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
           " can't be locked: ", std::generic_category().message(error));
   if (!is_file_of(path_, descriptor_)) return Attempt::again;
   bool settles = !kernel_lock && !made;
+  std::string found;
+  bool is_taken = false;  // from somebody who may be there
   if (!made) {
-    const std::string found = read_now(path_).value_or("");
+    found = read_now(path_).value_or("");
     // An empty file is one whose holder has ended, or is just about to write what it is.
     if (!found.empty() || !kernel_lock) {
-      if (!is_gone(found, kernel_lock, settles)) {
+      if (!is_gone(found, kernel_lock, settles, is_taken)) {
         const std::string now = read_now(path_).value_or("");
         if (now.empty() && now != found) return Attempt::again;  // it has ended meanwhile
         refuse(now);
@@ -165,6 +167,7 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
     }
   }
   write_first(made);
+  if (is_taken) tell_taken(found);
   if (settles) {
     // Another one may have come to the same conclusion: the last to write has it.
     wait(std::min(self_.interval / 5, milliseconds(2000)));
@@ -176,12 +179,13 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
 
 /// Whether the file may be taken over from whom its text names. `settles`: where another one may do
 /// so at the same time.
-bool FolderLock::is_gone(const std::string& found, bool kernel_lock, bool& settles) const {
+bool FolderLock::is_gone(const std::string& found, bool kernel_lock, bool& settles,
+                         bool& is_taken) const {
   const auto them = read_holder(found);
   const Presence presence = them ? presence_of(*them, self_, kernel_lock) : Presence::unknown;
   settles = settles || presence == Presence::unknown;
-  if (options_.take_from_holder) {
-    tell(text("taken from ", name_of(found), ", as asked"));
+  if (options_.take_from_holder && presence != Presence::gone) {
+    is_taken = true;
     return true;
   }
   if (presence == Presence::unknown) {
@@ -193,6 +197,14 @@ bool FolderLock::is_gone(const std::string& found, bool kernel_lock, bool& settl
       presence == Presence::gone || (presence == Presence::unknown && stands_still(found));
   if (gone) tell(text(path_, " was left by ", name_of(found), ", which is gone: taken over"));
   return gone;
+}
+
+/// Gives who has lost the lock the time to notice it, before anything in the folder is changed.
+void FolderLock::tell_taken(const std::string& found) const {
+  const milliseconds time = interval_of(found, self_.interval) * 6 / 5;
+  tell(text("taken from ", name_of(found), ", as asked; waits ",
+            1e-3 * static_cast<double>(time.count()), " s, in which it notices"));
+  wait(time);
 }
 
 /// Whether nobody changes the file in three intervals.

@@ -55,8 +55,9 @@ class FolderLock {
  private:
   enum class Attempt { taken, again };
   Attempt attempt(bool may_wait);
-  bool is_gone(const std::string& found, bool kernel_lock, bool& settles) const;
+  bool is_gone(const std::string& found, bool kernel_lock, bool& settles, bool& is_taken) const;
   bool stands_still(const std::string& found) const;
+  void tell_taken(const std::string& found) const;
   void replace_file();
   void write();
   void write_first(bool made);

@@ -583,11 +583,9 @@ class Run {
     const bool at_wall_time =
         talks_ && settings_.runtime.wall_time > 0.0 &&
         seconds_since_start() + seconds_to_stop() >= settings_.runtime.wall_time;
-    double any[] = {asked.save ? 1.0 : 0.0,       asked.stop ? 1.0 : 0.0,
-                    at_wall_time ? 1.0 : 0.0,     over ? 1.0 : 0.0,
-                    saver_.is_busy() ? 1.0 : 0.0, lock_ && lock_->is_lost() ? 1.0 : 0.0};
-    world_.maximum(any, 6);
-    if (any[5] > 0.0) require_folder();
+    double any[] = {asked.save ? 1.0 : 0.0, asked.stop ? 1.0 : 0.0, at_wall_time ? 1.0 : 0.0,
+                    over ? 1.0 : 0.0, saver_.is_busy() ? 1.0 : 0.0};
+    world_.maximum(any, 5);
     Orders orders;
     orders.save = any[0] > 0.0;
     orders.at_wall_time = any[2] > 0.0;
@@ -764,7 +762,9 @@ class Run {
   template <class Metrics>
   void write_metrics(const Metrics& metrics) {
     world_.agree([&] {
-      if (talks_) metrics_->write(metrics);
+      if (!talks_) return;
+      if (lock_->is_lost()) lock_->require_held();
+      metrics_->write(metrics);
     });
   }
 

@@ -42,8 +42,8 @@ class Dataset {
   virtual std::string tokenizer() const { return "synthetic"; }
   /// What makes it other data where it differs, in any file: the dataset and, of a token file, its
   /// checksum, number of tokens, vocabulary and tokenizer; of the synthetic process what defines
-  /// it.
-  virtual Facts identity() const = 0;
+  /// it. Empty: not known.
+  virtual Facts identity() const { return {}; }
   /// Mean number of bytes of text that a token stands for, where known (token files).
   virtual std::optional<double> bytes_per_token() const { return std::nullopt; }
 

@@ -250,7 +250,7 @@ class Run {
   /// From before anything in it is changed. `made`: the folder is there by now.
   void lock_folder(bool made) {
     world_.agree([&] {
-      if (!talks_ || lock_ || (!made && is_missing(settings_.output.directory))) return;
+      if (!talks_ || lock_ || (!made && !fs::is_directory(directory()))) return;
       FolderLockOptions options;
       options.take_from_holder = options_.break_lock;
       options.advice = "; end it, choose another output.directory, or take it with --break-lock";
@@ -434,10 +434,10 @@ class Run {
     std::vector<std::string> notes;
     world_.agree([&] {
       try {
-        notes = require_continuation(settings_, training_data_->identity(), manifest, path,
-                                     options_.allowed);
         trainer_.require_fit(manifest);
         require_source(manifest.huggingface_config);
+        notes = require_continuation(settings_, training_data_->identity(), manifest, path,
+                                     options_.allowed);
       } catch (const Error& error) {
         throw Error(text("checkpoint ", path, " does not fit the deck: ", error.what()));
       }

@@ -64,7 +64,9 @@ void wait(milliseconds time) { std::this_thread::sleep_for(time); }
 /// At which the counter of a lock grows, if it can be believed.
 milliseconds interval_of(const std::string& found, milliseconds ours) {
   const auto them = read_holder(found);
-  return them ? std::clamp(them->interval, milliseconds(10), milliseconds(60'000)) : ours;
+  return them && them->process != 0
+             ? std::clamp(them->interval, milliseconds(10), milliseconds(60'000))
+             : ours;
 }
 
 std::string name_of(const std::string& found) {

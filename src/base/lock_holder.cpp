@@ -67,12 +67,12 @@ std::optional<LockHolder> read_holder(const std::string& lines) {
   const auto process = whole(found["process"]), started = whole(found["started"]),
              restart = whole(found["restart"]), interval = whole(found["interval"]),
              renewed = whole(found["renewed"]);
-  if (found["id"].empty() || !process || !started || !restart || !interval || !renewed)
-    return std::nullopt;
+  if (found["id"].empty()) return std::nullopt;
   LockHolder holder;
   holder.id = found["id"];
   holder.host = found["host"];
   holder.boot = found["boot"];
+  if (!process || !started || !restart || !interval || !renewed) return holder;
   holder.process_namespace = found["processes"];
   holder.process = *process;
   holder.started = *started;
@@ -84,13 +84,18 @@ std::optional<LockHolder> read_holder(const std::string& lines) {
 }
 
 std::string describe(const LockHolder& holder) {
+  if (holder.process == 0) return text("a process on host ", holder.host);
   return text("process ", holder.process, " on host ", holder.host, " since ", holder.since,
               holder.job.name.empty() ? "" : " (" + holder.job.name + ")");
 }
 
 Presence presence_of(const LockHolder& them, const LockHolder& us, bool kernel_lock) {
   const bool knows_boots = !them.boot.empty() && !us.boot.empty();
-  if (them.host == us.host && knows_boots && tells_hosts_apart(us.host)) {
+  const bool same_host = them.host == us.host && knows_boots && tells_hosts_apart(us.host);
+  if (them.process == 0)
+    return kernel_lock && same_host && us.boot.rfind(them.boot, 0) == 0 ? Presence::gone
+                                                                        : Presence::unknown;
+  if (same_host) {
     if (them.boot != us.boot || kernel_lock) return Presence::gone;
     if (them.process_namespace != us.process_namespace) return Presence::unknown;
     return process_start(them.process) == them.started ? Presence::present : Presence::gone;

@@ -13,8 +13,9 @@ namespace ostrakon {
 struct LockHolder {
   std::string id;  ///< of this one time that it is held
   std::string host, boot, process_namespace;
-  std::int64_t process = 0, started = 0;  ///< number; see process_start()
-  std::string since;                      ///< UTC, for people
+  /// Number, and process_start(). 0: the text ends too early to say it, as its writer was killed.
+  std::int64_t process = 0, started = 0;
+  std::string since;  ///< UTC, for people
   BatchJob job;
   std::chrono::milliseconds interval{0};  ///< at which `renewed` grows while the holder is there
   std::int64_t renewed = 0;
@@ -24,7 +25,7 @@ struct LockHolder {
 LockHolder this_holder(std::chrono::milliseconds interval);
 
 /// Lines of "name: value", the first of which says what the file is; and back. Nothing where a text
-/// is not such lines.
+/// does not begin as such lines do.
 std::string write_holder(const LockHolder& holder);
 std::optional<LockHolder> read_holder(const std::string& lines);
 

@@ -127,7 +127,8 @@ TEST_F(Lock, TextsOfHoldersComeBack) {
             "process 123 on host node07 since 2026-11-22T13:55:08Z (Slurm job 42)");
   const std::string text = write_holder(holder);
   for (std::size_t cut = 0; cut + 20 < text.size(); ++cut)
-    EXPECT_FALSE(read_holder(text.substr(0, cut))) << text.substr(0, cut);
+    EXPECT_EQ(read_holder(text.substr(0, cut)).value_or(LockHolder()).process, 0)
+        << text.substr(0, cut);
   EXPECT_FALSE(read_holder(std::string(4096, '\0')));
 }
 
@@ -270,6 +271,19 @@ TEST_F(Lock, AFileWithoutAHolderIsFree) {
   write_bytes(file(), "something else\n");
   EXPECT_NO_THROW(hold());
   EXPECT_NE(told_.find("names another process: waits"), std::string::npos) << told_;
+}
+
+TEST_F(Lock, AHolderThatWasKilledWhileItWroteIsGone) {
+  LockHolder killed = this_holder(milliseconds(60'000));
+  const std::string text = write_holder(killed);
+  for (const char* last : {"\nprocesses: ", "\nprocess: ", "\nrenewed: "}) {
+    write_bytes(file(), text.substr(0, text.find(last)));
+    EXPECT_NO_THROW(hold());
+  }
+  EXPECT_EQ(told_.find("waits"), std::string::npos) << told_;
+  killed = on_another_host();
+  killed.process = 0;
+  EXPECT_EQ(presence_of(killed, this_holder(interval), true), Presence::unknown);
 }
 
 TEST_F(Lock, CanBeTakenFromItsHolderWhichNotices) {

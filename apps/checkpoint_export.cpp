@@ -18,11 +18,13 @@
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
+#include <ostrakon/train/continuation.hpp>
 #include <string>
 #include <vector>
 
 #include "checkpoint_commands.hpp"
 #include "model_file.hpp"
+#include "run_in_use.hpp"
 
 namespace ostrakon::apps::checkpoint_program {
 namespace {
@@ -109,7 +111,7 @@ int export_weights(int argc, char** argv) {
 }
 
 int import_weights(int argc, char** argv) {
-  const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer"});
+  const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer", "--allow-changes"});
   require_two_files(arguments, "import", "IN and OUT");
   const std::string &in = arguments.files()[0], &out = arguments.files()[1];
   const auto deck = arguments.text_option("--deck");
@@ -119,11 +121,22 @@ int import_weights(int argc, char** argv) {
   require(deck || described, "import needs --deck DECK: no config.json beside '", in,
           "' describes the model");
   const config::Settings settings = settings_of_safetensors(in, deck, std::nullopt);
-  const std::string tokenizer = arguments.text_option("--tokenizer").value_or(tokenizer_of(in));
+  const std::string theirs = tokenizer_of(in);
+  const std::string tokenizer = arguments.text_option("--tokenizer").value_or(theirs);
+  train::AllowedChanges allowed;
+  if (const auto names = arguments.text_option("--allow-changes")) {
+    train::allow_changes(*names, allowed);
+    require(!allowed.data && !allowed.program, "--allow-changes ", *names,
+            ": import can allow tokenizer only");
+  }
+  require(tokenizer == theirs || theirs == unknown_tokenizer || allowed.tokenizer, in,
+          ": trained on tokens of the tokenizer '", theirs, "'; --tokenizer says '", tokenizer,
+          "'; expected no other, or --allow-changes tokenizer");
   const auto source =
       checkpoint::open_parameters(in, settings.model, settings.training.sequence_length);
   config::require_same_model(settings, source->deck(), in);
   source->verify();
+  const auto lock = hold_run_folder(out);
   checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),
                                    0, tokenizer, source->huggingface_config());
   std::vector<float> values;

@@ -10,6 +10,7 @@
 
 #include "checkpoint_commands.hpp"
 #include "model_file.hpp"
+#include "run_in_use.hpp"
 
 namespace ostrakon::apps::checkpoint_program {
 namespace {
@@ -35,6 +36,7 @@ int reshard(int argc, char** argv) {
   division.ranks_per_node = arguments.integer_option<int>("--ranks-per-node").value_or(*ranks);
   division.check();
   require(one_model_kind(in) == FileKind::checkpoint, "'", in, "' is no checkpoint");
+  const auto lock = hold_run_folder(out);
   checkpoint::CheckpointReader reader(in);
   const checkpoint::Manifest manifest = checkpoint::reshard(reader, out, division);
   std::cout << "wrote " << out << ", step " << format_count(manifest.progress.step) << " of " << in

@@ -20,6 +20,9 @@ class JobEnd {
   /// Before MPI starts, which adds to the environment.
   JobEnd();
 
+  /// Whether some mpiexec, srun, ... has started this process, perhaps among others.
+  bool launched() const { return launched_; }
+
   /// Collective over MPI_COMM_WORLD, where all ranks have agreed on `status`: finalizes MPI and
   /// returns it, to be returned by main. A `message` is written by rank 0 to standard error;
   /// nothing is written where it is empty.

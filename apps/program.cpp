@@ -10,7 +10,9 @@
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
 
@@ -29,6 +31,30 @@ int ranks_of(MPI_Comm comm) {
   int ranks = 0;
   MPI_Comm_size(comm, &ranks);
   return ranks;
+}
+
+/// What --help or --version, whichever comes first, asks for; empty where there is neither.
+std::string answer_to(const char* name, const char* usage, int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0) return usage;
+    if (std::strcmp(argv[i], "--version") == 0) return text(name, " ", OSTRAKON_VERSION, "\n");
+  }
+  return "";
+}
+
+/// What all ranks of a job have to have alike. Flags of Kokkos may be of one rank: its device.
+Facts start_facts(const char* name, int argc, char** argv) {
+  std::string line;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument.rfind("--kokkos-", 0) == 0) continue;
+    const bool is_plain =
+        !argument.empty() && argument.find_first_of(" \t\n'\"\\") == std::string::npos;
+    line += (line.empty() ? "" : " ") + (is_plain ? argument : "'" + argument + "'");
+  }
+  return {{"program", name},
+          {"version of Ostrakon", OSTRAKON_VERSION},
+          {"command line", "\"" + line + "\""}};
 }
 
 /// Starts Kokkos on this rank's share of the host's devices (`local`: its number on the host),
@@ -71,19 +97,24 @@ std::string read_file(const std::string& path) {
 
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body) {
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--help") == 0) {
-      std::cout << usage;
-      return 0;
-    }
-    if (std::strcmp(argv[i], "--version") == 0) {
-      std::cout << name << " " << OSTRAKON_VERSION << "\n";
-      return 0;
-    }
-  }
+  const std::string answer = answer_to(name, usage, argc, argv);
   const JobEnd end;
+  if (!answer.empty() && !end.launched()) {
+    std::cout << answer;
+    return 0;
+  }
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  try {
+    comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+    comm::require_agreement(world, "ranks were not started alike", start_facts(name, argc, argv));
+  } catch (const std::exception& error) {
+    return end.together(1, text(name, ": error: ", error.what()));
+  }
+  if (!answer.empty()) {
+    if (rank_among(MPI_COMM_WORLD) == 0) std::cout << answer << std::flush;
+    return end.together(0, "");
+  }
   try {
     // Where it fails, for a flag that Kokkos can't read or a device that is not there, it has
     // started nothing.

@@ -21,7 +21,9 @@ constexpr int status_requeue = 75;
 /// status 1 and one message from one rank: "<name>: error: <what>". An exception that is not sure
 /// to have been thrown by all ranks ends the whole job at once.
 ///
-/// --help (`usage`) and --version are answered before anything is started.
+/// All ranks have to be started alike, but for flags of Kokkos: the same program, version and
+/// arguments. They compare that before anything else, and --help (`usage`) and --version are
+/// answered then, by rank 0; where nothing has launched the process, before MPI is started.
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body);
 

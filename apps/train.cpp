@@ -31,6 +31,11 @@ weights.h5 that is there is renamed to weights.previous.h5.
   --resume PATH            go on from this checkpoint, or the newest in this folder of them, or of
                            this run
   --resume none            begin at step 1, and set checkpoints that are there aside (the default)
+  --allow-changes LIST     go on from a checkpoint, or weights, although what LIST names has changed:
+                           data (other training data), tokenizer (data of another one), program (a
+                           checkpoint of a later version of Ostrakon); with commas between
+  --break-lock             take output.directory although another run has it, which then ends before
+                           it saves again
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
   --dry-run                show ranks, settings, plan and planned memory, then stop
   --print-defaults         print a deck with every key, its default and what it means
@@ -64,6 +69,13 @@ CommandLine parse(const apps::Arguments& arguments) {
     const std::string& argument = arguments[i];
     if (argument == "--dry-run") {
       line.options.dry_run = true;
+    } else if (argument == "--break-lock") {
+      line.options.break_lock = true;
+    } else if (argument == "--allow-changes" || argument.rfind("--allow-changes=", 0) == 0) {
+      require(argument != "--allow-changes" || i + 1 < arguments.size(),
+              "--allow-changes needs a list of data, program, tokenizer after it");
+      train::allow_changes(argument == "--allow-changes" ? arguments[++i] : argument.substr(16),
+                           line.options.allowed);
     } else if (argument == "--print-defaults") {
       line.print_defaults = true;
     } else if (argument == "--resume" || argument.rfind("--resume=", 0) == 0) {

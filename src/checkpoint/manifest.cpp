@@ -97,6 +97,14 @@ void add_file(std::string& out, const FileEntry& file) {
   out += "]}";
 }
 
+std::string facts_text(const Facts& facts) {
+  std::string out;
+  for (const Fact& fact : facts)
+    out += (out.empty() ? "{\"name\": " : ", {\"name\": ") + quoted(fact.name) +
+           ", \"value\": " + quoted(fact.value) + "}";
+  return "[" + out + "]";
+}
+
 std::string outliers_text(const std::optional<Progress::Outliers>& outliers) {
   if (!outliers) return "null";
   return "{\"steps\": " + std::to_string(outliers->steps) +
@@ -146,6 +154,7 @@ std::string write_manifest(const Manifest& manifest, std::int64_t most) {
   add("ranks", std::to_string(manifest.ranks));
   add("optimizer", quoted(manifest.optimizer));
   add("tokenizer", quoted(manifest.tokenizer));
+  if (!manifest.data.empty()) add("data", facts_text(manifest.data));
   if (!manifest.huggingface_config.empty())
     add("huggingface_config", quoted(manifest.huggingface_config));
   add("numbers", numbers_text(manifest.numbers));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ struct Manifest {
   std::string deck;        ///< resolved
   std::string optimizer;   ///< its name in the deck
   std::string tokenizer;
+  Facts data;  ///< data::Dataset::identity of the training data; empty: not known
   /// HuggingFaceConfig::text of the model that the run began with; empty: none is known.
   std::string huggingface_config;
   std::vector<ParameterEntry> parameters;

@@ -125,6 +125,7 @@ struct Draft {
   std::vector<std::string> deck;
   Progress::Outliers outliers;
   // What is being read.
+  Fact fact;
   ParameterEntry parameter;
   ParameterRow row;
   FileEntry file;
@@ -137,6 +138,8 @@ enum class Place {
   outliers,
   numbers,
   deck,
+  data,
+  fact,
   parameters,
   parameter,
   shape,
@@ -198,6 +201,7 @@ const Fields manifest_fields = {
     {"ranks", [](Draft& d, const Value& v) { d.manifest.ranks = small(v, 1); }},
     {"optimizer", [](Draft& d, const Value& v) { d.manifest.optimizer = words(v); }},
     {"tokenizer", [](Draft& d, const Value& v) { d.manifest.tokenizer = words(v); }},
+    {"data", nullptr, Place::nowhere, Place::data, true},
     {"huggingface_config",
      [](Draft& d, const Value& v) { d.manifest.huggingface_config = words(v); }, Place::nowhere,
      Place::nowhere, true},
@@ -219,6 +223,9 @@ const Fields outlier_fields = {
 const Fields number_fields = {{"parameters", set_number<0>},
                               {"first_moment", set_number<1>},
                               {"second_moment", set_number<2>}};
+
+const Fields fact_fields = {{"name", [](Draft& d, const Value& v) { d.fact.name = words(v); }},
+                            {"value", [](Draft& d, const Value& v) { d.fact.value = words(v); }}};
 
 const Fields parameter_fields = {
     {"owner", [](Draft& d, const Value& v) { d.parameter.owner = array_name(v); }},
@@ -253,6 +260,8 @@ const Fields* fields_of(Place place) {
       return &outlier_fields;
     case Place::numbers:
       return &number_fields;
+    case Place::fact:
+      return &fact_fields;
     case Place::parameter:
       return &parameter_fields;
     case Place::file:
@@ -286,6 +295,8 @@ void append(Draft& draft, Place array, const Value& value) {
 /// Of an array: what objects in it are.
 Place element_of(Place array) {
   switch (array) {
+    case Place::data:
+      return Place::fact;
     case Place::parameters:
       return Place::parameter;
     case Place::files:
@@ -324,6 +335,7 @@ class Handler {
                         : fields() != nullptr ? field().object
                                               : element_of(levels_.back().place);
     if (place == Place::nowhere) refuse("an object", expected());
+    if (place == Place::fact) draft_.fact = {};
     if (place == Place::parameter) draft_.parameter = {};
     if (place == Place::file) draft_.file = {};
     if (place == Place::piece) draft_.piece = {};
@@ -355,6 +367,7 @@ class Handler {
     levels_.pop_back();
     if (place == Place::outliers) draft_.manifest.progress.outliers = draft_.outliers;
     if (place == Place::piece) draft_.file.pieces.push_back(std::move(draft_.piece));
+    if (place == Place::fact) draft_.manifest.data.push_back(std::move(draft_.fact));
     if (place == Place::parameter) {
       draft_.manifest.parameters.push_back(std::move(draft_.parameter));
       draft_.rows.push_back(draft_.row);
@@ -420,6 +433,7 @@ class Handler {
     std::string place = draft_.title;
     const char* before = ": ";
     for (const Level& level : levels_) {
+      if (level.place == Place::data) place += text("[", draft_.manifest.data.size(), "]");
       if (level.place == Place::deck) place += text("[", draft_.deck.size(), "]");
       if (level.place == Place::shape) place += text("[", draft_.parameter.shape.size(), "]");
       if (level.place == Place::checksums) place += text("[", draft_.piece.checksums.size(), "]");

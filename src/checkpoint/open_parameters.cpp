@@ -82,6 +82,8 @@ class CheckpointParameters : public ParameterSource {
 
   std::string deck() const override { return reader_.manifest().deck; }
 
+  std::string tokenizer() const override { return reader_.manifest().tokenizer; }
+
   std::string huggingface_config() const override { return reader_.manifest().huggingface_config; }
 
  private:

@@ -32,6 +32,9 @@ class ParameterSource {
   /// The resolved deck of the run that saved these weights; empty where they are not from a run.
   virtual std::string deck() const { return ""; }
 
+  /// Whose tokens they were trained on; empty where nothing says.
+  virtual std::string tokenizer() const { return ""; }
+
   /// HuggingFaceConfig::text of the config.json that came with these weights, or with those that
   /// they were trained from; empty where none did.
   virtual std::string huggingface_config() const { return ""; }

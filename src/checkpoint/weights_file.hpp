@@ -45,7 +45,7 @@ class WeightsReader : public ParameterSource {
   const std::string& path() const { return file_.path(); }
   std::string deck() const override { return deck_; }
   std::int64_t step() const { return step_; }
-  const std::string& tokenizer() const { return tokenizer_; }
+  std::string tokenizer() const override { return tokenizer_; }
   std::string huggingface_config() const override { return huggingface_config_; }
 
   /// `values` (host memory) = the parameter, row-major. Throws Error where it is missing, of

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <string>
@@ -72,6 +73,9 @@ std::string value_of(const Settings& settings, const std::string& section, const
 /// Settings that are not what they were: "training.steps = 20, was 10". Not those
 /// of the sections checkpoint, output and runtime, which change no result.
 std::vector<std::string> differences(const Settings& now, const Settings& before);
+
+/// Every setting, "training.steps", with its value.
+Facts facts_of(const Settings& settings);
 
 /// Throws Error that lists, by key and both values, what `deck`, the resolved deck that came with
 /// weights, says of a model that `settings` do not, where it changes what is computed from the same

@@ -271,6 +271,14 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   return found;
 }
 
+Facts facts_of(const Settings& settings) {
+  Facts facts;
+  for (const Section& section : sections())
+    for (const Key& key : section.keys)
+      facts.push_back({section.name + "." + key.name, written(settings, key)});
+  return facts;
+}
+
 void require_same_model(const Settings& settings, const std::string& deck,
                         const std::string& path) {
   if (deck.empty()) return;

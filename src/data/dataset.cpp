@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <iomanip>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>
+#include <sstream>
 
 namespace ostrakon::data {
 namespace {
@@ -34,6 +37,14 @@ class TokenDataset : public Dataset {
   }
   std::uint64_t samples() const override { return order_.samples(); }
   std::string tokenizer() const override { return file_.info().tokenizer; }
+  Facts identity() const override {
+    const TokenFileInfo& info = file_.info();
+    return {{"dataset", "tokens"},
+            {"checksum", info.checksum},
+            {"number of tokens", std::to_string(info.token_count)},
+            {"vocabulary", std::to_string(info.vocabulary)},
+            {"tokenizer", info.tokenizer}};
+  }
   std::optional<double> bytes_per_token() const override { return file_.info().bytes_per_token(); }
 
  private:
@@ -65,6 +76,7 @@ class SyntheticDataset : public Dataset {
                    std::uint64_t seed)
       : Dataset(sequence_length + 1),
         noise_(noise),
+        seed_(seed),
         vocabulary_(static_cast<std::uint64_t>(vocabulary)),
         successor_(vocabulary_, math::random_key(seed, "synthetic successor")),
         key_(math::random_key(seed, std::string("synthetic ") + split_name(split))) {}
@@ -84,6 +96,15 @@ class SyntheticDataset : public Dataset {
   /// Never the same sample twice in any run.
   std::uint64_t samples() const override { return std::uint64_t{1} << 48; }
 
+  Facts identity() const override {
+    std::ostringstream noise;
+    noise << std::setprecision(17) << noise_;
+    return {{"dataset", "synthetic"},
+            {"noise", noise.str()},
+            {"vocabulary", std::to_string(vocabulary_)},
+            {"seed", std::to_string(seed_)}};
+  }
+
   std::optional<double> entropy() const override {
     const auto size = static_cast<double>(vocabulary_);
     const double other = noise_ / size;  // probability of each token but the successor
@@ -98,6 +119,7 @@ class SyntheticDataset : public Dataset {
   }
 
   double noise_;
+  std::uint64_t seed_;
   std::uint64_t vocabulary_;
   Permutation successor_;
   std::uint64_t key_;
@@ -128,6 +150,9 @@ std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
     const bool verify = settings.verify && world.rank() == 0;
     dataset = open_tokens(path, split, sequence_length, vocabulary, seed, verify);
   });
+  comm::require_agreement(world,
+                          text("ranks find different ", split_name(split), " data in ", path),
+                          dataset->identity());
   return dataset;
 }
 

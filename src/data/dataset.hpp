@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <string>
 
@@ -39,6 +40,10 @@ class Dataset {
   /// What made the tokens: the token file's tokenizer, or "synthetic" where nothing made them from
   /// text.
   virtual std::string tokenizer() const { return "synthetic"; }
+  /// What makes it other data where it differs, in any file: the dataset and, of a token file, its
+  /// checksum, number of tokens, vocabulary and tokenizer; of the synthetic process what defines
+  /// it. Empty: not known.
+  virtual Facts identity() const { return {}; }
   /// Mean number of bytes of text that a token stands for, where known (token files).
   virtual std::optional<double> bytes_per_token() const { return std::nullopt; }
 
@@ -51,10 +56,10 @@ class Dataset {
 
 enum class Split { training, validation };
 
-/// Collective over `world`: rank 0 verifies the file, all ranks open it or all throw the same
-/// Error. Null for a validation split that the settings do not name (synthetic always has one). For
-/// `validation` the samples of a token file come in one order, whatever the seed; the first few
-/// are spread over the whole file.
+/// Collective over `world`: rank 0 verifies the file, all ranks open it, and find the same data in
+/// it, or all throw the same Error. Null for a validation split that the settings do not name
+/// (synthetic always has one). For `validation` the samples of a token file come in one order,
+/// whatever the seed; the first few are spread over the whole file.
 std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
                                       std::int64_t sequence_length, std::int64_t vocabulary,
                                       std::uint64_t seed, comm::Communicator& world);

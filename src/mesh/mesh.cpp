@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <set>
 #include <sstream>
@@ -190,13 +191,6 @@ std::string align(const std::vector<Row>& rows) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  char name[256] = "";
-  // POSIX may leave a name that was cut without its end.
-  if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "?";
-  return name;
-}
 
 Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
     : world_(comm::Communicator::duplicate(parent)),

@@ -10,9 +10,6 @@ namespace ostrakon::mesh {
 constexpr int world_group = 0;
 constexpr int node_group = -1;
 
-/// The name of the host that this process runs on; "?" where the system doesn't say.
-std::string host_name();
-
 /// Which ranks share what. All groups are made in the constructor, in the same order on all ranks.
 class Mesh {
  public:

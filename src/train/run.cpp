@@ -8,13 +8,17 @@
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/folder_lock.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/math/gemm.hpp>
@@ -25,6 +29,8 @@
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/overlap.hpp>
 #include <ostrakon/runtime/trace.hpp>
+#include <ostrakon/train/continuation.hpp>
+#include <ostrakon/train/kernel_facts.hpp>
 #include <ostrakon/train/metrics.hpp>
 #include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/resume_search.hpp>
@@ -61,6 +67,7 @@ class Run {
     trainer_.require_same_plan();
     if (!options_.dry_run) trainer_.require_memory();
     open_data();
+    if (!options_.dry_run) about_path("output.directory", [this] { lock_folder(false); });
     find_checkpoints();
     if (candidates_.empty()) about_path("checkpoint.initial_weights", [this] { open_weights(); });
     if (options_.dry_run) {
@@ -88,12 +95,8 @@ class Run {
  private:
   static mesh::Mesh make_mesh(const config::Settings& settings, MPI_Comm parent) {
     comm::Communicator world = comm::Communicator::duplicate(parent);
+    comm::require_agreement(world, "ranks have different settings", config::facts_of(settings));
     world.agree([&] { config::check_ranks(settings, world.size()); });
-    const std::string mine = config::write_deck(settings);
-    const std::string first = world.broadcast(mine, 0);
-    world.agree([&] {
-      require(mine == first, "rank ", world.rank(), " was started with other settings than rank 0");
-    });
     return mesh::Mesh(parent, static_cast<int>(settings.ranks_per_node), settings.shard_group);
   }
 
@@ -121,6 +124,8 @@ class Run {
     for (int u = 0; u < trainer_.decoder().units(); ++u)
       padded += plan.elements(u, plan::Part::whole, plan::Segment::both);
     const std::int64_t frozen = plan.frozen_count;
+    const std::string unlike_kernels =
+        comm::disagreement(world_, kernel_facts(settings_, matrix_threads_));
     std::ostringstream out;
     out << "Ostrakon " << OSTRAKON_VERSION << ", Kokkos " << KOKKOS_VERSION / 10000 << "."
         << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100 << " " << Exec::name()
@@ -151,8 +156,10 @@ class Run {
         << "  available memory       " << available_memory() << " for " << mesh_.host().size()
         << (mesh_.host().size() == 1 ? " rank" : " ranks") << " on this host\n"
         << "  sums over leaves       "
-        << (plan.has_the_bits_of_one_rank() ? "bit for bit those of one rank" + with_threads()
-                                            : "those of one rank but for rounding")
+        << (!plan.has_the_bits_of_one_rank() || !unlike_kernels.empty()
+                ? "those of one rank but for rounding"
+                : "bit for bit those of one rank" + with_threads())
+        << (unlike_kernels.empty() ? "" : ", as ranks compute unlike:\n      " + unlike_kernels)
         << "\n\n";
     say(out.str());
   }
@@ -194,6 +201,7 @@ class Run {
     if (training.validate_every > 0)
       validation_data_ =
           about_path("data.validation_path", [&] { return open(data::Split::validation); });
+    saver_.describe_data(training_data_->identity());
     std::ostringstream out;
     out << "data\n  training               "
         << format_count(static_cast<std::int64_t>(training_data_->samples())) << " samples of "
@@ -227,9 +235,32 @@ class Run {
       if (talks_ && !options_.dry_run && !weights_->checks_what_it_reads()) weights_->verify();
     });
     huggingface_config_ = weights_->huggingface_config();
-    const std::string unchecked = weights_->unchecked();
-    say(text("weights\n  begin as in            ", path, "\n",
-             unchecked.empty() ? "" : "  note                   " + unchecked + "\n", "\n"));
+    std::vector<std::string> notes;
+    world_.agree([&] {
+      notes = require_same_tokenizer(weights_->tokenizer(), path, training_data_->tokenizer(),
+                                     options_.allowed);
+    });
+    if (!weights_->unchecked().empty()) notes.push_back(weights_->unchecked());
+    say(text("weights\n  begin as in            ", path, "\n", shown_notes(notes), "\n"));
+  }
+
+  static std::string shown_notes(const std::vector<std::string>& notes) {
+    std::string lines;
+    for (const std::string& note : notes) lines += "  note                   " + note + "\n";
+    return lines;
+  }
+
+  /// From before anything in it is changed. `made`: the folder is there by now.
+  void lock_folder(bool made) {
+    world_.agree([&] {
+      if (!talks_ || lock_ || (!made && !fs::is_directory(directory()))) return;
+      FolderLockOptions options;
+      options.take_from_holder = options_.break_lock;
+      options.advice = "; end it, choose another output.directory, or take it with --break-lock";
+      options.tell = [this](const std::string& words) { say("  (" + words + ")\n"); };
+      lock_ = std::make_unique<FolderLock>(settings_.output.directory, options);
+      saver_.guard([this] { lock_->require_held(); });
+    });
   }
 
   /// Nothing that is there is touched before the state is loaded.
@@ -243,6 +274,7 @@ class Run {
       require(!fs::is_directory(weights), weights.string(),
               " is a folder; weights go to a file of that name");
     });
+    lock_folder(true);
   }
 
   void open_output() {
@@ -384,10 +416,13 @@ class Run {
     std::unique_ptr<checkpoint::CheckpointReader> reader;
     if (!is_sound(path, [&] { reader = open_checkpoint(path); })) return false;
     const checkpoint::Manifest& manifest = reader->manifest();
+    std::vector<std::string> notes;
     world_.agree([&] {
       try {
         trainer_.require_fit(manifest);
         require_source(manifest.huggingface_config);
+        notes = require_continuation(settings_, training_data_->identity(), manifest, path,
+                                     options_.allowed);
       } catch (const Error& error) {
         throw Error(text("checkpoint ", path, " does not fit the deck: ", error.what()));
       }
@@ -406,7 +441,7 @@ class Run {
     world_.broadcast(&is_saved, sizeof is_saved, 0);
     if (is_saved) saved_step_ = steps_done_;
     skipped_in_a_row_ = static_cast<int>(manifest.progress.skipped_in_a_row);
-    tell_origin(path, manifest);
+    tell_origin(path, manifest, notes);
     return true;
   }
 
@@ -450,11 +485,12 @@ class Run {
     return reader;
   }
 
-  void tell_origin(const std::string& path, const checkpoint::Manifest& manifest) {
+  void tell_origin(const std::string& path, const checkpoint::Manifest& manifest,
+                   const std::vector<std::string>& notes) {
     std::string words =
         text("checkpoint\n  goes on from           ", path, ", step ", manifest.progress.step,
              " of ", settings_.training.steps, ", saved by ", manifest.ranks,
-             manifest.ranks == 1 ? " rank" : " ranks", "\n");
+             manifest.ranks == 1 ? " rank" : " ranks", "\n", shown_notes(notes));
     if (talks_) {
       const char* title = "  the deck says now      ";
       for (const std::string& one : changes_since(manifest, path)) {
@@ -548,6 +584,13 @@ class Run {
     orders.out_of_time = any[3] > 0.0;
     orders.is_writing = any[4] > 0.0;
     return orders;
+  }
+
+  /// Ends the run where another one has taken its folder: nothing of ours goes there any more.
+  void require_folder() {
+    world_.agree([&] {
+      if (lock_) lock_->require_held();
+    });
   }
 
   /// One more step, the save that goes on now and that of the last step, and what may go slower
@@ -644,7 +687,7 @@ class Run {
     if (step == first) {
       part = runtime::begin_trace();
       int rank = 0;
-      for (const std::string& host : world_.gather_texts(mesh::host_name()))
+      for (const std::string& host : world_.gather_texts(host_name()))
         part += runtime::trace_rank(rank++, host);
     }
     const std::string mine =
@@ -710,7 +753,9 @@ class Run {
   template <class Metrics>
   void write_metrics(const Metrics& metrics) {
     world_.agree([&] {
-      if (talks_) metrics_->write(metrics);
+      if (!talks_) return;
+      if (lock_->is_lost()) lock_->require_held();
+      metrics_->write(metrics);
     });
   }
 
@@ -757,6 +802,7 @@ class Run {
 
   void save_weights() {
     const config::ScopedTimer timer(timers_, "save weights");
+    require_folder();
     const std::string path = (directory() / "weights.h5").string();
     std::unique_ptr<checkpoint::WeightsWriter> file;
     world_.agree([&] {
@@ -851,6 +897,7 @@ class Run {
   std::optional<PeakRate> peak_;
   double step_seconds_ = 0.0;  // of all steps of this process
   Triggers triggers_;
+  std::unique_ptr<FolderLock> lock_;  // of output.directory, on rank 0
   Saver saver_;
   std::vector<std::string> candidates_;  // checkpoints to go on from, the best first
   std::vector<std::string> damaged_;     // those that turned out to be so

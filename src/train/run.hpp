@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/train/continuation.hpp>
 #include <string>
 
 namespace ostrakon::train {
@@ -19,8 +20,10 @@ struct RunOptions {
   Resume resume = Resume::none;
   std::string
       checkpoint;  ///< of Resume::path: its folder, or one of checkpoints, of which the newest
-  bool dry_run = false;   ///< show the plan, then stop before anything is allocated
-  bool terminal = false;  ///< one progress line, rewritten, instead of a line every so often
+  AllowedChanges allowed;   ///< since the checkpoint, or the weights, that it goes on from
+  bool break_lock = false;  ///< take output.directory from a run that has it, see FolderLock
+  bool dry_run = false;     ///< show the plan, then stop before anything is allocated
+  bool terminal = false;    ///< one progress line, rewritten, instead of a line every so often
 };
 
 enum class RunEnd {

@@ -119,6 +119,7 @@ void Saver::wait() {
 
 /// On rank 0.
 void Saver::open() {
+  check_();
   partial_ = folder_.begin(manifest_.progress.step);
   const std::int64_t left = free_bytes(partial_);
   require(bytes_ <= left, folder_.path(), ": a checkpoint takes ", format_bytes(bytes_),
@@ -139,6 +140,7 @@ void Saver::write() {
 /// On rank 0. What comes after the new checkpoint has its name can't make it fail.
 void Saver::commit(const std::vector<std::string>& entries) {
   const std::int64_t step = manifest_.progress.step;
+  check_();
   const checkpoint::Folder::Committed committed = folder_.commit(step, manifest_of(entries));
   path_ = committed.path;
   if (!committed.previous.empty())

@@ -14,6 +14,7 @@
 #include <ostrakon/train/background.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::train {
@@ -59,6 +60,12 @@ class Saver {
   void begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside,
              const std::string& huggingface_config = "");
 
+  /// What is kept of the training data in checkpoints to come.
+  void describe_data(const Facts& identity) { manifest_.data = identity; }
+  /// From now on rank 0 calls it before it changes names in the folder; what it throws fails the
+  /// save.
+  void guard(std::function<void()> check) { check_ = std::move(check); }
+
   /// Whether a save has begun and is not known to have ended; the same on all ranks.
   bool is_saving() const { return phase_ != Phase::none; }
   /// Whether this rank is at work on it.
@@ -84,6 +91,7 @@ class Saver {
   comm::Communicator& world_;
   Trainer& trainer_;
   checkpoint::Folder folder_;  // rank 0's to change
+  std::function<void()> check_ = [] {};
 
   // The same for every checkpoint of the run.
   bool prepared_ = false;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/gemm.hpp>
@@ -161,16 +162,12 @@ void Trainer::require_memory() {
 }
 
 void Trainer::require_same_plan() {
-  const char* const names[] = {"training", "validation", "writing weights"};
-  std::uint64_t mine[3], first[3];
-  for (int p = 0; p < 3; ++p) mine[p] = first[p] = program(static_cast<Purpose>(p)).plan.hash();
-  mesh_.world().broadcast(first, sizeof first, 0);
-  mesh_.world().agree([&] {
-    for (int p = 0; p < 3; ++p)
-      require(mine[p] == first[p], "rank ", mesh_.world().rank(), " has made another plan of ",
-              names[p], " than rank 0 (", format_hex(mine[p]), ", not ", format_hex(first[p]),
-              "): do all ranks run the same program?");
-  });
+  Facts plans;
+  for (const auto& [name, purpose] :
+       {std::pair{"training", Purpose::train}, std::pair{"validation", Purpose::evaluate},
+        std::pair{"writing weights", Purpose::export_parameters}})
+    plans.push_back({text("plan of ", name), format_hex(program(purpose).plan.hash())});
+  comm::require_agreement(mesh_.world(), "ranks have made different plans", plans);
 }
 
 void Trainer::allocate() {

@@ -109,6 +109,16 @@ TEST(Manifest, TheConfigOfASourceMayBeThere) {
   EXPECT_EQ(read.huggingface_config, written.huggingface_config);
 }
 
+TEST(Manifest, TheIdentityOfTheDataMayBeThere) {
+  Manifest written = small_manifest();
+  EXPECT_EQ(write_manifest(written).find("\"data\""), std::string::npos);
+  written.data = {{"dataset", "tokens"}, {"checksum", "\"9f\u00e9\""}};
+  const std::string text = write_manifest(written);
+  const Manifest read = read_manifest(text, "manifest.json");
+  EXPECT_FALSE(first_difference(read.data, written.data));
+  EXPECT_EQ(write_manifest(read), text);
+}
+
 TEST(Manifest, ComesBackAsItWas) {
   const Manifest written = small_manifest();
   const std::string text = write_manifest(written);

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/folder_lock.hpp>
+#include <system_error>
+#include <utility>
+
+namespace ostrakon {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+/// Of an open file, not of a process: it ends when the last descriptor of it does.
+int lock_in_kernel(int descriptor) {
+  struct flock all {};
+  all.l_type = F_WRLCK;
+  all.l_whence = SEEK_SET;
+  return fcntl(descriptor, F_OFD_SETLK, &all) == 0 ? 0 : errno;
+}
+
+bool is_refusal(int error) { return error == EAGAIN || error == EACCES; }
+
+/// Whether the file system can't lock.
+bool has_no_locks(int error) {
+  return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
+}
+
+/// What a file holds now, as its server says it: who opens it anew asks. Missing: nothing, and
+/// errno is ENOENT; nothing too where it can't be read.
+std::optional<std::string> read_now(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) return std::nullopt;
+  std::string found(4096, '\0');
+  const ssize_t bytes = pread(descriptor, found.data(), found.size(), 0);
+  const int error = errno;
+  close(descriptor);
+  errno = error;
+  if (bytes < 0) return std::nullopt;
+  found.resize(static_cast<std::size_t>(bytes));
+  return found;
+}
+
+/// Whether `path` names the open file: its former holder may have removed it.
+bool is_file_of(const std::string& path, int descriptor) {
+  struct stat opened {
+  }, named{};
+  return fstat(descriptor, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+void wait(milliseconds time) { std::this_thread::sleep_for(time); }
+
+/// At which the counter of a lock grows, if it can be believed.
+milliseconds interval_of(const std::string& found, milliseconds ours) {
+  const auto them = read_holder(found);
+  return them && them->process != 0
+             ? std::clamp(them->interval, milliseconds(10), milliseconds(60'000))
+             : ours;
+}
+
+std::string name_of(const std::string& found) {
+  const auto them = read_holder(found);
+  return them ? describe(*them) : "another process";
+}
+
+/// Starts a thread that gets none of the process's signals, which are for others.
+template <class Work>
+std::thread start_without_signals(const Work& work) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::thread thread;
+  try {
+    thread = std::thread(work);
+  } catch (const std::system_error&) {
+    // The system gives no thread: the lock in the kernel, and require_held(), do without.
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder, FolderLockOptions options)
+    : path_((std::filesystem::path(folder) / "run.lock").string()),
+      options_(std::move(options)),
+      self_(options_.holder ? *options_.holder : this_holder(options_.interval)) {
+  try {
+    const Clock::time_point until = Clock::now() + options_.patience;
+    while (attempt(Clock::now() < until) == Attempt::again) wait(milliseconds(20));
+  } catch (...) {
+    if (descriptor_ >= 0) close(descriptor_);
+    throw;
+  }
+  renewal_ = start_without_signals([this] { keep_renewing(); });
+}
+
+FolderLock::~FolderLock() {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    ends_ = true;
+  }
+  wakes_.notify_all();
+  if (renewal_.joinable()) renewal_.join();
+  release();
+}
+
+int FolderLock::try_lock(int descriptor) const {
+  return options_.try_lock ? options_.try_lock(descriptor) : lock_in_kernel(descriptor);
+}
+
+void FolderLock::tell(const std::string& words) const {
+  if (options_.tell) options_.tell(words);
+}
+
+void FolderLock::refuse(const std::string& found) const {
+  throw Error(text("'", parent_folder(path_), "' is in use by ", name_of(found), options_.advice));
+}
+
+FolderLock::Attempt FolderLock::attempt(bool may_wait) {
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const bool made = descriptor_ >= 0, exists = !made && errno == EEXIST;
+  if (exists) {
+    descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor_ < 0 && errno == ENOENT) return Attempt::again;  // removed meanwhile
+  }
+  require(descriptor_ >= 0, path_, " can't be ", exists ? "opened" : "made", ": ", system_error());
+  struct stat kind {};
+  require(fstat(descriptor_, &kind) == 0 && S_ISREG(kind.st_mode), path_,
+          " is not a plain file; expected one that locks the folder");
+  const int error = try_lock(descriptor_);
+  if (is_refusal(error)) {
+    if (may_wait && !options_.take_from_holder) return Attempt::again;
+    const std::string found = read_now(path_).value_or("");
+    if (!options_.take_from_holder) refuse(found);
+    replace_file();
+    tell_taken(found);
+    return Attempt::taken;
+  }
+  const bool kernel_lock = error == 0;
+  require(kernel_lock || has_no_locks(error), path_,
+          " can't be locked: ", std::generic_category().message(error));
+  if (!is_file_of(path_, descriptor_)) return Attempt::again;
+  bool settles = !kernel_lock && !made;
+  std::string found;
+  bool is_taken = false;  // from somebody who may be there
+  if (!made) {
+    found = read_now(path_).value_or("");
+    // An empty file is one whose holder has ended, or is just about to write what it is.
+    if (!found.empty() || !kernel_lock) {
+      if (!is_gone(found, kernel_lock, settles, is_taken)) {
+        const std::string now = read_now(path_).value_or("");
+        if (now.empty() && now != found) return Attempt::again;  // it has ended meanwhile
+        refuse(now);
+      }
+      if (!is_file_of(path_, descriptor_)) return Attempt::again;
+    }
+  }
+  write_first(made);
+  if (is_taken) tell_taken(found);
+  if (settles) {
+    // Another one may have come to the same conclusion: the last to write has it.
+    wait(std::min(self_.interval / 5, milliseconds(2000)));
+    look();
+    if (is_lost_) refuse(read_now(path_).value_or(""));
+  }
+  return Attempt::taken;
+}
+
+/// Whether the file may be taken over from whom its text names. `settles`: where another one may do
+/// so at the same time.
+bool FolderLock::is_gone(const std::string& found, bool kernel_lock, bool& settles,
+                         bool& is_taken) const {
+  const auto them = read_holder(found);
+  const Presence presence = them ? presence_of(*them, self_, kernel_lock) : Presence::unknown;
+  settles = settles || presence == Presence::unknown;
+  if (options_.take_from_holder && presence != Presence::gone) {
+    is_taken = true;
+    return true;
+  }
+  if (presence == Presence::unknown) {
+    const double seconds = 3e-3 * static_cast<double>(interval_of(found, self_.interval).count());
+    tell(text(path_, " names ", name_of(found), ": waits ", seconds,
+              " s to see whether it still is there"));
+  }
+  const bool gone =
+      presence == Presence::gone || (presence == Presence::unknown && stands_still(found));
+  if (gone) tell(text(path_, " was left by ", name_of(found), ", which is gone: taken over"));
+  return gone;
+}
+
+/// Gives who has lost the lock the time to notice it, before anything in the folder is changed.
+void FolderLock::tell_taken(const std::string& found) const {
+  const milliseconds time = interval_of(found, self_.interval) * 6 / 5;
+  tell(text("taken from ", name_of(found), ", as asked; waits ",
+            1e-3 * static_cast<double>(time.count()), " s, in which it notices"));
+  wait(time);
+}
+
+/// Whether nobody changes the file in three intervals.
+bool FolderLock::stands_still(const std::string& found) const {
+  const milliseconds interval = interval_of(found, self_.interval);
+  const Clock::time_point end = Clock::now() + 3 * interval;
+  while (Clock::now() < end) {
+    wait(interval / 10);
+    const std::optional<std::string> now = read_now(path_);
+    if (now ? *now != found : errno == ENOENT) return false;
+  }
+  return true;
+}
+
+/// A file of ours in place of one that another process has open and locked.
+void FolderLock::replace_file() {
+  const std::string own = path_ + "." + self_.id;
+  close(descriptor_);
+  descriptor_ = open(own.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  require(descriptor_ >= 0, own, " can't be made: ", system_error());
+  try {
+    try_lock(descriptor_);
+    write();
+    rename_file(own, path_);
+  } catch (const Error&) {
+    unlink(own.c_str());
+    throw;
+  }
+}
+
+void FolderLock::write() {
+  const std::string lines = write_holder(self_);
+  const ssize_t written = pwrite(descriptor_, lines.data(), lines.size(), 0);
+  if (written >= 0 && written < static_cast<ssize_t>(lines.size())) errno = ENOSPC;
+  require(written == static_cast<ssize_t>(lines.size()) &&
+              ftruncate(descriptor_, static_cast<off_t>(lines.size())) == 0 &&
+              fdatasync(descriptor_) == 0,
+          path_, " can't be written: ", system_error());
+}
+
+void FolderLock::write_first(bool made) {
+  try {
+    write();
+  } catch (const Error&) {
+    if (made) unlink(path_.c_str());
+    throw;
+  }
+}
+
+/// Whether the file is still ours. Where it can't be read nobody else is known to have it.
+void FolderLock::look() {
+  if (is_lost_) return;
+  const std::optional<std::string> found = read_now(path_);
+  if (!found && errno == ENOENT) return make_again();
+  if (!found) return;
+  const auto holder = read_holder(*found);
+  if (holder ? holder->id == self_.id : found->empty() && is_file_of(path_, descriptor_)) return;
+  lost_ = name_of(*found);
+  is_lost_ = true;
+}
+
+/// Somebody has removed the file by hand, and nobody has taken the folder since.
+void FolderLock::make_again() {
+  const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) return;
+  if (is_refusal(try_lock(descriptor))) {
+    close(descriptor);
+    return;
+  }
+  close(std::exchange(descriptor_, descriptor));
+  try {
+    write();
+  } catch (const Error&) {
+    // The next renewal tries again.
+  }
+}
+
+void FolderLock::require_held() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  look();
+  require(!is_lost_, "'", parent_folder(path_), "' was taken by ", lost_,
+          ": nothing more is written there");
+}
+
+void FolderLock::keep_renewing() {
+  std::unique_lock<std::mutex> guard(mutex_);
+  while (!wakes_.wait_for(guard, self_.interval, [this] { return ends_; })) {
+    look();
+    if (is_lost_) return;
+    ++self_.renewed;
+    try {
+      write();
+    } catch (const Error&) {
+      // A full or absent file system may be there again at the next one.
+    }
+  }
+}
+
+void FolderLock::release() {
+  const auto holder = read_holder(read_now(path_).value_or(""));
+  if (holder && holder->id == self_.id && unlink(path_.c_str()) != 0)
+    // What an empty file says, too.
+    if (ftruncate(descriptor_, 0) != 0) std::perror(path_.c_str());
+  close(descriptor_);
+}
+
+}  // namespace ostrakon

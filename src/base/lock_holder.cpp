@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <charconv>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/lock_holder.hpp>
+#include <random>
+#include <sstream>
+
+namespace ostrakon {
+namespace {
+
+constexpr const char* title = "This folder is in use by a run of Ostrakon; see docs/jobs.md.";
+
+std::optional<std::int64_t> whole(const std::string& digits) {
+  std::int64_t value = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stopped, failure] = std::from_chars(digits.data(), end, value);
+  if (failure != std::errc() || stopped != end) return std::nullopt;
+  return value;
+}
+
+/// Names that many hosts have, and so none.
+bool tells_hosts_apart(const std::string& name) {
+  return name != "?" && name != "(none)" && name != "localhost" && name.rfind("localhost.", 0) != 0;
+}
+
+}  // namespace
+
+LockHolder this_holder(std::chrono::milliseconds interval) {
+  LockHolder holder;
+  std::random_device random;
+  holder.id = format_hex(std::uint64_t{random()} << 32 | random());
+  holder.host = host_name();
+  holder.boot = boot_id();
+  holder.process_namespace = process_namespace();
+  holder.process = getpid();
+  holder.started = process_start(holder.process);
+  holder.since = utc_time();
+  holder.job = batch_job();
+  holder.interval = interval;
+  return holder;
+}
+
+std::string write_holder(const LockHolder& holder) {
+  return text(title, "\nid: ", holder.id, "\nhost: ", holder.host, "\nboot: ", holder.boot,
+              "\nprocesses: ", holder.process_namespace, "\nprocess: ", holder.process,
+              "\nstarted: ", holder.started, "\nsince: ", holder.since, "\njob: ", holder.job.name,
+              "\nrestart: ", holder.job.restart, "\ninterval: ", holder.interval.count(),
+              "\nrenewed: ", holder.renewed, "\n");
+}
+
+std::optional<LockHolder> read_holder(const std::string& lines) {
+  std::istringstream stream(lines);
+  std::string line;
+  if (!std::getline(stream, line) || line != title) return std::nullopt;
+  std::map<std::string, std::string> found;
+  while (std::getline(stream, line)) {
+    const std::size_t colon = line.find(": ");
+    // Shown to people, so nothing that a terminal would obey.
+    for (char& one : line)
+      if (one < ' ' || one > '~') one = '?';
+    if (colon != std::string::npos) found[line.substr(0, colon)] = line.substr(colon + 2);
+  }
+  const auto process = whole(found["process"]), started = whole(found["started"]),
+             restart = whole(found["restart"]), interval = whole(found["interval"]),
+             renewed = whole(found["renewed"]);
+  if (found["id"].empty()) return std::nullopt;
+  LockHolder holder;
+  holder.id = found["id"];
+  holder.host = found["host"];
+  holder.boot = found["boot"];
+  if (!process || !started || !restart || !interval || !renewed) return holder;
+  holder.process_namespace = found["processes"];
+  holder.process = *process;
+  holder.started = *started;
+  holder.since = found["since"];
+  holder.job = {found["job"], *restart};
+  holder.interval = std::chrono::milliseconds(*interval);
+  holder.renewed = *renewed;
+  return holder;
+}
+
+std::string describe(const LockHolder& holder) {
+  if (holder.process == 0) return text("a process on host ", holder.host);
+  return text("process ", holder.process, " on host ", holder.host, " since ", holder.since,
+              holder.job.name.empty() ? "" : " (" + holder.job.name + ")");
+}
+
+Presence presence_of(const LockHolder& them, const LockHolder& us, bool kernel_lock) {
+  const bool knows_boots = !them.boot.empty() && !us.boot.empty();
+  const bool same_host = them.host == us.host && knows_boots && tells_hosts_apart(us.host);
+  if (them.process == 0)
+    return kernel_lock && same_host && us.boot.rfind(them.boot, 0) == 0 ? Presence::gone
+                                                                        : Presence::unknown;
+  if (same_host) {
+    if (them.boot != us.boot || kernel_lock) return Presence::gone;
+    if (them.process_namespace != us.process_namespace) return Presence::unknown;
+    return process_start(them.process) == them.started ? Presence::present : Presence::gone;
+  }
+  if (!us.job.name.empty() && them.job.name == us.job.name && them.job.restart < us.job.restart)
+    return Presence::gone;
+  return Presence::unknown;
+}
+
+}  // namespace ostrakon

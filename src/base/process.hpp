@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+// Which process this is, among all that may work on the same files.
+
+namespace ostrakon {
+
+/// The name of the host that this process runs on; "?" where the system doesn't say.
+std::string host_name();
+
+/// A text that is another one after each start of the system; empty where it doesn't say.
+std::string boot_id();
+
+/// What tells process numbers of containers apart; empty where the system doesn't say.
+std::string process_namespace();
+
+/// When a process of this host began, in ticks since the system did; -1 where there is none of that
+/// number. With its number it is one process's alone.
+std::int64_t process_start(std::int64_t process);
+
+/// The batch job that this process is part of.
+struct BatchJob {
+  std::string name;          ///< "Slurm job 4242"; empty where there is none
+  std::int64_t restart = 0;  ///< how often it was queued again under that name, where that is known
+};
+BatchJob batch_job();
+
+/// The time now, for people: "2026-11-22T13:55:08Z".
+std::string utc_time();
+
+}  // namespace ostrakon

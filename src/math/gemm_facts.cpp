@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/gemm_facts.hpp>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#if !OSTRAKON_ON_DEVICE
+#if defined(OSTRAKON_HAVE_ONEDNN)
+#include <dnnl.h>
+#endif
+#if defined(OSTRAKON_HAVE_CBLAS)
+#include <cblas.h>
+#endif
+#endif
+
+namespace ostrakon::math {
+namespace {
+
+/// In `Memory`; where that is the host's, Kokkos does not count it as the run's.
+template <class T>
+class Values {
+ public:
+  explicit Values(std::int64_t count) {
+    if constexpr (on_device)
+      values_ = Room("gemm_digest", static_cast<std::size_t>(count));
+    else
+      values_.resize(static_cast<std::size_t>(count));
+  }
+  T* data() { return values_.data(); }
+
+ private:
+  using Room = std::conditional_t<on_device, Kokkos::View<T*, Memory>, std::vector<T>>;
+  Room values_;
+};
+
+/// The same numbers everywhere, between -1/2 and 1/2.
+template <class T>
+std::vector<T> random_values(std::int64_t count, std::uint64_t key) {
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < count; ++i)
+    values.push_back(static_cast<T>(static_cast<float>(
+        static_cast<double>(philox(key, static_cast<std::uint64_t>(i), 0).word[0]) * 0x1p-32 -
+        0.5)));
+  return values;
+}
+
+/// op(A) (m, k) op(B) (k, n), with as many terms as take more than one block of a library's.
+template <class T, class C>
+void add_product(Transpose transpose_a, Transpose transpose_b, hdf5::Checksum& sum) {
+  constexpr std::int64_t m = 65, k = 1031, n = 97;
+  const Exec exec;
+  Values<T> a(m * k), b(k * n);
+  Values<C> c(m * n);
+  copy_to_device(exec, random_values<T>(m * k, 1).data(), a.data(), m * k);
+  copy_to_device(exec, random_values<T>(k * n, 2).data(), b.data(), k * n);
+  const bool turn_a = transpose_a == Transpose::yes, turn_b = transpose_b == Transpose::yes;
+  gemm<T, C>(exec, transpose_a, transpose_b, 1.0f,
+             Matrix<const T>(a.data(), turn_a ? k : m, turn_a ? m : k),
+             Matrix<const T>(b.data(), turn_b ? n : k, turn_b ? k : n), 0.0f,
+             Matrix<C>(c.data(), m, n));
+  std::vector<C> result(m * n);
+  copy_to_host(exec, static_cast<const C*>(c.data()), result.data(), result.size());
+  sum.add(result.data(), static_cast<std::int64_t>(result.size() * sizeof(C)));
+}
+
+template <class T, class C>
+void add_products(hdf5::Checksum& sum) {
+  add_product<T, C>(Transpose::no, Transpose::no, sum);
+  add_product<T, C>(Transpose::no, Transpose::yes, sum);
+  add_product<T, C>(Transpose::yes, Transpose::no, sum);
+}
+
+#if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_ON_DEVICE
+/// Numbers as dnnl_cpu_isa_t has them, which grow with oneDNN's versions.
+std::string instructions_text(int instructions) {
+  switch (instructions) {
+    case 0x1:
+      return "SSE4.1";
+    case 0x3:
+      return "AVX";
+    case 0x7:
+      return "AVX2";
+    case 0x27:
+      return "AVX-512";
+    case 0x67:
+      return "AVX-512 with VNNI";
+    case 0x3e7:
+      return "AVX-512 with AMX";
+    case 0x407:
+      return "AVX2 with VNNI";
+    case 0xe7:
+      return "AVX-512 with bf16";
+    default:
+      return text("set ", instructions, " (dnnl_cpu_isa_t)");
+  }
+}
+#endif
+
+}  // namespace
+
+Facts gemm_facts() {
+  Facts facts = {{"library of matrix products", gemm_library()}};
+#if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_ON_DEVICE
+  const dnnl_version_t& version = *dnnl_version();
+  facts.push_back({"version of oneDNN", text(version.major, ".", version.minor, ".", version.patch,
+                                             " (", version.hash, ")")});
+  facts.push_back({"instruction set of oneDNN",
+                   instructions_text(static_cast<int>(dnnl_get_effective_cpu_isa()))});
+#endif
+#if defined(OSTRAKON_HAVE_CBLAS) && defined(OSTRAKON_HAVE_OPENBLAS) && !OSTRAKON_ON_DEVICE
+  facts.push_back({"OpenBLAS", text(openblas_get_config(), ", ", openblas_get_corename())});
+#endif
+  return facts;
+}
+
+std::string gemm_digest(Number number) {
+  hdf5::Checksum sum;
+  switch (number) {
+    case Number::fp32:
+      add_products<float, float>(sum);
+      break;
+    case Number::bf16:
+      add_products<bf16, bf16>(sum);
+      add_products<bf16, float>(sum);
+      break;
+    case Number::fp16:
+      add_products<fp16, fp16>(sum);
+      add_products<fp16, float>(sum);
+      break;
+  }
+  return sum.hex();
+}
+
+}  // namespace ostrakon::math

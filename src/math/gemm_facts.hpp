@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/base/facts.hpp>
+#include <ostrakon/base/number.hpp>
+
+namespace ostrakon::math {
+
+/// What the bits of matrix products depend on in this process beside shapes and threads: the
+/// library, its version and the instructions that it uses here.
+Facts gemm_facts();
+
+/// XXH3 (64 bits) of a few products of fixed random matrices of `number`, as sixteen hexadecimal
+/// digits. Milliseconds.
+std::string gemm_digest(Number number);
+
+}  // namespace ostrakon::math

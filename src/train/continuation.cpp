@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/train/continuation.hpp>
+#include <sstream>
+
+namespace ostrakon::train {
+namespace {
+
+using Lines = std::vector<std::string>;
+using Version = std::array<int, 3>;
+
+/// "Ostrakon 0.3.0"
+std::optional<Version> version_of(const std::string& program) {
+  Version version{};
+  int read = 0;
+  const std::string name = "Ostrakon ";
+  if (program.rfind(name, 0) != 0 || std::sscanf(program.c_str() + name.size(), "%d.%d.%d%n",
+                                                 &version[0], &version[1], &version[2], &read) != 3)
+    return std::nullopt;
+  return version;
+}
+
+void require_program(const std::string& theirs, const AllowedChanges& allowed, Lines& notes) {
+  const std::string ours = text("Ostrakon ", OSTRAKON_VERSION);
+  if (theirs == ours) return;
+  const auto saved_by = version_of(theirs);
+  const bool is_earlier = saved_by && *saved_by < *version_of(ours);
+  require(is_earlier || allowed.program, "it was saved by ", theirs, "; this is ", ours,
+          ", which may not know all that is in it; expected this version or an earlier one, or "
+          "--allow-changes program");
+  notes.push_back(text("saved by ", theirs, "; this is ", ours));
+}
+
+/// Whether a tokenizer's name says whose tokens there are: not of a file that does not know, nor of
+/// the synthetic process, nor of a file that was made elsewhere.
+bool is_known(const std::string& tokenizer) {
+  return !tokenizer.empty() && tokenizer != "external" && tokenizer != "synthetic";
+}
+
+std::string value_in(const Facts& facts, const std::string& name) {
+  for (const Fact& fact : facts)
+    if (fact.name == name) return fact.value;
+  return "";
+}
+
+Facts without_tokenizer(Facts facts) {
+  facts.erase(std::remove_if(facts.begin(), facts.end(),
+                             [](const Fact& fact) { return fact.name == "tokenizer"; }),
+              facts.end());
+  return facts;
+}
+
+void require_data(const Facts& now, const Facts& before, const std::string& data_path,
+                  const AllowedChanges& allowed, Lines& notes) {
+  if (before.empty()) {
+    notes.push_back(
+        "it does not say what data it was trained on: whether it is the deck's is not known");
+    return;
+  }
+  const auto changed = first_difference(without_tokenizer(now), without_tokenizer(before));
+  if (!changed) return;
+  const std::string what = text("the ", changed->name, " of its training data was ",
+                                changed->theirs, ", and is ", changed->ours);
+  require(allowed.data, what, data_path.empty() ? "" : " in " + data_path,
+          "; expected the same data, or --allow-changes data to go on with other data");
+  notes.push_back(what + ", as --allow-changes data says");
+}
+
+void require_optimizer(const config::Settings& settings, const checkpoint::Manifest& manifest) {
+  const std::string now = config::value_of(settings, "optimizer", "name");
+  require(now == manifest.optimizer, "its optimizer.name is ", manifest.optimizer, ", but ", now,
+          " in the deck, whose state it does not have; name it as checkpoint.initial_weights to "
+          "begin anew with its parameters");
+}
+
+void require_model(const config::Settings& settings, const checkpoint::Manifest& manifest,
+                   const std::string& path, Lines& notes) {
+  try {
+    config::read_settings(manifest.deck, path, {}, config::DeckUse::model);
+  } catch (const Error&) {
+    notes.push_back("its deck is of another version: only shapes of the model were compared");
+    return;
+  }
+  config::require_same_model(settings, manifest.deck, path);
+}
+
+}  // namespace
+
+void allow_changes(const std::string& names, AllowedChanges& allowed) {
+  std::istringstream stream(names + ",");
+  for (std::string name; std::getline(stream, name, ',');) {
+    if (name == "data")
+      allowed.data = true;
+    else if (name == "program")
+      allowed.program = true;
+    else if (name == "tokenizer")
+      allowed.tokenizer = true;
+    else
+      throw Error(text("--allow-changes ", names, ": \"", name,
+                       "\" is nothing that it can allow; expected a list of data, program, "
+                       "tokenizer, with commas between"));
+  }
+}
+
+Lines require_same_tokenizer(const std::string& of_weights, const std::string& path,
+                             const std::string& of_data, const AllowedChanges& allowed) {
+  if (of_weights == of_data || !is_known(of_weights) || !is_known(of_data)) return {};
+  const std::string what =
+      text("trained on tokens of the tokenizer '", of_weights, "'; the data's is '", of_data, "'");
+  require(allowed.tokenizer, path, ": ", what,
+          "; expected the same, or --allow-changes tokenizer to train it on other tokens");
+  return {what + ", as --allow-changes tokenizer says"};
+}
+
+Lines require_continuation(const config::Settings& settings, const Facts& data,
+                           const checkpoint::Manifest& manifest, const std::string& path,
+                           const AllowedChanges& allowed) {
+  Lines notes;
+  require_program(manifest.program, allowed, notes);
+  require_model(settings, manifest, path, notes);
+  require_optimizer(settings, manifest);
+  require_data(data, manifest.data, settings.data.path, allowed, notes);
+  for (const std::string& note :
+       require_same_tokenizer(manifest.tokenizer, path, value_in(data, "tokenizer"), allowed))
+    notes.push_back(note);
+  return notes;
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/base/facts.hpp>
+#include <ostrakon/checkpoint/manifest.hpp>
+#include <ostrakon/config/settings.hpp>
+#include <string>
+#include <vector>
+
+// What a run may go on from: a checkpoint, or weights, of the same model, optimizer and data.
+
+namespace ostrakon::train {
+
+/// What a user says may have changed, though training would go on with something else than before:
+/// --allow-changes.
+struct AllowedChanges {
+  bool data = false;       ///< other training data
+  bool program = false;    ///< a checkpoint of a later version of Ostrakon
+  bool tokenizer = false;  ///< data of another tokenizer than the model was trained with
+};
+
+/// Adds what "data,tokenizer" names. Throws Error for an unknown name, or none.
+void allow_changes(const std::string& names, AllowedChanges& allowed);
+
+/// Throws Error, by name and with both values, where the run that the settings and the training
+/// data's identity describe is not the one that the checkpoint is of: another model, another
+/// optimizer, and, unless allowed, another data set or tokenizer or a later program. What the
+/// settings may change freely is not looked at. Returns lines for people: what was allowed, and
+/// what could not be compared.
+std::vector<std::string> require_continuation(const config::Settings& settings, const Facts& data,
+                                              const checkpoint::Manifest& manifest,
+                                              const std::string& path,
+                                              const AllowedChanges& allowed);
+
+/// Throws Error where weights, from `path`, know other tokens than the data has, unless allowed; a
+/// line for people where that is so. Not where one of the two does not say.
+std::vector<std::string> require_same_tokenizer(const std::string& of_weights,
+                                                const std::string& path, const std::string& of_data,
+                                                const AllowedChanges& allowed);
+
+}  // namespace ostrakon::train

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/folder_lock.hpp>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <thread>
+
+namespace ostrakon::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+/// A network file system that locks on each host apart: another host's lock is not seen.
+int lock_apart(int) { return 0; }
+/// One that can't lock.
+int lock_nothing(int) { return ENOLCK; }
+
+class Lock : public ::testing::Test {
+ protected:
+  std::string folder() const { return folder_.file(""); }
+  std::string file() const { return folder_.file("run.lock"); }
+
+  FolderLockOptions options() {
+    FolderLockOptions options;
+    options.interval = interval;
+    options.patience = milliseconds(0);
+    options.advice = "; end it";
+    options.tell = [this](const std::string& words) { told_ += words + "\n"; };
+    return options;
+  }
+  std::unique_ptr<FolderLock> hold(const FolderLockOptions& options) {
+    return std::make_unique<FolderLock>(folder(), options);
+  }
+  std::unique_ptr<FolderLock> hold() { return hold(options()); }
+  std::string refusal(const FolderLockOptions& options) {
+    return error_of([&] { hold(options); });
+  }
+
+  static LockHolder on_another_host() {
+    LockHolder holder = this_holder(interval);
+    holder.host = "node07";
+    holder.boot = "of node07";
+    holder.process = 123;
+    holder.since = "2026-11-22T13:55:08Z";
+    return holder;
+  }
+  void leave(const LockHolder& holder) { write_bytes(file(), write_holder(holder)); }
+  LockHolder found() const { return read_holder(read_bytes(file())).value_or(LockHolder()); }
+
+  static bool wait_for(const std::function<bool()>& holds) {
+    for (int i = 0; i < 1000; ++i) {
+      if (holds()) return true;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return false;
+  }
+
+  /// A process that holds the folder until it is ended.
+  pid_t start_holder(const FolderLockOptions& of_child) {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        FolderLockOptions mine = of_child;
+        mine.tell = nullptr;
+        const FolderLock lock(folder(), mine);
+        for (;;) pause();
+      } catch (const std::exception&) {
+        _exit(1);
+      }
+    }
+    EXPECT_TRUE(wait_for([&] { return found().process == child; }));
+    return child;
+  }
+  static void end(pid_t child) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+
+  static constexpr milliseconds interval{100};
+  std::string told_;
+
+ private:
+  ScratchFolder folder_;
+};
+
+TEST_F(Lock, IsWrittenRenewedAndRemoved) {
+  {
+    const auto lock = hold();
+    const LockHolder first = found();
+    EXPECT_EQ(first.process, getpid());
+    EXPECT_EQ(first.host, host_name());
+    EXPECT_EQ(first.started, process_start(getpid()));
+    EXPECT_EQ(first.interval, interval);
+    EXPECT_TRUE(wait_for([&] { return found().renewed >= 3; }));
+    EXPECT_EQ(found().id, first.id);
+    EXPECT_FALSE(lock->is_lost());
+    EXPECT_NO_THROW(lock->require_held());
+  }
+  EXPECT_FALSE(fs::exists(file()));
+  EXPECT_NO_THROW(hold());
+  EXPECT_EQ(told_, "");
+}
+
+TEST_F(Lock, TextsOfHoldersComeBack) {
+  LockHolder holder = on_another_host();
+  holder.job = {"Slurm job 42", 3};
+  holder.renewed = 17;
+  const auto back = read_holder(write_holder(holder));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(write_holder(*back), write_holder(holder));
+  EXPECT_EQ(describe(*back),
+            "process 123 on host node07 since 2026-11-22T13:55:08Z (Slurm job 42)");
+  const std::string text = write_holder(holder);
+  for (std::size_t cut = 0; cut + 20 < text.size(); ++cut)
+    EXPECT_EQ(read_holder(text.substr(0, cut)).value_or(LockHolder()).process, 0)
+        << text.substr(0, cut);
+  EXPECT_FALSE(read_holder(std::string(4096, '\0')));
+}
+
+TEST_F(Lock, ASecondProcessIsRefusedByTheNameOfTheFirst) {
+  for (const auto& try_lock : {std::function<int(int)>(), std::function<int(int)>(lock_nothing)}) {
+    FolderLockOptions all = options();
+    all.try_lock = try_lock;
+    const pid_t child = start_holder(all);
+    const std::string error = refusal(all);
+    EXPECT_NE(error.find("is in use by process " + std::to_string(child) + " on host " +
+                         host_name() + " since 20"),
+              std::string::npos)
+        << error;
+    EXPECT_EQ(error.substr(error.size() - 8), "; end it");
+    EXPECT_EQ(found().process, child);  // untouched
+    end(child);
+    EXPECT_NO_THROW(hold(all));
+  }
+}
+
+TEST_F(Lock, AKilledHolderIsReplacedAtOnce) {
+  for (const auto& try_lock : {std::function<int(int)>(), std::function<int(int)>(lock_nothing)}) {
+    FolderLockOptions all = options();
+    all.interval = milliseconds(5000);
+    all.try_lock = try_lock;
+    const pid_t child = start_holder(all);
+    end(child);
+    EXPECT_EQ(found().process, child);
+    const auto began = Clock::now();
+    const auto lock = hold(all);
+    EXPECT_LT(Clock::now() - began, milliseconds(4000));
+    EXPECT_EQ(found().process, getpid());
+    EXPECT_NE(told_.find("was left by process " + std::to_string(child)), std::string::npos)
+        << told_;
+  }
+}
+
+TEST_F(Lock, AHolderThatIsAboutToEndIsWaitedFor) {
+  const pid_t child = start_holder(options());
+  std::thread ends([&] {
+    std::this_thread::sleep_for(milliseconds(200));
+    end(child);
+  });
+  FolderLockOptions patient = options();
+  patient.patience = milliseconds(10'000);
+  EXPECT_NO_THROW(hold(patient));
+  ends.join();
+}
+
+TEST_F(Lock, ANumberThatAnotherProcessHasNowIsNotTheHolder) {
+  LockHolder earlier = this_holder(interval);
+  earlier.process = getppid();
+  earlier.started = process_start(getppid()) + 1;
+  leave(earlier);
+  FolderLockOptions all = options();
+  all.try_lock = lock_nothing;
+  EXPECT_NO_THROW(hold(all));
+  earlier.started -= 1;
+  leave(earlier);
+  EXPECT_NE(refusal(all).find("in use by process " + std::to_string(getppid())), std::string::npos);
+}
+
+TEST_F(Lock, AHostThatWasStartedAgainHasNoHolder) {
+  LockHolder before = this_holder(interval);
+  before.boot = "another one";
+  before.interval = milliseconds(60'000);
+  leave(before);
+  EXPECT_NO_THROW(hold());
+  EXPECT_NE(told_.find("which is gone: taken over"), std::string::npos) << told_;
+  EXPECT_EQ(told_.find("waits"), std::string::npos) << told_;
+}
+
+TEST_F(Lock, AHolderOnAnotherHostIsGoneWhereItsCounterStandsStill) {
+  for (const auto& try_lock : {lock_apart, lock_nothing}) {
+    leave(on_another_host());
+    told_.clear();
+    FolderLockOptions all = options();
+    all.try_lock = try_lock;
+    const auto began = Clock::now();
+    EXPECT_NO_THROW(hold(all));
+    EXPECT_GE(Clock::now() - began, 3 * interval);
+    EXPECT_NE(
+        told_.find("names process 123 on host node07 since 2026-11-22T13:55:08Z: waits 0.3 s"),
+        std::string::npos)
+        << told_;
+  }
+}
+
+TEST_F(Lock, AHolderOnAnotherHostIsThereWhileItsCounterGrows) {
+  for (const auto& try_lock : {lock_apart, lock_nothing}) {
+    FolderLockOptions theirs = options();
+    theirs.holder = on_another_host();
+    theirs.holder->interval = milliseconds(500);  // also on a busy machine
+    theirs.try_lock = try_lock;
+    const auto holder = hold(theirs);
+    FolderLockOptions ours = options();
+    ours.try_lock = try_lock;
+    const std::string error = refusal(ours);
+    EXPECT_NE(error.find("is in use by process 123 on host node07"), std::string::npos) << error;
+    EXPECT_NO_THROW(holder->require_held());
+  }
+  EXPECT_FALSE(fs::exists(file()));
+}
+
+TEST_F(Lock, AnEarlierStartOfTheSameJobIsGone) {
+  LockHolder earlier = on_another_host();
+  earlier.job = {"Slurm job 42", 1};
+  earlier.interval = milliseconds(60'000);
+  FolderLockOptions again = options();
+  again.holder = this_holder(interval);
+  again.holder->job = {"Slurm job 42", 2};
+  leave(earlier);
+  EXPECT_NO_THROW(hold(again));
+  EXPECT_EQ(told_.find("waits"), std::string::npos) << told_;
+  // Two at once in one job are not.
+  earlier.job.restart = 2;
+  EXPECT_EQ(presence_of(earlier, *again.holder, true), Presence::unknown);
+  earlier.job = {"Slurm job 41", 1};
+  EXPECT_EQ(presence_of(earlier, *again.holder, true), Presence::unknown);
+}
+
+TEST_F(Lock, HostsThatHaveNoNameOfTheirOwnAreNotTakenForOneThatWasStartedAgain) {
+  LockHolder us = this_holder(interval), them = us;
+  us.host = them.host = "localhost";
+  them.boot = "another one";
+  EXPECT_EQ(presence_of(them, us, true), Presence::unknown);
+  us.host = them.host = "node07";
+  EXPECT_EQ(presence_of(them, us, true), Presence::gone);
+  // In another container its process number says nothing.
+  them.boot = us.boot;
+  them.process_namespace = "pid:[1]";
+  EXPECT_EQ(presence_of(them, us, false), Presence::unknown);
+}
+
+TEST_F(Lock, AFileWithoutAHolderIsFree) {
+  write_bytes(file(), "");
+  EXPECT_NO_THROW(hold());
+  EXPECT_EQ(told_, "");
+  // What is no holder's text may be one that is being written.
+  write_bytes(file(), "something else\n");
+  EXPECT_NO_THROW(hold());
+  EXPECT_NE(told_.find("names another process: waits"), std::string::npos) << told_;
+}
+
+TEST_F(Lock, AHolderThatWasKilledWhileItWroteIsGone) {
+  LockHolder killed = this_holder(milliseconds(60'000));
+  const std::string text = write_holder(killed);
+  for (const char* last : {"\nprocesses: ", "\nprocess: ", "\nrenewed: "}) {
+    write_bytes(file(), text.substr(0, text.find(last)));
+    EXPECT_NO_THROW(hold());
+  }
+  EXPECT_EQ(told_.find("waits"), std::string::npos) << told_;
+  killed = on_another_host();
+  killed.process = 0;
+  EXPECT_EQ(presence_of(killed, this_holder(interval), true), Presence::unknown);
+}
+
+TEST_F(Lock, CanBeTakenFromItsHolderWhichNotices) {
+  for (const auto& try_lock : {std::function<int(int)>(), std::function<int(int)>(lock_apart),
+                               std::function<int(int)>(lock_nothing)}) {
+    FolderLockOptions theirs = options();
+    theirs.try_lock = try_lock;
+    if (try_lock) theirs.holder = on_another_host();
+    const auto holder = hold(theirs);
+    FolderLockOptions ours = options();
+    ours.try_lock = try_lock;
+    ours.take_from_holder = true;
+    told_.clear();
+    {
+      const auto taker = hold(ours);
+      EXPECT_NE(told_.find("taken from process "), std::string::npos) << told_;
+      // By its own renewal, before the taker has changed anything.
+      EXPECT_TRUE(wait_for([&] { return holder->is_lost(); }));
+      const std::string error = error_of([&] { holder->require_held(); });
+      EXPECT_NE(error.find("was taken by process " + std::to_string(getpid())), std::string::npos)
+          << error;
+      EXPECT_NO_THROW(taker->require_held());
+      EXPECT_FALSE(taker->is_lost());
+    }
+    EXPECT_FALSE(fs::exists(file()));
+  }
+  EXPECT_TRUE(fs::is_empty(folder()));
+}
+
+TEST_F(Lock, AHolderLooksAtTheFileBeforeAChange) {
+  FolderLockOptions slow = options();
+  slow.interval = milliseconds(60'000);
+  const auto holder = hold(slow);
+  leave(on_another_host());
+  EXPECT_FALSE(holder->is_lost());
+  EXPECT_NE(
+      error_of([&] { holder->require_held(); }).find("was taken by process 123 on host node07"),
+      std::string::npos);
+  EXPECT_TRUE(holder->is_lost());
+}
+
+TEST_F(Lock, AHolderThatLostTheFileLeavesItToTheNewOne) {
+  auto holder = hold();
+  leave(on_another_host());
+  holder.reset();
+  EXPECT_EQ(found().host, "node07");
+}
+
+TEST_F(Lock, AFileThatSomebodyRemovesIsMadeAgain) {
+  const auto lock = hold();
+  const std::string id = found().id;
+  fs::remove(file());
+  EXPECT_TRUE(wait_for([&] { return found().id == id; }));
+  EXPECT_NO_THROW(lock->require_held());
+  EXPECT_NE(refusal(options()).find("in use by process"), std::string::npos);
+}
+
+TEST_F(Lock, WhatCannotBeWrittenIsSaid) {
+  EXPECT_NE(error_of([&] {
+              FolderLock(folder() + "/missing", options());
+            }).find("run.lock can't be made: No such file or directory"),
+            std::string::npos);
+  fs::create_directory(file());
+  EXPECT_NE(refusal(options()).find("run.lock can't be opened: Is a directory"), std::string::npos);
+  fs::remove(file());
+  FolderLockOptions broken = options();
+  broken.try_lock = [](int) { return EIO; };
+  EXPECT_NE(refusal(broken).find("can't be locked: Input/output error"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/data/text_files.hpp>
@@ -97,7 +97,7 @@ void build(int argc, char** argv) {
   settings.validation_fraction = validation_fraction(arguments);
   settings.paths = find_files(arguments.files()).paths;
 
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   const data::Provenance provenance{arguments.files(), "ostrakon-data " OSTRAKON_VERSION,
                                     join(argc, argv)};
   const std::string training_path = output + "-train.h5";
@@ -118,9 +118,8 @@ void build(int argc, char** argv) {
   training->writer().finish();
   if (validates) validation->writer().finish();
 
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::cout << "read " << counted(static_cast<std::int64_t>(settings.paths.size()), "file")
-            << " in " << rounded(seconds.count()) << " s; wrote\n";
+            << " in " << rounded(clock.seconds()) << " s; wrote\n";
   print_written(training_path, training->writer());
   if (validates) print_written(validation_path, validation->writer());
   std::cout << "\nnext, look at the text, then train on it:\n"

@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/runtime/poison.hpp>
@@ -77,10 +78,6 @@ Program make_program(plan::StepPlan plan) {
   plan::prove_memory(plan, program.host_memory);
   program.plan = std::move(plan);
   return program;
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 class Executor::Implementation {

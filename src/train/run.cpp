@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
@@ -492,12 +493,12 @@ class Run {
       say(text("  all of training.steps = ", training.steps, " are done already\n"));
     if (settings_.checkpoint.every > 0 || settings_.runtime.wall_time > 0.0) saver_.prepare();
     world_.barrier();
-    trace_origin_ = runtime::seconds_now();
-    const Kokkos::Timer since_start;
+    trace_origin_ = seconds_now();
+    const Stopwatch since_start;
     std::int64_t allocations_before = runtime::memory_count().allocations;
     bool last = false;
     for (std::int64_t step = steps_done_ + 1; step <= training.steps && !last; ++step) {
-      const Kokkos::Timer clock;
+      const Stopwatch clock;
       StepResult result;
       {
         const config::ScopedTimer timer(timers_, "step");

@@ -22,6 +22,7 @@
 
 #include "plan_fit.hpp"
 #include "program.hpp"
+#include "serial_program.hpp"
 
 namespace {
 
@@ -305,11 +306,8 @@ int main(int argc, char** argv) {
       return 0;
     }
   }
-  try {
+  return apps::run_serial_program("ostrakon-plan", [&] {
     plan_deck(parse(apps::Arguments(argv + 1, argv + argc)));
-  } catch (const std::exception& error) {
-    std::cerr << "ostrakon-plan: error: " << error.what() << std::endl;
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

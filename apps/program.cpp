@@ -10,11 +10,13 @@
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
 
 #include "job_end.hpp"
+#include "message.hpp"
 
 namespace ostrakon::apps {
 namespace {
@@ -81,6 +83,7 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
       return 0;
     }
   }
+  get_errors_for_file_sizes();
   const JobEnd end;
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -92,18 +95,18 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   } catch (const std::exception& error) {
     const std::string message = error.what();
     return end.together(
-        1, text(name, ": error: Kokkos can't start: ", message.substr(0, message.find('\n'))));
+        1, error_message(name, "Kokkos can't start: " + message.substr(0, message.find('\n'))));
   }
   int status = 0;
   std::string message;
   try {
     status = body(Arguments(argv + 1, argv + argc));
   } catch (const AgreedError& error) {
-    message = text(name, ": error: ", error.what());
+    message = error_message(name, error.what());
     status = 1;
   } catch (const std::exception& error) {
     // Perhaps this rank's alone: the others would wait for it for ever.
-    message = text(name, ": error on rank ", rank_among(MPI_COMM_WORLD), ": ", error.what());
+    message = error_message(name, rank_among(MPI_COMM_WORLD), error.what());
     if (ranks_of(MPI_COMM_WORLD) > 1) end.alone(message);
     status = 1;
   }

@@ -10,6 +10,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/run.hpp>
+#include <ostrakon/train/triggers.hpp>
 #include <string>
 
 #include "program.hpp"
@@ -38,7 +39,8 @@ weights.h5 that is there is renamed to weights.previous.h5.
   --kokkos-...             flags of Kokkos
 
 SIGUSR1, or a file checkpoint_now in output.directory, ask any rank for a checkpoint; SIGTERM and
-SIGUSR2 for one at the end of the step, and to stop.
+SIGUSR2 for one at the end of the step, and to stop; before the first step there is nothing to save, and
+the run ends at once.
 
 Exit status: 0 done, 1 bad input or failure, 75 stopped early with a checkpoint: start it again.
 )";
@@ -102,6 +104,8 @@ bool output_is_terminal() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A batch system may send one at any moment, while MPI starts or ends, too.
+  train::note_signals();
   return apps::run_program(
       "ostrakon-train", usage, argc, argv, [](const apps::Arguments& arguments) {
         runtime::start_counting_memory();

@@ -65,9 +65,11 @@ class Run {
       say("dry run: nothing was allocated\n");
       return RunEnd::done;
     }
+    if (stops_before_first_step()) return RunEnd::stopped;
     about_path("output.directory", [this] { make_folder(); });
     start();
     about_path("output.directory", [this] { open_output(); });
+    if (stops_before_first_step()) return RunEnd::stopped;
     try {
       train();
     } catch (const AgreedError&) {
@@ -531,6 +533,15 @@ class Run {
   }
 
   // ---- what is asked for while it goes on
+
+  /// Where a stop is asked for before anything is computed: there is nothing to save.
+  bool stops_before_first_step() {
+    double asked = Triggers::wants_stop() && steps_done_ < settings_.training.steps ? 1.0 : 0.0;
+    world_.maximum(&asked, 1);
+    if (asked > 0.0)
+      say("stopped before the first step, as a signal asked: there is nothing to save\n");
+    return asked > 0.0;
+  }
 
   struct Orders {
     bool save = false;          ///< a checkpoint, now

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/data/text_files.hpp>
 #include <ostrakon/data/token_file.hpp>
@@ -48,7 +49,8 @@ void print_skipped(const char* why, const std::vector<std::string>& paths) {
   std::cout << "skipped " << paths.size() << " " << why
             << (paths.size() == 1 ? " file: " : " files: ");
   for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i) {
-    std::cout << (i == 0 ? "" : ", ") << std::filesystem::path(paths[i]).filename().string();
+    std::cout << (i == 0 ? "" : ", ")
+              << printable(std::filesystem::path(paths[i]).filename().string());
   }
   std::cout << (paths.size() > 3 ? ", ...\n" : "\n");
 }
@@ -83,6 +85,7 @@ void build(int argc, char** argv) {
   const CommandLine arguments(
       program, argc, argv,
       {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"});
+  require_utf8_arguments(argc, argv);
   const std::string output =
       output_option(arguments, "build needs --output PREFIX", "the beginning of names, such as ");
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or("byte");
@@ -123,9 +126,9 @@ void build(int argc, char** argv) {
   print_written(training_path, training->writer());
   if (validates) print_written(validation_path, validation->writer());
   std::cout << "\nnext, look at the text, then train on it:\n"
-            << "  ostrakon-data show " << training_path << "\n"
-            << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << training_path;
-  if (validates) std::cout << " --set data.validation_path=" << validation_path;
+            << "  ostrakon-data show " << printable(training_path) << "\n"
+            << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << printable(training_path);
+  if (validates) std::cout << " --set data.validation_path=" << printable(validation_path);
   std::cout << "\n";
 }
 

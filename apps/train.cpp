@@ -13,6 +13,7 @@
 #include <ostrakon/train/triggers.hpp>
 #include <string>
 
+#include "command_line.hpp"
 #include "program.hpp"
 
 namespace {
@@ -62,6 +63,7 @@ void set_resume(const std::string& from, train::RunOptions& options) {
 
 CommandLine parse(const apps::Arguments& arguments) {
   CommandLine line;
+  apps::GivenOnce once;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument == "--dry-run") {
@@ -71,7 +73,9 @@ CommandLine parse(const apps::Arguments& arguments) {
     } else if (argument == "--resume" || argument.rfind("--resume=", 0) == 0) {
       require(argument != "--resume" || i + 1 < arguments.size(),
               "--resume needs auto, none or a path after it");
-      set_resume(argument == "--resume" ? arguments[++i] : argument.substr(9), line.options);
+      const std::string from = argument == "--resume" ? arguments[++i] : argument.substr(9);
+      once.add("--resume", from);
+      set_resume(from, line.options);
     } else if (argument == "--set" || argument.rfind("--set=", 0) == 0) {
       require(argument != "--set" || i + 1 < arguments.size(),
               "--set needs SECTION.KEY=VALUE after it");

@@ -9,6 +9,7 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/input.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
@@ -98,7 +99,7 @@ class Run {
   }
 
   void say(const std::string& words) const {
-    if (talks_) std::cout << words << std::flush;
+    if (talks_) std::cout << printable_lines(words) << std::flush;
   }
 
   /// Lets errors of `work`, which is about files below a path of the deck, say how it was given.
@@ -239,6 +240,8 @@ class Run {
       std::error_code error;
       fs::create_directories(directory(), error);
       require(!error, settings_.output.directory, " can't be made: ", error.message());
+      for (const char* file : {"deck.yaml", "plan.json", "metrics.jsonl", "trace.json"})
+        require_plain_or_missing((directory() / file).string());
       const fs::path weights = directory() / "weights.h5";
       require(!fs::is_directory(weights), weights.string(),
               " is a folder; weights go to a file of that name");

@@ -58,7 +58,8 @@ void start_kokkos(int& argc, char** argv, int local) {
 }  // namespace
 
 std::string read_file(const std::string& path) {
-  require(!std::filesystem::is_directory(path), path, ": is a folder; expected a deck");
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(path, ignored), path, ": is a folder; expected a deck");
   // Decks are short; a data file given by mistake is not.
   return read_text(path, 1 << 20);
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iomanip>
 #include <iostream>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -26,7 +27,7 @@ std::vector<Seconds> measure(comm::Communicator& world, double budget,
                              const std::vector<std::function<void()>>& works) {
   const auto seconds_of = [&](const std::function<void()>& work, int calls) {
     world.barrier();
-    const Kokkos::Timer timer;
+    const Stopwatch timer;
     for (int call = 0; call < calls; ++call) work();
     return timer.seconds() / calls;
   };

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 /// Seconds of a shell's command. Throws Error where it fails.
 double run_shell(const std::string& command) {
-  const Kokkos::Timer timer;
+  const Stopwatch timer;
   const int status = std::system(command.c_str());
   require(status == 0, "`", command, "` failed with status ", status);
   return timer.seconds();
@@ -145,7 +146,7 @@ class Checkpoints {
   template <class Work>
   double agreed(const Work& work) {
     world_.barrier();
-    const Kokkos::Timer timer;
+    const Stopwatch timer;
     work();
     double seconds = timer.seconds();
     world_.maximum(&seconds, 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/schedule.hpp>
 #include <ostrakon/runtime/overlap.hpp>
@@ -55,7 +56,7 @@ class SlowedSteps {
       for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce})
         trainer_.slow_down(stream, slow ? seconds_per_byte_ : 0.0);
       world.barrier();
-      const Kokkos::Timer timer;
+      const Stopwatch timer;
       trainer_.step(*dataset, step);
       double seconds = timer.seconds();
       world.maximum(&seconds, 1);

@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <iostream>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -78,7 +79,7 @@ class StepBench {
     for (std::int64_t step = 1; step <= warm_up + least || total < budget; ++step) {
       if (step == warm_up + 1) clock_.reset();
       world_.barrier();
-      const Kokkos::Timer timer;
+      const Stopwatch timer;
       trainer_.step(dataset, step);
       double seconds = timer.seconds();
       clock_.add(trainer_.program(Purpose::train).plan, trainer_.action_times());

@@ -3,13 +3,13 @@
 // ostrakon-checkpoint: looks into checkpoints and files of weights, compares them, and takes
 // weights to Hugging Face's format and back.
 
-#include <exception>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
 #include <string>
 
 #include "checkpoint_commands.hpp"
+#include "serial_program.hpp"
 
 namespace {
 
@@ -86,13 +86,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    const int status = run(argc, argv);
-    std::cout.flush();
-    require(std::cout.good(), "can't write to the standard output");
-    return status;
-  } catch (const std::exception& error) {
-    std::cerr << program << ": error: " << error.what() << "\n";
-    return 1;
-  }
+  return ostrakon::apps::run_serial_program(program, [&] { return run(argc, argv); });
 }

@@ -13,12 +13,6 @@ void require_two_files(const CommandLine& arguments, const char* command, const 
           arguments.files().size());
 }
 
-std::string printable(std::string text) {
-  for (char& character : text)
-    if (static_cast<unsigned char>(character) < 32 || character == 127) character = '?';
-  return text;
-}
-
 std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   std::int64_t product = 1;
   for (const std::int64_t extent : shape) product *= extent;

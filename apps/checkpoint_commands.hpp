@@ -24,9 +24,6 @@ int reshard(int argc, char** argv);
 /// Throws Error unless there are two files; `what` names them.
 void require_two_files(const CommandLine& arguments, const char* command, const char* what);
 
-/// Text of a file, which may hold what a terminal would obey.
-std::string printable(std::string text);
-
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 
 /// Of checkpoints' states, in order.
@@ -34,10 +31,13 @@ constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
                                             checkpoint::State::first_moment,
                                             checkpoint::State::second_moment};
 
-/// A table for people: columns as wide as their widest text, two blanks between them.
+/// A table for people, printable: columns as wide as their widest text, two blanks between them.
 class Table {
  public:
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row) {
+    for (std::string& cell : row) cell = printable(cell);
+    rows_.push_back(std::move(row));
+  }
   void print() const;
 
  private:

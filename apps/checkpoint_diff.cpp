@@ -133,7 +133,8 @@ class Side {
       const std::optional<checkpoint::HuggingFaceConfig> config = config_of(path, settings);
       model_ = std::make_unique<HuggingFaceSource>(path, settings.model, config);
       arrays_ = arrays_of(*model_, settings);
-      if (!model_->unchecked().empty()) std::cout << "note: " << model_->unchecked() << "\n\n";
+      if (!model_->unchecked().empty())
+        std::cout << "note: " << printable(model_->unchecked()) << "\n\n";
     }
   }
 
@@ -349,7 +350,7 @@ int diff(int argc, char** argv) {
   for (const Side* side : {&first, &second}) {
     if (side->model_difference().empty()) continue;
     ++different;
-    std::cout << side->model_difference() << "\n\n";
+    std::cout << printable_lines(side->model_difference()) << "\n\n";
   }
   different += print_differences(first.arrays(), second.arrays());
   if (different == 0)

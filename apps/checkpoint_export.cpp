@@ -101,8 +101,8 @@ int export_weights(int argc, char** argv) {
     checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
   else
     files = export_folder(out, model, shard_bytes, output, config);
-  std::cout << "wrote " << out << ", step " << format_count(model.step) << " of " << in << " as "
-            << checkpoint::model_type(family) << " in " << type;
+  std::cout << "wrote " << printable(out) << ", step " << format_count(model.step) << " of "
+            << printable(in) << " as " << checkpoint::model_type(family) << " in " << type;
   if (is_file)
     std::cout << ": tensors alone; another OUT is a folder with its config.json\n";
   else
@@ -147,8 +147,8 @@ int import_weights(int argc, char** argv) {
     writer.write(p.owner, p.name, p.shape, values.data());
   }
   writer.finish();
-  if (!source->unchecked().empty()) std::cout << "note: " << source->unchecked() << "\n";
-  std::cout << "wrote " << out << ", tokenizer " << tokenizer << "\n";
+  if (!source->unchecked().empty()) std::cout << "note: " << printable(source->unchecked()) << "\n";
+  std::cout << "wrote " << printable(out) << ", tokenizer " << printable(tokenizer) << "\n";
   return 0;
 }
 

@@ -51,7 +51,7 @@ void inspect_weights(const std::string& path) {
         {printable(entry.unit + "." + entry.parameter), hdf5::shape_text(entry.shape), "fp32"});
     elements += elements_of(entry.shape);
   }
-  std::cout << path << "\n  format      ostrakon-weights 1\n  step        "
+  std::cout << printable(path) << "\n  format      ostrakon-weights 1\n  step        "
             << format_count(weights.step()) << "\n  tokenizer   " << printable(weights.tokenizer())
             << "\n"
             << origin_line(weights.huggingface_config(), path) << "  parameters  "
@@ -67,7 +67,7 @@ void inspect_safetensors(const std::string& path) {
     table.add({printable(name), hdf5::shape_text(tensor.shape), tensor.dtype});
     elements += tensor.elements();
   }
-  std::cout << path << "\n  format      safetensors\n";
+  std::cout << printable(path) << "\n  format      safetensors\n";
   for (const auto& [key, value] : file.metadata())
     std::cout << "  " << printable(key) << ": " << printable(value) << "\n";
   std::cout << "  numbers     " << format_count(elements) << " in " << file.tensors().size()
@@ -118,7 +118,7 @@ void inspect_checkpoints(const std::string& path) {
   const std::string latest = latest_of(path);
   for (const Folder::Entry& entry : Folder(path).list(Folder::Unreadable::tell))
     table.add(row_of(entry, name_of(entry) == latest));
-  std::cout << path << "\n";
+  std::cout << printable(path) << "\n";
   table.print();
 }
 
@@ -161,7 +161,7 @@ void inspect_checkpoint(const std::string& path) {
                     numbers_of(reader, static_cast<int>(i)) + (entry.frozen ? ", frozen" : "")});
     elements += entry.elements();
   }
-  std::cout << path << "\n  format      checkpoint of " << printable(manifest.program)
+  std::cout << printable(path) << "\n  format      checkpoint of " << printable(manifest.program)
             << "\n  step        " << format_count(manifest.progress.step) << "\n  sequence    "
             << format_count(manifest.sequence) << "\n  ranks       " << format_count(manifest.ranks)
             << "\n  optimizer   " << printable(manifest.optimizer) << "\n  tokenizer   "
@@ -180,7 +180,7 @@ void inspect_checkpoint(const std::string& path) {
 
 void verify_safetensors(const std::string& path) {
   const SafetensorsReader file(path);
-  std::cout << path << " is well formed: " << file.tensors().size()
+  std::cout << printable(path) << " is well formed: " << file.tensors().size()
             << " tensors (the format has no checksums)\n";
 }
 
@@ -198,7 +198,7 @@ void verify_weights(const std::string& path) {
   }
   require(parameters.size() == expected.size(), "'", path, "' has ", parameters.size(),
           " parameters; its deck describes ", expected.size());
-  std::cout << path << " is sound: " << parameters.size()
+  std::cout << printable(path) << " is sound: " << parameters.size()
             << " parameters of its deck's model, each with its checksum\n";
 }
 
@@ -211,7 +211,7 @@ Manifest read_whole(const std::string& path) {
 
 void verify_checkpoint(const std::string& path) {
   const Manifest manifest = read_whole(path);
-  std::cout << path << " is sound: step " << format_count(manifest.progress.step) << ", "
+  std::cout << printable(path) << " is sound: step " << format_count(manifest.progress.step) << ", "
             << format_bytes(manifest.bytes()) << " in " << manifest.files.size()
             << " files, each byte with its checksum\n";
 }
@@ -234,8 +234,8 @@ bool verify_checkpoints(const std::string& path) {
   for (const Folder::Entry& entry : entries) {
     const Problem problem = problem_of(entry);
     if (!problem.what.empty()) ++(problem.is_damage ? damaged : unreadable);
-    std::cout << "  " << name_of(entry) << "  " << (problem.what.empty() ? "good" : problem.words())
-              << std::endl;
+    std::cout << "  " << printable(name_of(entry)) << "  "
+              << (problem.what.empty() ? "good" : problem.words()) << std::endl;
   }
   std::cout << entries.size() - damaged - unreadable << " good, " << damaged << " damaged";
   if (unreadable > 0) std::cout << ", " << unreadable << " unreadable";

@@ -39,9 +39,10 @@ int reshard(int argc, char** argv) {
   const auto lock = hold_run_folder(out);
   checkpoint::CheckpointReader reader(in);
   const checkpoint::Manifest manifest = checkpoint::reshard(reader, out, division);
-  std::cout << "wrote " << out << ", step " << format_count(manifest.progress.step) << " of " << in
-            << " as " << format_count(division.ranks) << (division.ranks == 1 ? " rank" : " ranks")
-            << " hold it, " << format_bytes(manifest.bytes()) << " in " << manifest.files.size()
+  std::cout << "wrote " << printable(out) << ", step " << format_count(manifest.progress.step)
+            << " of " << printable(in) << " as " << format_count(division.ranks)
+            << (division.ranks == 1 ? " rank" : " ranks") << " hold it, "
+            << format_bytes(manifest.bytes()) << " in " << manifest.files.size()
             << (manifest.files.size() == 1 ? " file" : " files") << "\n";
   return 0;
 }

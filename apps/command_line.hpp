@@ -3,14 +3,30 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace ostrakon::apps {
+
+/// Options that are to be given once: which of two values is meant, nobody knows.
+class GivenOnce {
+ public:
+  /// Throws Error where the option was given before, with another value.
+  void add(const std::string& option, const std::string& value) {
+    const auto [before, is_new] = values_.emplace(option, value);
+    require(is_new || before->second == value, option, " is given twice, as ",
+            shown(before->second), " and as ", shown(value), "; expected one of them");
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
 
 /// What the command line of a program with commands holds: the command, options with values, and
 /// the rest, which are files. Flags of Kokkos are left out.
@@ -35,12 +51,11 @@ class CommandLine {
         const std::string name = argument.substr(0, equals);
         require(std::find(known.begin(), known.end(), name) != known.end(), "unknown option '",
                 name, "' of ", argv[1], "; see ", program, " --help");
-        if (equals == std::string::npos) {
-          require(i + 1 < argc, name, " needs a value");
-          options_.emplace_back(name, argv[++i]);
-        } else {
-          options_.emplace_back(name, argument.substr(equals + 1));
-        }
+        require(equals != std::string::npos || i + 1 < argc, name, " needs a value");
+        const std::string value =
+            equals == std::string::npos ? argv[++i] : argument.substr(equals + 1);
+        once_.add(name, value);
+        options_.emplace_back(name, value);
       }
     }
   }
@@ -57,9 +72,8 @@ class CommandLine {
   }
 
   std::optional<std::string> text_option(const std::string& name) const {
-    for (auto option = options_.rbegin(); option != options_.rend(); ++option) {
-      if (option->first == name) return option->second;
-    }
+    for (const auto& option : options_)
+      if (option.first == name) return option.second;
     return std::nullopt;
   }
 
@@ -90,6 +104,7 @@ class CommandLine {
   std::vector<std::string> files_;
   std::vector<std::string> flags_;
   std::vector<std::pair<std::string, std::string>> options_;
+  GivenOnce once_;
   bool only_files_ = false;
 };
 

@@ -2,13 +2,13 @@
 
 // ostrakon-data: turns text into token files, and looks into them.
 
-#include <exception>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
 #include <string>
 
 #include "data_commands.hpp"
+#include "serial_program.hpp"
 
 namespace {
 
@@ -74,13 +74,8 @@ void run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return ostrakon::apps::run_serial_program(program, [&] {
     run(argc, argv);
-    std::cout.flush();
-    require(std::cout.good(), "can't write to the standard output");
-  } catch (const std::exception& error) {
-    std::cerr << "ostrakon-data: error: " << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

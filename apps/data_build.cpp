@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/data/text_files.hpp>
 #include <ostrakon/data/token_file.hpp>
@@ -48,7 +49,8 @@ void print_skipped(const char* why, const std::vector<std::string>& paths) {
   std::cout << "skipped " << paths.size() << " " << why
             << (paths.size() == 1 ? " file: " : " files: ");
   for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i) {
-    std::cout << (i == 0 ? "" : ", ") << std::filesystem::path(paths[i]).filename().string();
+    std::cout << (i == 0 ? "" : ", ")
+              << printable(std::filesystem::path(paths[i]).filename().string());
   }
   std::cout << (paths.size() > 3 ? ", ...\n" : "\n");
 }
@@ -83,6 +85,7 @@ void build(int argc, char** argv) {
   const CommandLine arguments(
       program, argc, argv,
       {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"});
+  require_utf8_arguments(argc, argv);
   const std::string output =
       output_option(arguments, "build needs --output PREFIX", "the beginning of names, such as ");
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or("byte");
@@ -97,7 +100,7 @@ void build(int argc, char** argv) {
   settings.validation_fraction = validation_fraction(arguments);
   settings.paths = find_files(arguments.files()).paths;
 
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   const data::Provenance provenance{arguments.files(), "ostrakon-data " OSTRAKON_VERSION,
                                     join(argc, argv)};
   const std::string training_path = output + "-train.h5";
@@ -118,15 +121,14 @@ void build(int argc, char** argv) {
   training->writer().finish();
   if (validates) validation->writer().finish();
 
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::cout << "read " << counted(static_cast<std::int64_t>(settings.paths.size()), "file")
-            << " in " << rounded(seconds.count()) << " s; wrote\n";
+            << " in " << rounded(clock.seconds()) << " s; wrote\n";
   print_written(training_path, training->writer());
   if (validates) print_written(validation_path, validation->writer());
   std::cout << "\nnext, look at the text, then train on it:\n"
-            << "  ostrakon-data show " << training_path << "\n"
-            << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << training_path;
-  if (validates) std::cout << " --set data.validation_path=" << validation_path;
+            << "  ostrakon-data show " << printable(training_path) << "\n"
+            << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << printable(training_path);
+  if (validates) std::cout << " --set data.validation_path=" << printable(validation_path);
   std::cout << "\n";
 }
 

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/input.hpp>
 #include <sstream>
 #include <system_error>
 
@@ -14,6 +15,10 @@ std::string join(int argc, char** argv) {
   std::string joined;
   for (int i = 0; i < argc; ++i) joined += (i == 0 ? "" : " ") + std::string(argv[i]);
   return joined;
+}
+
+void require_utf8_arguments(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) require_utf8(text("argument ", i), argv[i]);
 }
 
 std::string rounded(double value) {
@@ -28,8 +33,8 @@ std::string counted(std::int64_t count, const std::string& noun) {
 }
 
 void print_written(const std::string& path, const data::TokenFileWriter& writer) {
-  std::cout << "  " << path << ": " << counted(writer.document_count(), "document") << ", "
-            << counted(writer.token_count(), "token");
+  std::cout << "  " << printable(path) << ": " << counted(writer.document_count(), "document")
+            << ", " << counted(writer.token_count(), "token");
   if (writer.byte_count() > 0) std::cout << ", " << format_bytes(writer.byte_count()) << " of text";
   std::cout << "\n";
 }

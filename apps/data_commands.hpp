@@ -21,6 +21,9 @@ void show(int argc, char** argv);
 /// The command line, for a token file to keep.
 std::string join(int argc, char** argv);
 
+/// A token file keeps them, and its texts are UTF-8. Throws Error, naming the first that is not.
+void require_utf8_arguments(int argc, char** argv);
+
 /// Four digits.
 std::string rounded(double value);
 

@@ -71,6 +71,7 @@ std::vector<std::int32_t> read_bytes_of_token(const std::string& path, std::int6
   std::error_code ignored;
   require(std::filesystem::exists(path, ignored), where, " does not exist");
   require(!std::filesystem::is_directory(path, ignored), where, " is a folder; expected a file");
+  require(!std::filesystem::is_fifo(path, ignored), where, " is not a plain file");
   std::ifstream stream(path);
   require(stream.is_open(), where, " can't be read");
   std::vector<std::int32_t> bytes;
@@ -105,6 +106,7 @@ void import_tokens(int argc, char** argv) {
   const CommandLine arguments(
       program, argc, argv,
       {"--output", "--vocabulary", "--dtype", "--end-of-text", "--bytes", "--token-bytes"});
+  require_utf8_arguments(argc, argv);
   const std::string output =
       output_option(arguments, "import needs --output FILE", "a file, such as ");
   const auto vocabulary = arguments.integer_option<std::int64_t>("--vocabulary");

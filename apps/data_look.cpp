@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -23,9 +25,9 @@ void info(int argc, char** argv) {
   const double stored_bits =
       8.0 * static_cast<double>(bytes) / static_cast<double>(info.token_count);
 
-  std::cout << path << "\n"
+  std::cout << printable(path) << "\n"
             << "  format        ostrakon-tokens 1\n"
-            << "  tokenizer     " << info.tokenizer << "\n"
+            << "  tokenizer     " << printable(info.tokenizer) << "\n"
             << "  vocabulary    " << format_count(info.vocabulary) << "\n"
             << "  tokens        " << format_count(info.token_count) << "\n"
             << "  documents     " << format_count(info.document_count) << "\n"
@@ -33,15 +35,16 @@ void info(int argc, char** argv) {
             << (info.byte_count ? format_count(*info.byte_count) + " bytes, " +
                                       rounded(*info.bytes_per_token()) + " a token\n"
                                 : "of unknown length\n")
-            << "  stored as     " << info.stored_as << ", " << format_bytes(bytes) << ", "
-            << rounded(stored_bits) << " bits a token\n"
-            << "  checksum      " << info.checksum << " (XXH3)\n"
-            << "  created       " << info.created << " by " << info.program << "\n"
-            << "  command line  " << info.command_line << "\n";
+            << "  stored as     " << printable(info.stored_as) << ", " << format_bytes(bytes)
+            << ", " << rounded(stored_bits) << " bits a token\n"
+            << "  checksum      " << printable(info.checksum) << " (XXH3)\n"
+            << "  created       " << printable(info.created) << " by " << printable(info.program)
+            << "\n"
+            << "  command line  " << printable(info.command_line) << "\n";
   std::istringstream sources(info.sources);
   const char* label = "  sources       ";
   for (std::string source; std::getline(sources, source); label = "                ") {
-    std::cout << label << source << "\n";
+    std::cout << label << printable(source) << "\n";
   }
 }
 
@@ -49,8 +52,8 @@ void verify(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {});
   const data::TokenFile file(arguments.one_file("verify", "token file"));
   file.verify();
-  std::cout << file.path() << " is sound: " << counted(file.info().token_count, "token") << " in "
-            << counted(file.info().document_count, "document") << "\n";
+  std::cout << printable(file.path()) << " is sound: " << counted(file.info().token_count, "token")
+            << " in " << counted(file.info().document_count, "document") << "\n";
 }
 
 namespace {
@@ -98,11 +101,18 @@ void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
   }
 }
 
+/// As it is, but on a terminal, which would take some of it for orders: printable there, line by
+/// line.
 void show_text(const data::TokenFile& file, data::TokenFile::Range range, const char* end_mark) {
+  const bool escapes = isatty(STDOUT_FILENO) != 0;
+  std::string line;  // what there is of it yet
   for_blocks(file, range, [&](const std::int32_t* tokens, std::int64_t count) {
-    std::cout << data::ByteTokenizer::decode(tokens, count, end_mark);
+    line += data::ByteTokenizer::decode(tokens, count, end_mark);
+    const std::size_t end = escapes ? line.rfind('\n') + 1 : line.size();
+    std::cout << (escapes ? printable_lines(line.substr(0, end)) : line.substr(0, end));
+    line.erase(0, end);
   });
-  std::cout << "\n";
+  std::cout << printable_lines(line) << "\n";
 }
 
 }  // namespace

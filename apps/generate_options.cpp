@@ -6,6 +6,8 @@
 #include <iterator>
 #include <ostrakon/base/error.hpp>
 
+#include "command_line.hpp"
+
 namespace ostrakon::apps::generate_program {
 
 const char* const usage =
@@ -89,6 +91,7 @@ void set_option(CommandLine& line, const std::string& option, const std::string&
 
 CommandLine parse(const Arguments& arguments) {
   CommandLine line;
+  GivenOnce once;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument.rfind("-", 0) != 0) {
@@ -111,8 +114,10 @@ CommandLine parse(const Arguments& arguments) {
             "unknown option ", option, "; see ostrakon-generate --help");
     require(equals != std::string::npos || i + 1 < arguments.size(), option,
             " needs a value after it");
-    set_option(line, option,
-               equals != std::string::npos ? argument.substr(equals + 1) : arguments[++i]);
+    const std::string value =
+        equals != std::string::npos ? argument.substr(equals + 1) : arguments[++i];
+    once.add(option, value);
+    set_option(line, option, value);
   }
   require(!line.model.empty(), "no weights given; see ostrakon-generate --help");
   require(!line.prompt || !line.prompt_file, "--prompt and --prompt-file are both given");

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ostrakon-plan: what a deck needs and sends on any number of ranks, without starting them.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -20,8 +23,10 @@
 #include <set>
 #include <string>
 
+#include "command_line.hpp"
 #include "plan_fit.hpp"
 #include "program.hpp"
+#include "serial_program.hpp"
 
 namespace {
 
@@ -141,6 +146,7 @@ std::int64_t bytes(const std::string& option, const std::string& value) {
 CommandLine parse(const apps::Arguments& arguments) {
   CommandLine line;
   std::set<std::string> given;
+  apps::GivenOnce once;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument.rfind("-", 0) != 0) {
@@ -170,7 +176,8 @@ CommandLine parse(const apps::Arguments& arguments) {
             " needs a value after it");
     const std::string value =
         equals != std::string::npos ? argument.substr(equals + 1) : arguments[++i];
-    require(option == "--set" || given.insert(option).second, option, " is given twice");
+    if (option != "--set") once.add(option, value);
+    given.insert(option);
     if (option == "--set") line.overrides.push_back(config::parse_override(value));
     if (option == "--ranks") line.ranks = positive(option, value);
     if (option == "--ranks-per-node") line.ranks_per_node = positive(option, value);
@@ -217,6 +224,10 @@ int place_ranks(const config::Settings& settings, const CommandLine& line) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
+  // A device or a pipe that somebody reads, such as /dev/stdout, will do.
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  require(descriptor >= 0 || errno != ENXIO, path, ": is a pipe that nobody reads");
+  if (descriptor >= 0) ::close(descriptor);
   std::ofstream stream(path, std::ios::binary);
   require(stream.is_open(), path, ": can't be written: ", std::strerror(errno));
   stream << text;
@@ -305,11 +316,8 @@ int main(int argc, char** argv) {
       return 0;
     }
   }
-  try {
+  return apps::run_serial_program("ostrakon-plan", [&] {
     plan_deck(parse(apps::Arguments(argv + 1, argv + argc)));
-  } catch (const std::exception& error) {
-    std::cerr << "ostrakon-plan: error: " << error.what() << std::endl;
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

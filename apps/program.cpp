@@ -3,20 +3,21 @@
 
 #include <mpi.h>
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/facts.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/input.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
 
 #include "job_end.hpp"
+#include "message.hpp"
 
 namespace ostrakon::apps {
 namespace {
@@ -83,20 +84,15 @@ void start_kokkos(int& argc, char** argv, int local) {
 }  // namespace
 
 std::string read_file(const std::string& path) {
-  require(!std::filesystem::is_directory(path), path, ": is a folder; expected a deck");
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.is_open(), path, ": can't be read: ", std::strerror(errno));
+  std::error_code ignored;
+  require(!std::filesystem::is_directory(path, ignored), path, ": is a folder; expected a deck");
   // Decks are short; a data file given by mistake is not.
-  constexpr std::streamsize most = 1 << 20;
-  std::string text(most, '\0');
-  stream.read(text.data(), most);
-  require(!stream.bad(), path, ": can't be read");
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  return text;
+  return read_text(path, 1 << 20);
 }
 
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body) {
+  get_errors_for_file_sizes();
   const std::string answer = answer_to(name, usage, argc, argv);
   const JobEnd end;
   if (!answer.empty() && !end.launched()) {
@@ -123,18 +119,18 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   } catch (const std::exception& error) {
     const std::string message = error.what();
     return end.together(
-        1, text(name, ": error: Kokkos can't start: ", message.substr(0, message.find('\n'))));
+        1, error_message(name, "Kokkos can't start: " + message.substr(0, message.find('\n'))));
   }
   int status = 0;
   std::string message;
   try {
     status = body(Arguments(argv + 1, argv + argc));
   } catch (const AgreedError& error) {
-    message = text(name, ": error: ", error.what());
+    message = error_message(name, error.what());
     status = 1;
   } catch (const std::exception& error) {
     // Perhaps this rank's alone: the others would wait for it for ever.
-    message = text(name, ": error on rank ", rank_among(MPI_COMM_WORLD), ": ", error.what());
+    message = error_message(name, rank_among(MPI_COMM_WORLD), error.what());
     if (ranks_of(MPI_COMM_WORLD) > 1) end.alone(message);
     status = 1;
   }

@@ -10,8 +10,10 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/run.hpp>
+#include <ostrakon/train/triggers.hpp>
 #include <string>
 
+#include "command_line.hpp"
 #include "program.hpp"
 
 namespace {
@@ -43,7 +45,8 @@ weights.h5 that is there is renamed to weights.previous.h5.
   --kokkos-...             flags of Kokkos
 
 SIGUSR1, or a file checkpoint_now in output.directory, ask any rank for a checkpoint; SIGTERM and
-SIGUSR2 for one at the end of the step, and to stop.
+SIGUSR2 for one at the end of the step, and to stop; before the first step there is nothing to save, and
+the run ends at once.
 
 Exit status: 0 done, 1 bad input or failure, 75 stopped early with a checkpoint: start it again.
 )";
@@ -65,6 +68,7 @@ void set_resume(const std::string& from, train::RunOptions& options) {
 
 CommandLine parse(const apps::Arguments& arguments) {
   CommandLine line;
+  apps::GivenOnce once;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument == "--dry-run") {
@@ -81,7 +85,9 @@ CommandLine parse(const apps::Arguments& arguments) {
     } else if (argument == "--resume" || argument.rfind("--resume=", 0) == 0) {
       require(argument != "--resume" || i + 1 < arguments.size(),
               "--resume needs auto, none or a path after it");
-      set_resume(argument == "--resume" ? arguments[++i] : argument.substr(9), line.options);
+      const std::string from = argument == "--resume" ? arguments[++i] : argument.substr(9);
+      once.add("--resume", from);
+      set_resume(from, line.options);
     } else if (argument == "--set" || argument.rfind("--set=", 0) == 0) {
       require(argument != "--set" || i + 1 < arguments.size(),
               "--set needs SECTION.KEY=VALUE after it");
@@ -114,6 +120,8 @@ bool output_is_terminal() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A batch system may send one at any moment, while MPI starts or ends, too.
+  train::note_signals();
   return apps::run_program(
       "ostrakon-train", usage, argc, argv, [](const apps::Arguments& arguments) {
         runtime::start_counting_memory();

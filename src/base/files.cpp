@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -71,6 +72,8 @@ void rename_file(const std::string& from, const std::string& to) {
   require(renamed, "can't rename '", from, "' to '", to, "': ", system_error());
   sync_folder(parent_folder(to));
 }
+
+void get_errors_for_file_sizes() { std::signal(SIGXFSZ, SIG_IGN); }
 
 std::int64_t free_bytes(const std::string& path) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();

@@ -24,6 +24,11 @@ void sync_folder(const std::string& path);
 /// folder. Throws Error.
 void rename_file(const std::string& from, const std::string& to);
 
+/// From now on a write beyond the largest size that the system lets this process' files have
+/// (ulimit -f) is an error like any other, not the end of the process (SIGXFSZ). For programs,
+/// first in main.
+void get_errors_for_file_sizes();
+
 /// Bytes that may be written to the file system that a path is on; largest int64 where it doesn't
 /// say.
 std::int64_t free_bytes(const std::string& path);

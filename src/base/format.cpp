@@ -13,6 +13,73 @@ std::uint64_t magnitude(std::int64_t value) {
   return value < 0 ? 0 - bits : bits;
 }
 
+/// A character of UTF-8 (RFC 3629); of 0 bytes where there is none.
+struct Character {
+  std::size_t bytes = 0;
+  std::uint32_t code = 0;
+};
+
+Character read_character(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const std::uint32_t first = byte(at);
+  if (first < 0x80) return {1, first};
+  const std::size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) return {};
+  std::uint32_t code = first & (0x7fU >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(at + i) & 0xc0U) != 0x80) return {};
+    code = code << 6 | (byte(at + i) & 0x3fU);
+  }
+  const std::uint32_t least = bytes == 4 ? 0x10000 : bytes == 3 ? 0x800 : 0x80;
+  if (code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return {};
+  return {bytes, code};
+}
+
+/// Control characters (of ASCII and of ISO 6429), those that end lines, and those that change the
+/// direction of the text around them.
+bool gives_orders(std::uint32_t code) {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
+         code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069);
+}
+
+std::string escape(const std::string& text, bool lines) {
+  std::string out;
+  out.reserve(text.size());
+  const auto add_bytes = [&](std::size_t at, std::size_t bytes) {
+    for (std::size_t i = at; i < at + bytes; ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      out += "\\x";
+      out += "0123456789abcdef"[byte >> 4];
+      out += "0123456789abcdef"[byte & 15];
+    }
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const Character character = read_character(text, at);
+    const std::size_t bytes = character.bytes > 0 ? character.bytes : 1;
+    const char c = text[at];
+    if (c == '\n' || c == '\t')
+      out += lines ? std::string(1, c) : c == '\n' ? "\\n" : "\\t";
+    else if (character.bytes == 0 || gives_orders(character.code))
+      add_bytes(at, bytes);
+    else
+      out.append(text, at, bytes);
+    at += bytes;
+  }
+  return out;
+}
+
+/// The last place up to `at` where no character of UTF-8 is cut.
+std::size_t character_start(const std::string& text, std::size_t at) {
+  if (at >= text.size()) return text.size();
+  std::size_t start = at;
+  while (start > 0 && at - start < 3 && (static_cast<unsigned char>(text[start]) & 0xc0U) == 0x80)
+    --start;
+  return start;
+}
+
 }  // namespace
 
 std::string format_bytes(std::int64_t bytes) {
@@ -44,6 +111,40 @@ std::string format_hex(std::uint64_t value) {
   for (std::size_t i = digits.size(); i-- > 0; value >>= 4)
     digits[i] = "0123456789abcdef"[value & 15];
   return digits;
+}
+
+std::string printable(const std::string& text) { return escape(text, false); }
+
+std::string printable_lines(const std::string& text) { return escape(text, true); }
+
+std::string shown(const std::string& text) {
+  constexpr std::size_t most = 100;
+  std::string escaped;
+  for (const char c : printable(character_start(text, most) < text.size()
+                                    ? text.substr(0, character_start(text, most)) + "..."
+                                    : text)) {
+    if (c == '"') escaped += '\\';
+    escaped += c;
+  }
+  return '"' + escaped + '"';
+}
+
+std::string without_middle(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  const std::size_t begin = character_start(text, most / 2);
+  const std::size_t end = character_start(text, text.size() - most / 2);
+  return text.substr(0, begin) + "\n... (" + format_count(static_cast<std::int64_t>(end - begin)) +
+         " bytes left out) ...\n" + text.substr(end);
+}
+
+std::size_t first_not_utf8(const std::string& text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t bytes = read_character(text, at).bytes;
+    if (bytes == 0) break;
+    at += bytes;
+  }
+  return at;
 }
 
 }  // namespace ostrakon

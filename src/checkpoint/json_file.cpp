@@ -60,12 +60,6 @@ void write_text_file(const std::string& path, const std::string& kind, const std
   rename_file(partial, path);
 }
 
-std::string shown(const std::string& text) {
-  constexpr std::size_t most = 100;
-  const std::string part = text.size() <= most ? text : text.substr(0, most) + "...";
-  return Json(part).dump(-1, ' ', true, Json::error_handler_t::replace);
-}
-
 std::string reason_of(const std::exception& error) {
   const std::string what = error.what();
   const std::size_t begin = what.find("] ");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
+#include <ostrakon/base/format.hpp>
 #include <string>
 
 namespace ostrakon::checkpoint {
@@ -19,9 +20,6 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& kin
 
 /// Writes text under a temporary name, syncs it and gives it its name. Throws Error.
 void write_text_file(const std::string& path, const std::string& kind, const std::string& text);
-
-/// Text of a file as a message may show it: in quotes, on one line, not too long.
-std::string shown(const std::string& text);
 
 /// What nlohmann says of a syntax error, without its own numbering.
 std::string reason_of(const std::exception& error);

@@ -13,7 +13,15 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-constexpr int most_ranks = 1 << 20;
+/// More than jobs have; with a file for each rank, what a folder and file systems still bear.
+constexpr int most_ranks = 1 << 16;
+
+/// Elements of the largest array.
+std::int64_t largest(const std::vector<ParameterEntry>& parameters) {
+  std::int64_t most = 0;
+  for (const ParameterEntry& one : parameters) most = std::max(most, one.elements());
+  return most;
+}
 
 /// Rank `rank`'s part of `elements` elements.
 Slice part_of(State state, int parameter, std::int64_t elements, int rank, int ranks) {
@@ -68,6 +76,9 @@ ShardMap divide(const CheckpointReader& checkpoint, const Division& division) {
   ShardMap map;
   map.parameters = checkpoint.manifest().parameters;
   map.numbers = checkpoint.manifest().numbers;
+  require(division.ranks <= largest(map.parameters), "can't divide a checkpoint over ",
+          division.ranks, " ranks: the largest of its arrays has ", largest(map.parameters),
+          " elements, and more ranks than that would hold nothing");
   map.slices.resize(static_cast<std::size_t>(division.ranks));
   for (int rank = 0; rank < division.ranks; ++rank) {
     map.nodes.push_back(rank / division.ranks_per_node);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/input.hpp>
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
@@ -187,6 +188,8 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
   resolve_paths(settings, name, overrides);
   resolve_sizes(settings);
   check_together(settings, name);
+  // Decks, manifests and HDF5's texts, which paths are kept in, are UTF-8.
+  if (use == DeckUse::training) with_absolute_paths(settings);
   if (use == DeckUse::training) check_data(settings, name);
   complete(settings);
   return settings;
@@ -221,6 +224,7 @@ Settings with_absolute_paths(Settings settings) {
       if (!key.path || key.path(settings).empty()) continue;
       std::string& path = key.path(settings);
       path = std::filesystem::absolute(path).lexically_normal().string();
+      require_utf8(path_origin(settings, section.name + "." + key.name), path);
     }
   }
   return settings;

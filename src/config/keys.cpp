@@ -456,7 +456,8 @@ Section parallel_section() {
              "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
              "block.2\""),
        only("reduction", "ordered", "how gradients are summed"),
-       integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks, "0: as found")}};
+       integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks,
+               "0: as found; ranks of one host")}};
 }
 
 Section precision_section() {

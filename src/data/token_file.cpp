@@ -214,7 +214,8 @@ TokenFile::TokenFile(const std::string& path)
 }
 
 void TokenFile::read(std::int64_t begin, std::int64_t count, std::int32_t* tokens) const {
-  tokens_.read(hdf5::Type::int32, begin, count, tokens);
+  // As what they may be stored as: those beyond int32 are seen as they are, and refused.
+  tokens_.read(hdf5::Type::uint32, begin, count, tokens);
   check_tokens(path(), begin, tokens, count, info_.vocabulary);
 }
 

@@ -26,17 +26,21 @@ void check_ranks_per_node(const comm::Communicator& world, int ranks_per_node) {
           world.size() == 1 ? " rank" : " ranks");
 }
 
-comm::Communicator make_node(comm::Communicator& world, int ranks_per_node) {
-  world.agree([&] { check_ranks_per_node(world, ranks_per_node); });
-  if (ranks_per_node == 0) return comm::Communicator::split_shared_memory(world.mpi());
-  return comm::Communicator::split(world.mpi(), world.rank() / ranks_per_node);
-}
-
 /// The lowest rank of the world that is in `group`.
 int lowest_rank(const comm::Communicator& world, comm::Communicator& group) {
   int lowest = world.rank();
   group.broadcast(&lowest, sizeof lowest, 0);
   return lowest;
+}
+
+comm::Communicator make_node(comm::Communicator& world, comm::Communicator& host,
+                             int ranks_per_node) {
+  world.agree([&] { check_ranks_per_node(world, ranks_per_node); });
+  if (ranks_per_node == 0) return comm::Communicator::split_shared_memory(world.mpi());
+  const std::string mine = text(lowest_rank(world, host), ' ', host_name());
+  const std::vector<std::string> hosts = world.gather_texts(mine);
+  world.agree([&] { require_nodes_within_hosts(hosts, ranks_per_node); });
+  return comm::Communicator::split(world.mpi(), world.rank() / ranks_per_node);
 }
 
 comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicator& node,
@@ -192,10 +196,23 @@ std::string align(const std::vector<Row>& rows) {
 
 }  // namespace
 
+void require_nodes_within_hosts(const std::vector<std::string>& hosts, int ranks_per_node) {
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    const std::size_t first = rank - rank % static_cast<std::size_t>(ranks_per_node);
+    const auto name = [&](std::size_t of) { return hosts[of].substr(hosts[of].find(' ') + 1); };
+    require(hosts[rank] == hosts[first], "parallel.ranks_per_node = ", ranks_per_node,
+            " makes a node of ranks ", first, " to ",
+            first + static_cast<std::size_t>(ranks_per_node) - 1, ", of which rank ", first,
+            " runs on host ", name(first), " and rank ", rank, " on ", name(rank),
+            "; expected nodes that lie on one host: 0 takes them as they are, a divisor of the "
+            "ranks on each host makes smaller ones");
+  }
+}
+
 Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
     : world_(comm::Communicator::duplicate(parent)),
       host_(comm::Communicator::split_shared_memory(world_.mpi())),
-      node_(make_node(world_, ranks_per_node)),
+      node_(make_node(world_, host_, ranks_per_node)),
       shard_group_(make_shard_group(world_, node_, shard_group)),
       replicate_group_(comm::Communicator::split(world_.mpi(), shard_group_.rank(),
                                                  lowest_rank(world_, shard_group_))) {

@@ -3,6 +3,7 @@
 
 #include <ostrakon/comm/communicator.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::mesh {
 
@@ -10,12 +11,17 @@ namespace ostrakon::mesh {
 constexpr int world_group = 0;
 constexpr int node_group = -1;
 
+/// Throws Error where one of the nodes of that many consecutive ranks has ranks on several hosts:
+/// what is taken for traffic inside a node would cross the network. `hosts`: of each rank, a text
+/// that is the same for ranks that share memory, "<any number> <name>".
+void require_nodes_within_hosts(const std::vector<std::string>& hosts, int ranks_per_node);
+
 /// Which ranks share what. All groups are made in the constructor, in the same order on all ranks.
 class Mesh {
  public:
   /// Collective over `parent`. Nodes are the ranks that share memory; ranks_per_node > 0 pretends
-  /// nodes of that many consecutive ranks instead. Throws AgreedError where it does not divide the
-  /// ranks.
+  /// nodes of that many consecutive ranks of one host instead. Throws AgreedError where it does not
+  /// divide the ranks, or a node would have ranks on two hosts.
   /// Shard groups: all ranks, those of a node, or that many neighbours; AgreedError where they are
   /// not all of one size.
   Mesh(MPI_Comm parent, int ranks_per_node, int shard_group = world_group);

@@ -32,35 +32,126 @@ std::vector<int> largest_first(const Rectangles& rectangles, bool backward) {
   return order;
 }
 
+/// Bytes that are taken: runs from offset to offset, in order, none of which touch.
+class Taken {
+ public:
+  void add(std::int64_t begin, std::int64_t end) {
+    // The runs that it touches become one.
+    const auto from = first_beyond(begin - 1);
+    auto to = from;
+    for (; to != runs_.end() && to->begin <= end; ++to) {
+      begin = std::min(begin, to->begin);
+      end = std::max(end, to->end);
+    }
+    if (from == to) {
+      runs_.insert(from, {begin, end});
+    } else {
+      *from = {begin, end};
+      runs_.erase(from + 1, to);
+    }
+  }
+
+  /// The lowest offset from `offset` on with so many free bytes.
+  std::int64_t lowest_free(std::int64_t offset, std::int64_t bytes) {
+    for (auto run = first_beyond(offset); run != runs_.end() && run->begin < offset + bytes; ++run)
+      offset = run->end;
+    return offset;
+  }
+
+ private:
+  struct Run {
+    std::int64_t begin = 0, end = 0;
+  };
+
+  /// The first run that ends above `offset`.
+  std::vector<Run>::iterator first_beyond(std::int64_t offset) {
+    return std::upper_bound(runs_.begin(), runs_.end(), offset,
+                            [](std::int64_t value, const Run& run) { return value < run.end; });
+  }
+
+  std::vector<Run> runs_;
+};
+
+/// What is placed: a segment tree over time (J. L. Bentley, 1977). A rectangle's lifetime is a few
+/// nodes of the tree, the largest that lie inside it; what is alive with it is found at these nodes
+/// and those above them. Like rectangles, one after the other in time or one above the other, are
+/// one run of bytes there, however many they are.
+class Placed {
+ public:
+  explicit Placed(int times) {
+    while (leaves_ < static_cast<std::size_t>(times)) leaves_ *= 2;
+    throughout_.resize(2 * leaves_);
+    ever_.resize(2 * leaves_);
+  }
+
+  /// The lowest offset from `base` on where the rectangle meets none of them.
+  std::int64_t lowest_free(const Rectangle& rectangle, std::int64_t base) {
+    in_the_way_.clear();
+    visit(
+        rectangle, [&](std::size_t inside) { in_the_way_.push_back(&ever_[inside]); },
+        [&](std::size_t above) { in_the_way_.push_back(&throughout_[above]); });
+    // Up and up, until nothing of it is taken at any time.
+    std::int64_t offset = base;
+    std::size_t next = 0;
+    for (std::size_t to_check = in_the_way_.size(); to_check > 0; --to_check) {
+      const std::int64_t before = offset;
+      offset = in_the_way_[next]->lowest_free(offset, rectangle.bytes);
+      if (offset != before) to_check = in_the_way_.size();
+      if (++next == in_the_way_.size()) next = 0;
+    }
+    return offset;
+  }
+
+  void add(const Rectangle& rectangle) {
+    const auto take = [&](Taken& taken) { taken.add(rectangle.offset, rectangle.end()); };
+    visit(
+        rectangle,
+        [&](std::size_t inside) {
+          take(throughout_[inside]);
+          take(ever_[inside]);
+        },
+        [&](std::size_t above) { take(ever_[above]); });
+  }
+
+ private:
+  /// inside(node) for the largest nodes whose times are all in a lifetime, above(node) for those
+  /// with other times, too.
+  template <class Inside, class Above>
+  void visit(const Rectangle& rectangle, const Inside& inside, const Above& above) const {
+    const std::size_t first = leaves_ + static_cast<std::size_t>(rectangle.first);
+    const std::size_t last = leaves_ + static_cast<std::size_t>(rectangle.last);
+    for (std::size_t begin = first, end = last + 1; begin < end; begin /= 2, end /= 2) {
+      if (begin % 2 == 1) inside(begin++);
+      if (end % 2 == 1) inside(--end);
+    }
+    std::size_t low = first / 2, high = last / 2;
+    for (std::size_t width = 2; low > 0; low /= 2, high /= 2, width *= 2) {
+      if (low * width < first || (low + 1) * width > last + 1) above(low);
+      if (high != low && (high + 1) * width > last + 1) above(high);
+    }
+  }
+
+  std::size_t leaves_ = 1;         // one for each time, and some: a power of two
+  std::vector<Taken> throughout_;  // by node: by what is alive at all of its times and is not
+                                   // also so for the node above it
+  std::vector<Taken> ever_;        // by node: at any of its times, by what is not `throughout_`
+                                   // a node above it
+  std::vector<Taken*> in_the_way_;
+};
+
 /// Places `rectangles` one by one in the given order, each at the lowest offset from `base` where
 /// it meets none that is alive with it. Returns the end of the highest.
 std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& order, int times,
                             std::int64_t base) {
-  // What is placed, by offset, in windows of time: a rectangle is compared with what is near only.
-  constexpr int window_times = 1024;
-  std::vector<Rectangles> windows(static_cast<std::size_t>(times / window_times) + 1);
-  const auto lower = [](const Rectangle& a, const Rectangle& b) { return a.offset < b.offset; };
+  Placed placed(times);
   std::int64_t highest = base;
   for (int index : order) {
     Rectangle& rectangle = rectangles[static_cast<std::size_t>(index)];
-    const auto begin = windows.begin() + rectangle.first / window_times;
-    const auto end = windows.begin() + rectangle.last / window_times + 1;
     rectangle.offset = base;
-    auto window = begin;
-    // Up and up, until it meets nothing in any of its windows.
-    for (auto to_check = end - begin; to_check > 0; --to_check) {
-      const std::int64_t before = rectangle.offset;
-      for (const Rectangle& other : *window) {
-        if (rectangle.end() <= other.offset) break;
-        if (rectangle.first <= other.last && other.first <= rectangle.last)
-          rectangle.offset = std::max(rectangle.offset, other.end());
-      }
-      if (rectangle.offset != before) to_check = end - begin;
-      if (++window == end) window = begin;
-    }
+    if (rectangle.bytes == 0) continue;
+    rectangle.offset = placed.lowest_free(rectangle, base);
+    placed.add(rectangle);
     highest = std::max(highest, rectangle.end());
-    for (window = begin; window != end; ++window)
-      window->insert(std::upper_bound(window->begin(), window->end(), rectangle, lower), rectangle);
   }
   return highest;
 }

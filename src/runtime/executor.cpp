@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/runtime/poison.hpp>
@@ -28,9 +29,21 @@ bool a_tool_wants_regions() {
   return Kokkos::Tools::Experimental::get_callbacks().push_region != nullptr;
 }
 
+/// All of the arenas but the copy of the state that a checkpoint is written from: another thread
+/// reads it while actions run, so it can't be forbidden even for a moment.
 void forbid_all(const Program& program, const Arenas& arenas) {
-  forbid(arenas.device, static_cast<std::size_t>(program.memory.arena_bytes));
-  forbid(arenas.host, static_cast<std::size_t>(program.host_memory.arena_bytes));
+  const int shared = program.plan.checkpoint;
+  const auto forbid_rest = [&](std::byte* arena, const plan::MemoryPlan& memory) {
+    const bool has_shared = shared >= 0 && program.plan.buffers[shared].space == memory.space;
+    const std::int64_t begin = has_shared ? memory.offsets[shared] : memory.arena_bytes;
+    const std::int64_t end =
+        has_shared ? begin + program.plan.buffers[shared].bytes : memory.arena_bytes;
+    forbid(arena, static_cast<std::size_t>(begin));
+    if (end < memory.arena_bytes)
+      forbid(arena + end, static_cast<std::size_t>(memory.arena_bytes - end));
+  };
+  forbid_rest(arenas.device, program.memory);
+  forbid_rest(arenas.host, program.host_memory);
 }
 
 void allow_all(const Program& program, const Arenas& arenas) {
@@ -77,10 +90,6 @@ Program make_program(plan::StepPlan plan) {
   plan::prove_memory(plan, program.host_memory);
   program.plan = std::move(plan);
   return program;
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 class Executor::Implementation {

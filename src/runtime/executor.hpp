@@ -80,12 +80,11 @@ struct Shake {
   double longest_seconds = 0.0;
 };
 
-/// When an action ran, in seconds of a monotonic clock (see seconds_now).
+/// When an action ran, as seconds_now() counts.
 struct ActionTime {
   double begin = 0.0;
   double end = 0.0;
 };
-double seconds_now();
 
 /// Runs programs in the arenas of a run. It knows no policy: what an action does is the handler of
 /// its kind.

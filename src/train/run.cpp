@@ -6,11 +6,13 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/folder_lock.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/input.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
@@ -74,9 +76,11 @@ class Run {
       say("dry run: nothing was allocated\n");
       return RunEnd::done;
     }
+    if (stops_before_first_step()) return RunEnd::stopped;
     about_path("output.directory", [this] { make_folder(); });
     start();
     about_path("output.directory", [this] { open_output(); });
+    if (stops_before_first_step()) return RunEnd::stopped;
     try {
       train();
     } catch (const AgreedError&) {
@@ -101,7 +105,7 @@ class Run {
   }
 
   void say(const std::string& words) const {
-    if (talks_) std::cout << words << std::flush;
+    if (talks_) std::cout << printable_lines(words) << std::flush;
   }
 
   /// Lets errors of `work`, which is about files below a path of the deck, say how it was given.
@@ -270,6 +274,8 @@ class Run {
       std::error_code error;
       fs::create_directories(directory(), error);
       require(!error, settings_.output.directory, " can't be made: ", error.message());
+      for (const char* file : {"deck.yaml", "plan.json", "metrics.jsonl", "trace.json"})
+        require_plain_or_missing((directory() / file).string());
       const fs::path weights = directory() / "weights.h5";
       require(!fs::is_directory(weights), weights.string(),
               " is a folder; weights go to a file of that name");
@@ -519,12 +525,12 @@ class Run {
       say(text("  all of training.steps = ", training.steps, " are done already\n"));
     if (settings_.checkpoint.every > 0 || settings_.runtime.wall_time > 0.0) saver_.prepare();
     world_.barrier();
-    trace_origin_ = runtime::seconds_now();
-    const Kokkos::Timer since_start;
+    trace_origin_ = seconds_now();
+    const Stopwatch since_start;
     std::int64_t allocations_before = runtime::memory_count().allocations;
     bool last = false;
     for (std::int64_t step = steps_done_ + 1; step <= training.steps && !last; ++step) {
-      const Kokkos::Timer clock;
+      const Stopwatch clock;
       StepResult result;
       {
         const config::ScopedTimer timer(timers_, "step");
@@ -557,6 +563,15 @@ class Run {
   }
 
   // ---- what is asked for while it goes on
+
+  /// Where a stop is asked for before anything is computed: there is nothing to save.
+  bool stops_before_first_step() {
+    double asked = Triggers::wants_stop() && steps_done_ < settings_.training.steps ? 1.0 : 0.0;
+    world_.maximum(&asked, 1);
+    if (asked > 0.0)
+      say("stopped before the first step, as a signal asked: there is nothing to save\n");
+    return asked > 0.0;
+  }
 
   struct Orders {
     bool save = false;          ///< a checkpoint, now

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
@@ -76,7 +77,7 @@ void Saver::begin(const checkpoint::Progress& progress, const std::string& token
                   const std::string& huggingface_config) {
   if (is_saving()) finish();
   prepare();
-  began_ = runtime::seconds_now();
+  began_ = seconds_now();
   beside_ = beside && trainer_.has_staging();
   manifest_.progress = progress;
   manifest_.tokenizer = tokenizer;
@@ -88,15 +89,15 @@ void Saver::begin(const checkpoint::Progress& progress, const std::string& token
   if (beside_) trainer_.stage();
   phase_ = Phase::opening;
   if (world_.rank() == 0) run([this] { open(); });
-  stalled_ = runtime::seconds_now() - began_;
+  stalled_ = seconds_now() - began_;
 }
 
 /// A job that fails does so when it is waited for.
 void Saver::run(std::function<void()> job) {
   const auto timed = [this, job = std::move(job)] {
-    const double began = runtime::seconds_now();
+    const double began = seconds_now();
     job();
-    worked_ += runtime::seconds_now() - began;
+    worked_ += seconds_now() - began;
   };
   if (beside_) {
     try {
@@ -155,7 +156,7 @@ void Saver::commit(const std::vector<std::string>& entries) {
 
 std::optional<Saver::Saved> Saver::advance() {
   if (!is_saving()) return std::nullopt;
-  const double began = runtime::seconds_now();
+  const double began = seconds_now();
   try {
     mesh::agree_by_name(world_, [&] { wait(); });
   } catch (const AgreedError& error) {
@@ -173,7 +174,7 @@ std::optional<Saver::Saved> Saver::advance() {
   } else {
     phase_ = Phase::none;
   }
-  const double now = runtime::seconds_now();
+  const double now = seconds_now();
   stalled_ += now - began;
   if (is_saving()) return std::nullopt;
   return Saved{path_, manifest_.progress.step, bytes_, now - began_, stalled_, worked_, remark_};

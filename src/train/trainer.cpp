@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
@@ -242,7 +243,7 @@ double Trainer::measure_own_peak_flops(double seconds) {
         c(data + 2 * side * side, side, side);
     math::fill(exec_, data, 2 * side * side, T(1.0f));
     exec_.fence();
-    const Kokkos::Timer timer;
+    const Stopwatch timer;
     math::gemm<T>(exec_, math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);
     exec_.fence();
     return timer.seconds();

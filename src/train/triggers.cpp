@@ -18,13 +18,11 @@ namespace {
 constexpr std::array<int, 3> signals = {SIGTERM, SIGUSR2, SIGUSR1};
 
 // All that a signal handler may touch.
-std::atomic<bool> wants_stop{false}, wants_save{false};
+std::atomic<bool> stop_is_wanted{false}, save_is_wanted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-std::array<struct sigaction, signals.size()> former;
-
 extern "C" void note_signal(int signal) {
-  (signal == SIGUSR1 ? wants_save : wants_stop).store(true, std::memory_order_relaxed);
+  (signal == SIGUSR1 ? save_is_wanted : stop_is_wanted).store(true, std::memory_order_relaxed);
 }
 
 /// Seconds since the machine was started.
@@ -51,23 +49,22 @@ double start_of_process() {
 
 }  // namespace
 
-Triggers::Triggers(std::string file) : file_(std::move(file)) {
-  wants_stop = wants_save = false;
+void note_signals() {
   struct sigaction action {};
   action.sa_handler = note_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &former[i]);
+  action.sa_flags = SA_RESTART;  // reads and writes are not cut short
+  for (const int signal : signals) sigaction(signal, &action, nullptr);
 }
 
-Triggers::~Triggers() {
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &former[i], nullptr);
-}
+Triggers::Triggers(std::string file) : file_(std::move(file)) {}
+
+bool Triggers::wants_stop() { return stop_is_wanted; }
 
 Triggers::Requests Triggers::take() {
   Requests requests;
-  requests.stop = wants_stop.exchange(false);
-  requests.save = wants_save.exchange(false);
+  requests.stop = stop_is_wanted.exchange(false);
+  requests.save = save_is_wanted.exchange(false);
   std::error_code error;
   if (!file_.empty() && std::filesystem::exists(file_, error)) {
     requests.save = requests.save || !ignores_file_;

@@ -5,24 +5,27 @@
 
 namespace ostrakon::train {
 
+/// From now on, and until the process is gone, SIGTERM, SIGUSR2 and SIGUSR1 do nothing but be noted
+/// for Triggers: they may come before there is a run, and after its last step. To be called first
+/// in main.
+void note_signals();
+
 /// What users and batch systems ask a run for while it goes on: SIGTERM and SIGUSR2, to save a
 /// checkpoint and stop; SIGUSR1, or a file that somebody makes, to save one and go on. Signals are
-/// noted in one process; its ranks have to agree on what follows. One object at a time; its end
-/// gives signals back the meaning that they had before.
+/// the process', which has to note them (note_signals); its ranks have to agree on what follows.
 class Triggers {
  public:
   /// `file`: the path to watch on this rank; empty: none.
   explicit Triggers(std::string file);
-  Triggers(const Triggers&) = delete;
-  Triggers& operator=(const Triggers&) = delete;
-  ~Triggers();
 
   struct Requests {
     bool save = false;
     bool stop = false;
   };
-  /// What was asked since the last call. The file is removed.
+  /// What was asked and not taken yet. The file is removed.
   Requests take();
+  /// Whether a stop is among it, which stays there.
+  static bool wants_stop();
 
  private:
   std::string file_;

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -153,6 +155,22 @@ Command program(const std::string& name, int ranks, std::vector<std::string> arg
   // Open MPI's mpiexec waits for seconds where a rank has failed; nobody reads along here.
   command.environment = {{"OMPI_MCA_odls_base_sigkill_timeout", "0"}};
   return command;
+}
+
+std::vector<pid_t> processes_in(const std::string& name, const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string number = entry.path().filename().string();
+    if (number.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code error;
+    const fs::path where = fs::read_symlink(entry.path() / "cwd", error);
+    if (error || !fs::equivalent(where, folder, error) || error) continue;
+    std::string title;
+    std::getline(std::ifstream(entry.path() / "comm"), title);
+    if (title == name) found.push_back(std::stoi(number));
+  }
+  return found;
 }
 
 void in_parallel(int count, const std::function<void(int)>& work) {

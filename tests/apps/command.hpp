@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <string>
 #include <utility>
@@ -32,6 +34,9 @@ Outcome run_command(const Command& command);
 /// The command that starts one of Ostrakon's programs on `ranks` ranks.
 Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
                 const std::string& folder);
+
+/// Processes with this name, the first 15 bytes of it, that run in a folder; in no order.
+std::vector<pid_t> processes_in(const std::string& name, const std::string& folder);
 
 /// Calls work(0), ..., work(count - 1), a few at a time.
 void in_parallel(int count, const std::function<void(int)>& work);

@@ -87,20 +87,7 @@ class Resume : public ::testing::Test {
   }
 
   /// Ranks of this test's runs, in no order: processes of the program in its folder.
-  std::vector<pid_t> ranks() const {
-    std::vector<pid_t> found;
-    for (const auto& entry : fs::directory_iterator("/proc")) {
-      const std::string name = entry.path().filename().string();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      std::error_code error;
-      const fs::path where = fs::read_symlink(entry.path() / "cwd", error);
-      if (error || !fs::equivalent(where, path(""), error) || error) continue;
-      std::string title;
-      std::getline(std::ifstream(entry.path() / "comm"), title);
-      if (title == "ostrakon-train") found.push_back(std::stoi(name));
-    }
-    return found;
-  }
+  std::vector<pid_t> ranks() const { return processes_in("ostrakon-train", path("")); }
 
   /// Waits for something to be so, at most five minutes.
   static bool wait_for(const std::function<bool()>& holds) {

@@ -68,5 +68,38 @@ TEST(Require, NamesWhatWasFound) {
   }
 }
 
+TEST(Printable, EscapesWhatTerminalsObeyAndWhatIsNoUtf8) {
+  EXPECT_EQ(printable("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
+            "plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable("\x1b[31m\x07\x7f"), "\\x1b[31m\\x07\\x7f");
+  EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b31m");                               // CSI in one character
+  EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // right to left from here
+  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(printable("\xc0\xaf\xed\xa0\x80"), "\\xc0\\xaf\\xed\\xa0\\x80");
+  EXPECT_EQ(printable("a\nb\tc"), "a\\nb\\tc");
+  EXPECT_EQ(printable_lines("a\nb\tc\r"), "a\nb\tc\\x0d");
+}
+
+TEST(Shown, IsQuotedAndShort) {
+  EXPECT_EQ(shown("a \"b\"\n"), "\"a \\\"b\\\"\\n\"");
+  EXPECT_EQ(shown(std::string(200, 'x')), '"' + std::string(100, 'x') + "...\"");
+}
+
+TEST(WithoutMiddle, SaysHowMuchIsLeftOut) {
+  EXPECT_EQ(without_middle("short", 5), "short");
+  const std::string cut = without_middle(std::string(1000, 'a') + std::string(1000, 'b'), 100);
+  EXPECT_EQ(cut,
+            std::string(50, 'a') + "\n... (1,900 bytes left out) ...\n" + std::string(50, 'b'));
+}
+
+TEST(FirstNotUtf8, IsTheByteOrTheEnd) {
+  EXPECT_EQ(first_not_utf8("ab\xc3\xa4"), 4U);
+  EXPECT_EQ(first_not_utf8("ab\xff"), 2U);
+  EXPECT_EQ(first_not_utf8("ab\xc3"), 2U);
+}
+
 }  // namespace
 }  // namespace ostrakon

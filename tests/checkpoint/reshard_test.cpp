@@ -106,6 +106,9 @@ TEST(Reshard, LeavesNothingWhereItFails) {
   fs::remove_all(out);
   EXPECT_TRUE(contains(error({0, Files::single, 1}), "0 ranks; expected 1 to"));
   EXPECT_TRUE(contains(error({1, Files::node, 0}), "0 ranks a node"));
+  EXPECT_TRUE(contains(error({1000000, Files::rank, 1}), "1000000 ranks; expected 1 to 65536"));
+  EXPECT_TRUE(contains(error({4258, Files::rank, 1}),
+                       "4258 ranks: the largest of its arrays has 4257 elements"));
 
   const PieceEntry piece = CheckpointReader(path).manifest().files[0].pieces[0];
   std::string bytes = read_bytes(path + "/state.h5");

@@ -8,6 +8,7 @@
 #include <ostrakon/runtime/poison.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -235,6 +236,31 @@ TEST(ExecutorDeathTest, SoItDoesInHostMemory) {
     else
       EXPECT_DEATH(executor.run(program), "use-after-poison");
     memories.host.data()[0] = std::byte{1};  // between runs all of it is free to use
+  }
+}
+
+/// A checkpoint is written from its copy by another thread, whatever action runs.
+TEST(ExecutorDeathTest, LeavesTheCopyOfACheckpointOpen) {
+  runtime::Program program = program_of_both_spaces();
+  plan::Buffer copy;
+  copy.bytes = 320;
+  copy.space = plan::Space::host;
+  copy.persistent = true;
+  program.plan.checkpoint = static_cast<int>(program.plan.buffers.size());
+  program.plan.buffers.push_back(copy);
+  program.memory.offsets.push_back(-1);
+  program.host_memory.offsets.push_back(64);
+  const Memories memories(program);
+  for (const std::size_t byte : {64, 383, 63, 384}) {
+    runtime::Executor executor(memories.arenas());
+    on_all(executor, [&](const runtime::ActionBuffers&) {
+      std::thread([&] { memories.host.data()[byte] = std::byte{1}; }).join();
+    });
+    GTEST_FLAG_SET(death_test_style, "fast");
+    if (!runtime::poisons || (byte >= 64 && byte < 384))
+      executor.run(program);
+    else
+      EXPECT_DEATH(executor.run(program), "use-after-poison");
   }
 }
 

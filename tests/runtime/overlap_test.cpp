@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/plan/schedule.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/overlap.hpp>
@@ -117,9 +118,9 @@ class SleepingStep {
         std::this_thread::sleep_for(
             std::chrono::duration<double>(seconds(buffers.action, network)));
       });
-    const double begin = runtime::seconds_now();
+    const double begin = seconds_now();
     executor.run(program_);
-    return runtime::seconds_now() - begin;
+    return seconds_now() - begin;
   }
 
   runtime::Program program_;

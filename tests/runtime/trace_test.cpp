@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/runtime/trace.hpp>
 #include <stdexcept>
 #include <string>
@@ -62,8 +63,8 @@ TEST(Trace, ShowsEachActionOnItsStream) {
   const runtime::Program program = program_to_trace();
   runtime::Executor executor({}, runtime::Streams::threads);
   std::string text;
-  run(executor, program);                                // the threads are there from here on
-  const double origin = runtime::seconds_now() + 10e-3;  // so that some times are negative
+  run(executor, program);                       // the threads are there from here on
+  const double origin = seconds_now() + 10e-3;  // so that some times are negative
   for (int step = 7; step < 9; ++step) {
     run(executor, program);
     text += runtime::trace_step(program, executor.times(), 5, step, origin);

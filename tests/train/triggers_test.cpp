@@ -34,6 +34,7 @@ void expect(Triggers& triggers, bool save, bool stop) {
 }
 
 TEST(Triggers, NoteEachSignalOnce) {
+  note_signals();
   Triggers triggers("");
   expect(triggers, false, false);
   for (const int signal : {SIGTERM, SIGUSR2}) {
@@ -53,6 +54,7 @@ TEST(Triggers, NoteEachSignalOnce) {
 
 /// As a batch system sends it: to the process, in which a thread writes.
 TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
+  note_signals();
   Triggers triggers("");
   std::promise<void> end;
   const std::shared_future<void> ended = end.get_future().share();
@@ -68,13 +70,16 @@ TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
   end.set_value();
 }
 
-TEST(Triggers, ForgetWhatWasAskedOfTheOnesBefore) {
-  {
-    Triggers triggers("");
-    std::raise(SIGTERM);
-    std::raise(SIGUSR1);
-  }
+TEST(Triggers, HearWhatWasAskedBeforeThem) {
+  note_signals();
+  EXPECT_FALSE(Triggers::wants_stop());
+  std::raise(SIGTERM);
+  std::raise(SIGUSR1);
+  EXPECT_TRUE(Triggers::wants_stop());
   Triggers triggers("");
+  EXPECT_TRUE(Triggers::wants_stop());  // to look is not to take
+  expect(triggers, true, true);
+  EXPECT_FALSE(Triggers::wants_stop());
   expect(triggers, false, false);
 }
 
@@ -96,6 +101,7 @@ TEST(Triggers, RemoveTheFileThatAsks) {
 }
 
 TEST(Triggers, AFileThatCannotBeRemovedAsksOnce) {
+  note_signals();
   const ScratchFolder folder;
   const std::string file = folder.file("checkpoint_now");
   fs::create_directories(file + "/not-empty");
@@ -119,26 +125,16 @@ TEST(Triggers, AFolderThatIsNotThereAsksForNothing) {
   expect(triggers, false, false);
 }
 
-extern "C" void do_nothing(int) {}
-
-TEST(Triggers, GiveSignalsBackTheirMeaning) {
-  constexpr int signals[] = {SIGTERM, SIGUSR1, SIGUSR2};
-  struct sigaction former[3], mine{}, now{};
-  mine.sa_handler = do_nothing;
-  for (int i = 0; i < 3; ++i) sigaction(signals[i], i == 0 ? nullptr : &mine, &former[i]);
-  {
-    Triggers triggers("");
-    for (const int signal : signals) {
-      sigaction(signal, nullptr, &now);
-      EXPECT_NE(now.sa_handler, do_nothing);
-      EXPECT_NE(now.sa_handler, SIG_DFL);
-      // Reads and writes of a step are not cut short.
-      EXPECT_NE(now.sa_flags & SA_RESTART, 0);
-    }
-  }
-  for (int i = 0; i < 3; ++i) {
-    sigaction(signals[i], i == 0 ? nullptr : &former[i], &now);
-    EXPECT_EQ(now.sa_handler, i == 0 ? former[0].sa_handler : do_nothing);
+TEST(Triggers, LeaveSignalsAsTheyAreWhenTheyEnd) {
+  note_signals();
+  { const Triggers triggers(""); }
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    EXPECT_NE(now.sa_handler, SIG_DFL);
+    EXPECT_NE(now.sa_handler, SIG_IGN);
+    // Reads and writes of a step are not cut short.
+    EXPECT_NE(now.sa_flags & SA_RESTART, 0);
   }
 }
 

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <ostrakon/base/clock.hpp>
+
+namespace ostrakon {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace ostrakon

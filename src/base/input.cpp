@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/input.hpp>
+#include <thread>
+
+namespace ostrakon {
+namespace {
+
+constexpr double longest_wait = 10.0;  // seconds, for somebody to write to a pipe
+
+class Descriptor {
+ public:
+  /// A pipe is opened without waiting for its writer, and read from without waiting for bytes.
+  explicit Descriptor(const std::string& path)
+      : number_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+/// Waits a moment for bytes. Whether all who could write have left.
+bool is_abandoned(int descriptor, int milliseconds) {
+  pollfd watched{descriptor, POLLIN, 0};
+  const int ready = ::poll(&watched, 1, milliseconds);
+  return ready > 0 && (watched.revents & POLLIN) == 0;
+}
+
+}  // namespace
+
+std::string read_text(const std::string& path, std::size_t most) {
+  const Descriptor file(path);
+  require(file.number() >= 0, path, ": can't be read: ", system_error());
+  struct stat status {};
+  require(::fstat(file.number(), &status) == 0, path, ": can't be read: ", system_error());
+  require(!S_ISDIR(status.st_mode), path, ": is a folder; expected a file");
+  const Stopwatch waited;
+  std::string text(most, '\0');
+  std::size_t size = 0;
+  while (size < most) {
+    const ssize_t got = ::read(file.number(), text.data() + size, most - size);
+    if (got > 0) {
+      size += static_cast<std::size_t>(got);
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {  // whoever writes takes their time
+      is_abandoned(file.number(), 1000);
+      continue;
+    }
+    require(got == 0, path, ": can't be read: ", system_error());
+    // The end, unless it is a pipe that nobody has opened to write yet.
+    if (!S_ISFIFO(status.st_mode) || size > 0 || is_abandoned(file.number(), 0)) break;
+    require(waited.seconds() < longest_wait, path, ": is a pipe, and nobody has written to it in ",
+            longest_wait, " seconds");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  text.resize(size);
+  return text;
+}
+
+void require_plain_or_missing(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;  // whoever opens it says why that can't be
+  require(!S_ISDIR(status.st_mode), "can't write '", path, "': it is a folder");
+  require(S_ISREG(status.st_mode), "can't write '", path, "': it is not a plain file");
+}
+
+void require_utf8(const std::string& what, const std::string& text) {
+  const std::size_t at = first_not_utf8(text);
+  require(at == text.size(), what, ": byte ", at + 1, " of '", text,
+          "' is not UTF-8; expected a path that is, as files of this program keep it");
+}
+
+}  // namespace ostrakon

@@ -23,7 +23,6 @@ constexpr const char* usage =
        ostrakon-checkpoint export FILE OUT.safetensors [--dtype fp32|bf16]
        ostrakon-checkpoint export FILE OUT [--shard-size SIZE] [--dtype fp32|bf16]
        ostrakon-checkpoint import FILE OUT.h5 [--deck DECK] [--tokenizer NAME]
-                           [--allow-changes tokenizer]
        ostrakon-checkpoint reshard CHECKPOINT OUT --ranks N [--files rank|node|single]
                            [--ranks-per-node M]
 
@@ -47,7 +46,6 @@ import   writes weights as weights.h5
     --deck DECK            its section `model`, and sequence_length, describe the weights; compared
                            with config.json beside FILE (default: config.json alone describes them)
     --tokenizer NAME       whose tokens they know (default: what FILE says, or external)
-    --allow-changes tokenizer  --tokenizer may be another one than FILE says
 reshard  writes a checkpoint as N ranks would have saved it; to resume on N ranks takes no such thing
     --ranks N              that hold equal parts of each array
     --files KIND           which write one file together (default rank): rank, node or single (all)

@@ -18,7 +18,6 @@
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
-#include <ostrakon/train/continuation.hpp>
 #include <string>
 #include <vector>
 
@@ -111,7 +110,7 @@ int export_weights(int argc, char** argv) {
 }
 
 int import_weights(int argc, char** argv) {
-  const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer", "--allow-changes"});
+  const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer"});
   require_two_files(arguments, "import", "IN and OUT");
   const std::string &in = arguments.files()[0], &out = arguments.files()[1];
   const auto deck = arguments.text_option("--deck");
@@ -123,15 +122,6 @@ int import_weights(int argc, char** argv) {
   const config::Settings settings = settings_of_safetensors(in, deck, std::nullopt);
   const std::string theirs = tokenizer_of(in);
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or(theirs);
-  train::AllowedChanges allowed;
-  if (const auto names = arguments.text_option("--allow-changes")) {
-    train::allow_changes(*names, allowed);
-    require(!allowed.data && !allowed.program, "--allow-changes ", *names,
-            ": import can allow tokenizer only");
-  }
-  require(tokenizer == theirs || theirs == unknown_tokenizer || allowed.tokenizer, in,
-          ": trained on tokens of the tokenizer '", theirs, "'; --tokenizer says '", tokenizer,
-          "'; expected no other, or --allow-changes tokenizer");
   const auto source =
       checkpoint::open_parameters(in, settings.model, settings.training.sequence_length);
   config::require_same_model(settings, source->deck(), in);
@@ -148,6 +138,9 @@ int import_weights(int argc, char** argv) {
   }
   writer.finish();
   if (!source->unchecked().empty()) std::cout << "note: " << printable(source->unchecked()) << "\n";
+  if (tokenizer != theirs && theirs != unknown_tokenizer)
+    std::cout << "note: " << printable(in) << " says the tokenizer " << printable(theirs)
+              << ", --tokenizer another one\n";
   std::cout << "wrote " << printable(out) << ", tokenizer " << printable(tokenizer) << "\n";
   return 0;
 }

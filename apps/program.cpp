@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
@@ -57,14 +58,14 @@ void start_kokkos(int& argc, char** argv, int local) {
 }  // namespace
 
 std::string read_file(const std::string& path) {
-  require(!std::filesystem::is_directory(path), path, ": is a folder; expected a deck");
+  require(!is_folder(path), path, ": is a folder; expected a deck");
   std::ifstream stream(path, std::ios::binary);
   require(stream.is_open(), path, ": can't be read: ", std::strerror(errno));
   // Decks are short; a data file given by mistake is not.
   constexpr std::streamsize most = 1 << 20;
   std::string text(most, '\0');
   stream.read(text.data(), most);
-  require(!stream.bad(), path, ": can't be read");
+  require(!stream.bad(), path, ": can't be read: ", std::strerror(errno));
   text.resize(static_cast<std::size_t>(stream.gcount()));
   return text;
 }

@@ -62,6 +62,29 @@ bool is_missing(const std::string& path) {
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
+std::filesystem::file_type type_of(const std::string& path) {
+  std::error_code problem;
+  const auto type = std::filesystem::status(path, problem).type();
+  require(type != std::filesystem::file_type::none, "can't read '", path, "': ", problem.message());
+  return type;
+}
+
+bool is_there(const std::string& path) {
+  return type_of(path) != std::filesystem::file_type::not_found;
+}
+
+bool is_folder(const std::string& path) {
+  return type_of(path) == std::filesystem::file_type::directory;
+}
+
+void require_plain_file(const std::string& path, const std::string& kind) {
+  using std::filesystem::file_type;
+  const file_type type = type_of(path);
+  require(type != file_type::not_found, kind, " '", path, "' does not exist");
+  require(type != file_type::directory, "'", path, "' is a folder; expected a ", kind);
+  require(type == file_type::regular, "'", path, "' is not a plain file; expected a ", kind);
+}
+
 void sync_file(const std::string& path) { sync_to_disk(path, O_RDONLY); }
 
 void sync_folder(const std::string& path) { sync_to_disk(path, O_RDONLY | O_DIRECTORY); }
@@ -138,8 +161,15 @@ bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* d
 }
 
 void PlainFile::read(std::int64_t offset, std::int64_t bytes, void* data) const {
+  const std::int64_t done = read_up_to(offset, bytes, data);
+  require(done == bytes, "'", path_, "' ends at byte ", offset + done, "; expected bytes ", offset,
+          " to ", offset + bytes);
+}
+
+std::int64_t PlainFile::read_up_to(std::int64_t offset, std::int64_t bytes, void* data) const {
   char* out = static_cast<char*>(data);
-  for (std::int64_t done = 0; done < bytes;) {
+  std::int64_t done = 0;
+  while (done < bytes) {
     const bool direct = go_direct(offset + done, bytes - done, out + done);
     const ssize_t got =
         ::pread(descriptor_, out + done, static_cast<std::size_t>(bytes - done), offset + done);
@@ -149,10 +179,10 @@ void PlainFile::read(std::int64_t offset, std::int64_t bytes, void* data) const 
       continue;
     }
     require(got >= 0, "can't read '", path_, "': ", system_error());
-    require(got > 0, "'", path_, "' ends at byte ", offset + done, "; expected bytes ", offset,
-            " to ", offset + bytes);
+    if (got == 0) break;
     done += got;
   }
+  return done;
 }
 
 const char* PlainFile::read_aligned(std::int64_t offset, std::int64_t bytes,

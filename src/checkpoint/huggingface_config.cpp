@@ -289,10 +289,9 @@ class Reader {
 
 std::string huggingface_config_beside(const std::string& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
-  const std::string folder = fs::is_directory(path, ignored) ? path : parent_folder(path);
+  const std::string folder = is_folder(path) ? path : parent_folder(path);
   const std::string config = (fs::path(folder) / "config.json").string();
-  return is_missing(config) ? "" : config;
+  return is_there(config) ? config : "";
 }
 
 HuggingFaceConfig load_huggingface_config(const std::string& path) {

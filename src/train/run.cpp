@@ -7,7 +7,9 @@
 #include <iostream>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
@@ -237,7 +239,7 @@ class Run {
       fs::create_directories(directory(), error);
       require(!error, settings_.output.directory, " can't be made: ", error.message());
       const fs::path weights = directory() / "weights.h5";
-      require(!fs::is_directory(weights), weights.string(),
+      require(!is_folder(weights.string()), weights.string(),
               " is a folder; weights go to a file of that name");
     });
   }
@@ -246,11 +248,8 @@ class Run {
     world_.agree([&] {
       if (!talks_) return;
       tidy_checkpoints();
-      const fs::path deck = directory() / "deck.yaml";
-      std::ofstream stream(deck);
-      stream << config::write_deck(config::with_absolute_paths(settings_));
-      stream.close();
-      require(stream.good(), deck.string(), " can't be written");
+      replace_file((directory() / "deck.yaml").string(),
+                   config::write_deck(config::with_absolute_paths(settings_)));
       write_plan(directory() / "plan.json");
       // Rows up to the step that was resumed from stay.
       metrics_ = std::make_unique<MetricsFile>((directory() / "metrics.jsonl").string(),
@@ -259,10 +258,11 @@ class Run {
       const fs::path trace = directory() / "trace.json";
       std::error_code error;
       fs::remove(trace, error);
+      require(!error, trace.string(), " of an earlier run can't be removed: ", error.message());
       if (settings_.output.trace_steps > 0) {
         trace_.open(trace);
         require(trace_.is_open(), "output.trace = ", settings_.output.trace_steps, ": ",
-                trace.string(), " can't be written");
+                trace.string(), " can't be written: ", system_error());
       }
       keep_earlier(directory() / "weights.h5");
     });
@@ -299,7 +299,7 @@ class Run {
   /// Weights of another run are not to be taken for those of this one, which may end without any;
   /// but they may be all that is left of days.
   void keep_earlier(const fs::path& weights) const {
-    if (!fs::exists(weights)) return;
+    if (!is_there(weights.string())) return;
     const fs::path kept = directory() / "weights.previous.h5";
     std::error_code error;
     fs::rename(weights, kept, error);
@@ -314,10 +314,9 @@ class Run {
         plan::make_report(program.plan, program.memory, program.host_memory, mesh_.node().size());
     report.strategy =
         config::strategy(settings_, program.plan.accumulation, program.plan.group_ranks);
-    std::ofstream stream(path);
+    std::ostringstream stream;
     plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
-    stream.close();
-    require(stream.good(), path.string(), " can't be written");
+    replace_file(path.string(), stream.str());
   }
 
   void start() {
@@ -350,10 +349,10 @@ class Run {
         found = path + "\n";
         return;
       }
-      require(automatic || fs::is_directory(path), "--resume ", path,
+      require(automatic || is_folder(path), "--resume ", path,
               ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path");
       // A run's folder stands for its checkpoints.
-      if (!automatic && fs::is_directory(path + "/checkpoints")) path += "/checkpoints";
+      if (!automatic && is_folder(path + "/checkpoints")) path += "/checkpoints";
       const checkpoint::Folder folder(path);
       if (automatic && !options_.dry_run) folder.remove_partial();
       for (const checkpoint::Folder::Entry& entry : folder.list()) {
@@ -668,7 +667,7 @@ class Run {
       trace_ << end << std::flush;
       trace_end_ = trace_.tellp() - static_cast<std::streamoff>(end.size());
       require(trace_.good(), "output.trace = ", settings_.output.trace_steps, ": ",
-              (directory() / "trace.json").string(), " can't be written");
+              (directory() / "trace.json").string(), " can't be written: ", system_error());
     });
   }
 

@@ -242,8 +242,8 @@ void PlainFile::drop_cache(std::int64_t offset, std::int64_t bytes) {
 void PlainFile::close() {
   const int descriptor = std::exchange(descriptor_, -1);
   // After a signal the descriptor is gone all the same.
-  require(descriptor < 0 || ::close(descriptor) == 0 || errno == EINTR, "can't write '", path_,
-          "': ", system_error());
+  const bool closed = descriptor < 0 || ::close(descriptor) == 0 || errno == EINTR;
+  require(closed, "can't write '", path_, "': ", system_error());
 }
 
 }  // namespace ostrakon

@@ -43,7 +43,8 @@ using FileIdentity = std::pair<dev_t, ino_t>;
 
 FileIdentity identity(const std::string& path) {
   struct stat status = {};
-  require(::stat(path.c_str(), &status) == 0, "can't read '", path, "': ", system_error());
+  const bool known = ::stat(path.c_str(), &status) == 0;
+  require(known, "can't read '", path, "': ", system_error());
   return {status.st_dev, status.st_ino};
 }
 

@@ -155,9 +155,7 @@ Command program(const std::string& name, int ranks, std::vector<std::string> arg
   return command;
 }
 
-void in_parallel(int count, const std::function<void(int)>& work) {
-  // Starting ranks is more waiting than computing.
-  constexpr int at_once = 4;
+void in_parallel(int count, const std::function<void(int)>& work, int at_once) {
   std::atomic<int> next{0};
   std::exception_ptr failure;
   std::mutex guard;

@@ -33,7 +33,8 @@ Outcome run_command(const Command& command);
 Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
                 const std::string& folder);
 
-/// Calls work(0), ..., work(count - 1), a few at a time.
-void in_parallel(int count, const std::function<void(int)>& work);
+/// Calls work(0), ..., work(count - 1), a few at a time: starting ranks is more waiting than
+/// computing.
+void in_parallel(int count, const std::function<void(int)>& work, int at_once = 4);
 
 }  // namespace ostrakon::testing

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/data/token_file.hpp>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>

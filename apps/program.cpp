@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/communicator.hpp>

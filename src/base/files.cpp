@@ -13,6 +13,7 @@
 #include <limits>
 #include <new>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <system_error>
 #include <utility>
@@ -62,19 +63,8 @@ bool is_missing(const std::string& path) {
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
-std::filesystem::file_type type_of(const std::string& path) {
-  std::error_code problem;
-  const auto type = std::filesystem::status(path, problem).type();
-  require(type != std::filesystem::file_type::none, "can't read '", path, "': ", problem.message());
-  return type;
-}
-
 bool is_there(const std::string& path) {
   return type_of(path) != std::filesystem::file_type::not_found;
-}
-
-bool is_folder(const std::string& path) {
-  return type_of(path) == std::filesystem::file_type::directory;
 }
 
 void require_plain_file(const std::string& path, const std::string& kind) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -17,11 +16,8 @@ std::string parent_folder(const std::string& path);
 /// Whether nothing has that name. Not where the system won't say.
 bool is_missing(const std::string& path);
 
-/// What a path leads to; not_found where nothing has that name. Throws Error where the system does
-/// not say: what can't be looked at now is not taken for missing.
-std::filesystem::file_type type_of(const std::string& path);
+/// Whether something has that name. Throws Error where the system won't say.
 bool is_there(const std::string& path);
-bool is_folder(const std::string& path);
 
 /// Throws Error unless `path` is a plain file; `kind` ("token file") is for messages.
 void require_plain_file(const std::string& path, const std::string& kind);

@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>

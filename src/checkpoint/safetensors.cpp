@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>

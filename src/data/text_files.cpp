@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/text_files.hpp>

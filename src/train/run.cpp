@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
@@ -30,6 +30,7 @@
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <ostrakon/train/threads.hpp>
+#include <ostrakon/train/trace_file.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/triggers.hpp>
 #include <sstream>
@@ -259,11 +260,7 @@ class Run {
       std::error_code error;
       fs::remove(trace, error);
       require(!error, trace.string(), " of an earlier run can't be removed: ", error.message());
-      if (settings_.output.trace_steps > 0) {
-        trace_.open(trace);
-        require(trace_.is_open(), "output.trace = ", settings_.output.trace_steps, ": ",
-                trace.string(), " can't be written: ", system_error());
-      }
+      if (settings_.output.trace_steps > 0) trace_.emplace(trace.string());
       keep_earlier(directory() / "weights.h5");
     });
     first_step_ = steps_done_ + 1;
@@ -659,15 +656,13 @@ class Run {
         runtime::trace_step(trainer_.program(Purpose::train), trainer_.action_times(),
                             world_.rank(), step, trace_origin_);
     // Over the end that the step before has written.
-    if (talks_) trace_.seekp(trace_end_) << part;
-    world_.show_first(mine, [&](int, const std::string& of_rank) { trace_ << of_rank; });
+    if (talks_) trace_->add(part);
+    world_.show_first(mine, [&](int, const std::string& of_rank) { trace_->add(of_rank); });
     world_.agree([&] {
       if (!talks_) return;
-      const std::string end = runtime::end_trace();
-      trace_ << end << std::flush;
-      trace_end_ = trace_.tellp() - static_cast<std::streamoff>(end.size());
-      require(trace_.good(), "output.trace = ", settings_.output.trace_steps, ": ",
-              (directory() / "trace.json").string(), " can't be written: ", system_error());
+      trace_->end_step(runtime::end_trace());
+      const bool is_last = step + 1 == first + settings_.output.trace_steps;
+      if (is_last || step == settings_.training.steps) trace_->close();
     });
   }
 
@@ -872,9 +867,8 @@ class Run {
   int skipped_in_a_row_ = 0;
   runtime::Overlap spent_;     // by this rank in all steps
   double trace_origin_ = 0.0;  // the same moment on all ranks
-  std::ofstream trace_;
-  std::streampos trace_end_ = 0;  // where the next step's actions go
-  bool open_line_ = false;        // a progress line that the next one replaces
+  std::optional<TraceFile> trace_;
+  bool open_line_ = false;  // a progress line that the next one replaces
 };
 
 }  // namespace

@@ -52,13 +52,16 @@ const char* const deck = R"(ostrakon:
 struct Error {
   const char* name;
   int number;
+  bool stays;  ///< all later calls fail as well
 };
-constexpr std::array<Error, 6> errors = {{{"eio", EIO},
-                                          {"enospc", ENOSPC},
-                                          {"eacces", EACCES},
-                                          {"estale", ESTALE},
-                                          {"emfile", EMFILE},
-                                          {"enomem", ENOMEM}}};
+constexpr std::array<Error, 8> errors = {{{"eio", EIO, false},
+                                          {"enospc", ENOSPC, false},
+                                          {"eacces", EACCES, false},
+                                          {"estale", ESTALE, false},
+                                          {"emfile", EMFILE, false},
+                                          {"enomem", ENOMEM, false},
+                                          {"eio", EIO, true},
+                                          {"enospc", ENOSPC, true}}};
 
 // --- What is good: these throw where it is not ---------------------------------------------------
 
@@ -300,6 +303,7 @@ class FaultSweep : public ::testing::TestWithParam<Program> {
          {"OSTRAKON_FAULT_RANK", GetParam().faulty_rank},
          {"OSTRAKON_FAULT", fault.error == nullptr ? "count" : fault.error->name},
          {"OSTRAKON_FAULT_CALL", std::to_string(fault.call)},
+         {"OSTRAKON_FAULT_STAYS", fault.error != nullptr && fault.error->stays ? "1" : "0"},
          {"OSTRAKON_FAULT_LOG", scratch_.file("log-" + name)}});
     return run_command(command);
   }
@@ -356,8 +360,8 @@ void FaultSweep::sweep(const std::vector<Fault>& faults) {
         const Texts calls = calls_of(name);
         if (!problem.empty()) {
           ++wrong;
-          ADD_FAILURE() << GetParam().name << ": " << fault.error->name << " at call " << fault.call
-                        << ": "
+          ADD_FAILURE() << GetParam().name << ": " << fault.error->name
+                        << (fault.error->stays ? " from call " : " at call ") << fault.call << ": "
                         << (static_cast<int>(calls.size()) < fault.call
                                 ? "never made"
                                 : calls[static_cast<std::size_t>(fault.call) - 1])

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace ostrakon {
+
+/// What a path leads to, links followed; not_found where nothing has that name. Throws Error, with
+/// the reason, where the system does not say: an error of the disk or the network, no permission.
+std::filesystem::file_type type_of(const std::string& path);
+
+/// The same of the name itself: a link is a symlink.
+std::filesystem::file_type type_of_name(const std::string& path);
+
+bool is_folder(const std::string& path);
+bool is_plain_file(const std::string& path);
+
+}  // namespace ostrakon

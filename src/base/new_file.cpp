@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <vector>
 
@@ -11,12 +12,16 @@ namespace {
 
 constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
 
+/// The place to write it at. It could not be renamed over a folder.
+std::string partial_of(const std::string& path) {
+  require(!is_folder(path), "can't write '", path, "': a folder has that name");
+  return path + ".partial";
+}
+
 }  // namespace
 
 NewFile::NewFile(const std::string& path)
-    : path_(path),
-      partial_path_(path + ".partial"),
-      file_(partial_path_, PlainFile::Mode::create) {}
+    : path_(path), partial_path_(partial_of(path)), file_(partial_path_, PlainFile::Mode::create) {}
 
 NewFile::~NewFile() {
   if (!partial_path_.empty()) ::unlink(partial_path_.c_str());

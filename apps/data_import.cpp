@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -6,6 +7,8 @@
 #include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/data/token_file.hpp>
 #include <string>
@@ -51,29 +54,28 @@ void append_raw(const std::vector<unsigned char>& block, const RawTokens& raw,
 }
 
 void read_raw(const std::string& path, const RawTokens& raw, data::TokenFileWriter& writer) {
-  std::ifstream stream(path, std::ios::binary);
-  constexpr std::size_t block_bytes = 1 << 20;
+  const PlainFile file(path, PlainFile::Mode::read);
+  constexpr std::int64_t block_bytes = 1 << 20;
   std::vector<unsigned char> block;
-  do {
+  for (std::int64_t at = 0, got = block_bytes; got == block_bytes; at += got) {
     block.resize(block_bytes);
-    stream.read(reinterpret_cast<char*>(block.data()), block_bytes);
-    require(!stream.bad() && (stream.good() || stream.eof()), "can't read '", path, "'");
-    block.resize(static_cast<std::size_t>(stream.gcount()));
+    got = file.read_up_to(at, block_bytes, block.data());
+    block.resize(static_cast<std::size_t>(got));
     require(block.size() % raw.bytes == 0, "'", path, "' ends inside a number of ", raw.bytes,
             " bytes");
     append_raw(block, raw, writer);
-  } while (!stream.eof());
+  }
 }
 
 /// A number for each id of the vocabulary, in order, with white space between them.
 std::vector<std::int32_t> read_bytes_of_token(const std::string& path, std::int64_t vocabulary) {
   const std::string where = "--token-bytes '" + path + "'";
-  std::error_code ignored;
-  require(std::filesystem::exists(path, ignored), where, " does not exist");
-  require(!std::filesystem::is_directory(path, ignored), where, " is a folder; expected a file");
-  require(!std::filesystem::is_fifo(path, ignored), where, " is not a plain file");
+  require(is_there(path), where, " does not exist");
+  require(!is_folder(path), where, " is a folder; expected a file");
+  require(type_of(path) != std::filesystem::file_type::fifo, where, " is not a plain file");
+  errno = 0;
   std::ifstream stream(path);
-  require(stream.is_open(), where, " can't be read");
+  require(stream.is_open(), where, " can't be read: ", system_error());
   std::vector<std::int32_t> bytes;
   for (std::string word; stream >> word;) {
     std::int32_t number = -1;
@@ -86,7 +88,7 @@ std::vector<std::int32_t> read_bytes_of_token(const std::string& path, std::int6
     require(static_cast<std::int64_t>(bytes.size()) <= vocabulary, where, " has more than ",
             vocabulary, " numbers; expected one for each id of the vocabulary");
   }
-  require(!stream.bad(), where, " can't be read");
+  require(!stream.bad(), where, " can't be read: ", system_error());
   require(static_cast<std::int64_t>(bytes.size()) == vocabulary, where, " has ", bytes.size(),
           " numbers; expected one for each id of the vocabulary, ", vocabulary);
   return bytes;
@@ -127,9 +129,9 @@ void import_tokens(int argc, char** argv) {
   require(arguments.files().size() == 1, "import takes one file of raw tokens; found ",
           arguments.files().size());
   const std::string& path = arguments.files()[0];
+  require(is_there(path), "'", path, "' does not exist");
+  require(type_of(path) == std::filesystem::file_type::regular, "'", path, "' is not a plain file");
   std::error_code ignored;
-  require(std::filesystem::exists(path, ignored), "'", path, "' does not exist");
-  require(std::filesystem::is_regular_file(path, ignored), "'", path, "' is not a plain file");
   require(!std::filesystem::equivalent(path, output, ignored), "--output is the file to read, '",
           path, "'");
   if (token_bytes) raw.bytes_of_token = read_bytes_of_token(*token_bytes, *vocabulary);

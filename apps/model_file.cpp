@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
@@ -30,9 +31,9 @@ config::Settings read_inner_deck(const std::string& deck, const std::string& pat
 
 /// A checkpoint that has lost its manifest is said to be damaged, not something else.
 bool named_as_checkpoint(const std::string& path) {
-  std::error_code ignored;
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
-    if (fs::exists(fs::path(path) / name, ignored)) return false;
+    if (is_there((fs::path(path) / name).string())) return false;
+  std::error_code ignored;
   return fs::canonical(path, ignored).filename().string().rfind("step-", 0) == 0;
 }
 
@@ -64,10 +65,9 @@ void open_with(const config::Settings& settings, const std::string& path, ModelF
 }  // namespace
 
 FileKind kind_of(const std::string& path) {
-  std::error_code ignored;
-  require(fs::exists(path, ignored), "weights file '", path, "' does not exist");
+  require(is_there(path), "weights file '", path, "' does not exist");
   if (checkpoint::is_checkpoint(path)) return FileKind::checkpoint;
-  if (!fs::is_directory(path, ignored))
+  if (!is_folder(path))
     return checkpoint::looks_like_hdf5(path) ? FileKind::weights : FileKind::safetensors;
   if (!checkpoint::Folder(path).names().empty()) return FileKind::checkpoints;
   return named_as_checkpoint(path) ? FileKind::checkpoint : FileKind::safetensors;
@@ -114,8 +114,7 @@ config::Settings settings_of_safetensors(const std::string& path,
                                          std::optional<std::int64_t> context) {
   if (deck) return settings_of_deck(*deck);
   const std::string config = checkpoint::huggingface_config_beside(path);
-  std::error_code ignored;
-  const std::string folder = fs::is_directory(path, ignored) ? path : parent_folder(path);
+  const std::string folder = is_folder(path) ? path : parent_folder(path);
   require(!config.empty(), "nothing says what model '", path, "' is of; expected --deck DECK, or '",
           (fs::path(folder) / "config.json").string(), "'");
   return settings_of_config(config, context);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
@@ -232,7 +233,7 @@ void write_file(const std::string& path, const std::string& text) {
   require(stream.is_open(), path, ": can't be written: ", std::strerror(errno));
   stream << text;
   stream.close();
-  require(stream.good(), path, ": can't be written to its end");
+  require(stream.good(), path, ": can't be written to its end: ", std::strerror(errno));
 }
 
 void plan_deck(const CommandLine& line) {

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/facts.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/input.hpp>
 #include <ostrakon/base/version.hpp>
@@ -84,8 +85,7 @@ void start_kokkos(int& argc, char** argv, int local) {
 }  // namespace
 
 std::string read_file(const std::string& path) {
-  std::error_code ignored;
-  require(!std::filesystem::is_directory(path, ignored), path, ": is a folder; expected a deck");
+  require(!is_folder(path), path, ": is a folder; expected a deck");
   // Decks are short; a data file given by mistake is not.
   return read_text(path, 1 << 20);
 }

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 
 #include "model_file.hpp"
@@ -12,17 +14,15 @@ namespace ostrakon::apps {
 namespace fs = std::filesystem;
 
 bool is_run_folder(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored) || kind_of(path) != FileKind::safetensors) return false;
-  const auto has = [&](const char* name) { return fs::exists(fs::path(path) / name, ignored); };
+  if (!is_folder(path) || kind_of(path) != FileKind::safetensors) return false;
+  const auto has = [&](const char* name) { return is_there((fs::path(path) / name).string()); };
   if (has("model.safetensors") || has("model.safetensors.index.json")) return false;
   return has("weights.h5") || has("checkpoints") || has("metrics.jsonl");
 }
 
 std::vector<std::string> models_of_run(const std::string& folder, std::ostream& log) {
   const fs::path weights = fs::path(folder) / "weights.h5";
-  std::error_code ignored;
-  if (fs::exists(weights, ignored)) return {weights.string()};
+  if (is_there(weights.string())) return {weights.string()};
   const checkpoint::Folder checkpoints((fs::path(folder) / "checkpoints").string());
   std::vector<std::string> found;
   for (const checkpoint::Folder::Entry& entry : checkpoints.list()) {

@@ -14,6 +14,7 @@
 #include <limits>
 #include <new>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <system_error>
 #include <utility>
@@ -61,6 +62,18 @@ std::string parent_folder(const std::string& path) {
 bool is_missing(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
+}
+
+bool is_there(const std::string& path) {
+  return type_of(path) != std::filesystem::file_type::not_found;
+}
+
+void require_plain_file(const std::string& path, const std::string& kind) {
+  using std::filesystem::file_type;
+  const file_type type = type_of(path);
+  require(type != file_type::not_found, kind, " '", path, "' does not exist");
+  require(type != file_type::directory, "'", path, "' is a folder; expected a ", kind);
+  require(type == file_type::regular, "'", path, "' is not a plain file; expected a ", kind);
 }
 
 void sync_file(const std::string& path) { sync_to_disk(path, O_RDONLY); }
@@ -151,8 +164,15 @@ bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* d
 }
 
 void PlainFile::read(std::int64_t offset, std::int64_t bytes, void* data) const {
+  const std::int64_t done = read_up_to(offset, bytes, data);
+  require(done == bytes, "'", path_, "' ends at byte ", offset + done, "; expected bytes ", offset,
+          " to ", offset + bytes);
+}
+
+std::int64_t PlainFile::read_up_to(std::int64_t offset, std::int64_t bytes, void* data) const {
   char* out = static_cast<char*>(data);
-  for (std::int64_t done = 0; done < bytes;) {
+  std::int64_t done = 0;
+  while (done < bytes) {
     const bool direct = go_direct(offset + done, bytes - done, out + done);
     const ssize_t got =
         ::pread(descriptor_, out + done, static_cast<std::size_t>(bytes - done), offset + done);
@@ -162,10 +182,10 @@ void PlainFile::read(std::int64_t offset, std::int64_t bytes, void* data) const 
       continue;
     }
     require(got >= 0, "can't read '", path_, "': ", system_error());
-    require(got > 0, "'", path_, "' ends at byte ", offset + done, "; expected bytes ", offset,
-            " to ", offset + bytes);
+    if (got == 0) break;
     done += got;
   }
+  return done;
 }
 
 const char* PlainFile::read_aligned(std::int64_t offset, std::int64_t bytes,
@@ -225,8 +245,8 @@ void PlainFile::drop_cache(std::int64_t offset, std::int64_t bytes) {
 void PlainFile::close() {
   const int descriptor = std::exchange(descriptor_, -1);
   // After a signal the descriptor is gone all the same.
-  require(descriptor < 0 || ::close(descriptor) == 0 || errno == EINTR, "can't write '", path_,
-          "': ", system_error());
+  const bool closed = descriptor < 0 || ::close(descriptor) == 0 || errno == EINTR;
+  require(closed, "can't write '", path_, "': ", system_error());
 }
 
 }  // namespace ostrakon

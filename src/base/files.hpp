@@ -16,6 +16,12 @@ std::string parent_folder(const std::string& path);
 /// Whether nothing has that name. Not where the system won't say.
 bool is_missing(const std::string& path);
 
+/// Whether something has that name. Throws Error where the system won't say.
+bool is_there(const std::string& path);
+
+/// Throws Error unless `path` is a plain file; `kind` ("token file") is for messages.
+void require_plain_file(const std::string& path, const std::string& kind);
+
 /// Makes sure that a file, or a folder's list of names, has reached the disk. Throws Error.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& path);
@@ -80,8 +86,10 @@ class PlainFile {
   void prefer_direct() { wants_direct_ = true; }
   /// All `bytes` bytes, however many calls that takes. `read` throws where the file ends before.
   void read(std::int64_t offset, std::int64_t bytes, void* data) const;
-  /// The same bytes somewhere in `buffer`, which has room for them and twice the alignment more:
-  /// read with what is around them, so that it may be direct.
+  /// The same, or as many of them as there are before the end of the file. Returns their number.
+  std::int64_t read_up_to(std::int64_t offset, std::int64_t bytes, void* data) const;
+  /// Bytes as of `read`, somewhere in `buffer`, which has room for them and twice the alignment
+  /// more: read with what is around them, so that it may be direct.
   const char* read_aligned(std::int64_t offset, std::int64_t bytes,
                            const TransferBuffer& buffer) const;
   void write(std::int64_t offset, std::int64_t bytes, const void* data);

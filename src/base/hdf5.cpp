@@ -7,15 +7,15 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5_storage.hpp>
 #include <set>
 #include <utility>
 
@@ -59,24 +59,22 @@ Result check(Result result, const std::string& path, const std::string& what) {
   return result;
 }
 
-/// The same for functions that write. What is written is lost then; its space is given back at
-/// once, because HDF5 still has to empty its caches, and crashes at exit where it can't.
+/// The same for functions that write. HDF5 does not know of what the system could not write.
 template <class Result>
-Result check_write(Result result, const std::string& path, const std::string& what) {
-  if (result >= 0) return result;
-  const std::string reason = last_failure();
-  [[maybe_unused]] const int freed = ::truncate(partial_name(path).c_str(), 0);
-  throw Error(text("'", path, "': can't ", what, ": ", reason));
+Result check_write(Result result, const Storage& storage, const std::string& what) {
+  require(storage.failure().empty(), storage.failure());
+  return check(result, storage.name(), what);
 }
 
-/// The same for functions that read: they fail where the file is damaged.
+/// The same for functions that read: where the system could read, they fail because the file is
+/// damaged.
 template <class Result>
-Result check_read(Result result, const std::string& path, const std::string& what) {
-  if (result < 0) {
-    throw Error(
-        text("'", path, "' is truncated or damaged: can't read ", what, ": ", last_failure()));
-  }
-  return result;
+Result check_read(Result result, Storage& storage, const std::string& what) {
+  const std::string failure = storage.take_failure();
+  if (result >= 0) return result;
+  require(failure.empty(), failure);
+  throw Error(text("'", storage.name(), "' is truncated or damaged: can't read ", what, ": ",
+                   last_failure()));
 }
 
 /// The upper half of an fp32: HDF5 has no such type of its own, but converts whatever is described
@@ -136,20 +134,21 @@ Id file_access(const std::string& path) {
   return access;
 }
 
+/// The same, to bytes that pass through our hands.
+Id file_access(Storage& storage) {
+  Id access = file_access(storage.name());
+  require(storage.set_driver(access.get()), "'", storage.name(),
+          "': can't choose the file driver: ", last_failure());
+  return access;
+}
+
 /// Tells apart what HDF5 would call by one name.
 void check_looks_like_hdf5(const std::string& path, const std::string& kind) {
-  std::error_code ignored;
-  const auto status = std::filesystem::status(path, ignored);
-  require(std::filesystem::exists(status), kind, " '", path, "' does not exist");
-  require(!std::filesystem::is_directory(status), "'", path, "' is a folder; expected a ", kind);
-  require(std::filesystem::is_regular_file(status), "'", path, "' is not a plain file; expected a ",
-          kind);
-
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.good(), "can't open ", kind, " '", path, "': ", system_error());
+  require_plain_file(path, kind);
   std::array<char, 8> found{};
-  stream.read(found.data(), found.size());
-  require(stream.gcount() > 0, kind, " '", path, "' is empty (0 bytes)");
+  const PlainFile file(path, PlainFile::Mode::read);
+  require(file.read_up_to(0, found.size(), found.data()) > 0, kind, " '", path,
+          "' is empty (0 bytes)");
   constexpr std::array<char, 8> signature = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
   require(found == signature, "'", path, "' is not an HDF5 file; expected a ", kind);
 }
@@ -195,18 +194,20 @@ bool Id::reset() {
 
 // --- Object --------------------------------------------------------------------------------------
 
+const std::string& Object::path() const { return storage_->name(); }
+
 void Object::create_attribute(const std::string& name, std::int64_t type, const void* value) {
-  const Id space(check(H5Screate(H5S_SCALAR), path_, "create a data space"), H5Sclose);
+  const Id space(check(H5Screate(H5S_SCALAR), path(), "create a data space"), H5Sclose);
   const Id attribute(
       check_write(H5Acreate2(id_.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-                  path_, "create an attribute"),
+                  *storage_, "create an attribute"),
       H5Aclose);
-  check_write(H5Awrite(attribute.get(), type, value), path_, "write an attribute");
+  check_write(H5Awrite(attribute.get(), type, value), *storage_, "write an attribute");
 }
 
 void Object::write_attribute(const std::string& name, const std::string& value) {
   silence();
-  const Id type = string_type(value.size(), path_);
+  const Id type = string_type(value.size(), path());
   create_attribute(name, type.get(), value.c_str());
 }
 
@@ -217,14 +218,15 @@ void Object::write_attribute(const std::string& name, std::int64_t value) {
 
 bool Object::has_attribute(const std::string& name) const {
   silence();
-  return check_read(H5Aexists(id_.get(), name.c_str()), path_, name_) > 0;
+  return check_read(H5Aexists(id_.get(), name.c_str()), *storage_, name_) > 0;
 }
 
 Id Object::open_attribute(const std::string& name) const {
-  require(has_attribute(name), "'", path_, "': ", name_, " has no attribute '", name, "'");
-  Id attribute(check_read(H5Aopen(id_.get(), name.c_str(), H5P_DEFAULT), path_, name), H5Aclose);
-  const Id space(check_read(H5Aget_space(attribute.get()), path_, name), H5Sclose);
-  require(H5Sget_simple_extent_npoints(space.get()) == 1, "'", path_, "': attribute '", name,
+  require(has_attribute(name), "'", path(), "': ", name_, " has no attribute '", name, "'");
+  Id attribute(check_read(H5Aopen(id_.get(), name.c_str(), H5P_DEFAULT), *storage_, name),
+               H5Aclose);
+  const Id space(check_read(H5Aget_space(attribute.get()), *storage_, name), H5Sclose);
+  require(H5Sget_simple_extent_npoints(space.get()) == 1, "'", path(), "': attribute '", name,
           "' of ", name_, " is not a single value");
   return attribute;
 }
@@ -232,17 +234,18 @@ Id Object::open_attribute(const std::string& name) const {
 std::string Object::text_attribute(const std::string& name) const {
   silence();
   const Id attribute = open_attribute(name);
-  const Id type(check_read(H5Aget_type(attribute.get()), path_, name), H5Tclose);
-  require(H5Tget_class(type.get()) == H5T_STRING, "'", path_, "': attribute '", name, "' of ",
+  const Id type(check_read(H5Aget_type(attribute.get()), *storage_, name), H5Tclose);
+  require(H5Tget_class(type.get()) == H5T_STRING, "'", path(), "': attribute '", name, "' of ",
           name_, " is not text");
   if (H5Tis_variable_str(type.get()) > 0) {  // as h5py writes it
     char* characters = nullptr;
-    check_read(H5Aread(attribute.get(), type.get(), static_cast<void*>(&characters)), path_, name);
+    check_read(H5Aread(attribute.get(), type.get(), static_cast<void*>(&characters)), *storage_,
+               name);
     const std::unique_ptr<char, decltype(&H5free_memory)> owner(characters, H5free_memory);
     return characters == nullptr ? "" : characters;
   }
   std::string value(H5Tget_size(type.get()), '\0');
-  check_read(H5Aread(attribute.get(), type.get(), value.data()), path_, name);
+  check_read(H5Aread(attribute.get(), type.get(), value.data()), *storage_, name);
   value.resize(value.find_last_not_of('\0') + 1);
   return value;
 }
@@ -250,21 +253,21 @@ std::string Object::text_attribute(const std::string& name) const {
 std::int64_t Object::integer_attribute(const std::string& name) const {
   silence();
   const Id attribute = open_attribute(name);
-  const Id type(check_read(H5Aget_type(attribute.get()), path_, name), H5Tclose);
-  require(H5Tget_class(type.get()) == H5T_INTEGER, "'", path_, "': attribute '", name, "' of ",
+  const Id type(check_read(H5Aget_type(attribute.get()), *storage_, name), H5Tclose);
+  require(H5Tget_class(type.get()) == H5T_INTEGER, "'", path(), "': attribute '", name, "' of ",
           name_, " is not an integer");
   std::int64_t value = 0;
-  check_read(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), path_, name);
+  check_read(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), *storage_, name);
   return value;
 }
 
 // --- Dataset -------------------------------------------------------------------------------------
 
 Id Dataset::select(std::int64_t first, std::int64_t count) const {
-  Id space(check(H5Dget_space(id_.get()), path_, "read a data set's shape"), H5Sclose);
+  Id space(check(H5Dget_space(id_.get()), path(), "read a data set's shape"), H5Sclose);
   const auto start = static_cast<hsize_t>(first);
   const auto size = static_cast<hsize_t>(count);
-  check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &size, nullptr), path_,
+  check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &size, nullptr), path(),
         "select a part of a data set");
   return space;
 }
@@ -274,53 +277,53 @@ void Dataset::append(Type memory_type, const void* values, std::int64_t count) {
   silence();
   const std::int64_t first = shape_.at(0);
   const auto extent = static_cast<hsize_t>(first + count);
-  check_write(H5Dset_extent(id_.get(), &extent), path_, "extend a data set");
+  check_write(H5Dset_extent(id_.get(), &extent), *storage_, "extend a data set");
   shape_[0] = first + count;
 
   const Id file_space = select(first, count);
   const auto size = static_cast<hsize_t>(count);
-  const Id space(check(H5Screate_simple(1, &size, nullptr), path_, "create a data space"),
+  const Id space(check(H5Screate_simple(1, &size, nullptr), path(), "create a data space"),
                  H5Sclose);
   check_write(H5Dwrite(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
                        H5P_DEFAULT, values),
-              path_, "write");
+              *storage_, "write");
 }
 
 void Dataset::write(Type memory_type, const void* values) {
   silence();
   check_write(H5Dwrite(id_.get(), stored_type(memory_type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
-              path_, "write");
+              *storage_, "write");
 }
 
 void Dataset::read(Type memory_type, void* values) const {
   silence();
   check_read(H5Dread(id_.get(), stored_type(memory_type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
-             path_, name_);
+             *storage_, name_);
 }
 
 void Dataset::read(Type memory_type, std::int64_t first, std::int64_t count, void* values) const {
-  require(first >= 0 && count >= 0 && first <= shape_.at(0) - count, "'", path_, "': elements ",
+  require(first >= 0 && count >= 0 && first <= shape_.at(0) - count, "'", path(), "': elements ",
           first, " to ", first + count, " of ", name_, " asked for; it has ", shape_.at(0));
   if (count == 0) return;
   silence();
   const Id file_space = select(first, count);
   const auto size = static_cast<hsize_t>(count);
-  const Id space(check(H5Screate_simple(1, &size, nullptr), path_, "create a data space"),
+  const Id space(check(H5Screate_simple(1, &size, nullptr), path(), "create a data space"),
                  H5Sclose);
   check_read(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
                      H5P_DEFAULT, values),
-             path_, name_);
+             *storage_, name_);
 }
 
 void Dataset::read_elements(Type memory_type, std::int64_t first, std::int64_t count,
                             void* values) const {
   const std::int64_t elements = std::accumulate(shape_.begin(), shape_.end(), std::int64_t{1},
                                                 std::multiplies<std::int64_t>());
-  require(!shape_.empty() && first >= 0 && count >= 0 && first <= elements - count, "'", path_,
+  require(!shape_.empty() && first >= 0 && count >= 0 && first <= elements - count, "'", path(),
           "': elements ", first, " to ", first + count, " of ", name_, " asked for; its shape is ",
           shape_text(shape_));
   silence();
-  const Id file_space(check(H5Dget_space(id_.get()), path_, "read a data set's shape"), H5Sclose);
+  const Id file_space(check(H5Dget_space(id_.get()), path(), "read a data set's shape"), H5Sclose);
   const std::size_t rank = shape_.size();
   std::vector<hsize_t> start(rank), size(rank);
   char* out = static_cast<char*>(values);
@@ -343,13 +346,13 @@ void Dataset::read_elements(Type memory_type, std::int64_t first, std::int64_t c
     }
     check(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, start.data(), nullptr, size.data(),
                               nullptr),
-          path_, "select a part of a data set");
+          path(), "select a part of a data set");
     const auto memory_size = static_cast<hsize_t>(taken);
-    const Id space(check(H5Screate_simple(1, &memory_size, nullptr), path_, "create a data space"),
+    const Id space(check(H5Screate_simple(1, &memory_size, nullptr), path(), "create a data space"),
                    H5Sclose);
     check_read(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
                        H5P_DEFAULT, out),
-               path_, name_);
+               *storage_, name_);
     out += taken * static_cast<std::int64_t>(H5Tget_size(stored_type(memory_type)));
     first += taken;
     count -= taken;
@@ -360,37 +363,37 @@ void Dataset::read_elements(Type memory_type, std::int64_t first, std::int64_t c
 
 File File::create(const std::string& path, const std::string& kind) {
   silence();
-  require(!std::filesystem::is_directory(path), "can't write ", kind, " '", path,
-          "': a folder has that name");
+  require(!is_folder(path), "can't write ", kind, " '", path, "': a folder has that name");
   const std::string partial = partial_name(path);
-  // HDF5's own message hides the reason in a paragraph; the system's is one phrase.
-  const int descriptor = ::open(partial.c_str(), O_WRONLY | O_CREAT, 0666);
-  require(descriptor >= 0, "can't write ", kind, " '", path, "': ", system_error());
-  ::close(descriptor);
-
-  const Id access = file_access(path);
-  File file(Id(check(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), path,
-                     "create the file"),
-               H5Fclose),
-            path, kind);
-  file.partial_path_ = partial;
+  auto storage = std::make_shared<Storage>(partial, PlainFile::Mode::create, path);
+  const Id access = file_access(*storage);
+  File file(Id(), storage, kind);
+  file.partial_path_ = partial;  // removed from here on
+  file.id_ = Id(check_write(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
+                            *storage, "create the file"),
+                H5Fclose);
   return file;
 }
 
 File File::open(const std::string& path, const std::string& kind) {
   silence();
   check_looks_like_hdf5(path, kind);
-  const Id access = file_access(path);
-  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
-  require(id >= 0, kind, " '", path, "' is truncated or damaged: ", last_failure());
-  return {Id(id, H5Fclose), path, kind};
+  auto storage = std::make_shared<Storage>(path, PlainFile::Mode::read, path);
+  const Id access = file_access(*storage);
+  Id id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+  const std::string failure = storage->take_failure();
+  require(id.valid() || failure.empty(), failure);
+  require(id.valid(), kind, " '", path, "' is truncated or damaged: ", last_failure());
+  return {std::move(id), std::move(storage), kind};
 }
 
 File::File(File&& other) noexcept
     : id_(std::move(other.id_)),
-      path_(std::move(other.path_)),
+      storage_(std::move(other.storage_)),
       kind_(std::move(other.kind_)),
       partial_path_(std::exchange(other.partial_path_, "")) {}
+
+const std::string& File::path() const { return storage_->name(); }
 
 File::~File() {
   if (partial_path_.empty()) return;
@@ -400,24 +403,25 @@ File::~File() {
 
 Object File::root() const {
   silence();
-  return {Id(check_read(H5Gopen2(id_.get(), "/", H5P_DEFAULT), path_, "the root group"), H5Gclose),
-          path_, "the root group"};
+  return {
+      Id(check_read(H5Gopen2(id_.get(), "/", H5P_DEFAULT), *storage_, "the root group"), H5Gclose),
+      storage_, "the root group"};
 }
 
 Dataset File::create_series(const std::string& name, Type type, std::int64_t chunk) {
   silence();
   const hsize_t none = 0, unlimited = H5S_UNLIMITED;
   const auto chunk_size = static_cast<hsize_t>(chunk);
-  const Id space(check(H5Screate_simple(1, &none, &unlimited), path_, "create a data space"),
+  const Id space(check(H5Screate_simple(1, &none, &unlimited), path(), "create a data space"),
                  H5Sclose);
-  const Id properties = property_list(H5P_DATASET_CREATE, path_);
-  check(H5Pset_chunk(properties.get(), 1, &chunk_size), path_, "set the chunk size");
-  check(H5Pset_fletcher32(properties.get()), path_, "switch chunk checksums on");
+  const Id properties = property_list(H5P_DATASET_CREATE, path());
+  check(H5Pset_chunk(properties.get(), 1, &chunk_size), path(), "set the chunk size");
+  check(H5Pset_fletcher32(properties.get()), path(), "switch chunk checksums on");
   Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), H5P_DEFAULT,
                                properties.get(), H5P_DEFAULT),
-                    path_, "create a data set"),
+                    *storage_, "create a data set"),
         H5Dclose);
-  return {std::move(id), path_, name, type, {0}};
+  return {std::move(id), storage_, name, type, {0}};
 }
 
 Dataset File::create_array(const std::string& name, Type type,
@@ -425,15 +429,15 @@ Dataset File::create_array(const std::string& name, Type type,
   silence();
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   const Id space(check(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
-                       path_, "create a data space"),
+                       path(), "create a data space"),
                  H5Sclose);
-  const Id links = property_list(H5P_LINK_CREATE, path_);
-  check(H5Pset_create_intermediate_group(links.get(), 1), path_, "set up HDF5");
+  const Id links = property_list(H5P_LINK_CREATE, path());
+  check(H5Pset_create_intermediate_group(links.get(), 1), path(), "set up HDF5");
   Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), links.get(),
                                H5P_DEFAULT, H5P_DEFAULT),
-                    path_, "create " + name),
+                    *storage_, "create " + name),
         H5Dclose);
-  return {std::move(id), path_, name, type, shape};
+  return {std::move(id), storage_, name, type, shape};
 }
 
 bool File::has(const std::string& name) const {
@@ -441,7 +445,7 @@ bool File::has(const std::string& name) const {
   // HDF5 wants every group on the way to be looked for by itself.
   for (std::size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
     const std::string part = name.substr(0, end);
-    if (check_read(H5Lexists(id_.get(), part.c_str(), H5P_DEFAULT), path_, part) == 0) {
+    if (check_read(H5Lexists(id_.get(), part.c_str(), H5P_DEFAULT), *storage_, part) == 0) {
       return false;
     }
     if (end == std::string::npos) return true;
@@ -451,17 +455,18 @@ bool File::has(const std::string& name) const {
 std::vector<std::string> File::datasets(const std::string& group) const {
   silence();
   if (!has(group)) return {};
-  const Id top(check_read(H5Gopen2(id_.get(), group.c_str(), H5P_DEFAULT), path_, group), H5Gclose);
+  const Id top(check_read(H5Gopen2(id_.get(), group.c_str(), H5P_DEFAULT), *storage_, group),
+               H5Gclose);
   std::vector<std::string> links;
   // Only hard links: the others may lead out of the file.
   const auto take = [](hid_t, const char* name, const H5L_info_t* link, void* out) -> herr_t {
     if (link->type == H5L_TYPE_HARD) static_cast<std::vector<std::string>*>(out)->push_back(name);
     return 0;
   };
-  check_read(H5Lvisit(top.get(), H5_INDEX_NAME, H5_ITER_INC, take, &links), path_, group);
+  check_read(H5Lvisit(top.get(), H5_INDEX_NAME, H5_ITER_INC, take, &links), *storage_, group);
   std::vector<std::string> names;
   for (const std::string& link : links) {
-    const Id object(check_read(H5Oopen(top.get(), link.c_str(), H5P_DEFAULT), path_, link),
+    const Id object(check_read(H5Oopen(top.get(), link.c_str(), H5P_DEFAULT), *storage_, link),
                     H5Oclose);
     if (H5Iget_type(object.get()) == H5I_DATASET) names.push_back(link);
   }
@@ -470,20 +475,20 @@ std::vector<std::string> File::datasets(const std::string& group) const {
 
 Dataset File::dataset(const std::string& name) const {
   silence();
-  require(has(name), kind_, " '", path_, "' has no data set ", name);
-  Id id(check_read(H5Dopen2(id_.get(), name.c_str(), H5P_DEFAULT), path_, name), H5Dclose);
-  const Id stored(check_read(H5Dget_type(id.get()), path_, name), H5Tclose);
+  require(has(name), kind_, " '", path(), "' has no data set ", name);
+  Id id(check_read(H5Dopen2(id_.get(), name.c_str(), H5P_DEFAULT), *storage_, name), H5Dclose);
+  const Id stored(check_read(H5Dget_type(id.get()), *storage_, name), H5Tclose);
   const auto type = std::find_if(all_types.begin(), all_types.end(), [&](Type candidate) {
     return H5Tequal(stored.get(), stored_type(candidate)) > 0;
   });
-  require(type != all_types.end(), "'", path_, "': ", name, " is of a type that no ", kind_,
+  require(type != all_types.end(), "'", path(), "': ", name, " is of a type that no ", kind_,
           " has");
 
-  const Id space(check_read(H5Dget_space(id.get()), path_, name), H5Sclose);
-  const int rank = check_read(H5Sget_simple_extent_ndims(space.get()), path_, name);
+  const Id space(check_read(H5Dget_space(id.get()), *storage_, name), H5Sclose);
+  const int rank = check_read(H5Sget_simple_extent_ndims(space.get()), *storage_, name);
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
-  check_read(H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr), path_, name);
-  return {std::move(id), path_, name, *type, {extents.begin(), extents.end()}};
+  check_read(H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr), *storage_, name);
+  return {std::move(id), storage_, name, *type, {extents.begin(), extents.end()}};
 }
 
 void File::write_format(const std::string& format, std::int64_t version) {
@@ -494,30 +499,30 @@ void File::write_format(const std::string& format, std::int64_t version) {
 
 void File::check_format(const std::string& format, std::int64_t version) const {
   const Object group = root();
-  require(group.has_attribute("format"), "'", path_, "' is an HDF5 file, but no Ostrakon ", kind_,
+  require(group.has_attribute("format"), "'", path(), "' is an HDF5 file, but no Ostrakon ", kind_,
           ": it has no attribute 'format'");
   const std::string found = group.text_attribute("format");
-  require(found == format, "'", path_, "' is no Ostrakon ", kind_, ": its format is '", found,
+  require(found == format, "'", path(), "' is no Ostrakon ", kind_, ": its format is '", found,
           "', expected '", format, "'");
   const std::int64_t found_version = group.integer_attribute("version");
-  require(found_version == version, "'", path_, "' is a ", kind_, " of version ", found_version,
+  require(found_version == version, "'", path(), "' is a ", kind_, " of version ", found_version,
           "; this program reads version ", version);
 }
 
 void File::complete() {
-  require(!partial_path_.empty(), "'", path_, "' is not being written");
+  require(!partial_path_.empty(), "'", path(), "' is not being written");
   silence();
-  check_write(H5Fflush(id_.get(), H5F_SCOPE_GLOBAL), path_, "write the file");
+  check_write(H5Fflush(id_.get(), H5F_SCOPE_GLOBAL), *storage_, "write the file");
   const bool closed = id_.reset();
-  require(closed, "'", path_, "': can't close the file: ", last_failure());
-  sync_file(partial_path_);
+  require(closed, "'", path(), "': can't close the file: ", last_failure());
+  storage_->finish();
 }
 
 void File::commit() {
   if (id_.valid()) complete();
-  require(!partial_path_.empty(), "'", path_, "' is not being written");
-  const std::string partial = std::exchange(partial_path_, "");
-  rename_file(partial, path_);
+  require(!partial_path_.empty(), "'", path(), "' is not being written");
+  rename_file(partial_path_, path());
+  partial_path_.clear();
 }
 
 // --- Layout --------------------------------------------------------------------------------------

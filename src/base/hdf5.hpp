@@ -16,6 +16,8 @@ struct XXH3_state_s;
 /// switched off, for the whole process.
 namespace ostrakon::hdf5 {
 
+class Storage;
+
 /// How a number is stored, or lies in memory. Stored numbers are little-endian.
 enum class Type { uint8, uint16, uint32, int32, int64, float32, bfloat16 };
 
@@ -54,13 +56,14 @@ class Object {
   std::int64_t integer_attribute(const std::string& name) const;
 
  protected:
-  Object(Id id, std::string path, std::string name)
-      : id_(std::move(id)), path_(std::move(path)), name_(std::move(name)) {}
+  Object(Id id, std::shared_ptr<Storage> storage, std::string name)
+      : id_(std::move(id)), storage_(std::move(storage)), name_(std::move(name)) {}
+  const std::string& path() const;  ///< of the file, for messages
   Id open_attribute(const std::string& name) const;
   void create_attribute(const std::string& name, std::int64_t type, const void* value);
 
   Id id_;
-  std::string path_;  ///< of the file, for messages
+  std::shared_ptr<Storage> storage_;
   std::string name_;  ///< inside the file, for messages
 
   friend class File;
@@ -83,8 +86,9 @@ class Dataset : public Object {
   void read_elements(Type memory_type, std::int64_t first, std::int64_t count, void* values) const;
 
  private:
-  Dataset(Id id, std::string path, std::string name, Type type, std::vector<std::int64_t> shape)
-      : Object(std::move(id), std::move(path), std::move(name)),
+  Dataset(Id id, std::shared_ptr<Storage> storage, std::string name, Type type,
+          std::vector<std::int64_t> shape)
+      : Object(std::move(id), std::move(storage), std::move(name)),
         type_(type),
         shape_(std::move(shape)) {}
   Id select(std::int64_t first, std::int64_t count) const;
@@ -108,7 +112,9 @@ class File {
   /// Removes what was not committed.
   ~File();
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const;
+  /// Where it is until commit(); empty where it is not being written.
+  const std::string& partial_path() const { return partial_path_; }
   const std::string& kind() const { return kind_; }
   Object root() const;
 
@@ -127,17 +133,18 @@ class File {
   void write_format(const std::string& format, std::int64_t version);
   void check_format(const std::string& format, std::int64_t version) const;
 
-  /// Flushes, closes and syncs the file. Nothing can be written to it afterwards.
+  /// Flushes, closes and syncs the file. Nothing can be written to it afterwards. Throws Error also
+  /// for what could not be written before.
   void complete();
   /// complete(), where that was not called, then renames it to path() and syncs the folder.
   void commit();
 
  private:
-  File(Id id, std::string path, std::string kind)
-      : id_(std::move(id)), path_(std::move(path)), kind_(std::move(kind)) {}
+  File(Id id, std::shared_ptr<Storage> storage, std::string kind)
+      : id_(std::move(id)), storage_(std::move(storage)), kind_(std::move(kind)) {}
 
   Id id_;
-  std::string path_;
+  std::shared_ptr<Storage> storage_;
   std::string kind_;
   std::string partial_path_;  ///< empty: nothing to commit or remove
 };

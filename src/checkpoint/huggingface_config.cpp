@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
@@ -289,10 +290,9 @@ class Reader {
 
 std::string huggingface_config_beside(const std::string& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
-  const std::string folder = fs::is_directory(path, ignored) ? path : parent_folder(path);
+  const std::string folder = is_folder(path) ? path : parent_folder(path);
   const std::string config = (fs::path(folder) / "config.json").string();
-  return is_missing(config) ? "" : config;
+  return is_there(config) ? config : "";
 }
 
 HuggingFaceConfig load_huggingface_config(const std::string& path) {

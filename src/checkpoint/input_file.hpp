@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <ostrakon/base/files.hpp>
 #include <string>
 
@@ -12,13 +11,6 @@ namespace ostrakon::checkpoint {
 
 /// The bytes that a file has. Throws Error where it is missing, a folder or anything but a file.
 std::int64_t require_plain_file(const std::string& path, const std::string& kind);
-
-/// Throws Error where it can't be opened.
-std::ifstream open_to_read(const std::string& path, const std::string& kind);
-
-/// out = bytes [begin, begin + bytes) of a file. Throws Error unless all of them are there.
-void read_bytes(std::ifstream& stream, const std::string& path, std::int64_t begin,
-                std::int64_t bytes, void* out);
 
 /// Throws Error unless reading finds the end of a file where the system says that it is: what is
 /// known of its length is out of date then.

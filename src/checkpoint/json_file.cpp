@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/new_file.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <set>
@@ -16,9 +16,8 @@ Json read_json_object(const std::string& path, const std::string& kind, std::int
   const std::int64_t size = require_plain_file(path, kind);
   require(size <= most_bytes, kind, " '", path, "' has ", size, " bytes; expected at most ",
           most_bytes);
-  std::ifstream stream = open_to_read(path, kind);
   std::string json(static_cast<std::size_t>(size), '\0');
-  read_bytes(stream, path, 0, size, json.data());
+  PlainFile(path, PlainFile::Mode::read).read(0, size, json.data());
   return parse_json_object(json, kind, path);
 }
 
@@ -51,13 +50,11 @@ Json parse_json_object(const std::string& json, const std::string& kind, const s
 }
 
 void write_text_file(const std::string& path, const std::string& kind, const std::string& text) {
-  const std::string partial = path + ".partial";
-  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
-  stream << text;
-  stream.close();
-  require(stream.good(), "can't write ", kind, " '", path, "': ", system_error());
-  sync_file(partial);
-  rename_file(partial, path);
+  try {
+    replace_file(path, text);
+  } catch (const Error& error) {
+    throw Error(ostrakon::text(kind, ": ", error.what()));
+  }
 }
 
 std::string reason_of(const std::exception& error) {

@@ -22,10 +22,13 @@ NewFolder::NewFolder(const std::string& path) : path_(without_slashes(path)) {
   const fs::path name = fs::path(path_).filename();
   require(!name.empty() && name != "." && name != "..", "'", path, "' is no name of a new folder");
   std::error_code failure;
-  const bool is_there = fs::exists(fs::symlink_status(path_, failure));
-  require(!is_there || (fs::is_directory(fs::symlink_status(path_, failure)) &&
-                        fs::is_empty(path_, failure)),
-          "'", path_, "' is there already; expected a new name or an empty folder");
+  const fs::file_type type = fs::symlink_status(path_, failure).type();
+  require(type != fs::file_type::none, "can't read '", path_, "': ", failure.message());
+  failure.clear();
+  const bool is_free = type == fs::file_type::not_found ||
+                       (type == fs::file_type::directory && fs::is_empty(path_, failure));
+  require(!failure, "can't read folder '", path_, "': ", failure.message());
+  require(is_free, "'", path_, "' is there already; expected a new name or an empty folder");
   const std::string partial = path_ + ".partial";
   fs::remove_all(partial, failure);
   require(!failure, "can't remove '", partial, "': ", failure.message());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_source.hpp>
@@ -14,12 +15,10 @@
 namespace ostrakon::checkpoint {
 bool looks_like_hdf5(const std::string& path) {
   // Who opens a pipe waits for its writer.
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  std::ifstream stream(path, std::ios::binary);
+  if (type_of(path) != std::filesystem::file_type::regular) return false;
   std::string found(8, '\0');
-  stream.read(found.data(), static_cast<std::streamsize>(found.size()));
-  return stream.gcount() == 8 && found == "\x89HDF\r\n\x1a\n";
+  const PlainFile file(path, PlainFile::Mode::read);
+  return file.read_up_to(0, 8, found.data()) == 8 && found == "\x89HDF\r\n\x1a\n";
 }
 
 namespace {

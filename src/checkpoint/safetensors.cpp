@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
@@ -263,16 +264,16 @@ SafetensorsReader::Header SafetensorsReader::read_header(File& file) {
   const std::int64_t size = require_plain_file(path, kind);
   require(size >= length_bytes, kind, " '", path, "' has ", size,
           " bytes; expected at least the 8 of the header's length");
-  file.stream = open_to_read(path, kind);
+  file.file.emplace(path, PlainFile::Mode::read);
   std::uint64_t length = 0;
-  read_bytes(file.stream, path, 0, length_bytes, &length);
+  file.file->read(0, length_bytes, &length);
   require(length <= static_cast<std::uint64_t>(most_header_bytes), kind, " '", path,
           "': its header's length is ", length, " bytes; expected at most ", most_header_bytes);
   const auto header_bytes = static_cast<std::int64_t>(length);
   require(header_bytes <= size - length_bytes, kind, " '", path, "': its header's length is ",
           length, " bytes; expected at most the ", size - length_bytes, " that follow");
   std::string json(static_cast<std::size_t>(header_bytes), '\0');
-  read_bytes(file.stream, path, length_bytes, header_bytes, json.data());
+  file.file->read(length_bytes, header_bytes, json.data());
   require(!json.empty() && json[0] == '{', kind, " '", path,
           "': its header does not begin with '{'; expected a JSON object");
 
@@ -333,8 +334,7 @@ bool is_json(const std::string& path) {
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) {
+  if (!is_folder(path)) {
     if (is_json(path))
       open_index(path);
     else
@@ -344,12 +344,12 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   const std::filesystem::path folder(path);
   const std::string index = (folder / "model.safetensors.index.json").string();
   const std::string file = (folder / "model.safetensors").string();
-  const bool has_index = std::filesystem::exists(index, ignored);
-  const bool is_there = has_index || std::filesystem::exists(file, ignored);
+  const bool has_index = is_there(index);
+  const bool has_any = has_index || is_there(file);
   const std::string weights = (folder / "weights.h5").string();
-  require(is_there || !std::filesystem::exists(weights, ignored), "folder '", path,
+  require(has_any || !is_there(weights), "folder '", path,
           "' is that of a run; expected its weights, '", weights, "', or one of its checkpoints");
-  require(is_there, "folder '", path,
+  require(has_any, "folder '", path,
           "' has neither model.safetensors.index.json nor model.safetensors");
   if (has_index)
     open_index(index);
@@ -392,15 +392,13 @@ const SafetensorsTensor& SafetensorsReader::tensor(const std::string& name) cons
 namespace {
 
 template <class T>
-void read_converted(std::ifstream& stream, const std::string& path, std::int64_t begin,
-                    std::int64_t count, float* values) {
+void read_converted(const PlainFile& file, std::int64_t begin, std::int64_t count, float* values) {
   constexpr std::int64_t block = 1 << 16;
   std::vector<T> numbers(static_cast<std::size_t>(std::min(count, block)));
   for (std::int64_t at = 0; at < count; at += block) {
     const std::int64_t part = std::min(block, count - at);
     const std::int64_t bytes = part * static_cast<std::int64_t>(sizeof(T));
-    read_bytes(stream, path, begin + at * static_cast<std::int64_t>(sizeof(T)), bytes,
-               numbers.data());
+    file.read(begin + at * static_cast<std::int64_t>(sizeof(T)), bytes, numbers.data());
     for (std::int64_t i = 0; i < part; ++i) values[at + i] = numbers[i];
   }
 }
@@ -421,11 +419,11 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::i
   if (count == 0) return;
   const std::int64_t begin = found.begin + first * (is_float ? 4 : 2);
   if (is_float)
-    read_bytes(file.stream, file.path, begin, 4 * count, values);
+    file.file->read(begin, 4 * count, values);
   else if (found.dtype == "BF16")
-    read_converted<bf16>(file.stream, file.path, begin, count, values);
+    read_converted<bf16>(*file.file, begin, count, values);
   else
-    read_converted<fp16>(file.stream, file.path, begin, count, values);
+    read_converted<fp16>(*file.file, begin, count, values);
 }
 
 // ---- SafetensorsWriter
@@ -436,8 +434,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, Number number,
     : path_(path), number_(number), tensors_(std::move(tensors)) {
   require(number == Number::fp32 || number == Number::bf16, "can't write ", kind, " '", path,
           "' of other numbers than fp32 and bf16");
-  require(!std::filesystem::is_directory(path), "can't write ", kind, " '", path,
-          "': a folder has that name");
+  require(!is_folder(path), "can't write ", kind, " '", path, "': a folder has that name");
   const std::string dtype = number == Number::fp32 ? "F32" : "BF16";
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[metadata_key] = metadata;
@@ -466,26 +463,13 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, Number number,
   require(length <= static_cast<std::uint64_t>(most_header_bytes), "can't write ", kind, " '", path,
           "': its header would have ", length, " bytes; expected at most ", most_header_bytes);
 
-  const std::string partial = path + ".partial";
-  stream_.open(partial, std::ios::binary | std::ios::trunc);
-  require(stream_.is_open(), "can't write ", kind, " '", path, "': ", system_error());
-  partial_path_ = partial;
+  file_ = std::make_unique<NewFile>(path);
   put(&length, length_bytes);
   put(json.data(), static_cast<std::int64_t>(json.size()));
   skip_finished();
 }
 
-SafetensorsWriter::~SafetensorsWriter() {
-  if (partial_path_.empty()) return;
-  stream_.close();
-  std::error_code ignored;
-  std::filesystem::remove(partial_path_, ignored);
-}
-
-void SafetensorsWriter::put(const void* data, std::int64_t bytes) {
-  stream_.write(static_cast<const char*>(data), bytes);
-  require(stream_.good(), "can't write ", kind, " '", path_, "': ", system_error());
-}
+void SafetensorsWriter::put(const void* data, std::int64_t bytes) { file_->write(data, bytes); }
 
 void SafetensorsWriter::skip_finished() {
   while (next_ < tensors_.size()) {
@@ -521,14 +505,11 @@ void SafetensorsWriter::write(const std::string& name, const float* values, std:
 }
 
 void SafetensorsWriter::finish() {
-  require(!partial_path_.empty(), kind, " '", path_, "' is finished already");
+  require(file_ != nullptr, kind, " '", path_, "' is finished already");
   require(next_ == tensors_.size(), kind, " '", path_, "': tensor ",
           next_ == tensors_.size() ? "" : shown(tensors_[next_].name), " is not written whole");
-  stream_.close();
-  require(!stream_.fail(), "can't write ", kind, " '", path_, "': ", system_error());
-  sync_file(partial_path_);
-  const std::string partial = std::exchange(partial_path_, "");
-  rename_file(partial, path_);
+  file_->finish();
+  file_.reset();
 }
 
 }  // namespace ostrakon::checkpoint

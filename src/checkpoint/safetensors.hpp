@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/number.hpp>
 #include <string>
 #include <utility>
@@ -51,7 +53,7 @@ class SafetensorsReader {
  private:
   struct File {
     std::string path;
-    std::ifstream stream;
+    std::optional<PlainFile> file;  ///< when it is open
   };
   struct Header;
 
@@ -77,10 +79,6 @@ class SafetensorsWriter {
   /// All numbers are stored as `number`, fp32 or bf16 (rounded to the nearest, ties to even).
   SafetensorsWriter(const std::string& path, Number number, std::vector<Tensor> tensors,
                     const std::map<std::string, std::string>& metadata);
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
-  /// Removes what was not finished.
-  ~SafetensorsWriter();
 
   /// The next `count` numbers of the tensor that is next to be written: `name` says which the
   /// caller thinks it is. Throws Error where it is another, has fewer left, or can't be written.
@@ -94,13 +92,12 @@ class SafetensorsWriter {
   void skip_finished();
 
   std::string path_;
-  std::string partial_path_;  ///< empty: nothing to remove
   Number number_;
   std::vector<Tensor> tensors_;
   std::size_t next_ = 0;      ///< tensor to write
   std::int64_t written_ = 0;  ///< numbers of it
   std::vector<std::uint16_t> rounded_;
-  std::ofstream stream_;
+  std::unique_ptr<NewFile> file_;  ///< null: finished
 };
 
 }  // namespace ostrakon::checkpoint

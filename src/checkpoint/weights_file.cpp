@@ -64,6 +64,12 @@ void WeightsWriter::write(const std::string& unit, const std::string& parameter,
   dataset.write_attribute("checksum", checksum(shape, values));
 }
 
+void WeightsWriter::finish() {
+  file_.complete();
+  WeightsReader(file_.partial_path()).verify();
+  file_.commit();
+}
+
 WeightsReader::WeightsReader(const std::string& path) : file_(open_weights_file(path)) {
   const hdf5::Object root = file_.root();
   deck_ = root.text_attribute("deck");

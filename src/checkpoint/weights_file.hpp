@@ -29,7 +29,8 @@ class WeightsWriter {
   /// A '/' in it makes groups. `values`: host memory, row-major, as many as `shape` says.
   void write(const std::string& unit, const std::string& parameter,
              const std::vector<std::int64_t>& shape, const float* values);
-  void finish() { file_.commit(); }
+  /// Reads what was written, and gives it its name where that is as it should be.
+  void finish();
 
  private:
   hdf5::File file_;

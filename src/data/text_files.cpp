@@ -2,12 +2,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/text_files.hpp>
 #include <set>
@@ -20,12 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t block_bytes = 1 << 20;
 constexpr std::size_t first_block_bytes = 8192;
-
-std::ifstream open_text(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.good(), "can't read '", path, "': ", std::strerror(errno));
-  return stream;
-}
 
 bool hidden(const fs::path& path) { return path.filename().string().front() == '.'; }
 
@@ -51,7 +44,8 @@ using FileIdentity = std::pair<dev_t, ino_t>;
 
 FileIdentity identity(const std::string& path) {
   struct stat status = {};
-  require(::stat(path.c_str(), &status) == 0, "can't read '", path, "': ", std::strerror(errno));
+  const bool known = ::stat(path.c_str(), &status) == 0;
+  require(known, "can't read '", path, "': ", system_error());
   return {status.st_dev, status.st_ino};
 }
 
@@ -60,10 +54,10 @@ void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& f
     files.duplicate.push_back(path);
     return;
   }
-  std::ifstream stream = open_text(path);
+  const PlainFile file(path, PlainFile::Mode::read);
   std::string block(first_block_bytes, '\0');
-  stream.read(block.data(), static_cast<std::streamsize>(block.size()));
-  block.resize(static_cast<std::size_t>(stream.gcount()));
+  block.resize(static_cast<std::size_t>(
+      file.read_up_to(0, static_cast<std::int64_t>(block.size()), block.data())));
   if (block.empty()) {
     files.empty.push_back(path);
   } else if (block.find('\0') != std::string::npos) {
@@ -143,15 +137,13 @@ class LineSplitter {
 
 void for_each_block(const std::string& path,
                     const std::function<void(std::string_view block)>& use) {
-  std::ifstream stream = open_text(path);
+  const PlainFile file(path, PlainFile::Mode::read);
   std::string block(block_bytes, '\0');
-  while (stream) {
-    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
-    if (stream.gcount() > 0) {
-      use(std::string_view(block).substr(0, static_cast<std::size_t>(stream.gcount())));
-    }
+  for (std::int64_t at = 0, got = 0;; at += got) {
+    got = file.read_up_to(at, static_cast<std::int64_t>(block.size()), block.data());
+    if (got == 0) return;
+    use(std::string_view(block).substr(0, static_cast<std::size_t>(got)));
   }
-  require(!stream.bad(), "can't read '", path, "': ", std::strerror(errno));
 }
 
 /// Sends documents to one side or the other, and remembers what the next attempt needs to know.
@@ -230,13 +222,12 @@ TextFiles find_text_files(const std::vector<std::string>& arguments) {
   TextFiles files;
   std::set<FileIdentity> seen;
   for (const std::string& argument : arguments) {
-    std::error_code ignored;
-    const fs::file_status status = fs::status(argument, ignored);
-    require(fs::exists(status), "'", argument, "' does not exist");
-    if (fs::is_directory(status)) {
+    const fs::file_type type = type_of(argument);
+    require(type != fs::file_type::not_found, "'", argument, "' does not exist");
+    if (type == fs::file_type::directory) {
       for (const std::string& path : files_in_folder(argument)) sort_in(path, seen, files);
     } else {
-      require(fs::is_regular_file(status), "'", argument, "' is neither a file nor a folder");
+      require(type == fs::file_type::regular, "'", argument, "' is neither a file nor a folder");
       sort_in(argument, seen, files);
     }
   }

@@ -190,6 +190,7 @@ void TokenFileWriter::complete() {
   if (byte_count_ > 0) root.write_attribute("byte_count", byte_count_);
   root.write_attribute("checksum", checksum_.hex());
   file_.complete();
+  TokenFile(file_.partial_path()).verify();
   complete_ = true;
 }
 

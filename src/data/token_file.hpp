@@ -54,8 +54,8 @@ class TokenFileWriter {
   void add_text_bytes(std::int64_t bytes) { byte_count_ += bytes; }
   /// The next token begins another document. Documents without tokens are not counted.
   void end_document();
-  /// All but the last step: what is written has reached the disk, and lacks only its name. Throws
-  /// Error where there are no tokens, or they can't be written.
+  /// All but the last step: what is written has reached the disk, was read back and is good, and
+  /// lacks only its name. Throws Error where there are no tokens, or they can't be written.
   void complete();
   /// complete(), where that was not called, then gives the file its name.
   void finish();

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <ostrakon/base/clock.hpp>
@@ -13,6 +12,7 @@
 #include <ostrakon/base/folder_lock.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/input.hpp>
+#include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
@@ -39,6 +39,7 @@
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <ostrakon/train/threads.hpp>
+#include <ostrakon/train/trace_file.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/triggers.hpp>
 #include <sstream>
@@ -277,7 +278,7 @@ class Run {
       for (const char* file : {"deck.yaml", "plan.json", "metrics.jsonl", "trace.json"})
         require_plain_or_missing((directory() / file).string());
       const fs::path weights = directory() / "weights.h5";
-      require(!fs::is_directory(weights), weights.string(),
+      require(!is_folder(weights.string()), weights.string(),
               " is a folder; weights go to a file of that name");
     });
     lock_folder(true);
@@ -291,21 +292,15 @@ class Run {
       const std::string earlier = origin_is_own_ ? "" : set_metrics_aside(metrics);
       if (!earlier.empty()) say(text("metrics of an earlier run are in ", earlier, " now\n\n"));
       metrics_ = std::make_unique<MetricsFile>(metrics, steps_done_);
-      const fs::path deck = directory() / "deck.yaml";
-      std::ofstream stream(deck);
-      stream << config::write_deck(config::with_absolute_paths(settings_));
-      stream.close();
-      require(stream.good(), deck.string(), " can't be written");
+      replace_file((directory() / "deck.yaml").string(),
+                   config::write_deck(config::with_absolute_paths(settings_)));
       write_plan(directory() / "plan.json");
       // One that is there is another run's.
       const fs::path trace = directory() / "trace.json";
       std::error_code error;
       fs::remove(trace, error);
-      if (settings_.output.trace_steps > 0) {
-        trace_.open(trace);
-        require(trace_.is_open(), "output.trace = ", settings_.output.trace_steps, ": ",
-                trace.string(), " can't be written");
-      }
+      require(!error, trace.string(), " of an earlier run can't be removed: ", error.message());
+      if (settings_.output.trace_steps > 0) trace_.emplace(trace.string());
       keep_earlier(directory() / "weights.h5");
     });
     first_step_ = steps_done_ + 1;
@@ -345,7 +340,7 @@ class Run {
   /// Weights of another run are not to be taken for those of this one, which may end without any;
   /// but they may be all that is left of days.
   void keep_earlier(const fs::path& weights) const {
-    if (!fs::exists(weights)) return;
+    if (!is_there(weights.string())) return;
     const fs::path kept = directory() / "weights.previous.h5";
     std::error_code error;
     fs::rename(weights, kept, error);
@@ -360,10 +355,9 @@ class Run {
         plan::make_report(program.plan, program.memory, program.host_memory, mesh_.node().size());
     report.strategy =
         config::strategy(settings_, program.plan.accumulation, program.plan.group_ranks);
-    std::ofstream stream(path);
+    std::ostringstream stream;
     plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
-    stream.close();
-    require(stream.good(), path.string(), " can't be written");
+    replace_file(path.string(), stream.str());
   }
 
   void start() {
@@ -709,15 +703,13 @@ class Run {
         runtime::trace_step(trainer_.program(Purpose::train), trainer_.action_times(),
                             world_.rank(), step, trace_origin_);
     // Over the end that the step before has written.
-    if (talks_) trace_.seekp(trace_end_) << part;
-    world_.show_first(mine, [&](int, const std::string& of_rank) { trace_ << of_rank; });
+    if (talks_) trace_->add(part);
+    world_.show_first(mine, [&](int, const std::string& of_rank) { trace_->add(of_rank); });
     world_.agree([&] {
       if (!talks_) return;
-      const std::string end = runtime::end_trace();
-      trace_ << end << std::flush;
-      trace_end_ = trace_.tellp() - static_cast<std::streamoff>(end.size());
-      require(trace_.good(), "output.trace = ", settings_.output.trace_steps, ": ",
-              (directory() / "trace.json").string(), " can't be written");
+      trace_->end_step(runtime::end_trace());
+      const bool is_last = step + 1 == first + settings_.output.trace_steps;
+      if (is_last || step == settings_.training.steps) trace_->close();
     });
   }
 
@@ -927,9 +919,8 @@ class Run {
   int skipped_in_a_row_ = 0;
   runtime::Overlap spent_;     // by this rank in all steps
   double trace_origin_ = 0.0;  // the same moment on all ranks
-  std::ofstream trace_;
-  std::streampos trace_end_ = 0;  // where the next step's actions go
-  bool open_line_ = false;        // a progress line that the next one replaces
+  std::optional<TraceFile> trace_;
+  bool open_line_ = false;  // a progress line that the next one replaces
 };
 
 }  // namespace

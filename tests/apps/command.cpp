@@ -173,9 +173,7 @@ std::vector<pid_t> processes_in(const std::string& name, const std::string& fold
   return found;
 }
 
-void in_parallel(int count, const std::function<void(int)>& work) {
-  // Starting ranks is more waiting than computing.
-  constexpr int at_once = 4;
+void in_parallel(int count, const std::function<void(int)>& work, int at_once) {
   std::atomic<int> next{0};
   std::exception_ptr failure;
   std::mutex guard;

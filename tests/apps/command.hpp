@@ -38,7 +38,8 @@ Command program(const std::string& name, int ranks, std::vector<std::string> arg
 /// Processes with this name, the first 15 bytes of it, that run in a folder; in no order.
 std::vector<pid_t> processes_in(const std::string& name, const std::string& folder);
 
-/// Calls work(0), ..., work(count - 1), a few at a time.
-void in_parallel(int count, const std::function<void(int)>& work);
+/// Calls work(0), ..., work(count - 1), a few at a time: starting ranks is more waiting than
+/// computing.
+void in_parallel(int count, const std::function<void(int)>& work, int at_once = 4);
 
 }  // namespace ostrakon::testing

@@ -71,6 +71,45 @@ TEST(File, CompletesBeforeItIsCommitted) {
   EXPECT_NE(error_of([&] { file.commit(); }).find("is not being written"), std::string::npos);
 }
 
+/// A file that HDF5 still had open crashed it when the process ended, as this one would.
+TEST(File, ThatCanNotBeWrittenIsAnErrorWithTheReasonAndIsClosed) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  const std::vector<float> values(5000, 1.0F);
+  const auto write = [&](std::int64_t writes, bool completes) {
+    std::filesystem::create_symlink("/dev/full", path + ".partial");
+    File file = File::create(path, "file");
+    const auto count = static_cast<std::int64_t>(values.size());
+    for (std::int64_t i = 0; i < writes; ++i)
+      file.create_array(text("/group/array-", i), Type::float32, {count})
+          .write(Type::float32, values.data());
+    if (completes) file.complete();
+  };
+  for (const std::int64_t writes : {1, 200}) {
+    const std::string error = error_of([&] { write(writes, true); });
+    EXPECT_NE(error.find(path), std::string::npos) << error;
+    EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(path + ".partial")));
+    error_of([&] { write(writes, false); });
+    EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_FILE), 0);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(File, IsReadBackWhileItIsWritten) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  const std::vector<float> values = {1.0F, 2.0F, 3.0F};
+  std::vector<float> found(3);
+  File file = File::create(path, "file");
+  file.create_array("/array", Type::float32, {3}).write(Type::float32, values.data());
+  file.dataset("/array").read(Type::float32, found.data());
+  EXPECT_EQ(found, values);
+  file.commit();
+  File::open(path, "file").dataset("/array").read(Type::float32, found.data());
+  EXPECT_EQ(found, values);
+}
+
 std::int64_t size_of(Type type) { return type == Type::float32 ? 4 : 2; }
 
 std::int64_t bytes_of(const ArrayShape& array) {

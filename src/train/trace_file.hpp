@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/files.hpp>
+#include <string>
+
+namespace ostrakon::train {
+
+/// A trace file, which is whole after each step: the next step goes over what ends it.
+class TraceFile {
+ public:
+  /// Throws Error where it can't be made.
+  explicit TraceFile(const std::string& path) : file_(path, PlainFile::Mode::create) {}
+
+  /// Adds to the present step. Throws nothing: end_step() does.
+  void add(const std::string& part);
+  /// Writes what ends the file. Throws Error where anything of the step could not be written.
+  void end_step(const std::string& end);
+  /// Throws Error where the system could not write all of it.
+  void close() { file_.close(); }
+
+ private:
+  PlainFile file_;
+  std::int64_t at_ = 0;
+  std::string failure_;  // why something could not be written
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Whole programs, of which every call for a file below their folder fails in turn, with every
+// error: each run ends with status 0 and files that verify and hold what they hold without faults,
+// or with status 1 and a message that says what failed and why. What was good before is there
+// afterwards.
+//
+//   test_fault_sweep                                       a sample
+//   test_fault_sweep --gtest_also_run_disabled_tests --gtest_filter=*Every*   all
+//
+// OSTRAKON_APPS: the folder of the programs.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/data/token_file.hpp>
+#include <sstream>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <vector>
+
+#include "command.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Texts = std::vector<std::string>;
+
+const char* const deck = R"(ostrakon:
+  model: {layers: 1, width: 16, heads: 2, vocabulary: 257}
+  data: {dataset: tokens}
+  training: {steps: 3, global_batch_size: 2, micro_batch_size: 1, sequence_length: 16}
+  schedule: {warmup_steps: 1}
+  checkpoint: {every: 2}
+  output: {trace: 1}
+  runtime: {peak_gflops: 1}
+)";
+
+struct Error {
+  const char* name;
+  int number;
+  bool stays;  ///< all later calls fail as well
+};
+constexpr std::array<Error, 8> errors = {{{"eio", EIO, false},
+                                          {"enospc", ENOSPC, false},
+                                          {"eacces", EACCES, false},
+                                          {"estale", ESTALE, false},
+                                          {"emfile", EMFILE, false},
+                                          {"enomem", ENOMEM, false},
+                                          {"eio", EIO, true},
+                                          {"enospc", ENOSPC, true}}};
+
+// --- What is good: these throw where it is not ---------------------------------------------------
+
+void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+void compare_bytes(const fs::path& found, const fs::path& expected) {
+  expect(read_bytes(found.string()) == read_bytes(expected.string()),
+         found.string() + " is not as without faults");
+}
+
+void compare_weights(const fs::path& found, const fs::path& expected) {
+  const checkpoint::WeightsReader a(found.string()), b(expected.string());
+  expect(a.parameters().size() == b.parameters().size(), "weights are missing");
+  for (const auto& entry : b.parameters()) {
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : entry.shape) elements *= extent;
+    std::vector<float> x(static_cast<std::size_t>(elements)), y(x.size());
+    a.read(entry.unit, entry.parameter, entry.shape, x.data());
+    b.read(entry.unit, entry.parameter, entry.shape, y.data());
+    expect(x == y, found.string() + ": " + entry.parameter + " is not as without faults");
+  }
+}
+
+void compare_tokens(const fs::path& found, const fs::path& expected) {
+  const data::TokenFile a(found.string()), b(expected.string());
+  a.verify();
+  expect(a.info().checksum == b.info().checksum && a.info().byte_count == b.info().byte_count &&
+             a.info().document_count == b.info().document_count,
+         found.string() + " holds other text than without faults");
+}
+
+void verify_checkpoint(const fs::path& folder) {
+  checkpoint::CheckpointReader(folder.string()).verify();
+}
+
+void verify_json(const fs::path& file) {
+  const auto json = nlohmann::json::parse(read_bytes(file.string()), nullptr, false);
+  expect(json.is_object() || json.is_array(), file.string() + " is not JSON");
+}
+
+void verify_metrics(const fs::path& file, int steps) {
+  std::istringstream stream(read_bytes(file.string()));
+  int step = 0;
+  for (std::string line; std::getline(stream, line);) {
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    if (row.contains("loss")) expect(row["step"] == ++step, "rows are missing in " + file.string());
+  }
+  expect(step == steps, file.string() + " ends early");
+}
+
+// --- Programs ------------------------------------------------------------------------------------
+
+using Check = std::function<void(const fs::path& folder, const fs::path& reference)>;
+
+struct Program {
+  std::string name;
+  Texts arguments;  ///< the program first; @ stands for the folder that it runs in
+  int ranks = 1;
+  std::string faulty_rank;  ///< empty: the only one
+  Check verify;             ///< what it wrote, where it says that it did
+  Check keep;               ///< what was there before, whatever happened
+};
+
+/// A checkpoint of an earlier run has moved at most.
+void keep_checkpoint(const fs::path& folder, const fs::path&) {
+  for (const char* place : {"checkpoints", "checkpoints.previous"}) {
+    const fs::path path = folder / "run" / place / "step-00000002";
+    if (!fs::exists(path)) continue;
+    try {
+      verify_checkpoint(path);
+      return;
+    } catch (const std::exception&) {
+    }
+  }
+  throw std::runtime_error("the good checkpoint from before is gone");
+}
+
+void keep_earlier_weights(const fs::path& folder, const fs::path&) {
+  const fs::path weights = folder / "run/weights.h5", previous = folder / "run/weights.previous.h5";
+  checkpoint::WeightsReader((fs::exists(previous) ? previous : weights).string()).verify();
+}
+
+void keep_inputs(const fs::path& folder, const fs::path& reference) {
+  compare_bytes(folder / "run/weights.h5", reference / "run/weights.h5");
+  verify_checkpoint(folder / "run/checkpoints/step-00000002");
+}
+
+void verify_run(const fs::path& folder, const fs::path& reference) {
+  const fs::path run = folder / "run";
+  compare_weights(run / "weights.h5", reference / "run/weights.h5");
+  for (const char* name : {"step-00000002", "step-00000003"})
+    if (fs::exists(run / "checkpoints" / name)) verify_checkpoint(run / "checkpoints" / name);
+  expect(fs::exists(run / "checkpoints/step-00000003"), "the last checkpoint is missing");
+  expect(fs::file_size(run / "deck.yaml") > 0, "deck.yaml is empty");
+  verify_json(run / "plan.json");
+  verify_json(run / "trace.json");
+  verify_metrics(run / "metrics.jsonl", 3);
+}
+
+Program train(const std::string& name, int ranks, const std::string& faulty_rank) {
+  return {name,
+          {"ostrakon-train", "@/deck.yaml", "--set", "output.directory=@/run", "--set",
+           "data.path=@/tokens-train.h5", "--set", "data.validation_path=@/tokens-validation.h5"},
+          ranks,
+          faulty_rank,
+          verify_run,
+          [](const fs::path& folder, const fs::path& reference) {
+            keep_checkpoint(folder, reference);
+            keep_earlier_weights(folder, reference);
+          }};
+}
+
+std::vector<Program> programs() {
+  return {
+      train("train_1_rank", 1, ""),
+      train("train_2_ranks_first_fails", 2, "0"),
+      train("train_2_ranks_second_fails", 2, "1"),
+      {"data_build",
+       {"ostrakon-data", "build", "@/text", "--separator", "--", "--output", "@/out/new",
+        "--validation-fraction", "0.5"},
+       1,
+       "",
+       [](const fs::path& folder, const fs::path& reference) {
+         for (const char* name : {"out/new-train.h5", "out/new-validation.h5"})
+           compare_tokens(folder / name, reference / name);
+       },
+       keep_inputs},
+      {"data_import",
+       {"ostrakon-data", "import", "@/ids", "--vocabulary", "512", "--end-of-text", "0",
+        "--token-bytes", "@/bytes", "--output", "@/out/ids.h5"},
+       1,
+       "",
+       [](const fs::path& folder, const fs::path& reference) {
+         compare_tokens(folder / "out/ids.h5", reference / "out/ids.h5");
+       },
+       keep_inputs},
+      {"checkpoint_export",
+       {"ostrakon-checkpoint", "export", "@/run/checkpoints/step-00000002", "@/out/exported"},
+       1,
+       "",
+       [](const fs::path& folder, const fs::path& reference) {
+         for (const char* name : {"out/exported/config.json", "out/exported/model.safetensors"})
+           compare_bytes(folder / name, reference / name);
+       },
+       keep_inputs},
+      {"checkpoint_import",
+       {"ostrakon-checkpoint", "import", "@/exported", "@/out.h5"},
+       1,
+       "",
+       [](const fs::path& folder, const fs::path& reference) {
+         compare_weights(folder / "out.h5", reference / "out.h5");
+       },
+       keep_inputs},
+      {"checkpoint_reshard",
+       {"ostrakon-checkpoint", "reshard", "@/run/checkpoints/step-00000002", "@/out", "--ranks",
+        "2"},
+       1,
+       "",
+       [](const fs::path& folder, const fs::path&) { verify_checkpoint(folder / "out"); },
+       keep_inputs},
+  };
+}
+
+// --- The sweep -----------------------------------------------------------------------------------
+
+/// What is failed in one run.
+struct Fault {
+  int call = 0;  // from 1; 0: none
+  const Error* error = nullptr;
+};
+
+class FaultSweep : public ::testing::TestWithParam<Program> {
+ protected:
+  /// What programs read, and what is there before.
+  static std::string inputs() {
+    static const std::unique_ptr<ScratchFolder> folder = make_inputs();
+    return folder->file("all");
+  }
+
+  static Command command(const Texts& arguments, int ranks, const std::string& folder) {
+    const char* const apps = std::getenv("OSTRAKON_APPS");
+    Command command = program("", ranks, {}, folder);
+    command.arguments.pop_back();
+    if (ranks == 1) command.arguments.clear();  // a program starts faster without mpiexec
+    for (std::string argument : arguments) {
+      for (std::size_t at; (at = argument.find('@')) != std::string::npos;)
+        argument.replace(at, 1, folder);
+      command.arguments.push_back(argument);
+    }
+    std::string& name = command.arguments[command.arguments.size() - arguments.size()];
+    name = (apps == nullptr ? std::string(OSTRAKON_APPS_DIR) : apps) + "/" + name;
+    command.time_limit = 180.0;
+    return command;
+  }
+
+  static void run_well(const Texts& arguments, const std::string& folder) {
+    const Outcome outcome = run_command(command(arguments, 1, folder));
+    if (outcome.status != 0) throw std::runtime_error(arguments[0] + ": " + outcome.err);
+  }
+
+  static std::unique_ptr<ScratchFolder> make_inputs() {
+    auto made = std::make_unique<ScratchFolder>();
+    const std::string folder = made->file("all");
+    fs::create_directories(folder + "/text");
+    fs::create_directories(folder + "/out");
+    std::string words, ids, bytes;
+    for (int i = 0; i < 400; ++i) words += "words to train on, line " + std::to_string(i) + "\n";
+    for (int i = 0; i < 512; ++i) {
+      ids += {static_cast<char>(i % 256), static_cast<char>(i / 256)};
+      bytes += "3 ";
+    }
+    write_bytes(folder + "/deck.yaml", deck);
+    write_bytes(folder + "/text/a", words + "--\n" + words);
+    write_bytes(folder + "/text/b", words);
+    write_bytes(folder + "/ids", ids);
+    write_bytes(folder + "/bytes", bytes);
+    run_well({"ostrakon-data", "build", "@/text", "--output", "@/tokens", "--validation-fraction",
+              "0.3"},
+             folder);
+    Texts train = programs()[0].arguments;
+    train.insert(train.end(), {"--set", "training.steps=2"});
+    run_well(train, folder);
+    run_well({"ostrakon-checkpoint", "export", "@/run/weights.h5", "@/exported"}, folder);
+    return made;
+  }
+
+  /// Runs the program in a folder of its own, in which one call fails.
+  Outcome run(const std::string& name, const Fault& fault) const {
+    const std::string folder = scratch_.file(name);
+    fs::copy(inputs(), folder, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    Command command = FaultSweep::command(GetParam().arguments, GetParam().ranks, folder);
+    command.environment.insert(
+        command.environment.end(),
+        {{"LD_PRELOAD", OSTRAKON_FAULTY_FILES},
+         {"OSTRAKON_FAULT_PATH", folder},
+         {"OSTRAKON_FAULT_CALLS", "all"},
+         {"OSTRAKON_FAULT_RANK", GetParam().faulty_rank},
+         {"OSTRAKON_FAULT", fault.error == nullptr ? "count" : fault.error->name},
+         {"OSTRAKON_FAULT_CALL", std::to_string(fault.call)},
+         {"OSTRAKON_FAULT_STAYS", fault.error != nullptr && fault.error->stays ? "1" : "0"},
+         {"OSTRAKON_FAULT_LOG", scratch_.file("log-" + name)}});
+    return run_command(command);
+  }
+
+  /// The calls of a run, in order: "12 write /tmp/...".
+  Texts calls_of(const std::string& name) const {
+    std::istringstream stream(read_bytes(scratch_.file("log-" + name)));
+    Texts calls;
+    for (std::string line; std::getline(stream, line);) calls.push_back(line);
+    return calls;
+  }
+
+  /// What is wrong with how a run ended; empty: nothing.
+  std::string judge(const std::string& name, const Fault& fault, const Outcome& outcome) const {
+    const fs::path folder = scratch_.file(name), reference = scratch_.file("reference");
+    try {
+      expect(!outcome.timed_out, "it does not end");
+      expect(outcome.status == 0 || outcome.status == 1, "an exit status that is no error's");
+      GetParam().keep(folder, inputs());
+      if (outcome.status == 0) {
+        GetParam().verify(folder, reference);
+        return "";
+      }
+      expect(outcome.err.find("error") != std::string::npos, "no message");
+      expect(outcome.err.find(std::strerror(fault.error->number)) != std::string::npos,
+             "the message does not give the reason");
+      expect(outcome.err.find(folder.filename().string()) != std::string::npos,
+             "the message does not name the file");
+    } catch (const std::exception& problem) {
+      return problem.what();
+    }
+    return "";
+  }
+
+  void sweep(const std::vector<Fault>& faults);
+
+  ScratchFolder scratch_;
+  int calls_ = 0;
+};
+
+void FaultSweep::sweep(const std::vector<Fault>& faults) {
+  int wrong = 0, told = 0, well = 0;
+  std::mutex guard;
+  constexpr int at_once = 2;
+  in_parallel(
+      static_cast<int>(faults.size()),
+      [&](int number) {
+        const Fault& fault = faults[static_cast<std::size_t>(number)];
+        const std::string name = "run-" + std::to_string(number);
+        const Outcome outcome = run(name, fault);
+        const std::lock_guard<std::mutex> lock(guard);  // HDF5 is for one thread at a time
+        const std::string problem = judge(name, fault, outcome);
+        ++(outcome.status == 0 ? well : told);
+        const Texts calls = calls_of(name);
+        if (!problem.empty()) {
+          ++wrong;
+          ADD_FAILURE() << GetParam().name << ": " << fault.error->name
+                        << (fault.error->stays ? " from call " : " at call ") << fault.call << ": "
+                        << (static_cast<int>(calls.size()) < fault.call
+                                ? "never made"
+                                : calls[static_cast<std::size_t>(fault.call) - 1])
+                        << ": " << problem << "\n  status " << outcome.status << ": "
+                        << outcome.err.substr(0, 600);
+        }
+        fs::remove_all(scratch_.file(name));
+        fs::remove(scratch_.file("log-" + name));
+      },
+      at_once);
+  std::cout << GetParam().name << ": " << calls_ << " calls, " << faults.size() << " runs: " << told
+            << " failed with a message or worse, " << well << " ended well; wrong: " << wrong
+            << std::endl;
+}
+
+/// Every k-th call, and an error for each in turn.
+TEST_P(FaultSweep, SampledFailuresAreToldOrDoNoHarm) {
+  const Outcome good = run("reference", {});
+  ASSERT_EQ(good.status, 0) << good.err;
+  calls_ = static_cast<int>(calls_of("reference").size());
+  ASSERT_GT(calls_, 20);
+  const int runs = GetParam().ranks > 1 ? 12 : 24;
+  const int every = std::max(1, calls_ / runs);
+  std::vector<Fault> faults;
+  for (int call = 1 + every / 2; call <= calls_; call += every)
+    faults.push_back({call, &errors[faults.size() % errors.size()]});
+  sweep(faults);
+}
+
+TEST_P(FaultSweep, DISABLED_EveryFailureIsToldOrDoesNoHarm) {
+  const Outcome good = run("reference", {});
+  ASSERT_EQ(good.status, 0) << good.err;
+  calls_ = static_cast<int>(calls_of("reference").size());
+  std::vector<Fault> faults;
+  for (int call = 1; call <= calls_; ++call)
+    for (const Error& error : errors) faults.push_back({call, &error});
+  sweep(faults);
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, FaultSweep, ::testing::ValuesIn(programs()),
+                         [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace ostrakon::testing

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <ostrakon/base/new_file.hpp>
+
+#include "../support/scratch_folder.hpp"
+
+namespace ostrakon {
+namespace {
+
+using testing::error_of;
+using testing::read_bytes;
+using testing::ScratchFolder;
+using testing::write_bytes;
+
+TEST(NewFile, HasItsNameWhenItIsFinished) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file");
+  std::string expected;
+  NewFile file(path);
+  for (int i = 0; i < 3000; ++i) {
+    const std::string part(static_cast<std::size_t>(i), static_cast<char>('a' + i % 26));
+    file.write(part.data(), i);
+    expected += part;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  file.finish();
+  EXPECT_TRUE(read_bytes(path) == expected);
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
+TEST(NewFile, LeavesWhatIsThereWhereItIsNotFinished) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file");
+  write_bytes(path, "before");
+  { NewFile(path).write("after", 5); }
+  EXPECT_EQ(read_bytes(path), "before");
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  replace_file(path, "after");
+  EXPECT_EQ(read_bytes(path), "after");
+}
+
+TEST(NewFile, SaysWhyItCanNotBeWritten) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file");
+  std::filesystem::create_symlink("/dev/full", path + ".partial");
+  const std::string error = error_of([&] { replace_file(path, "text"); });
+  EXPECT_NE(error.find(path), std::string::npos) << error;
+  EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+}  // namespace
+}  // namespace ostrakon

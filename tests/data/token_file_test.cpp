@@ -216,6 +216,7 @@ struct Crafted {
   std::string scalar;    ///< the data set that is one number instead of an array
   std::string checksum;  ///< empty: the right one
   hdf5::Type type = hdf5::Type::uint16;
+  hdf5::Type memory = hdf5::Type::int32;  // what `tokens` are taken for
 
   std::string write(const std::string& path) const {
     hdf5::File file = hdf5::File::create(path, "token file");
@@ -234,7 +235,7 @@ struct Crafted {
       file.create_array(scalar, type, {});
     else
       file.create_series("/tokens", type, 10)
-          .append(hdf5::Type::int32, tokens.data(), static_cast<std::int64_t>(tokens.size()));
+          .append(memory, tokens.data(), static_cast<std::int64_t>(tokens.size()));
     if (scalar == "/document_offsets")
       file.create_array(scalar, hdf5::Type::int64, {});
     else
@@ -316,6 +317,12 @@ TEST(TokenFile, VerifyFindsWhatOpeningDoesNot) {
   crafted.type = hdf5::Type::uint32;
   crafted.tokens[1] = -2;  // 0 in the file: HDF5 clips
   EXPECT_TRUE(contains(verify_error(crafted.write(path)), "the checksum of its tokens is"));
+  crafted = {};
+  crafted.type = crafted.memory = hdf5::Type::uint32;
+  crafted.vocabulary = 2147483647;
+  crafted.tokens[1] = -1;  // 4294967295
+  EXPECT_TRUE(contains(verify_error(crafted.write(path)), "token 4294967295 at position 1"));
+  EXPECT_TRUE(contains(error_of([&] { TokenFile(path).read(0, 2, tokens); }), "token 4294967295"));
   crafted = {};
   crafted.byte_count = 4;
   EXPECT_TRUE(contains(verify_error(crafted.write(path)),

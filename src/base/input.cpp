@@ -74,11 +74,10 @@ std::string read_text(const std::string& path, std::size_t most) {
   return text;
 }
 
-void require_plain_or_missing(const std::string& path) {
+void require_no_pipe(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return;  // whoever opens it says why that can't be
-  require(!S_ISDIR(status.st_mode), "can't write '", path, "': it is a folder");
-  require(S_ISREG(status.st_mode), "can't write '", path, "': it is not a plain file");
+  require(!S_ISFIFO(status.st_mode), "can't write '", path, "': it is a pipe, not a plain file");
 }
 
 void require_utf8(const std::string& what, const std::string& text) {

@@ -11,9 +11,9 @@ namespace ostrakon {
 /// can't be read, is a folder, or a pipe that nobody opens to write within ten seconds.
 std::string read_text(const std::string& path, std::size_t most);
 
-/// For what a program is about to write. Throws Error, naming the path, where something else than a
-/// plain file is there: a pipe or a device would make the writer wait, or take nothing back.
-void require_plain_or_missing(const std::string& path);
+/// For what a program is about to write. Throws Error, naming the path, where a pipe is there:
+/// whoever opens it to write waits until somebody reads.
+void require_no_pipe(const std::string& path);
 
 /// For text that ends up in a file whose texts are UTF-8. Throws Error, beginning with `what` ("key
 /// = value"), that says which byte of it is not.

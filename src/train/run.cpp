@@ -276,7 +276,7 @@ class Run {
       fs::create_directories(directory(), error);
       require(!error, settings_.output.directory, " can't be made: ", error.message());
       for (const char* file : {"deck.yaml", "plan.json", "metrics.jsonl", "trace.json"})
-        require_plain_or_missing((directory() / file).string());
+        require_no_pipe((directory() / file).string());
       const fs::path weights = directory() / "weights.h5";
       require(!is_folder(weights.string()), weights.string(),
               " is a folder; weights go to a file of that name");

@@ -73,7 +73,7 @@ TEST_F(OddInput, APipeWhereAFileIsWrittenIsRefused) {
     fs::remove_all(path("run"));
     fs::create_directory(path("run"));
     make_pipe(std::string("run/") + file);
-    expect_refused("ostrakon-train", {"deck.yaml"}, "it is not a plain file");
+    expect_refused("ostrakon-train", {"deck.yaml"}, "it is a pipe, not a plain file");
   }
 }
 

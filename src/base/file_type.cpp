@@ -29,4 +29,13 @@ file_type type_of_name(const std::string& path) {
 bool is_folder(const std::string& path) { return type_of(path) == file_type::directory; }
 bool is_plain_file(const std::string& path) { return type_of(path) == file_type::regular; }
 
+bool is_there(const std::string& path) { return type_of(path) != file_type::not_found; }
+
+void require_plain_file(const std::string& path, const std::string& kind) {
+  const file_type type = type_of(path);
+  require(type != file_type::not_found, kind, " '", path, "' does not exist");
+  require(type != file_type::directory, "'", path, "' is a folder; expected a ", kind);
+  require(type == file_type::regular, "'", path, "' is not a plain file; expected a ", kind);
+}
+
 }  // namespace ostrakon

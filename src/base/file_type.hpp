@@ -13,7 +13,12 @@ std::filesystem::file_type type_of(const std::string& path);
 /// The same of the name itself: a link is a symlink.
 std::filesystem::file_type type_of_name(const std::string& path);
 
+/// Whether something has that name.
+bool is_there(const std::string& path);
 bool is_folder(const std::string& path);
 bool is_plain_file(const std::string& path);
+
+/// Throws Error unless `path` is a plain file; `kind` ("token file") is for messages.
+void require_plain_file(const std::string& path, const std::string& kind);
 
 }  // namespace ostrakon

@@ -64,18 +64,6 @@ bool is_missing(const std::string& path) {
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
-bool is_there(const std::string& path) {
-  return type_of(path) != std::filesystem::file_type::not_found;
-}
-
-void require_plain_file(const std::string& path, const std::string& kind) {
-  using std::filesystem::file_type;
-  const file_type type = type_of(path);
-  require(type != file_type::not_found, kind, " '", path, "' does not exist");
-  require(type != file_type::directory, "'", path, "' is a folder; expected a ", kind);
-  require(type == file_type::regular, "'", path, "' is not a plain file; expected a ", kind);
-}
-
 void sync_file(const std::string& path) { sync_to_disk(path, O_RDONLY); }
 
 void sync_folder(const std::string& path) { sync_to_disk(path, O_RDONLY | O_DIRECTORY); }

@@ -16,12 +16,6 @@ std::string parent_folder(const std::string& path);
 /// Whether nothing has that name. Not where the system won't say.
 bool is_missing(const std::string& path);
 
-/// Whether something has that name. Throws Error where the system won't say.
-bool is_there(const std::string& path);
-
-/// Throws Error unless `path` is a plain file; `kind` ("token file") is for messages.
-void require_plain_file(const std::string& path, const std::string& kind);
-
 /// Makes sure that a file, or a folder's list of names, has reached the disk. Throws Error.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& path);

@@ -53,7 +53,7 @@ bool is_left_behind(const std::string& name) {
 }
 
 /// Whether anything has that name, a link without an end among it.
-bool is_there(const std::string& path) { return type_of_name(path) != fs::file_type::not_found; }
+bool has_name(const std::string& path) { return type_of_name(path) != fs::file_type::not_found; }
 
 bool is_link(const std::string& path) { return type_of_name(path) == fs::file_type::symlink; }
 
@@ -108,7 +108,7 @@ void rename_or_leave(const std::string& from, const std::string& to) {
 /// "<start>", or "<start>-2" and so on where that is taken.
 std::string free_name(const std::string& start) {
   std::string name = start;
-  for (int number = 2; is_there(name); ++number) name = text(start, "-", number);
+  for (int number = 2; has_name(name); ++number) name = text(start, "-", number);
   return name;
 }
 
@@ -229,7 +229,7 @@ std::vector<std::string> Folder::remove_partial() const {
     const std::int64_t step = step_of(name, replaced);
     if (step >= 0) {
       const std::string place = path_ + "/" + folder_name(step);
-      renamed.push_back(is_there(place) ? free_name(place + previous) : place);
+      renamed.push_back(has_name(place) ? free_name(place + previous) : place);
       rename_file(path_ + "/" + name, renamed.back());
     } else if (is_left_behind(name)) {
       remove_all(path_ + "/" + name);
@@ -254,9 +254,9 @@ Folder::Committed Folder::commit(std::int64_t step, const std::string& manifest)
   write_file(manifest_path(path + partial), manifest);
   sync_folder(path + partial);
 
-  const bool replaces = is_there(path);
+  const bool replaces = has_name(path);
   if (replaces) {
-    if (is_there(path + replaced)) rename_file(path + replaced, free_name(path + previous));
+    if (has_name(path + replaced)) rename_file(path + replaced, free_name(path + previous));
     rename_or_leave(path, path + replaced);
   }
   try {

@@ -2,7 +2,7 @@
 #include <exception>
 #include <new>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <string>
 

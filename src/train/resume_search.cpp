@@ -2,6 +2,7 @@
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/resume_search.hpp>
@@ -51,7 +52,7 @@ void require_no_more(mesh::Mesh& mesh, const std::string& path) {
     if (is_root) seen = names_text(path);
   });
   seen = world.broadcast(seen, 0);
-  const std::string root = world.broadcast(is_root ? mesh::host_name() : "", 0);
+  const std::string root = world.broadcast(is_root ? host_name() : "", 0);
   mesh::agree_by_name(world, [&] {
     const bool looks = mesh.host().rank() == 0 || mesh.node().rank() == 0;
     if (is_root || !looks) return;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <new>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <sstream>

@@ -241,10 +241,10 @@ void FolderLock::write() {
   const std::string lines = write_holder(self_);
   const ssize_t written = pwrite(descriptor_, lines.data(), lines.size(), 0);
   if (written >= 0 && written < static_cast<ssize_t>(lines.size())) errno = ENOSPC;
-  require(written == static_cast<ssize_t>(lines.size()) &&
-              ftruncate(descriptor_, static_cast<off_t>(lines.size())) == 0 &&
-              fdatasync(descriptor_) == 0,
-          path_, " can't be written: ", system_error());
+  const bool is_written = written == static_cast<ssize_t>(lines.size()) &&
+                          ftruncate(descriptor_, static_cast<off_t>(lines.size())) == 0 &&
+                          fdatasync(descriptor_) == 0;
+  require(is_written, path_, " can't be written: ", system_error());
 }
 
 void FolderLock::write_first(bool made) {

@@ -47,7 +47,8 @@ std::string read_text(const std::string& path, std::size_t most) {
   const Descriptor file(path);
   require(file.number() >= 0, path, ": can't be read: ", system_error());
   struct stat status {};
-  require(::fstat(file.number(), &status) == 0, path, ": can't be read: ", system_error());
+  const bool is_known = ::fstat(file.number(), &status) == 0;
+  require(is_known, path, ": can't be read: ", system_error());
   require(!S_ISDIR(status.st_mode), path, ": is a folder; expected a file");
   const Stopwatch waited;
   std::string text(most, '\0');

@@ -132,7 +132,7 @@ TEST_F(OddInput, AMessageOfPagesIsCutInTheMiddle) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_LT(outcome.err.size(), 2200U);
   EXPECT_NE(outcome.err.find("bytes left out"), std::string::npos) << outcome.err;
-  EXPECT_EQ(outcome.err.rfind("ostrakon-train: error: xxx", 0), 0U) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("ostrakon-train: error: can't look at 'xxx", 0), 0U) << outcome.err;
   EXPECT_NE(outcome.err.find("File name too long"), std::string::npos) << outcome.err;
 }
 

@@ -72,7 +72,7 @@ apps::ModelFile open_model(const std::string& path, const CommandLine& line) {
           line.tokenizer.value_or(""), "'");
   if (line.context) set_context(model, *line.context, path);
   const std::string unchecked = model.parameters->unchecked();
-  if (!unchecked.empty()) std::cerr << "ostrakon-generate: note: " << unchecked << "\n";
+  if (!unchecked.empty()) std::cerr << "ostrakon-generate: note: " << printable(unchecked) << "\n";
   return model;
 }
 
@@ -145,11 +145,12 @@ Writer make_writer(const CommandLine& line) {
       const apps::ModelFile model = open_model(paths[i], line);
       if (!text) text = begin_text(model, line);
       model.parameters->verify();
-      if (of_run) std::cerr << "model: " << paths[i] << ", step " << model.step << std::endl;
+      if (of_run)
+        std::cerr << "model: " << printable(paths[i]) << ", step " << model.step << std::endl;
       return {std::make_unique<train::Generator>(model.settings, *model.parameters), *text};
     } catch (const DamagedError& error) {
       if (i + 1 == paths.size()) throw;
-      std::cerr << "damaged: " << error.what() << std::endl;
+      std::cerr << "damaged: " << printable(error.what()) << std::endl;
     }
   }
 }

@@ -105,7 +105,7 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
     comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
     comm::require_agreement(world, "ranks were not started alike", start_facts(name, argc, argv));
   } catch (const std::exception& error) {
-    return end.together(1, text(name, ": error: ", error.what()));
+    return end.together(1, error_message(name, error.what()));
   }
   if (!answer.empty()) {
     if (rank_among(MPI_COMM_WORLD) == 0) std::cout << answer << std::flush;

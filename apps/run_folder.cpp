@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 
 #include "model_file.hpp"
@@ -29,7 +30,7 @@ std::vector<std::string> models_of_run(const std::string& folder, std::ostream& 
     if (entry.problem.empty())
       found.push_back(entry.path);
     else
-      log << "damaged: " << entry.problem << "\n";
+      log << "damaged: " << printable(entry.problem) << "\n";
   }
   require(!found.empty(), "'", folder, "' is the folder of a run that has neither weights.h5 nor ",
           "a checkpoint that can be used");

@@ -45,10 +45,10 @@ weights.h5 that is there is renamed to weights.previous.h5.
   --kokkos-...             flags of Kokkos
 
 SIGUSR1, or a file checkpoint_now in output.directory, ask any rank for a checkpoint; SIGTERM and
-SIGUSR2 for one at the end of the step, and to stop; before the first step there is nothing to save, and
-the run ends at once.
+SIGUSR2 for one at the end of the step, and to stop. Before the first step there is nothing to save:
+the run ends once data and checkpoint are read.
 
-Exit status: 0 done, 1 bad input or failure, 75 stopped early with a checkpoint: start it again.
+Exit status: 0 done, 1 bad input or failure, 75 stopped early and can go on: start it again.
 )";
 
 struct CommandLine {

@@ -16,7 +16,8 @@
 namespace ostrakon {
 namespace {
 
-constexpr double longest_wait = 10.0;  // seconds, for somebody to write to a pipe
+// Seconds: for somebody to open a pipe to write; for the next bytes of who has.
+constexpr double longest_wait = 10.0, longest_silence = 60.0;
 
 class Descriptor {
  public:
@@ -51,16 +52,20 @@ std::string read_text(const std::string& path, std::size_t most) {
   require(is_known, path, ": can't be read: ", system_error());
   require(!S_ISDIR(status.st_mode), path, ": is a folder; expected a file");
   const Stopwatch waited;
+  Stopwatch silent;
   std::string text(most, '\0');
   std::size_t size = 0;
   while (size < most) {
     const ssize_t got = ::read(file.number(), text.data() + size, most - size);
     if (got > 0) {
       size += static_cast<std::size_t>(got);
+      silent = Stopwatch();
       continue;
     }
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) {  // whoever writes takes their time
+      require(silent.seconds() < longest_silence, path, ": is a pipe, and its writer has written ",
+              "nothing in ", longest_silence, " seconds");
       is_abandoned(file.number(), 1000);
       continue;
     }

@@ -15,6 +15,8 @@ namespace {
 
 /// More than jobs have; with a file for each rank, what a folder and file systems still bear.
 constexpr int most_ranks = 1 << 16;
+/// Entries of the manifest, about 100 bytes each: what still is written and read in a minute.
+constexpr std::size_t most_pieces = 5'000'000;
 
 /// Elements of the largest array.
 std::int64_t largest(const std::vector<ParameterEntry>& parameters) {
@@ -80,6 +82,7 @@ ShardMap divide(const CheckpointReader& checkpoint, const Division& division) {
           division.ranks, " ranks: the largest of its arrays has ", largest(map.parameters),
           " elements, and more ranks than that would hold nothing");
   map.slices.resize(static_cast<std::size_t>(division.ranks));
+  std::size_t pieces = 0;
   for (int rank = 0; rank < division.ranks; ++rank) {
     map.nodes.push_back(rank / division.ranks_per_node);
     for (const State state : {State::parameters, State::first_moment, State::second_moment})
@@ -90,6 +93,10 @@ ShardMap divide(const CheckpointReader& checkpoint, const Division& division) {
             part_of(state, parameter, map.parameters[i].elements(), rank, division.ranks);
         if (slice.count > 0) map.slices[rank].push_back(slice);
       }
+    pieces += map.slices[static_cast<std::size_t>(rank)].size();
+    require(pieces <= most_pieces, "can't divide a checkpoint over ", division.ranks,
+            " ranks: its arrays would be in more than ", most_pieces,
+            " pieces; expected fewer ranks");
   }
   return map;
 }

@@ -57,12 +57,16 @@ bool has_name(const std::string& path) { return type_of_name(path) != fs::file_t
 
 bool is_link(const std::string& path) { return type_of_name(path) == fs::file_type::symlink; }
 
-/// Names in a folder; none where it is not there.
+/// Names in a folder; none where it is not there. Throws Error where its name is, but not the
+/// folder: a link to a disk that is not mounted.
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
   std::error_code problem;
   fs::directory_iterator entry(path, problem);
-  if (problem == std::errc::no_such_file_or_directory) return names;
+  if (problem == std::errc::no_such_file_or_directory) {
+    require(!has_name(path), "'", path, "' leads nowhere, or this host does not see it (yet)");
+    return names;
+  }
   while (!problem && entry != fs::directory_iterator()) {
     names.push_back(entry->path().filename().string());
     entry.increment(problem);
@@ -134,7 +138,8 @@ void write_file(const std::string& path, const std::string& bytes) {
   file.close();
 }
 
-/// Looks at a checkpoint's manifest. Whether it is damaged is for its content alone to say.
+/// Looks at a checkpoint's manifest. Only what was read whole can be damaged: other errors are
+/// thrown.
 Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   Folder::Entry entry;
   entry.path = path;
@@ -212,7 +217,7 @@ std::vector<Folder::Entry> Folder::list(Unreadable unreadable) const {
       found.entry = {path, step, 0, error.what(), true};
     }
     entries.push_back(found.entry);
-    // Damaged ones may be mended.
+    // Only sound ones: damaged ones are read again each time, as they may be mended meanwhile.
     if (found.entry.problem.empty()) sound[path] = found;
   }
   known_ = std::move(sound);
@@ -295,13 +300,19 @@ void Folder::abandon(std::int64_t step) const {
 void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
   require(keep > 0, "of the checkpoints in '", path_, "' ", keep,
           " are to be kept; expected 1 or more");
-  std::int64_t sound = 0;
+  constexpr std::int64_t most_sound = 2;
+  std::int64_t place = 0, sound = 0;  // of those that stay: all, and those known to be sound
   for (const Entry& entry : list()) {
     const bool has_its_name = step_of(fs::path(entry.path).filename().string()) >= 0;
     if (!entry.problem.empty() || !has_its_name || is_link(entry.path)) continue;
     const bool is_milestone = keep_every > 0 && entry.step % keep_every == 0;
-    if (sound >= keep && !is_milestone) discard(entry.path, entry.path + removed);
-    if (sound_steps_.count(entry.step) > 0) ++sound;
+    const bool is_known = sound_steps_.count(entry.step) > 0;
+    // Newer ones must make up for it, and nobody knows whether those that were not read can.
+    const std::int64_t needed = is_known ? std::min(keep, most_sound) : 1;
+    if (place++ >= keep && !is_milestone && sound >= needed)
+      discard(entry.path, entry.path + removed);
+    else if (is_known)
+      ++sound;
   }
 }
 

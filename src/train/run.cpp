@@ -85,10 +85,8 @@ class Run {
     try {
       train();
     } catch (const AgreedError&) {
-      // What was learned so far is kept, unless the step that failed has spoilt it.
       end_progress_line();
-      if (saver_.is_saving()) finish_save();
-      if (steps_done_ > 0 && trainer_.is_intact()) save_weights();
+      keep_what_was_learned();
       throw;
     }
     if (!stops_) about_path("output.directory", [this] { save_weights(); });
@@ -602,6 +600,16 @@ class Run {
     });
   }
 
+  /// Whether nothing speaks against more changes in it; the same on all ranks.
+  bool has_folder() {
+    try {
+      require_folder();
+    } catch (const AgreedError&) {
+      return false;
+    }
+    return true;
+  }
+
   /// One more step, the save that goes on now and that of the last step, and what may go slower
   /// than before.
   double seconds_to_stop() const {
@@ -833,6 +841,19 @@ class Run {
       if (talks_) file->finish();
     });
     say(text("weights are in ", path, "\n"));
+  }
+
+  /// After a failure, of which the caller tells: nothing of this is to hide it.
+  void keep_what_was_learned() {
+    if (!has_folder()) return;
+    if (saver_.is_saving()) finish_save();
+    // A step that failed may have spoilt the weights.
+    if (steps_done_ == 0 || !trainer_.is_intact()) return;
+    try {
+      save_weights();
+    } catch (const AgreedError& error) {
+      say(text("weights could not be saved: ", error.what(), "\n"));
+    }
   }
 
   /// `values` where the host can read them: themselves where that is so, else in `copy`.

@@ -178,16 +178,16 @@ Folder::Stamp Folder::stamp_of(const std::string& path) {
           status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
-Folder::Known Folder::look_at(const std::string& path, std::int64_t step) const {
+Folder::Known Folder::known(const std::string& path, std::int64_t step) const {
   const Stamp stamp = stamp_of(manifest_path(path));  // before what it stamps is read
-  const auto known = known_.find(path);
-  if (known != known_.end() && known->second.stamp == stamp && stamp != Stamp{})
-    return known->second;
+  const auto before = known_.find(path);
+  if (before != known_.end() && before->second.stamp == stamp && stamp != Stamp{})
+    return before->second;
   return {stamp, entry_of(path, step)};
 }
 
-std::map<std::int64_t, std::string> Folder::names() const {
-  std::map<std::int64_t, std::string> found;
+Folder::Names Folder::names() const {
+  Names found;
   for (const std::string& name : names_in(path_)) {
     const std::int64_t step = listed_step_of(name);
     if (step < 0) continue;
@@ -198,16 +198,20 @@ std::map<std::int64_t, std::string> Folder::names() const {
 }
 
 std::vector<Folder::Entry> Folder::list(Unreadable unreadable) const {
+  return look_at(names(), unreadable);
+}
+
+std::vector<Folder::Entry> Folder::look_at(const Names& listed, Unreadable unreadable) const {
   std::vector<Entry> entries;
   std::map<std::string, Known> sound;
-  for (const auto& [step, name] : names()) {
+  for (const auto& [step, name] : listed) {
     const std::string path = path_ + "/" + name;
     Known found;
     try {
       const fs::file_type type = type_of(path);
       // A link that leads nowhere may lead somewhere on another host, or later.
       if (type != fs::file_type::directory && type != fs::file_type::not_found) continue;
-      found = look_at(path, step);
+      found = known(path, step);
     } catch (const Error& error) {
       // Another program may have removed it meanwhile.
       const auto now = names();

@@ -41,8 +41,12 @@ class Folder {
   /// were. Empty where the folder is not there; throws where it is a link that leads nowhere.
   std::vector<Entry> list(Unreadable unreadable = Unreadable::fail) const;
 
-  /// The names that list() would look at, by step.
-  std::map<std::int64_t, std::string> names() const;
+  /// Names of checkpoints, by step.
+  using Names = std::map<std::int64_t, std::string>;
+  /// Those that list() would look at.
+  Names names() const;
+  /// What list() makes of names().
+  std::vector<Entry> look_at(const Names& names, Unreadable unreadable = Unreadable::fail) const;
 
   /// Removes what interrupted saves have left behind. A checkpoint that made room for another of
   /// its step gets its name back or, where the other came, that of commit(). Returns the paths that
@@ -96,7 +100,7 @@ class Folder {
   };
 
   static Stamp stamp_of(const std::string& path);
-  Known look_at(const std::string& path, std::int64_t step) const;
+  Known known(const std::string& path, std::int64_t step) const;
 
   std::string path_;
   mutable std::map<std::string, Known> known_;  // sound checkpoints, by path

@@ -314,7 +314,7 @@ class Run {
 
   /// Another run's are not to be taken for those of this one, nor damaged ones for good ones.
   void tidy_checkpoints() const {
-    const checkpoint::Folder folder(checkpoints());
+    const checkpoint::Folder& folder = saver_.folder();
     try {
       for (const std::string& path : damaged_)
         if (is_own(path)) say(text("renamed to ", folder.set_damaged_aside(path), "\n"));
@@ -378,9 +378,9 @@ class Run {
   /// Rank 0 looks for them; what they say of themselves is checked when they are opened.
   void find_checkpoints() {
     if (options_.resume == Resume::none) return;
-    const bool automatic = options_.resume == Resume::automatic;
-    const FoundCheckpoints found =
-        find_resumable(mesh_, automatic ? checkpoints() : options_.checkpoint, automatic);
+    std::optional<std::string> asked;
+    if (options_.resume == Resume::path) asked = options_.checkpoint;
+    const FoundCheckpoints found = find_resumable(mesh_, saver_.folder(), asked);
     for (const std::string& problem : found.problems) say(text("damaged: ", problem, "\n"));
     candidates_ = found.sound;
     damaged_ = found.damaged;

@@ -256,7 +256,7 @@ class Run {
   /// From before anything in it is changed. `made`: the folder is there by now.
   void lock_folder(bool made) {
     world_.agree([&] {
-      if (!talks_ || lock_ || (!made && !fs::is_directory(directory()))) return;
+      if (!talks_ || lock_ || (!made && !is_folder(directory().string()))) return;
       FolderLockOptions options;
       options.take_from_holder = options_.break_lock;
       options.advice = "; end it, choose another output.directory, or take it with --break-lock";
@@ -279,7 +279,13 @@ class Run {
       require(!is_folder(weights.string()), weights.string(),
               " is a folder; weights go to a file of that name");
     });
+    const bool was_locked = lock_ != nullptr;
     lock_folder(true);
+    world_.agree([&] {
+      if (!talks_ || was_locked || options_.resume != Resume::automatic) return;
+      require(saver_.folder().names().empty(), "another run has saved into ", checkpoints(),
+              " since this one looked for checkpoints: start this one again");
+    });
   }
 
   void open_output() {
@@ -309,7 +315,12 @@ class Run {
   /// Whether a checkpoint is one of this run's folder.
   bool is_own(const std::string& path) const {
     if (!is_folder(checkpoints())) return false;
-    return fs::equivalent(fs::canonical(path).parent_path(), checkpoints());
+    std::error_code problem;
+    const fs::path real = fs::canonical(path, problem);
+    require(!problem, "can't look at '", path, "': ", problem.message());
+    const bool is_same = fs::equivalent(real.parent_path(), checkpoints(), problem);
+    require(!problem, "can't look at '", checkpoints(), "': ", problem.message());
+    return is_same;
   }
 
   /// Another run's are not to be taken for those of this one, nor damaged ones for good ones.
@@ -428,7 +439,7 @@ class Run {
     if (!is_sound(path, [&] { trainer_.restore(*reader); })) return false;
     steps_done_ = manifest.progress.step;
     huggingface_config_ = manifest.huggingface_config;
-    // As rank 0 sees it: others may not see the folder.
+    // Rank 0 decides: on other hosts the output folder may not be visible.
     bool is_saved = false;
     mesh::agree_by_name(world_, [&] {
       if (!talks_) return;

@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/free_name.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <system_error>
@@ -107,13 +108,6 @@ void rename_or_leave(const std::string& from, const std::string& to) {
     if (is_missing(from)) fs::rename(to, from, ignored);  // the folder's list failed to be written
     throw;
   }
-}
-
-/// "<start>", or "<start>-2" and so on where that is taken.
-std::string free_name(const std::string& start) {
-  std::string name = start;
-  for (int number = 2; has_name(name); ++number) name = text(start, "-", number);
-  return name;
 }
 
 std::string without_slashes(const std::string& path) {

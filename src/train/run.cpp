@@ -11,6 +11,7 @@
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/folder_lock.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/free_name.hpp>
 #include <ostrakon/base/input.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/process.hpp>
@@ -350,12 +351,9 @@ class Run {
   /// but they may be all that is left of days.
   void keep_earlier(const fs::path& weights) const {
     if (!is_there(weights.string())) return;
-    const fs::path kept = directory() / "weights.previous.h5";
-    std::error_code error;
-    fs::rename(weights, kept, error);
-    require(!error, weights.string(), " of an earlier run can't be renamed to ", kept.string(),
-            ": ", error.message());
-    say(text("weights of an earlier run are in ", kept.string(), " now\n\n"));
+    const std::string kept = free_name((directory() / "weights.previous").string(), ".h5");
+    rename_file(weights.string(), kept);
+    say(text("weights of an earlier run are in ", kept, " now\n\n"));
   }
 
   void write_plan(const fs::path& path) {

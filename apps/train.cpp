@@ -26,7 +26,8 @@ constexpr const char* usage =
 Trains a transformer as DECK (YAML, or XML) says, its parameters, gradients and optimizer state
 sharded over the ranks as parallel.sharding says. Writes deck.yaml, plan.json, metrics.jsonl,
 checkpoints, weights.h5 and, where output.trace asks for it, trace.json into output.directory. A
-weights.h5 that is there is renamed to weights.previous.h5.
+weights.h5 that is there is renamed to weights.previous.h5, or
+weights.previous-2.h5 and so on.
 
   --resume auto            go on from the newest checkpoint in output.directory that is not damaged;
                            without any, begin at step 1: safe in every job script

@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/free_name.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <system_error>
@@ -57,12 +58,16 @@ bool has_name(const std::string& path) { return type_of_name(path) != fs::file_t
 
 bool is_link(const std::string& path) { return type_of_name(path) == fs::file_type::symlink; }
 
-/// Names in a folder; none where it is not there.
+/// Names in a folder; none where it is not there. Throws Error where its name is, but not the
+/// folder: a link to a disk that is not mounted.
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
   std::error_code problem;
   fs::directory_iterator entry(path, problem);
-  if (problem == std::errc::no_such_file_or_directory) return names;
+  if (problem == std::errc::no_such_file_or_directory) {
+    require(!has_name(path), "'", path, "' leads nowhere, or this host does not see it (yet)");
+    return names;
+  }
   while (!problem && entry != fs::directory_iterator()) {
     names.push_back(entry->path().filename().string());
     entry.increment(problem);
@@ -105,13 +110,6 @@ void rename_or_leave(const std::string& from, const std::string& to) {
   }
 }
 
-/// "<start>", or "<start>-2" and so on where that is taken.
-std::string free_name(const std::string& start) {
-  std::string name = start;
-  for (int number = 2; has_name(name); ++number) name = text(start, "-", number);
-  return name;
-}
-
 std::string without_slashes(const std::string& path) {
   return path.substr(0, path.find_last_not_of('/') + 1);
 }
@@ -134,7 +132,8 @@ void write_file(const std::string& path, const std::string& bytes) {
   file.close();
 }
 
-/// Looks at a checkpoint's manifest. Whether it is damaged is for its content alone to say.
+/// Looks at a checkpoint's manifest. Only what was read whole can be damaged: other errors are
+/// thrown.
 Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   Folder::Entry entry;
   entry.path = path;
@@ -173,16 +172,16 @@ Folder::Stamp Folder::stamp_of(const std::string& path) {
           status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
-Folder::Known Folder::look_at(const std::string& path, std::int64_t step) const {
+Folder::Known Folder::known(const std::string& path, std::int64_t step) const {
   const Stamp stamp = stamp_of(manifest_path(path));  // before what it stamps is read
-  const auto known = known_.find(path);
-  if (known != known_.end() && known->second.stamp == stamp && stamp != Stamp{})
-    return known->second;
+  const auto before = known_.find(path);
+  if (before != known_.end() && before->second.stamp == stamp && stamp != Stamp{})
+    return before->second;
   return {stamp, entry_of(path, step)};
 }
 
-std::map<std::int64_t, std::string> Folder::names() const {
-  std::map<std::int64_t, std::string> found;
+Folder::Names Folder::names() const {
+  Names found;
   for (const std::string& name : names_in(path_)) {
     const std::int64_t step = listed_step_of(name);
     if (step < 0) continue;
@@ -193,16 +192,20 @@ std::map<std::int64_t, std::string> Folder::names() const {
 }
 
 std::vector<Folder::Entry> Folder::list(Unreadable unreadable) const {
+  return look_at(names(), unreadable);
+}
+
+std::vector<Folder::Entry> Folder::look_at(const Names& listed, Unreadable unreadable) const {
   std::vector<Entry> entries;
   std::map<std::string, Known> sound;
-  for (const auto& [step, name] : names()) {
+  for (const auto& [step, name] : listed) {
     const std::string path = path_ + "/" + name;
     Known found;
     try {
       const fs::file_type type = type_of(path);
       // A link that leads nowhere may lead somewhere on another host, or later.
       if (type != fs::file_type::directory && type != fs::file_type::not_found) continue;
-      found = look_at(path, step);
+      found = known(path, step);
     } catch (const Error& error) {
       // Another program may have removed it meanwhile.
       const auto now = names();
@@ -212,7 +215,7 @@ std::vector<Folder::Entry> Folder::list(Unreadable unreadable) const {
       found.entry = {path, step, 0, error.what(), true};
     }
     entries.push_back(found.entry);
-    // Damaged ones may be mended.
+    // Only sound ones: damaged ones are read again each time, as they may be mended meanwhile.
     if (found.entry.problem.empty()) sound[path] = found;
   }
   known_ = std::move(sound);
@@ -295,13 +298,19 @@ void Folder::abandon(std::int64_t step) const {
 void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
   require(keep > 0, "of the checkpoints in '", path_, "' ", keep,
           " are to be kept; expected 1 or more");
-  std::int64_t sound = 0;
+  constexpr std::int64_t most_sound = 2;
+  std::int64_t place = 0, sound = 0;  // of those that stay: all, and those known to be sound
   for (const Entry& entry : list()) {
     const bool has_its_name = step_of(fs::path(entry.path).filename().string()) >= 0;
     if (!entry.problem.empty() || !has_its_name || is_link(entry.path)) continue;
     const bool is_milestone = keep_every > 0 && entry.step % keep_every == 0;
-    if (sound >= keep && !is_milestone) discard(entry.path, entry.path + removed);
-    if (sound_steps_.count(entry.step) > 0) ++sound;
+    const bool is_known = sound_steps_.count(entry.step) > 0;
+    // Newer ones must make up for it, and nobody knows whether those that were not read can.
+    const std::int64_t needed = is_known ? std::min(keep, most_sound) : 1;
+    if (place++ >= keep && !is_milestone && sound >= needed)
+      discard(entry.path, entry.path + removed);
+    else if (is_known)
+      ++sound;
   }
 }
 

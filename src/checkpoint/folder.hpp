@@ -38,11 +38,15 @@ class Folder {
   /// Checkpoints, those saved last first; then those whose manifest is damaged, or can't be read,
   /// latest step first. One that made room for another of its step, which did not come, is listed
   /// under the name that it has. Looks at manifests only, and not again at those that are as they
-  /// were. Empty where the folder is not there.
+  /// were. Empty where the folder is not there; throws where it is a link that leads nowhere.
   std::vector<Entry> list(Unreadable unreadable = Unreadable::fail) const;
 
-  /// The names that list() would look at, by step.
-  std::map<std::int64_t, std::string> names() const;
+  /// Names of checkpoints, by step.
+  using Names = std::map<std::int64_t, std::string>;
+  /// Those that list() would look at.
+  Names names() const;
+  /// What list() makes of names().
+  std::vector<Entry> look_at(const Names& names, Unreadable unreadable = Unreadable::fail) const;
 
   /// Removes what interrupted saves have left behind. A checkpoint that made room for another of
   /// its step gets its name back or, where the other came, that of commit(). Returns the paths that
@@ -68,9 +72,11 @@ class Folder {
   /// Takes note that a checkpoint was read whole and is sound, as those are that commit() made.
   /// Returns whether it is one of this folder, under a name that list() finds.
   bool note_sound(const std::string& path) const;
-  /// Removes checkpoints that were saved before the last `keep` of which is known that they are
-  /// sound, but not those of which the step is a multiple of `keep_every` (0: none), nor those
-  /// whose manifest is damaged. Removes nothing, and throws, where a manifest can't be read.
+  /// Removes checkpoints that were saved before the last `keep`, but not those of which the step is
+  /// a multiple of `keep_every` (0: none), nor those whose manifest is damaged, which don't count.
+  /// Of what was saved or read whole by this process two stay (one where `keep` is 1), and nothing
+  /// goes where no newer one of these stays: so there may be one more than `keep`. Removes nothing,
+  /// and throws, where a manifest can't be read.
   void prune(std::int64_t keep, std::int64_t keep_every) const;
 
   /// Gives a folder with checkpoints the name "<path>.previous", or "<path>.previous-2" and so on
@@ -94,7 +100,7 @@ class Folder {
   };
 
   static Stamp stamp_of(const std::string& path);
-  Known look_at(const std::string& path, std::int64_t step) const;
+  Known known(const std::string& path, std::int64_t step) const;
 
   std::string path_;
   mutable std::map<std::string, Known> known_;  // sound checkpoints, by path

@@ -76,12 +76,13 @@ constexpr std::int64_t most_manifest_bytes = std::int64_t{1} << 30;
 /// where it has more than `most` bytes, or must say what such text can't.
 std::string write_manifest(const Manifest& manifest, std::int64_t most = most_manifest_bytes);
 
-/// The other way. Throws Error, naming `path`, where the text's checksum is right but it is of
-/// another version, or has a key that this program does not know. Throws DamagedError where the
-/// text is damaged (its checksum), is no manifest, counts further than any run gets, or contradicts
-/// itself: a piece beyond its file or its parameter, pieces that overlap, elements that no piece
-/// has, a name of a file that is not a plain name in the folder, fewer or more checksums than
-/// blocks. So what it returns can be trusted to address files.
+/// The other way. Throws DamagedError, naming `path`, where the text's checksum is wrong, or there
+/// is none; but Error where it is whole JSON that says it is a manifest of another version. Throws
+/// Error where the checksum is right, so that the text is as it was written, but the rest is not:
+/// an unknown key or value, counts further than any run gets, or a contradiction: a piece beyond
+/// its file or its parameter, pieces that overlap, elements that no piece has, a name of a file
+/// that is not a plain name in the folder, fewer or more checksums than blocks. So what it returns
+/// can be trusted to address files.
 Manifest read_manifest(const std::string& text, const std::string& path);
 
 /// One file, or what one rank has written of it, as text between ranks. Throws Error where it is

@@ -111,12 +111,6 @@ State state_named(const Value& value) {
 
 // --- What may stand where ------------------------------------------------------------------------
 
-/// A text that is whole, but that this program can't read.
-class OtherProgram : public Error {
- public:
-  using Error::Error;
-};
-
 /// What has been read so far.
 struct Draft {
   std::string title;  ///< what is read, for messages: "manifest 'a/manifest.json'"
@@ -165,13 +159,13 @@ void set_format(Draft&, const Value& value) {
   if (words(value) != manifest_format) throw Unfit{text("\"", manifest_format, "\"")};
 }
 
-void set_version(Draft& draft, const Value& value) {
-  const std::int64_t version = whole(value);
-  if (version != manifest_version)
-    throw OtherProgram(text(draft.title, " is of version ", version,
-                            "; this program reads version ", manifest_version,
-                            ": use the program that wrote it, or a later one"));
+void require_version(std::uint64_t version, const std::string& title) {
+  require(version == manifest_version, title, " is of version ", version,
+          "; this program reads version ", manifest_version,
+          ": use the program that wrote it, or a later one");
 }
+
+void set_version(Draft& draft, const Value& value) { require_version(natural(value), draft.title); }
 
 void set_no_outliers(Draft&, const Value& value) {
   if (!std::holds_alternative<std::nullptr_t>(value)) throw Unfit{"an object or null"};
@@ -351,8 +345,7 @@ class Handler {
     if (level.place == Place::manifest && bit > 2 &&
         (level.seen & format_and_version) != format_and_version)
       fail("does not begin with its format and version");
-    if (found == fields()->end())
-      fail<OtherProgram>("has the unknown key " + shown(name) + unknown_advice());
+    if (found == fields()->end()) fail("has the unknown key " + shown(name) + unknown_advice());
     if ((level.seen & bit) != 0) fail("has the key " + shown(name) + " twice");
     level.seen |= bit;
     level.field = &*found;
@@ -453,10 +446,9 @@ class Handler {
   }
 
   /// Says something of the innermost object.
-  template <class Failure = Error>
   [[noreturn]] void fail(const std::string& what) {
     levels_.back().field = nullptr;
-    throw Failure(text(where(), " ", what));
+    throw Error(text(where(), " ", what));
   }
 
   std::string unknown_advice() const {
@@ -476,16 +468,84 @@ std::string joined(const std::vector<std::string>& lines) {
   return all;
 }
 
-Manifest parse(const std::string& text, const std::string& path) {
+/// Follows any JSON as it is read, and keeps the format and version that it says it has.
+class VersionFinder {
+ public:
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(Json::number_integer_t) { return true; }
+  bool number_unsigned(Json::number_unsigned_t value) {
+    if (depth_ == 1 && key_ == "version") version_ = value;
+    return true;
+  }
+  bool number_float(Json::number_float_t, const std::string&) { return true; }
+  bool string(const std::string& value) {
+    if (depth_ == 1 && key_ == "format") is_manifest_ = value == manifest_format;
+    return true;
+  }
+  bool binary(const Json::binary_t&) { return false; }  // JSON text has none
+  bool start_object(std::size_t) { return begin(); }
+  bool key(const std::string& name) {
+    if (depth_ == 1) key_ = name;
+    return true;
+  }
+  bool end_object() { return end(); }
+  bool start_array(std::size_t) { return begin(); }
+  bool end_array() { return end(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) {
+    return false;
+  }
+
+  bool is_manifest() const { return is_manifest_; }
+  std::uint64_t version() const { return version_; }
+
+ private:
+  bool begin() {
+    ++depth_;
+    return true;
+  }
+  bool end() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+  std::string key_;  // of the outermost object
+  bool is_manifest_ = false;
+  std::uint64_t version_ = manifest_version;
+};
+
+/// Another version may have another checksum, or none: a text that is whole, as far as JSON tells,
+/// is not called damaged then.
+void require_our_version(const std::string& text, const std::string& title) {
+  VersionFinder finder;
+  if (Json::sax_parse(text, &finder) && finder.is_manifest())
+    require_version(finder.version(), title);
+}
+
+/// Throws DamagedError.
+void require_checksum(const std::string& text, const std::string& path, const std::string& title) {
   const std::size_t place = checksum_place(text);
-  require(place != std::string::npos, "'", path, "' is no manifest of a checkpoint, or damaged: ",
-          "it has no checksum of its own near its beginning");
+  require_sound(place != std::string::npos, "'", path,
+                "' is no manifest of a checkpoint, or damaged: ",
+                "it has no checksum of its own near its beginning");
   const std::string expected = text.substr(place, checksum_digits);
   const std::string found = format_hex(checksum_of_text(text));
-  const std::string title = "manifest '" + path + "'";
-  require(found == expected, title, " is damaged: its checksum is ", found, ", expected ",
-          shown(expected));
+  require_sound(found == expected, title, " is damaged: its checksum is ", found, ", expected ",
+                shown(expected));
+}
 
+}  // namespace
+
+Manifest read_manifest(const std::string& text, const std::string& path) {
+  const std::string title = "manifest '" + path + "'";
+  try {
+    require_checksum(text, path, title);
+  } catch (const DamagedError&) {
+    require_our_version(text, title);
+    throw;
+  }
+  // What can't be understood from here on is as it was written.
   Draft draft;
   draft.title = title;
   Handler handler(draft, Place::manifest);
@@ -493,18 +553,6 @@ Manifest parse(const std::string& text, const std::string& path) {
   draft.manifest.deck = joined(draft.deck);
   check_manifest(draft.manifest, draft.rows, draft.title);
   return std::move(draft.manifest);
-}
-
-}  // namespace
-
-Manifest read_manifest(const std::string& text, const std::string& path) {
-  try {
-    return parse(text, path);
-  } catch (const OtherProgram&) {
-    throw;
-  } catch (const Error& error) {
-    throw DamagedError(error.what());
-  }
 }
 
 FileEntry read_file_entry(const std::string& text) {

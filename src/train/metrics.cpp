@@ -5,6 +5,7 @@
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/free_name.hpp>
 #include <ostrakon/train/cut_metrics.hpp>
 #include <ostrakon/train/metrics.hpp>
 
@@ -59,9 +60,7 @@ std::string set_metrics_aside(const std::string& path) {
   if (is_empty) return "";
   const fs::path from = path;
   const std::string start = (from.parent_path() / from.stem()).string() + ".previous";
-  std::string to = start + from.extension().string();
-  for (int number = 2; type_of_name(to) != fs::file_type::not_found; ++number)
-    to = text(start, "-", number, from.extension().string());
+  const std::string to = free_name(start, from.extension().string());
   rename_file(path, to);
   return to;
 }

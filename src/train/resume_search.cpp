@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/process.hpp>
@@ -37,39 +36,34 @@ std::vector<std::string> separated(const std::string& all) {
   return texts;
 }
 
-std::string names_text(const std::string& path) {
-  std::vector<std::string> names;
-  for (const auto& [step, name] : Folder(path).names()) names.push_back(std::to_string(step));
-  return joined(names);
-}
-
-/// Rank 0 may not see all: a host that has seen the folder before may have an older list of it.
-void require_no_more(mesh::Mesh& mesh, const std::string& path) {
+/// Rank 0, which has seen `names`, may not see all: a host that has seen the folder before may have
+/// an older list of it.
+void require_no_more(mesh::Mesh& mesh, const std::string& path, const Folder::Names& names) {
   comm::Communicator& world = mesh.world();
   const bool is_root = world.rank() == 0;
-  std::string seen;
-  mesh::agree_by_name(world, [&] {
-    if (is_root) seen = names_text(path);
-  });
-  seen = world.broadcast(seen, 0);
+  std::vector<std::string> steps;
+  for (const auto& [step, name] : names) steps.push_back(std::to_string(step));
+  const std::string seen = world.broadcast(joined(steps), 0);
   const std::string root = world.broadcast(is_root ? host_name() : "", 0);
   mesh::agree_by_name(world, [&] {
     const bool looks = mesh.host().rank() == 0 || mesh.node().rank() == 0;
     if (is_root || !looks) return;
-    std::map<std::int64_t, std::string> names = Folder(path).names();
-    for (const std::string& step : separated(seen)) names.erase(std::stoll(step));
-    require(names.empty(), "sees checkpoint '", path, "/",
-            names.empty() ? "" : names.rbegin()->second, "', which rank 0 on ", root,
-            " does not see (yet)");
+    Folder::Names more = Folder(path).names();
+    for (const std::string& step : separated(seen)) more.erase(std::stoll(step));
+    require(more.empty(), "sees checkpoint '", path, "/", more.empty() ? "" : more.rbegin()->second,
+            "', which rank 0 on ", root, " does not see (yet)");
   });
 }
 
 }  // namespace
 
-FoundCheckpoints find_resumable(mesh::Mesh& mesh, std::string path, bool automatic) {
+FoundCheckpoints find_resumable(mesh::Mesh& mesh, const Folder& own,
+                                const std::optional<std::string>& asked) {
   comm::Communicator& world = mesh.world();
   const bool is_root = world.rank() == 0;
-  const std::string given = path;
+  const bool automatic = !asked;
+  const std::string given = asked.value_or("auto");
+  std::string path = asked.value_or(own.path());
   Kind kind = Kind::folder;
   mesh::agree_by_name(world, [&] {
     if (is_root && !automatic) kind = kind_at(path);
@@ -87,14 +81,18 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, std::string path, bool automat
     return found;
   }
   found.in_folder = true;
+  const Folder other(path);
+  const Folder& folder = path == own.path() ? own : other;
+  Folder::Names names;
   mesh::agree_by_name(world, [&] {
     if (!is_root) return;
-    for (const Folder::Entry& entry : Folder(path).list()) {
+    names = folder.names();
+    for (const Folder::Entry& entry : folder.look_at(names)) {
       (entry.problem.empty() ? found.sound : found.damaged).push_back(entry.path);
       if (!entry.problem.empty()) found.problems.push_back(entry.problem);
     }
   });
-  require_no_more(mesh, path);
+  require_no_more(mesh, path, names);
   found.sound = separated(world.broadcast(joined(found.sound), 0));
   found.damaged = separated(world.broadcast(joined(found.damaged), 0));
   world.agree([&] {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+#include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <string>
 #include <vector>
@@ -15,10 +17,12 @@ struct FoundCheckpoints {
   bool in_folder = false;             ///< all of a folder, rather than the one that was named
 };
 
-/// Looks for the checkpoints at `path`, and changes nothing: the folder of them of this run or, not
-/// `automatic`, one checkpoint, a folder of them or that of a run. Rank 0 looks; one rank of every
-/// other node makes sure that rank 0 misses none. Collective over `mesh.world()`; throws
-/// AgreedError where a file can't be read, or where hosts see different checkpoints.
-FoundCheckpoints find_resumable(mesh::Mesh& mesh, std::string path, bool automatic);
+/// Looks for checkpoints, and changes nothing: in this run's `own` folder or, where `asked` has a
+/// path, there: one checkpoint, a folder of them or that of a run. Rank 0 looks, and its `own`
+/// remembers what it has read; one rank of every other node makes sure that rank 0 misses none.
+/// Collective over `mesh.world()`; throws AgreedError where a file can't be read, or where hosts
+/// see different checkpoints.
+FoundCheckpoints find_resumable(mesh::Mesh& mesh, const checkpoint::Folder& own,
+                                const std::optional<std::string>& asked);
 
 }  // namespace ostrakon::train

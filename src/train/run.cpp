@@ -11,6 +11,7 @@
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/folder_lock.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/free_name.hpp>
 #include <ostrakon/base/input.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/process.hpp>
@@ -85,10 +86,8 @@ class Run {
     try {
       train();
     } catch (const AgreedError&) {
-      // What was learned so far is kept, unless the step that failed has spoilt it.
       end_progress_line();
-      if (saver_.is_saving()) finish_save();
-      if (steps_done_ > 0 && trainer_.is_intact()) save_weights();
+      keep_what_was_learned();
       throw;
     }
     if (!stops_) about_path("output.directory", [this] { save_weights(); });
@@ -258,7 +257,7 @@ class Run {
   /// From before anything in it is changed. `made`: the folder is there by now.
   void lock_folder(bool made) {
     world_.agree([&] {
-      if (!talks_ || lock_ || (!made && !fs::is_directory(directory()))) return;
+      if (!talks_ || lock_ || (!made && !is_folder(directory().string()))) return;
       FolderLockOptions options;
       options.take_from_holder = options_.break_lock;
       options.advice = "; end it, choose another output.directory, or take it with --break-lock";
@@ -281,7 +280,13 @@ class Run {
       require(!is_folder(weights.string()), weights.string(),
               " is a folder; weights go to a file of that name");
     });
+    const bool was_locked = lock_ != nullptr;
     lock_folder(true);
+    world_.agree([&] {
+      if (!talks_ || was_locked || options_.resume != Resume::automatic) return;
+      require(saver_.folder().names().empty(), "another run has saved into ", checkpoints(),
+              " since this one looked for checkpoints: start this one again");
+    });
   }
 
   void open_output() {
@@ -311,12 +316,17 @@ class Run {
   /// Whether a checkpoint is one of this run's folder.
   bool is_own(const std::string& path) const {
     if (!is_folder(checkpoints())) return false;
-    return fs::equivalent(fs::canonical(path).parent_path(), checkpoints());
+    std::error_code problem;
+    const fs::path real = fs::canonical(path, problem);
+    require(!problem, "can't look at '", path, "': ", problem.message());
+    const bool is_same = fs::equivalent(real.parent_path(), checkpoints(), problem);
+    require(!problem, "can't look at '", checkpoints(), "': ", problem.message());
+    return is_same;
   }
 
   /// Another run's are not to be taken for those of this one, nor damaged ones for good ones.
   void tidy_checkpoints() const {
-    const checkpoint::Folder folder(checkpoints());
+    const checkpoint::Folder& folder = saver_.folder();
     try {
       for (const std::string& path : damaged_)
         if (is_own(path)) say(text("renamed to ", folder.set_damaged_aside(path), "\n"));
@@ -341,12 +351,9 @@ class Run {
   /// but they may be all that is left of days.
   void keep_earlier(const fs::path& weights) const {
     if (!is_there(weights.string())) return;
-    const fs::path kept = directory() / "weights.previous.h5";
-    std::error_code error;
-    fs::rename(weights, kept, error);
-    require(!error, weights.string(), " of an earlier run can't be renamed to ", kept.string(),
-            ": ", error.message());
-    say(text("weights of an earlier run are in ", kept.string(), " now\n\n"));
+    const std::string kept = free_name((directory() / "weights.previous").string(), ".h5");
+    rename_file(weights.string(), kept);
+    say(text("weights of an earlier run are in ", kept, " now\n\n"));
   }
 
   void write_plan(const fs::path& path) {
@@ -380,9 +387,9 @@ class Run {
   /// Rank 0 looks for them; what they say of themselves is checked when they are opened.
   void find_checkpoints() {
     if (options_.resume == Resume::none) return;
-    const bool automatic = options_.resume == Resume::automatic;
-    const FoundCheckpoints found =
-        find_resumable(mesh_, automatic ? checkpoints() : options_.checkpoint, automatic);
+    std::optional<std::string> asked;
+    if (options_.resume == Resume::path) asked = options_.checkpoint;
+    const FoundCheckpoints found = find_resumable(mesh_, saver_.folder(), asked);
     for (const std::string& problem : found.problems) say(text("damaged: ", problem, "\n"));
     candidates_ = found.sound;
     damaged_ = found.damaged;
@@ -430,7 +437,7 @@ class Run {
     if (!is_sound(path, [&] { trainer_.restore(*reader); })) return false;
     steps_done_ = manifest.progress.step;
     huggingface_config_ = manifest.huggingface_config;
-    // As rank 0 sees it: others may not see the folder.
+    // Rank 0 decides: on other hosts the output folder may not be visible.
     bool is_saved = false;
     mesh::agree_by_name(world_, [&] {
       if (!talks_) return;
@@ -600,6 +607,16 @@ class Run {
     world_.agree([&] {
       if (lock_) lock_->require_held();
     });
+  }
+
+  /// Whether nothing speaks against more changes in it; the same on all ranks.
+  bool has_folder() {
+    try {
+      require_folder();
+    } catch (const AgreedError&) {
+      return false;
+    }
+    return true;
   }
 
   /// One more step, the save that goes on now and that of the last step, and what may go slower
@@ -833,6 +850,19 @@ class Run {
       if (talks_) file->finish();
     });
     say(text("weights are in ", path, "\n"));
+  }
+
+  /// After a failure, of which the caller tells: nothing of this is to hide it.
+  void keep_what_was_learned() {
+    if (!has_folder()) return;
+    if (saver_.is_saving()) finish_save();
+    // A step that failed may have spoilt the weights.
+    if (steps_done_ == 0 || !trainer_.is_intact()) return;
+    try {
+      save_weights();
+    } catch (const AgreedError& error) {
+      say(text("weights could not be saved: ", error.what(), "\n"));
+    }
   }
 
   /// `values` where the host can read them: themselves where that is so, else in `copy`.

@@ -222,9 +222,10 @@ void Saver::fail(const std::string& why) {
   phase_ = Phase::none;
   if (world_.rank() == 0) {
     try {
+      check_();
       folder_.abandon(manifest_.progress.step);
     } catch (const Error&) {
-      // The next run removes it.
+      // The next run removes it, or one that has taken the folder saves there.
     }
   }
   throw AgreedError(why);

@@ -51,6 +51,9 @@ class Saver {
   /// that is kept. On rank 0. Returns whether it has the name of one that may be saved again.
   bool note_sound(const std::string& path) { return folder_.note_sound(path); }
 
+  /// Where it saves; on rank 0 alone to be changed, and only where no save goes on.
+  const checkpoint::Folder& folder() const { return folder_; }
+
   /// Bytes of a checkpoint on all ranks together, after prepare().
   std::int64_t bytes() const { return bytes_; }
 

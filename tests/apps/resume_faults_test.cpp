@@ -227,7 +227,8 @@ TEST_F(ResumeFaults, WhatOneHostDoesNotSeeEndsTheRun) {
 TEST_F(ResumeFaults, WhatRankZeroAloneDoesNotSeeEndsTheRun) {
   const auto before = all_files();
   const Texts on_two_nodes = {"--resume", "auto", "--set", "parallel.ranks_per_node=1"};
-  const Outcome outcome = train(2, on_two_nodes, fault("enoent", "run/checkpoints", "opens", 0));
+  const Outcome outcome =
+      train(2, on_two_nodes, fault("enoent", "run/checkpoints", "opens,stats", 0));
   EXPECT_EQ(outcome.status, 1) << outcome.out;
   for (const std::string& part : {text("rank 1 on ", host_name(), ": sees checkpoint '"),
                                   std::string("step-00000006', which "),
@@ -235,6 +236,29 @@ TEST_F(ResumeFaults, WhatRankZeroAloneDoesNotSeeEndsTheRun) {
     EXPECT_TRUE(contains(outcome.err, part)) << outcome.err;
   EXPECT_TRUE(all_files() == before);
   EXPECT_TRUE(contains(train(2, on_two_nodes).out, "step 6 of 6"));
+}
+
+TEST_F(ResumeFaults, ALinkThatLeadsNowhereEndsTheRun) {
+  fs::rename(output("checkpoints"), path("disk"));
+  fs::create_directory_symlink(path("mount"), output("checkpoints"));
+  const auto before = all_files();
+  const Outcome outcome = train(2);
+  EXPECT_EQ(outcome.status, 1) << outcome.out;
+  EXPECT_TRUE(contains(outcome.err, "run/checkpoints' leads nowhere, or this host does not see it"))
+      << outcome.err;
+  EXPECT_TRUE(all_files() == before);
+  fs::rename(path("disk"), path("mount"));
+  EXPECT_TRUE(contains(train(2).out, "step 6 of 6"));
+}
+
+TEST_F(ResumeFaults, ShortJobsKeepNoMoreThanLongOnes) {
+  for (int steps = 7; steps <= 9; ++steps) {
+    const Outcome outcome = train(1, {"--resume", "auto", "--set", "checkpoint.keep=3", "--set",
+                                      text("training.steps=", steps)});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  }
+  EXPECT_EQ(checkpoints(),
+            (std::set<std::string>{"latest", "step-00000007", "step-00000008", "step-00000009"}));
 }
 
 TEST_F(ResumeFaults, MissingAndLaterOnesEndTheRun) {

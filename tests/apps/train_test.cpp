@@ -386,6 +386,10 @@ TEST_F(Programs, WeightsOfAnEarlierRunAreKeptApart) {
   EXPECT_FALSE(fs::exists(path("twice/weights.h5")));
   EXPECT_TRUE(read_bytes(path("twice/weights.previous.h5")) == first);
   train(1, "twice");
+  const std::string second = read_bytes(path("twice/weights.h5"));
+  EXPECT_EQ(start_again("training.seed=7").status, 0);
+  EXPECT_TRUE(read_bytes(path("twice/weights.previous.h5")) == first);
+  EXPECT_TRUE(read_bytes(path("twice/weights.previous-2.h5")) == second);
   EXPECT_TRUE(fs::exists(path("twice/weights.h5")));
 }
 

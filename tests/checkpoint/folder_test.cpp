@@ -325,7 +325,7 @@ TEST_F(CheckpointFolder, PrunesAllButTheLastAndMilestones) {
   EXPECT_NE(error_of([&] { folder_.prune(0, 0); }), "no error");
 }
 
-TEST_F(CheckpointFolder, WhatNobodyHasReadDoesNotCountAsKept) {
+TEST_F(CheckpointFolder, TwoThatWereReadOrSavedStay) {
   for (std::int64_t i = 1; i <= 4; ++i) save(10 * i, i);
   // Another run goes on from step 20.
   const Folder other(folder_.path());
@@ -341,6 +341,42 @@ TEST_F(CheckpointFolder, WhatNobodyHasReadDoesNotCountAsKept) {
   fs::rename(place("step-00000030.previous"), scratch_.file("step-00000030"));
   EXPECT_FALSE(other.note_sound(scratch_.file("step-00000030")));
   EXPECT_NE(error_of([&] { other.note_sound(place("step-00000099")); }), "no error");
+}
+
+TEST_F(CheckpointFolder, ShortJobsKeepNoMoreThanLongOnes) {
+  // Each process saves once, whether it has read the one before or not.
+  for (const bool reads : {true, false}) {
+    fs::remove_all(folder_.path());
+    for (std::int64_t i = 1; i <= 6; ++i) {
+      const Folder process(folder_.path());
+      if (reads && i > 1) process.note_sound(process.list().front().path);
+      SmallCheckpoint(2, Files::single).save(process, 10 * i, i);
+      process.prune(3, 0);
+    }
+    EXPECT_EQ(steps(), (Steps{60, 50, 40}));
+  }
+}
+
+TEST_F(CheckpointFolder, NothingIsRemovedForWhatNobodyHasRead) {
+  for (std::int64_t i = 1; i <= 4; ++i) save(10 * i, i);
+  const Folder other(folder_.path());
+  other.prune(1, 0);
+  EXPECT_EQ(steps(), (Steps{40, 30, 20, 10}));
+  // What is older than the newest that was read goes, but no newer one.
+  other.note_sound(place("step-00000020"));
+  other.prune(1, 0);
+  EXPECT_EQ(steps(), (Steps{40, 30, 20}));
+}
+
+TEST_F(CheckpointFolder, ALinkThatLeadsNowhereIsNoEmptyFolder) {
+  fs::create_directory(scratch_.file("output"));
+  fs::create_directory_symlink(scratch_.file("away"), folder_.path());
+  for (const std::string& error :
+       {error_of([&] { folder_.list(); }), error_of([&] { folder_.names(); }),
+        error_of([&] { folder_.set_aside(); })})
+    EXPECT_EQ(error, "'" + folder_.path() + "' leads nowhere, or this host does not see it (yet)");
+  fs::create_directory(scratch_.file("away"));
+  EXPECT_EQ(steps(), Steps{});
 }
 
 TEST_F(CheckpointFolder, WhatCanNotBeReadEndsTheCallAndChangesNothing) {

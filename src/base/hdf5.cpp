@@ -67,6 +67,13 @@ Result check_write(Result result, const Storage& storage, const std::string& wha
 }
 
 /// The same for functions that read: where the system could read, they fail because the file is
+/// Owns what such a function made, also where that fails: writing may have failed before.
+Id written_id(hid_t made, Id::Close close, const Storage& storage, const std::string& what) {
+  Id id(made, close);
+  check_write(id.get(), storage, what);
+  return id;
+}
+
 /// damaged.
 template <class Result>
 Result check_read(Result result, Storage& storage, const std::string& what) {
@@ -198,10 +205,9 @@ const std::string& Object::path() const { return storage_->name(); }
 
 void Object::create_attribute(const std::string& name, std::int64_t type, const void* value) {
   const Id space(check(H5Screate(H5S_SCALAR), path(), "create a data space"), H5Sclose);
-  const Id attribute(
-      check_write(H5Acreate2(id_.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-                  *storage_, "create an attribute"),
-      H5Aclose);
+  const Id attribute =
+      written_id(H5Acreate2(id_.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                 H5Aclose, *storage_, "create an attribute");
   check_write(H5Awrite(attribute.get(), type, value), *storage_, "write an attribute");
 }
 
@@ -369,9 +375,8 @@ File File::create(const std::string& path, const std::string& kind) {
   const Id access = file_access(*storage);
   File file(Id(), storage, kind);
   file.partial_path_ = partial;  // removed from here on
-  file.id_ = Id(check_write(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
-                            *storage, "create the file"),
-                H5Fclose);
+  file.id_ = written_id(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
+                        H5Fclose, *storage, "create the file");
   return file;
 }
 
@@ -391,14 +396,15 @@ File::File(File&& other) noexcept
     : id_(std::move(other.id_)),
       storage_(std::move(other.storage_)),
       kind_(std::move(other.kind_)),
-      partial_path_(std::exchange(other.partial_path_, "")) {}
+      partial_path_(std::exchange(other.partial_path_, "")),
+      lock_(std::move(other.lock_)) {}
 
 const std::string& File::path() const { return storage_->name(); }
 
 File::~File() {
   if (partial_path_.empty()) return;
   id_.reset();
-  ::unlink(partial_path_.c_str());
+  lock_->remove();
 }
 
 Object File::root() const {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <ostrakon/base/files.hpp>
@@ -108,6 +109,37 @@ TEST(File, IsReadBackWhileItIsWritten) {
   file.commit();
   File::open(path, "file").dataset("/array").read(Type::float32, found.data());
   EXPECT_EQ(found, values);
+}
+
+TEST(File, KeepsNoIdOfWhatItCanNotWrite) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  std::filesystem::create_symlink("/dev/full", path + ".partial");
+  File file = File::create(path, "file");
+  const std::vector<float> values(5000, 1.0F);
+  error_of([&] {
+    file.create_array("first", Type::float32, {5000}).write(Type::float32, values.data());
+  });
+  EXPECT_NE(error_of([&] { file.create_array("second", Type::float32, {1}); }), "no error");
+  EXPECT_NE(error_of([&] { file.create_series("third", Type::float32, 1); }), "no error");
+  EXPECT_NE(error_of([&] { file.root().write_attribute("name", "value"); }), "no error");
+  const unsigned objects = H5F_OBJ_DATASET | H5F_OBJ_ATTR | H5F_OBJ_GROUP;
+  EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), objects), 0);
+}
+
+/// Where it was, there would be twice as much memory in use as the largest array takes.
+TEST(File, KeepsNoValuesThatItCanNotWrite) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  std::filesystem::create_symlink("/dev/full", path + ".partial");
+  File file = File::create(path, "file");
+  constexpr std::int64_t count = 1 << 20;
+  std::vector<float> values(count, 1.0F);
+  Dataset array = file.create_array("array", Type::float32, {count});
+  EXPECT_NE(error_of([&] { array.write(Type::float32, values.data()); }), "no error");
+  array.read(Type::float32, values.data());
+  EXPECT_EQ(std::count(values.begin(), values.end(), 1.0F), 0);
+  EXPECT_NE(error_of([&] { file.complete(); }).find("No space left on device"), std::string::npos);
 }
 
 std::int64_t size_of(Type type) { return type == Type::float32 ? 4 : 2; }

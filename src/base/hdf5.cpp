@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
@@ -66,7 +67,6 @@ Result check_write(Result result, const Storage& storage, const std::string& wha
   return check(result, storage.name(), what);
 }
 
-/// The same for functions that read: where the system could read, they fail because the file is
 /// Owns what such a function made, also where that fails: writing may have failed before.
 Id written_id(hid_t made, Id::Close close, const Storage& storage, const std::string& what) {
   Id id(made, close);
@@ -74,6 +74,7 @@ Id written_id(hid_t made, Id::Close close, const Storage& storage, const std::st
   return id;
 }
 
+/// The same for functions that read: where the system could read, they fail because the file is
 /// damaged.
 template <class Result>
 Result check_read(Result result, Storage& storage, const std::string& what) {
@@ -371,9 +372,11 @@ File File::create(const std::string& path, const std::string& kind) {
   silence();
   require(!is_folder(path), "can't write ", kind, " '", path, "': a folder has that name");
   const std::string partial = partial_name(path);
+  auto lock = std::make_unique<WriterLock>(partial);
   auto storage = std::make_shared<Storage>(partial, PlainFile::Mode::create, path);
   const Id access = file_access(*storage);
   File file(Id(), storage, kind);
+  file.lock_ = std::move(lock);
   file.partial_path_ = partial;  // removed from here on
   file.id_ = written_id(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
                         H5Fclose, *storage, "create the file");
@@ -391,6 +394,9 @@ File File::open(const std::string& path, const std::string& kind) {
   require(id.valid(), kind, " '", path, "' is truncated or damaged: ", last_failure());
   return {std::move(id), std::move(storage), kind};
 }
+
+File::File(Id id, std::shared_ptr<Storage> storage, std::string kind)
+    : id_(std::move(id)), storage_(std::move(storage)), kind_(std::move(kind)) {}
 
 File::File(File&& other) noexcept
     : id_(std::move(other.id_)),
@@ -423,10 +429,9 @@ Dataset File::create_series(const std::string& name, Type type, std::int64_t chu
   const Id properties = property_list(H5P_DATASET_CREATE, path());
   check(H5Pset_chunk(properties.get(), 1, &chunk_size), path(), "set the chunk size");
   check(H5Pset_fletcher32(properties.get()), path(), "switch chunk checksums on");
-  Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), H5P_DEFAULT,
-                               properties.get(), H5P_DEFAULT),
-                    *storage_, "create a data set"),
-        H5Dclose);
+  Id id = written_id(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(),
+                                H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+                     H5Dclose, *storage_, "create a data set");
   return {std::move(id), storage_, name, type, {0}};
 }
 
@@ -439,10 +444,9 @@ Dataset File::create_array(const std::string& name, Type type,
                  H5Sclose);
   const Id links = property_list(H5P_LINK_CREATE, path());
   check(H5Pset_create_intermediate_group(links.get(), 1), path(), "set up HDF5");
-  Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), links.get(),
-                               H5P_DEFAULT, H5P_DEFAULT),
-                    *storage_, "create " + name),
-        H5Dclose);
+  Id id = written_id(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(),
+                                links.get(), H5P_DEFAULT, H5P_DEFAULT),
+                     H5Dclose, *storage_, "create " + name);
   return {std::move(id), storage_, name, type, shape};
 }
 
@@ -527,8 +531,10 @@ void File::complete() {
 void File::commit() {
   if (id_.valid()) complete();
   require(!partial_path_.empty(), "'", path(), "' is not being written");
+  lock_->require_name();
   rename_file(partial_path_, path());
   partial_path_.clear();
+  lock_.reset();
 }
 
 // --- Layout --------------------------------------------------------------------------------------

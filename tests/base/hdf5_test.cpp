@@ -72,6 +72,20 @@ TEST(File, CompletesBeforeItIsCommitted) {
   EXPECT_NE(error_of([&] { file.commit(); }).find("is not being written"), std::string::npos);
 }
 
+TEST(File, IsWrittenByOneAtATime) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  File file = File::create(path, "file");
+  file.create_array("array", Type::int32, {1});
+  const std::string expected = "'" + path + ".partial' is being written by another process";
+  EXPECT_EQ(error_of([&] { File::create(path, "file"); }), expected);
+  file.complete();  // its values are on disk, but it has no name yet
+  EXPECT_EQ(error_of([&] { File::create(path, "file"); }), expected);
+  file.commit();
+  EXPECT_TRUE(File::open(path, "file").has("array"));
+  EXPECT_EQ(error_of([&] { File::create(path, "file"); }), "no error");
+}
+
 /// A file that HDF5 still had open crashed it when the process ended, as this one would.
 TEST(File, ThatCanNotBeWrittenIsAnErrorWithTheReasonAndIsClosed) {
   const ScratchFolder folder;
@@ -95,20 +109,6 @@ TEST(File, ThatCanNotBeWrittenIsAnErrorWithTheReasonAndIsClosed) {
     EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_FILE), 0);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
-}
-
-TEST(File, IsReadBackWhileItIsWritten) {
-  const ScratchFolder folder;
-  const std::string path = folder.file("file.h5");
-  const std::vector<float> values = {1.0F, 2.0F, 3.0F};
-  std::vector<float> found(3);
-  File file = File::create(path, "file");
-  file.create_array("/array", Type::float32, {3}).write(Type::float32, values.data());
-  file.dataset("/array").read(Type::float32, found.data());
-  EXPECT_EQ(found, values);
-  file.commit();
-  File::open(path, "file").dataset("/array").read(Type::float32, found.data());
-  EXPECT_EQ(found, values);
 }
 
 TEST(File, KeepsNoIdOfWhatItCanNotWrite) {
@@ -140,6 +140,20 @@ TEST(File, KeepsNoValuesThatItCanNotWrite) {
   array.read(Type::float32, values.data());
   EXPECT_EQ(std::count(values.begin(), values.end(), 1.0F), 0);
   EXPECT_NE(error_of([&] { file.complete(); }).find("No space left on device"), std::string::npos);
+}
+
+TEST(File, IsReadBackWhileItIsWritten) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  const std::vector<float> values = {1.0F, 2.0F, 3.0F};
+  std::vector<float> found(3);
+  File file = File::create(path, "file");
+  file.create_array("/array", Type::float32, {3}).write(Type::float32, values.data());
+  file.dataset("/array").read(Type::float32, found.data());
+  EXPECT_EQ(found, values);
+  file.commit();
+  File::open(path, "file").dataset("/array").read(Type::float32, found.data());
+  EXPECT_EQ(found, values);
 }
 
 std::int64_t size_of(Type type) { return type == Type::float32 ? 4 : 2; }

@@ -6,6 +6,7 @@
 #include <ostrakon/base/append_file.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
+#include <utility>
 
 namespace ostrakon {
 
@@ -15,8 +16,9 @@ AppendFile::AppendFile(const std::string& path) : path_(path) {
   require(descriptor_ >= 0, "can't write '", path, "': ", system_error());
 }
 
-// What was written is the system's by then; the checks are in append().
-AppendFile::~AppendFile() { ::close(descriptor_); }
+AppendFile::~AppendFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 void AppendFile::append(const std::string& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
@@ -26,6 +28,18 @@ void AppendFile::append(const std::string& bytes) {
     require(put > 0, "can't write '", path_, "': the system takes no more");
     done += static_cast<std::size_t>(put);
   }
+}
+
+// File systems over a network may say only now that there was no room.
+void AppendFile::close() {
+  if (descriptor_ < 0) return;
+  int failed = 0;
+  do failed = ::fsync(descriptor_);
+  while (failed != 0 && errno == EINTR);
+  require(failed == 0 || errno == EINVAL,  // pipes and some file systems can't
+          "can't write '", path_, "' to disk: ", system_error());
+  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0 || errno == EINTR;
+  require(closed, "can't write '", path_, "': ", system_error());
 }
 
 }  // namespace ostrakon

@@ -16,6 +16,8 @@ class AppendFile {
 
   /// Adds all of it at the end of the file, at once where the system takes it at once.
   void append(const std::string& bytes);
+  /// Throws where the system could not write all of it to the disk. Nothing can be added then.
+  void close();
 
  private:
   std::string path_;

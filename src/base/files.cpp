@@ -22,15 +22,6 @@
 namespace ostrakon {
 namespace {
 
-void sync_to_disk(const std::string& path, int flags) {
-  const int descriptor = ::open(path.c_str(), flags);
-  require(descriptor >= 0, "can't open '", path, "' to sync it: ", system_error());
-  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some file systems can't
-  const std::string reason = system_error();
-  ::close(descriptor);
-  require(synced, "can't write '", path, "' to disk: ", reason);
-}
-
 int open_file(const std::string& path, PlainFile::Mode mode) {
   const bool reads = mode == PlainFile::Mode::read;
   // Whoever opens a pipe to read waits for its writer, unless asked not to.
@@ -64,9 +55,14 @@ bool is_missing(const std::string& path) {
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
-void sync_file(const std::string& path) { sync_to_disk(path, O_RDONLY); }
-
-void sync_folder(const std::string& path) { sync_to_disk(path, O_RDONLY | O_DIRECTORY); }
+void sync_folder(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY);
+  require(descriptor >= 0, "can't open '", path, "' to sync it: ", system_error());
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some file systems can't
+  const std::string reason = system_error();
+  ::close(descriptor);
+  require(synced, "can't write '", path, "' to disk: ", reason);
+}
 
 void rename_file(const std::string& from, const std::string& to) {
   const bool renamed = std::rename(from.c_str(), to.c_str()) == 0;

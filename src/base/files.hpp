@@ -16,8 +16,7 @@ std::string parent_folder(const std::string& path);
 /// Whether nothing has that name. Not where the system won't say.
 bool is_missing(const std::string& path);
 
-/// Makes sure that a file, or a folder's list of names, has reached the disk. Throws Error.
-void sync_file(const std::string& path);
+/// Makes sure that a folder's list of names has reached the disk. Throws Error.
 void sync_folder(const std::string& path);
 
 /// Gives the file `from` the name `to`, for good: replaces what has that name, and syncs the

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/folder_lock.hpp>
 #include <system_error>
@@ -20,21 +21,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-
-/// Of an open file, not of a process: it ends when the last descriptor of it does.
-int lock_in_kernel(int descriptor) {
-  struct flock all {};
-  all.l_type = F_WRLCK;
-  all.l_whence = SEEK_SET;
-  return fcntl(descriptor, F_OFD_SETLK, &all) == 0 ? 0 : errno;
-}
-
-bool is_refusal(int error) { return error == EAGAIN || error == EACCES; }
-
-/// Whether the file system can't lock.
-bool has_no_locks(int error) {
-  return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
-}
 
 /// What a file holds now, as its server says it: who opens it anew asks. Missing: nothing, and
 /// errno is ENOENT; nothing too where it can't be read.
@@ -49,14 +35,6 @@ std::optional<std::string> read_now(const std::string& path) {
   if (bytes < 0) return std::nullopt;
   found.resize(static_cast<std::size_t>(bytes));
   return found;
-}
-
-/// Whether `path` names the open file: its former holder may have removed it.
-bool is_file_of(const std::string& path, int descriptor) {
-  struct stat opened {
-  }, named{};
-  return fstat(descriptor, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 void wait(milliseconds time) { std::this_thread::sleep_for(time); }

@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
@@ -64,6 +65,13 @@ template <class Result>
 Result check_write(Result result, const Storage& storage, const std::string& what) {
   require(storage.failure().empty(), storage.failure());
   return check(result, storage.name(), what);
+}
+
+/// Owns what such a function made, also where that fails: writing may have failed before.
+Id written_id(hid_t made, Id::Close close, const Storage& storage, const std::string& what) {
+  Id id(made, close);
+  check_write(id.get(), storage, what);
+  return id;
 }
 
 /// The same for functions that read: where the system could read, they fail because the file is
@@ -198,10 +206,9 @@ const std::string& Object::path() const { return storage_->name(); }
 
 void Object::create_attribute(const std::string& name, std::int64_t type, const void* value) {
   const Id space(check(H5Screate(H5S_SCALAR), path(), "create a data space"), H5Sclose);
-  const Id attribute(
-      check_write(H5Acreate2(id_.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-                  *storage_, "create an attribute"),
-      H5Aclose);
+  const Id attribute =
+      written_id(H5Acreate2(id_.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                 H5Aclose, *storage_, "create an attribute");
   check_write(H5Awrite(attribute.get(), type, value), *storage_, "write an attribute");
 }
 
@@ -365,13 +372,14 @@ File File::create(const std::string& path, const std::string& kind) {
   silence();
   require(!is_folder(path), "can't write ", kind, " '", path, "': a folder has that name");
   const std::string partial = partial_name(path);
+  auto lock = std::make_unique<WriterLock>(partial);
   auto storage = std::make_shared<Storage>(partial, PlainFile::Mode::create, path);
   const Id access = file_access(*storage);
   File file(Id(), storage, kind);
+  file.lock_ = std::move(lock);
   file.partial_path_ = partial;  // removed from here on
-  file.id_ = Id(check_write(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
-                            *storage, "create the file"),
-                H5Fclose);
+  file.id_ = written_id(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
+                        H5Fclose, *storage, "create the file");
   return file;
 }
 
@@ -387,18 +395,22 @@ File File::open(const std::string& path, const std::string& kind) {
   return {std::move(id), std::move(storage), kind};
 }
 
+File::File(Id id, std::shared_ptr<Storage> storage, std::string kind)
+    : id_(std::move(id)), storage_(std::move(storage)), kind_(std::move(kind)) {}
+
 File::File(File&& other) noexcept
     : id_(std::move(other.id_)),
       storage_(std::move(other.storage_)),
       kind_(std::move(other.kind_)),
-      partial_path_(std::exchange(other.partial_path_, "")) {}
+      partial_path_(std::exchange(other.partial_path_, "")),
+      lock_(std::move(other.lock_)) {}
 
 const std::string& File::path() const { return storage_->name(); }
 
 File::~File() {
   if (partial_path_.empty()) return;
   id_.reset();
-  ::unlink(partial_path_.c_str());
+  lock_->remove();
 }
 
 Object File::root() const {
@@ -417,10 +429,9 @@ Dataset File::create_series(const std::string& name, Type type, std::int64_t chu
   const Id properties = property_list(H5P_DATASET_CREATE, path());
   check(H5Pset_chunk(properties.get(), 1, &chunk_size), path(), "set the chunk size");
   check(H5Pset_fletcher32(properties.get()), path(), "switch chunk checksums on");
-  Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), H5P_DEFAULT,
-                               properties.get(), H5P_DEFAULT),
-                    *storage_, "create a data set"),
-        H5Dclose);
+  Id id = written_id(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(),
+                                H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+                     H5Dclose, *storage_, "create a data set");
   return {std::move(id), storage_, name, type, {0}};
 }
 
@@ -433,10 +444,9 @@ Dataset File::create_array(const std::string& name, Type type,
                  H5Sclose);
   const Id links = property_list(H5P_LINK_CREATE, path());
   check(H5Pset_create_intermediate_group(links.get(), 1), path(), "set up HDF5");
-  Id id(check_write(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(), links.get(),
-                               H5P_DEFAULT, H5P_DEFAULT),
-                    *storage_, "create " + name),
-        H5Dclose);
+  Id id = written_id(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(),
+                                links.get(), H5P_DEFAULT, H5P_DEFAULT),
+                     H5Dclose, *storage_, "create " + name);
   return {std::move(id), storage_, name, type, shape};
 }
 
@@ -521,8 +531,10 @@ void File::complete() {
 void File::commit() {
   if (id_.valid()) complete();
   require(!partial_path_.empty(), "'", path(), "' is not being written");
+  lock_->require_name();
   rename_file(partial_path_, path());
   partial_path_.clear();
+  lock_.reset();
 }
 
 // --- Layout --------------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ struct OpenFile {
   haddr_t end_of_addresses;
 };
 
+/// HDF5 writes text of any length, too, as if it were values.
+constexpr std::int64_t small_bytes = 64 << 10;
+
 constexpr haddr_t largest_address = std::numeric_limits<std::int64_t>::max();
 
 OpenFile& of(H5FD_t* file) { return *reinterpret_cast<OpenFile*>(file); }
@@ -82,11 +85,13 @@ herr_t read_file(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t b
   return done ? 0 : -1;
 }
 
-herr_t write_file(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t bytes,
+herr_t write_file(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, std::size_t bytes,
                   const void* data) {
-  const bool done =
-      is_range(address, bytes) && of(file).storage->write(static_cast<std::int64_t>(address),
-                                                          static_cast<std::int64_t>(bytes), data);
+  const auto content =
+      type == H5FD_MEM_DRAW ? Storage::Content::values : Storage::Content::structure;
+  const bool done = is_range(address, bytes) &&
+                    of(file).storage->write(static_cast<std::int64_t>(address),
+                                            static_cast<std::int64_t>(bytes), data, content);
   return done ? 0 : -1;
 }
 
@@ -176,7 +181,8 @@ bool Storage::read(std::int64_t offset, std::int64_t bytes, void* data) noexcept
   return true;
 }
 
-bool Storage::write(std::int64_t offset, std::int64_t bytes, const void* data) noexcept {
+bool Storage::write(std::int64_t offset, std::int64_t bytes, const void* data,
+                    Content content) noexcept {
   size_ = std::max(size_, offset + bytes);
   if (!is_lost_) {
     try {
@@ -187,6 +193,7 @@ bool Storage::write(std::int64_t offset, std::int64_t bytes, const void* data) n
       is_lost_ = true;
     }
   }
+  if (content == Content::values && bytes > small_bytes) return true;
   try {
     kept_.emplace_back(
         offset, std::string(static_cast<const char*>(data), static_cast<std::size_t>(bytes)));

@@ -13,7 +13,8 @@ namespace ostrakon::hdf5 {
 /// The bytes below an HDF5 file, as HDF5 reads and writes them through a file driver of our own.
 /// HDF5 can't close a file whose writing fails, and crashes at exit with one that is still open. So
 /// it is never told: the first failure is kept here, for those who called HDF5 to throw, and what
-/// is written afterwards stays in memory until HDF5 has closed the file. Reading may fail.
+/// is written afterwards stays in memory until HDF5 has closed the file, but for values, which it
+/// need not find again. Reading may fail.
 class Storage : public std::enable_shared_from_this<Storage> {
  public:
   /// Opens the file. Throws Error. `name`: the path that it will have, for messages.
@@ -36,8 +37,9 @@ class Storage : public std::enable_shared_from_this<Storage> {
   std::int64_t size() const { return size_; }
   /// What lies beyond the file's end is zeros. False where it can't be read.
   bool read(std::int64_t offset, std::int64_t bytes, void* data) noexcept;
+  enum class Content { values, structure };
   /// False where there is no memory left to keep what can't be written.
-  bool write(std::int64_t offset, std::int64_t bytes, const void* data) noexcept;
+  bool write(std::int64_t offset, std::int64_t bytes, const void* data, Content content) noexcept;
   void resize(std::int64_t bytes) noexcept;
 
  private:

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
@@ -21,10 +19,13 @@ std::string partial_of(const std::string& path) {
 }  // namespace
 
 NewFile::NewFile(const std::string& path)
-    : path_(path), partial_path_(partial_of(path)), file_(partial_path_, PlainFile::Mode::create) {}
+    : path_(path),
+      partial_path_(partial_of(path)),
+      lock_(partial_path_),
+      file_(partial_path_, PlainFile::Mode::create) {}
 
 NewFile::~NewFile() {
-  if (!partial_path_.empty()) ::unlink(partial_path_.c_str());
+  if (!partial_path_.empty()) lock_.remove();
 }
 
 void NewFile::write(const void* data, std::int64_t bytes) {
@@ -64,6 +65,7 @@ void NewFile::finish() {
   file_.drop_cache(0, written_);
   verify();
   file_.close();
+  lock_.require_name();
   rename_file(partial_path_, path_);
   partial_path_.clear();
 }

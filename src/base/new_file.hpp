@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <string>
@@ -9,7 +10,8 @@
 namespace ostrakon {
 
 /// A file that is written from its beginning to its end, as "<path>.partial". It gets its name when
-/// all of it is on the disk, and was read back as it was written. Methods throw Error.
+/// all of it is on the disk, and was read back as it was written. Where another process writes it,
+/// that is an error. Methods throw Error.
 class NewFile {
  public:
   explicit NewFile(const std::string& path);
@@ -26,6 +28,7 @@ class NewFile {
   void verify() const;
 
   std::string path_, partial_path_;  // the latter is empty when it is finished
+  WriterLock lock_;                  // of partial_path_
   PlainFile file_;
   std::string buffer_;
   std::int64_t written_ = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/new_file.hpp>
 #include <ostrakon/train/cut_metrics.hpp>
 
 namespace ostrakon::train {
@@ -77,46 +77,15 @@ Survey survey(const PlainFile& file, std::int64_t bytes, std::int64_t last) {
   return found;
 }
 
-/// What is written to it in small parts goes to the file in large ones.
-class Writer {
- public:
-  explicit Writer(const std::string& path) : file_(path, PlainFile::Mode::create) {}
-  void add_line(const std::string& line) {
-    buffer_ += line;
-    buffer_ += '\n';
-    if (static_cast<std::int64_t>(buffer_.size()) >= chunk_bytes) flush();
-  }
-  void finish() {
-    flush();
-    file_.sync();
-    file_.close();
-  }
-
- private:
-  void flush() {
-    file_.write(at_, static_cast<std::int64_t>(buffer_.size()), buffer_.data());
-    at_ += static_cast<std::int64_t>(buffer_.size());
-    buffer_.clear();
-  }
-  PlainFile file_;
-  std::int64_t at_ = 0;
-  std::string buffer_;
-};
-
 /// In its place only when it is whole: who is interrupted here loses no rows.
 void write_anew(const PlainFile& file, std::int64_t bytes, std::int64_t last) {
-  const std::string partial = file.path() + ".partial";
-  try {
-    Writer writer(partial);
-    for_each_line(file, bytes, [&](const std::string& line, bool has_end) {
-      if (!is_after(line, has_end, last)) writer.add_line(line);
-    });
-    writer.finish();
-  } catch (...) {
-    std::remove(partial.c_str());
-    throw;
-  }
-  rename_file(partial, file.path());
+  NewFile kept(file.path());
+  for_each_line(file, bytes, [&](const std::string& line, bool has_end) {
+    if (is_after(line, has_end, last)) return;
+    kept.write(line.data(), static_cast<std::int64_t>(line.size()));
+    kept.write("\n", 1);
+  });
+  kept.finish();
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ class MetricsFile {
   explicit MetricsFile(const std::string& path, std::int64_t last = 0);
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
+  /// After the last row: throws Error where not all rows are on the disk.
+  void close() { file_.close(); }
 
  private:
   AppendFile file_;

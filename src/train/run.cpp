@@ -560,7 +560,17 @@ class Run {
                  orders.at_wall_time ? ", as runtime.wall_time ends" : ", as a signal asked",
                  "; --resume auto goes on\n"));
     }
+    close_output();
     finish_save();
+  }
+
+  /// Some file systems say only now that there was no room.
+  void close_output() {
+    world_.agree([&] {
+      if (!talks_) return;
+      metrics_->close();
+      if (trace_) trace_->close();
+    });
   }
 
   // ---- what is asked for while it goes on
@@ -725,8 +735,7 @@ class Run {
     world_.agree([&] {
       if (!talks_) return;
       trace_->end_step(runtime::end_trace());
-      const bool is_last = step + 1 == first + settings_.output.trace_steps;
-      if (is_last || step == settings_.training.steps) trace_->close();
+      if (step + 1 == first + settings_.output.trace_steps) trace_->close();
     });
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/train/trace_file.hpp>
+#include <utility>
 
 namespace ostrakon::train {
 
@@ -18,6 +19,12 @@ void TraceFile::end_step(const std::string& end) {
   add(end);
   at_ -= static_cast<std::int64_t>(end.size());
   require(failure_.empty(), failure_);
+}
+
+void TraceFile::close() {
+  if (!std::exchange(is_open_, false)) return;
+  file_.sync();
+  file_.close();
 }
 
 }  // namespace ostrakon::train

@@ -17,11 +17,12 @@ class TraceFile {
   void add(const std::string& part);
   /// Writes what ends the file. Throws Error where anything of the step could not be written.
   void end_step(const std::string& end);
-  /// Throws Error where the system could not write all of it.
-  void close() { file_.close(); }
+  /// Throws Error where the system could not write all of it to the disk. May be called again.
+  void close();
 
  private:
   PlainFile file_;
+  bool is_open_ = true;
   std::int64_t at_ = 0;
   std::string failure_;  // why something could not be written
 };

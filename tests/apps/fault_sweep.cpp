@@ -3,7 +3,8 @@
 // Whole programs, of which every call for a file below their folder fails in turn, with every
 // error: each run ends with status 0 and files that verify and hold what they hold without faults,
 // or with status 1 and a message that says what failed and why. What was good before is there
-// afterwards.
+// afterwards, byte for byte. Where a run can be resumed, it goes on from the newest checkpoint that
+// is good, to the same end.
 //
 //   test_fault_sweep                                       a sample
 //   test_fault_sweep --gtest_also_run_disabled_tests --gtest_filter=*Every*   all
@@ -23,6 +24,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/data/token_file.hpp>
@@ -74,6 +76,31 @@ void compare_bytes(const fs::path& found, const fs::path& expected) {
          found.string() + " is not as without faults");
 }
 
+bool are_same_files(const fs::path& a, const fs::path& b) {
+  return fs::is_regular_file(a) && fs::is_regular_file(b) &&
+         read_bytes(a.string()) == read_bytes(b.string());
+}
+
+/// Whether every file of a folder is in another one, too, with the same bytes.
+bool holds_files_of(const fs::path& folder, const fs::path& expected) {
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(expected)) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    if (!are_same_files(folder / fs::relative(entry.path(), expected), entry.path())) return false;
+  }
+  return files > 0;
+}
+
+/// What is in a folder, by names that begin so.
+std::vector<fs::path> entries(const fs::path& folder, const std::string& start) {
+  std::vector<fs::path> found;
+  if (!fs::is_directory(folder)) return found;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename().string().rfind(start, 0) == 0) found.push_back(entry.path());
+  return found;
+}
+
 void compare_weights(const fs::path& found, const fs::path& expected) {
   const checkpoint::WeightsReader a(found.string()), b(expected.string());
   expect(a.parameters().size() == b.parameters().size(), "weights are missing");
@@ -104,9 +131,9 @@ void verify_json(const fs::path& file) {
   expect(json.is_object() || json.is_array(), file.string() + " is not JSON");
 }
 
-void verify_metrics(const fs::path& file, int steps) {
+void verify_metrics(const fs::path& file, std::int64_t steps) {
   std::istringstream stream(read_bytes(file.string()));
-  int step = 0;
+  std::int64_t step = 0;
   for (std::string line; std::getline(stream, line);) {
     const auto row = nlohmann::json::parse(line, nullptr, false);
     if (row.contains("loss")) expect(row["step"] == ++step, "rows are missing in " + file.string());
@@ -125,43 +152,76 @@ struct Program {
   std::string faulty_rank;  ///< empty: the only one
   Check verify;             ///< what it wrote, where it says that it did
   Check keep;               ///< what was there before, whatever happened
+  bool goes_on = false;     ///< where it fails, the same without faults then ends well
 };
 
-/// A checkpoint of an earlier run has moved at most.
-void keep_checkpoint(const fs::path& folder, const fs::path&) {
-  for (const char* place : {"checkpoints", "checkpoints.previous"}) {
-    const fs::path path = folder / "run" / place / "step-00000002";
-    if (!fs::exists(path)) continue;
+const char* const first_checkpoint = "step-00000002";
+
+/// The checkpoint of an earlier run has its name, or that which such a one gets.
+void keep_checkpoint(const fs::path& folder, const fs::path& before) {
+  const fs::path expected = before / "run/checkpoints" / first_checkpoint;
+  for (const char* place : {"checkpoints", "checkpoints.previous"})
+    for (const fs::path& found : {folder / "run" / place / first_checkpoint,
+                                  folder / "run" / place / first_checkpoint += ".previous"})
+      if (holds_files_of(found, expected)) return;
+  throw std::runtime_error("the checkpoint from before is gone, or not as it was");
+}
+
+void keep_checkpoint_in_place(const fs::path& folder, const fs::path& before) {
+  const fs::path place = fs::path("run/checkpoints") / first_checkpoint;
+  expect(holds_files_of(folder / place, before / place),
+         "the checkpoint to go on from is gone, or not as it was");
+}
+
+void keep_weights(const fs::path& folder, const fs::path& before) {
+  for (const fs::path& found : entries(folder / "run", "weights."))
+    if (found.extension() == ".h5" && are_same_files(found, before / "run/weights.h5")) return;
+  throw std::runtime_error("the weights from before are gone, or not as they were");
+}
+
+void keep_inputs(const fs::path& folder, const fs::path& before) {
+  for (const auto& entry : fs::directory_iterator(before)) {
+    const fs::path found = folder / entry.path().filename();
+    expect(entry.is_directory() ? fs::is_empty(entry) || holds_files_of(found, entry)
+                                : are_same_files(found, entry),
+           found.filename().string() + " is not as it was");
+  }
+}
+
+void verify_results(const fs::path& folder, const fs::path& reference, std::int64_t steps) {
+  const fs::path run = folder / "run";
+  compare_weights(run / "weights.h5", reference / "run/weights.h5");
+  for (const fs::path& found : entries(run / "checkpoints", "step-")) verify_checkpoint(found);
+  expect(fs::exists(run / "checkpoints" / checkpoint::folder_name(steps)),
+         "the last checkpoint is missing");
+  expect(fs::file_size(run / "deck.yaml") > 0, "deck.yaml is empty");
+  verify_json(run / "plan.json");
+  verify_metrics(run / "metrics.jsonl", steps);
+}
+
+Check verify_run(std::int64_t steps) {
+  return [steps](const fs::path& folder, const fs::path& reference) {
+    verify_results(folder, reference, steps);
+    verify_json(folder / "run/trace.json");
+  };
+}
+
+/// The newest step of which there is a good checkpoint.
+std::int64_t newest_step(const fs::path& folder, std::int64_t steps) {
+  for (std::int64_t step = steps; step > 0; --step) {
+    const fs::path path = folder / "run/checkpoints" / checkpoint::folder_name(step);
     try {
-      verify_checkpoint(path);
-      return;
+      if (fs::exists(path)) {
+        verify_checkpoint(path);
+        return step;
+      }
     } catch (const std::exception&) {
     }
   }
-  throw std::runtime_error("the good checkpoint from before is gone");
+  return 0;
 }
 
-void keep_earlier_weights(const fs::path& folder, const fs::path&) {
-  const fs::path weights = folder / "run/weights.h5", previous = folder / "run/weights.previous.h5";
-  checkpoint::WeightsReader((fs::exists(previous) ? previous : weights).string()).verify();
-}
-
-void keep_inputs(const fs::path& folder, const fs::path& reference) {
-  compare_bytes(folder / "run/weights.h5", reference / "run/weights.h5");
-  verify_checkpoint(folder / "run/checkpoints/step-00000002");
-}
-
-void verify_run(const fs::path& folder, const fs::path& reference) {
-  const fs::path run = folder / "run";
-  compare_weights(run / "weights.h5", reference / "run/weights.h5");
-  for (const char* name : {"step-00000002", "step-00000003"})
-    if (fs::exists(run / "checkpoints" / name)) verify_checkpoint(run / "checkpoints" / name);
-  expect(fs::exists(run / "checkpoints/step-00000003"), "the last checkpoint is missing");
-  expect(fs::file_size(run / "deck.yaml") > 0, "deck.yaml is empty");
-  verify_json(run / "plan.json");
-  verify_json(run / "trace.json");
-  verify_metrics(run / "metrics.jsonl", 3);
-}
+constexpr std::int64_t train_steps = 3, resume_steps = 4;
 
 Program train(const std::string& name, int ranks, const std::string& faulty_rank) {
   return {name,
@@ -169,11 +229,25 @@ Program train(const std::string& name, int ranks, const std::string& faulty_rank
            "data.path=@/tokens-train.h5", "--set", "data.validation_path=@/tokens-validation.h5"},
           ranks,
           faulty_rank,
-          verify_run,
-          [](const fs::path& folder, const fs::path& reference) {
-            keep_checkpoint(folder, reference);
-            keep_earlier_weights(folder, reference);
+          verify_run(train_steps),
+          [](const fs::path& folder, const fs::path& before) {
+            keep_checkpoint(folder, before);
+            keep_weights(folder, before);
           }};
+}
+
+Program resume(const std::string& name, int ranks, const std::string& faulty_rank) {
+  Program program = train(name, ranks, faulty_rank);
+  program.arguments.insert(
+      program.arguments.end(),
+      {"--set", "training.steps=" + std::to_string(resume_steps), "--resume", "auto"});
+  program.verify = verify_run(resume_steps);
+  program.keep = [](const fs::path& folder, const fs::path& before) {
+    keep_checkpoint_in_place(folder, before);
+    keep_weights(folder, before);
+  };
+  program.goes_on = true;
+  return program;
 }
 
 std::vector<Program> programs() {
@@ -181,6 +255,9 @@ std::vector<Program> programs() {
       train("train_1_rank", 1, ""),
       train("train_2_ranks_first_fails", 2, "0"),
       train("train_2_ranks_second_fails", 2, "1"),
+      resume("resume_1_rank", 1, ""),
+      resume("resume_2_ranks_first_fails", 2, "0"),
+      resume("resume_2_ranks_second_fails", 2, "1"),
       {"data_build",
        {"ostrakon-data", "build", "@/text", "--separator", "--", "--output", "@/out/new",
         "--validation-fraction", "0.5"},
@@ -338,6 +415,24 @@ class FaultSweep : public ::testing::TestWithParam<Program> {
     return "";
   }
 
+  /// The same of a run without faults that was to go on where that one had ended.
+  std::string judge_again(const std::string& name, std::int64_t newest,
+                          const Outcome& outcome) const {
+    const fs::path folder = scratch_.file(name), reference = scratch_.file("reference");
+    const std::string start = "it does not go on well: ";
+    try {
+      expect(outcome.status == 0, outcome.err);
+      const std::string origin = checkpoint::folder_name(newest) + ", step ";
+      expect(outcome.out.find(origin) != std::string::npos,
+             "not from " + checkpoint::folder_name(newest));
+      verify_results(folder, reference, resume_steps);
+      keep_checkpoint_in_place(folder, inputs());
+    } catch (const std::exception& problem) {
+      return start + problem.what();
+    }
+    return "";
+  }
+
   void sweep(const std::vector<Fault>& faults);
 
   ScratchFolder scratch_;
@@ -354,8 +449,15 @@ void FaultSweep::sweep(const std::vector<Fault>& faults) {
         const Fault& fault = faults[static_cast<std::size_t>(number)];
         const std::string name = "run-" + std::to_string(number);
         const Outcome outcome = run(name, fault);
-        const std::lock_guard<std::mutex> lock(guard);  // HDF5 is for one thread at a time
-        const std::string problem = judge(name, fault, outcome);
+        std::unique_lock<std::mutex> lock(guard);  // HDF5 is for one thread at a time
+        std::string problem = judge(name, fault, outcome);
+        if (GetParam().goes_on && outcome.status != 0 && problem.empty()) {
+          const std::int64_t newest = newest_step(scratch_.file(name), resume_steps);
+          lock.unlock();
+          const Outcome again = run_command(command(GetParam().arguments, 1, scratch_.file(name)));
+          lock.lock();
+          problem = judge_again(name, newest, again);
+        }
         ++(outcome.status == 0 ? well : told);
         const Texts calls = calls_of(name);
         if (!problem.empty()) {

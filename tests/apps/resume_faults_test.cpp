@@ -379,6 +379,18 @@ TEST_F(ResumeFaults, AFailedSaveNamesRankHostAndFile) {
   EXPECT_TRUE(contains(root.err, "manifest.json': Input/output error")) << root.err;
 }
 
+/// Where a file system finds only then that there is no room.
+TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
+  const Texts short_run = {"--set", "training.time_limit_minutes=1e-6", "--set", "output.trace=9"};
+  for (const char* const name : {"metrics.jsonl", "trace.json"}) {
+    fs::remove_all(path("run"));
+    const Outcome outcome = train(1, short_run, fault("enospc", text("/run/", name), "closes"));
+    EXPECT_EQ(outcome.status, 1) << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, text(name, "': No space left on device"))) << outcome.err;
+    EXPECT_TRUE(fs::exists(output("weights.h5")));
+  }
+}
+
 TEST_F(ResumeFaults, MetricsLoseNothing) {
   const std::string metrics = output("metrics.jsonl");
   const auto steps = [&](const std::string& file) {

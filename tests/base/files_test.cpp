@@ -27,7 +27,6 @@ TEST(Files, RenamingReplaces) {
   const ScratchFolder folder;
   write_bytes(folder.file("old"), "old");
   write_bytes(folder.file("new"), "new");
-  sync_file(folder.file("new"));
   rename_file(folder.file("new"), folder.file("old"));
   EXPECT_EQ(read_bytes(folder.file("old")), "new");
   EXPECT_FALSE(std::filesystem::exists(folder.file("new")));
@@ -38,7 +37,7 @@ TEST(Files, FailuresNameTheFile) {
   const std::string none = folder.file("none"), other = folder.file("other");
   EXPECT_EQ(error_of([&] { rename_file(none, other); }),
             "can't rename '" + none + "' to '" + other + "': No such file or directory");
-  EXPECT_EQ(error_of([&] { sync_file(none); }),
+  EXPECT_EQ(error_of([&] { sync_folder(none); }),
             "can't open '" + none + "' to sync it: No such file or directory");
   write_bytes(other, "");
   EXPECT_EQ(error_of([&] { sync_folder(other); }),

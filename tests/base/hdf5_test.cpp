@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <ostrakon/base/files.hpp>
@@ -71,6 +72,20 @@ TEST(File, CompletesBeforeItIsCommitted) {
   EXPECT_NE(error_of([&] { file.commit(); }).find("is not being written"), std::string::npos);
 }
 
+TEST(File, IsWrittenByOneAtATime) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  File file = File::create(path, "file");
+  file.create_array("array", Type::int32, {1});
+  const std::string expected = "'" + path + ".partial' is being written by another process";
+  EXPECT_EQ(error_of([&] { File::create(path, "file"); }), expected);
+  file.complete();  // its values are on disk, but it has no name yet
+  EXPECT_EQ(error_of([&] { File::create(path, "file"); }), expected);
+  file.commit();
+  EXPECT_TRUE(File::open(path, "file").has("array"));
+  EXPECT_EQ(error_of([&] { File::create(path, "file"); }), "no error");
+}
+
 /// A file that HDF5 still had open crashed it when the process ended, as this one would.
 TEST(File, ThatCanNotBeWrittenIsAnErrorWithTheReasonAndIsClosed) {
   const ScratchFolder folder;
@@ -94,6 +109,37 @@ TEST(File, ThatCanNotBeWrittenIsAnErrorWithTheReasonAndIsClosed) {
     EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_FILE), 0);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(File, KeepsNoIdOfWhatItCanNotWrite) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  std::filesystem::create_symlink("/dev/full", path + ".partial");
+  File file = File::create(path, "file");
+  const std::vector<float> values(5000, 1.0F);
+  error_of([&] {
+    file.create_array("first", Type::float32, {5000}).write(Type::float32, values.data());
+  });
+  EXPECT_NE(error_of([&] { file.create_array("second", Type::float32, {1}); }), "no error");
+  EXPECT_NE(error_of([&] { file.create_series("third", Type::float32, 1); }), "no error");
+  EXPECT_NE(error_of([&] { file.root().write_attribute("name", "value"); }), "no error");
+  const unsigned objects = H5F_OBJ_DATASET | H5F_OBJ_ATTR | H5F_OBJ_GROUP;
+  EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), objects), 0);
+}
+
+/// Where it was, there would be twice as much memory in use as the largest array takes.
+TEST(File, KeepsNoValuesThatItCanNotWrite) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file.h5");
+  std::filesystem::create_symlink("/dev/full", path + ".partial");
+  File file = File::create(path, "file");
+  constexpr std::int64_t count = 1 << 20;
+  std::vector<float> values(count, 1.0F);
+  Dataset array = file.create_array("array", Type::float32, {count});
+  EXPECT_NE(error_of([&] { array.write(Type::float32, values.data()); }), "no error");
+  array.read(Type::float32, values.data());
+  EXPECT_EQ(std::count(values.begin(), values.end(), 1.0F), 0);
+  EXPECT_NE(error_of([&] { file.complete(); }).find("No space left on device"), std::string::npos);
 }
 
 TEST(File, IsReadBackWhileItIsWritten) {

@@ -41,6 +41,36 @@ TEST(NewFile, LeavesWhatIsThereWhereItIsNotFinished) {
   EXPECT_EQ(read_bytes(path), "after");
 }
 
+TEST(NewFile, IsWrittenByOneAtATime) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file");
+  write_bytes(path + ".partial", "what a killed process has left");
+  NewFile first(path);
+  first.write("first", 5);
+  const std::string refusal = error_of([&] { NewFile second(path); });
+  EXPECT_EQ(refusal, "'" + path + ".partial' is being written by another process");
+  EXPECT_TRUE(std::filesystem::exists(path + ".partial"));
+  first.finish();
+  EXPECT_EQ(read_bytes(path), "first");
+  replace_file(path, "second");
+  EXPECT_EQ(read_bytes(path), "second");
+}
+
+TEST(NewFile, GetsItsNameOnlyWhereItStillIsTheOneThatWasWritten) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file"), partial = path + ".partial";
+  write_bytes(folder.file("other"), "other");
+  const std::string refusal = error_of([&] {
+    NewFile file(path);
+    file.write("text", 4);
+    std::filesystem::rename(folder.file("other"), partial);
+    file.finish();
+  });
+  EXPECT_EQ(refusal, "'" + partial + "' was removed or replaced by another process");
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(read_bytes(partial), "other");
+}
+
 TEST(NewFile, SaysWhyItCanNotBeWritten) {
   const ScratchFolder folder;
   const std::string path = folder.file("file");

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_lock.hpp>
+#include <ostrakon/base/files.hpp>
+#include <system_error>
+#include <utility>
+
+namespace ostrakon {
+
+int lock_in_kernel(int descriptor) {
+  struct flock all {};
+  all.l_type = F_WRLCK;
+  all.l_whence = SEEK_SET;
+  return fcntl(descriptor, F_OFD_SETLK, &all) == 0 ? 0 : errno;
+}
+
+bool is_refusal(int error) { return error == EAGAIN || error == EACCES; }
+
+bool has_no_locks(int error) {
+  return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
+}
+
+bool is_file_of(const std::string& path, int descriptor) {
+  struct stat opened {
+  }, named{};
+  return fstat(descriptor, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+WriterLock::WriterLock(const std::string& path) : path_(path) {
+  constexpr int attempts = 100;  // of which each fails only where another process ends just then
+  try {
+    for (int i = 0; i < attempts; ++i)
+      if (attempt()) return;
+    throw Error(text("'", path_, "' is being written by other processes"));
+  } catch (...) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw;
+  }
+}
+
+WriterLock::WriterLock(WriterLock&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+WriterLock::~WriterLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+/// False where the file was renamed or removed before it was locked.
+bool WriterLock::attempt() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  do descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  while (descriptor_ < 0 && errno == EINTR);
+  require(descriptor_ >= 0, "can't write '", path_, "': ", system_error());
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  require(known, "can't look at '", path_, "': ", system_error());
+  if (!S_ISREG(status.st_mode)) return true;
+  const int error = lock_in_kernel(descriptor_);
+  require(!is_refusal(error), "'", path_, "' is being written by another process");
+  require(error == 0 || has_no_locks(error), "can't lock '", path_,
+          "': ", std::generic_category().message(error));
+  return has_name();
+}
+
+bool WriterLock::has_name() const {
+  struct stat opened {
+  }, named{};
+  const bool known =
+      ::fstat(descriptor_, &opened) == 0 && (::stat(path_.c_str(), &named) == 0 || errno == ENOENT);
+  require(known, "can't look at '", path_, "': ", system_error());
+  return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+void WriterLock::require_name() const {
+  require(has_name(), "'", path_, "' was removed or replaced by another process");
+}
+
+void WriterLock::remove() const {
+  if (is_file_of(path_, descriptor_)) ::unlink(path_.c_str());
+}
+
+}  // namespace ostrakon

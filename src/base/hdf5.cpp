@@ -11,7 +11,6 @@
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
@@ -372,11 +371,9 @@ File File::create(const std::string& path, const std::string& kind) {
   silence();
   require(!is_folder(path), "can't write ", kind, " '", path, "': a folder has that name");
   const std::string partial = partial_name(path);
-  auto lock = std::make_unique<WriterLock>(partial);
   auto storage = std::make_shared<Storage>(partial, PlainFile::Mode::create, path);
   const Id access = file_access(*storage);
   File file(Id(), storage, kind);
-  file.lock_ = std::move(lock);
   file.partial_path_ = partial;  // removed from here on
   file.id_ = written_id(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
                         H5Fclose, *storage, "create the file");
@@ -395,22 +392,18 @@ File File::open(const std::string& path, const std::string& kind) {
   return {std::move(id), std::move(storage), kind};
 }
 
-File::File(Id id, std::shared_ptr<Storage> storage, std::string kind)
-    : id_(std::move(id)), storage_(std::move(storage)), kind_(std::move(kind)) {}
-
 File::File(File&& other) noexcept
     : id_(std::move(other.id_)),
       storage_(std::move(other.storage_)),
       kind_(std::move(other.kind_)),
-      partial_path_(std::exchange(other.partial_path_, "")),
-      lock_(std::move(other.lock_)) {}
+      partial_path_(std::exchange(other.partial_path_, "")) {}
 
 const std::string& File::path() const { return storage_->name(); }
 
 File::~File() {
   if (partial_path_.empty()) return;
   id_.reset();
-  lock_->remove();
+  storage_->remove();
 }
 
 Object File::root() const {
@@ -531,10 +524,9 @@ void File::complete() {
 void File::commit() {
   if (id_.valid()) complete();
   require(!partial_path_.empty(), "'", path(), "' is not being written");
-  lock_->require_name();
+  storage_->require_name();
   rename_file(partial_path_, path());
   partial_path_.clear();
-  lock_.reset();
 }
 
 // --- Layout --------------------------------------------------------------------------------------

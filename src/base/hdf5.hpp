@@ -14,10 +14,6 @@ struct XXH3_state_s;
 /// carries checksums (the 1.10 file format), so damage is found, not read. No other room sees
 /// hdf5.h. Failures throw ostrakon::Error that names the file; HDF5's own printing of errors is
 /// switched off, for the whole process.
-namespace ostrakon {
-class WriterLock;
-}
-
 namespace ostrakon::hdf5 {
 
 class Storage;
@@ -106,8 +102,7 @@ class Dataset : public Object {
 /// A file, and its root group. Its data sets can't be used after it is gone.
 class File {
  public:
-  /// Writes to "<path>.partial" until commit(), or throws Error where another process does so.
-  /// `kind` ("token file") is for messages.
+  /// Writes to "<path>.partial" until commit(). `kind` ("token file") is for messages.
   static File create(const std::string& path, const std::string& kind);
   /// Read-only. Missing, a folder, empty, not HDF5, truncated: each throws its own message.
   static File open(const std::string& path, const std::string& kind);
@@ -145,13 +140,13 @@ class File {
   void commit();
 
  private:
-  File(Id id, std::shared_ptr<Storage> storage, std::string kind);
+  File(Id id, std::shared_ptr<Storage> storage, std::string kind)
+      : id_(std::move(id)), storage_(std::move(storage)), kind_(std::move(kind)) {}
 
   Id id_;
   std::shared_ptr<Storage> storage_;
   std::string kind_;
-  std::string partial_path_;          ///< empty: nothing to commit or remove
-  std::unique_ptr<WriterLock> lock_;  ///< of it, until it has its name
+  std::string partial_path_;  ///< empty: nothing to commit or remove
 };
 
 /// An array of a file that is laid out before there are values.

@@ -139,7 +139,10 @@ hid_t driver() {
 // --- Storage -------------------------------------------------------------------------------------
 
 Storage::Storage(const std::string& path, PlainFile::Mode mode, const std::string& name)
-    : file_(path, mode), name_(name), size_(file_.size()) {}
+    : lock_(mode == PlainFile::Mode::read ? std::optional<WriterLock>() : WriterLock(path)),
+      file_(path, mode),
+      name_(name),
+      size_(file_.size()) {}
 
 std::string Storage::take_failure() { return is_lost_ ? failure_ : std::exchange(failure_, ""); }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/files.hpp>
 #include <string>
 #include <utility>
@@ -17,7 +19,8 @@ namespace ostrakon::hdf5 {
 /// need not find again. Reading may fail.
 class Storage : public std::enable_shared_from_this<Storage> {
  public:
-  /// Opens the file. Throws Error. `name`: the path that it will have, for messages.
+  /// Opens the file; to write it, as WriterLock says. Throws Error. `name`: the path that it will
+  /// have, for messages.
   Storage(const std::string& path, PlainFile::Mode mode, const std::string& name);
 
   const std::string& name() const { return name_; }
@@ -33,6 +36,10 @@ class Storage : public std::enable_shared_from_this<Storage> {
   /// failed before.
   void finish();
 
+  /// As WriterLock does; of a file that is written.
+  void require_name() const { lock_->require_name(); }
+  void remove() const { lock_->remove(); }
+
   // For the driver. The functions throw nothing.
   std::int64_t size() const { return size_; }
   /// What lies beyond the file's end is zeros. False where it can't be read.
@@ -45,6 +52,7 @@ class Storage : public std::enable_shared_from_this<Storage> {
  private:
   void note_failure() noexcept;
 
+  std::optional<WriterLock> lock_;  // of what is written
   PlainFile file_;
   std::string name_;
   std::int64_t size_ = 0;

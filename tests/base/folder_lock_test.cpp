@@ -118,7 +118,7 @@ TEST_F(Lock, IsWrittenRenewedAndRemoved) {
 
 TEST_F(Lock, TextsOfHoldersComeBack) {
   LockHolder holder = on_another_host();
-  holder.job = {"Slurm job 42", 3};
+  holder.job = "Slurm job 42";
   holder.renewed = 17;
   const auto back = read_holder(write_holder(holder));
   ASSERT_TRUE(back);
@@ -191,14 +191,25 @@ TEST_F(Lock, ANumberThatAnotherProcessHasNowIsNotTheHolder) {
   EXPECT_NE(refusal(all).find("in use by process " + std::to_string(getppid())), std::string::npos);
 }
 
-TEST_F(Lock, AHostThatWasStartedAgainHasNoHolder) {
+TEST_F(Lock, AHostOfTheSameNameIsNotTakenForOursStartedAgain) {
   LockHolder before = this_holder(interval);
   before.boot = "another one";
-  before.interval = milliseconds(60'000);
+  for (const bool kernel_lock : {false, true})
+    EXPECT_EQ(presence_of(before, this_holder(interval), kernel_lock), Presence::unknown);
   leave(before);
+  const auto began = Clock::now();
   EXPECT_NO_THROW(hold());
-  EXPECT_NE(told_.find("which is gone: taken over"), std::string::npos) << told_;
-  EXPECT_EQ(told_.find("waits"), std::string::npos) << told_;
+  EXPECT_GE(Clock::now() - began, 3 * interval);
+  EXPECT_NE(told_.find("waits 0.3 s"), std::string::npos) << told_;
+  // While it renews the file, it has it.
+  FolderLockOptions theirs = options();
+  theirs.try_lock = lock_apart;
+  theirs.holder = before;
+  theirs.holder->interval = milliseconds(500);
+  const auto holder = hold(theirs);
+  FolderLockOptions ours = options();
+  ours.try_lock = lock_apart;
+  EXPECT_NE(refusal(ours).find("is in use by process "), std::string::npos);
 }
 
 TEST_F(Lock, AHolderOnAnotherHostIsGoneWhereItsCounterStandsStill) {
@@ -233,34 +244,33 @@ TEST_F(Lock, AHolderOnAnotherHostIsThereWhileItsCounterGrows) {
   EXPECT_FALSE(fs::exists(file()));
 }
 
-TEST_F(Lock, AnEarlierStartOfTheSameJobIsGone) {
-  LockHolder earlier = on_another_host();
-  earlier.job = {"Slurm job 42", 1};
-  earlier.interval = milliseconds(60'000);
-  FolderLockOptions again = options();
-  again.holder = this_holder(interval);
-  again.holder->job = {"Slurm job 42", 2};
-  leave(earlier);
-  EXPECT_NO_THROW(hold(again));
-  EXPECT_EQ(told_.find("waits"), std::string::npos) << told_;
-  // Two at once in one job are not.
-  earlier.job.restart = 2;
-  EXPECT_EQ(presence_of(earlier, *again.holder, true), Presence::unknown);
-  earlier.job = {"Slurm job 41", 1};
-  EXPECT_EQ(presence_of(earlier, *again.holder, true), Presence::unknown);
+TEST_F(Lock, AnotherStartOfTheSameJobMayBeThere) {
+  LockHolder earlier = on_another_host(), us = this_holder(interval);
+  earlier.job = us.job = "Slurm job 42";
+  EXPECT_EQ(presence_of(earlier, us, true), Presence::unknown);
 }
 
-TEST_F(Lock, HostsThatHaveNoNameOfTheirOwnAreNotTakenForOneThatWasStartedAgain) {
+TEST_F(Lock, ANumberInAnotherContainerSaysNothing) {
   LockHolder us = this_holder(interval), them = us;
-  us.host = them.host = "localhost";
-  them.boot = "another one";
-  EXPECT_EQ(presence_of(them, us, true), Presence::unknown);
-  us.host = them.host = "node07";
-  EXPECT_EQ(presence_of(them, us, true), Presence::gone);
-  // In another container its process number says nothing.
-  them.boot = us.boot;
   them.process_namespace = "pid:[1]";
   EXPECT_EQ(presence_of(them, us, false), Presence::unknown);
+  EXPECT_EQ(presence_of(them, us, true), Presence::gone);
+}
+
+TEST_F(Lock, AProcessThatTheSystemHidesMayBeThere) {
+  EXPECT_EQ(presence_of(17, -1, false), Presence::unknown);
+  EXPECT_EQ(presence_of(-1, 17, false), Presence::unknown);
+  EXPECT_EQ(presence_of(17, -1, true), Presence::gone);
+  EXPECT_EQ(presence_of(17, 18, false), Presence::gone);
+  EXPECT_EQ(presence_of(17, 17, false), Presence::present);
+  LockHolder us = this_holder(interval), them = us;
+  them.started = -1;
+  EXPECT_EQ(presence_of(them, us, false), Presence::unknown);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  them.process = child;
+  EXPECT_EQ(presence_of(them, us, false), Presence::gone);
 }
 
 TEST_F(Lock, AFileWithoutAHolderIsFree) {

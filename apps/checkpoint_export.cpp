@@ -126,7 +126,7 @@ int import_weights(int argc, char** argv) {
       checkpoint::open_parameters(in, settings.model, settings.training.sequence_length);
   config::require_same_model(settings, source->deck(), in);
   source->verify();
-  const auto lock = hold_run_folder(out);
+  const auto locks = hold_run_folders(out);
   checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),
                                    0, tokenizer, source->huggingface_config());
   std::vector<float> values;

@@ -36,7 +36,7 @@ int reshard(int argc, char** argv) {
   division.ranks_per_node = arguments.integer_option<int>("--ranks-per-node").value_or(*ranks);
   division.check();
   require(one_model_kind(in) == FileKind::checkpoint, "'", in, "' is no checkpoint");
-  const auto lock = hold_run_folder(out);
+  const auto locks = hold_run_folders(out);
   checkpoint::CheckpointReader reader(in);
   const checkpoint::Manifest manifest = checkpoint::reshard(reader, out, division);
   std::cout << "wrote " << printable(out) << ", step " << format_count(manifest.progress.step)

@@ -3,19 +3,43 @@
 
 #include <filesystem>
 #include <iostream>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/format.hpp>
+#include <set>
 
 namespace ostrakon::apps {
+namespace {
 
-std::unique_ptr<FolderLock> hold_run_folder(const std::string& out) {
-  namespace fs = std::filesystem;
-  fs::path folder = fs::absolute(fs::path(out).lexically_normal()).parent_path();
-  if (folder.filename() == "checkpoints") folder = folder.parent_path();
-  if (is_missing((folder / "run.lock").string())) return nullptr;
+namespace fs = std::filesystem;
+
+/// Whether a run works there, or did: it may begin again meanwhile.
+bool is_of_run(const fs::path& folder) {
+  for (const char* const name : {"run.lock", "metrics.jsonl", "checkpoints"})
+    if (is_there((folder / name).string())) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<FolderLock>> hold_run_folders(const std::string& out) {
+  fs::path path = fs::absolute(out);
+  if (path.filename().empty()) path = path.parent_path();  // "run/x/"
+  const fs::path named = path.parent_path(), meant = fs::weakly_canonical(named);
+  // By its name and by what that leads to: either may be a link.
+  std::set<fs::path> folders;
+  for (const fs::path& of : {named, meant}) {
+    const fs::path folder = of.filename() == "checkpoints" ? of.parent_path() : of;
+    if (is_of_run(folder)) folders.insert(fs::canonical(folder));
+  }
   FolderLockOptions options;
   options.advice = "; choose another OUT, or wait for its end";
-  options.tell = [](const std::string& words) { std::cerr << "note: " << words << std::endl; };
-  return std::make_unique<FolderLock>(folder.string(), options);
+  options.tell = [](const std::string& words) {
+    std::cerr << "note: " << printable(words) << std::endl;
+  };
+  std::vector<std::unique_ptr<FolderLock>> locks;
+  for (const fs::path& folder : folders)
+    locks.push_back(std::make_unique<FolderLock>(folder.string(), options));
+  return locks;
 }
 
 }  // namespace ostrakon::apps

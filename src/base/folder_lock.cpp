@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/lock_file.hpp>
 #include <system_error>
 #include <utility>
 
@@ -22,21 +22,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-/// What a file holds now, as its server says it: who opens it anew asks. Missing: nothing, and
-/// errno is ENOENT; nothing too where it can't be read.
-std::optional<std::string> read_now(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) return std::nullopt;
-  std::string found(4096, '\0');
-  const ssize_t bytes = pread(descriptor, found.data(), found.size(), 0);
-  const int error = errno;
-  close(descriptor);
-  errno = error;
-  if (bytes < 0) return std::nullopt;
-  found.resize(static_cast<std::size_t>(bytes));
-  return found;
-}
-
 void wait(milliseconds time) { std::this_thread::sleep_for(time); }
 
 /// At which the counter of a lock grows, if it can be believed.
@@ -45,6 +30,14 @@ milliseconds interval_of(const std::string& found, milliseconds ours) {
   return them && them->process != 0
              ? std::clamp(them->interval, milliseconds(10), milliseconds(60'000))
              : ours;
+}
+
+bool is_other_file(const std::string& path, int descriptor) {
+  try {
+    return !is_file_of(path, descriptor);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::string name_of(const std::string& found) {
@@ -77,6 +70,8 @@ FolderLock::FolderLock(const std::string& folder, FolderLockOptions options)
   try {
     const Clock::time_point until = Clock::now() + options_.patience;
     while (attempt(Clock::now() < until) == Attempt::again) wait(milliseconds(20));
+    seen_ = Clock::now();
+    remove_remains();
   } catch (...) {
     if (descriptor_ >= 0) close(descriptor_);
     throw;
@@ -98,6 +93,20 @@ int FolderLock::try_lock(int descriptor) const {
   return options_.try_lock ? options_.try_lock(descriptor) : lock_in_kernel(descriptor);
 }
 
+LockText FolderLock::read() const {
+  return options_.read ? options_.read(path_) : read_lock_text(path_);
+}
+
+/// Nothing where the file was removed meanwhile. Throws Error where it can't be read: who holds it
+/// is not known then.
+std::optional<std::string> FolderLock::read_or_throw() const {
+  const LockText found = read();
+  if (is_removed(found.error)) return std::nullopt;
+  require(found.error == 0, path_,
+          " can't be read: ", std::generic_category().message(found.error));
+  return found.text;
+}
+
 void FolderLock::tell(const std::string& words) const {
   if (options_.tell) options_.tell(words);
 }
@@ -110,51 +119,64 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
   if (descriptor_ >= 0) close(descriptor_);
   descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const bool made = descriptor_ >= 0, exists = !made && errno == EEXIST;
+  // Its holder has just ended: which another host may see at any call.
+  const auto ended = [&](int error) { return may_wait && is_removed(error); };
   if (exists) {
     descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (descriptor_ < 0 && errno == ENOENT) return Attempt::again;  // removed meanwhile
+    if (descriptor_ < 0 && ended(errno)) return Attempt::again;
   }
   require(descriptor_ >= 0, path_, " can't be ", exists ? "opened" : "made", ": ", system_error());
   struct stat kind {};
-  require(fstat(descriptor_, &kind) == 0 && S_ISREG(kind.st_mode), path_,
-          " is not a plain file; expected one that locks the folder");
+  if (fstat(descriptor_, &kind) != 0) {
+    if (ended(errno)) return Attempt::again;
+    throw Error(text(path_, " can't be looked at: ", system_error()));
+  }
+  require(S_ISREG(kind.st_mode), path_, " is not a plain file; expected one that locks the folder");
   const int error = try_lock(descriptor_);
+  if (ended(error)) return Attempt::again;
   if (is_refusal(error)) {
     if (may_wait && !options_.take_from_holder) return Attempt::again;
-    const std::string found = read_now(path_).value_or("");
-    if (!options_.take_from_holder) refuse(found);
+    if (!options_.take_from_holder) refuse(read().text);
+    const std::optional<std::string> found = read_or_throw();
+    if (!found) return Attempt::again;
     replace_file();
-    tell_taken(found);
+    tell_taken(*found);
+    require_taken();
     return Attempt::taken;
   }
   const bool kernel_lock = error == 0;
   require(kernel_lock || has_no_locks(error), path_,
           " can't be locked: ", std::generic_category().message(error));
   if (!is_file_of(path_, descriptor_)) return Attempt::again;
-  bool settles = !kernel_lock && !made;
-  std::string found;
-  bool is_taken = false;  // from somebody who may be there
-  if (!made) {
-    found = read_now(path_).value_or("");
-    // An empty file is one whose holder has ended, or is just about to write what it is.
-    if (!found.empty() || !kernel_lock) {
-      if (!is_gone(found, kernel_lock, settles, is_taken)) {
-        const std::string now = read_now(path_).value_or("");
-        if (now.empty() && now != found) return Attempt::again;  // it has ended meanwhile
-        refuse(now);
-      }
-      if (!is_file_of(path_, descriptor_)) return Attempt::again;
+  if (made) {
+    write_first(made);
+    return Attempt::taken;
+  }
+  const std::optional<std::string> found = read_or_throw();
+  if (!found) return Attempt::again;
+  bool settles = !kernel_lock, is_taken = false;  // from somebody who may be there
+  // An empty file is one whose holder has ended, or is just about to write what it is.
+  if (!found->empty() || !kernel_lock) {
+    if (!is_gone(*found, kernel_lock, settles, is_taken)) {
+      const std::optional<std::string> now = read_or_throw();
+      if (!now || (now->empty() && now != found)) return Attempt::again;  // it has ended meanwhile
+      refuse(*now);
     }
+    if (!is_file_of(path_, descriptor_)) return Attempt::again;
   }
   write_first(made);
-  if (is_taken) tell_taken(found);
-  if (settles) {
-    // Another one may have come to the same conclusion: the last to write has it.
-    wait(std::min(self_.interval / 5, milliseconds(2000)));
-    look();
-    if (is_lost_) refuse(read_now(path_).value_or(""));
-  }
+  if (is_taken) tell_taken(*found);
+  // Another one may have come to the same conclusion: the last to write has it.
+  if (settles) wait(std::min(self_.interval / 5, milliseconds(2000)));
+  require_taken();
   return Attempt::taken;
+}
+
+/// Throws Error where another process has written its name since, or where that is not known.
+void FolderLock::require_taken() {
+  look();
+  if (is_lost_) refuse(read().text);
+  require(unread_ == 0, path_, " can't be read: ", std::generic_category().message(unread_));
 }
 
 /// Whether the file may be taken over from whom its text names. `settles`: where another one may do
@@ -193,8 +215,7 @@ bool FolderLock::stands_still(const std::string& found) const {
   const Clock::time_point end = Clock::now() + 3 * interval;
   while (Clock::now() < end) {
     wait(interval / 10);
-    const std::optional<std::string> now = read_now(path_);
-    if (now ? *now != found : errno == ENOENT) return false;
+    if (read_or_throw() != found) return false;
   }
   return true;
 }
@@ -212,6 +233,27 @@ void FolderLock::replace_file() {
   } catch (const Error&) {
     unlink(own.c_str());
     throw;
+  }
+}
+
+/// Those that were killed in replace_file() have left files. One that is new may still be at it;
+/// how old files are the server says, of ours too.
+void FolderLock::remove_remains() const {
+  const std::filesystem::path path(path_);
+  const std::string begin = path.filename().string() + ".";
+  std::error_code none;
+  const auto now = std::filesystem::last_write_time(path, none);
+  if (none) return;
+  for (std::filesystem::directory_iterator entry(path.parent_path(), none), end;
+       !none && entry != end; entry.increment(none)) {
+    const std::string name = entry->path().filename().string();
+    const bool is_of_takers =
+        name.rfind(begin, 0) == 0 && name.size() == begin.size() + self_.id.size() &&
+        name.find_first_not_of("0123456789abcdef", begin.size()) == std::string::npos;
+    if (!is_of_takers) continue;
+    std::error_code error;
+    const auto written = std::filesystem::last_write_time(entry->path(), error);
+    if (!error && now - written > 10 * self_.interval) unlink(entry->path().c_str());
   }
 }
 
@@ -234,25 +276,31 @@ void FolderLock::write_first(bool made) {
   }
 }
 
-/// Whether the file is still ours. Where it can't be read nobody else is known to have it.
-void FolderLock::look() {
-  if (is_lost_) return;
-  const std::optional<std::string> found = read_now(path_);
-  if (!found && errno == ENOENT) return make_again();
-  if (!found) return;
-  const auto holder = read_holder(*found);
-  if (holder ? holder->id == self_.id : found->empty() && is_file_of(path_, descriptor_)) return;
-  lost_ = name_of(*found);
+/// Whether the file is known to be ours still.
+bool FolderLock::look() {
+  if (is_lost_) return false;
+  const Clock::time_point now = Clock::now();
+  const LockText found = read();
+  unread_ = found.error == ENOENT ? 0 : found.error;
+  if (unread_ != 0) return false;
+  seen_ = now;
+  if (found.error == ENOENT) return make_again();
+  const auto holder = read_holder(found.text);
+  // An empty one is ours where the system does not say that it is another.
+  if (holder ? holder->id == self_.id : found.text.empty() && !is_other_file(path_, descriptor_))
+    return true;
+  lost_ = name_of(found.text);
   is_lost_ = true;
+  return false;
 }
 
 /// Somebody has removed the file by hand, and nobody has taken the folder since.
-void FolderLock::make_again() {
+bool FolderLock::make_again() {
   const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) return;
+  if (descriptor < 0) return false;
   if (is_refusal(try_lock(descriptor))) {
     close(descriptor);
-    return;
+    return false;
   }
   close(std::exchange(descriptor_, descriptor));
   try {
@@ -260,6 +308,7 @@ void FolderLock::make_again() {
   } catch (const Error&) {
     // The next renewal tries again.
   }
+  return true;
 }
 
 void FolderLock::require_held() {
@@ -267,13 +316,21 @@ void FolderLock::require_held() {
   look();
   require(!is_lost_, "'", parent_folder(path_), "' was taken by ", lost_,
           ": nothing more is written there");
+  // Who takes it waits for longer than an interval before anything is changed: one look that fails
+  // loses nothing.
+  require(unread_ == 0 || Clock::now() - seen_ <= self_.interval, path_,
+          " can't be read: ", std::generic_category().message(unread_),
+          "; whether the folder still is this run's is not known: nothing more is written there");
 }
 
 void FolderLock::keep_renewing() {
   std::unique_lock<std::mutex> guard(mutex_);
-  while (!wakes_.wait_for(guard, self_.interval, [this] { return ends_; })) {
-    look();
+  Clock::time_point next = Clock::now() + self_.interval;
+  while (!wakes_.wait_until(guard, next, [this] { return ends_; })) {
+    next = Clock::now() + self_.interval;  // however long the file system takes
+    const bool is_ours = look();
     if (is_lost_) return;
+    if (!is_ours) continue;  // what can't be read may be another one's by now
     ++self_.renewed;
     try {
       write();
@@ -284,7 +341,7 @@ void FolderLock::keep_renewing() {
 }
 
 void FolderLock::release() {
-  const auto holder = read_holder(read_now(path_).value_or(""));
+  const auto holder = read_holder(read().text);
   if (holder && holder->id == self_.id && unlink(path_.c_str()) != 0)
     // What an empty file says, too.
     if (ftruncate(descriptor_, 0) != 0) std::perror(path_.c_str());

@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <ostrakon/base/lock_file.hpp>
 #include <ostrakon/base/lock_holder.hpp>
 #include <string>
 #include <thread>
@@ -16,8 +18,8 @@
 // grows while the holder is there, for file systems that don't lock, or on each host apart.
 //
 // Who finds a text and no kernel lock takes the file over where the holder is gone: as the same
-// host, or an earlier start of the same batch job, can tell at once, or else because the counter
-// stands still for three intervals.
+// host, since the same start of it, can tell at once, or else because the counter stands still for
+// three intervals. What can't be read proves nothing: nobody takes over then, and nobody renews.
 
 namespace ostrakon {
 
@@ -33,6 +35,8 @@ struct FolderLockOptions {
   /// Locks an open file for this process alone, without waiting: 0, or errno. For tests: another
   /// file system.
   std::function<int(int descriptor)> try_lock;
+  /// Reads the file, as read_lock_text() does. For tests: one that fails.
+  std::function<LockText(const std::string& path)> read;
 };
 
 /// Holds a folder from its construction to its end, when the file is removed. A thread renews the
@@ -46,8 +50,9 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
-  /// Throws Error that names who has the folder now where somebody has taken it. Looks at the file:
-  /// to be called before a change that another process must not make at the same time.
+  /// Throws Error that names who has the folder now where somebody has taken it, or says why that
+  /// is not known, for longer than an interval. Looks at the file: to be called before a change
+  /// that another process must not make at the same time.
   void require_held();
   /// Whether somebody had taken it when the counter was last to be renewed.
   bool is_lost() const { return is_lost_; }
@@ -58,14 +63,18 @@ class FolderLock {
   bool is_gone(const std::string& found, bool kernel_lock, bool& settles, bool& is_taken) const;
   bool stands_still(const std::string& found) const;
   void tell_taken(const std::string& found) const;
+  void require_taken();
   void replace_file();
+  void remove_remains() const;
   void write();
   void write_first(bool made);
-  void look();
-  void make_again();
+  bool look();
+  bool make_again();
   void keep_renewing();
   void release();
   int try_lock(int descriptor) const;
+  LockText read() const;
+  std::optional<std::string> read_or_throw() const;
   void tell(const std::string& words) const;
   [[noreturn]] void refuse(const std::string& found) const;
 
@@ -76,6 +85,8 @@ class FolderLock {
 
   std::mutex mutex_;  // of the file, and of
   std::string lost_;  // who has taken it
+  int unread_ = 0;    // why the last look could not read it; 0: it could
+  std::chrono::steady_clock::time_point seen_ = std::chrono::steady_clock::now();  // the last read
   bool ends_ = false;
   std::atomic<bool> is_lost_{false};  // known without waiting for a file system
   std::condition_variable wakes_;

@@ -22,11 +22,6 @@ std::optional<std::int64_t> whole(const std::string& digits) {
   return value;
 }
 
-/// Names that many hosts have, and so none.
-bool tells_hosts_apart(const std::string& name) {
-  return name != "?" && name != "(none)" && name != "localhost" && name.rfind("localhost.", 0) != 0;
-}
-
 }  // namespace
 
 LockHolder this_holder(std::chrono::milliseconds interval) {
@@ -47,9 +42,8 @@ LockHolder this_holder(std::chrono::milliseconds interval) {
 std::string write_holder(const LockHolder& holder) {
   return text(title, "\nid: ", holder.id, "\nhost: ", holder.host, "\nboot: ", holder.boot,
               "\nprocesses: ", holder.process_namespace, "\nprocess: ", holder.process,
-              "\nstarted: ", holder.started, "\nsince: ", holder.since, "\njob: ", holder.job.name,
-              "\nrestart: ", holder.job.restart, "\ninterval: ", holder.interval.count(),
-              "\nrenewed: ", holder.renewed, "\n");
+              "\nstarted: ", holder.started, "\nsince: ", holder.since, "\njob: ", holder.job,
+              "\ninterval: ", holder.interval.count(), "\nrenewed: ", holder.renewed, "\n");
 }
 
 std::optional<LockHolder> read_holder(const std::string& lines) {
@@ -65,19 +59,18 @@ std::optional<LockHolder> read_holder(const std::string& lines) {
     if (colon != std::string::npos) found[line.substr(0, colon)] = line.substr(colon + 2);
   }
   const auto process = whole(found["process"]), started = whole(found["started"]),
-             restart = whole(found["restart"]), interval = whole(found["interval"]),
-             renewed = whole(found["renewed"]);
+             interval = whole(found["interval"]), renewed = whole(found["renewed"]);
   if (found["id"].empty()) return std::nullopt;
   LockHolder holder;
   holder.id = found["id"];
   holder.host = found["host"];
   holder.boot = found["boot"];
-  if (!process || !started || !restart || !interval || !renewed) return holder;
+  if (!process || !started || !interval || !renewed) return holder;
   holder.process_namespace = found["processes"];
   holder.process = *process;
   holder.started = *started;
   holder.since = found["since"];
-  holder.job = {found["job"], *restart};
+  holder.job = found["job"];
   holder.interval = std::chrono::milliseconds(*interval);
   holder.renewed = *renewed;
   return holder;
@@ -86,23 +79,22 @@ std::optional<LockHolder> read_holder(const std::string& lines) {
 std::string describe(const LockHolder& holder) {
   if (holder.process == 0) return text("a process on host ", holder.host);
   return text("process ", holder.process, " on host ", holder.host, " since ", holder.since,
-              holder.job.name.empty() ? "" : " (" + holder.job.name + ")");
+              holder.job.empty() ? "" : " (" + holder.job + ")");
 }
 
 Presence presence_of(const LockHolder& them, const LockHolder& us, bool kernel_lock) {
-  const bool knows_boots = !them.boot.empty() && !us.boot.empty();
-  const bool same_host = them.host == us.host && knows_boots && tells_hosts_apart(us.host);
-  if (them.process == 0)
-    return kernel_lock && same_host && us.boot.rfind(them.boot, 0) == 0 ? Presence::gone
-                                                                        : Presence::unknown;
-  if (same_host) {
-    if (them.boot != us.boot || kernel_lock) return Presence::gone;
-    if (them.process_namespace != us.process_namespace) return Presence::unknown;
-    return process_start(them.process) == them.started ? Presence::present : Presence::gone;
-  }
-  if (!us.job.name.empty() && them.job.name == us.job.name && them.job.restart < us.job.restart)
-    return Presence::gone;
-  return Presence::unknown;
+  // Two hosts can have one name, as those that are copies of an image: the start tells them apart.
+  const bool same_host = them.host == us.host && !us.boot.empty() && them.boot == us.boot;
+  if (!same_host) return Presence::unknown;
+  if (kernel_lock) return Presence::gone;
+  if (them.process <= 0 || them.process_namespace != us.process_namespace) return Presence::unknown;
+  return presence_of(them.started, process_start(them.process), is_no_process(them.process));
+}
+
+Presence presence_of(std::int64_t started, std::int64_t now, bool is_no_process) {
+  if (is_no_process) return Presence::gone;
+  if (started < 0 || now < 0) return Presence::unknown;
+  return started == now ? Presence::present : Presence::gone;
 }
 
 }  // namespace ostrakon

@@ -15,8 +15,8 @@ struct LockHolder {
   std::string host, boot, process_namespace;
   /// Number, and process_start(). 0: the text ends too early to say it, as its writer was killed.
   std::int64_t process = 0, started = 0;
-  std::string since;  ///< UTC, for people
-  BatchJob job;
+  std::string since;                      ///< UTC, for people
+  std::string job;                        ///< batch_job()
   std::chrono::milliseconds interval{0};  ///< at which `renewed` grows while the holder is there
   std::int64_t renewed = 0;
 };
@@ -38,5 +38,9 @@ enum class Presence { gone, present, unknown };
 /// `kernel_lock`: whether we have the kernel's lock on the file, which other processes of our host
 /// can't have then, but those of others may, as some file systems lock on each host apart.
 Presence presence_of(const LockHolder& them, const LockHolder& us, bool kernel_lock);
+
+/// The same of a process of our host that `started` then, by what is said of its number `now`; see
+/// process_start(): -1, nothing.
+Presence presence_of(std::int64_t started, std::int64_t now, bool is_no_process);
 
 }  // namespace ostrakon

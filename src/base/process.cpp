@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -51,21 +53,20 @@ std::int64_t process_start(std::int64_t process) {
   return fields >> start ? start : -1;
 }
 
-BatchJob batch_job() {
+bool is_no_process(std::int64_t process) {
+  return kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;
+}
+
+std::string batch_job() {
   struct System {
-    const char *title, *job, *restart;
+    const char *title, *variable;
   };
-  for (const System& system :
-       {System{"Slurm", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"}, System{"PBS", "PBS_JOBID", nullptr},
-        System{"Flux", "FLUX_JOB_ID", nullptr}}) {
-    const std::string id = environment(system.job);
-    if (id.empty()) continue;
-    BatchJob job;
-    job.name = std::string(system.title) + " job " + id;
-    if (system.restart != nullptr) job.restart = std::atoll(environment(system.restart).c_str());
-    return job;
+  for (const System& system : {System{"Slurm", "SLURM_JOB_ID"}, System{"PBS", "PBS_JOBID"},
+                               System{"Flux", "FLUX_JOB_ID"}}) {
+    const std::string id = environment(system.variable);
+    if (!id.empty()) return std::string(system.title) + " job " + id;
   }
-  return {};
+  return "";
 }
 
 std::string utc_time() {

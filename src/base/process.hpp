@@ -17,16 +17,16 @@ std::string boot_id();
 /// What tells process numbers of containers apart; empty where the system doesn't say.
 std::string process_namespace();
 
-/// When a process of this host began, in ticks since the system did; -1 where there is none of that
-/// number. With its number it is one process's alone.
+/// When a process of this host began, in ticks since the system did; -1 where the system shows
+/// none of that number. With its number it is one process's alone.
 std::int64_t process_start(std::int64_t process);
 
-/// The batch job that this process is part of.
-struct BatchJob {
-  std::string name;          ///< "Slurm job 4242"; empty where there is none
-  std::int64_t restart = 0;  ///< how often it was queued again under that name, where that is known
-};
-BatchJob batch_job();
+/// Whether the system says that no process of this host has a number: it may hide those of others
+/// from process_start().
+bool is_no_process(std::int64_t process);
+
+/// The batch job that this process is part of: "Slurm job 4242"; empty where there is none.
+std::string batch_job();
 
 /// The time now, for people: "2026-11-22T13:55:08Z".
 std::string utc_time();

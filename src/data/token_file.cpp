@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/data/token_file.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 
@@ -27,15 +27,6 @@ hdf5::Type smallest_type(std::int64_t vocabulary) {
   if (vocabulary <= 1 << 8) return hdf5::Type::uint8;
   if (vocabulary <= 1 << 16) return hdf5::Type::uint16;
   return hdf5::Type::uint32;
-}
-
-std::string now_utc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm fields{};
-  gmtime_r(&now, &fields);
-  std::array<char, 32> buffer{};
-  std::strftime(buffer.data(), buffer.size(), "%Y-%m-%dT%H:%M:%SZ", &fields);
-  return buffer.data();
 }
 
 std::string shortened(std::string value) {
@@ -139,7 +130,7 @@ TokenFileWriter::TokenFileWriter(const std::string& path, const std::string& tok
   root.write_attribute("tokenizer", tokenizer);
   root.write_attribute("vocabulary", vocabulary);
   root.write_attribute("sources", join_lines(provenance.sources));
-  root.write_attribute("created", now_utc());
+  root.write_attribute("created", utc_time());
   root.write_attribute("program", provenance.program);
   root.write_attribute("command_line", shortened(provenance.command_line));
   token_buffer_.reserve(chunk_tokens);

@@ -9,7 +9,14 @@
 #include <type_traits>
 #include <vector>
 
-#if !OSTRAKON_ON_DEVICE
+#if OSTRAKON_ON_DEVICE
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <cuda_runtime.h>
+#if defined(OSTRAKON_HAVE_CUBLAS)
+#include <cublas_v2.h>
+#endif
+#endif
+#else
 #if defined(OSTRAKON_HAVE_ONEDNN)
 #include <dnnl.h>
 #endif
@@ -101,10 +108,34 @@ std::string instructions_text(int instructions) {
 }
 #endif
 
+#if OSTRAKON_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA)
+/// Libraries choose kernels by the device's kind.
+void add_device_facts(Facts& facts) {
+  int number = 0;
+  cudaDeviceProp device{};
+  require(cudaGetDevice(&number) == cudaSuccess &&
+              cudaGetDeviceProperties(&device, number) == cudaSuccess,
+          "CUDA does not say which device this is");
+  facts.push_back({"device", device.name});
+  facts.push_back({"compute capability", text(device.major, ".", device.minor)});
+#if defined(OSTRAKON_HAVE_CUBLAS)
+  int major = 0, minor = 0, patch = 0;
+  require(cublasGetProperty(MAJOR_VERSION, &major) == CUBLAS_STATUS_SUCCESS &&
+              cublasGetProperty(MINOR_VERSION, &minor) == CUBLAS_STATUS_SUCCESS &&
+              cublasGetProperty(PATCH_LEVEL, &patch) == CUBLAS_STATUS_SUCCESS,
+          "cuBLAS does not say its version");
+  facts.push_back({"version of cuBLAS", text(major, ".", minor, ".", patch)});
+#endif
+}
+#endif
+
 }  // namespace
 
 Facts gemm_facts() {
   Facts facts = {{"library of matrix products", gemm_library()}};
+#if OSTRAKON_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA)
+  add_device_facts(facts);
+#endif
 #if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_ON_DEVICE
   const dnnl_version_t& version = *dnnl_version();
   facts.push_back({"version of oneDNN", text(version.major, ".", version.minor, ".", version.patch,

@@ -7,7 +7,7 @@
 namespace ostrakon::math {
 
 /// What the bits of matrix products depend on in this process beside shapes and threads: the
-/// library, its version and the instructions that it uses here.
+/// library, its version, and the instructions or the device that it uses here.
 Facts gemm_facts();
 
 /// XXH3 (64 bits) of a few products of fixed random matrices of `number`, as sixteen hexadecimal

@@ -20,8 +20,10 @@ std::optional<Version> version_of(const std::string& program) {
   Version version{};
   int read = 0;
   const std::string name = "Ostrakon ";
-  if (program.rfind(name, 0) != 0 || std::sscanf(program.c_str() + name.size(), "%d.%d.%d%n",
-                                                 &version[0], &version[1], &version[2], &read) != 3)
+  if (program.rfind(name, 0) != 0 ||
+      std::sscanf(program.c_str() + name.size(), "%d.%d.%d%n", &version[0], &version[1],
+                  &version[2], &read) != 3 ||
+      name.size() + static_cast<std::size_t>(read) != program.size())
     return std::nullopt;
   return version;
 }

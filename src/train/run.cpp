@@ -856,7 +856,9 @@ class Run {
       });
     });
     world_.agree([&] {
-      if (talks_) file->finish();
+      if (!talks_) return;
+      if (lock_) lock_->require_held();  // gathering takes its time
+      file->finish();
     });
     say(text("weights are in ", path, "\n"));
   }

@@ -6,9 +6,8 @@
 #include <csignal>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/train/triggers.hpp>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -34,16 +33,7 @@ double uptime() {
 
 /// When this process was started, on the same clock; now, where the system does not say.
 double start_of_process() {
-  std::ifstream stream("/proc/self/stat");
-  std::string line;
-  std::getline(stream, line);
-  // The second field is a name in parentheses, which may hold anything; the start is the 22nd.
-  const std::size_t end = line.rfind(')');
-  if (end == std::string::npos) return uptime();
-  std::istringstream fields(line.substr(end + 1));
-  std::string field;
-  for (int number = 3; number <= 22; ++number) fields >> field;
-  const double ticks = std::strtod(field.c_str(), nullptr);
+  const auto ticks = static_cast<double>(process_start(getpid()));
   return ticks > 0.0 ? ticks / static_cast<double>(sysconf(_SC_CLK_TCK)) : uptime();
 }
 

@@ -5,32 +5,13 @@
 
 #include <cerrno>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_lock.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/lock_file.hpp>
+#include <ostrakon/base/writer_lock.hpp>
 #include <system_error>
 #include <utility>
 
 namespace ostrakon {
-
-int lock_in_kernel(int descriptor) {
-  struct flock all {};
-  all.l_type = F_WRLCK;
-  all.l_whence = SEEK_SET;
-  return fcntl(descriptor, F_OFD_SETLK, &all) == 0 ? 0 : errno;
-}
-
-bool is_refusal(int error) { return error == EAGAIN || error == EACCES; }
-
-bool has_no_locks(int error) {
-  return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
-}
-
-bool is_file_of(const std::string& path, int descriptor) {
-  struct stat opened {
-  }, named{};
-  return fstat(descriptor, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
 
 WriterLock::WriterLock(const std::string& path) : path_(path) {
   constexpr int attempts = 100;  // of which each fails only where another process ends just then
@@ -65,24 +46,19 @@ bool WriterLock::attempt() {
   require(!is_refusal(error), "'", path_, "' is being written by another process");
   require(error == 0 || has_no_locks(error), "can't lock '", path_,
           "': ", std::generic_category().message(error));
-  return has_name();
-}
-
-bool WriterLock::has_name() const {
-  struct stat opened {
-  }, named{};
-  const bool known =
-      ::fstat(descriptor_, &opened) == 0 && (::stat(path_.c_str(), &named) == 0 || errno == ENOENT);
-  require(known, "can't look at '", path_, "': ", system_error());
-  return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  return is_file_of(path_, descriptor_);
 }
 
 void WriterLock::require_name() const {
-  require(has_name(), "'", path_, "' was removed or replaced by another process");
+  require(is_file_of(path_, descriptor_), "'", path_, "' was removed or replaced by another process");
 }
 
 void WriterLock::remove() const {
-  if (is_file_of(path_, descriptor_)) ::unlink(path_.c_str());
+  try {
+    if (is_file_of(path_, descriptor_)) ::unlink(path_.c_str());
+  } catch (const Error&) {
+    // The next writer of that name empties it.
+  }
 }
 
 }  // namespace ostrakon

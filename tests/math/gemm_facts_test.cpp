@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/gemm_facts.hpp>
+#include <set>
+#include <string>
+
+namespace ostrakon::math {
+namespace {
+
+TEST(GemmFacts, AreTheSameTwiceAndBeginWithTheLibrary) {
+  const Facts facts = gemm_facts();
+  ASSERT_FALSE(facts.empty());
+  EXPECT_EQ(facts[0].value, gemm_library());
+  std::set<std::string> names;
+  for (const Fact& fact : facts) {
+    EXPECT_FALSE(fact.value.empty()) << fact.name;
+    EXPECT_TRUE(names.insert(fact.name).second) << fact.name;
+  }
+  EXPECT_FALSE(first_difference(facts, gemm_facts()));
+}
+
+TEST(GemmFacts, DigestsAreThoseOfTheProducts) {
+  std::set<std::string> digests;
+  for (const Number number : {Number::fp32, Number::bf16, Number::fp16}) {
+    const std::string digest = gemm_digest(number);
+    EXPECT_EQ(digest.size(), 16u);
+    EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos) << digest;
+    EXPECT_EQ(digest, gemm_digest(number));
+    digests.insert(digest);
+  }
+  EXPECT_EQ(digests.size(), 3u);  // other inputs and kernels, another digest
+}
+
+}  // namespace
+}  // namespace ostrakon::math

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ostrakon/base/facts.hpp>
+#include <ostrakon/math/gemm_facts.hpp>
+#include <ostrakon/train/kernel_facts.hpp>
+#include <string>
+
+namespace ostrakon::train {
+namespace {
+
+std::string value_of(const Facts& facts, const std::string& name) {
+  for (const Fact& fact : facts)
+    if (fact.name == name) return fact.value;
+  return "";
+}
+
+TEST(KernelFacts, DifferWhereKernelsDo) {
+  config::Settings settings;
+  settings.precision.gather = Number::fp32;
+  const Facts facts = kernel_facts(settings, 1);
+  EXPECT_FALSE(first_difference(facts, kernel_facts(settings, 1)));
+  const auto threads = first_difference(facts, kernel_facts(settings, 2));
+  ASSERT_TRUE(threads);
+  EXPECT_EQ(threads->name, "number of threads in matrix products");
+  EXPECT_EQ(threads->ours, "1");
+  EXPECT_EQ(threads->theirs, "2");
+}
+
+TEST(KernelFacts, HaveTheDigestsOfTheNumbersInUse) {
+  config::Settings settings;
+  for (const Number gather : {Number::fp32, Number::bf16, Number::fp16}) {
+    settings.precision.gather = gather;
+    const Facts facts = kernel_facts(settings, 1);
+    for (const Number number : {Number::fp32, Number::bf16, Number::fp16})
+      EXPECT_EQ(value_of(facts, "digest of " + std::string(name(number)) + " products"),
+                number == Number::fp32 || number == gather ? math::gemm_digest(number) : "");
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::train

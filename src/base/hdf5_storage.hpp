@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <ostrakon/base/file_lock.hpp>
+#include <ostrakon/base/writer_lock.hpp>
 #include <ostrakon/base/files.hpp>
 #include <string>
 #include <utility>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serial_program.hpp"
 
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
@@ -13,6 +14,12 @@ namespace ostrakon::apps {
 int run_serial_program(const std::string& name, const std::function<int()>& body) {
   get_errors_for_file_sizes();
   try {
+    // All would write the same files.
+    for (const char* ranks : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+      const char* const number = std::getenv(ranks);
+      require(number == nullptr || std::atoi(number) <= 1, "started on ",
+              number == nullptr ? "" : number, " ranks; expected one");
+    }
     const int status = body();
     std::cout.flush();
     require(std::cout.good(), "can't write to the standard output");

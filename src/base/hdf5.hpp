@@ -102,7 +102,8 @@ class Dataset : public Object {
 /// A file, and its root group. Its data sets can't be used after it is gone.
 class File {
  public:
-  /// Writes to "<path>.partial" until commit(). `kind` ("token file") is for messages.
+  /// Writes to "<path>.partial" until commit(); throws Error where another process does so. `kind`
+  /// ("token file") is for messages.
   static File create(const std::string& path, const std::string& kind);
   /// Read-only. Missing, a folder, empty, not HDF5, truncated: each throws its own message.
   static File open(const std::string& path, const std::string& kind);

@@ -317,9 +317,12 @@ class Run {
   bool is_own(const std::string& path) const {
     if (!is_folder(checkpoints())) return false;
     std::error_code problem;
-    const fs::path real = fs::canonical(path, problem);
+    // Where its name stands: the checkpoint itself may be a link to an archive. But `latest` is one
+    // to another name.
+    const fs::path name = fs::path(path).lexically_normal();
+    const fs::path real = name.filename() == "latest" ? fs::canonical(name, problem) : name;
     require(!problem, "can't look at '", path, "': ", problem.message());
-    const bool is_same = fs::equivalent(real.parent_path(), checkpoints(), problem);
+    const bool is_same = fs::equivalent(parent_folder(real.string()), checkpoints(), problem);
     require(!problem, "can't look at '", checkpoints(), "': ", problem.message());
     return is_same;
   }

@@ -379,6 +379,7 @@ TEST_F(ResumeFaults, AFailedSaveNamesRankHostAndFile) {
   EXPECT_TRUE(contains(root.err, "manifest.json': Input/output error")) << root.err;
 }
 
+<<<<<<< HEAD
 /// Where a file system finds only then that there is no room.
 TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
   const Texts short_run = {"--set", "training.time_limit_minutes=1e-6", "--set", "output.trace=9"};
@@ -389,6 +390,17 @@ TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
     EXPECT_TRUE(contains(outcome.err, text(name, "': No space left on device"))) << outcome.err;
     EXPECT_TRUE(fs::exists(output("weights.h5")));
   }
+=======
+TEST_F(ResumeFaults, OfSeveralFailuresTheFirstEndsTheRun) {
+  fs::remove_all(path("run"));
+  // It stops after its first step. Neither a checkpoint nor weights can be written.
+  const Outcome outcome =
+      train(1, {"--set", "runtime.wall_time=0:01"}, fault("enospc", ".h5", "changes"));
+  EXPECT_EQ(outcome.status, 1) << outcome.out;
+  EXPECT_TRUE(contains(outcome.err, "stopped as asked, but without a checkpoint of step 1: "))
+      << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "weights could not be saved: ")) << outcome.out;
+>>>>>>> a801efc (tests: of several failures the first is told)
 }
 
 TEST_F(ResumeFaults, MetricsLoseNothing) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>

@@ -379,7 +379,6 @@ TEST_F(ResumeFaults, AFailedSaveNamesRankHostAndFile) {
   EXPECT_TRUE(contains(root.err, "manifest.json': Input/output error")) << root.err;
 }
 
-<<<<<<< HEAD
 /// Where a file system finds only then that there is no room.
 TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
   const Texts short_run = {"--set", "training.time_limit_minutes=1e-6", "--set", "output.trace=9"};
@@ -390,7 +389,8 @@ TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
     EXPECT_TRUE(contains(outcome.err, text(name, "': No space left on device"))) << outcome.err;
     EXPECT_TRUE(fs::exists(output("weights.h5")));
   }
-=======
+}
+
 TEST_F(ResumeFaults, OfSeveralFailuresTheFirstEndsTheRun) {
   fs::remove_all(path("run"));
   // It stops after its first step. Neither a checkpoint nor weights can be written.
@@ -400,7 +400,6 @@ TEST_F(ResumeFaults, OfSeveralFailuresTheFirstEndsTheRun) {
   EXPECT_TRUE(contains(outcome.err, "stopped as asked, but without a checkpoint of step 1: "))
       << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "weights could not be saved: ")) << outcome.out;
->>>>>>> a801efc (tests: of several failures the first is told)
 }
 
 TEST_F(ResumeFaults, MetricsLoseNothing) {

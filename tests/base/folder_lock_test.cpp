@@ -388,6 +388,8 @@ TEST_F(Lock, AFileThatIsRemovedMeanwhileIsTriedAgain) {
 TEST_F(Lock, OneOfManyTakersHasIt) {
   // No lock tells them of each other: the text alone.
   leave(on_another_host());
+  const std::string left = read_bytes(file());
+  const auto began = Clock::now();
   constexpr int takers = 4;
   std::vector<std::unique_ptr<FolderLock>> locks(takers);
   std::vector<std::string> errors(takers);
@@ -398,6 +400,10 @@ TEST_F(Lock, OneOfManyTakersHasIt) {
       all.tell = nullptr;
       all.interval = milliseconds(10'000);  // 2 s to settle
       all.try_lock = lock_nothing;
+      // All see it stand still before one has written.
+      all.read = [&](const std::string& path) {
+        return Clock::now() - began < milliseconds(1000) ? LockText{left, 0} : read_lock_text(path);
+      };
       const auto at = static_cast<std::size_t>(i);
       errors[at] = error_of([&] { locks[at] = hold(all); });
     });

@@ -537,22 +537,6 @@ constexpr const char* layout_name = "layout of an HDF5 file";  // for messages
 constexpr std::int64_t large_array_bytes = 64 << 10;           // aligned, from here on
 constexpr std::int64_t alignment = 4096;
 
-/// A file in memory, of which only what is written takes space. HDF5 opens it by its path.
-class MemoryFile {
- public:
-  MemoryFile() : descriptor_(::memfd_create("ostrakon-layout", MFD_CLOEXEC)) {
-    require(descriptor_ >= 0, "can't make a file in memory: ", system_error());
-  }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  ~MemoryFile() { ::close(descriptor_); }
-
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
-
 std::int64_t value_bytes(const ArrayShape& array) {
   auto bytes = static_cast<std::int64_t>(H5Tget_size(stored_type(array.type)));
   for (const std::int64_t extent : array.shape) {
@@ -568,17 +552,15 @@ std::int64_t value_bytes(const ArrayShape& array) {
 /// times are kept.
 class LayoutWriter {
  public:
-  LayoutWriter(const std::string& path, std::size_t arrays) {
-    const Id access = file_access(layout_name);
-    // HDF5's usual driver asks where the path leads, and a file in memory is nowhere.
-    check(H5Pset_fapl_stdio(access.get()), layout_name, "choose the file driver");
+  LayoutWriter(Storage& storage, std::size_t arrays) {
+    const Id access = file_access(storage);
     check(H5Pset_alignment(access.get(), large_array_bytes, alignment), layout_name,
           "set the alignment");
     // Metadata together, rather than in small blocks among the arrays.
     const std::size_t block = std::min<std::size_t>(2048 + 512 * arrays, 1 << 20);
     check(H5Pset_meta_block_size(access.get(), block), layout_name, "size blocks of metadata");
     const Id properties = without_times(H5P_FILE_CREATE);
-    file_ = Id(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, properties.get(), access.get()),
+    file_ = Id(check(H5Fcreate(layout_name, H5F_ACC_TRUNC, properties.get(), access.get()),
                      layout_name, "create it"),
                H5Fclose);
     root_ = Id(check(H5Gopen2(file_.get(), "/", H5P_DEFAULT), layout_name, "open the root group"),
@@ -655,23 +637,21 @@ class LayoutWriter {
 };
 
 /// All bytes of a file but those of the arrays.
-std::vector<Layout::Extent> read_structure(const std::string& path, std::int64_t file_bytes,
-                                           const std::vector<ArrayShape>& arrays,
+std::vector<Layout::Extent> read_structure(Storage& storage, const std::vector<ArrayShape>& arrays,
                                            const std::vector<std::int64_t>& offsets) {
   std::vector<std::pair<std::int64_t, std::int64_t>> values;  // begin, end
   for (std::size_t i = 0; i < arrays.size(); ++i)
     values.emplace_back(offsets[i], offsets[i] + value_bytes(arrays[i]));
   std::sort(values.begin(), values.end());
-  values.emplace_back(file_bytes, file_bytes);
+  values.emplace_back(storage.size(), storage.size());
 
-  const PlainFile file(path, PlainFile::Mode::read);
   std::vector<Layout::Extent> structure;
   std::int64_t at = 0;
   for (const auto& [begin, end] : values) {
     require(at <= begin, layout_name, ": HDF5 gave two arrays the bytes at ", begin);
     if (at < begin) {
       structure.push_back({at, std::string(static_cast<std::size_t>(begin - at), '\0')});
-      file.read(at, begin - at, structure.back().bytes.data());
+      storage.read(at, begin - at, structure.back().bytes.data());
     }
     at = end;
   }
@@ -683,8 +663,8 @@ std::vector<Layout::Extent> read_structure(const std::string& path, std::int64_t
 Layout lay_out(const std::vector<std::pair<std::string, std::string>>& attributes,
                const std::vector<ArrayShape>& arrays) {
   silence();
-  const MemoryFile memory;
-  LayoutWriter writer(memory.path(), arrays.size());
+  const auto storage = std::make_shared<Storage>(layout_name);
+  LayoutWriter writer(*storage, arrays.size());
   for (const auto& [name, value] : attributes) writer.add_attribute(name, value);
   Layout layout;
   for (const ArrayShape& array : arrays) {
@@ -695,8 +675,8 @@ Layout lay_out(const std::vector<std::pair<std::string, std::string>>& attribute
   }
   writer.close();
   // HDF5 gives the file its length, although nothing is written to its end.
-  layout.bytes = PlainFile(memory.path(), PlainFile::Mode::read).size();
-  layout.structure = read_structure(memory.path(), layout.bytes, arrays, layout.offsets);
+  layout.bytes = storage->size();
+  layout.structure = read_structure(*storage, arrays, layout.offsets);
   return layout;
 }
 

@@ -140,9 +140,11 @@ hid_t driver() {
 
 Storage::Storage(const std::string& path, PlainFile::Mode mode, const std::string& name)
     : lock_(mode == PlainFile::Mode::read ? std::optional<WriterLock>() : WriterLock(path)),
-      file_(path, mode),
+      file_(std::in_place, path, mode),
       name_(name),
-      size_(file_.size()) {}
+      size_(file_->size()) {}
+
+Storage::Storage(const std::string& name) : name_(name) {}
 
 std::string Storage::take_failure() { return is_lost_ ? failure_ : std::exchange(failure_, ""); }
 
@@ -167,7 +169,7 @@ void Storage::note_failure() noexcept {
 bool Storage::read(std::int64_t offset, std::int64_t bytes, void* data) noexcept {
   auto* const out = static_cast<char*>(data);
   try {
-    const std::int64_t found = file_.read_up_to(offset, bytes, out);
+    const std::int64_t found = file_ ? file_->read_up_to(offset, bytes, out) : 0;
     std::memset(out + found, 0, static_cast<std::size_t>(bytes - found));
   } catch (...) {
     note_failure();
@@ -187,16 +189,16 @@ bool Storage::read(std::int64_t offset, std::int64_t bytes, void* data) noexcept
 bool Storage::write(std::int64_t offset, std::int64_t bytes, const void* data,
                     Content content) noexcept {
   size_ = std::max(size_, offset + bytes);
-  if (!is_lost_) {
+  if (file_ && !is_lost_) {
     try {
-      file_.write(offset, bytes, data);
+      file_->write(offset, bytes, data);
       return true;
     } catch (...) {
       note_failure();
       is_lost_ = true;
     }
   }
-  if (content == Content::values && bytes > small_bytes) return true;
+  if (is_lost_ && content == Content::values && bytes > small_bytes) return true;
   try {
     kept_.emplace_back(
         offset, std::string(static_cast<const char*>(data), static_cast<std::size_t>(bytes)));
@@ -208,7 +210,7 @@ bool Storage::write(std::int64_t offset, std::int64_t bytes, const void* data,
 
 void Storage::resize(std::int64_t bytes) noexcept {
   try {
-    if (!is_lost_ && bytes != size_) file_.resize(bytes);
+    if (file_ && !is_lost_ && bytes != size_) file_->resize(bytes);
   } catch (...) {
     note_failure();
     is_lost_ = true;
@@ -218,10 +220,11 @@ void Storage::resize(std::int64_t bytes) noexcept {
 
 void Storage::finish() {
   require(failure_.empty(), failure_);
-  file_.sync();
+  if (!file_) return;
+  file_->sync();
   // So that who reads it back reads what is on the disk.
-  file_.drop_cache(0, size_);
-  file_.close();
+  file_->drop_cache(0, size_);
+  file_->close();
 }
 
 }  // namespace ostrakon::hdf5

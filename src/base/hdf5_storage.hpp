@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <ostrakon/base/writer_lock.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/writer_lock.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +22,8 @@ class Storage : public std::enable_shared_from_this<Storage> {
   /// Opens the file; to write it, as WriterLock says. Throws Error. `name`: the path that it will
   /// have, for messages.
   Storage(const std::string& path, PlainFile::Mode mode, const std::string& name);
+  /// In memory alone, empty: only what is written takes space.
+  explicit Storage(const std::string& name);
 
   const std::string& name() const { return name_; }
   /// Sets up an HDF5 property list for access, to open this file. False where HDF5 can't.
@@ -53,12 +55,12 @@ class Storage : public std::enable_shared_from_this<Storage> {
   void note_failure() noexcept;
 
   std::optional<WriterLock> lock_;  // of what is written
-  PlainFile file_;
+  std::optional<PlainFile> file_;
   std::string name_;
   std::int64_t size_ = 0;
   bool is_lost_ = false;  // writing has failed
   std::string failure_;
-  std::vector<std::pair<std::int64_t, std::string>> kept_;  // what could not be written, and where
+  std::vector<std::pair<std::int64_t, std::string>> kept_;  // what is in no file, and where
 };
 
 }  // namespace ostrakon::hdf5

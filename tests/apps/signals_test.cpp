@@ -205,6 +205,7 @@ TEST(Signals, AFileThatGrowsTooLargeIsAnErrorMessage) {
   const Outcome outcome = run_below(32 << 20, train(folder, 1, options));
   EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.err;
   EXPECT_NE(outcome.err.find("ostrakon-train: error: "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("File too large"), std::string::npos) << outcome.err;
 }
 
 }  // namespace

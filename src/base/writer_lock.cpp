@@ -50,7 +50,13 @@ bool WriterLock::attempt() {
 }
 
 void WriterLock::require_name() const {
-  require(is_file_of(path_, descriptor_), "'", path_, "' was removed or replaced by another process");
+  struct stat opened {
+  }, named{};
+  const bool known =
+      ::fstat(descriptor_, &opened) == 0 && (::stat(path_.c_str(), &named) == 0 || errno == ENOENT);
+  require(known, "can't look at '", path_, "': ", system_error());
+  require(opened.st_dev == named.st_dev && opened.st_ino == named.st_ino, "'", path_,
+          "' was removed or replaced by another process");
 }
 
 void WriterLock::remove() const {

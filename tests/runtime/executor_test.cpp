@@ -250,6 +250,7 @@ TEST(ExecutorDeathTest, LeavesTheCopyOfACheckpointOpen) {
   program.plan.buffers.push_back(copy);
   program.memory.offsets.push_back(-1);
   program.host_memory.offsets.push_back(64);
+  program.host_memory.space = plan::Space::host;
   const Memories memories(program);
   for (const std::size_t byte : {64, 383, 63, 384}) {
     runtime::Executor executor(memories.arenas());

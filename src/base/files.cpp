@@ -50,6 +50,11 @@ std::string parent_folder(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 bool is_missing(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;

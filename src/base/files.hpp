@@ -13,6 +13,9 @@ std::string system_error();
 /// The folder that a path lies in; "." where the path names none.
 std::string parent_folder(const std::string& path);
 
+/// "a/b" of "a/b//"; "/" stays.
+std::string without_slashes(std::string path);
+
 /// Whether nothing has that name. Not where the system won't say.
 bool is_missing(const std::string& path);
 

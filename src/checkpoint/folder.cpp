@@ -110,10 +110,6 @@ void rename_or_leave(const std::string& from, const std::string& to) {
   }
 }
 
-std::string without_slashes(const std::string& path) {
-  return path.substr(0, path.find_last_not_of('/') + 1);
-}
-
 /// Makes a folder, and those around it, for good.
 void make_folders(const std::string& path) {
   std::error_code problem;

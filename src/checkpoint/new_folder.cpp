@@ -8,16 +8,6 @@ namespace ostrakon::checkpoint {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-/// "a/b" of "a/b/".
-std::string without_slashes(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
-
-}  // namespace
-
 NewFolder::NewFolder(const std::string& path) : path_(without_slashes(path)) {
   const fs::path name = fs::path(path_).filename();
   require(!name.empty() && name != "." && name != "..", "'", path, "' is no name of a new folder");

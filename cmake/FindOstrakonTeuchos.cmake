@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ostrakon::teuchos: parameter lists, their YAML and XML parsers, and timers over ranks.
 # One target over Debian's Teuchos (13.2, plain library names) and newer ones (namespaced targets).
-# Only src/config includes its headers.
+# Only src/ostrakon/config includes its headers.
 
 include(FindPackageHandleStandardArgs)
 

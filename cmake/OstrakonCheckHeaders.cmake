@@ -7,7 +7,7 @@ set(sources "")
 foreach(header IN LISTS headers)
   string(REPLACE "/" "_" name ${header})
   set(source ${PROJECT_BINARY_DIR}/header_checks/${name}.cpp)
-  file(CONFIGURE OUTPUT ${source} CONTENT "#include <ostrakon/${header}>\n")
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include <${header}>\n")
   list(APPEND sources ${source})
 endforeach()
 

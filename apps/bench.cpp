@@ -138,7 +138,9 @@ than one rank, comm.
 
   kernels    each kernel's rate, and its ratio to the best that this run sees of a large matrix
              product or a large copy; with several ranks, all at once
-  comm       all-gather and reduce-scatter beside MPI's own, on 2 ranks or more
+  comm       all-gather and reduce-scatter beside MPI's own, on 2 ranks or more; where nodes have
+             several ranks each also in two levels, inside the nodes and across them, and the size
+             from which that is faster, for parallel.hierarchical_collectives
   step DECK  seconds of a training step, tokens a second, MFU, where the time goes, memory; on
              synthetic data where the deck's files are not there
   overlap DECK  how much of a slower network's delay is hidden behind compute, for streams in turn
@@ -149,8 +151,10 @@ than one rank, comm.
              what that costs the steps meanwhile
 
   --seconds S              how long to measure each row (0.3), or all steps (10)
+  --ranks-per-node N       of comm: takes N neighbouring ranks for a node; default: as they are
   --json                   one JSON object a line
-  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
+  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
+                           that is given twice the last value counts
   --help, --version
   --kokkos-...             flags of Kokkos
 
@@ -177,6 +181,15 @@ double parse_seconds(const std::string& value) {
   return seconds;
 }
 
+int parse_ranks_per_node(const std::string& value) {
+  std::istringstream stream(value);
+  int ranks = 0;
+  stream >> ranks;
+  require(!stream.fail() && stream.eof() && ranks > 0, "--ranks-per-node ", value,
+          ": expected an integer greater than 0");
+  return ranks;
+}
+
 void parse_operand(CommandLine& line, const std::string& argument) {
   if (line.what.empty()) {
     require(argument == "kernels" || argument == "comm" || argument == "step" ||
@@ -199,12 +212,14 @@ CommandLine parse(const apps::Arguments& arguments) {
     const std::string option = argument.substr(0, equals);
     if (argument == "--json") {
       line.options.json = true;
-    } else if (option == "--seconds" || option == "--set") {
+    } else if (option == "--seconds" || option == "--set" || option == "--ranks-per-node") {
       const bool apart = equals == std::string::npos;
       require(!apart || i + 1 < arguments.size(), option, " needs a value after it");
       const std::string value = apart ? arguments[++i] : argument.substr(equals + 1);
       if (option == "--seconds")
         line.options.seconds = parse_seconds(value);
+      else if (option == "--ranks-per-node")
+        line.options.ranks_per_node = parse_ranks_per_node(value);
       else
         line.overrides.push_back(config::parse_override(value));
     } else if (argument.rfind("-", 0) == 0) {
@@ -214,6 +229,8 @@ CommandLine parse(const apps::Arguments& arguments) {
     }
   }
   require(!takes_deck(line) || !line.deck.empty(), line.what, " needs a deck after it");
+  require(line.options.ranks_per_node == 0 || line.what == "comm",
+          "--ranks-per-node is for comm only");
   require(takes_deck(line) || line.overrides.empty(),
           "--set is for step DECK, overlap DECK and checkpoint DECK only");
   return line;
@@ -227,6 +244,9 @@ void run(const apps::Arguments& arguments) {
     line = parse(arguments);
     require((line.what != "comm" && line.what != "overlap") || world.size() > 1, line.what,
             " measures ranks that talk, found 1 rank; expected mpiexec -n 2 or more");
+    const int node = line.options.ranks_per_node;
+    require(node == 0 || world.size() % node == 0, "--ranks-per-node ", node,
+            " does not divide the ", world.size(), " ranks");
   });
   if (takes_deck(line)) {
     config::Settings settings = apps::read_deck(world, line.deck, line.overrides);

@@ -57,12 +57,14 @@ class Table {
 struct Options {
   double seconds = 0.0;  ///< for each row, or for all steps; 0: as the measurement likes
   bool json = false;
+  int ranks_per_node = 0;  ///< of comm: neighbouring ranks; 0: nodes as they are
 };
 
 /// Kernels of one rank, all ranks at once.
 void run_kernels(comm::Communicator& world, const Options& options);
 
-/// Collectives beside MPI's own. Throws Error on one rank.
+/// Collectives beside MPI's own and beside the same in two levels, where ranks are on several
+/// nodes; and from which size on two levels are faster. Throws Error on one rank.
 void run_comm(comm::Communicator& world, const Options& options);
 
 /// Training steps as a deck describes them, on synthetic data where its files are not there.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <iostream>
+#include <memory>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/mesh/mesh.hpp>
 
 #include "bench.hpp"
 
@@ -11,17 +15,79 @@ namespace {
 /// Buffers of one collective over `bytes` of full array, on this rank.
 struct Buffers {
   std::int64_t shard_elements;
-  Kokkos::View<float*, Memory> full, staging, shard;
+  Kokkos::View<float*, Memory> full, staging, part, shard;
 
-  Buffers(std::int64_t bytes, int ranks)
+  /// `part`: what ranks share between two levels, of `part_ranks` shards.
+  Buffers(std::int64_t bytes, int ranks, int part_ranks)
       : shard_elements(
             std::max<std::int64_t>(64, bytes / std::int64_t{sizeof(float)} / ranks / 64 * 64)),
         full("full", static_cast<std::size_t>(shard_elements * ranks)),
         staging("staging", full.extent(0)),
+        part("part", static_cast<std::size_t>(shard_elements * part_ranks)),
         shard("shard", static_cast<std::size_t>(shard_elements)) {
     math::fill(Exec(), full.data(), shard_elements * ranks, 1.0f);
   }
 };
+
+/// The ranks of this rank's node, and those with its place on every node: as plans have them where
+/// collectives are in two levels.
+struct Levels {
+  comm::Communicator inside, across;
+
+  Levels(comm::Communicator& world, int ranks_per_node)
+      : inside(comm::Communicator::split(world.mpi(), world.rank() / ranks_per_node)),
+        across(comm::Communicator::split(world.mpi(), world.rank() % ranks_per_node)) {}
+
+  void all_gather(const Buffers& buffers) {
+    const std::int64_t count = buffers.shard_elements;
+    across.all_gather(buffers.shard.data(), count, buffers.part.data());
+    inside.all_gather(buffers.part.data(), count * across.size(), buffers.full.data());
+  }
+  void reduce_scatter(const Buffers& buffers) {
+    const std::int64_t count = buffers.shard_elements;
+    inside.reduce_scatter(buffers.full.data(), count * across.size(), buffers.staging.data(),
+                          buffers.part.data());
+    across.reduce_scatter(buffers.part.data(), count, buffers.staging.data(), buffers.shard.data());
+  }
+};
+
+/// The ranks of each node where plans could have two levels, or 0.
+int ranks_per_node(const Options& options) {
+  mesh::Mesh mesh(MPI_COMM_WORLD, options.ranks_per_node);
+  const int ranks = mesh.ranks_per_node();
+  return mesh.nodes() > 1 && ranks > 1 && (ranks & (ranks - 1)) == 0 ? ranks : 0;
+}
+
+/// Seconds of what a unit's parameters and gradients take, in one level and in two.
+struct Pair {
+  std::int64_t bytes = 0;
+  double flat = 0.0, levels = 0.0;
+};
+
+/// Says from which size on two levels are faster for all that is larger.
+void show_size(const std::vector<Pair>& pairs, int ranks_per_node, bool json) {
+  const Pair* from = nullptr;
+  for (auto pair = pairs.rbegin(); pair != pairs.rend() && pair->levels < pair->flat; ++pair)
+    from = &*pair;
+  if (json) {
+    nlohmann::ordered_json row = {{"bench", "comm"},
+                                  {"collective", "all_gather and reduce_scatter"},
+                                  {"ranks_per_node", ranks_per_node}};
+    row["hierarchical_from_bytes"] =
+        from != nullptr ? nlohmann::ordered_json(from->bytes) : nlohmann::ordered_json();
+    std::cout << row.dump() << std::endl;
+    return;
+  }
+  std::cout << "\ntwo levels, inside nodes of " << ranks_per_node << " ranks and across them: "
+            << (from == nullptr
+                    ? std::string("not faster at the largest size; "
+                                  "parallel.hierarchical_collectives: never")
+                    : text("faster from ", format_bytes(from->bytes),
+                           " on; parallel.hierarchical_collectives: ",
+                           from->bytes % (1 << 20) == 0 ? text(from->bytes >> 20, " MiB")
+                                                        : text(from->bytes >> 10, " KiB")))
+            << std::endl;
+}
 
 }  // namespace
 
@@ -30,46 +96,64 @@ void run_comm(comm::Communicator& world, const Options& options) {
     require(memory_is_host_accessible, "this build has no communication for device memory");
   });
   const double budget = options.seconds > 0.0 ? options.seconds : 0.3;
-  Table table("comm",
-              {{"collective", "collective", Format::text, 16},
-               {"bytes", "bytes", Format::bytes, 10},
-               {"time", "seconds", Format::seconds, 10},
-               {"GB/s", "gigabytes_per_second", Format::ratio, 8},
-               {"MPI's own", "mpi_seconds", Format::seconds, 10},
-               {"GB/s", "mpi_gigabytes_per_second", Format::ratio, 8},
-               {"to MPI's", "ratio_to_mpi", Format::ratio, 8}},
-              options.json, world.rank() == 0);
-  const int ranks = world.size();
+  const int ranks = world.size(), node = ranks_per_node(options);
+  const std::unique_ptr<Levels> levels = node > 0 ? std::make_unique<Levels>(world, node) : nullptr;
+  std::vector<Column> columns = {{"collective", "collective", Format::text, 16},
+                                 {"bytes", "bytes", Format::bytes, 10},
+                                 {"time", "seconds", Format::seconds, 10},
+                                 {"GB/s", "gigabytes_per_second", Format::ratio, 8},
+                                 {"MPI's own", "mpi_seconds", Format::seconds, 10},
+                                 {"GB/s", "mpi_gigabytes_per_second", Format::ratio, 8},
+                                 {"to MPI's", "ratio_to_mpi", Format::ratio, 8}};
+  if (levels) {
+    columns.push_back({"two levels", "hierarchical_seconds", Format::seconds, 10});
+    columns.push_back({"gain", "hierarchical_gain", Format::ratio, 8});
+  }
+  Table table("comm", columns, options.json, world.rank() == 0);
+  std::vector<Pair> pairs;
   for (std::int64_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= 4) {
-    const Buffers buffers(bytes, ranks);
+    const Buffers buffers(bytes, ranks, levels ? levels->across.size() : 1);
     const int count = static_cast<int>(buffers.shard_elements);
     float* const full = buffers.full.data();
     float* const staging = buffers.staging.data();
     float* const shard = buffers.shard.data();
-    const auto show = [&](const char* name, const std::vector<Seconds>& seconds) {
+    pairs.push_back({ranks * std::int64_t{count} * std::int64_t{sizeof(float)}});
+    const auto measure_and_show = [&](const char* name, std::vector<std::function<void()>> works,
+                                      void (Levels::*in_levels)(const Buffers&)) {
+      if (levels) works.push_back([&] { (levels.get()->*in_levels)(buffers); });
+      const std::vector<Seconds> seconds = measure(world, budget, works);
       const double ours = seconds[0].median;
       const double mpi = seconds[1].median;
       const double moved =
           static_cast<double>(ranks - 1) * sizeof(float) * static_cast<double>(count);
-      table.row({name, ranks * std::int64_t{count} * std::int64_t{sizeof(float)}, ours,
-                 moved / ours * 1e-9, mpi, moved / mpi * 1e-9, mpi / ours});
+      Table::Row row = {name, pairs.back().bytes, ours,      moved / ours * 1e-9,
+                        mpi,  moved / mpi * 1e-9, mpi / ours};
+      if (levels) {
+        row.push_back(seconds[2].median);
+        row.push_back(ours / seconds[2].median);
+        pairs.back().flat += ours;
+        pairs.back().levels += seconds[2].median;
+      }
+      table.row(row);
     };
-    show("all_gather", measure(world, budget,
-                               {[&] { world.all_gather(shard, count, full); },
-                                [&] {
-                                  comm::check_mpi(MPI_Allgather(shard, count, MPI_FLOAT, full,
-                                                                count, MPI_FLOAT, world.mpi()),
-                                                  "MPI_Allgather");
-                                }}));
-    show("reduce_scatter", measure(world, budget,
-                                   {[&] { world.reduce_scatter(full, count, staging, shard); },
-                                    [&] {
-                                      comm::check_mpi(
-                                          MPI_Reduce_scatter_block(full, shard, count, MPI_FLOAT,
-                                                                   MPI_SUM, world.mpi()),
-                                          "MPI_Reduce_scatter_block");
-                                    }}));
+    measure_and_show("all_gather",
+                     {[&] { world.all_gather(shard, count, full); },
+                      [&] {
+                        comm::check_mpi(MPI_Allgather(shard, count, MPI_FLOAT, full, count,
+                                                      MPI_FLOAT, world.mpi()),
+                                        "MPI_Allgather");
+                      }},
+                     &Levels::all_gather);
+    measure_and_show("reduce_scatter",
+                     {[&] { world.reduce_scatter(full, count, staging, shard); },
+                      [&] {
+                        comm::check_mpi(MPI_Reduce_scatter_block(full, shard, count, MPI_FLOAT,
+                                                                 MPI_SUM, world.mpi()),
+                                        "MPI_Reduce_scatter_block");
+                      }},
+                     &Levels::reduce_scatter);
   }
+  if (levels && world.rank() == 0) show_size(pairs, node, options.json);
 }
 
 }  // namespace ostrakon::bench

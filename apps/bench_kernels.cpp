@@ -82,8 +82,7 @@ class Kernels {
     linear();
     attention();
     cross_entropy();
-    norms(math::NormKind::layernorm, "layernorm");
-    norms(math::NormKind::rmsnorm, "rmsnorm");
+    for (const auto& norm : math::norm_names) norms(norm.value, norm.name);
     activations();
     embeddings();
     elementwise();

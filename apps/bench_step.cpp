@@ -120,7 +120,7 @@ class StepBench {
                peak.is_uncertain()                               ? "too low"
                : peak.origin() == train::PeakRate::Origin::given ? "given"
                                                                  : "measured",
-               settings_.data.dataset == data::DatasetKind::synthetic ? "synthetic" : "tokens"});
+               data::name(settings_.data.dataset)});
   }
 
   /// Seconds are means over ranks and steps, so that they add up where streams run in turn; where a

@@ -20,15 +20,17 @@ constexpr const char* usage =
     R"(usage: ostrakon-checkpoint inspect FILE
        ostrakon-checkpoint verify FILE
        ostrakon-checkpoint diff A B
-       ostrakon-checkpoint export FILE OUT.safetensors [--dtype fp32|bf16]
+       ostrakon-checkpoint export FILE OUT.safetensors [--dtype fp32|bf16] [--overwrite]
        ostrakon-checkpoint export FILE OUT [--shard-size SIZE] [--dtype fp32|bf16]
-       ostrakon-checkpoint import FILE OUT.h5 [--deck DECK] [--tokenizer NAME]
+       ostrakon-checkpoint import FILE OUT.h5 [--deck DECK] [--tokenizer NAME] [--overwrite]
        ostrakon-checkpoint reshard CHECKPOINT OUT --ranks N [--files rank|node|single]
                            [--ranks-per-node M]
 
 FILE, A and B are weights.h5 of ostrakon-train, one of its checkpoints (checkpoints/step-00001200, or
 checkpoints/latest), or safetensors: one file, an index (model.safetensors.index.json), or a folder
 with either. inspect and verify take a folder of checkpoints, too. export takes no safetensors.
+An OUT that is there already is refused, but for an empty folder where OUT is one; --overwrite
+replaces a file.
 
 inspect  prints what a file holds: parameters, shapes, types; of a checkpoint also how far the run
          was, files, ranks and optimizer; of a folder of checkpoints a table of them
@@ -65,7 +67,7 @@ int run(int argc, char** argv) {
       return 0;
     }
     if (argument == "--version") {
-      std::cout << program << " " << OSTRAKON_VERSION << "\n";
+      std::cout << program << " " << version() << "\n";
       return 0;
     }
   }

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
@@ -23,14 +24,14 @@
 
 #include "checkpoint_commands.hpp"
 #include "model_file.hpp"
+#include "output_file.hpp"
 #include "run_in_use.hpp"
 
 namespace ostrakon::apps::checkpoint_program {
 namespace {
 
 void require_another_file(const std::string& in, const std::string& out) {
-  std::error_code ignored;
-  require(!std::filesystem::equivalent(in, out, ignored), "'", out, "' is the file to read");
+  require(!are_same(in, out), "'", out, "' is the file to read");
 }
 
 /// "5GB" in bytes; units are powers of 1000.
@@ -73,7 +74,7 @@ int export_folder(const std::string& out, const ModelFile& model, std::int64_t s
 }  // namespace
 
 int export_weights(int argc, char** argv) {
-  const CommandLine arguments(program, argc, argv, {"--dtype", "--shard-size"});
+  const CommandLine arguments(program, argc, argv, {"--dtype", "--shard-size"}, {"--overwrite"});
   require_two_files(arguments, "export", "WEIGHTS and OUT");
   const std::string &in = arguments.files()[0], &out = arguments.files()[1];
   const std::string type = arguments.text_option("--dtype").value_or("fp32");
@@ -82,6 +83,11 @@ int export_weights(int argc, char** argv) {
   const bool is_file = !size && std::filesystem::path(out).extension() == ".safetensors";
   const std::int64_t shard_bytes = read_size(size.value_or("5GB"));
   require_another_file(in, out);
+  if (is_file)
+    require_free_name(out, arguments.flag("--overwrite"));
+  else
+    require(!arguments.flag("--overwrite"), "--overwrite replaces a file; OUT, '", out,
+            "', is a folder, which must be new or empty");
   const ModelFile model = open_with_deck(in);
   model.parameters->verify();
   const checkpoint::HuggingFaceModel described = {
@@ -94,7 +100,7 @@ int export_weights(int argc, char** argv) {
       family,
       described.tokens,
       described.number,
-      {{"tokenizer", model.tokenizer}, {"program", text(program, " ", OSTRAKON_VERSION)}}};
+      {{"tokenizer", model.tokenizer}, {"program", text(program, " ", version())}}};
   int files = 1;
   if (is_file)
     checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
@@ -110,11 +116,12 @@ int export_weights(int argc, char** argv) {
 }
 
 int import_weights(int argc, char** argv) {
-  const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer"});
+  const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer"}, {"--overwrite"});
   require_two_files(arguments, "import", "IN and OUT");
   const std::string &in = arguments.files()[0], &out = arguments.files()[1];
   const auto deck = arguments.text_option("--deck");
   require_another_file(in, out);
+  require_free_name(out, arguments.flag("--overwrite"));
   const bool described = one_model_kind(in) == FileKind::safetensors &&
                          !checkpoint::huggingface_config_beside(in).empty();
   require(deck || described, "import needs --deck DECK: no config.json beside '", in,

@@ -16,10 +16,9 @@ namespace ostrakon::apps::checkpoint_program {
 namespace {
 
 checkpoint::Files read_files(const std::string& kind) {
-  if (kind == "rank") return checkpoint::Files::rank;
-  if (kind == "node") return checkpoint::Files::node;
-  if (kind == "single") return checkpoint::Files::single;
-  throw Error(text("--files is '", kind, "'; expected rank, node or single"));
+  const auto files = find_named(checkpoint::files_names, kind);
+  require(files.has_value(), "--files is '", kind, "'; expected rank, node or single");
+  return *files;
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ constexpr const char* usage =
 
 build   turns text files into PREFIX-train.h5 and PREFIX-validation.h5
     --output PREFIX            where to write; folders on the way are made
+    --overwrite                replace files that have these names; else they are refused
     --validation-fraction F    share of the documents held out; 0: none (default 0.05)
     --separator LINE           documents end at lines that equal LINE; without it, each file is one
     --tokenizer byte           one token for each byte of text (default)
@@ -37,6 +38,7 @@ import  turns RAW, token ids that another tokenizer wrote one after another as l
     --token-bytes FILE         bytes of text of every id, V numbers: 0's, 1's, ... With either, validation
                                on FILE reports bits per byte
     --output FILE              where to write; folders on the way are made
+    --overwrite                replace a file that has this name; else it is refused
 info    prints what a token file says of itself
 verify  reads all of a token file and checks it
 show    prints its text: document N (default 0), or N tokens from token I on. Where it is not made of
@@ -55,7 +57,7 @@ void run(int argc, char** argv) {
       return;
     }
     if (argument == "--version") {
-      std::cout << "ostrakon-data " OSTRAKON_VERSION "\n";
+      std::cout << "ostrakon-data " << version() << "\n";
       return;
     }
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "data_commands.hpp"
+#include "output_file.hpp"
 
 namespace ostrakon::apps::data_program {
 namespace {
@@ -84,7 +85,8 @@ double validation_fraction(const CommandLine& arguments) {
 void build(int argc, char** argv) {
   const CommandLine arguments(
       program, argc, argv,
-      {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"});
+      {"--output", "--validation-fraction", "--separator", "--tokenizer", "--seed"},
+      {"--overwrite"});
   require_utf8_arguments(argc, argv);
   const std::string output =
       output_option(arguments, "build needs --output PREFIX", "the beginning of names, such as ");
@@ -98,14 +100,17 @@ void build(int argc, char** argv) {
   settings.separator = arguments.text_option("--separator");
   settings.seed = arguments.integer_option<std::uint64_t>("--seed").value_or(1);
   settings.validation_fraction = validation_fraction(arguments);
+  const bool validates = settings.validation_fraction > 0.0;
+  const std::string training_path = output + "-train.h5";
+  const std::string validation_path = output + "-validation.h5";
+  const bool overwrite = arguments.flag("--overwrite");
+  require_free_name(training_path, overwrite);
+  if (validates) require_free_name(validation_path, overwrite);
   settings.paths = find_files(arguments.files()).paths;
 
   const Stopwatch clock;
-  const data::Provenance provenance{arguments.files(), "ostrakon-data " OSTRAKON_VERSION,
+  const data::Provenance provenance{arguments.files(), text("ostrakon-data ", version()),
                                     join(argc, argv)};
-  const std::string training_path = output + "-train.h5";
-  const std::string validation_path = output + "-validation.h5";
-  const bool validates = settings.validation_fraction > 0.0;
   make_parent_folder(training_path);
 
   std::optional<TokenSink> training, validation;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "data_commands.hpp"
+#include "output_file.hpp"
 
 namespace ostrakon::apps::data_program {
 namespace {
@@ -107,7 +108,8 @@ std::size_t raw_bytes(const CommandLine& arguments, std::int64_t vocabulary) {
 void import_tokens(int argc, char** argv) {
   const CommandLine arguments(
       program, argc, argv,
-      {"--output", "--vocabulary", "--dtype", "--end-of-text", "--bytes", "--token-bytes"});
+      {"--output", "--vocabulary", "--dtype", "--end-of-text", "--bytes", "--token-bytes"},
+      {"--overwrite"});
   require_utf8_arguments(argc, argv);
   const std::string output =
       output_option(arguments, "import needs --output FILE", "a file, such as ");
@@ -131,14 +133,13 @@ void import_tokens(int argc, char** argv) {
   const std::string& path = arguments.files()[0];
   require(is_there(path), "'", path, "' does not exist");
   require(type_of(path) == std::filesystem::file_type::regular, "'", path, "' is not a plain file");
-  std::error_code ignored;
-  require(!std::filesystem::equivalent(path, output, ignored), "--output is the file to read, '",
-          path, "'");
+  require(!are_same(path, output), "--output is the file to read, '", path, "'");
+  require_free_name(output, arguments.flag("--overwrite"));
   if (token_bytes) raw.bytes_of_token = read_bytes_of_token(*token_bytes, *vocabulary);
 
   make_parent_folder(output);
   data::TokenFileWriter writer(output, "external", *vocabulary,
-                               {{path}, "ostrakon-data " OSTRAKON_VERSION, join(argc, argv)});
+                               {{path}, text("ostrakon-data ", version()), join(argc, argv)});
   read_raw(path, raw, writer);
   if (text_bytes) writer.add_text_bytes(*text_bytes);
   require(!token_bytes || writer.byte_count() > 0, "--token-bytes '", token_bytes.value_or(""),

@@ -61,7 +61,12 @@ extern "C" void leave_in_a_moment(int) {
 /// Until rank 0 has ended the job; not for ever.
 [[noreturn]] void wait_to_be_ended(int status) {
   status_when_ended = status;
+  std::signal(SIGTERM, SIG_IGN);  // forgets one that waits (train::note_signals)
   std::signal(SIGTERM, leave_in_a_moment);
+  sigset_t terminate;
+  sigemptyset(&terminate);
+  sigaddset(&terminate, SIGTERM);
+  pthread_sigmask(SIG_UNBLOCK, &terminate, nullptr);
   MPI_Barrier(MPI_COMM_WORLD);
   std::this_thread::sleep_for(std::chrono::seconds(30));
   _exit(status);

@@ -17,8 +17,11 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
+#include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/picture.hpp>
 #include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/report_json.hpp>
+#include <ostrakon/plan/report_text.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <set>
@@ -46,7 +49,8 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
   --ranks N                ranks to plan for (1)
   --ranks-per-node N       neighbouring ranks of a node; default: parallel.ranks_per_node of the
                            deck, or all ranks on one node where it is 0
-  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
+  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
+                           that is given twice the last value counts
   --json                   write the whole plan as JSON instead: every buffer with its place in
                            memory, every action with what it uses and waits for
   --svg FILE               draw the plan too: streams, actions and their waits, memory over the step
@@ -90,7 +94,9 @@ and, only where it fits or is faster by more than a per cent,
     parallel.in_flight_gathers      unlimited; with prefetch 2 also two units of ordinary size
     memory.offload                  none, optimizer, parameters, all
     memory.activations              device, host
-It lists what differs, from all that is faster, by more than a per cent: in time, or by less memory.
+It lists what differs, from all that is faster, by more than a per cent: in time, or by less memory;
+and what keeps the bits of one rank where all that is faster, or like it, loses them. Each row says
+whether its sums over leaves are bit for bit those of one rank (bits_of_one_rank with --json).
 Figures are those of plans, never guessed. Settings are left out unplanned only where what they must
 keep does not fit, or where what they compute, send or copy alone takes longer than the tenth.
 
@@ -261,7 +267,9 @@ void plan_deck(const CommandLine& line) {
   const runtime::Program program = runtime::make_program(write_plan(plan::Purpose::train));
   plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, ranks_per_node);
-  report.strategy = config::strategy(settings, program.plan.accumulation, program.plan.group_ranks);
+  report.strategy = config::strategy(
+      settings, program.plan.layouts.accumulation,
+      {program.plan.grid.shard(), plan::may_have_levels(program.plan.grid, ranks_per_node)});
   // The JSON without rates is what training writes as plan.json, which knows none.
   if (!line.json || line.has_rates) {
     plan::Estimate estimate;
@@ -313,7 +321,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (std::strcmp(argv[i], "--version") == 0) {
-      std::cout << "ostrakon-plan " << OSTRAKON_VERSION << "\n";
+      std::cout << "ostrakon-plan " << version() << "\n";
       return 0;
     }
   }

@@ -14,7 +14,9 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/levels.hpp>
+#include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <set>
 #include <string>
@@ -147,8 +149,8 @@ std::int64_t gather_bound(const plan::ModelDescription& model, int ranks) {
     units.push_back((unit.parameter_elements / block + 2) * block * model.element_bytes);
   std::int64_t most = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
-    const int lender = model.units[u].lender;
-    most = std::max(most, units[u] + (lender < 0 ? 0 : units[static_cast<std::size_t>(lender)]));
+    const int tied_to = model.units[u].tied_to;
+    most = std::max(most, units[u] + (tied_to < 0 ? 0 : units[static_cast<std::size_t>(tied_to)]));
   }
   std::nth_element(units.begin(), units.begin() + static_cast<std::ptrdiff_t>(units.size() / 2),
                    units.end());
@@ -186,24 +188,28 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
     policy.reduce = of_deck.reduce;
   }
   if (request.ranks == 1) policy.accumulation = of_deck.accumulation;
-  // What is copied up is gathered, whoever has it.
-  const bool uploads = plan::offloads(policy.offload, plan::Offload::parameters);
-  if (policy.sharding != plan::Sharding::full && !uploads) {
+  const plan::Layouts layouts = plan::find_layouts(
+      policy, config::without_units(settings),
+      plan::Grid(1, group, std::max(1, request.ranks / group)), plan::Purpose::train);
+  if (!layouts.gathers()) {
     policy.reshard_after_forward = of_deck.reshard_after_forward;
     policy.backward_prefetch = of_deck.backward_prefetch;
     policy.in_flight_gathers = of_deck.in_flight_gathers;
+    if (!layouts.updates_ahead() && settings.optimizer.kind != optim::OptimizerKind::muon)
+      policy.forward_prefetch = of_deck.forward_prefetch;
   }
-  if (request.ranks == 1 && policy.offload == plan::Offload::none) {
-    policy.forward_prefetch = of_deck.forward_prefetch;
-    policy.backward_prefetch = of_deck.backward_prefetch;
-    policy.in_flight_gathers = of_deck.in_flight_gathers;
-    policy.in_flight_reductions = of_deck.in_flight_reductions;
-  }
+  if (!layouts.reduces()) policy.in_flight_reductions = of_deck.in_flight_reductions;
   using plan::Accumulation;
+  const auto resolved = [&](Accumulation choice) {
+    Settings completed = settings;
+    config::complete(completed);
+    plan::Policy& other = completed.parallel;
+    other.accumulation = choice;
+    other.shard_group = group;
+    return plan::accumulation_of(other, plan::one_level(request.ranks, other));
+  };
   for (const Accumulation same : {of_deck.accumulation, Accumulation::automatic}) {
-    plan::Policy other = policy;
-    other.accumulation = same;
-    if (plan::accumulation_of(policy) != plan::accumulation_of(other) &&
+    if (resolved(policy.accumulation) != resolved(same) &&
         settings.training.leaves() != request.ranks)
       continue;
     policy.accumulation = same;
@@ -400,7 +406,7 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
       << print("  %10s %12s %8s %10s %12s %12s %18s %14s %14s", "seconds", "tokens/s", "MFU",
                "exposed", "arena", "host arena", "computing", "inside a node", "across nodes")
       << (copies ? print(" %12s", "copied") : "") << (on_host ? print(" %12s", "on the host") : "")
-      << "\n";
+      << print(" %16s", "bits of one rank") << "\n";
   for (const plan::Fit& fit : fits.best) {
     const Throughput made = space.throughput_of(fit);
     out << print("  %#10.4g %12s %6.1f %% %10.3g %12s %12s %18s %14s %14s", fit.seconds,
@@ -410,12 +416,15 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
                  format_bytes(fit.bytes_inside_nodes).c_str(),
                  format_bytes(fit.bytes_across_nodes).c_str())
         << (copies ? print(" %12s", format_bytes(fit.bytes_copied).c_str()) : "")
-        << (on_host ? print(" %12s", format_bytes(fit.bytes_on_host).c_str()) : "") << "\n    "
+        << (on_host ? print(" %12s", format_bytes(fit.bytes_on_host).c_str()) : "")
+        << print(" %16s", fit.bits_of_one_rank ? "yes" : "no") << "\n    "
         << options(space.changes(fit.candidate)) << "\n";
   }
   out << "\nseconds: of a step, by its streams and waits,\n"
       << plan::rates_text(request.rates, true) << "\n"
       << "exposed: of these, those in which a rank communicates and does not compute\n"
+      << "bits of one rank: whether sums over leaves are bit for bit those of one rank;\n"
+      << "no: those but for rounding\n"
       << "of " << format_count(static_cast<std::int64_t>(space.candidates().size()))
       << " settings, " << format_count(fits.planned)
       << " were planned; of the others, known without a plan,\n"
@@ -443,7 +452,8 @@ void write_json(const Space& space, const FitRequest& request, const plan::Fits&
                     {"bytes_inside_nodes", fit.bytes_inside_nodes},
                     {"bytes_across_nodes", fit.bytes_across_nodes},
                     {"bytes_copied", fit.bytes_copied},
-                    {"bytes_on_host", fit.bytes_on_host}});
+                    {"bytes_on_host", fit.bytes_on_host},
+                    {"bits_of_one_rank", fit.bits_of_one_rank}});
   }
   const plan::Rates& rates = request.rates;
   const Json json = {{"format", 1},
@@ -475,6 +485,7 @@ void place_on_ranks(Settings& settings, int ranks, int ranks_per_node) {
   require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
           " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks");
   config::complete(settings);
+  settings.parallel.ranks_per_node = ranks_per_node;
   settings.parallel.shard_group = group == mesh::world_group  ? ranks
                                   : group == mesh::node_group ? ranks_per_node
                                                               : group;
@@ -502,7 +513,8 @@ void show_fits(const Settings& deck, const FitRequest& request, bool json, std::
     throw Error(text("nothing fits ", room_text(request), " (", ranks_text(request),
                      "); the smallest arena in device memory",
                      is_bounded(request) ? ", of settings within --host-bytes," : "", " takes ",
-                     format_bytes(fits.smallest.arena_bytes), ": ",
+                     format_bytes(fits.smallest.arena_bytes),
+                     fits.smallest.bits_of_one_rank ? "" : ", without the bits of one rank", ": ",
                      options(space.changes(smallest))));
   }
   (json ? write_json : write_text)(space, request, fits, out);

@@ -39,7 +39,7 @@ int ranks_of(MPI_Comm comm) {
 std::string answer_to(const char* name, const char* usage, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--help") == 0) return usage;
-    if (std::strcmp(argv[i], "--version") == 0) return text(name, " ", OSTRAKON_VERSION, "\n");
+    if (std::strcmp(argv[i], "--version") == 0) return text(name, " ", version(), "\n");
   }
   return "";
 }
@@ -54,9 +54,8 @@ Facts start_facts(const char* name, int argc, char** argv) {
         !argument.empty() && argument.find_first_of(" \t\n'\"\\") == std::string::npos;
     line += (line.empty() ? "" : " ") + (is_plain ? argument : "'" + argument + "'");
   }
-  return {{"program", name},
-          {"version of Ostrakon", OSTRAKON_VERSION},
-          {"command line", "\"" + line + "\""}};
+  return {
+      {"program", name}, {"version of Ostrakon", version()}, {"command line", "\"" + line + "\""}};
 }
 
 /// Starts Kokkos on this rank's share of the host's devices (`local`: its number on the host),

@@ -35,11 +35,13 @@ weights.previous-2.h5 and so on.
                            this run
   --resume none            begin at step 1, and set checkpoints that are there aside (the default)
   --allow-changes LIST     go on from a checkpoint, or weights, although what LIST names has changed:
-                           data (other training data), tokenizer (data of another one), program (a
-                           checkpoint of a later version of Ostrakon); with commas between
+                           data (other training data), tokenizer (data of another one, also
+                           for validation), program (a checkpoint of a later version of Ostrakon);
+                           with commas between
   --break-lock             take output.directory although another run has it, which then ends before
                            it saves again
-  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times
+  --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
+                           that is given twice the last value counts
   --dry-run                show ranks, settings, plan and planned memory, then stop
   --print-defaults         print a deck with every key, its default and what it means
   --help, --version

@@ -57,6 +57,11 @@ function(ostrakon_refuse_unknown function unparsed missing_values)
   endif()
 endfunction()
 
+# The executables of tests with the label `unit`: what sanitizers take.
+if(NOT TARGET unit_tests)
+  add_custom_target(unit_tests)
+endif()
+
 function(ostrakon_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;RANKS;THREADS;LABELS;ARGS;\
 LIBRARIES")
@@ -76,6 +81,9 @@ LIBRARIES")
   endif()
 
   add_executable(test_${name} ${arg_SOURCES})
+  if("unit" IN_LIST arg_LABELS)
+    add_dependencies(unit_tests test_${name})
+  endif()
   ostrakon_set_flags(test_${name})
   target_link_libraries(test_${name} PRIVATE ostrakon_test_main Ostrakon::ostrakon ${arg_LIBRARIES})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)

@@ -13,8 +13,6 @@ install(EXPORT OstrakonTargets NAMESPACE Ostrakon:: DESTINATION ${_package})
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ostrakon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.hpp")
-install(DIRECTORY ${PROJECT_BINARY_DIR}/generated/ostrakon/
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ostrakon FILES_MATCHING PATTERN "*.hpp")
 # Decks say paths_from: working_directory, so that nothing is written into the installation.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon)

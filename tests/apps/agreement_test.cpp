@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "fixtures.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -40,11 +41,6 @@ const char* const deck = R"(ostrakon:
 )";
 
 std::string app(const std::string& name) { return std::string(OSTRAKON_APPS_DIR "/") + name; }
-
-void expect_in(const std::string& output, const Texts& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(output.find(part), std::string::npos) << part << " is not in\n" << output;
-}
 
 class Agreement : public ::testing::Test {
  protected:
@@ -176,7 +172,7 @@ TEST_F(Agreement, RanksThatAreStartedUnlikeAreRefused) {
 TEST_F(Agreement, WhatAllRanksAreAskedIsAnsweredOnce) {
   const Outcome outcome = run_command(program("ostrakon-train", 2, {"--version"}, path("")));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(outcome.out, "ostrakon-train " OSTRAKON_VERSION "\n");
+  EXPECT_EQ(outcome.out, text("ostrakon-train ", version(), "\n"));
 }
 
 TEST_F(Agreement, RanksThatFindOtherDataAreRefused) {
@@ -267,7 +263,7 @@ TEST_F(Agreement, OtherVersionsOfTheProgramAreSaidOrRefused) {
   };
   saved_by("Ostrakon 1000.0.1");
   expect_refused({"--resume", "auto"},
-                 {"it was saved by Ostrakon 1000.0.1; this is Ostrakon " OSTRAKON_VERSION,
+                 {text("it was saved by Ostrakon 1000.0.1; this is Ostrakon ", version()),
                   "--allow-changes program"});
   expect_in(expect_done({"--resume", "auto", "--allow-changes", "program"}).out,
             {"saved by Ostrakon 1000.0.1; this is"});
@@ -331,6 +327,30 @@ TEST_F(Agreement, WeightsOfAnotherTokenizerAreRefusedUnlessAllowed) {
   const Outcome done = run_command(import);
   EXPECT_EQ(done.status, 0) << done.err;
   expect_in(done.out, {"note: run/weights.h5 says the tokenizer test, --tokenizer another one"});
+}
+
+TEST_F(Agreement, ValidationDataOfAnotherTokenizerIsRefusedUnlessAllowed) {
+  write_tokens("a.h5", "test", 0);
+  write_tokens("b.h5", "another", 0);
+  const Texts settings = on_tokens(
+      "a.h5", {"--set", "data.validation_path=b.h5", "--set", "training.validate_every=2"});
+  const std::string what =
+      "its tokenizer is 'another', that of the training data in " + path("a.h5") + " is 'test'";
+  expect_refused(settings, {"data.validation_path=\"b.h5\"", what, "--allow-changes tokenizer"}, 2);
+  EXPECT_FALSE(fs::exists(path("run")));
+  Texts allowed = settings;
+  allowed.insert(allowed.end(), {"--allow-changes", "tokenizer"});
+  expect_in(expect_done(allowed).out, {"note                   " + what, "validation loss"});
+}
+
+TEST_F(Agreement, ACheckpointOfMoreStepsThanTheDeckHasIsRefused) {
+  expect_done({"--set", "training.steps=3"});
+  const auto before = contents("run");
+  expect_refused({"--set", "training.steps=2", "--resume", "auto"},
+                 {"it has done 3 steps, more than training.steps = 2"}, 2);
+  EXPECT_EQ(contents("run"), before);
+  expect_in(expect_done({"--set", "training.steps=3", "--resume", "auto"}).out,
+            {"all 3 steps of training.steps are done already"});
 }
 
 TEST_F(Agreement, ASecondRunInAFolderIsRefusedAndLeavesItAsItIs) {
@@ -398,8 +418,13 @@ TEST_F(Agreement, ARunThatWasKilledIsGoneOnWithAtOnce) {
   first.get();
   EXPECT_TRUE(fs::exists(path("run/run.lock")));
   const auto began = std::chrono::steady_clock::now();
-  // All of its steps are done: a start and an end.
-  const Outcome again = expect_done({"--resume", "auto", "--set", "training.steps=1"}, 2);
+  // All of its steps are done, or nearly: a start and an end.
+  std::string newest;
+  for (const auto& entry : fs::directory_iterator(path("run/checkpoints")))
+    if (entry.path().filename().string().rfind("step-", 0) == 0)
+      newest = std::max(newest, entry.path().filename().string().substr(5, 8));
+  const Outcome again = expect_done(
+      {"--resume", "auto", "--set", "training.steps=" + std::to_string(std::stoll(newest))}, 2);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(25));
   expect_in(again.out,
             {"was left by process " + killed, "which is gone: taken over", "goes on from"});

@@ -371,7 +371,7 @@ TEST_F(BadInputs, RulesForUnits) {
                {"\"forward_prefech\": no such setting; did you mean forward_prefetch?"}),
        bad_settings("rule-of-a-huge-number", {"parallel.units=block.*: reshard_after_forward 1e30"},
                     {"--set parallel.units: rule \"block.*: reshard_after_forward 1e30\"",
-                     "reshard_after_forward = 1e+30: expected default, always, never or"}),
+                     "reshard_after_forward = 1e30: expected default, always, never or"}),
        bad_settings("rule-of-itself", {"parallel.units=block.0: forward_prefetch block.1 block.0"},
                     {"--set parallel.units: rule \"block.0: forward_prefetch block.1 block.0\"",
                      "forward_prefetch names block.0 itself"}),
@@ -623,6 +623,10 @@ TEST_F(BadInputs, ModelsTooLargeForTheMemory) {
        bad_settings("long-plan",
                     {"training.global_batch_size=40000", "training.micro_batch_size=1"},
                     {"the plan of a step is too long", "more than 60,000"}),
+       bad_settings("many-layers", {"model.layers=100000"},
+                    {"the plan of a step is too long", "100002 units", "use fewer layers"}),
+       bad_settings("many-wide-layers", {"model.layers=20000", "model.width=4096"},
+                    {"the model does not fit", "parameters alone", "available"}),
        bad_settings("long-sequences", {"training.sequence_length=1000000000"},
                     {"the model does not fit", "training.micro_batch_size"})});
 }
@@ -800,7 +804,14 @@ TEST_F(BadInputs, BenchProgram) {
        bad_command("no-time", {"kernels", "--seconds", "0"}, {"--seconds 0", "greater than 0"}),
        bad_command("set-without-step", {"kernels", "--set", "model.layers=1"},
                    {"--set is for step DECK, overlap DECK and checkpoint DECK only"}),
+       bad_command("nodes-of-kernels", {"kernels", "--ranks-per-node", "1"},
+                   {"--ranks-per-node is for comm only"}),
+       bad_command("nodes-of-none", {"comm", "--ranks-per-node", "0"},
+                   {"--ranks-per-node 0: expected an integer greater than 0"}),
        bad_command("unknown-bench-option", {"--jsonl"}, {"unknown option --jsonl"})});
+  expect_refused("ostrakon-bench", {2},
+                 {bad_command("nodes-of-three", {"comm", "--ranks-per-node", "3"},
+                              {"--ranks-per-node 3 does not divide the 2 ranks"})});
   expect_refused("ostrakon-bench", {1},
                  {bad_command("comm-alone", {"comm"}, {"found 1 rank", "mpiexec -n 2"})});
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "fixtures.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -41,10 +42,9 @@ const char* const llama_deck = R"(ostrakon:
   checkpoint: {every: 1}
 )";
 
-class Checkpoint : public ::testing::Test {
+class Checkpoint : public SharedFolder<Checkpoint> {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new ScratchFolder;
     write_bytes(path("gpt2.yaml"), gpt2_deck);
     write_bytes(path("llama.yaml"), llama_deck);
     for (const char* deck : {"gpt2.yaml", "llama.yaml"}) {
@@ -52,12 +52,6 @@ class Checkpoint : public ::testing::Test {
       ASSERT_EQ(outcome.status, 0) << outcome.err;
     }
   }
-  static void TearDownTestSuite() {
-    delete folder_;
-    folder_ = nullptr;
-  }
-
-  static std::string path(const std::string& name) { return folder_->file(name); }
 
   /// By itself: it needs no MPI.
   static Outcome start(const Texts& arguments) {
@@ -73,10 +67,6 @@ class Checkpoint : public ::testing::Test {
     EXPECT_EQ(outcome.status, 0) << arguments[0] << "\n" << outcome.err << outcome.out;
     EXPECT_EQ(outcome.err, "");
     return outcome.out;
-  }
-  static void expect_in(const std::string& output, const Texts& parts) {
-    for (const std::string& part : parts)
-      EXPECT_NE(output.find(part), std::string::npos) << part << " is not in\n" << output;
   }
   static void expect_refused(const Texts& arguments, const std::string& message) {
     const Outcome outcome = start(arguments);
@@ -95,17 +85,15 @@ class Checkpoint : public ::testing::Test {
   static void copy(const std::string& from, const std::string& to) {
     fs::copy(path(from), path(to), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
-
-  static ScratchFolder* folder_;
 };
-
-ScratchFolder* Checkpoint::folder_ = nullptr;
 
 TEST_F(Checkpoint, GoesOutAndComesBack) {
   for (const std::string model : {"gpt2", "llama"}) {
     const std::string weights = model + "/weights.h5", out = model + ".safetensors",
                       back = model + "-back.h5", deck = model + ".yaml";
     expect_in(output_of({"export", weights, out}), {"wrote " + out + ", step 2 of " + weights});
+    expect_refused({"export", weights, out}, "'" + out + "' is there already");
+    output_of({"export", weights, out, "--overwrite"});
     expect_in(output_of({"import", out, back, "--deck", deck}), {"wrote " + back});
     expect_in(output_of({"diff", weights, back}), {"block.1.attention.qkv.weight", "equal\n"});
     expect_in(output_of({"diff", weights, out}), {"block.1.attention.qkv.weight", "equal\n"});
@@ -152,12 +140,19 @@ TEST_F(Checkpoint, GoesOutInShardsAndComesBack) {
     EXPECT_TRUE(fs::exists(path(one + "/model.safetensors")));
     EXPECT_FALSE(fs::exists(path(one + "/model.safetensors.index.json")));
     for (const std::string& in : {many, one}) {
-      output_of({"import", in, back, "--deck", deck});
+      if (in == one) {
+        const std::string before = read_bytes(path(back));
+        expect_refused({"import", in, back, "--deck", deck},
+                       "'" + back + "' is there already; expected a new name, or --overwrite");
+        EXPECT_EQ(read_bytes(path(back)), before);
+      }
+      output_of({"import", in, back, "--deck", deck, "--overwrite"});
       expect_in(output_of({"diff", weights, back}), {"equal\n"});
       expect_in(output_of({"verify", in}), {"is well formed"});
     }
     expect_in(output_of({"inspect", many}), {"tokenizer: ", "format: pt"});
     expect_refused({"export", weights, many, "--shard-size", "20KB"}, "is there already");
+    expect_refused({"export", weights, many, "--overwrite"}, "--overwrite replaces a file; OUT, ");
   }
   for (const Texts& arguments :
        {Texts{"inspect", "gpt2"}, Texts{"import", "gpt2", "no.h5", "--deck", "gpt2.yaml"}})

@@ -85,6 +85,29 @@ TEST_F(DataProgram, RawTokensAreImported) {
   EXPECT_NE(info.find("of unknown length\n"), std::string::npos) << info;
 }
 
+TEST_F(DataProgram, OutputsThatAreThereAreReplacedOnlyWhereAsked) {
+  write_bytes(path("text.txt"), "Hi\n%\nyou\n");
+  const Texts build = {"build", "--output", "x", "--separator", "%", "text.txt"};
+  for (const std::string there : {"x-validation.h5", "x-train.h5"}) {
+    write_bytes(path(there), "mine");
+    expect_refused(build,
+                   "'" + there + "' is there already; expected a new name, or --overwrite to");
+    EXPECT_EQ(read_bytes(path(there)), "mine");
+  }
+  Texts again = build;
+  again.push_back("--overwrite");
+  must(again);
+  must({"verify", "x-train.h5"});
+  must({"verify", "x-validation.h5"});
+
+  const Texts import_over = {"import", "--vocabulary", "300", "--output", "x-train.h5", "ids"};
+  const std::string before = read_bytes(path("x-train.h5"));
+  expect_refused(import_over, "'x-train.h5' is there already");
+  EXPECT_EQ(read_bytes(path("x-train.h5")), before);
+  import({"--overwrite"}, "x-train.h5");
+  EXPECT_EQ(must({"show", "x-train.h5"}), "1 2 299\n");
+}
+
 TEST_F(DataProgram, BytesOfTheTextMayBeGiven) {
   import({"--bytes", "21"});
   const std::string info = must({"info", "ids.h5"});

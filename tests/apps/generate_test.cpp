@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "fixtures.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -62,10 +63,9 @@ const char* const llama_deck = R"(ostrakon:
 )";
 
 /// Two small models of text, in each form that they come in.
-class Generate : public ::testing::Test {
+class Generate : public SharedFolder<Generate> {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new ScratchFolder;
     std::string text;
     for (int i = 0; i < 200; ++i) text += "Ship " + std::to_string(i * 37 % 101) + " has salt.\n";
     write_bytes(path("text.txt"), text);
@@ -79,21 +79,7 @@ class Generate : public ::testing::Test {
       must("ostrakon-checkpoint", {"export", model + "/weights.h5", model + ".safetensors"});
     }
   }
-  static void TearDownTestSuite() {
-    delete folder_;
-    folder_ = nullptr;
-  }
 
-  static std::string path(const std::string& name) { return folder_->file(name); }
-
-  static Outcome start(const std::string& name, const Texts& arguments) {
-    return run_command(program(name, 1, arguments, path("")));
-  }
-  static std::string must(const std::string& name, const Texts& arguments) {
-    const Outcome outcome = start(name, arguments);
-    EXPECT_EQ(outcome.status, 0) << name << " " << arguments[0] << "\n" << outcome.err;
-    return outcome.out;
-  }
   /// A text of some length from these weights.
   static std::string text_of(Texts arguments) {
     for (const char* option : {"--prompt", "Ship 4", "--tokens", "60", "--seed", "3"})
@@ -127,8 +113,6 @@ class Generate : public ::testing::Test {
     write_bytes(path("llama-other/config.json"), config);
     expect_refused({"llama-other"}, message);
   }
-
-  static inline ScratchFolder* folder_ = nullptr;
 };
 
 TEST_F(Generate, TheSameTextFromEveryForm) {

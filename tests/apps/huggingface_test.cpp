@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "fixtures.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -44,10 +45,9 @@ std::string deck_text(const std::string& model, const std::string& rest) {
          rest;
 }
 
-class HuggingFace : public ::testing::Test {
+class HuggingFace : public SharedFolder<HuggingFace> {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new ScratchFolder;
     for (const Deck& deck : decks()) {
       write_bytes(path(deck.name + ".yaml"),
                   deck_text(deck.model,
@@ -60,25 +60,6 @@ class HuggingFace : public ::testing::Test {
       must("ostrakon-checkpoint",
            {"export", "made-" + deck.name + "/weights.h5", deck.name, "--shard-size", "1GB"});
     }
-  }
-  static void TearDownTestSuite() {
-    delete folder_;
-    folder_ = nullptr;
-  }
-
-  static std::string path(const std::string& name) { return folder_->file(name); }
-
-  static Outcome start(const std::string& name, const Texts& arguments) {
-    return run_command(program(name, 1, arguments, path("")));
-  }
-  static std::string must(const std::string& name, const Texts& arguments) {
-    const Outcome outcome = start(name, arguments);
-    EXPECT_EQ(outcome.status, 0) << name << " " << arguments[0] << "\n" << outcome.err;
-    return outcome.out;
-  }
-  static void expect_in(const std::string& output, const Texts& parts) {
-    for (const std::string& part : parts)
-      EXPECT_NE(output.find(part), std::string::npos) << part << " is not in\n" << output;
   }
 
   static Json config_of(const std::string& folder) {
@@ -117,8 +98,6 @@ class HuggingFace : public ::testing::Test {
     std::getline(lines, line);
     return Json::parse(line).at("loss").dump();
   }
-
-  static inline ScratchFolder* folder_ = nullptr;
 };
 
 TEST_F(HuggingFace, AConfigThatAgreesChangesNoBit) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <tuple>
@@ -211,6 +212,7 @@ struct Figures {
   std::int64_t bytes_inside_nodes = 0, bytes_across_nodes = 0;
   std::int64_t bytes_copied = 0, bytes_on_host = 0;
   double flops = 0.0, seconds = 0.0, exposed = 0.0, tokens_per_second = 0.0, mfu = 0.0;
+  bool bits_of_one_rank = false;
 };
 
 /// Settings of which --fit lists one: the most wanted first.
@@ -242,6 +244,7 @@ class Fit : public Plan {
     figures.bytes_inside_nodes = json["traffic"]["bytes_inside_nodes"];
     figures.bytes_across_nodes = json["traffic"]["bytes_across_nodes"];
     figures.flops = json["flops"];
+    figures.bits_of_one_rank = json["has_the_bits_of_one_rank"];
     const Json& estimate = json.at("estimate");
     figures.seconds = estimate["step_seconds"];
     figures.exposed = estimate["exposed_communication_seconds"];
@@ -271,6 +274,7 @@ class Fit : public Plan {
     EXPECT_EQ(row["exposed_communication_seconds"], figures.exposed) << row;
     EXPECT_EQ(row["tokens_per_second"], figures.tokens_per_second) << row;
     EXPECT_EQ(row["mfu"], figures.mfu) << row;
+    EXPECT_EQ(row["bits_of_one_rank"], figures.bits_of_one_rank) << row;
   }
 
   /// In the order in which they are wanted.
@@ -304,7 +308,8 @@ class Fit : public Plan {
       for (std::size_t j = 0; j < i; ++j) {
         EXPECT_LE(rows[j]["seconds"].get<double>(), 1.001 * rows[i]["seconds"].get<double>());
         EXPECT_TRUE(rows[i]["arena_bytes"] < rows[j]["arena_bytes"] ||
-                    rows[i]["host_arena_bytes"] < rows[j]["host_arena_bytes"])
+                    rows[i]["host_arena_bytes"] < rows[j]["host_arena_bytes"] ||
+                    rows[i]["bits_of_one_rank"] > rows[j]["bits_of_one_rank"])
             << rows;
       }
     }
@@ -489,6 +494,55 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
                  "nothing fits --host-bytes: no settings need as little of the host's memory as 1 "
                  "B for a rank (1 rank, 1 on "
                  "each node)");
+}
+
+// With a grain, what is fastest loses the bits that the deck has: no list may hide that.
+TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
+  const std::vector<std::string> place = {"--ranks", "8", "--ranks-per-node", "4"};
+  const auto with_grain = [&](const char* grain) {
+    std::vector<std::string> arguments = place;
+    arguments.insert(arguments.end(), {"--set", std::string("training.sum_grain=") + grain});
+    return arguments;
+  };
+  const auto count = [](const Json& rows, bool bits) {
+    return std::count_if(rows.begin(), rows.end(),
+                         [&](const Json& row) { return row.at("bits_of_one_rank") == bits; });
+  };
+  const Json rows = find_fits("1GiB", with_grain("2"));
+  EXPECT_TRUE(plan_alone({}, with_grain("2")).bits_of_one_rank);
+  EXPECT_FALSE(rows[0]["bits_of_one_rank"]) << rows;
+  EXPECT_GE(count(rows, false), 1) << rows;
+  EXPECT_GE(count(rows, true), 1) << rows;
+  for (const Json& row : rows) expect_true(row, with_grain("2"));
+  // Without bits beside them, the first that has them would be left out: it is larger.
+  const auto keeps = std::find_if(rows.begin(), rows.end(),
+                                  [](const Json& row) { return row["bits_of_one_rank"] == true; });
+  EXPECT_GE((*keeps)["arena_bytes"], rows[0]["arena_bytes"]) << rows;
+  EXPECT_EQ(count(find_fits("1GiB", place), false), 0);
+
+  std::vector<std::string> arguments = with_grain("2");
+  arguments.insert(arguments.begin(), {"deck.yaml", "--fit", "1GiB"});
+  arguments.insert(arguments.end(), rates_.begin(), rates_.end());
+  const std::string table = run(arguments).out;
+  EXPECT_NE(table.find("across nodes bits of one rank\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("\nbits of one rank: whether sums over leaves are bit for bit those"),
+            std::string::npos)
+      << table;
+  // In the order of the rows.
+  std::vector<bool> said, expected;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    const std::string word = line.substr(line.find_last_of(' ') + 1);
+    if (word == "yes" || word == "no") said.push_back(word == "yes");
+  }
+  for (const Json& row : rows) expected.push_back(row["bits_of_one_rank"]);
+  EXPECT_EQ(said, expected) << table;
+
+  // Rounded, gradients have them in no settings; what does not fit says so as well.
+  arguments = with_grain("0");
+  arguments.insert(arguments.begin(), {"deck.yaml", "--fit", "1", "--set", "precision.reduce=bf16",
+                                       "--set", "training.global_batch_size=8"});
+  expect_refused(arguments, ", without the bits of one rank: ");
 }
 
 TEST_F(Fit, ShowsATableWithOptionsToCopy) {

@@ -19,13 +19,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <thread>
 #include <vector>
 
 #include "command.hpp"
+#include "fixtures.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -34,20 +34,10 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Texts = std::vector<std::string>;
 
-/// Steps of a few milliseconds, each with a digest of all state.
-const char* const deck = R"(ostrakon:
-  model: {layers: 2, width: 32, heads: 4, vocabulary: 61}
-  data: {dataset: synthetic}
-  training: {steps: 400, global_batch_size: 8, micro_batch_size: 1, sequence_length: 24}
-  schedule: {warmup_steps: 3}
-  output: {digest_every: 1, directory: run}
-  runtime: {peak_gflops: 1}
-)";
-
 /// A folder of one test, with the deck.
 class Resume : public ::testing::Test {
  protected:
-  Resume() { write_bytes(path("deck.yaml"), deck); }
+  Resume() { write_bytes(path("deck.yaml"), digest_deck(400)); }
 
   std::string path(const std::string& name) const { return folder_.file(name); }
   std::string output(const std::string& name) const { return path("run/" + name); }
@@ -65,16 +55,8 @@ class Resume : public ::testing::Test {
     return run_command(command(ranks, settings, options));
   }
 
-  /// Rows of steps, by step; a step that stands there twice fails.
   std::map<std::int64_t, Json> rows(const std::string& folder = "run") const {
-    std::istringstream stream(read_bytes(path(folder + "/metrics.jsonl")));
-    std::map<std::int64_t, Json> found;
-    for (std::string line; std::getline(stream, line);) {
-      const Json row = Json::parse(line, nullptr, false);
-      if (!row.is_object() || !row.contains("loss")) continue;
-      EXPECT_TRUE(found.emplace(row["step"].get<std::int64_t>(), row).second) << line;
-    }
-    return found;
+    return rows_of_steps(path(folder + "/metrics.jsonl"));
   }
 
   /// The steps of checkpoints.

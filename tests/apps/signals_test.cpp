@@ -13,33 +13,25 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
-#include <sstream>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <thread>
 #include <vector>
 
 #include "command.hpp"
+#include "fixtures.hpp"
 
 namespace ostrakon::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 using Texts = std::vector<std::string>;
 
-const char* const deck = R"(ostrakon:
-  model: {layers: 1, width: 32, heads: 2, vocabulary: 61}
-  data: {dataset: synthetic}
-  training: {steps: 30, global_batch_size: 4, micro_batch_size: 1, sequence_length: 24}
-  output: {directory: run, digest_every: 1}
-  runtime: {peak_gflops: 1}
-)";
+constexpr std::int64_t steps = 30;
 
 Command train(const ScratchFolder& folder, int ranks, const Texts& options = {"--resume", "auto"}) {
-  write_bytes(folder.file("deck.yaml"), deck);
+  write_bytes(folder.file("deck.yaml"), digest_deck(steps));
   Texts arguments = {"deck.yaml"};
   arguments.insert(arguments.end(), options.begin(), options.end());
   return program("ostrakon-train", ranks, arguments, folder.file(""));
@@ -47,10 +39,9 @@ Command train(const ScratchFolder& folder, int ranks, const Texts& options = {"-
 
 /// Of the last step.
 std::string digest(const ScratchFolder& folder) {
-  std::istringstream rows(read_bytes(folder.file("run/metrics.jsonl")));
-  Json last;
-  for (std::string row; std::getline(rows, row);) last = Json::parse(row);
-  return last.value("step", 0) == 30 ? last.at("state_digest").dump() : "of another step";
+  const auto rows = rows_of_steps(folder.file("run/metrics.jsonl"));
+  const auto last = rows.find(steps);
+  return last == rows.end() ? "of another step" : last->second.at("state_digest").dump();
 }
 
 std::string digest_without_signals() {
@@ -120,11 +111,11 @@ TEST(Signals, AfterTheLastStepChangeNothing) {
       }
 }
 
-/// Whether a process has a handler for a signal: it has come to its main().
-bool catches(pid_t process, int signal) {
+/// Whether a process notes a signal: it has come to its main().
+bool notes(pid_t process, int signal) {
   std::ifstream status(text("/proc/", process, "/status"));
   for (std::string line; std::getline(status, line);)
-    if (line.rfind("SigCgt:", 0) == 0)
+    if (line.rfind("SigBlk:", 0) == 0)
       return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1U) != 0;
   return false;
 }
@@ -142,7 +133,7 @@ bool signal_after(std::chrono::milliseconds delay, int signal, const ScratchFold
   const auto have_begun = [&] {
     found = processes_in("ostrakon-train", folder.file(""));
     return static_cast<int>(found.size()) == ranks &&
-           std::all_of(found.begin(), found.end(), [&](pid_t one) { return catches(one, signal); });
+           std::all_of(found.begin(), found.end(), [&](pid_t one) { return notes(one, signal); });
   };
   while (!is_over() && !have_begun()) {
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "fixtures.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -60,10 +61,9 @@ std::string repeat(const std::string& text, int times) {
 }
 
 /// A folder with data sets and decks, shared by all tests; each writes to folders of its own.
-class Programs : public ::testing::Test {
+class Programs : public SharedFolder<Programs> {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new ScratchFolder;
     std::string text;
     for (int i = 0; i < 100; ++i)
       text += "Ship " + std::to_string(i * 37 % 101) + " carries salt to harbour " +
@@ -79,12 +79,6 @@ class Programs : public ::testing::Test {
           {"build", "--output", "sentence", "--validation-fraction", "0", "--separator", "%",
            "sentence.txt"});
   }
-  static void TearDownTestSuite() {
-    delete folder_;
-    folder_ = nullptr;
-  }
-
-  static std::string path(const std::string& name) { return folder_->file(name); }
 
   static Outcome start(const std::string& name, int ranks, const Texts& arguments,
                        const std::vector<std::pair<std::string, std::string>>& environment = {}) {
@@ -131,7 +125,6 @@ class Programs : public ::testing::Test {
     return output_of("ostrakon-generate", 1, arguments);
   }
 
-  static inline ScratchFolder* folder_ = nullptr;
   static inline Outcome build_;
 };
 
@@ -328,7 +321,12 @@ TEST_F(Programs, ACollectiveThatFailsOnOneRankEndsTheJob) {
           outcome.err.find("ostrakon-train: error on rank 1: MPI_Allgather failed");
       ASSERT_NE(error, std::string::npos) << outcome.err;
 #if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION <= 4
-      EXPECT_EQ(outcome.err.find('\n', error), outcome.err.size() - 1) << outcome.err;
+      // MPI's own threads may meet closed sockets while the job ends; libevent warns of them.
+      std::istringstream lines(outcome.err.substr(error));
+      std::string line;
+      std::getline(lines, line);
+      while (std::getline(lines, line))
+        EXPECT_TRUE(line.empty() || line.rfind("[warn] ", 0) == 0) << outcome.err;
 #endif
     }
 }
@@ -425,6 +423,8 @@ TEST_F(Programs, HelpAndVersion) {
     const std::string help = output_of(name, 1, {"--help"});
     EXPECT_EQ(help.rfind("usage: ", 0), 0U) << help;
     EXPECT_NE(help.find(name), std::string::npos) << help;
+    EXPECT_EQ(help.find("the last value counts") != std::string::npos,
+              help.find("--set") != std::string::npos);
     EXPECT_EQ(output_of(name, 1, {"--version"}).rfind(std::string(name) + " ", 0), 0U);
   }
 }

@@ -38,6 +38,12 @@ TEST(FileType, TellsWhatIsMissingFromWhatIsNotKnown) {
   const std::string expected = "can't look at '" + loop + "': Too many levels of symbolic links";
   EXPECT_EQ(error_of([&] { type_of(loop); }), expected);
   EXPECT_EQ(error_of([&] { is_folder(loop); }), expected);
+  EXPECT_TRUE(are_same(file, link));
+  EXPECT_TRUE(are_same(folder.file(""), folder.file(".")));
+  EXPECT_FALSE(are_same(file, folder.file("")));
+  EXPECT_FALSE(are_same(file, lost));
+  EXPECT_FALSE(are_same(file + "/none", file));
+  EXPECT_EQ(error_of([&] { are_same(file, loop); }), expected);
 }
 
 TEST(AppendFile, OnlyAdds) {

@@ -335,7 +335,7 @@ TEST(Bfloat16, IsConvertedByHdf5) {
   }
   const File file = File::open(path, "file");
   const Dataset dataset = file.dataset("all");
-  EXPECT_STREQ(type_name(dataset.type()), "bfloat16");
+  EXPECT_STREQ(name(dataset.type()), "bfloat16");
   std::vector<float> values(all.size());
   dataset.read(Type::float32, values.data());
   for (std::uint32_t i = 0; i < 65536; ++i) {

@@ -212,7 +212,59 @@ TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
   }
 }
 
-// Else the test above could not tell one order from another.
+// Several micro-batches, whose trees over a few ranks are added one after the other.
+template <class T>
+void expect_chained_sums(Communicator& world) {
+  const std::int64_t count = 193;
+  const int ranks = world.size(), rounds = 3;
+  // What ranks send of their numbers, in the order of micro-batches and ranks.
+  const auto arrays = random_arrays(rounds * ranks, count * ranks);
+  std::vector<std::vector<float>> sent = arrays;
+  for (std::vector<float>& array : sent)
+    for (float& value : array) value = static_cast<float>(static_cast<T>(value));
+  for (int tree_ranks : {1, 2, 3, 4, 8}) {
+    std::vector<float> expected(static_cast<std::size_t>(count));
+    std::vector<float> shard(expected.size());
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        for (int first = 0; first < ranks; first += tree_ranks) {
+          const int begin = round * ranks + first;
+          const int end = round * ranks + std::min(ranks, first + tree_ranks);
+          const float sum =
+              tree(sent, begin, end, static_cast<std::size_t>(world.rank() * count) + i);
+          expected[i] = round + first == 0 ? sum : expected[i] + sum;
+        }
+      const auto& own = arrays[static_cast<std::size_t>(round * ranks + world.rank())];
+      std::vector<T> full, staging(own.size());
+      for (float value : own) full.push_back(static_cast<T>(value));
+      const std::vector<T> before = full;
+      world.reduce_scatter(full.data(), count, staging.data(), shard.data(),
+                           {tree_ranks, round > 0});
+      EXPECT_TRUE(same_bits(shard, expected)) << tree_ranks << ", round " << round;
+      EXPECT_EQ(std::memcmp(full.data(), before.data(), full.size() * sizeof(T)), 0);
+    }
+  }
+}
+
+TEST_F(CommunicatorTest, ReduceScatterGoesOnWithASum) {
+  if (!memory_is_host_accessible) GTEST_SKIP() << "device memory";
+  expect_chained_sums<float>(world);
+  expect_chained_sums<bf16>(world);
+  expect_chained_sums<fp16>(world);
+}
+
+TEST_F(CommunicatorTest, WhatIsAddedToLiesApart) {
+  if (!reachable() || world.size() == 1) GTEST_SKIP() << "nothing to refuse";
+  const Array full(64 * world.size());
+  const Array staging(64 * world.size());
+  for (float* shard : {staging.data(), full.data() + 64 * world.rank()})
+    EXPECT_EQ(error_of([&] {
+                world.reduce_scatter(full.data(), 64, staging.data(), shard, {0, true});
+              }),
+              "reduce_scatter: the shard, which is added to, lies inside another array");
+}
+
+// Else the tests above could not tell one order from another.
 TEST_F(CommunicatorTest, TheRandomArraysTellOrdersApart) {
   if (world.size() < 3) GTEST_SKIP() << "two numbers have one sum";
   const auto arrays = random_arrays(world.size(), 1000);

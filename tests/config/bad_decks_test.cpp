@@ -94,14 +94,25 @@ TEST(BadDecks, ImpossibleValues) {
        {with("training", "steps: 1e30"),
         "deck.yaml: training.steps = 1e+30: expected an integer >= 1 and <= 9007199254740991"},
        {with("training", "seed: 18446744073709551615"),
-        "deck.yaml: training.seed = 1.8446744073709552e+19: expected an integer >= 0 and <= "
+        "deck.yaml: training.seed = 18446744073709551615: expected an integer >= 0 and <= "
         "9007199254740991"},
+       {with("training", "seed: 9223372036854775807"),
+        "deck.yaml: training.seed = 9223372036854775807: expected an integer >= 0 and <= "
+        "9007199254740991"},
+       {with("training", "seed: -123456789012345678901  # too long"),
+        "deck.yaml: training.seed = -123456789012345678901: expected an integer >= 0"},
        {with("training", "sequence_length: 0"),
         "deck.yaml: training.sequence_length = 0: expected an integer >= 1"},
        {with("training", "global_batch_size: 0"),
         "deck.yaml: training.global_batch_size = 0: expected an integer >= 1"},
        {with("training", "micro_batch_size: 0"),
         "deck.yaml: training.micro_batch_size = 0: expected an integer >= 1"},
+       {with("training", "sum_grain: 6"),
+        "deck.yaml: training.sum_grain = 6: expected 0 or a power of two up to 1073741824"},
+       {with("training", "sum_grain: -8"),
+        "deck.yaml: training.sum_grain = -8: expected 0 or a power of two up to 1073741824"},
+       {with("training", "sum_grain: 0.5"),
+        "deck.yaml: training.sum_grain = 0.5: expected 0 or a power of two up to 1073741824"},
        {with("training", "time_limit_minutes: -1"),
         "deck.yaml: training.time_limit_minutes = -1: expected a number >= 0"},
        {with("model", "layers: 0"),
@@ -352,7 +363,7 @@ TEST(BadDecks, NamesOrNumbers) {
         "deck.yaml: parallel.xyzzy = 2: no such key; the keys of parallel are sharding, "
         "shard_group, shard_optimizer_over, accumulation, leaf_order, reshard_after_forward, "
         "forward_prefetch, backward_prefetch, in_flight_gathers, in_flight_reductions, units, "
-        "reduction and ranks_per_node"},
+        "reduction, hierarchical_collectives and ranks_per_node"},
        {with("parallel", "forward_prefech: 2"),
         "deck.yaml: parallel.forward_prefech = 2: no such key; did you mean "
         "parallel.forward_prefetch?"},
@@ -458,7 +469,7 @@ TEST(BadDecks, RulesForUnits) {
       {"block.*: forward_prefetch -1", "forward_prefetch = -1: " + ahead},
       {"block.*: forward_prefetch 0.5", "forward_prefetch = 0.5: " + ahead},
       {"block.*: backward_prefetch 1001", "backward_prefetch = 1001: " + ahead},
-      {"block.*: backward_prefetch 1e18", "backward_prefetch = 1e+18: " + ahead},
+      {"block.*: backward_prefetch 1e18", "backward_prefetch = 1e18: " + ahead},
       {"block.*: backward_prefetch 1e999", "backward_prefetch = \"1e999\": " + ahead},
       {"block.*: forward_prefetch 1 2", "forward_prefetch = \"1 2\": " + ahead},
       {"block.*: forward_prefetch 2 block.1", "forward_prefetch = \"2 block.1\": " + ahead},
@@ -491,7 +502,8 @@ TEST(BadDecks, RulesForUnits) {
       "expected rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
   EXPECT_EQ(message_of(with("parallel", "sharding: full"), "deck.yaml",
                        {{"parallel.units", "a:\x7F forward_prefetch 2"}}),
-            "--set parallel.units=\"a:\x7F forward_prefetch 2\": " + expected);
+            "--set parallel.units: \"a:\\x7f forward_prefetch 2\" has the control character \\x7f "
+            "at byte 3; expected text without any");
   expect_messages(
       {{with("parallel", "units: 2"), "deck.yaml: parallel.units = 2: " + expected},
        {with("parallel", "units: [a, b]"),
@@ -535,8 +547,8 @@ TEST(BadDecks, RulesForParameters) {
       {"head.*: frozen, frozen", "frozen is given twice"},
       {"head.*: learning_rate 1, learning_rate 1", "learning_rate is given twice"},
       {"head.*: learning_rate", "learning_rate: " + number},
-      {"head.*: learning_rate -1e-3", "learning_rate = -0.001: " + number},
-      {"head.*: learning_rate 1e31", "learning_rate = 1e+31: " + number},
+      {"head.*: learning_rate -1e-3", "learning_rate = -1e-3: " + number},
+      {"head.*: learning_rate 1e31", "learning_rate = 1e31: " + number},
       {"head.*: learning_rate 1e-3 1e-4", "learning_rate = \"1e-3 1e-4\": " + number},
       {"head.*: weight_decay nan", "weight_decay = \"nan\": " + number},
       {"head.*: weight_decay no", "weight_decay = false: " + number}};
@@ -825,6 +837,9 @@ TEST(BadDecks, Overrides) {
       {"training.steps=-5", "--set training.steps=-5: expected an integer >= 1"},
       {"training.steps=1.5", "--set training.steps=1.5: expected an integer >= 1"},
       {"training.steps=", "--set training.steps=\"\": expected an integer >= 1"},
+      {"training.steps=12345678901234567890",
+       "--set training.steps=12345678901234567890: expected an integer >= 1 and <= "
+       "9007199254740991"},
       {"training.steps=five", "--set training.steps=\"five\": expected an integer >= 1"},
       {"model.norm=batch", "--set model.norm=\"batch\": expected layernorm or rmsnorm"},
       {"optimizer.learning_rate=nan",
@@ -832,6 +847,12 @@ TEST(BadDecks, Overrides) {
       {"output.directory=",
        "--set output.directory=\"\": expected a path that is not empty (numbers and yes/no need "
        "quotes)"},
+      {"output.directory=a\nb",
+       "--set output.directory: \"a\\nb\" has the control character \\n at byte 2; expected text "
+       "without any"},
+      {"data.path=\x1b[2J",
+       "--set data.path: \"\\x1b[2J\" has the control character \\x1b at byte 1; expected text "
+       "without any"},
       {"parallel.reshard_after_forward=1",
        "--set parallel.reshard_after_forward=1: expected default, always, never or an integer from "
        "2 to 1048576"},

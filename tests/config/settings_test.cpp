@@ -572,6 +572,7 @@ ostrakon:
     steps: 1e3                  # a number that is an integer
     global_batch_size: 12.0
     micro_batch_size: 3
+    sum_grain: 2
 
   parallel: {sharding: none, accumulation: reduce_last, leaf_order: shuffled}
   optimizer:
@@ -592,6 +593,7 @@ ostrakon:
   EXPECT_EQ(settings.training.steps, 1000);
   EXPECT_EQ(settings.training.global_batch_size, 12);
   EXPECT_EQ(settings.parallel.leaves, 4);
+  EXPECT_EQ(settings.parallel.sum_grain, 2);
   EXPECT_EQ(settings.parallel.sharding, plan::Sharding::none);
   EXPECT_EQ(settings.parallel.accumulation, plan::Accumulation::reduce_last);
   EXPECT_EQ(settings.parallel.leaf_order, plan::LeafOrder::shuffled);
@@ -620,6 +622,10 @@ TEST(Settings, BigIntegersAreExact) {
   EXPECT_EQ(read(synthetic + "  training:\n    seed: 2147483648\n").training.seed, 2147483648u);
   EXPECT_EQ(read(synthetic, {{"training.seed", "9007199254740991"}}).training.seed,
             9007199254740991u);
+}
+
+TEST(Settings, OfTwoOverridesOfAKeyTheLastCounts) {
+  EXPECT_EQ(read(synthetic, {{"training.steps", "3"}, {"training.steps", "5"}}).training.steps, 5);
 }
 
 TEST(Settings, AZeroStandsForTheUsualWidth) {
@@ -1351,15 +1357,61 @@ TEST(Strategy, TheSummarySaysWhatRulesSetForFrozenParametersOnly) {
 TEST(Strategy, GradientsTravelNowhereInGroupsOfOneRank) {
   const Settings settings = read(synthetic, {{"precision.reduce", "bf16"}});
   for (const int ranks : {0, 1, 2}) {
-    EXPECT_EQ(summary(settings, ranks)
+    EXPECT_EQ(summary(settings, OnRanks{ranks})
                       .find("               without effect in shard groups of one "
                             "rank: reduce\n") != std::string::npos,
               ranks == 1);
-    const plan::Setting last = strategy(settings, plan::Accumulation::reduce_last, ranks).back();
+    const plan::Setting last =
+        strategy(settings, plan::Accumulation::reduce_last, OnRanks{ranks}).back();
     EXPECT_EQ(last.key, "reduce");
     EXPECT_EQ(last.has_effect, ranks != 1);
   }
-  EXPECT_EQ(summary(read(synthetic), 1).find("without effect"), std::string::npos);
+  EXPECT_EQ(summary(read(synthetic), OnRanks{1}).find("without effect"), std::string::npos);
+}
+
+TEST(Strategy, TwoLevelsTakeGroupsWithSeveralRanksOnEachOfSeveralNodes) {
+  const std::string line =
+      "               without effect as no group has several ranks on each of several nodes: "
+      "hierarchical_collectives\n";
+  for (const char* value : {"always", "never", "3 MiB"}) {
+    const Settings settings = read(synthetic, {{"parallel.hierarchical_collectives", value}});
+    for (const bool may : {false, true}) {
+      const OnRanks ranks{4, may};
+      EXPECT_EQ(summary(settings, ranks).find(line) == std::string::npos, may) << value;
+      bool is_there = false;
+      for (const plan::Setting& one : strategy(settings, plan::Accumulation::shard_each, ranks)) {
+        if (one.key != "hierarchical_collectives") continue;
+        is_there = true;
+        EXPECT_EQ(one.value, value);
+        EXPECT_EQ(one.has_effect, may);
+      }
+      EXPECT_TRUE(is_there);
+    }
+  }
+  EXPECT_EQ(summary(read(synthetic), OnRanks{4, false}).find("without effect"), std::string::npos);
+}
+
+TEST(Settings, TwoLevelsAreChosenByNameOrSize) {
+  using plan::Hierarchical;
+  const auto hierarchical = [](const char* value) {
+    return read(synthetic, {{"parallel.hierarchical_collectives", value}}).parallel.hierarchical;
+  };
+  EXPECT_EQ(read(synthetic).parallel.hierarchical, Hierarchical());
+  EXPECT_EQ(hierarchical("auto"), Hierarchical());
+  EXPECT_EQ(hierarchical("never").kind, Hierarchical::never);
+  EXPECT_EQ(hierarchical("always").kind, Hierarchical::always);
+  EXPECT_EQ(hierarchical("1.5 MiB"), (Hierarchical{Hierarchical::by_size, 3 << 19}));
+  for (const char* value : {"sometimes", "2", "-1", "0 B", "1 mile", "true"}) {
+    std::string message;
+    try {
+      hierarchical(value);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find(": expected auto, never, always, or bytes up to 4096 TiB in B, "),
+              std::string::npos)
+        << value << ": " << message;
+  }
 }
 
 TEST(Strategy, HasWhatChangesAStepInOtherSections) {
@@ -1546,6 +1598,7 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("working_directory")),
                                  Value::of(std::string("sgd")),
                                  Value::of(std::string("linear")),
+                                 Value::of(std::string("never")),
                                  Value::of(std::string("*: forward_prefetch 2")),
                                  Value::of(std::string("*.norm.*: frozen"))}) {
         try {

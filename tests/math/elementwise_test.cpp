@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
 
@@ -84,6 +85,33 @@ TYPED_TEST(Elementwise, TheHostAloneHasTheSameBits) {
       for (std::int64_t i = 0; i < count; ++i) EXPECT_EQ(added[i], sum[i] + x[i]);
     }
   EXPECT_THROW(math::host::tree_sum<T>(nullptr, 0, 5, nullptr), Error);
+}
+
+TYPED_TEST(Elementwise, ChainsOfTreesAreAddedInOrder) {
+  using T = TypeParam;
+  for (int pieces = 1; pieces <= 13; ++pieces)
+    for (int tree : {1, 2, 3, 4, 8, 13, 100})
+      for (std::int64_t count : {0, 1, 7, 256, 700})
+        for (bool continues : {false, true}) {
+          const std::vector<T> x = random_values<T>(pieces * count, pieces);
+          const std::vector<T> start = random_values<T>(count, 99);
+          std::vector<T> expected = start;
+          for (std::int64_t i = 0; i < count; ++i)
+            for (int piece = 0; piece < pieces; piece += tree) {
+              const T sum = tree_of(x, piece, std::min(tree, pieces - piece), count, i);
+              expected[i] = piece == 0 && !continues ? sum : expected[i] + sum;
+            }
+          std::vector<T> apart = x, sum = start;
+          math::host::chain_sum(apart.data(), pieces, tree, continues, count, sum.data());
+          EXPECT_TRUE(same_bits(sum, expected)) << pieces << " by " << tree << " of " << count;
+          if (continues) continue;
+          std::vector<T> in_place = x;
+          math::host::chain_sum(in_place.data(), pieces, tree, false, count, in_place.data());
+          in_place.resize(count);
+          EXPECT_TRUE(same_bits(in_place, expected)) << pieces << " by " << tree;
+        }
+  EXPECT_THROW(math::host::chain_sum<T>(nullptr, 2, 0, false, 5, nullptr), Error);
+  EXPECT_THROW(math::host::chain_sum<T>(nullptr, 0, 1, false, 5, nullptr), Error);
 }
 
 TYPED_TEST(Elementwise, TreeSumOfSubtreesIsThatOfTheWhole) {

@@ -103,6 +103,7 @@ TEST(Mesh, PretendsNodes) {
     EXPECT_EQ(mesh.nodes(), world_size() / ranks_per_node);
     EXPECT_EQ(mesh.node_index(), world_rank() / ranks_per_node);
     EXPECT_EQ(mesh.node().size(), ranks_per_node);
+    EXPECT_EQ(mesh.ranks_per_node(), ranks_per_node);
     EXPECT_EQ(mesh.node().rank(), world_rank() % ranks_per_node);
     EXPECT_EQ(mesh.shard_group().size(), world_size());
 
@@ -111,6 +112,18 @@ TEST(Mesh, PretendsNodes) {
     const std::int64_t first = mesh.node_index() * ranks_per_node;
     EXPECT_EQ(sum, (2 * first + ranks_per_node - 1) * ranks_per_node / 2);
   }
+}
+
+TEST(Mesh, KnowsNodesOfEquallyManyNeighbours) {
+  EXPECT_EQ(regular_ranks_per_node({0}), 1);
+  EXPECT_EQ(regular_ranks_per_node({0, 0, 0}), 3);
+  EXPECT_EQ(regular_ranks_per_node({0, 1, 2}), 1);
+  EXPECT_EQ(regular_ranks_per_node({0, 0, 1, 1, 2, 2}), 2);
+  EXPECT_EQ(regular_ranks_per_node({0, 1, 0, 1}), 0);
+  EXPECT_EQ(regular_ranks_per_node({0, 0, 1}), 0);
+  EXPECT_EQ(regular_ranks_per_node({0, 1, 1}), 0);
+  EXPECT_EQ(regular_ranks_per_node({0, 0, 1, 2}), 0);
+  EXPECT_EQ(regular_ranks_per_node({0, 0, 1, 1, 0, 0}), 0);
 }
 
 TEST(Mesh, NumbersNodesByTheirLowestRanks) {

@@ -256,19 +256,19 @@ TEST(Decoder, DescribesItself) {
   EXPECT_EQ(block.saved_bytes, 4 * rows * (4 + 3 * width + width + 12 + width + 3072));
   const std::int64_t products = 2 * rows * 12 * width * width;
   const std::int64_t scores = rows * 1024 * width;
-  EXPECT_EQ(block.forward_flops, static_cast<double>(products + 2 * scores));
-  EXPECT_EQ(block.backward_flops, static_cast<double>(2 * products + 5 * scores));
+  EXPECT_EQ(block.forward.front().flops, static_cast<double>(products + 2 * scores));
+  EXPECT_EQ(block.backward.front().flops, static_cast<double>(2 * products + 5 * scores));
 
   const plan::UnitDescription& head = description.units.back();
   EXPECT_EQ(head.name, "head");
-  EXPECT_EQ(head.lender, 0);
+  EXPECT_EQ(head.tied_to, 0);
   EXPECT_EQ(head.output_bytes, rows * 4);
   EXPECT_EQ(head.saved_bytes, 0);
   EXPECT_EQ(head.parameter_elements, 2 * width);
-  EXPECT_EQ(head.forward_flops, static_cast<double>(2 * rows * width * 50257));
+  EXPECT_EQ(head.forward.front().flops, static_cast<double>(2 * rows * width * 50257));
   // far below the matrix of logits
-  EXPECT_LT(head.backward_workspace_bytes, 4 * rows * 50257 / 2);
-  EXPECT_EQ(Decoder<float>(llama3(2, 128, 8, 64), {1, 8}).description().units.back().lender, -1);
+  EXPECT_LT(head.backward.front().workspace_bytes, 4 * rows * 50257 / 2);
+  EXPECT_EQ(Decoder<float>(llama3(2, 128, 8, 64), {1, 8}).description().units.back().tied_to, -1);
 }
 
 /// Forward and backward of a Llama: 2 m n k for every matrix product, the scores' for half of the
@@ -290,9 +290,9 @@ TEST(Decoder, CountsFlopsOfLargeModels) {
     const Decoder<float> decoder(llama3(126, 16384, 128, 53248), leaf);
     double sum = 0;
     for (const plan::UnitDescription& unit : decoder.description().units) {
-      EXPECT_GE(unit.forward_flops, 0.0) << unit.name;
-      EXPECT_GE(unit.backward_flops, unit.forward_flops) << unit.name;
-      sum += unit.forward_flops + unit.backward_flops;
+      EXPECT_GE(unit.forward.front().flops, 0.0) << unit.name;
+      EXPECT_GE(unit.backward.front().flops, unit.forward.front().flops) << unit.name;
+      sum += unit.forward.front().flops + unit.backward.front().flops;
     }
     ASSERT_TRUE(std::isfinite(sum));
     ASSERT_GT(sum, 0.0);

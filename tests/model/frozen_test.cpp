@@ -303,8 +303,8 @@ TEST(Frozen, TiedHeadsOpenTheGradientsOfATrainedTable) {
       const bool tied = which.settings.tie_embeddings;
       const bool frozen_table = freeze.frozen("embedding.token.weight");
       const plan::UnitDescription& head = run.description.units.back();
-      EXPECT_EQ(head.lender, tied ? 0 : -1) << name;
-      EXPECT_EQ(head.lender_gradients, !tied || !frozen_table) << name;
+      EXPECT_EQ(head.tied_to, tied ? 0 : -1) << name;
+      EXPECT_EQ(head.tied_gradients, !tied || !frozen_table) << name;
 
       run.forward();
       run.backward(run.head(), 1.0f, false);
@@ -340,18 +340,23 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
         for (int u = 0; u < decoder.units(); ++u) {
           const plan::UnitDescription& found = description.units[u];
           const plan::UnitDescription& expected = plain.units[u];
-          EXPECT_EQ(found.backward_flops, expected.backward_flops - left_out[u])
+          EXPECT_EQ(found.backward.front().flops, expected.backward.front().flops - left_out[u])
               << name << ": " << found.name;
-          EXPECT_EQ(found.gradient_flops, 2.0 * expected.forward_flops - left_out[u]) << name;
+          EXPECT_EQ(found.gradient_flops, 2.0 * expected.forward.front().flops - left_out[u])
+              << name;
           EXPECT_EQ(found.frozen_count, frozen[u]) << name;
-          EXPECT_EQ(found.forward_flops, expected.forward_flops) << name;
-          EXPECT_EQ(found.recompute_flops, expected.recompute_flops) << name;
+          EXPECT_EQ(found.forward.front().flops, expected.forward.front().flops) << name;
+          EXPECT_EQ(found.forward.front().recompute_flops, expected.forward.front().recompute_flops)
+              << name;
           EXPECT_EQ(found.saved_bytes, expected.saved_bytes) << name;
           EXPECT_EQ(found.output_bytes, expected.output_bytes) << name;
-          EXPECT_EQ(found.forward_workspace_bytes, expected.forward_workspace_bytes) << name;
-          EXPECT_EQ(found.backward_workspace_bytes, expected.backward_workspace_bytes) << name;
+          EXPECT_EQ(found.forward.front().workspace_bytes, expected.forward.front().workspace_bytes)
+              << name;
+          EXPECT_EQ(found.backward.front().workspace_bytes,
+                    expected.backward.front().workspace_bytes)
+              << name;
           EXPECT_EQ(found.backward_reads_parameters, expected.backward_reads_parameters) << name;
-          EXPECT_EQ(found.lender, expected.lender) << name;
+          EXPECT_EQ(found.tied_to, expected.tied_to) << name;
         }
       }
 }
@@ -363,7 +368,7 @@ TEST(Frozen, LogitsHaveTheSameBits) {
         ModelRun<float> run(which, {}, frozen);
         run.forward();
         const plan::UnitDescription head = run.decoder.decode_description().units.back();
-        auto workspace = GuardedArray<float>::of_bytes(head.forward_workspace_bytes);
+        auto workspace = GuardedArray<float>::of_bytes(head.forward.front().workspace_bytes);
         auto out = GuardedArray<float>::of_bytes(head.output_bytes);
         model::UnitBuffers<float> buffers = run.buffers(run.head());
         buffers.workspace = workspace.data();
@@ -399,7 +404,7 @@ TEST(Frozen, StacksOfAWholeModelComputeTheSame) {
     auto output = GuardedArray<double>::of_bytes(unit.output_bytes);
     auto saved = GuardedArray<double>::of_bytes(unit.saved_bytes);
     auto workspace = GuardedArray<double>::of_bytes(
-        std::max(unit.forward_workspace_bytes, unit.backward_workspace_bytes));
+        std::max(unit.forward.front().workspace_bytes, unit.backward.front().workspace_bytes));
     std::map<std::string, std::vector<double>> expected;
     chain.forward();
     chain.backward(0.25);

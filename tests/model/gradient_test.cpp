@@ -131,7 +131,7 @@ TEST(UnitGradient, Head) {
                     input_gradient.size(), function);
     if (!which.settings.tie_embeddings) continue;
 
-    // All of the lender's gradients are written: the weight's, and zeros elsewhere.
+    // All gradients of the unit that it is tied to are written: the weight's, and zeros elsewhere.
     const std::vector<double> lent = run.gradients[0].values();
     const std::size_t weight = which.settings.vocabulary * which.settings.width;
     expect_gradient(which.name + ", lent weight", run.parameters[0], lent, 0, weight, function);

@@ -168,7 +168,7 @@ void expect_logits_near_double(double tolerance) {
       using Run = std::remove_reference_t<decltype(of)>;
       using A = typename Run::Element;
       const plan::UnitDescription head = of.decoder.decode_description().units.back();
-      auto workspace = GuardedArray<A>::of_bytes(head.forward_workspace_bytes);
+      auto workspace = GuardedArray<A>::of_bytes(head.forward.front().workspace_bytes);
       auto out = GuardedArray<compute_t<A>>::of_bytes(head.output_bytes);
       model::UnitBuffers<A> buffers = of.buffers(of.head());
       buffers.workspace = workspace.data();
@@ -218,8 +218,8 @@ TEST(Half, DescribesWhatTakesTwoBytes) {
   EXPECT_EQ(whole.master_bytes, 4);
   for (std::size_t u = 0; u < whole.units.size(); ++u) {
     EXPECT_EQ(description.units[u].parameter_elements, whole.units[u].parameter_elements);
-    EXPECT_EQ(description.units[u].forward_flops, whole.units[u].forward_flops);
-    EXPECT_EQ(description.units[u].backward_flops, whole.units[u].backward_flops);
+    EXPECT_EQ(description.units[u].forward.front().flops, whole.units[u].forward.front().flops);
+    EXPECT_EQ(description.units[u].backward.front().flops, whole.units[u].backward.front().flops);
   }
 }
 
@@ -231,8 +231,8 @@ model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed) {
   buffers.targets = typed.targets;
   buffers.parameters = typed.parameters;
   buffers.frozen = typed.frozen;
-  buffers.lender_parameters = typed.lender_parameters;
-  buffers.lender_frozen = typed.lender_frozen;
+  buffers.tied_parameters = typed.tied_parameters;
+  buffers.tied_frozen = typed.tied_frozen;
   buffers.input = typed.input;
   buffers.output = typed.output;
   buffers.saved = typed.saved;
@@ -259,12 +259,13 @@ void expect_same_as_typed(Number number, const ModelCase& which, const Recompute
   for (int u = 0; u < run.units(); ++u) {
     const plan::UnitDescription& unit = description.units[u];
     EXPECT_EQ(unit.saved_bytes, run.description.units[u].saved_bytes);
-    EXPECT_EQ(unit.backward_workspace_bytes, run.description.units[u].backward_workspace_bytes);
+    EXPECT_EQ(unit.backward.front().workspace_bytes,
+              run.description.units[u].backward.front().workspace_bytes);
     EXPECT_EQ(unit.frozen_elements, run.description.units[u].frozen_elements);
     ASSERT_EQ(decoder->parameters(u).size(), run.decoder.unit(u).parameters().size());
     EXPECT_EQ(decoder->parameters(u).back().full_name(),
               run.decoder.unit(u).parameters().back().full_name());
-    auto workspace = GuardedArray<T>::of_bytes(unit.forward_workspace_bytes);
+    auto workspace = GuardedArray<T>::of_bytes(unit.forward.front().workspace_bytes);
     model::UnitBuffers<void> buffers = untyped(run.buffers(u));
     buffers.workspace = workspace.data();
     decoder->forward(u, run.exec, buffers, {0, run.rows()});
@@ -272,12 +273,12 @@ void expect_same_as_typed(Number number, const ModelCase& which, const Recompute
   }
   for (int u = run.head(); u >= run.first_trained(); --u) {
     const plan::UnitDescription& unit = description.units[u];
-    auto workspace = GuardedArray<T>::of_bytes(unit.backward_workspace_bytes);
+    auto workspace = GuardedArray<T>::of_bytes(unit.backward.front().workspace_bytes);
     model::UnitBuffers<void> buffers = untyped(run.buffers(u));
     buffers.workspace = workspace.data();
     buffers.gradient = run.gradient.data();
     buffers.parameter_gradients = run.gradients[u].data();
-    if (unit.lender >= 0) buffers.lender_gradients = run.gradients[unit.lender].data();
+    if (unit.tied_to >= 0) buffers.tied_gradients = run.gradients[unit.tied_to].data();
     decoder->backward(u, run.exec, buffers, 0.5f, run.opened(u));
     run.exec.fence();
   }
@@ -297,7 +298,7 @@ TEST(AnyDecoder, ComputesWhatTheTypedOneDoes) {
     }
 }
 
-/// With some in each unit, that of both lenders and borrowers too.
+/// With some in each unit, that of units that are tied, too.
 TEST(AnyDecoder, FreezesWhatTheTypedOneDoes) {
   const model::Frozen weights = [](const std::string& name) {
     return plan::matches("block.*.weight", name);

@@ -222,17 +222,18 @@ class ModelRun {
     b.input = u == 0 ? nullptr : outputs[u - 1].data();
     b.output = outputs[u].data();
     b.saved = saved[u].data();
-    const int lender = description.units[u].lender;
-    if (lender >= 0) {
-      b.lender_parameters = data_of(parameters[lender]);
-      b.lender_frozen = data_of(frozen[lender]);
+    const int tied_to = description.units[u].tied_to;
+    if (tied_to >= 0) {
+      b.tied_parameters = data_of(parameters[tied_to]);
+      b.tied_frozen = data_of(frozen[tied_to]);
     }
     return b;
   }
 
   /// Runs one unit forward with an exact workspace.
   void forward(int u, std::int64_t begin, std::int64_t end) {
-    auto workspace = GuardedArray<T>::of_bytes(description.units[u].forward_workspace_bytes);
+    auto workspace =
+        GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
     b.workspace = workspace.data();
     decoder.unit(u).forward(exec, b, {begin, end});
@@ -244,10 +245,10 @@ class ModelRun {
     for (int u = 0; u < units(); ++u) forward(u);
   }
 
-  /// Whether a borrower's backward writes gradients of this unit first.
+  /// Whether backward of a unit that is tied to this one writes its gradients first.
   bool opened(int u) const {
     const plan::UnitDescription& last = description.units[head()];
-    return last.lender == u && last.lender_gradients;
+    return last.tied_to == u && last.tied_gradients;
   }
 
   /// The first unit that has anything to train; the number of units where none has.
@@ -257,16 +258,17 @@ class ModelRun {
     return u;
   }
 
-  /// Runs one unit backward with an exact workspace. A tied head opens its lender's gradients.
+  /// Runs one unit backward with an exact workspace. A tied head opens the embedding's gradients.
   void backward(int u, Compute loss_scale, bool gradients_opened) {
-    auto workspace = GuardedArray<T>::of_bytes(description.units[u].backward_workspace_bytes);
+    auto workspace =
+        GuardedArray<T>::of_bytes(description.units[u].backward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
     b.workspace = workspace.data();
     if (!description.units[u].backward_reads_parameters) b.parameters = b.frozen = nullptr;
     b.gradient = gradient.data();
     b.parameter_gradients = data_of(gradients[u]);
-    const int lender = description.units[u].lender;
-    if (lender >= 0 && opened(lender)) b.lender_gradients = gradients[lender].data();
+    const int tied_to = description.units[u].tied_to;
+    if (tied_to >= 0 && opened(tied_to)) b.tied_gradients = gradients[tied_to].data();
     decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "backward workspace of unit " << u;
@@ -279,7 +281,8 @@ class ModelRun {
   /// Forgets what the unit saved, and lets forward write it again without an output.
   void recompute(int u) {
     saved[u].assign_unwritten();
-    auto workspace = GuardedArray<T>::of_bytes(description.units[u].forward_workspace_bytes);
+    auto workspace =
+        GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
     b.workspace = workspace.data();
     b.output = nullptr;

@@ -131,19 +131,22 @@ TEST(Recompute, SavesLess) {
       EXPECT_EQ(less.saved_bytes, all.saved_bytes - (recompute.attention ? attention : 0) -
                                       (recompute.norms ? norms : 0) - (recompute.mlp ? mlp : 0))
           << name;
-      EXPECT_EQ(less.forward_flops, all.forward_flops) << name;
-      EXPECT_EQ(less.backward_flops, all.backward_flops + (recompute.attention ? 2 * scores : 0.0) +
-                                         (recompute.mlp ? up : 0.0))
+      EXPECT_EQ(less.forward.front().flops, all.forward.front().flops) << name;
+      EXPECT_EQ(less.backward.front().flops, all.backward.front().flops +
+                                                 (recompute.attention ? 2 * scores : 0.0) +
+                                                 (recompute.mlp ? up : 0.0))
           << name;
-      EXPECT_EQ(less.recompute_flops,
-                less.forward_flops - product(s.ffn_width, s.width) - (recompute.mlp ? up : 0.0))
+      EXPECT_EQ(
+          less.forward.front().recompute_flops,
+          less.forward.front().flops - product(s.ffn_width, s.width) - (recompute.mlp ? up : 0.0))
           << name;
       EXPECT_EQ(less.output_bytes, all.output_bytes) << name;
-      EXPECT_GE(less.forward_workspace_bytes, all.forward_workspace_bytes) << name;
-      EXPECT_GE(less.backward_workspace_bytes, all.backward_workspace_bytes) << name;
+      EXPECT_GE(less.forward.front().workspace_bytes, all.forward.front().workspace_bytes) << name;
+      EXPECT_GE(less.backward.front().workspace_bytes, all.backward.front().workspace_bytes)
+          << name;
     }
-    EXPECT_GT(describe_block(family, {true, true, true}).backward_workspace_bytes,
-              all.backward_workspace_bytes);
+    EXPECT_GT(describe_block(family, {true, true, true}).backward.front().workspace_bytes,
+              all.backward.front().workspace_bytes);
   }
 }
 
@@ -157,9 +160,10 @@ TEST(Recompute, OfAStackIsThatOfItsUnits) {
     stacked.settings.blocks_per_unit = 3;
     const plan::UnitDescription stack = describe_block(stacked, recompute);
     EXPECT_EQ(stack.saved_bytes, 3 * block.saved_bytes + 2 * block.output_bytes);
-    EXPECT_EQ(stack.backward_flops, 3 * block.backward_flops);
+    EXPECT_EQ(stack.backward.front().flops, 3 * block.backward.front().flops);
     // Outputs between are written again, the last one is not.
-    EXPECT_EQ(stack.recompute_flops, 2 * block.forward_flops + block.recompute_flops);
+    EXPECT_EQ(stack.forward.front().recompute_flops,
+              2 * block.forward.front().flops + block.forward.front().recompute_flops);
     EXPECT_TRUE(stack.recomputes);
   }
 }

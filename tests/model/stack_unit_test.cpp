@@ -175,8 +175,8 @@ plan::UnitDescription sum_of_blocks(const plan::ModelDescription& model) {
     sum.parameter_elements += model.units[u].parameter_elements;
     sum.saved_bytes += model.units[u].saved_bytes;
     sum.output_bytes += model.units[u].output_bytes;
-    sum.forward_flops += model.units[u].forward_flops;
-    sum.backward_flops += model.units[u].backward_flops;
+    sum.forward.front().flops += model.units[u].forward.front().flops;
+    sum.backward.front().flops += model.units[u].backward.front().flops;
   }
   return sum;
 }
@@ -197,17 +197,19 @@ TEST(Grouping, DescribesStacks) {
     EXPECT_EQ(sum.parameter_elements, expected.parameter_elements);
     EXPECT_EQ(sum.saved_bytes + sum.output_bytes, expected.saved_bytes + expected.output_bytes)
         << "outputs within stacks are saved, and nothing else besides";
-    EXPECT_EQ(sum.forward_flops, expected.forward_flops);
-    EXPECT_EQ(sum.backward_flops, expected.backward_flops);
+    EXPECT_EQ(sum.forward.front().flops, expected.forward.front().flops);
+    EXPECT_EQ(sum.backward.front().flops, expected.backward.front().flops);
     for (std::size_t u = 1; u + 1 < stacked.units.size(); ++u) {
       EXPECT_EQ(stacked.units[u].output_bytes, block.output_bytes);
-      EXPECT_EQ(stacked.units[u].forward_workspace_bytes, block.forward_workspace_bytes);
-      EXPECT_EQ(stacked.units[u].backward_workspace_bytes, block.backward_workspace_bytes);
+      EXPECT_EQ(stacked.units[u].forward.front().workspace_bytes,
+                block.forward.front().workspace_bytes);
+      EXPECT_EQ(stacked.units[u].backward.front().workspace_bytes,
+                block.backward.front().workspace_bytes);
       EXPECT_TRUE(stacked.units[u].backward_reads_parameters);
-      EXPECT_EQ(stacked.units[u].lender, -1);
+      EXPECT_EQ(stacked.units[u].tied_to, -1);
     }
     EXPECT_EQ(stacked.gradient_bytes, single.gradient_bytes);
-    EXPECT_EQ(stacked.units.back().lender, single.units.back().lender);
+    EXPECT_EQ(stacked.units.back().tied_to, single.units.back().tied_to);
   }
 }
 
@@ -239,8 +241,8 @@ typename StackUnit<T>::Units whole_model(const ModelCase& which) {
   units.push_back(std::make_unique<model::EmbeddingUnit<T>>(which.settings, which.leaf));
   for (std::int64_t layer = 0; layer < which.settings.layers; ++layer)
     units.push_back(std::make_unique<model::BlockUnit<T>>(which.settings, which.leaf, layer));
-  const model::Unit<T>* lender = which.settings.tie_embeddings ? units.front().get() : nullptr;
-  units.push_back(std::make_unique<model::HeadUnit<T>>(which.settings, which.leaf, lender));
+  const model::Unit<T>* tied_to = which.settings.tie_embeddings ? units.front().get() : nullptr;
+  units.push_back(std::make_unique<model::HeadUnit<T>>(which.settings, which.leaf, tied_to));
   return units;
 }
 
@@ -256,12 +258,12 @@ TEST(StackUnit, HoldsAWholeModel) {
   std::int64_t elements = 0, forward_workspace = 0, backward_workspace = 0;
   for (const plan::UnitDescription& unit : chain.description.units) {
     elements += unit.parameter_elements;
-    forward_workspace = std::max(forward_workspace, unit.forward_workspace_bytes);
-    backward_workspace = std::max(backward_workspace, unit.backward_workspace_bytes);
+    forward_workspace = std::max(forward_workspace, unit.forward.front().workspace_bytes);
+    backward_workspace = std::max(backward_workspace, unit.backward.front().workspace_bytes);
   }
   EXPECT_EQ(description.parameter_elements, elements);
-  EXPECT_EQ(description.forward_workspace_bytes, forward_workspace);
-  EXPECT_EQ(description.backward_workspace_bytes, backward_workspace);
+  EXPECT_EQ(description.forward.front().workspace_bytes, forward_workspace);
+  EXPECT_EQ(description.backward.front().workspace_bytes, backward_workspace);
   EXPECT_EQ(description.output_bytes, chain.description.units.back().output_bytes);
 
   const auto values = by_name(chain, chain.parameters);

@@ -9,6 +9,7 @@
 #include <ostrakon/plan/step_plan.hpp>
 
 #include "plan/random_plans.hpp"
+#include "plan/traffic.hpp"
 
 namespace {
 
@@ -36,7 +37,7 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
     const Buffer& buffer = plan.buffers[b];
     const Action& gather = plan.actions[std::max(buffer.first, 0)];
     if (buffer.persistent || gather.kind != Kind::gather ||
-        gather.buffer(Role::parameters) != static_cast<int>(b))
+        gather.buffer(Role::parameters) != static_cast<int>(b) || !buffer.divided.empty())
       continue;
     // Whoever computes with it, in the order of the plan.
     std::vector<int> visits;
@@ -48,7 +49,7 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
         if (computes && use.buffer == static_cast<int>(b)) visits.push_back(a);
     }
     int end = buffer.last;
-    const bool never = reshard_of(policy, plan.unit_names[gather.unit]).kind == Reshard::never;
+    const bool never = reshard_of(policy, plan.units[gather.unit].name).kind == Reshard::never;
     if (never && visits.size() > 1) end = visits.front();
     change[buffer.first].units += 1;
     change[buffer.first].bytes += buffer.bytes;
@@ -66,7 +67,7 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
 }
 
 TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
-  std::mt19937_64 random(31);
+  std::mt19937_64 random(31), random_nodes(32);
   int limited = 0, full = 0;
   for (int trial = 0; trial < 6000; ++trial) {
     const int ranks = 1 << random() % 4;
@@ -75,6 +76,7 @@ TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
         make_model(static_cast<int>(random() % 7), random() % 2 == 0, random());
     Policy policy = random_policy(random, model, ranks, leaves);
     policy.sharding = Sharding::full;
+    place_on_nodes(random_nodes, ranks, policy);
     for (Purpose purpose : purposes) {
       const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
       const InFlight most = most_in_flight(plan, policy);
@@ -96,7 +98,7 @@ TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
 /// The compute action of a unit's first visit of a kind.
 int find(const StepPlan& plan, Kind kind, const std::string& unit) {
   for (std::size_t a = 0; a < plan.actions.size(); ++a)
-    if (plan.actions[a].kind == kind && plan.unit_names[plan.actions[a].unit] == unit)
+    if (plan.actions[a].kind == kind && plan.units[plan.actions[a].unit].name == unit)
       return static_cast<int>(a);
   return -1;
 }
@@ -179,9 +181,9 @@ TEST(Gathers, ReshardSaysWhatIsGatheredAgain) {
     std::map<std::string, std::int64_t> gathers;
     for (const Action& action : plan.actions)
       if (action.kind == Kind::gather)
-        gathers[plan.unit_names[action.unit]] +=
-            plan.element_bytes * action.elements / action.group_ranks * (action.group_ranks - 1) *
-            8 / (plan.padded_elements[action.unit] * plan.element_bytes);
+        gathers[plan.units[action.unit].name] +=
+            plan.bytes_sent(action) * 8 /
+            (plan.padded(plan.trained(action.unit)) * plan.layouts.gathered.element_bytes);
     return gathers;  // in eighths of the unit
   };
   using Sent = std::map<std::string, std::int64_t>;
@@ -216,13 +218,13 @@ TEST(Gathers, KeptPartsAreWhatTheyAreGatheredFrom) {
   for (const Action& action : plan.actions) {
     if (action.kind != Kind::keep) continue;
     ++kept;
-    EXPECT_EQ(action.group_ranks, 4);
-    EXPECT_EQ(action.elements * 4, plan.padded_elements[action.unit]);
+    EXPECT_EQ(action.span.ranks, 4);
+    EXPECT_EQ(action.elements * 4, plan.padded(plan.trained(action.unit)));
     const Buffer& part = plan.buffers[action.buffer(Role::shard)];
-    EXPECT_EQ(part.bytes, action.elements * plan.element_bytes);
-    const int backward = find(plan, Kind::backward, plan.unit_names[action.unit]);
+    EXPECT_EQ(part.bytes, action.elements * plan.layouts.gathered.element_bytes);
+    const int backward = find(plan, Kind::backward, plan.units[action.unit].name);
     const Action& gather = plan.actions[gather_for(plan, backward)];
-    EXPECT_EQ(gather.group, Group::kept);
+    EXPECT_TRUE(gather.span == action.span && is_of_kept(plan, gather));
     EXPECT_EQ(gather.buffer(Role::shard), action.buffer(Role::shard));
     EXPECT_GE(part.last, backward);
   }
@@ -245,7 +247,7 @@ TEST(Gathers, RefuseWhatCannotBeKept) {
   EXPECT_EQ(refusal(tied, policy, 1), "accepted") << "one rank gathers nothing";
   EXPECT_EQ(refusal(tied, policy, 4),
             "parallel.in_flight_gathers = 1: head and embedding are gathered together, since head "
-            "borrows parameters; expected 2 or more");
+            "is tied to the other; expected 2 or more");
   policy.in_flight_gathers = {0, 1000};
   EXPECT_NE(refusal(untied, policy, 4).find(" alone has "), std::string::npos)
       << refusal(untied, policy, 4);

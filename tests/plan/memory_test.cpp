@@ -67,8 +67,10 @@ TEST(MemoryPlan, BuffersThatAreAliveTogetherShareNothing) {
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 7);
     for (Purpose purpose : purposes) {
       StepPlan plan;
+      Policy policy = random_policy(random, model, ranks, leaves);
+      place_on_nodes(random, ranks, policy);
       try {
-        plan = build_step_plan(model, ranks, random_policy(random, model, ranks, leaves), purpose);
+        plan = build_step_plan(model, ranks, policy, purpose);
       } catch (const Error&) {
         continue;  // a limit that leaves no room
       }

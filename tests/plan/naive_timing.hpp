@@ -9,18 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "plan/traffic.hpp"
+
 namespace ostrakon::tests {
 
 /// Partners of `rank` on other nodes, for a group as the mesh lays it out.
 inline int naive_apart(const plan::StepPlan& plan, const plan::Action& action, int rank,
                        int ranks_per_node) {
   int apart = 0;
-  for (int other = 0; other < plan.ranks; ++other) {
-    const bool together = action.group == plan::Group::replicate
-                              ? other % plan.group_ranks == rank % plan.group_ranks
-                              : other / action.group_ranks == rank / action.group_ranks;
-    if (together && other / ranks_per_node != rank / ranks_per_node) ++apart;
-  }
+  for (int other : ranks_of_group(plan, action.span, rank))
+    if (other / ranks_per_node != rank / ranks_per_node) ++apart;
   return apart;
 }
 
@@ -28,14 +26,14 @@ inline plan::Timing naive_timing(const plan::StepPlan& plan, int ranks_per_node,
                                  const plan::Rates& rates) {
   using namespace plan;
   const auto message = [](const Action& action) {
-    return communicates(action.kind) && action.group_ranks > 1
-               ? static_cast<double>(action.elements * action.element_bytes / action.group_ranks)
+    return communicates(action.kind) && action.span.ranks > 1
+               ? static_cast<double>(action.elements * action.element_bytes / action.span.ranks)
                : 0.0;
   };
   // The rank that sends the most across nodes, the first of those.
   int busiest = 0;
   double most = 0.0;
-  for (int rank = 0; rank < plan.ranks; ++rank) {
+  for (int rank = 0; rank < plan.grid.ranks(); ++rank) {
     double across = 0.0;
     for (const Action& action : plan.actions)
       if (message(action) > 0.0)
@@ -64,7 +62,7 @@ inline plan::Timing naive_timing(const plan::StepPlan& plan, int ranks_per_node,
     add("device", action.flops / rates.flops);
     if (message(action) > 0.0) {
       const int apart = naive_apart(plan, action, busiest, ranks_per_node);
-      add("inside", message(action) * (action.group_ranks - 1 - apart) / rates.bytes_inside_nodes);
+      add("inside", message(action) * (action.span.ranks - 1 - apart) / rates.bytes_inside_nodes);
       add("across", message(action) * apart / rates.bytes_across_nodes);
     }
     if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host)
@@ -74,8 +72,8 @@ inline plan::Timing naive_timing(const plan::StepPlan& plan, int ranks_per_node,
     double bytes = 0.0;
     for (const Use& use : action.uses) {
       const bool is_moment = use.role == Role::first_moment || use.role == Role::second_moment;
-      const std::int64_t size =
-          use.role == Role::parameters ? plan.element_bytes : plan.master_bytes;
+      const std::int64_t size = use.role == Role::parameters ? plan.layouts.gathered.element_bytes
+                                                             : plan.layouts.masters.element_bytes;
       if (is_moment)
         bytes += static_cast<double>(plan.buffers[static_cast<std::size_t>(use.buffer)].bytes);
       else if (use.role != Role::host_sums)

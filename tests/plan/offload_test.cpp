@@ -35,7 +35,7 @@ ModelDescription make_mixed_model(int blocks, bool tied, int frozen, bool matric
       unit.orthogonalize_workspace_bytes = 4096;
     }
   }
-  model.units.back().lender_gradients = frozen == 0;
+  model.units.back().tied_gradients = frozen == 0;
   if (halves) model.element_bytes = 2;
   return model;
 }
@@ -115,7 +115,7 @@ TEST(Offload, ActionsFindTheirBuffersWhereTheyRun) {
           else if (action.kind == Kind::copy_to_host)
             EXPECT_EQ(on_host, used.role == Role::target) << what;
           else if (action.kind == Kind::clip && used.role == Role::gradient_shard)
-            EXPECT_EQ(on_host, plan.updates == Space::host) << what;
+            EXPECT_EQ(on_host, plan.layouts.update.space == Space::host) << what;
           else
             EXPECT_FALSE(on_host) << what;
         }
@@ -130,15 +130,16 @@ TEST(Offload, StateIsWhereItIsSaidToBe) {
     const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
     const bool parameters = policy.offload == Offload::parameters || policy.offload == Offload::all;
     const bool updates = policy.offload == Offload::optimizer || policy.offload == Offload::all;
-    EXPECT_EQ(plan.updates == Space::host, updates) << name;
+    EXPECT_EQ(plan.layouts.update.space == Space::host, updates) << name;
     for (std::size_t u = 0; u < model.units.size(); ++u) {
+      const PlannedUnit& unit = plan.units[u];
       const auto on_host = [&](int buffer) { return plan.buffers[buffer].space == Space::host; };
-      EXPECT_EQ(on_host(plan.parameters[u]), policy.offload != Offload::none) << name;
-      if (!plan.working.empty()) {
-        EXPECT_EQ(on_host(plan.working[u]), parameters) << name;
+      EXPECT_EQ(on_host(unit.masters), policy.offload != Offload::none) << name;
+      if (plan.layouts.has_copies()) {
+        EXPECT_EQ(on_host(unit.working), parameters) << name;
       }
-      const bool trained = plan.padded_elements[u] > 0;
-      for (int buffer : {plan.first_moments[u], plan.second_moments[u], plan.gradients[u]}) {
+      const bool trained = !plan.trained(static_cast<int>(u)).empty();
+      for (int buffer : {unit.first_moments, unit.second_moments, unit.gradients}) {
         EXPECT_EQ(buffer >= 0, trained) << name;
         if (buffer >= 0) {
           EXPECT_EQ(on_host(buffer), updates) << name;
@@ -159,7 +160,7 @@ TEST(Offload, ComputesTheSameInTheSameOrder) {
   for_many(53,
            [](const ModelDescription& model, int ranks, Policy policy, const std::string& name) {
              const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
-             policy.accumulation = plan.accumulation;
+             policy.accumulation = plan.layouts.accumulation;
              policy.offload = Offload::none;
              policy.offload_activations = false;
              const StepPlan plain = build_step_plan(model, ranks, policy, Purpose::train);
@@ -201,12 +202,12 @@ TEST(Offload, DeviceHoldsOneUnitAtATimeWhereNothingIsAhead) {
         const UnitDescription& unit = model.units[u];
         // Gathered and its shard; gradients, packed nothing, staging and shard; activations of the
         // unit, inputs and outputs around it.
-        const std::int64_t parameters = plan.padded_elements[u];
-        most = std::max(most,
-                        parameters * (model.element_bytes + model.element_bytes / 2) +
-                            parameters * (4 + 4 + 2) + unit.saved_bytes +
-                            std::max(unit.forward_workspace_bytes, unit.backward_workspace_bytes) +
-                            5 * model.gradient_bytes + unit.output_bytes);
+        const std::int64_t parameters = plan.padded(plan.trained(static_cast<int>(u)));
+        most = std::max(most, parameters * (model.element_bytes + model.element_bytes / 2) +
+                                  parameters * (4 + 4 + 2) + unit.saved_bytes +
+                                  std::max(unit.forward.front().workspace_bytes,
+                                           unit.backward.front().workspace_bytes) +
+                                  5 * model.gradient_bytes + unit.output_bytes);
       }
       std::int64_t largest_saved = 0;
       for (const UnitDescription& unit : model.units)
@@ -219,7 +220,7 @@ TEST(Offload, DeviceHoldsOneUnitAtATimeWhereNothingIsAhead) {
 
 TEST(Frozen, UnitsWithoutTrainedParametersHaveNoBackwardBelowTheFirstTrained) {
   ModelDescription model = make_mixed_model(4, false, 2, false, false);
-  for (UnitDescription& unit : model.units) unit.lender_gradients = true;
+  for (UnitDescription& unit : model.units) unit.tied_gradients = true;
   Policy policy = make_policy(4);
   policy.moments.count = 2;
   const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
@@ -264,9 +265,9 @@ TEST(Frozen, TrafficAndStateAreOfWhatIsTrained) {
     all += whole;
     if (u >= 2 && u + 1 < model.units.size()) read_backward += whole;
     if (u < 2)
-      EXPECT_EQ(plan.first_moments[u], -1);
+      EXPECT_EQ(plan.units[u].first_moments, -1);
     else
-      EXPECT_EQ(plan.buffers[plan.first_moments[u]].bytes * 4,
+      EXPECT_EQ(plan.buffers[plan.units[u].first_moments].bytes * 4,
                 padded(unit.parameter_elements - unit.frozen_elements) * 4);
   }
   EXPECT_EQ(gathered, all + read_backward);
@@ -289,10 +290,11 @@ TEST(WholeMatrices, SecondMomentsAndWorkAreThoseOfTheRankWithTheMost) {
       policy.moments.count = 2;
       const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
       for (std::size_t u = 0; u < model.units.size(); ++u) {
-        if (plan.padded_elements[u] == 0) continue;
+        const FlatRange trained = plan.trained(static_cast<int>(u));
+        if (trained.empty()) continue;
         std::int64_t most = 0;
         double most_flops = 0.0;
-        const std::int64_t part = plan.padded_elements[u] / ranks;
+        const std::int64_t part = plan.padded(trained) / ranks;
         for (int rank = 0; rank < ranks; ++rank) {
           std::int64_t outside = 0;
           double flops = 0.0;
@@ -311,7 +313,8 @@ TEST(WholeMatrices, SecondMomentsAndWorkAreThoseOfTheRankWithTheMost) {
           most = std::max(most, outside);
           most_flops = std::max(most_flops, flops);
         }
-        EXPECT_EQ(plan.buffers[plan.second_moments[u]].bytes, 4 * most) << ranks << ", unit " << u;
+        EXPECT_EQ(plan.buffers[plan.units[u].second_moments].bytes, 4 * most)
+            << ranks << ", unit " << u;
         for (const Action& action : plan.actions)
           if (action.kind == Kind::orthogonalize && action.unit == static_cast<int>(u)) {
             EXPECT_EQ(action.flops, most_flops) << ranks << ", unit " << u;

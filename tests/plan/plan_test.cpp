@@ -10,6 +10,7 @@
 #include <set>
 
 #include "plan/random_plans.hpp"
+#include "plan/traffic.hpp"
 
 namespace {
 
@@ -38,6 +39,26 @@ TEST(ReductionTree, AlignedRunsOfPowersOfTwoAreNodes) {
   }
 }
 
+TEST(ReductionTree, WithAGrainTreesAreAddedOneAfterTheOther) {
+  const auto expect = [](TreeNode node, std::int64_t total, TreeNode parent, TreeNode sibling) {
+    const auto [found_parent, found_sibling] = parent_and_sibling(node, total, 4);
+    EXPECT_EQ(found_parent, parent);
+    EXPECT_EQ(found_sibling, sibling);
+  };
+  expect({0, 1}, 11, {0, 2}, {1, 1});
+  expect({2, 2}, 11, {0, 4}, {0, 2});
+  expect({0, 4}, 11, {0, 8}, {4, 4});
+  expect({4, 4}, 11, {0, 8}, {0, 4});
+  expect({6, 1}, 11, {6, 2}, {7, 1});
+  expect({0, 8}, 11, {0, 11}, {8, 3});
+  expect({8, 2}, 11, {8, 3}, {10, 1});
+  expect({8, 3}, 11, {0, 11}, {0, 8});
+  expect({8, 1}, 9, {0, 9}, {0, 8});
+  // As without one.
+  expect({0, 2}, 4, {0, 4}, {2, 2});
+  expect({0, 2}, 3, {0, 3}, {2, 1});
+}
+
 TEST(StepPlan, EveryLeafIsWorkedOnOnce) {
   const ModelDescription model = make_model(2, false, 1);
   for (std::uint64_t choice = 0; choice < choices; ++choice) {
@@ -52,10 +73,7 @@ TEST(StepPlan, EveryLeafIsWorkedOnOnce) {
           if (action.kind == Kind::load) {
             EXPECT_TRUE(loaded.insert(action.micro_batch).second);
             for (int rank = 0; rank < ranks; ++rank)
-              EXPECT_TRUE(leaves
-                              .insert(plan.leaf(rank / plan.group_ranks, rank % plan.group_ranks,
-                                                action.micro_batch))
-                              .second);
+              EXPECT_TRUE(leaves.insert(plan.leaf(rank, action.micro_batch)).second);
           }
         EXPECT_EQ(leaves.size(), 12u);
         EXPECT_EQ(*leaves.rbegin(), 11);
@@ -70,37 +88,34 @@ std::set<std::string> gradient_expressions(const StepPlan& plan, int unit) {
   const auto sum = [](const std::string& a, const std::string& b) {
     return a < b ? "(" + a + "+" + b + ")" : "(" + b + "+" + a + ")";  // addition commutes
   };
-  const int group = plan.group_ranks;
-  std::vector<std::map<int, std::string>> held(static_cast<std::size_t>(plan.ranks));
+  const int ranks = plan.grid.ranks();
+  std::vector<std::map<int, std::string>> held(static_cast<std::size_t>(ranks));
   std::set<std::string> results;
   for (const Action& action : plan.actions) {
-    const bool lends =
-        action.kind == Kind::backward && unit == 0 && action.buffer(Role::lender_gradients) >= 0;
-    if (action.unit != unit && !lends) continue;
-    const int gradients = action.buffer(lends ? Role::lender_gradients : Role::parameter_gradients);
+    const bool is_tied =
+        action.kind == Kind::backward && unit == 0 && action.buffer(Role::tied_gradients) >= 0;
+    if (action.unit != unit && !is_tied) continue;
+    const int gradients = action.buffer(is_tied ? Role::tied_gradients : Role::parameter_gradients);
     const int shard = action.buffer(Role::gradient_shard);
-    for (int rank = 0; rank < plan.ranks; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
       auto& mine = held[static_cast<std::size_t>(rank)];
       if (action.kind == Kind::backward) {
-        const auto letter = 'a' + plan.leaf(rank / group, rank % group, action.micro_batch);
+        const auto letter = 'a' + plan.leaf(rank, action.micro_batch);
         const std::string leaf(1, static_cast<char>(letter));
         mine[gradients] = action.gradients_opened ? mine.at(gradients) + leaf : leaf;
       }
       if (action.kind == Kind::accumulate)
         mine[gradients] = sum(mine.at(gradients), mine.at(action.buffer(Role::source)));
-      if (action.kind == Kind::gather_gradients) mine[gradients] = mine.at(shard);
+      if (action.kind == Kind::gather_gradients && shard >= 0) mine[gradients] = mine.at(shard);
       if (action.kind == Kind::optimize) results.insert(mine.at(shard));
     }
     if (action.kind != Kind::reduce_scatter) continue;
     std::vector<std::string> reduced;
-    for (int rank = 0; rank < plan.ranks; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
       // The ordered tree over the ranks of this rank's group.
       std::vector<std::string> pieces;
-      for (int other = 0; other < action.group_ranks; ++other) {
-        const int partner = action.group == Group::shard ? rank / group * group + other
-                                                         : other * group + rank % group;
+      for (int partner : tests::ranks_of_group(plan, action.span, rank))
         pieces.push_back(held[static_cast<std::size_t>(partner)].at(gradients));
-      }
       const auto tree = [&](const auto& self, std::int64_t begin,
                             std::int64_t count) -> std::string {
         if (count == 1) return pieces[static_cast<std::size_t>(begin)];
@@ -109,13 +124,14 @@ std::set<std::string> gradient_expressions(const StepPlan& plan, int unit) {
       };
       reduced.push_back(tree(tree, 0, static_cast<std::int64_t>(pieces.size())));
     }
-    for (int rank = 0; rank < plan.ranks; ++rank)
+    for (int rank = 0; rank < ranks; ++rank)
       held[static_cast<std::size_t>(rank)][shard] = reduced[static_cast<std::size_t>(rank)];
   }
   return results;
 }
 
 TEST(StepPlan, GradientsAreTheSameTreeOnEveryLayout) {
+  int in_levels = 0;
   for (bool tied : {false, true}) {
     const ModelDescription model = make_model(1, tied, 2);
     for (int unit : {0, 1}) {
@@ -124,16 +140,47 @@ TEST(StepPlan, GradientsAreTheSameTreeOnEveryLayout) {
       ASSERT_EQ(reference.size(), 1u);
       for (std::uint64_t choice = 0; choice < choices; ++choice)
         for (int ranks : {1, 2, 4, 8})
-          for (int group : groups_of(ranks)) {
-            Policy policy = make_policy(8, choice);
-            policy.shard_group = group;
-            const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
-            EXPECT_TRUE(plan.has_the_bits_of_one_rank());
-            EXPECT_EQ(gradient_expressions(plan, unit), reference)
-                << "choice " << choice << " ranks " << ranks << " group " << group;
-          }
+          for (int group : groups_of(ranks))
+            for (int node : {0, 2, 4}) {
+              Policy policy = make_policy(8, choice);
+              policy.shard_group = group;
+              policy.ranks_per_node = node;
+              policy.hierarchical.bytes = 1;
+              const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+              EXPECT_TRUE(plan.has_the_bits_of_one_rank());
+              EXPECT_EQ(gradient_expressions(plan, unit), reference)
+                  << "choice " << choice << " ranks " << ranks << " group " << group << " node "
+                  << node;
+              in_levels += plan.grid.has_levels() ? 1 : 0;
+            }
     }
   }
+  EXPECT_GT(in_levels, 1000);
+}
+
+// Whatever the numbers of ranks and leaves: with levels, the bits are those without.
+TEST(StepPlan, GradientsAreTheSameTreeInTwoLevels) {
+  const ModelDescription model = make_model(1, false, 3);
+  int in_levels = 0;
+  for (int ranks : {6, 8, 12})
+    for (std::uint64_t choice = 0; choice < 32; ++choice)
+      for (int group : groups_of(ranks))
+        for (int node : groups_of(ranks)) {
+          Policy policy = make_policy(2 * ranks, choice);
+          policy.shard_group = group;
+          const StepPlan flat = build_step_plan(model, ranks, policy, Purpose::train);
+          policy.ranks_per_node = node;
+          policy.hierarchical.bytes = 1;
+          const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+          ASSERT_EQ(flat.grid.has_levels(), false);
+          if (!plan.grid.has_levels()) continue;
+          ++in_levels;
+          EXPECT_EQ(plan.has_the_bits_of_one_rank(), flat.has_the_bits_of_one_rank());
+          EXPECT_EQ(gradient_expressions(plan, 1), gradient_expressions(flat, 1))
+              << "ranks " << ranks << " choice " << choice << " group " << group << " node "
+              << node;
+        }
+  EXPECT_GT(in_levels, 200);
 }
 
 TEST(StepPlan, KnowWhetherTheirTreeIsThatOfOneRank) {
@@ -178,11 +225,12 @@ TEST(StepPlan, TrafficIsThatOfTheFormulas) {
       const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
       whole = regathered = 0;
       for (std::size_t u = 0; u < model.units.size(); ++u) {
-        whole += plan.padded_elements[u] * 4;
+        const std::int64_t bytes = plan.padded(plan.trained(static_cast<int>(u))) * 4;
+        whole += bytes;
         // The embedding needs no parameters in backward; the head's forward and backward are one.
-        if (u > 0 && u + 1 < model.units.size()) regathered += plan.padded_elements[u] * 4;
+        if (u > 0 && u + 1 < model.units.size()) regathered += bytes;
       }
-      return std::make_pair(plan.bytes_sent(Group::shard), plan.bytes_sent(Group::replicate));
+      return std::make_pair(bytes_sent(plan, Axis::shard), bytes_sent(plan, Axis::replicate));
     };
     const auto within = [&](std::int64_t bytes) { return bytes / group * (group - 1); };
     const auto across = [&](std::int64_t bytes) { return bytes / ranks * (replicas - 1); };
@@ -210,9 +258,9 @@ TEST(StepPlan, StateIsDividedAsTheStrategySays) {
     const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
     std::int64_t parameters = 0, moments = 0, whole = 0;
     for (int u = 0; u < 6; ++u) {
-      parameters += plan.buffers[plan.parameters[u]].bytes;
-      moments += plan.buffers[plan.first_moments[u]].bytes;
-      whole += plan.padded_elements[u] * 4;
+      parameters += plan.buffers[plan.units[u].masters].bytes;
+      moments += plan.buffers[plan.units[u].first_moments].bytes;
+      whole += plan.padded(plan.trained(u)) * 4;
     }
     return std::make_pair(whole / parameters, whole / moments);
   };
@@ -247,10 +295,12 @@ TEST(StepPlan, PersistentBuffersLieAlikeInAllPlansOfARun) {
 /// What a rank saves: its share of all masters, and moments of what is trained of it.
 std::int64_t saved_bytes(const StepPlan& plan, const Policy& policy) {
   std::int64_t bytes = 0;
-  for (std::size_t u = 0; u < plan.padded_elements.size(); ++u)
-    bytes += (4 * (plan.padded_elements[u] + plan.padded_frozen[u]) +
-              policy.moments.count * bytes_of(policy.moments.number) * plan.padded_elements[u]) /
-             plan.ranks;
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    const std::int64_t frozen = plan.padded(plan.frozen(u)), trained = plan.padded(plan.trained(u));
+    bytes += (4 * (trained + frozen) +
+              policy.moments.count * bytes_of(policy.moments.number) * trained) /
+             plan.grid.ranks();
+  }
   return bytes;
 }
 
@@ -263,6 +313,7 @@ TEST(StepPlan, CheckpointsTakeHostMemoryOfWhatARankSaves) {
     vary(random, model);
     Policy policy = random_policy(random, model, ranks, 2 * ranks);
     vary(random, model, policy);
+    place_on_nodes(random, ranks, policy);
     Policy without = policy;
     policy.checkpoint_staging = true;
     without.checkpoint_staging = false;
@@ -313,13 +364,42 @@ TEST(StepPlan, ThousandsOfRanksArePlannedLikeTwo) {
   const MemoryPlan memory = plan_memory(plan);
   EXPECT_NO_THROW(prove_memory(plan, memory));
   EXPECT_TRUE(plan.has_the_bits_of_one_rank());
-  for (std::int64_t elements : plan.padded_elements) EXPECT_EQ(elements % (4096 * 64), 0);
+  for (const FlatParameter& flat : plan.flats) EXPECT_EQ(flat.padded % (4096 * 64), 0);
 }
 
-TEST(StepPlan, OnlyTheLastUnitMayBorrow) {
+TEST(StepPlan, AUnitIsTiedToOneBeforeItAndNoTwoToTheSame) {
   ModelDescription model = make_model(2, true, 15);
-  model.units[2].lender = 0;
+  model.units[2].tied_to = 0;
   EXPECT_THROW(build_step_plan(model, 1, make_policy(1), Purpose::train), Error);
+  model.units[2].tied_to = 2;
+  EXPECT_THROW(build_step_plan(model, 1, make_policy(1), Purpose::train), Error);
+}
+
+// Not only the last unit may be tied, and not only to the first.
+TEST(StepPlan, UnitsInTheMiddleMayBeTied) {
+  ModelDescription model = make_model(4, true, 15);
+  model.units[4].tied_to = 2;
+  for (std::uint64_t choice = 0; choice < 400; ++choice) {
+    const StepPlan plan = build_step_plan(model, 4, make_policy(8, choice), Purpose::train);
+    EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan))) << choice;
+    int opened = 0;
+    for (const Action& action : plan.actions) {
+      if (action.kind != Kind::backward) continue;
+      EXPECT_EQ(action.gradients_opened, action.unit == 2 || action.unit == 0);
+      EXPECT_EQ(action.buffer(Role::tied_gradients) >= 0, action.unit == 4 || action.unit == 5);
+      EXPECT_EQ(action.buffer(Role::tied_parameters) >= 0, action.unit == 4 || action.unit == 5);
+      if (action.gradients_opened) ++opened;
+      // What units 4 and 5 opened is what units 2 and 0 add to.
+      if (action.unit != 2) continue;
+      const int gradients = action.buffer(Role::parameter_gradients);
+      const bool found =
+          std::any_of(plan.actions.begin(), plan.actions.end(), [&](const Action& other) {
+            return other.unit == 4 && other.buffer(Role::tied_gradients) == gradients;
+          });
+      EXPECT_TRUE(found);
+    }
+    EXPECT_EQ(opened, 2 * plan.grid.micro_batches());
+  }
 }
 
 TEST(StepPlan, RefusesLeavesThatRanksCannotShare) {
@@ -360,6 +440,7 @@ TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
     Policy policy = make_policy(leaves, random() % choices);
     const std::vector<int> groups = groups_of(ranks);
     policy.shard_group = groups[random() % groups.size()];
+    place_on_nodes(random, ranks, policy);
     for (Purpose purpose : purposes) {
       const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
       const MemoryPlan memory = plan_memory(plan);

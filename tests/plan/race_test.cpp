@@ -11,6 +11,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/order.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
 #include <stdexcept>
 
 #include "plan/oracle.hpp"
@@ -293,6 +294,8 @@ RandomPlan random_plan(std::mt19937_64& random, int most_blocks, int most_ranks,
     Policy policy =
         random_policy(random, model, ranks, std::int64_t{ranks} * upto(most_micro_batches));
     if (varies) vary(random, model, policy);
+    if (random() % 3 == 0) add_grain(random, ranks, policy);
+    if (random() % 2 == 0) place_on_nodes(random, ranks, policy);
     const auto drawn = random() % 8;
     const Purpose purpose = drawn == 0                ? Purpose::evaluate
                             : drawn == 1              ? Purpose::export_parameters
@@ -316,6 +319,7 @@ TEST(Proof, HoldsForEveryPlanThatIsWritten) {
     for (Space space : {Space::device, Space::host})
       ASSERT_NO_THROW(prove_memory(plan, plan_memory(plan, space)))
           << "trial " << trial << ": " << made.described;
+    ASSERT_NO_THROW(prove_stages({&plan})) << "trial " << trial << ": " << made.described;
   }
 }
 
@@ -333,19 +337,20 @@ TEST(Proof, AgreesWithTheOracleOnPlansThatAreWritten) {
   }
 }
 
-/// Checks that every rank finds `part` of a segment, of `count` elements, within the buffer.
-void expect_inside(const StepPlan& plan, const Action& action, Role role, Part part,
-                   Segment segment, std::int64_t count, std::int64_t element_bytes) {
+/// Checks that every rank finds its part of a flat parameter, of `count` elements, within the
+/// buffer.
+void expect_inside(const StepPlan& plan, const Action& action, Role role, FlatRange flat,
+                   const Spans& divided, std::int64_t count, std::int64_t element_bytes) {
   if (action.buffer(role) < 0) return;
   const Buffer& buffer = plan.buffers[static_cast<std::size_t>(action.buffer(role))];
-  ASSERT_EQ(count, plan.elements(action.unit, part, segment)) << plan.describe(action);
-  for (int replica = 0; replica < plan.replicas(); ++replica)
-    for (int rank = 0; rank < plan.group_ranks; ++rank) {
-      const std::int64_t first = plan.offset_in(buffer, action.unit, part, replica, rank, segment);
-      ASSERT_GE(first, 0) << plan.describe(action) << " in " << buffer.name;
-      ASSERT_LE((first + count) * element_bytes, buffer.bytes)
-          << plan.describe(action) << " in " << buffer.name;
-    }
+  ASSERT_EQ(flat.size(), 1) << plan.describe(action);
+  ASSERT_EQ(count, plan.elements(flat, divided)) << plan.describe(action);
+  for (int rank = 0; rank < plan.grid.ranks(); ++rank) {
+    const std::int64_t first = plan.offset_in(buffer, flat.first, divided, rank);
+    ASSERT_GE(first, 0) << plan.describe(action) << " in " << buffer.name;
+    ASSERT_LE((first + count) * element_bytes, buffer.bytes)
+        << plan.describe(action) << " in " << buffer.name;
+  }
 }
 
 TEST(Plan, WhatActionsAreAboutLiesWithinTheirBuffers) {
@@ -357,33 +362,39 @@ TEST(Plan, WhatActionsAreAboutLiesWithinTheirBuffers) {
     SCOPED_TRACE(made.described);
     for (const Action& action : plan.actions) {
       ++seen[action.kind];
-      const auto holds = [&](Role role, Part part, Segment segment, std::int64_t count,
+      const auto holds = [&](Role role, FlatRange flat, const Spans& divided, std::int64_t count,
                              std::int64_t element_bytes) {
         ASSERT_NO_FATAL_FAILURE(
-            expect_inside(plan, action, role, part, segment, count, element_bytes));
+            expect_inside(plan, action, role, flat, divided, count, element_bytes));
       };
-      const Part whole = action.group == Group::replicate ? Part::group : Part::whole;
-      const Part part = action.group == Group::replicate ? Part::rank : Part::group;
+      const FlatRange trained = action.unit < 0 ? FlatRange() : plan.trained(action.unit);
+      const std::int64_t master_bytes = plan.layouts.masters.element_bytes;
+      // What the array is divided over when it is whole in this span.
+      Spans whole;
+      if (action.span.axis == Axis::replicate) whole = plan.grid.levels(Axis::shard);
+      if (action.span.stride > 1) whole.push({action.span.axis, action.span.stride});
+      Spans part = whole;
+      part.push(action.span);
       if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host) {
         for (Role role : {Role::source, Role::target})
-          if (action.segment == Segment::both)
+          if (action.flats.empty())
             ASSERT_EQ(action.elements * action.element_bytes,
                       plan.buffers[static_cast<std::size_t>(action.buffer(role))].bytes);
           else
-            holds(role, action.part, action.segment, action.elements, action.element_bytes);
+            holds(role, action.flats, action.divided, action.elements, action.element_bytes);
       }
-      if (action.kind == Kind::gather && action.group != Group::kept) {
-        holds(Role::parameters, whole, action.segment, action.elements, action.element_bytes);
-        holds(Role::shard, part, action.segment, action.elements / action.group_ranks,
-              action.converts ? plan.master_bytes : action.element_bytes);
+      if (action.kind == Kind::gather) {
+        holds(Role::parameters, action.flats, whole, action.elements, action.element_bytes);
+        holds(Role::shard, action.flats, part, action.elements / action.span.ranks,
+              action.converts ? master_bytes : action.element_bytes);
       }
       if (action.kind == Kind::gather_updates)
-        holds(Role::shard, whole, Segment::trained, action.elements, action.element_bytes);
+        holds(Role::shard, trained, whole, action.elements, action.element_bytes);
       if (action.kind == Kind::optimize) {
-        holds(Role::gradient_shard, action.part, Segment::trained, action.elements,
-              plan.master_bytes);
-        holds(Role::shard, action.part, Segment::trained, action.elements, plan.master_bytes);
-        holds(Role::parameters, action.part, Segment::trained, action.elements, plan.element_bytes);
+        holds(Role::gradient_shard, trained, action.divided, action.elements, master_bytes);
+        holds(Role::shard, trained, action.divided, action.elements, master_bytes);
+        holds(Role::parameters, trained, action.divided, action.elements,
+              plan.layouts.gathered.element_bytes);
       }
     }
   }

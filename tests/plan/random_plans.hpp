@@ -4,7 +4,9 @@
 // Models and policies of all kinds, to write plans with.
 
 #include <algorithm>
+#include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/sum_order.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -27,12 +29,12 @@ inline plan::ModelDescription make_model(int blocks, bool tied, std::uint64_t se
     unit.parameter_elements = 64 * size(500);
     unit.output_bytes = u == blocks + 1 ? 4 * size(300) : model.gradient_bytes;
     unit.saved_bytes = u == 0 || u == blocks + 1 ? 0 : 4 * size(20000);
-    unit.forward_workspace_bytes = 4 * size(8000);
-    unit.backward_workspace_bytes = u == 0 ? 0 : 4 * size(9000);
-    unit.forward_flops = static_cast<double>(size(1000));
-    unit.backward_flops = static_cast<double>(size(2000));
+    unit.forward.front().workspace_bytes = 4 * size(8000);
+    unit.backward.front().workspace_bytes = u == 0 ? 0 : 4 * size(9000);
+    unit.forward.front().flops = static_cast<double>(size(1000));
+    unit.backward.front().flops = static_cast<double>(size(2000));
     unit.backward_reads_parameters = u != 0;
-    if (u == blocks + 1 && tied) unit.lender = 0;
+    if (u == blocks + 1 && tied) unit.tied_to = 0;
     model.units.push_back(unit);
   }
   return model;
@@ -54,7 +56,7 @@ inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {
     if (freezes && u != never_frozen && below(3) > 0)
       unit.frozen_elements = below(2) == 0 ? unit.parameter_elements : 64 * below(blocks);
     unit.recomputes = unit.saved_bytes > 0 && below(2) == 0;
-    unit.recompute_flops = unit.recomputes ? 0.5 * unit.forward_flops : 0.0;
+    unit.forward.front().recompute_flops = unit.recomputes ? 0.5 * unit.forward.front().flops : 0.0;
     const std::int64_t trained = unit.parameter_elements - unit.frozen_elements;
     if (!has_matrices) continue;
     for (std::int64_t first = 64 * below(20); first < trained;) {
@@ -64,11 +66,11 @@ inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {
     }
     if (!unit.whole_matrices.empty()) unit.orthogonalize_workspace_bytes = 4 * (1 + below(3000));
   }
-  const int lender = model.units.back().lender;
-  if (lender < 0) return;
-  const plan::UnitDescription& lends = model.units[static_cast<std::size_t>(lender)];
-  model.units.back().lender_gradients =
-      lends.frozen_elements < lends.parameter_elements && below(4) > 0;
+  const int tied_to = model.units.back().tied_to;
+  if (tied_to < 0) return;
+  const plan::UnitDescription& table = model.units[static_cast<std::size_t>(tied_to)];
+  model.units.back().tied_gradients =
+      table.frozen_elements < table.parameter_elements && below(4) > 0;
 }
 
 /// The policy with number `choice` of all combinations of what changes sums, storage and order.
@@ -143,7 +145,7 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
         return segment(one.frozen_elements) + segment(one.parameter_elements - one.frozen_elements);
       };
       std::int64_t bytes = padded(unit);
-      if (unit.lender >= 0) bytes += padded(model.units[static_cast<std::size_t>(unit.lender)]);
+      if (unit.tied_to >= 0) bytes += padded(model.units[static_cast<std::size_t>(unit.tied_to)]);
       least = std::max(least, bytes);
     }
     policy.in_flight_gathers.bytes = least + below(4) * (least / 3);
@@ -162,6 +164,19 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
   return policy;
 }
 
+/// Sizes of nodes to try on `ranks` ranks: 0 is one node.
+inline std::vector<int> nodes_of(int ranks) { return groups_of(ranks); }
+
+/// Puts a policy's ranks on nodes of some size, most often with collectives in two levels where
+/// they can be.
+inline void place_on_nodes(std::mt19937_64& random, int ranks, plan::Policy& policy) {
+  const std::vector<int> nodes = nodes_of(ranks);
+  policy.ranks_per_node = nodes[random() % nodes.size()];
+  policy.hierarchical.kind =
+      random() % 8 == 0 ? plan::Hierarchical::never : plan::Hierarchical::by_size;
+  policy.hierarchical.bytes = 1;
+}
+
 /// Adds to a policy for `model` what keeps things elsewhere, or otherwise.
 inline void vary(std::mt19937_64& random, const plan::ModelDescription& model,
                  plan::Policy& policy) {
@@ -177,6 +192,15 @@ inline void vary(std::mt19937_64& random, const plan::ModelDescription& model,
   policy.moments.number = below(2) == 0 ? Number::fp32 : Number::bf16;
   policy.reduce = below(2) == 0 ? Number::fp32 : Number::bf16;
   policy.checkpoint_staging = below(2) == 0;
+}
+
+/// Gives a policy a grain of its sums. Leaves are in ascending order where that takes it.
+inline void add_grain(std::mt19937_64& random, int ranks, plan::Policy& policy) {
+  policy.sum_grain = std::int64_t{1} << random() % 6;
+  const plan::Grid grid = plan::one_level(ranks, policy);
+  for (const plan::SpanSum& sum : plan::span_sums(
+           plan::sum_spans(grid, plan::accumulation_of(policy, grid)), plan::sum_grain_of(policy)))
+    if (sum.continues) policy.leaf_order = plan::LeafOrder::ascending;
 }
 
 }  // namespace ostrakon::tests

@@ -15,11 +15,14 @@
 #include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/picture.hpp>
 #include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/report_json.hpp>
+#include <ostrakon/plan/report_text.hpp>
 #include <random>
 #include <set>
 #include <sstream>
 
 #include "random_plans.hpp"
+#include "traffic.hpp"
 
 namespace {
 
@@ -39,10 +42,10 @@ ModelDescription make_model(int blocks) {
     unit.parameter_elements = 512 * (u == 0 ? 7 : u == blocks + 1 ? 5 : 3);
     unit.output_bytes = u == blocks + 1 ? 256 : 2048;
     unit.saved_bytes = u == 0 || u == blocks + 1 ? 0 : 8192;
-    unit.forward_workspace_bytes = 1024;
-    unit.backward_workspace_bytes = u == 0 ? 0 : 3072;
-    unit.forward_flops = 10.0 + u;
-    unit.backward_flops = 100.0 + u;
+    unit.forward.front().workspace_bytes = 1024;
+    unit.backward.front().workspace_bytes = u == 0 ? 0 : 3072;
+    unit.forward.front().flops = 10.0 + u;
+    unit.backward.front().flops = 100.0 + u;
     unit.backward_reads_parameters = u != 0;
     model.units.push_back(unit);
   }
@@ -169,55 +172,84 @@ TEST(Report, ReplicationMovesTwiceTheModelInAStep) {
 
 /// Of each rank the bytes sent to other nodes, counted message by message.
 std::vector<std::array<std::int64_t, groups>> count_across(const StepPlan& plan, int node) {
-  std::vector<std::array<std::int64_t, groups>> across(plan.ranks);
-  const int group_ranks = plan.group_ranks;
-  for (const Action& action : plan.actions)
-    for (int a = 0; a < plan.ranks; ++a)
-      for (int b = 0; b < plan.ranks; ++b) {
-        const bool partners = action.group == Group::replicate
-                                  ? a % group_ranks == b % group_ranks
-                                  : a / action.group_ranks == b / action.group_ranks;
-        if (partners && a / node != b / node)
-          across[a][static_cast<int>(action.group)] += message_bytes(action);
-      }
+  const int ranks = plan.grid.ranks();
+  std::vector<std::array<std::int64_t, groups>> across(ranks);
+  for (const Action& action : plan.actions) {
+    const Group group = tests::is_of_kept(plan, action)       ? Group::kept
+                        : action.span.axis == Axis::replicate ? Group::replicate
+                                                              : Group::shard;
+    for (int a = 0; a < ranks; ++a)
+      for (int b : tests::ranks_of_group(plan, action.span, a))
+        if (a / node != b / node) across[a][static_cast<int>(group)] += message_bytes(action);
+  }
   return across;
 }
 
 TEST(Report, NodesAreTakenAsTheyLie) {
   for (int ranks : {1, 2, 4, 6, 8, 12})
     for (int group = 1; group <= ranks; ++group)
-      for (int node = 1; node <= 2 * ranks; ++node) {
-        if (ranks % group != 0) continue;
-        const std::string what = std::to_string(ranks) + " ranks, groups of " +
-                                 std::to_string(group) + ", nodes of " + std::to_string(node);
-        bool shards = false, replicas = false;
-        for (int a = 0; a < ranks; ++a)
-          for (int b = 0; b < ranks; ++b) {
-            if (a / node == b / node) continue;
-            shards = shards || a / group == b / group;
-            replicas = replicas || a % group == b % group;
-          }
-        Policy policy = make_policy(Sharding::full, ranks, group);
-        if (group % 4 == 0) policy = keeping_policy(ranks, group);
-        const Planned planned = make(make_model(2), ranks, policy, node);
-        const Report& report = planned.report;
-        EXPECT_EQ(report.shard.spans_nodes, shards) << what;
-        EXPECT_EQ(report.replicate.spans_nodes, replicas) << what;
+      for (int node = 1; node <= 2 * ranks; ++node)
+        for (const bool levels : {false, true}) {
+          if (ranks % group != 0) continue;
+          const std::string what = std::to_string(ranks) + " ranks, groups of " +
+                                   std::to_string(group) + ", nodes of " + std::to_string(node);
+          bool shards = false, replicas = false;
+          for (int a = 0; a < ranks; ++a)
+            for (int b = 0; b < ranks; ++b) {
+              if (a / node == b / node) continue;
+              shards = shards || a / group == b / group;
+              replicas = replicas || a % group == b % group;
+            }
+          Policy policy = make_policy(Sharding::full, ranks, group);
+          if (group % 4 == 0) policy = keeping_policy(ranks, group);
+          policy.ranks_per_node = levels ? node : 0;
+          policy.hierarchical.bytes = 1;
+          const Planned planned = make(make_model(2), ranks, policy, node);
+          const Report& report = planned.report;
+          EXPECT_EQ(report.shard.spans_nodes, shards) << what;
+          EXPECT_EQ(report.replicate.spans_nodes, replicas) << what;
 
-        std::int64_t most = -1;
-        std::array<std::int64_t, groups> of_most{};
-        for (const auto& across : count_across(planned.plan, node)) {
-          const std::int64_t sum = std::accumulate(across.begin(), across.end(), std::int64_t{0});
-          if (sum <= most) continue;
-          most = sum;
-          of_most = across;
+          std::int64_t most = -1;
+          std::array<std::int64_t, groups> of_most{};
+          for (const auto& across : count_across(planned.plan, node)) {
+            const std::int64_t sum = std::accumulate(across.begin(), across.end(), std::int64_t{0});
+            if (sum <= most) continue;
+            most = sum;
+            of_most = across;
+          }
+          EXPECT_EQ(report.bytes_across_nodes, most) << what;
+          EXPECT_EQ(report.bytes_inside_nodes, planned.plan.bytes_sent() - most) << what;
+          EXPECT_EQ(report.shard.bytes_across_nodes, of_most[0]) << what;
+          EXPECT_EQ(report.replicate.bytes_across_nodes, of_most[1]) << what;
+          EXPECT_EQ(report.kept.bytes_across_nodes, of_most[2]) << what;
         }
-        EXPECT_EQ(report.bytes_across_nodes, most) << what;
-        EXPECT_EQ(report.bytes_inside_nodes, planned.plan.bytes_sent() - most) << what;
-        EXPECT_EQ(report.shard.bytes_across_nodes, of_most[0]) << what;
-        EXPECT_EQ(report.replicate.bytes_across_nodes, of_most[1]) << what;
-        EXPECT_EQ(report.kept.bytes_across_nodes, of_most[2]) << what;
-      }
+}
+
+// By hand: one block of M bytes on two nodes of four ranks, one leaf on each.
+TEST(Report, ANodeSendsAsMuchAsARankWouldInTwoLevels) {
+  Policy policy = make_policy(Sharding::full, 8);
+  policy.ranks_per_node = 4;
+  for (const bool levels : {false, true}) {
+    policy.hierarchical.kind = levels ? Hierarchical::always : Hierarchical::never;
+    const Report report = make(make_model(2), 8, policy, 4).report;
+    // Gathered once or twice and reduced once, as the policy says.
+    const std::int64_t whole = report.shard.bytes_sent * 8 / 7;
+    EXPECT_EQ(report.shard.bytes_sent, whole / 8 * 7);
+    // Half of it goes to the other node: from each rank, or from all four together.
+    EXPECT_EQ(report.bytes_across_nodes, levels ? whole / 2 / 4 : whole / 2);
+    ASSERT_EQ(report.shard.levels.size(), levels ? 2u : 0u);
+    if (!levels) continue;
+    const TrafficOfSpan& inside = report.shard.levels[0];
+    const TrafficOfSpan& across = report.shard.levels[1];
+    EXPECT_EQ(inside.span, (Span{Axis::shard, 4}));
+    EXPECT_EQ(across.span, (Span{Axis::shard, 2, 4}));
+    EXPECT_EQ(inside.bytes_sent, whole / 4 * 3);
+    EXPECT_EQ(inside.bytes_across_nodes, 0);
+    EXPECT_EQ(across.bytes_sent, whole / 2 / 4);
+    EXPECT_EQ(across.bytes_across_nodes, whole / 2 / 4);
+    EXPECT_FALSE(inside.spans_nodes);
+    EXPECT_TRUE(across.spans_nodes);
+  }
 }
 
 // ---- overlap
@@ -284,6 +316,7 @@ TEST(Report, OverlapIsThatOfEveryCollectiveAndCopyWithEveryCompute) {
     if (trial % 2 == 0) tests::vary(random, model);
     Policy policy = tests::random_policy(random, model, ranks, 4 * ranks);
     if (trial % 2 == 0) tests::vary(random, model, policy);
+    if (trial % 3 == 0) tests::add_grain(random, ranks, policy);
     const Purpose purpose = tests::purposes[random() % 3];
     const Planned planned = make(model, ranks, policy, 0, purpose);
     const StepPlan& plan = planned.plan;
@@ -297,7 +330,7 @@ TEST(Report, OverlapIsThatOfEveryCollectiveAndCopyWithEveryCompute) {
         beside = beside || (computing.count(plan.actions[a].kind) > 0 && a != c &&
                             !order.before(a, c) && !order.before(c, a));
       const Action& action = plan.actions[c];
-      (beside ? hidden : exposed) += message_bytes(action) * (action.group_ranks - 1);
+      (beside ? hidden : exposed) += message_bytes(action) * (action.span.ranks - 1);
       if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host)
         (beside ? copied_hidden : copied_exposed) += action.elements * action.element_bytes;
     }
@@ -460,8 +493,8 @@ TEST(Report, FrozenElementsArePadded) {
   EXPECT_EQ(json["padded_frozen_elements"], 256);
   EXPECT_EQ(json["units"][1]["padded_elements"], 1792);
   EXPECT_EQ(json["units"][1]["padded_frozen_elements"], 256);
-  EXPECT_EQ(json["updates"], "device");
-  // Each segment is gathered by itself, and both are told apart.
+  EXPECT_EQ(json["layouts"]["update"]["space"], "device");
+  // Each flat parameter is gathered by itself, and both are told apart.
   int frozen = 0;
   for (const Json& action : json["actions"]) frozen += action["name"] == "gather(block.0, frozen)";
   EXPECT_GT(frozen, 0);
@@ -587,7 +620,7 @@ void expect_json_is_the_whole_plan(const Planned& planned) {
   std::stringstream stream;
   write_report_json(stream, plan, planned.memory, planned.host_memory, report);
   const Json json = Json::parse(stream.str());
-  EXPECT_EQ(json["format"], 2);
+  EXPECT_EQ(json["format"], 3);
   EXPECT_EQ(json["purpose"], "train");
   EXPECT_EQ(json["memory"]["arena_bytes"], planned.memory.arena_bytes);
   EXPECT_EQ(json["memory"]["peak_action_name"], report.device.peak_action);
@@ -599,14 +632,17 @@ void expect_json_is_the_whole_plan(const Planned& planned) {
   }
   EXPECT_EQ(json["host_memory"]["arena_bytes"], planned.host_memory.arena_bytes);
   EXPECT_EQ(json["host_memory"]["lower_bound_bytes"], planned.host_memory.peak_live_bytes);
-  EXPECT_EQ(json["traffic"]["bytes_across_nodes"], plan.bytes_sent(Group::replicate));
+  EXPECT_EQ(json["traffic"]["bytes_across_nodes"], tests::bytes_sent(plan, Axis::replicate));
   EXPECT_EQ(json["overlap"]["bytes_sent_while_computing"].get<std::int64_t>() +
                 json["overlap"]["bytes_sent_while_nothing_computes"].get<std::int64_t>(),
             plan.bytes_sent());
   EXPECT_EQ(json["overlap"]["most_units_in_flight"], report.overlap.most_units_in_flight);
-  ASSERT_EQ(json["units"].size(), plan.unit_names.size());
-  EXPECT_EQ(json["units"][1]["padded_elements"], plan.elements(1, Part::whole, Segment::both));
-  EXPECT_EQ(json["updates"], name(plan.updates));
+  ASSERT_EQ(json["units"].size(), plan.units.size());
+  EXPECT_EQ(json["units"][1]["padded_elements"], plan.padded(plan.units[1].flats));
+  const Json& update = json["layouts"]["update"];
+  EXPECT_EQ(update["space"], name(plan.layouts.update.space));
+  ASSERT_EQ(update["divided_over"].size(),
+            static_cast<std::size_t>(plan.layouts.update.divided.size()));
   ASSERT_EQ(json["buffers"].size(), plan.buffers.size());
   ASSERT_EQ(json["actions"].size(), plan.actions.size());
 
@@ -739,6 +775,37 @@ TEST(Report, SaysWhetherTheBitsAreThoseOfOneRank) {
   }
 }
 
+TEST(Report, SaysInWhichOrderAGrainSums) {
+  Policy policy = make_policy(Sharding::full, 64);
+  policy.sum_grain = 4;
+  const auto text_of = [&] {
+    const Planned planned = make(make_model(1), 8, policy);
+    return report_text(planned.plan, planned.report);
+  };
+  const std::string order =
+      "  order of sums                trees over 4 leaves, added one after "
+      "the other\n";
+  EXPECT_TRUE(
+      has(text_of(), "  sums over leaves             bit for bit those of one rank\n" + order))
+      << text_of();
+  policy.accumulation = Accumulation::reduce_last;
+  const std::string why =
+      "  sums over leaves             those of one rank but for rounding\n"
+      "                               training.sum_grain = 4: ranks of a shard "
+      "group add sums of 8 leaves each by a tree, not one after the other; "
+      "parallel.accumulation = shard_each sums as one rank does\n";
+  EXPECT_TRUE(has(text_of(), why + order)) << text_of();
+  policy.shard_group = 4;
+  policy.accumulation = Accumulation::shard_each;
+  EXPECT_TRUE(has(text_of(),
+                  "training.sum_grain = 4: replicas add sums of 32 leaves each by a "
+                  "tree, not one after the other; parallel.accumulation = reduce_each "
+                  "sums as one rank does\n"))
+      << text_of();
+  policy.sum_grain = 64;
+  EXPECT_FALSE(has(text_of(), "order of sums")) << text_of();
+}
+
 TEST(Report, ShowsTheStrategyThatTheCallerNames) {
   Planned planned = make(make_model(2), 2, make_policy(Sharding::none, 4));
   EXPECT_FALSE(has(report_text(planned.plan, planned.report), "strategy\n"));
@@ -771,9 +838,9 @@ TEST(Report, FlopsAreInTheUnitThatKeepsThemShort) {
   EXPECT_EQ(format_flops(1e20), "100 EFLOP");
   EXPECT_EQ(format_flops(1e40), "1e+19 ZFLOP");
   ModelDescription model = make_model(1);
-  for (UnitDescription& unit : model.units) unit.forward_flops = 0.0;
-  model.units[1].forward_flops = 6e13;
-  model.units[1].backward_flops = 1.2e14;
+  for (UnitDescription& unit : model.units) unit.forward.front().flops = 0.0;
+  model.units[1].forward.front().flops = 6e13;
+  model.units[1].backward.front().flops = 1.2e14;
   const Planned planned = make(model, 1, make_policy(Sharding::full, 1));
   const std::string text = report_text(planned.plan, planned.report);
   EXPECT_TRUE(has(text, "        number        TFLOP\n")) << text;

@@ -38,7 +38,7 @@ Action compute(double flops, std::vector<int> waits = {}) {
 Action collective(Kind kind, std::int64_t message, std::vector<int> waits = {}) {
   Action action =
       make_action(kind, kind == Kind::gather ? Stream::gather : Stream::reduce, std::move(waits));
-  action.group_ranks = 4;
+  action.span = {Axis::shard, 4};
   action.elements = 4 * message;
   action.element_bytes = 1;
   return action;
@@ -46,7 +46,7 @@ Action collective(Kind kind, std::int64_t message, std::vector<int> waits = {}) 
 
 StepPlan make_plan(std::vector<Action> actions) {
   StepPlan plan;
-  plan.ranks = plan.group_ranks = 4;
+  plan.grid = Grid(1, 4, 1);
   plan.actions = std::move(actions);
   return plan;
 }
@@ -101,8 +101,8 @@ TEST(Timing, CollectivesShareALinkAndNoMore) {
   EXPECT_EQ(time_plan(both, 4, one).seconds, 10.0);
   EXPECT_EQ(time_plan(both, 1, one).seconds, 10.0);
   StepPlan apart = both;
-  apart.ranks = 16;
-  apart.actions[1].group = Group::replicate;
+  apart.grid = Grid(1, 4, 4);
+  apart.actions[1].span.axis = Axis::replicate;
   EXPECT_EQ(time_plan(apart, 4, one).seconds, 5.0);
   // Up and down do not meet.
   StepPlan copies = make_plan({make_action(Kind::copy_to_device, Stream::upload, {}),
@@ -127,6 +127,7 @@ TEST(Timing, IsThatOfASlowSimulation) {
     vary(random, model);
     Policy policy = random_policy(random, model, ranks, ranks * (1 + random() % 5));
     vary(random, model, policy);
+    if (seed % 3 == 0) add_grain(random, ranks, policy);
     for (Purpose purpose : purposes) {
       const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
       for (int ranks_per_node : {1, 2, 3, 4}) {

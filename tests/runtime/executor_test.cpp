@@ -28,8 +28,8 @@ plan::ModelDescription two_units() {
     unit.name = name;
     unit.parameter_elements = 128;
     unit.output_bytes = 512;
-    unit.forward_workspace_bytes = 256;
-    unit.backward_workspace_bytes = 256;
+    unit.forward.front().workspace_bytes = 256;
+    unit.backward.front().workspace_bytes = 256;
     model.units.push_back(unit);
   }
   return model;

@@ -16,9 +16,10 @@ struct Step {
 };
 
 /// What the actions of each stream are in programs made here.
-constexpr plan::Kind kind_of[] = {plan::Kind::forward,        plan::Kind::gather,
-                                  plan::Kind::reduce_scatter, plan::Kind::copy_to_device,
-                                  plan::Kind::copy_to_host,   plan::Kind::optimize};
+constexpr plan::Kind kind_of[] = {
+    plan::Kind::forward,        plan::Kind::gather,       plan::Kind::reduce_scatter,
+    plan::Kind::copy_to_device, plan::Kind::copy_to_host, plan::Kind::optimize,
+    plan::Kind::send,           plan::Kind::receive,      plan::Kind::exchange};
 static_assert(std::size(kind_of) == plan::streams);
 
 /// A program without buffers.
@@ -30,8 +31,7 @@ inline runtime::Program program_of(const std::vector<Step>& steps) {
     action.stream = step.stream;
     action.unit = static_cast<int>(program.plan.actions.size());
     action.waits = step.waits;
-    program.plan.unit_names.push_back(std::to_string(action.unit));
-    program.plan.padded_elements.push_back(64);
+    program.plan.units.emplace_back().name = std::to_string(action.unit);
     program.plan.actions.push_back(action);
   }
   return program;

@@ -28,10 +28,10 @@ runtime::Program program_to_trace() {
     action.micro_batch = action.stream == Stream::compute ? next++ : -1;
     action.elements = action.stream == Stream::compute ? 0 : 768;
     action.element_bytes = 4;
-    action.group_ranks = 3;
+    action.span.ranks = 3;
   }
-  program.plan.unit_names[3] = "quote \" backslash \\ line\nend \x01";
-  program.plan.unit_names[4] = "not \xff UTF-8";
+  program.plan.units[3].name = "quote \" backslash \\ line\nend \x01";
+  program.plan.units[4].name = "not \xff UTF-8";
   return program;
 }
 
@@ -82,14 +82,15 @@ TEST(Trace, ShowsEachActionOnItsStream) {
     if (action.unit != 4) {  // its name is no UTF-8, so not all of it can be shown
       EXPECT_EQ(bar.at("name"), program.plan.describe(action));
       EXPECT_EQ(bar.at("args").at("unit"),
-                program.plan.unit_names[static_cast<std::size_t>(action.unit)]);
+                program.plan.units[static_cast<std::size_t>(action.unit)].name);
     }
     EXPECT_EQ(bar.at("pid"), 5);
     const int thread = bar.at("tid");
     EXPECT_EQ(thread, static_cast<int>(action.stream));
     EXPECT_EQ(bar.at("args").at("step"), i < count ? 7 : 8);
     EXPECT_EQ(bar.at("args").value("micro_batch", -1), action.micro_batch);
-    const bool sends = action.stream == Stream::gather || action.stream == Stream::reduce;
+    const bool sends = action.stream == Stream::gather || action.stream == Stream::reduce ||
+                       action.stream == Stream::exchange;
     const bool copies = action.stream == Stream::upload || action.stream == Stream::download;
     EXPECT_EQ(bar.at("args").value("bytes_sent", -1), sends ? 768 * 4 / 3 * 2 : -1);
     EXPECT_EQ(bar.at("args").value("bytes_copied", -1), copies ? 768 * 4 : -1);

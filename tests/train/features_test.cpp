@@ -299,8 +299,8 @@ TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {
     };
     std::int64_t elements = 0;
     const train::Trainer trainer(settings, mesh);
-    for (const std::int64_t unit : trainer.program(plan::Purpose::train).plan.padded_elements)
-      elements += unit / ranks;
+    for (const plan::FlatParameter& flat : trainer.program(plan::Purpose::train).plan.flats)
+      elements += flat.padded / ranks;
     const std::int64_t masters = 4 * elements, moments = 2 * masters;
     const std::int64_t computed = bytes_of(gather) * elements;
     const std::int64_t copies = gather == Number::fp32 ? 0 : computed;  // where there are masters

@@ -175,6 +175,130 @@ TEST(Layout, PretendedNodesAreShardGroups) {
   }
 }
 
+/// What two levels may meet, as numbered choices.
+enum LevelsFactor {
+  levels_model,
+  levels_node,
+  levels_ranks,
+  levels_group,
+  levels_sharding,
+  levels_over,
+  levels_accumulation,
+  levels_reshard,
+  levels_offload,
+  levels_optimizer,
+  levels_streams,
+  levels_factors
+};
+constexpr int levels_choices[levels_factors] = {2, 2, 2, 3, 4, 2, 4, 5, 4, 2, 2};
+int ranks_of_levels(const Choices& row) { return 4 << row[levels_ranks]; }
+int node_of_levels(const Choices& row) { return 2 << row[levels_node]; }
+int group_of_levels(const Choices& row) {
+  const int groups[] = {mesh::world_group, 1, 2};
+  return groups[row[levels_group]];
+}
+
+config::Settings settings_in_levels(config::Settings settings, const Choices& row) {
+  plan::Policy& policy = settings.parallel;
+  policy.hierarchical.kind = plan::Hierarchical::always;
+  settings.ranks_per_node = node_of_levels(row);
+  settings.shard_group = group_of_levels(row);
+  policy.sharding = static_cast<plan::Sharding>(row[levels_sharding]);
+  if (policy.sharding != plan::Sharding::none)
+    policy.shard_optimizer_over = static_cast<plan::OptimizerGroup>(row[levels_over]);
+  policy.accumulation = static_cast<plan::Accumulation>(row[levels_accumulation]);
+  const plan::Reshard reshards[] = {{plan::Reshard::automatic, 0},
+                                    {plan::Reshard::always, 0},
+                                    {plan::Reshard::never, 0},
+                                    {plan::Reshard::partly, 2},
+                                    {plan::Reshard::partly, 4}};
+  policy.reshard_after_forward = reshards[row[levels_reshard]];
+  policy.offload = static_cast<plan::Offload>(row[levels_offload]);
+  settings.runtime.streams =
+      row[levels_streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
+  return settings;
+}
+
+plan::Grid grid_of(const config::Settings& settings, MPI_Comm comm) {
+  mesh::Mesh mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group);
+  return train::Trainer(settings, mesh).program(plan::Purpose::train).plan.grid;
+}
+
+TEST(Layout, TwoLevelsGiveTheBitsOfOneRank) {
+  config::Settings settings[2][2];
+  History references[2][2];
+  for (const int model : {0, 1})
+    for (const int optimizer : {0, 1}) {
+      config::Settings& one = settings[model][optimizer];
+      one = model == 0 ? small_gpt2(8) : small_llama(8);
+      one.training.steps = 2;
+      if (optimizer == 1) one.optimizer.kind = optim::OptimizerKind::muon;
+      references[model][optimizer] = reference_run(one);
+    }
+  const std::vector<Choices> rows =
+      covering_rows({std::begin(levels_choices), std::end(levels_choices)},
+                    [](const Choices& row) { return node_of_levels(row) < ranks_of_levels(row); });
+  int in_shards = 0, in_replicas = 0;
+  for (const Choices& row : rows) {
+    std::string name = "choices";
+    for (const int choice : row) name += " " + std::to_string(choice);
+    SCOPED_TRACE(name);
+    const FirstRanks some(ranks_of_levels(row));
+    if (!some.has_me()) continue;
+    const int model = row[levels_model], optimizer = row[levels_optimizer];
+    const config::Settings one = settings_in_levels(settings[model][optimizer], row);
+    const plan::Grid grid = grid_of(one, some.comm());
+    in_shards += grid.levels(plan::Axis::shard).size() > 1 ? 1 : 0;
+    in_replicas += grid.levels(plan::Axis::replicate).size() > 1 ? 1 : 0;
+    expect_same_bits(train_history(one, some.comm()), references[model][optimizer], name);
+  }
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0) {
+    EXPECT_GT(in_shards, 5);
+    EXPECT_GT(in_replicas, 5);
+  }
+}
+
+// Rounded for the wire, gradients have not the bits of one rank; but two levels round them once, as
+// one level does.
+TEST(Layout, TwoLevelsGiveTheBitsOfOneLevelWhereGradientsAreRounded) {
+  for (config::Settings settings : {small_gpt2(8), small_llama(8)}) {
+    settings.training.steps = 2;
+    settings.parallel.reduce = Number::bf16;
+    settings.ranks_per_node = 2;
+    for (const int group : {mesh::world_group, 4}) {
+      settings.shard_group = group;
+      settings.parallel.hierarchical.kind = plan::Hierarchical::never;
+      const History flat = train_history(settings, MPI_COMM_WORLD);
+      settings.parallel.hierarchical.kind = plan::Hierarchical::always;
+      ASSERT_TRUE(grid_of(settings, MPI_COMM_WORLD).has_levels());
+      expect_same_bits(train_history(settings, MPI_COMM_WORLD), flat, "bf16 on the wire");
+    }
+  }
+}
+
+// Three ranks of a node are no node of the tree: one level, or an error that says why not two.
+TEST(Layout, NodesOfThreeHaveOneLevel) {
+  config::Settings settings = small_gpt2(6);
+  settings.training.steps = 1;
+  settings.ranks_per_node = 3;
+  settings.parallel.hierarchical.bytes = 1;
+  const FirstRanks some(6);
+  if (!some.has_me()) return;
+  EXPECT_FALSE(grid_of(settings, some.comm()).has_levels());
+  settings.parallel.hierarchical.kind = plan::Hierarchical::always;
+  std::string message;
+  try {
+    grid_of(settings, some.comm());
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_EQ(message,
+            "parallel.hierarchical_collectives = always: nodes have 3 ranks of a shard group; "
+            "expected a power of two, with which sums keep their bits, or auto");
+}
+
 TEST(Layout, ThreeRanksAgreeToRounding) {
   for (config::Settings settings : {small_gpt2(6), small_llama(6)}) {
     const History reference = reference_run(settings);

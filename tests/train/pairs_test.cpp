@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <ostrakon/plan/levels.hpp>
+#include <ostrakon/plan/sum_order.hpp>
 #include <string>
 
 #include "support/covering.hpp"
@@ -38,15 +40,17 @@ enum Factor {
   blocks,
   streams,
   ranks,
+  grain,
   factors
 };
 const std::vector<int> choices_of = {2, 2, 5, 4, 4, 2, 4, 2, 6, 2, 4, 3,
-                                     4, 4, 2, 2, 2, 3, 3, 3, 2, 2, 3};
+                                     4, 4, 2, 2, 2, 3, 3, 3, 2, 2, 3, 3};
+constexpr std::int64_t leaves = 8;
 const char* const names[factors] = {
     "architecture", "tied",       "precision", "checkpointing", "offload",  "activations",
     "accumulation", "clipping",   "frozen",    "groups",        "sharding", "shard group",
     "reshard",      "optimizer",  "moments",   "non-finite",    "early",    "leaf order",
-    "prefetch",     "reductions", "blocks",    "streams",       "ranks"};
+    "prefetch",     "reductions", "blocks",    "streams",       "ranks",    "grain"};
 
 int ranks_of(const Choices& row) { return 1 << row[ranks]; }
 
@@ -57,6 +61,32 @@ bool updates_early(const Choices& row) {
   return on_host && row[clipping] == 1 && row[non_finite] == 0 && !scales;
 }
 
+/// Gradients that are rounded to travel have the bits of other layouts of the same groups only.
+bool rounds_gradients(const Choices& row) { return row[precision] >= 3; }
+
+/// What decides how gradients are summed.
+plan::Policy sum_policy(const Choices& row) {
+  plan::Policy policy;
+  policy.leaves = leaves;
+  policy.sum_grain = row[grain] * 2;
+  policy.shard_group = row[shard_group] > 0 ? 2 : 0;
+  policy.sharding = static_cast<plan::Sharding>(row[sharding]);
+  policy.offload = static_cast<plan::Offload>(row[offload]);
+  policy.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
+  if (rounds_gradients(row)) policy.reduce = Number::bf16;
+  return policy;
+}
+
+/// Not where a grain's sums differ from one rank's, or take leaves in ascending order.
+bool sums_as_one_rank(const Choices& row) {
+  const plan::Policy policy = sum_policy(row);
+  const plan::Grid grid = plan::one_level(ranks_of(row), policy);
+  const std::vector<plan::Span> spans = plan::sum_spans(grid, plan::accumulation_of(policy, grid));
+  for (const plan::SpanSum& sum : plan::span_sums(spans, policy.sum_grain))
+    if (sum.continues && row[leaf_order] > 0) return false;
+  return rounds_gradients(row) || plan::sums_as_one_rank(spans, policy.sum_grain);
+}
+
 bool is_valid(const Choices& row) {
   const bool has_groups = row[shard_group] == 0 || ranks_of(row) > 2;
   // Without sharding there is nothing to divide over all ranks, and only groups of more than two
@@ -64,15 +94,14 @@ bool is_valid(const Choices& row) {
   const bool divides = row[sharding] > 0 || row[shard_group] < 2;
   const bool keeps =
       row[reshard] != 3 || (row[sharding] == 3 && row[shard_group] == 0 && ranks_of(row) == 4);
-  return has_groups && divides && keeps && (row[early] == 1) == updates_early(row);
+  return has_groups && divides && keeps && (row[early] == 1) == updates_early(row) &&
+         sums_as_one_rank(row);
 }
-
-/// Gradients that are rounded to travel have the bits of other layouts of the same groups only.
-bool rounds_gradients(const Choices& row) { return row[precision] >= 3; }
 
 /// What the result may depend on.
 config::Settings computed_settings(const Choices& row) {
-  config::Settings settings = row[architecture] == 0 ? small_gpt2(8) : small_llama(8);
+  config::Settings settings = row[architecture] == 0 ? small_gpt2(leaves) : small_llama(leaves);
+  settings.training.sum_grain = sum_policy(row).sum_grain;
   settings.model.layers = 4;
   settings.model.tie_embeddings = row[tied] == 1;
   settings.training.steps = 10;
@@ -143,7 +172,9 @@ History reference_of(const Choices& row, MPI_Comm comm) {
   settings.parallel.sharding = plan::Sharding::none;
   if (!rounds_gradients(row)) return train_history(settings, MPI_COMM_SELF);
   share(row, settings);
-  settings.parallel.accumulation = plan::accumulation_of(all_settings(row).parallel);
+  const plan::Policy policy = sum_policy(row);
+  settings.parallel.accumulation =
+      plan::accumulation_of(policy, plan::one_level(ranks_of(row), policy));
   return train_history(settings, comm);
 }
 

@@ -296,10 +296,11 @@ TEST(Muon, KeepsOneMomentOfMatrices) {
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
   for (int u = 0; u < trainer.decoder().units(); ++u) {
     std::int64_t matrices = 0;
-    for (const plan::WholeMatrix& matrix : plan.whole_matrices[u]) matrices += matrix.elements;
-    EXPECT_EQ(matrices > 0, plan.unit_names[u].rfind("block", 0) == 0);
-    EXPECT_EQ(plan.buffers[plan.second_moments[u]].bytes,
-              plan.buffers[plan.first_moments[u]].bytes - 4 * matrices);
+    const plan::PlannedUnit& unit = plan.units[u];
+    for (const plan::WholeMatrix& matrix : unit.whole_matrices) matrices += matrix.elements;
+    EXPECT_EQ(matrices > 0, unit.name.rfind("block", 0) == 0);
+    EXPECT_EQ(plan.buffers[unit.second_moments].bytes,
+              plan.buffers[unit.first_moments].bytes - 4 * matrices);
   }
 }
 

@@ -223,6 +223,33 @@ TEST(Resume, GoesOnWithTheSameBitsFromAnyLayoutToAnyOther) {
   }
 }
 
+// Where shards lie depends on the levels; checkpoints are read by slices.
+TEST(Resume, GoesOnFromOneLevelInTwoAndBack) {
+  config::Settings settings = small_llama(8);
+  settings.training.steps = last_step;
+  const Steps reference = uninterrupted(settings);
+  for (const auto over : {plan::OptimizerGroup::shard_group, plan::OptimizerGroup::world})
+    for (const auto sharding : {plan::Sharding::full, plan::Sharding::gradients})
+      for (const int group : {mesh::world_group, 2}) {
+        if (over == plan::OptimizerGroup::world && group == mesh::world_group) continue;
+        settings.parallel.sharding = sharding;
+        settings.parallel.shard_optimizer_over = over;
+        settings.shard_group = group;
+        settings.ranks_per_node = 4;
+        config::Settings one = settings, two = settings;
+        one.parallel.hierarchical.kind = plan::Hierarchical::never;
+        two.parallel.hierarchical.kind = plan::Hierarchical::always;
+        for (const auto& [saving, loading] : {std::pair(one, two), std::pair(two, one)}) {
+          SCOPED_TRACE(text("sharding ", static_cast<int>(sharding), ", group ", group));
+          const SharedFolder folder;
+          const Saved saved = save(saving, 8, folder.path(), false);
+          const Resumed resumed = resume(loading, 8, saved.path);
+          EXPECT_TRUE(saved.has_bits && resumed.has_bits);
+          expect_same(resumed.steps, reference);
+        }
+      }
+}
+
 /// Three ranks: bit for bit where the plan says so, and else but for rounding.
 TEST(Resume, GoesOnOnEveryNumberOfRanks) {
   config::Settings settings = small_gpt2(24);

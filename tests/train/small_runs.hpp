@@ -11,6 +11,8 @@
 #include <ostrakon/train/trainer.hpp>
 #include <vector>
 
+#include "plan/traffic.hpp"
+
 namespace ostrakon::tests {
 
 /// Streams on threads of their own, where they can be had: not on a device.
@@ -137,19 +139,19 @@ struct Traffic {
 };
 inline int first_trained_unit(const plan::StepPlan& plan) {
   int u = 0;
-  while (plan.padded_elements[u] == 0) ++u;
+  while (plan.trained(u).empty()) ++u;
   return u;
 }
 inline Traffic traffic_by_formula(const config::Settings& settings, const plan::StepPlan& plan) {
   const plan::Policy& policy = settings.parallel;
-  const std::int64_t ranks = plan.ranks, group = plan.group_ranks, replicas = ranks / group;
-  const std::int64_t m = plan.micro_batches;
-  const auto units = static_cast<int>(plan.unit_names.size());
+  const std::int64_t group = plan.grid.shard(), replicas = plan.grid.replicas();
+  const std::int64_t m = plan.grid.micro_batches();
+  const auto units = static_cast<int>(plan.units.size());
   const int first_trained = first_trained_unit(plan);
   const bool full = policy.sharding == plan::Sharding::full;
   const bool none = policy.sharding == plan::Sharding::none;
   const bool over_world = !none && policy.shard_optimizer_over == plan::OptimizerGroup::world;
-  const plan::Accumulation accumulation = plan.accumulation;
+  const plan::Accumulation accumulation = plan.layouts.accumulation;
   const std::int64_t reductions_within = accumulation == plan::Accumulation::reduce_last ? 1 : m;
   const std::int64_t reductions_across = accumulation == plan::Accumulation::reduce_each ? m : 1;
   // In fp32 but what travels in 16 bits: gathers, reductions within a group, updates of copies to
@@ -161,17 +163,23 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
       policy.offload == plan::Offload::parameters || policy.offload == plan::Offload::all;
   Traffic traffic;
   for (int u = 0; u < units; ++u) {
-    const std::int64_t trained = plan.padded_elements[u];
+    const std::int64_t trained = plan.padded(plan.trained(u));
     const std::int64_t share_within = trained / group * (group - 1);
     const std::int64_t share_across = trained / group / replicas * (replicas - 1);
-    traffic.within += reductions_within * bytes_of(policy.reduce) * share_within;
+    // In two levels, only what goes inside nodes may be rounded.
+    std::int64_t rest = trained;
+    for (const plan::Span& span : plan.grid.levels(plan::Axis::shard)) {
+      rest /= span.ranks;
+      traffic.within += reductions_within * (span.stride > 1 ? 4 : bytes_of(policy.reduce)) * rest *
+                        (span.ranks - 1);
+    }
     traffic.across += reductions_across * 4 * share_across;
     // Gradients come back to whoever updates more than its part, updates to whoever stores more:
     // one or the other, so that over which ranks moments are divided makes no difference in fp32.
     traffic.across += (over_world && keeps_copies ? gather_bytes : 4) * share_across;
     if (!full) traffic.within += (none ? 4 : gather_bytes) * share_within;
     // Muon's directions, to whoever has not all of them.
-    if (!plan.whole_matrices[u].empty()) {
+    if (!plan.units[u].whole_matrices.empty()) {
       if (over_world) traffic.across += 4 * share_across;
       if (!none) traffic.within += 4 * share_within;
     }
@@ -179,7 +187,7 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
     // kept of it in parts is gathered like any other.
     if (!full && !uploads) continue;
 
-    const std::int64_t bytes = (trained + plan.padded_frozen[u]) * gather_bytes;
+    const std::int64_t bytes = (trained + plan.padded(plan.frozen(u))) * gather_bytes;
     const std::int64_t within = full ? bytes / group * (group - 1) : 0;
     const plan::Reshard& reshard = policy.reshard_after_forward;
     const bool head = u == units - 1, embedding = u == 0;
@@ -202,21 +210,21 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
 /// embedding.
 inline std::int64_t saved_by_default(const config::Settings& settings, const plan::StepPlan& plan) {
   const plan::Policy& policy = settings.parallel;
-  const int group = plan.group_ranks;
-  const auto units = static_cast<int>(plan.unit_names.size());
+  const int group = plan.grid.shard();
+  const auto units = static_cast<int>(plan.units.size());
   if (policy.sharding != plan::Sharding::full || group == 1 ||
       policy.reshard_after_forward.kind != plan::Reshard::automatic)
     return 0;
   const auto bytes = [&](int u) {
-    return (plan.padded_elements[u] + plan.padded_frozen[u]) * bytes_of(settings.precision.gather) /
-           group * (group - 1);
+    return plan.padded(plan.units[u].flats) * bytes_of(settings.precision.gather) / group *
+           (group - 1);
   };
   const bool tied = settings.model.tie_embeddings;
   const int blocks = units - 2;
   const int forward = policy.forward_prefetch.depth, backward = policy.backward_prefetch.depth;
   const std::int64_t limit =
       policy.in_flight_gathers.units == 0 ? 1000 : policy.in_flight_gathers.units;
-  const std::int64_t m = plan.micro_batches;
+  const std::int64_t m = plan.grid.micro_batches();
   std::int64_t saved = 0;
   // The last block, when its gather for backward goes along with the head's compute.
   if (backward >= 1 && limit >= (tied ? 3 : 2)) saved += m * bytes(blocks);
@@ -246,21 +254,39 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
   }
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
   const Traffic formula = traffic_by_formula(settings, plan);
-  const auto expect_traffic = [&](plan::Group group, std::int64_t bytes) {
-    EXPECT_EQ(plan.bytes_sent(group), bytes) << plan::name(group);
-    EXPECT_EQ(trainer.bytes_sent(group), settings.training.steps * bytes) << plan::name(group);
+  const auto expect_traffic = [&](const char* what, const std::vector<plan::Span>& spans,
+                                  std::int64_t bytes) {
+    std::int64_t planned = 0, sent = 0;
+    for (const plan::Span& span : spans) {
+      planned += bytes_sent(plan, span);
+      sent += trainer.bytes_sent(span);
+    }
+    EXPECT_EQ(planned, bytes) << what;
+    EXPECT_EQ(sent, settings.training.steps * bytes) << what;
   };
+  std::vector<plan::Span> kept = kept_spans(plan), shard, replicate;
+  for (const plan::Span& span : plan.grid.levels(plan::Axis::shard)) shard.push_back(span);
+  for (const plan::Span& span : plan.grid.levels(plan::Axis::replicate)) replicate.push_back(span);
+  // The ranks of a node may be those that keep parts.
+  std::int64_t formula_within = formula.within, formula_kept = formula.kept;
+  if (plan.grid.has_levels()) {
+    for (const plan::Span& span : kept)
+      if (std::find(shard.begin(), shard.end(), span) == shard.end()) shard.push_back(span);
+    kept.clear();
+    formula_within += std::exchange(formula_kept, 0);
+  }
   const bool whole_backward = first_trained_unit(plan) == 0;
   const bool automatic = settings.parallel.reshard_after_forward.kind == plan::Reshard::automatic;
   if (whole_backward || !automatic) {
-    expect_traffic(plan::Group::shard, formula.within - saved_by_default(settings, plan));
+    expect_traffic("shard", shard, formula_within - saved_by_default(settings, plan));
   } else {
-    EXPECT_LE(plan.bytes_sent(plan::Group::shard), formula.within);
-    EXPECT_EQ(trainer.bytes_sent(plan::Group::shard),
-              settings.training.steps * plan.bytes_sent(plan::Group::shard));
+    std::int64_t planned = 0;
+    for (const plan::Span& span : shard) planned += bytes_sent(plan, span);
+    EXPECT_LE(planned, formula_within);
+    expect_traffic("shard", shard, planned);
   }
-  expect_traffic(plan::Group::replicate, formula.across);
-  expect_traffic(plan::Group::kept, formula.kept);
+  expect_traffic("replicate", replicate, formula.across);
+  expect_traffic("kept", kept, formula_kept);
   history.validation_loss = trainer.evaluate(*run.validation, 2);
   const runtime::MemoryCount after = runtime::memory_count();
   EXPECT_EQ(after.bytes - run.before.bytes, trainer.planned_peak_bytes());

@@ -75,9 +75,8 @@ TEST(Trainer, SendsWhatWasPlanned) {
         trainer.initialize();
         trainer.step(dataset, 1);
         const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
-        EXPECT_EQ(trainer.bytes_sent(plan::Group::shard), plan.bytes_sent(plan::Group::shard));
-        EXPECT_EQ(trainer.bytes_sent(plan::Group::replicate),
-                  plan.bytes_sent(plan::Group::replicate));
+        for (plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
+          EXPECT_EQ(trainer.bytes_sent(plan.grid.span(axis)), bytes_sent(plan, axis));
       }
 }
 
@@ -248,7 +247,7 @@ TEST(Trainer, ModelFlopsAreThoseThatItsGradientsNeed) {
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
     const train::Trainer trainer(settings, mesh);
     return trainer.model_flops() /
-           static_cast<double>(trainer.program(plan::Purpose::train).plan.micro_batches);
+           static_cast<double>(trainer.program(plan::Purpose::train).plan.grid.micro_batches());
   };
   // By hand: 2 sequences of 24 tokens, width 40, 4 heads of 10, 2 of keys, MLP 100, vocabulary 61.
   const double rows = 48.0, qkv = 40.0 * 80.0, out = 40.0 * 40.0, up = 40.0 * 200.0,

@@ -70,6 +70,17 @@ TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
   end.set_value();
 }
 
+/// Products of oneDNN 2 don't bear a handler on their stack.
+TEST(Triggers, SignalsWaitUntilTheyAreLookedFor) {
+  note_signals();
+  Triggers triggers("");
+  std::raise(SIGUSR1);
+  sigset_t waiting;
+  sigpending(&waiting);
+  EXPECT_EQ(sigismember(&waiting, SIGUSR1), 1);
+  expect(triggers, true, false);
+}
+
 TEST(Triggers, HearWhatWasAskedBeforeThem) {
   note_signals();
   EXPECT_FALSE(Triggers::wants_stop());

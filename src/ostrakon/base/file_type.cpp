@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
 #include <system_error>
 
 namespace ostrakon {
@@ -12,6 +16,14 @@ file_type known(const std::filesystem::file_status& status, const std::string& p
                 const std::error_code& problem) {
   require(status.type() != file_type::none, "can't look at '", path, "': ", problem.message());
   return status.type();
+}
+
+/// False where the path leads to nothing.
+bool find(const std::string& path, struct stat& found) {
+  const int status = ::stat(path.c_str(), &found);
+  if (status != 0 && (errno == ENOENT || errno == ENOTDIR)) return false;
+  require(status == 0, "can't look at '", path, "': ", system_error());
+  return true;
 }
 
 }  // namespace
@@ -30,6 +42,11 @@ bool is_folder(const std::string& path) { return type_of(path) == file_type::dir
 bool is_plain_file(const std::string& path) { return type_of(path) == file_type::regular; }
 
 bool is_there(const std::string& path) { return type_of(path) != file_type::not_found; }
+
+bool are_same(const std::string& a, const std::string& b) {
+  struct stat of_a = {}, of_b = {};
+  return find(a, of_a) && find(b, of_b) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
 
 void require_plain_file(const std::string& path, const std::string& kind) {
   const file_type type = type_of(path);

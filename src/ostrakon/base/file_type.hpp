@@ -18,6 +18,10 @@ bool is_there(const std::string& path);
 bool is_folder(const std::string& path);
 bool is_plain_file(const std::string& path);
 
+/// Whether two paths lead to the same file or folder; false where one of them leads to none. Throws
+/// Error as type_of does. (std::filesystem::equivalent takes what can't be known for missing.)
+bool are_same(const std::string& a, const std::string& b);
+
 /// Throws Error unless `path` is a plain file; `kind` ("token file") is for messages.
 void require_plain_file(const std::string& path, const std::string& kind);
 

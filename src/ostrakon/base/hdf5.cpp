@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
@@ -121,9 +122,6 @@ hid_t stored_type(Type type) {
   return -1;
 }
 
-constexpr std::array<Type, 7> all_types = {Type::uint8, Type::uint16,  Type::uint32,  Type::int32,
-                                           Type::int64, Type::float32, Type::bfloat16};
-
 Id property_list(hid_t list_class, const std::string& path) {
   return Id(check(H5Pcreate(list_class), path, "create an HDF5 property list"), H5Pclose);
 }
@@ -170,12 +168,6 @@ Id string_type(std::size_t size, const std::string& path) {
 }
 
 }  // namespace
-
-const char* type_name(Type type) {
-  constexpr std::array<const char*, 7> names = {"uint8", "uint16",  "uint32",  "int32",
-                                                "int64", "float32", "bfloat16"};
-  return names[static_cast<std::size_t>(type)];
-}
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string joined;
@@ -481,17 +473,17 @@ Dataset File::dataset(const std::string& name) const {
   require(has(name), kind_, " '", path(), "' has no data set ", name);
   Id id(check_read(H5Dopen2(id_.get(), name.c_str(), H5P_DEFAULT), *storage_, name), H5Dclose);
   const Id stored(check_read(H5Dget_type(id.get()), *storage_, name), H5Tclose);
-  const auto type = std::find_if(all_types.begin(), all_types.end(), [&](Type candidate) {
-    return H5Tequal(stored.get(), stored_type(candidate)) > 0;
-  });
-  require(type != all_types.end(), "'", path(), "': ", name, " is of a type that no ", kind_,
+  const auto type = std::find_if(
+      std::begin(type_names), std::end(type_names),
+      [&](const Named<Type>& one) { return H5Tequal(stored.get(), stored_type(one.value)) > 0; });
+  require(type != std::end(type_names), "'", path(), "': ", name, " is of a type that no ", kind_,
           " has");
 
   const Id space(check_read(H5Dget_space(id.get()), *storage_, name), H5Sclose);
   const int rank = check_read(H5Sget_simple_extent_ndims(space.get()), *storage_, name);
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
   check_read(H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr), *storage_, name);
-  return {std::move(id), storage_, name, *type, {extents.begin(), extents.end()}};
+  return {std::move(id), storage_, name, type->value, {extents.begin(), extents.end()}};
 }
 
 void File::write_format(const std::string& format, std::int64_t version) {

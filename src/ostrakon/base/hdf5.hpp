@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <ostrakon/base/names.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +21,11 @@ class Storage;
 
 /// How a number is stored, or lies in memory. Stored numbers are little-endian.
 enum class Type { uint8, uint16, uint32, int32, int64, float32, bfloat16 };
-
-const char* type_name(Type type);
+constexpr Named<Type> type_names[] = {{Type::uint8, "uint8"},      {Type::uint16, "uint16"},
+                                      {Type::uint32, "uint32"},    {Type::int32, "int32"},
+                                      {Type::int64, "int64"},      {Type::float32, "float32"},
+                                      {Type::bfloat16, "bfloat16"}};
+constexpr const char* name(Type type) { return name_in(type_names, type); }
 
 /// Owns one HDF5 identifier (hid_t).
 class Id {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/base/names.hpp>
 
 namespace ostrakon {
 
@@ -9,8 +10,8 @@ namespace ostrakon {
 enum class Number { fp32, bf16, fp16 };
 
 constexpr std::int64_t bytes_of(Number number) { return number == Number::fp32 ? 4 : 2; }
-constexpr const char* name(Number number) {
-  return number == Number::fp32 ? "fp32" : number == Number::bf16 ? "bf16" : "fp16";
-}
+constexpr Named<Number> number_names[] = {
+    {Number::fp32, "fp32"}, {Number::bf16, "bf16"}, {Number::fp16, "fp16"}};
+constexpr const char* name(Number number) { return name_in(number_names, number); }
 
 }  // namespace ostrakon

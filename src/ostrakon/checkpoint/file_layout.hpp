@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@ namespace ostrakon::checkpoint {
 
 /// Which ranks write one file together.
 enum class Files { rank, node, single };
+constexpr Named<Files> files_names[] = {
+    {Files::rank, "rank"}, {Files::node, "node"}, {Files::single, "single"}};
+constexpr const char* name(Files files) { return name_in(files_names, files); }
 
 /// What one rank writes into a file, in one piece.
 struct Piece {

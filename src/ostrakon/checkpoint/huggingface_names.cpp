@@ -118,16 +118,7 @@ Structure structure_of(Family family) {
   }
 }
 
-const char* name_of(math::NormKind norm) {
-  return norm == math::NormKind::layernorm ? "layernorm" : "rmsnorm";
-}
-const char* name_of(model::Positions positions) {
-  return positions == model::Positions::learned ? "learned" : "rotary";
-}
-const char* name_of(model::Activation activation) {
-  return activation == model::Activation::gelu ? "gelu" : "swiglu";
-}
-const char* name_of(bool flag) { return flag ? "true" : "false"; }
+const char* name(bool flag) { return flag ? "true" : "false"; }
 
 /// Heads of keys and values, where the family says how many.
 std::int64_t kv_heads_of(Family family, const model::DecoderSettings& settings) {
@@ -195,7 +186,7 @@ std::vector<std::string> structure_differences(Family family,
   };
   const Structure structure = structure_of(family);
   const auto compare_names = [&](const char* key, auto theirs, auto ours) {
-    compare(key, std::string(name_of(theirs)), std::string(name_of(ours)));
+    compare(key, std::string(name(theirs)), std::string(name(ours)));
   };
   compare_names("norm", structure.norm, settings.norm);
   compare_names("positions", structure.positions, settings.positions);
@@ -219,8 +210,8 @@ Family family_of(const model::DecoderSettings& settings) {
   for (const Family family : {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama})
     if (structure_differences(family, settings).empty()) return family;
   throw Error(text(
-      "a model with norm ", name_of(settings.norm), ", positions ", name_of(settings.positions),
-      ", activation ", name_of(settings.activation), ", bias ", name_of(settings.bias), ", heads ",
+      "a model with norm ", name(settings.norm), ", positions ", name(settings.positions),
+      ", activation ", name(settings.activation), ", bias ", name(settings.bias), ", heads ",
       settings.heads, " and kv_heads ", settings.kv_heads,
       " has no counterpart at Hugging Face; expected GPT-2 (layernorm, learned, gelu, bias true, "
       "as many kv_heads as heads), GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, "

@@ -8,8 +8,8 @@
 
 namespace ostrakon::checkpoint {
 
-std::int64_t require_plain_file(const std::string& path, const std::string& kind) {
-  ostrakon::require_plain_file(path, kind);
+std::int64_t plain_file_size(const std::string& path, const std::string& kind) {
+  require_plain_file(path, kind);
   std::error_code failure;
   const std::uintmax_t size = std::filesystem::file_size(path, failure);
   require(!failure, "can't read ", kind, " '", path, "': ", failure.message());

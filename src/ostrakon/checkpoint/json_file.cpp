@@ -13,7 +13,7 @@ namespace ostrakon::checkpoint {
 using Json = nlohmann::json;
 
 Json read_json_object(const std::string& path, const std::string& kind, std::int64_t most_bytes) {
-  const std::int64_t size = require_plain_file(path, kind);
+  const std::int64_t size = plain_file_size(path, kind);
   require(size <= most_bytes, kind, " '", path, "' has ", size, " bytes; expected at most ",
           most_bytes);
   std::string json(static_cast<std::size_t>(size), '\0');

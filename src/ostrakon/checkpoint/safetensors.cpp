@@ -261,7 +261,7 @@ struct SafetensorsReader::Header {
 
 SafetensorsReader::Header SafetensorsReader::read_header(File& file) {
   const std::string& path = file.path;
-  const std::int64_t size = require_plain_file(path, kind);
+  const std::int64_t size = plain_file_size(path, kind);
   require(size >= length_bytes, kind, " '", path, "' has ", size,
           " bytes; expected at least the 8 of the header's length");
   file.file.emplace(path, PlainFile::Mode::read);

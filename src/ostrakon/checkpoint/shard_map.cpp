@@ -5,11 +5,6 @@
 
 namespace ostrakon::checkpoint {
 
-const char* name(State state) {
-  constexpr std::array<const char*, states> names = {"parameters", "first_moment", "second_moment"};
-  return names[static_cast<std::size_t>(state)];
-}
-
 std::int64_t ParameterEntry::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
                          std::multiplies<std::int64_t>());

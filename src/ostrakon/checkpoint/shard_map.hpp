@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/base/number.hpp>
 #include <string>
 #include <vector>
@@ -13,8 +14,11 @@ namespace ostrakon::checkpoint {
 /// fewer: frozen ones have no moments, and some optimizers keep one moment or none.
 enum class State { parameters, first_moment, second_moment };
 constexpr int states = 3;
-/// The group of a file that arrays of this kind are in: "first_moment".
-const char* name(State state);
+/// The group of a file that arrays of a kind are in has its name, too.
+constexpr Named<State> state_names[] = {{State::parameters, "parameters"},
+                                        {State::first_moment, "first_moment"},
+                                        {State::second_moment, "second_moment"}};
+constexpr const char* name(State state) { return name_in(state_names, state); }
 
 /// One row of a checkpoint's table of parameters.
 struct ParameterEntry {

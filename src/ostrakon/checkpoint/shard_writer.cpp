@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
@@ -33,11 +34,10 @@ class Pace {
   void wait(std::int64_t bytes) {
     if (bytes_per_second_ <= 0.0) return;
     bytes_ += static_cast<double>(bytes);
-    const auto due = begin_ + std::chrono::duration<double>(bytes_ / bytes_per_second_);
-    constexpr std::chrono::duration<double> nap(0.05);
-    for (auto now = std::chrono::steady_clock::now(); now < due && !hurries();
-         now = std::chrono::steady_clock::now())
-      std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(due - now, nap));
+    const double due = bytes_ / bytes_per_second_;
+    constexpr double nap = 0.05;
+    for (double now = clock_.seconds(); now < due && !hurries(); now = clock_.seconds())
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(due - now, nap)));
   }
 
  private:
@@ -46,7 +46,7 @@ class Pace {
   double bytes_per_second_;
   const std::atomic<bool>* hurries_;
   double bytes_ = 0.0;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Stopwatch clock_;
 };
 
 /// Writes bytes that mostly follow each other, in chunks that can go to the disk without a copy by

@@ -89,7 +89,7 @@ hdf5::Dataset WeightsReader::find(const std::string& unit, const std::string& pa
           "' has the shape ", hdf5::shape_text(dataset.shape()), " in ", kind, " '", file_.path(),
           "', expected ", hdf5::shape_text(shape));
   require(dataset.type() == hdf5::Type::float32, "parameter '", parameter, "' of unit '", unit,
-          "' is ", hdf5::type_name(dataset.type()), " in ", kind, " '", file_.path(),
+          "' is ", hdf5::name(dataset.type()), " in ", kind, " '", file_.path(),
           "', expected float32");
   return dataset;
 }

@@ -181,16 +181,23 @@ void Communicator::all_gather(const T* shard, std::int64_t shard_elements, T* fu
 
 template <class T>
 void Communicator::reduce_scatter(const T* full, std::int64_t shard_elements, T* staging,
-                                  float* shard) {
-  if (size_ == 1) {
+                                  float* shard, LocalSum local) {
+  if (size_ == 1 && !local.continues) {
     copy(full, shard, shard_elements);
     return;
   }
   require_reachable();
+  if (size_ == 1) {
+    for (std::int64_t i = 0; i < shard_elements; ++i) shard[i] += static_cast<float>(full[i]);
+    return;
+  }
   const Piece piece = piece_of<T>(shard_elements, blocks_);
   const std::int64_t elements = size_ * shard_elements;
   require(!overlap(full, elements, staging, elements),
           "reduce_scatter: the staging array overlaps the array to reduce");
+  require(!local.continues || !(overlap(shard, shard_elements, staging, elements) ||
+                                overlap(shard, shard_elements, full, elements)),
+          "reduce_scatter: the shard, which is added to, lies inside another array");
   const auto is_at = [&](const T* place) {
     return sizeof(T) == sizeof(float) && static_cast<const void*>(shard) == place;
   };
@@ -202,16 +209,17 @@ void Communicator::reduce_scatter(const T* full, std::int64_t shard_elements, T*
   finish_kernels();
   check_mpi(MPI_Alltoall(full, piece.count, piece.type, staging, piece.count, piece.type, comm_),
             "MPI_Alltoall");
-  math::host::tree_sum(staging, size_, shard_elements, shard);
+  math::host::chain_sum(staging, size_, local.tree > 0 ? local.tree : size_, local.continues,
+                        shard_elements, shard);
   count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
 }
 
 template void Communicator::all_gather(const float*, std::int64_t, float*);
 template void Communicator::all_gather(const bf16*, std::int64_t, bf16*);
 template void Communicator::all_gather(const fp16*, std::int64_t, fp16*);
-template void Communicator::reduce_scatter(const float*, std::int64_t, float*, float*);
-template void Communicator::reduce_scatter(const bf16*, std::int64_t, bf16*, float*);
-template void Communicator::reduce_scatter(const fp16*, std::int64_t, fp16*, float*);
+template void Communicator::reduce_scatter(const float*, std::int64_t, float*, float*, LocalSum);
+template void Communicator::reduce_scatter(const bf16*, std::int64_t, bf16*, float*, LocalSum);
+template void Communicator::reduce_scatter(const fp16*, std::int64_t, fp16*, float*, LocalSum);
 
 void Communicator::slow_down(double seconds_per_byte) {
   require(seconds_per_byte >= 0.0 && std::isfinite(seconds_per_byte),

@@ -15,6 +15,13 @@ namespace ostrakon::comm {
 /// Throws Error with MPI's own text unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
+/// How a reduce-scatter adds up what the ranks sent.
+struct LocalSum {
+  /// So many neighbouring ranks by a tree, the trees' sums one after the other; 0: all by one.
+  int tree = 0;
+  bool continues = false;  ///< onto what the shard holds
+};
+
 /// A group of ranks that talk through MPI. Owns a duplicate of the communicator that it was made
 /// from. Every method is collective over the group, blocks until this rank's part is done, checks
 /// every return code and throws Error. A group of one rank never calls MPI.
@@ -55,12 +62,15 @@ class Communicator {
   /// shard[0 .. shard_elements) = this rank's part of the sum of `full` (size() * shard_elements)
   /// of all ranks. All-to-all into `staging` (as large as full), then the fixed binary tree in rank
   /// order: the bits are those of adding the ranks' arrays by that tree, on any MPI and any number
-  /// of ranks. Device memory. `shard` may be where `staging` begins, or this rank's part of `full`;
-  /// else `full` is left as it was. A group of one uses no `staging`.
+  /// of ranks. `local` says if they are added by several trees, and to what `shard` holds: these
+  /// additions, too, are the same on any MPI. Device memory. `shard` may be where `staging` begins,
+  /// or this rank's part of `full`, but where it holds something to add to; else `full` is left as
+  /// it was. A group of one uses no `staging`.
   /// Of float; or of bf16 or fp16, which are summed in float, and whose sum shares no bytes with
   /// them.
   template <class T>
-  void reduce_scatter(const T* full, std::int64_t shard_elements, T* staging, float* shard);
+  void reduce_scatter(const T* full, std::int64_t shard_elements, T* staging, float* shard,
+                      LocalSum local = {});
 
   /// Exact sums of integers, in place, modulo 2^64. Host memory.
   void sum(std::int64_t* values, int count);

@@ -54,17 +54,21 @@ Settings with_absolute_paths(Settings settings);
 /// The key alone where settings come from no deck.
 std::string path_origin(const Settings& settings, const std::string& key);
 
+/// What is known of the ranks that settings are for.
+struct OnRanks {
+  int shard_group = 0;          ///< ranks of a shard group; 0: not known
+  bool may_have_levels = true;  ///< plan::may_have_levels
+};
+
 /// Every setting with its value, a few lines for each section, for people; and which of those that
-/// were given change nothing beside others, such as the sharding, or in shard groups of
-/// `group_ranks` ranks (0: not known).
-std::string summary(const Settings& settings, int group_ranks = 0);
+/// were given change nothing beside others, such as the sharding, or on such ranks.
+std::string summary(const Settings& settings, const OnRanks& ranks = {});
 
 /// The settings that choose how ranks share the work, with values as in a deck but for
 /// accumulation, which is what a plan made of `auto`; then, where they are not the default, those
-/// of other sections that change what a step sends or keeps. Shard groups have `group_ranks` ranks
-/// (0: not known).
+/// of other sections that change what a step sends or keeps.
 std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation,
-                                    int group_ranks = 0);
+                                    const OnRanks& ranks = {});
 
 /// The value of a setting as decks have it: "adamw". Keys that there are not throw
 /// std::logic_error.

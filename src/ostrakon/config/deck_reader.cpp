@@ -170,7 +170,9 @@ Value to_value(const Teuchos::ParameterEntry& entry) {
   }
   if (entry.isType<bool>()) return Value::of(Teuchos::getValue<bool>(entry));
   if (entry.isType<std::string>()) {
-    return Value::of(restore_text(Teuchos::getValue<std::string>(entry)));
+    const std::string& prepared = Teuchos::getValue<std::string>(entry);
+    const std::string original = restore_text(prepared);
+    return is_long_integer(prepared) ? parse_scalar(original) : Value::of(original);
   }
   Value value;
   if (read_number<int>(entry, value) || read_number<long long>(entry, value) ||

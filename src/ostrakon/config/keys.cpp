@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
@@ -93,12 +96,13 @@ Key boolean(const std::string& name, Field field, const std::string& meaning) {
   return key;
 }
 
-bool is_printable(const std::string& text) {
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) return false;
+/// No file system forbids them, but they spoil what is printed and written line by line.
+void require_no_control_characters(const std::string& text) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    require(byte >= 0x20 && byte != 0x7F, shown(text), " has the control character ",
+            printable(text.substr(at, 1)), " at byte ", at + 1, "; expected text without any");
   }
-  return true;
 }
 
 template <class Field>
@@ -109,8 +113,9 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
   key.expected = may_be_empty ? "a path as text (numbers and yes/no need quotes)"
                               : "a path that is not empty (numbers and yes/no need quotes)";
   key.set = [=](Settings& settings, const Value& value) {
-    if (value.kind != Value::Kind::text || !is_printable(value.text)) return false;
+    if (value.kind != Value::Kind::text) return false;
     if (value.text.empty() && !may_be_empty) return false;
+    require_no_control_characters(value.text);
     field(settings) = value.text;
     return true;
   };
@@ -120,11 +125,11 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
   return key;
 }
 
-template <class Field, class Enum>
-Key choice(const std::string& name, Field field,
-           const std::vector<std::pair<std::string, Enum>>& choices, const std::string& meaning) {
+template <class Field, class Choice>
+Key choice(const std::string& name, Field field, const std::vector<Named<Choice>>& choices,
+           const std::string& meaning) {
   std::vector<std::string> names;
-  for (const auto& one : choices) names.push_back(one.first);
+  for (const auto& one : choices) names.push_back(one.name);
   Key key;
   key.name = name;
   key.meaning = meaning;
@@ -133,19 +138,26 @@ Key choice(const std::string& name, Field field,
   key.set = [=](Settings& settings, const Value& value) {
     if (value.kind != Value::Kind::text) return false;
     for (const auto& one : choices) {
-      if (one.first != value.text) continue;
-      field(settings) = one.second;
+      if (one.name != value.text) continue;
+      field(settings) = one.value;
       return true;
     }
     return false;
   };
   key.get = [=](const Settings& settings) {
     for (const auto& one : choices) {
-      if (one.second == field(settings)) return Value::of(one.first);
+      if (one.value == field(settings)) return Value::of(std::string(one.name));
     }
     throw std::logic_error(name + " has a value without a name");
   };
   return key;
+}
+
+/// All that a table names, in its order.
+template <class Field, class Enum, std::size_t count>
+Key choice(const std::string& name, Field field, const Named<Enum> (&names)[count],
+           const std::string& meaning) {
+  return choice(name, field, std::vector<Named<Enum>>(std::begin(names), std::end(names)), meaning);
 }
 
 using NamedIntegers = std::vector<std::pair<std::string, int>>;
@@ -209,24 +221,13 @@ constexpr std::int64_t most_muon_iterations = 1000;
   [](auto& settings) -> auto& { return settings.member; }
 
 Section model_section() {
-  using math::NormKind;
-  using model::Activation;
-  using model::Positions;
   return {
       "model",
       "what is computed: a decoder-only transformer",
-      {choice("norm", FIELD(model.norm),
-              std::vector<std::pair<std::string, NormKind>>{{"layernorm", NormKind::layernorm},
-                                                            {"rmsnorm", NormKind::rmsnorm}},
-              "before attention, MLP and output"),
-       choice("positions", FIELD(model.positions),
-              std::vector<std::pair<std::string, Positions>>{{"learned", Positions::learned},
-                                                             {"rotary", Positions::rotary}},
+      {choice("norm", FIELD(model.norm), math::norm_names, "before attention, MLP and output"),
+       choice("positions", FIELD(model.positions), model::positions_names,
               "how a token knows its place"),
-       choice("activation", FIELD(model.activation),
-              std::vector<std::pair<std::string, Activation>>{{"gelu", Activation::gelu},
-                                                              {"swiglu", Activation::swiglu}},
-              "of the MLP"),
+       choice("activation", FIELD(model.activation), model::activation_names, "of the MLP"),
        integer("layers", FIELD(model.layers), 1, most_layers, "transformer blocks"),
        named_integer("blocks_per_unit", FIELD(model.blocks_per_unit), {{"auto", 0}}, 1, most_layers,
                      "gathered together"),
@@ -248,12 +249,9 @@ Section model_section() {
 }
 
 Section data_section() {
-  using data::DatasetKind;
   return {"data",
           "what is learned",
-          {choice("dataset", FIELD(data.dataset),
-                  std::vector<std::pair<std::string, DatasetKind>>{
-                      {"tokens", DatasetKind::tokens}, {"synthetic", DatasetKind::synthetic}},
+          {choice("dataset", FIELD(data.dataset), data::dataset_names,
                   "a token file, or a seeded process"),
            path("path", FIELD(data.path), true, "token file; for tokens only"),
            path("validation_path", FIELD(data.validation_path), true,
@@ -263,6 +261,28 @@ Section data_section() {
                   "share of random tokens; for synthetic only")}};
 }
 
+Key sum_grain() {
+  Key key;
+  key.name = "sum_grain";
+  key.meaning =
+      "leaves whose gradients are summed by a tree; the trees' sums are added one after the other. "
+      "Fewer partial sums are kept over many micro-batches, with the same bits on any power of two "
+      "of ranks. It decides the bits. 0: one tree over all leaves";
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
+  key.expected = text("0 or a power of two up to ", largest);
+  key.limits = "0 | power of two";
+  key.set = [](Settings& settings, const Value& value) {
+    const std::optional<std::int64_t> number = value.integer(0, largest);
+    if (!number || (*number & (*number - 1)) != 0) return false;
+    settings.training.sum_grain = *number;
+    return true;
+  };
+  key.get = [](const Settings& settings) {
+    return Value::of(static_cast<double>(settings.training.sum_grain));
+  };
+  return key;
+}
+
 Section training_section() {
   return {"training",
           "how long, in which portions, and what is done about steps that go wrong",
@@ -270,8 +290,8 @@ Section training_section() {
            integer("global_batch_size", FIELD(training.global_batch_size), 1,
                    "sequences in a step, over all ranks"),
            integer("micro_batch_size", FIELD(training.micro_batch_size), 1,
-                   "sequences computed at once on a rank"),
-           integer("sequence_length", FIELD(training.sequence_length), 1, "tokens"),
+                   "sequences computed at once on a rank: a leaf"),
+           sum_grain(), integer("sequence_length", FIELD(training.sequence_length), 1, "tokens"),
            integer("seed", FIELD(training.seed), 0, "of initial weights and sample order"),
            integer("validate_every", FIELD(training.validate_every), 0, "steps; 0: never"),
            integer("validation_batches", FIELD(training.validation_batches), 1,
@@ -279,7 +299,7 @@ Section training_section() {
            number("time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
                   "stop in good order after this long; 0: no limit"),
            choice("on_non_finite", FIELD(stability.skip_non_finite),
-                  std::vector<std::pair<std::string, bool>>{{"stop", false}, {"skip", true}},
+                  std::vector<Named<bool>>{{false, "stop"}, {true, "skip"}},
                   "where loss or gradient are not finite: end the run, or leave out the update"),
            number("skip_outliers", FIELD(stability.outlier_threshold), not_negative,
                   "deviations above the mean of loss or gradient norm from which a step's update "
@@ -345,7 +365,8 @@ Key rules(const std::string& name, Field field, Rules (*read)(const std::string&
   key.is_text = true;
   key.set = [=](Settings& settings, const Value& value) {
     const std::string text = on_one_line(value.text);
-    if (value.kind != Value::Kind::text || !is_printable(text)) return false;
+    if (value.kind != Value::Kind::text) return false;
+    require_no_control_characters(text);
     field(settings) = read(text);
     return true;
   };
@@ -378,6 +399,28 @@ Key loss_scale() {
   return key;
 }
 
+Key hierarchical_collectives() {
+  Key key;
+  key.name = "hierarchical_collectives";
+  static_assert(plan::Hierarchical::default_bytes == 4 << 20);
+  key.meaning =
+      "where a group of ranks spans nodes, whether it gathers and reduces in two levels, inside "
+      "the nodes and across them: a node then sends as much as one rank would. auto: where nodes "
+      "have equally many ranks, a power of two in each group, and the largest unit's parameters "
+      "have 4 MiB or more; or name these bytes. Changes no bit of the result";
+  key.expected = expected_hierarchical();
+  key.limits = "auto | never | always | BYTES such as 4 MiB";
+  key.set = [](Settings& settings, const Value& value) {
+    const auto read = read_hierarchical(value);
+    if (read) settings.parallel.hierarchical = *read;
+    return read.has_value();
+  };
+  key.get = [](const Settings& settings) {
+    return write_hierarchical(settings.parallel.hierarchical);
+  };
+  return key;
+}
+
 Key activation_checkpointing() {
   Key key;
   key.name = "activation_checkpointing";
@@ -401,44 +444,28 @@ Key activation_checkpointing() {
 }
 
 Section parallel_section() {
-  using plan::Accumulation;
-  using plan::LeafOrder;
-  using plan::Sharding;
   return {
       "parallel",
       "how ranks share the work: the same result where ranks and leaves are powers of two. What "
       "to choose is in docs/strategies.md; keys marked `full only` change nothing with another "
       "sharding, unless memory.offload has parameters copied up for each use",
-      {choice("sharding", FIELD(parallel.sharding),
-              std::vector<std::pair<std::string, Sharding>>{{"none", Sharding::none},
-                                                            {"optimizer", Sharding::optimizer},
-                                                            {"gradients", Sharding::gradients},
-                                                            {"full", Sharding::full}},
+      {choice("sharding", FIELD(parallel.sharding), plan::sharding_names,
               "what is divided over a shard group: as DDP, ZeRO-1, -2, -3"),
        named_integer("shard_group", FIELD(shard_group),
                      {{"world", mesh::world_group}, {"node", mesh::node_group}}, 1, most_ranks,
                      "ranks that share one copy; other groups hold replicas"),
        choice(
            "shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
-           std::vector<std::pair<std::string, plan::OptimizerGroup>>{
-               {"shard_group", plan::OptimizerGroup::shard_group},
-               {"world", plan::OptimizerGroup::world}},
+           plan::optimizer_group_names,
            "ranks over which optimizer state is divided: a shard group, or all, which divides it "
            "over replicas too"),
-       choice("accumulation", FIELD(parallel.accumulation),
-              std::vector<std::pair<std::string, Accumulation>>{
-                  {"auto", Accumulation::automatic},
-                  {"reduce_each", Accumulation::reduce_each},
-                  {"shard_each", Accumulation::shard_each},
-                  {"reduce_last", Accumulation::reduce_last}},
+       choice("accumulation", FIELD(parallel.accumulation), plan::accumulation_names,
               "when micro-batches' gradients are summed over ranks. reduce_each: each over all "
               "ranks; shard_each: each over the shard group, their sum over replicas; reduce_last: "
               "only their sum; auto: shard_each where gradients are sharded (or on the host, and "
-              "optimizer state is), else reduce_last"),
-       choice("leaf_order", FIELD(parallel.leaf_order),
-              std::vector<std::pair<std::string, LeafOrder>>{{"ascending", LeafOrder::ascending},
-                                                             {"descending", LeafOrder::descending},
-                                                             {"shuffled", LeafOrder::shuffled}},
+              "optimizer state is), else reduce_last; with training.sum_grain what has the bits of "
+              "one rank, if one of them has"),
+       choice("leaf_order", FIELD(parallel.leaf_order), plan::leaf_order_names,
               "in which micro-batches are computed; shuffled takes more memory"),
        reshard(),
        integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
@@ -455,43 +482,34 @@ Section parallel_section() {
              "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
              "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
              "block.2\""),
-       only("reduction", "ordered", "how gradients are summed"),
+       only("reduction", "ordered", "how gradients are summed"), hierarchical_collectives(),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks,
                "0: as found; ranks of one host")}};
 }
 
 Section precision_section() {
-  const std::vector<std::pair<std::string, Number>> numbers = {
-      {"fp32", Number::fp32}, {"bf16", Number::bf16}, {"fp16", Number::fp16}};
-  const std::vector<std::pair<std::string, std::optional<Number>>> automatic_or_numbers = {
-      {"auto", std::nullopt},
-      {"fp32", Number::fp32},
-      {"bf16", Number::bf16},
-      {"fp16", Number::fp16}};
+  std::vector<Named<std::optional<Number>>> automatic_or_numbers = {{std::nullopt, "auto"}};
+  for (const Named<Number>& number : number_names)
+    automatic_or_numbers.push_back({number.value, number.name});
   return {"precision",
           "number formats",
           {only("parameters", "fp32", "of stored parameters, which are updated"),
-           choice("gather", FIELD(precision.gather), numbers,
+           choice("gather", FIELD(precision.gather), number_names,
                   "in which parameters travel and are computed with"),
            choice("activations", FIELD(precision.activations), automatic_or_numbers,
                   "auto: as gather, and nothing else, as units compute in the numbers in which "
                   "parameters are gathered"),
-           choice("reduce", FIELD(parallel.reduce), numbers,
+           choice("reduce", FIELD(parallel.reduce), number_names,
                   "in which gradients travel within a shard group; all sums are of fp32"),
            loss_scale()}};
 }
 
 Section memory_section() {
-  using plan::Offload;
   return {
       "memory",
       "what is traded for memory: see docs/memory.md",
       {activation_checkpointing(),
-       choice("offload", FIELD(parallel.offload),
-              std::vector<std::pair<std::string, Offload>>{{"none", Offload::none},
-                                                           {"optimizer", Offload::optimizer},
-                                                           {"parameters", Offload::parameters},
-                                                           {"all", Offload::all}},
+       choice("offload", FIELD(parallel.offload), plan::offload_names,
               "what lives in host memory instead of the device's. optimizer: masters, moments and "
               "summed gradients, which the host updates; parameters: masters and copies to compute "
               "with, copied up for each use; all: both"),
@@ -502,21 +520,16 @@ Section memory_section() {
            "with updates on the host and clip_norm 0, fp16 nowhere, and no step left out: begin "
            "a unit's beside the backward of those before it"),
        choice("activations", FIELD(parallel.offload_activations),
-              std::vector<std::pair<std::string, bool>>{{"device", false}, {"host", true}},
+              std::vector<Named<bool>>{{false, "device"}, {true, "host"}},
               "where what forward leaves for backward waits, but for the last units, whose "
               "backward follows at once")}};
 }
 
 Section optimizer_section() {
-  using optim::OptimizerKind;
   return {
       "optimizer",
       "how parameters follow gradients",
-      {choice("name", FIELD(optimizer.kind),
-              std::vector<std::pair<std::string, OptimizerKind>>{{"adamw", OptimizerKind::adamw},
-                                                                 {"sgd", OptimizerKind::sgd},
-                                                                 {"lion", OptimizerKind::lion},
-                                                                 {"muon", OptimizerKind::muon}},
+      {choice("name", FIELD(optimizer.kind), optim::optimizer_names,
               "all with decoupled weight decay; muon is for the matrices of blocks, all others are "
               "updated by adamw"),
        number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30, "at its peak"),
@@ -539,8 +552,8 @@ Section optimizer_section() {
        number("muon_rate_factor", FIELD(optimizer.muon_rate_factor), positive,
               "muon only: the learning rate of its matrices over that of others"),
        choice("moments", FIELD(parallel.moments.number),
-              std::vector<std::pair<std::string, Number>>{{"fp32", Number::fp32},
-                                                          {"bf16", Number::bf16}},
+              std::vector<Named<Number>>{{Number::fp32, name(Number::fp32)},
+                                         {Number::bf16, name(Number::bf16)}},
               "in which optimizer state is kept; bf16 is rounded at random"),
        number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
               "largest norm of the whole gradient; 0: any"),
@@ -553,17 +566,10 @@ Section optimizer_section() {
 }
 
 Section schedule_section() {
-  using optim::Tail;
   return {"schedule",
           "the learning rate over time",
           {integer("warmup_steps", FIELD(schedule.warmup_steps), 0, "steps of linear rise"),
-           choice("tail", FIELD(schedule.tail),
-                  std::vector<std::pair<std::string, Tail>>{
-                      {"cosine", Tail::cosine},
-                      {"linear", Tail::linear},
-                      {"constant", Tail::constant},
-                      {"warmup_stable_decay", Tail::warmup_stable_decay},
-                      {"inverse_square_root", Tail::inverse_square_root}},
+           choice("tail", FIELD(schedule.tail), optim::tail_names,
                   "after the warm-up. warmup_stable_decay: constant, then linear; "
                   "inverse_square_root: as 1 / sqrt(step), to no end"),
            number("final_fraction", FIELD(schedule.final_fraction), share,
@@ -573,7 +579,6 @@ Section schedule_section() {
 }
 
 Section checkpoint_section() {
-  using checkpoint::Files;
   return {"checkpoint",
           "where training begins, and when it saves its state, from which it can go on",
           {integer("every", FIELD(checkpoint.every), 0,
@@ -581,10 +586,7 @@ Section checkpoint_section() {
            integer("keep", FIELD(checkpoint.keep), 1, "checkpoints to keep, of those saved last"),
            integer("keep_every", FIELD(checkpoint.keep_every), 0,
                    "keep for good those of steps that this divides; 0: none"),
-           choice("files", FIELD(checkpoint.files),
-                  std::vector<std::pair<std::string, Files>>{
-                      {"rank", Files::rank}, {"node", Files::node}, {"single", Files::single}},
-                  "one for each"),
+           choice("files", FIELD(checkpoint.files), checkpoint::files_names, "one for each"),
            boolean("async", FIELD(checkpoint.asynchronous),
                    "go on while a copy of the state, in host memory, is written; without `every` "
                    "there is no room for one"),
@@ -634,9 +636,7 @@ Key wall_time() {
 
 Key paths_from() {
   return choice(
-      "paths_from", FIELD(runtime.paths_from),
-      std::vector<std::pair<std::string, PathsFrom>>{
-          {"deck", PathsFrom::deck}, {"working_directory", PathsFrom::working_directory}},
+      "paths_from", FIELD(runtime.paths_from), paths_from_names,
       "which folder relative paths in the deck begin at: the deck's own, or the one in which the "
       "program is started");
 }
@@ -650,11 +650,7 @@ Section runtime_section() {
            number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
                   "peak rate of a rank, which MFU is a share of; 0: measured"),
            wall_time(),
-           choice("streams", FIELD(runtime.streams),
-                  std::vector<std::pair<std::string, StreamsChoice>>{
-                      {"inline", StreamsChoice::in_plan_order},
-                      {"threads", StreamsChoice::threads},
-                      {"auto", StreamsChoice::automatic}},
+           choice("streams", FIELD(runtime.streams), streams_choice_names,
                   "communication beside compute"),
            paths_from()}};
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <stdexcept>
@@ -11,16 +12,19 @@ namespace {
 
 using optim::ParameterRule;
 using plan::GatherLimit;
+using plan::Hierarchical;
 using plan::Prefetch;
 using plan::Reshard;
 using plan::UnitRule;
 
-struct ReshardName {
-  const char* name;
-  Reshard::Kind kind;
-};
-constexpr ReshardName reshard_names[] = {
-    {"default", Reshard::automatic}, {"always", Reshard::always}, {"never", Reshard::never}};
+/// All but `partly`, which is written as a number.
+constexpr Named<Reshard::Kind> reshard_names[] = {
+    {Reshard::automatic, "default"}, {Reshard::always, "always"}, {Reshard::never, "never"}};
+
+/// by_size with other bytes than those of `auto` is written as these.
+constexpr Named<Hierarchical::Kind> hierarchical_names[] = {{Hierarchical::by_size, "auto"},
+                                                            {Hierarchical::never, "never"},
+                                                            {Hierarchical::always, "always"}};
 
 struct ByteUnit {
   const char* name;
@@ -56,6 +60,12 @@ std::string write_bytes(std::int64_t bytes) {
   const ByteUnit* unit = byte_units;
   while (bytes % unit->bytes != 0) ++unit;
   return text(bytes / unit->bytes, ' ', unit->name);
+}
+
+std::string names_of_byte_units() {
+  std::vector<std::string> names;
+  for (const ByteUnit& unit : byte_units) names.insert(names.begin(), unit.name);
+  return join(names, ", ", " or ");
 }
 
 // --------------------------------------------------------------------------------------- rules
@@ -299,18 +309,17 @@ std::optional<Reshard> read_reshard(const Value& value) {
     reshard.ranks = static_cast<int>(*ranks);
     return reshard;
   }
-  for (const ReshardName& one : reshard_names) {
-    if (value.kind != Value::Kind::text || value.text != one.name) continue;
-    reshard.kind = one.kind;
-    return reshard;
-  }
-  return std::nullopt;
+  if (value.kind != Value::Kind::text) return std::nullopt;
+  const std::optional<Reshard::Kind> kind = find_named(reshard_names, value.text);
+  if (!kind) return std::nullopt;
+  reshard.kind = *kind;
+  return reshard;
 }
 
 Value write_reshard(const Reshard& reshard) {
   if (reshard.kind == Reshard::partly) return Value::of(static_cast<double>(reshard.ranks));
-  for (const ReshardName& one : reshard_names) {
-    if (one.kind == reshard.kind) return Value::of(std::string(one.name));
+  for (const Named<Reshard::Kind>& one : reshard_names) {
+    if (one.value == reshard.kind) return Value::of(std::string(one.name));
   }
   throw std::logic_error("reshard_after_forward has a value without a name");
 }
@@ -342,10 +351,29 @@ Value write_gather_limit(const GatherLimit& limit) {
 }
 
 std::string expected_gather_limit() {
-  std::vector<std::string> names;
-  for (const ByteUnit& unit : byte_units) names.insert(names.begin(), unit.name);
   return text("unlimited, an integer from 1 to ", most_units_gathered, " (units), or bytes up to ",
-              write_bytes(most_bytes), " in ", join(names, ", ", " or "));
+              write_bytes(most_bytes), " in ", names_of_byte_units());
+}
+
+std::optional<Hierarchical> read_hierarchical(const Value& value) {
+  if (value.kind != Value::Kind::text) return std::nullopt;
+  for (const Named<Hierarchical::Kind>& named : hierarchical_names)
+    if (value.text == named.name) return Hierarchical{named.value};
+  const std::optional<std::int64_t> bytes = read_bytes(value.text);
+  if (!bytes) return std::nullopt;
+  return Hierarchical{Hierarchical::by_size, *bytes};
+}
+
+Value write_hierarchical(const Hierarchical& hierarchical) {
+  const bool is_auto = hierarchical == Hierarchical();
+  return Value::of(hierarchical.kind == Hierarchical::by_size && !is_auto
+                       ? write_bytes(hierarchical.bytes)
+                       : name_in(hierarchical_names, hierarchical.kind));
+}
+
+std::string expected_hierarchical() {
+  return text("auto, never, always, or bytes up to ", write_bytes(most_bytes), " in ",
+              names_of_byte_units());
 }
 
 std::vector<UnitRule> read_unit_rules(const std::string& text) {

@@ -35,6 +35,11 @@ std::optional<plan::GatherLimit> read_gather_limit(const Value& value);
 Value write_gather_limit(const plan::GatherLimit& limit);
 std::string expected_gather_limit();
 
+/// auto, never, always, or text such as "4 MiB"; nothing for any other value.
+std::optional<plan::Hierarchical> read_hierarchical(const Value& value);
+Value write_hierarchical(const plan::Hierarchical& hierarchical);
+std::string expected_hierarchical();
+
 /// Rules separated by ';', each `PATTERN: SETTING VALUE, SETTING VALUE ...`, for example
 ///     block.*: reshard_after_forward never, backward_prefetch 2; head: forward_prefetch block.1
 /// Settings are those of plan::UnitRule. A prefetch is an integer or names of units. Throws Error

@@ -24,9 +24,17 @@ bool scales_loss(const Settings& settings) {
   return settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
 }
 
+plan::ModelDescription without_units(const Settings& settings) {
+  plan::ModelDescription description;
+  description.element_bytes = bytes_of(settings.precision.gather);
+  description.master_bytes = bytes_of(Number::fp32);
+  return description;
+}
+
 void complete(Settings& settings) {
   plan::Policy& policy = settings.parallel;
   policy.leaves = settings.training.leaves();
+  policy.sum_grain = settings.training.sum_grain;
   policy.moments.count = moments(settings.optimizer);
   policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;
   policy.early_updates = settings.early_updates &&

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/base/number.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/data/dataset.hpp>
@@ -13,6 +14,7 @@
 #include <ostrakon/optim/optimizer.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
 #include <ostrakon/optim/schedule.hpp>
+#include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <string>
 
@@ -22,6 +24,7 @@ struct TrainingSettings {
   std::int64_t steps = 1000;
   std::int64_t global_batch_size = 8;  ///< sequences in a step
   std::int64_t micro_batch_size = 1;   ///< sequences in a leaf
+  std::int64_t sum_grain = 0;          ///< as plan::Policy::sum_grain
   std::int64_t sequence_length = 256;  ///< tokens
   std::uint64_t seed = 1;
   std::int64_t validate_every = 0;      ///< steps; 0: never
@@ -44,12 +47,19 @@ enum class StreamsChoice {
   in_plan_order,  ///< one action after the other
   threads         ///< a thread for each stream
 };
+constexpr Named<StreamsChoice> streams_choice_names[] = {{StreamsChoice::in_plan_order, "inline"},
+                                                         {StreamsChoice::threads, "threads"},
+                                                         {StreamsChoice::automatic, "auto"}};
+constexpr const char* name(StreamsChoice choice) { return name_in(streams_choice_names, choice); }
 
 /// Which folder relative paths in a deck begin at.
 enum class PathsFrom {
   deck,              ///< the deck's own
   working_directory  ///< where the program is started
 };
+constexpr Named<PathsFrom> paths_from_names[] = {
+    {PathsFrom::deck, "deck"}, {PathsFrom::working_directory, "working_directory"}};
+constexpr const char* name(PathsFrom from) { return name_in(paths_from_names, from); }
 
 /// When a run saves its state, and how; see docs/checkpoint-format.md.
 struct CheckpointSettings {
@@ -114,7 +124,11 @@ struct Settings {
 /// Numbers of fp16 have few exponents: small gradients vanish in them.
 bool scales_loss(const Settings& settings);
 
-/// Sets what of the policy follows from other settings: leaves, moments.count and early_updates.
+/// What a plan knows of a model before its units are known: the sizes of its numbers.
+plan::ModelDescription without_units(const Settings& settings);
+
+/// Sets what of the policy follows from other settings: leaves, sum_grain, moments.count,
+/// checkpoint_staging and early_updates.
 void complete(Settings& settings);
 
 }  // namespace ostrakon::config

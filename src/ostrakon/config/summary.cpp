@@ -7,25 +7,32 @@
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/math/portability.hpp>
+#include <ostrakon/plan/layout.hpp>
 #include <stdexcept>
 
 namespace ostrakon::config {
 namespace {
 
+bool is_muon(const Settings& settings) {
+  return settings.optimizer.kind == optim::OptimizerKind::muon;
+}
+
+/// What a run stores where, however many ranks it has: two in a shard group, and two groups where
+/// there may be several.
+plan::Layouts typical_layouts(const Settings& settings) {
+  const plan::Grid grid(1, 2, settings.shard_group == mesh::world_group ? 1 : 2);
+  return plan::find_layouts(settings.parallel, without_units(settings), grid, plan::Purpose::train);
+}
+
 /// Whether a key of the section parallel may change anything beside the sharding that is chosen.
 bool has_effect(const Settings& settings, const std::string& key) {
-  const plan::Policy& policy = settings.parallel;
-  // Parameters in host memory are copied up for each use, whole or not.
-  const bool on_host = plan::offloads(policy.offload, plan::Offload::parameters);
-  if (policy.sharding == plan::Sharding::full || on_host) return true;
-  // Updates that take more than the gradients and masters beside them are begun ahead.
+  const plan::Layouts layouts = typical_layouts(settings);
+  if (layouts.gathers()) return true;
+  // What is updated as a whole is gathered for it.
   if (key == "forward_prefetch") {
-    const bool has_all = policy.shard_optimizer_over == plan::OptimizerGroup::world ||
-                         settings.shard_group == mesh::world_group;
-    const bool is_more = policy.sharding == plan::Sharding::none || !has_all ||
-                         policy.offload == plan::Offload::optimizer ||
-                         settings.optimizer.kind == optim::OptimizerKind::muon;
-    return is_more && !policy.early_updates;
+    const bool updates_early =
+        settings.parallel.early_updates && layouts.update.space == plan::Space::host;
+    return !updates_early && (layouts.updates_ahead() || is_muon(settings));
   }
   return key != "reshard_after_forward" && key != "backward_prefetch" &&
          key != "in_flight_gathers" && key != "units";
@@ -53,9 +60,6 @@ struct Condition {
 
 bool is_sgd(const Settings& settings) {
   return settings.optimizer.kind == optim::OptimizerKind::sgd;
-}
-bool is_muon(const Settings& settings) {
-  return settings.optimizer.kind == optim::OptimizerKind::muon;
 }
 /// Muon leaves some parameters to it.
 bool has_adamw(const Settings& settings) {
@@ -119,22 +123,23 @@ constexpr Condition conditions[] = {
     {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
     {"schedule", "decay_steps", "tail", is_stable_then_decays}};
 
-/// Why `key` changes nothing: "with sharding none"; empty if it may. Shard groups have
-/// `group_ranks` ranks, or 0: it is not known how many.
+/// Why `key` changes nothing: "with sharding none"; empty if it may.
 std::string made_idle_by(const Settings& settings, const std::string& section,
-                         const std::string& key, int group_ranks) {
+                         const std::string& key, const OnRanks& ranks) {
   const auto with = [&](const std::string& deciding) {
     std::vector<std::string> all;
     for (const std::string& one : words(deciding))
       all.push_back(one + " " + written(settings, *find_key(*find_section(section), one)));
     return "with " + join(all, ", ", " and ");
   };
+  if (key == "hierarchical_collectives")
+    return ranks.may_have_levels ? "" : "as no group has several ranks on each of several nodes";
   if (section == "parallel") return has_effect(settings, key) ? "" : with("sharding");
   for (const Condition& condition : conditions) {
     if (section != condition.section || key != condition.key || condition.holds(settings)) continue;
     return condition.decided_by ? with(condition.decided_by) : "in a build without a device";
   }
-  if (section == "precision" && key == "reduce" && group_ranks == 1)
+  if (section == "precision" && key == "reduce" && ranks.shard_group == 1)
     return "in shard groups of one rank";
   return "";
 }
@@ -171,11 +176,11 @@ std::string short_schedule(const Settings& settings) {
 }
 
 /// Lines that begin with `indent`, or nothing.
-std::string without_effect(const Settings& settings, const Section& section, int group_ranks,
+std::string without_effect(const Settings& settings, const Section& section, const OnRanks& ranks,
                            const std::string& indent) {
   std::vector<std::pair<std::string, std::string>> reasons;  // each with its keys
   for (const Key& key : section.keys) {
-    const std::string reason = made_idle_by(settings, section.name, key.name, group_ranks);
+    const std::string reason = made_idle_by(settings, section.name, key.name, ranks);
     if (reason.empty() || !is_given(settings, key)) continue;
     const auto known = std::find_if(reasons.begin(), reasons.end(),
                                     [&](const auto& one) { return one.first == reason; });
@@ -195,7 +200,7 @@ std::string without_effect(const Settings& settings, const Section& section, int
 
 }  // namespace
 
-std::string summary(const Settings& settings, int group_ranks) {
+std::string summary(const Settings& settings, const OnRanks& ranks) {
   constexpr std::size_t indent = 15, longest = 96;
   std::string lines;
   for (const Section& section : sections()) {
@@ -209,7 +214,7 @@ std::string summary(const Settings& settings, int group_ranks) {
       }
       line += (line.size() > indent ? ", " : "") + shown;
     }
-    lines += line + "\n" + without_effect(settings, section, group_ranks, std::string(indent, ' '));
+    lines += line + "\n" + without_effect(settings, section, ranks, std::string(indent, ' '));
     const std::string remark = section.name == "schedule" ? short_schedule(settings) : "";
     if (!remark.empty()) lines += std::string(indent, ' ') + remark + "\n";
   }
@@ -217,15 +222,18 @@ std::string summary(const Settings& settings, int group_ranks) {
 }
 
 std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation,
-                                    int group_ranks) {
+                                    const OnRanks& ranks) {
   Settings resolved = settings;
   resolved.parallel.accumulation = accumulation;
   std::vector<plan::Setting> chosen;
   for (const Key& key : find_section("parallel")->keys) {
     // Of the machine, and what there is one of.
     if (key.name == "ranks_per_node" || key.name == "reduction") continue;
-    chosen.push_back({key.name, written(resolved, key),
-                      has_effect(settings, key.name) || !is_given(settings, key)});
+    // Of which the plan says what came of it.
+    if (key.name == "hierarchical_collectives" && !is_given(settings, key)) continue;
+    chosen.push_back(
+        {key.name, written(resolved, key),
+         made_idle_by(settings, "parallel", key.name, ranks).empty() || !is_given(settings, key)});
   }
   const Key& blocks = *find_key(*find_section("model"), "blocks_per_unit");
   chosen.push_back({blocks.name, written(settings, blocks)});
@@ -242,10 +250,10 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
         Other{"optimizer", "name", "optimizer"}, Other{"optimizer", "moments", "moments"},
         Other{"optimizer", "parameters", "optimizer.parameters"}}) {
     const Key& key = *find_key(*find_section(other.section), other.key);
-    if (!is_given(settings, key) || !made_idle_by(settings, other.section, other.key, 0).empty())
+    if (!is_given(settings, key) || !made_idle_by(settings, other.section, other.key, {}).empty())
       continue;
     chosen.push_back({other.shown, written(settings, key),
-                      made_idle_by(settings, other.section, other.key, group_ranks).empty()});
+                      made_idle_by(settings, other.section, other.key, ranks).empty()});
   }
   return chosen;
 }

@@ -2,6 +2,7 @@
 #include <cctype>
 #include <cmath>
 #include <locale>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/config/value.hpp>
 #include <sstream>
 
@@ -15,15 +16,6 @@ bool reads_as_number(const std::string& text, double& number) {
   stream.imbue(std::locale::classic());
   stream >> std::noskipws >> number;
   return !stream.fail() && stream.eof() && std::isfinite(number);
-}
-
-std::string printable(std::string text) {
-  constexpr std::size_t longest = 100;
-  if (text.size() > longest) text = text.substr(0, longest) + "...";
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  return text;
 }
 
 /// 1e-05 -> 1e-5
@@ -82,9 +74,9 @@ std::string Value::shown() const {
     case Kind::boolean:
       return boolean ? "true" : "false";
     case Kind::number:
-      return format_number(number);
+      return text.empty() ? format_number(number) : without_middle(text, 100);
     case Kind::text:
-      return '"' + printable(text) + '"';
+      return ostrakon::shown(text);
     case Kind::list:
       return "a list";
     case Kind::section:
@@ -100,8 +92,10 @@ Value parse_scalar(const std::string& text) {
   if (lower == "true" || lower == "yes") return Value::of(true);
   if (lower == "false" || lower == "no") return Value::of(false);
   double number = 0.0;
-  if (reads_as_number(text, number)) return Value::of(number);
-  return Value::of(text);
+  if (!reads_as_number(text, number)) return Value::of(text);
+  Value value = Value::of(number);
+  value.text = text;
+  return value;
 }
 
 std::string format_number(double number) {

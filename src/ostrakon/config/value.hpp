@@ -15,7 +15,7 @@ struct Value {
   Kind kind = Kind::nothing;
   bool boolean = false;
   double number = 0.0;
-  std::string text;
+  std::string text;  ///< of a number: as it was given, where that is known
 
   static Value of(bool boolean);
   static Value of(double number);
@@ -29,7 +29,7 @@ struct Value {
   std::optional<std::int64_t> integer(std::int64_t least, std::int64_t most) const;
 
   /// For messages: `256`, `true`, `"text"` (printable, and not all of a long text), "a list",
-  /// "a section", "nothing".
+  /// "a section", "nothing". A number as it was given, where that is known.
   std::string shown() const;
 };
 

@@ -44,6 +44,19 @@ std::size_t copy_quoted(const std::string& line, std::size_t at, std::string& ou
   return std::string::npos;
 }
 
+/// The digits of an integer that is too long for a double, where that is all that stands at
+/// `line[at]` as a value; 0 elsewhere.
+std::size_t long_integer(const std::string& line, std::size_t at) {
+  constexpr std::size_t exact = 15;  // digits that a double holds
+  const std::size_t first = line[at] == '-' || line[at] == '+' ? at + 1 : at;
+  const std::size_t end = std::min(line.find_first_not_of("0123456789", first), line.size());
+  if (end - first <= exact) return 0;
+  const std::size_t next = std::min(line.find_first_not_of(" \t", end), line.size());
+  const bool is_all = next == line.size() || line[next] == ',' || line[next] == '}' ||
+                      (line[next] == '#' && next > end);
+  return is_all ? end - at : 0;
+}
+
 /// One line without its comment; `place` begins the messages of errors.
 std::string prepare_line(const std::string& line, const std::string& place) {
   std::string out;
@@ -63,7 +76,11 @@ std::string prepare_line(const std::string& line, const std::string& place) {
       before = c;
       continue;
     }
-    append(out, c);
+    // Escaped, it stays the text that it is: see is_long_integer.
+    if (starts && before != '\0' && long_integer(line, at) > 0)
+      append_escaped(out, c);
+    else
+      append(out, c);
     if (!is_blank(c)) before = c;
     ++at;
   }
@@ -114,6 +131,13 @@ std::string restore_text(const std::string& prepared) {
     }
   }
   return out;
+}
+
+bool is_long_integer(const std::string& prepared) {
+  const std::string first = prepared.substr(0, 3);
+  const std::string original = restore_text(prepared);
+  return first.size() == 3 && first[0] == escape && original.size() + 2 == prepared.size() &&
+         long_integer(original, 0) == original.size();
 }
 
 std::string quote_line(const std::string& text, long number) {

@@ -14,6 +14,10 @@ std::string prepare_yaml(const std::string& text, const std::string& name);
 /// The text that prepare_yaml turned into `prepared`.
 std::string restore_text(const std::string& prepared);
 
+/// Whether `prepared`, a value, is an integer with more digits than a double holds: the parser
+/// would round it, so prepare_yaml makes text of it.
+bool is_long_integer(const std::string& prepared);
+
 /// Line `number` (from 1) of `text`, trimmed, shortened and printable, in quotes, for a message.
 std::string quote_line(const std::string& text, long number);
 

@@ -13,8 +13,6 @@
 namespace ostrakon::data {
 namespace {
 
-const char* split_name(Split split) { return split == Split::training ? "training" : "validation"; }
-
 // --- Tokens --------------------------------------------------------------------------------------
 
 SampleOrder make_order(const TokenFile& file, Split split, std::int64_t sequence_length,
@@ -39,7 +37,7 @@ class TokenDataset : public Dataset {
   std::string tokenizer() const override { return file_.info().tokenizer; }
   Facts identity() const override {
     const TokenFileInfo& info = file_.info();
-    return {{"dataset", "tokens"},
+    return {{"dataset", name(DatasetKind::tokens)},
             {"checksum", info.checksum},
             {"number of tokens", std::to_string(info.token_count)},
             {"vocabulary", std::to_string(info.vocabulary)},
@@ -79,7 +77,7 @@ class SyntheticDataset : public Dataset {
         seed_(seed),
         vocabulary_(static_cast<std::uint64_t>(vocabulary)),
         successor_(vocabulary_, math::random_key(seed, "synthetic successor")),
-        key_(math::random_key(seed, std::string("synthetic ") + split_name(split))) {}
+        key_(math::random_key(seed, std::string("synthetic ") + name(split))) {}
 
   void read(std::uint64_t index, std::int32_t* tokens) override {
     std::uint64_t token = draw(0, index);
@@ -99,7 +97,7 @@ class SyntheticDataset : public Dataset {
   Facts identity() const override {
     std::ostringstream noise;
     noise << std::setprecision(17) << noise_;
-    return {{"dataset", "synthetic"},
+    return {{"dataset", name(DatasetKind::synthetic)},
             {"noise", noise.str()},
             {"vocabulary", std::to_string(vocabulary_)},
             {"seed", std::to_string(seed_)}};
@@ -150,8 +148,7 @@ std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
     const bool verify = settings.verify && world.rank() == 0;
     dataset = open_tokens(path, split, sequence_length, vocabulary, seed, verify);
   });
-  comm::require_agreement(world,
-                          text("ranks find different ", split_name(split), " data in ", path),
+  comm::require_agreement(world, text("ranks find different ", name(split), " data in ", path),
                           dataset->identity());
   return dataset;
 }

@@ -5,12 +5,16 @@
 #include <memory>
 #include <optional>
 #include <ostrakon/base/facts.hpp>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <string>
 
 namespace ostrakon::data {
 
 enum class DatasetKind { tokens, synthetic };
+constexpr Named<DatasetKind> dataset_names[] = {{DatasetKind::tokens, "tokens"},
+                                                {DatasetKind::synthetic, "synthetic"}};
+constexpr const char* name(DatasetKind kind) { return name_in(dataset_names, kind); }
 
 struct DataSettings {
   DatasetKind dataset = DatasetKind::tokens;
@@ -55,6 +59,9 @@ class Dataset {
 };
 
 enum class Split { training, validation };
+constexpr Named<Split> split_names[] = {{Split::training, "training"},
+                                        {Split::validation, "validation"}};
+constexpr const char* name(Split split) { return name_in(split_names, split); }
 
 /// Collective over `world`: rank 0 verifies the file, all ranks open it, and find the same data in
 /// it, or all throw the same Error. Null for a validation split that the settings do not name

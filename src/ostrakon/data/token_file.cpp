@@ -58,10 +58,10 @@ void check_arrays(const std::string& path, const hdf5::Dataset& tokens,
           "': /tokens and /document_offsets must have one dimension each");
   require(tokens.type() == Type::uint8 || tokens.type() == Type::uint16 ||
               tokens.type() == Type::uint32,
-          kind, " '", path, "': /tokens holds ", hdf5::type_name(tokens.type()),
+          kind, " '", path, "': /tokens holds ", hdf5::name(tokens.type()),
           "; expected uint8, uint16 or uint32");
   require(offsets.type() == Type::int64, kind, " '", path, "': /document_offsets holds ",
-          hdf5::type_name(offsets.type()), "; expected int64");
+          hdf5::name(offsets.type()), "; expected int64");
 }
 
 TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
@@ -81,7 +81,7 @@ TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
   info.created = text_if_there("created");
   info.program = text_if_there("program");
   info.command_line = text_if_there("command_line");
-  info.stored_as = hdf5::type_name(tokens.type());
+  info.stored_as = hdf5::name(tokens.type());
   info.document_count = offsets.shape()[0] - 1;
   return info;
 }

@@ -91,6 +91,25 @@ void add_up_pieces(T* x, int pieces, std::int64_t count, T* sum) {
   }
 }
 
+/// Adds the sum of `pieces` pieces to `sum`, `width` elements (narrow_run at most), or `stores` it
+/// there; clobbers x, but for 16-bit numbers.
+template <class T, class C = compute_t<T>>
+void add_pieces(T* x, int pieces, std::int64_t stride, std::int64_t width, bool stores, C* sum) {
+  const auto add = [&](const C* total) {
+    if (stores && sum != total) std::copy(total, total + width, sum);
+    if (stores) return;
+    for (std::int64_t i = 0; i < width; ++i) sum[i] += total[i];
+  };
+  if constexpr (is_16bit<T>) {
+    C total[narrow_run];
+    sum_narrow_pieces(x, pieces, stride, width, total);
+    add(total);
+  } else {
+    sum_pieces(x, pieces, stride, width);
+    add(x);
+  }
+}
+
 void require_pieces(int pieces) {
   require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
 }
@@ -158,6 +177,20 @@ void host::tree_sum(T* x, int pieces, std::int64_t count, compute_t<T>* sum) {
 }
 
 template <class T>
+void host::chain_sum(T* x, int pieces, int tree, bool continues, std::int64_t count,
+                     compute_t<T>* sum) {
+  require_pieces(pieces);
+  require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
+  if (tree >= pieces && !continues) return tree_sum(x, pieces, count, sum);
+  for (std::int64_t first = 0; first < count; first += narrow_run) {
+    const std::int64_t width = smaller(narrow_run, count - first);
+    for (int piece = 0; piece < pieces; piece += tree)
+      add_pieces(x + piece * count + first, std::min(tree, pieces - piece), count, width,
+                 piece == 0 && !continues, sum + first);
+  }
+}
+
+template <class T>
 void add_bias(const Exec& exec, Matrix<T> x, const T* bias) {
   constexpr std::int64_t run = per_item(4096);
   const std::int64_t columns = x.columns;
@@ -190,13 +223,14 @@ void column_sums(const Exec& exec, ConstMatrix<T> x, compute_t<T>* sums) {
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                          \
-  template void fill<T>(const Exec&, T*, std::int64_t, T);               \
-  template void copy<T>(const Exec&, const T*, T*, std::int64_t);        \
-  template void add_to<T>(const Exec&, const T*, T*, std::int64_t);      \
-  template void host::add_to<T>(const T*, T*, std::int64_t);             \
-  template void host::tree_sum<T>(T*, int, std::int64_t, compute_t<T>*); \
-  template void add_bias<T>(const Exec&, Matrix<T>, const T*);           \
+#define OSTRAKON_INSTANTIATE(T)                                                      \
+  template void fill<T>(const Exec&, T*, std::int64_t, T);                           \
+  template void copy<T>(const Exec&, const T*, T*, std::int64_t);                    \
+  template void add_to<T>(const Exec&, const T*, T*, std::int64_t);                  \
+  template void host::add_to<T>(const T*, T*, std::int64_t);                         \
+  template void host::tree_sum<T>(T*, int, std::int64_t, compute_t<T>*);             \
+  template void host::chain_sum<T>(T*, int, int, bool, std::int64_t, compute_t<T>*); \
+  template void add_bias<T>(const Exec&, Matrix<T>, const T*);                       \
   template void column_sums<T>(const Exec&, ConstMatrix<T>, compute_t<T>*);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

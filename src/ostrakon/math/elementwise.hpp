@@ -42,6 +42,12 @@ void add_to(const T* x, T* y, std::int64_t count);
 template <class T>
 void tree_sum(T* x, int pieces, std::int64_t count, compute_t<T>* sum);
 
+/// Sums every `tree` neighbouring pieces by such a tree, the last ones maybe fewer, and the trees'
+/// sums one after the other: ((T0 + T1) + T2) + ... Where `continues` they are added to what is in
+/// `sum`, which then shares no element with x. Else as tree_sum.
+template <class T>
+void chain_sum(T* x, int pieces, int tree, bool continues, std::int64_t count, compute_t<T>* sum);
+
 }  // namespace host
 
 /// x(i, j) += bias[j] for every row.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/math/half.hpp>
 
 namespace ostrakon::math {
 
 /// Layer norm (Ba et al. 2016) or RMS norm (Zhang & Sennrich 2019) over the columns of each row.
 enum class NormKind { layernorm, rmsnorm };
+constexpr Named<NormKind> norm_names[] = {{NormKind::layernorm, "layernorm"},
+                                          {NormKind::rmsnorm, "rmsnorm"}};
+constexpr const char* name(NormKind kind) { return name_in(norm_names, kind); }
 
 /// y = (x - mean) * rstd * weight + bias; mean is 0 and unused for rmsnorm.
 /// Shapes: x, y (rows, width); weight, bias (width), bias may be null; mean, rstd (rows), written.

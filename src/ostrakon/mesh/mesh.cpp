@@ -209,6 +209,15 @@ void require_nodes_within_hosts(const std::vector<std::string>& hosts, int ranks
   }
 }
 
+int regular_ranks_per_node(const std::vector<std::int64_t>& node_of_rank) {
+  const auto begin = node_of_rank.begin(), end = node_of_rank.end();
+  const auto ranks =
+      std::find_if(begin, end, [&](std::int64_t node) { return node != *begin; }) - begin;
+  for (auto rank = begin; rank != end; ++rank)
+    if (*rank != (rank - begin) / ranks) return 0;
+  return (end - begin) % ranks == 0 ? static_cast<int>(ranks) : 0;
+}
+
 Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
     : world_(comm::Communicator::duplicate(parent)),
       host_(comm::Communicator::split_shared_memory(world_.mpi())),
@@ -224,6 +233,10 @@ Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
   const auto begin = begins_node.begin();
   nodes_ = static_cast<int>(std::accumulate(begin, begins_node.end(), std::int64_t{0}));
   node_index_ = static_cast<int>(std::accumulate(begin, begin + first, std::int64_t{0}));
+  std::vector<std::int64_t> node_of_rank(begins_node.size());
+  node_of_rank[static_cast<std::size_t>(world_.rank())] = node_index_;
+  world_.sum(node_of_rank.data(), world_.size());
+  ranks_per_node_ = regular_ranks_per_node(node_of_rank);
   cores_ = cores_of_each(world_, host_);
 }
 

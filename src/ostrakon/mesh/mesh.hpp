@@ -16,6 +16,10 @@ constexpr int node_group = -1;
 /// that is the same for ranks that share memory, "<any number> <name>".
 void require_nodes_within_hosts(const std::vector<std::string>& hosts, int ranks_per_node);
 
+/// Ranks of every node where all have equally many and each has neighbours, in the order of the
+/// nodes; else 0. `node_of_rank`: of each rank, counted from 0; not empty.
+int regular_ranks_per_node(const std::vector<std::int64_t>& node_of_rank);
+
 /// Which ranks share what. All groups are made in the constructor, in the same order on all ranks.
 class Mesh {
  public:
@@ -37,6 +41,8 @@ class Mesh {
   comm::Communicator& replicate_group() { return replicate_group_; }
 
   int nodes() const { return nodes_; }
+  /// As regular_ranks_per_node.
+  int ranks_per_node() const { return ranks_per_node_; }
   int node_index() const { return node_index_; }
 
   /// Cores that every rank has for threads of its own, the same number on every rank: the least
@@ -55,6 +61,7 @@ class Mesh {
   comm::Communicator shard_group_;
   comm::Communicator replicate_group_;
   int nodes_ = 1;
+  int ranks_per_node_ = 0;
   int node_index_ = 0;
   int cores_ = 0;
 };

@@ -13,15 +13,15 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.targets = buffers.targets;
   result.parameters = static_cast<const T*>(buffers.parameters);
   result.frozen = static_cast<const T*>(buffers.frozen);
-  result.lender_parameters = static_cast<const T*>(buffers.lender_parameters);
-  result.lender_frozen = static_cast<const T*>(buffers.lender_frozen);
+  result.tied_parameters = static_cast<const T*>(buffers.tied_parameters);
+  result.tied_frozen = static_cast<const T*>(buffers.tied_frozen);
   result.input = static_cast<const T*>(buffers.input);
   result.output = static_cast<T*>(buffers.output);
   result.saved = static_cast<T*>(buffers.saved);
   result.workspace = static_cast<T*>(buffers.workspace);
   result.gradient = static_cast<T*>(buffers.gradient);
   result.parameter_gradients = static_cast<float*>(buffers.parameter_gradients);
-  result.lender_gradients = static_cast<float*>(buffers.lender_gradients);
+  result.tied_gradients = static_cast<float*>(buffers.tied_gradients);
   return result;
 }
 

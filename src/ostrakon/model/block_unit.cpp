@@ -270,7 +270,7 @@ void BlockUnit<T>::lay_out_forward() {
   place_recomputed(places.mlp_rstd);
   workspace.start_over(up_end);
   forward_.activated = workspace.place(bytes_of<T>(rows_ * ffn_width_));
-  description_.forward_workspace_bytes = workspace.size();
+  description_.forward.front().workspace_bytes = workspace.size();
 }
 
 template <class T>
@@ -296,7 +296,7 @@ void BlockUnit<T>::lay_out_backward() {
   place_recomputed(places.attention_rstd);
   place_recomputed(places.attention);
   place_recomputed(places.log_sum_exp);
-  description_.backward_workspace_bytes = workspace.size();
+  description_.backward.front().workspace_bytes = workspace.size();
 }
 
 template <class T>
@@ -334,16 +334,18 @@ void BlockUnit<T>::describe() {
   const double attention = product(width_, qkv_width_) + product(width_, width_);
   const double up = product(width_, up_width_);
   const double scores = static_cast<double>(rows_) * static_cast<double>(leaf_.tokens * width_);
-  description_.forward_flops = attention + 2.0 * scores + up + product(ffn_width_, width_);
+  plan::Phase& forward = description_.forward.front();
+  plan::Phase& backward = description_.backward.front();
+  forward.flops = attention + 2.0 * scores + up + product(ffn_width_, width_);
   // Two products for each of forward's, by either factor, unless that is frozen.
-  description_.gradient_flops = 2.0 * description_.forward_flops;
+  description_.gradient_flops = 2.0 * forward.flops;
   for (const Linear& layer : {qkv_, out_, up_, down_})
     if (!layer.weight.trained())
       description_.gradient_flops -= product(layer.inputs, layer.outputs);
-  description_.backward_flops = description_.gradient_flops + scores;  // once more
-  if (recompute_.attention) description_.backward_flops += 2.0 * scores;
-  if (recompute_.mlp) description_.backward_flops += up;
-  description_.recompute_flops = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);
+  backward.flops = description_.gradient_flops + scores;  // once more
+  if (recompute_.attention) backward.flops += 2.0 * scores;
+  if (recompute_.mlp) backward.flops += up;
+  forward.recompute_flops = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);
 }
 
 template class BlockUnit<float>;

@@ -90,8 +90,8 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
     units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
     first += count;
   }
-  const Unit<T>* lender = settings.tie_embeddings ? units_.front().get() : nullptr;
-  units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, lender, frozen));
+  const Unit<T>* tied_to = settings.tie_embeddings ? units_.front().get() : nullptr;
+  units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, tied_to, frozen));
 }
 
 template <class T>
@@ -114,7 +114,7 @@ plan::ModelDescription Decoder<T>::decode_description() const {
   plan::ModelDescription description = this->description();
   plan::UnitDescription& head = description.units.back();
   head.output_bytes = bytes_of<compute_t<T>>(settings_.vocabulary);
-  head.forward_workspace_bytes = logits_workspace_bytes(1);
+  head.forward.front().workspace_bytes = logits_workspace_bytes(1);
   return description;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <vector>
@@ -9,7 +10,14 @@
 namespace ostrakon::model {
 
 enum class Positions { learned, rotary };
+constexpr Named<Positions> positions_names[] = {{Positions::learned, "learned"},
+                                                {Positions::rotary, "rotary"}};
+constexpr const char* name(Positions positions) { return name_in(positions_names, positions); }
+
 enum class Activation { gelu, swiglu };
+constexpr Named<Activation> activation_names[] = {{Activation::gelu, "gelu"},
+                                                  {Activation::swiglu, "swiglu"}};
+constexpr const char* name(Activation activation) { return name_in(activation_names, activation); }
 
 /// A decoder-only transformer, pre-norm. GPT-2: layernorm, learned, gelu, bias, tied.
 /// Llama 3: rmsnorm, rotary, swiglu, no bias, kv_heads < heads, untied.
@@ -104,8 +112,8 @@ class Decoder {
   std::int64_t parameter_count() const;
 
   /// Logits (rows of x, vocabulary; in compute_t<T>) = norm(x) W^T for generation; x (rows, width)
-  /// is the output of the last block, or some rows of it. Reads the head's parameters (and its
-  /// lender's if tied). workspace: logits_workspace_bytes(rows of x).
+  /// is the output of the last block, or some rows of it. Reads the head's parameters (and those it
+  /// is tied to). workspace: logits_workspace_bytes(rows of x).
   void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head,
               Matrix<compute_t<T>> out) const;
   std::int64_t logits_workspace_bytes(std::int64_t rows) const;

@@ -7,8 +7,8 @@ namespace ostrakon::model {
 
 /// The first unit: output (rows, width) = token.weight[token] (+ position.weight[position]).
 ///
-/// One segment of its flat parameter begins with token.weight (vocabulary, width), which a tied
-/// head borrows.
+/// One segment of its flat parameter begins with token.weight (vocabulary, width), which a head
+/// with tied embeddings reads, too.
 template <class T>
 class EmbeddingUnit final : public Unit<T> {
  public:

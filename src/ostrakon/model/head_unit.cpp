@@ -10,36 +10,36 @@
 namespace ostrakon::model {
 namespace {
 
-/// What a lender must look like: where token.weight is trained, borrowing gradients are written as
-/// [token.weight, zeros].
+/// Whether the head's weight can be the first parameter of `unit`: where token.weight is trained,
+/// its gradients are written as [token.weight, zeros].
 template <class T>
-void require_lendable(const Unit<T>& lender, std::int64_t vocabulary, std::int64_t width) {
-  const Parameter& first = lender.parameters().front();
+void require_table(const Unit<T>& unit, std::int64_t vocabulary, std::int64_t width) {
+  const Parameter& first = unit.parameters().front();
   require(first.name == "token.weight" && first.offset == 0 &&
               first.shape == std::vector<std::int64_t>{vocabulary, width},
-          "unit ", lender.description().name, " lends ", first.name, " with ", first.elements(),
-          " elements at ", first.offset, " to the head, which expects token.weight (", vocabulary,
+          "the head is tied to ", first.name, " of unit ", unit.description().name, ", with ",
+          first.elements(), " elements at ", first.offset, "; expected token.weight (", vocabulary,
           ", ", width, ") at 0");
 }
 
 }  // namespace
 
 template <class T>
-HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender,
+HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* tied_to,
                       const Frozen& frozen)
     : leaf_(leaf),
       rows_(leaf.rows()),
       width_(settings.width),
       vocabulary_(settings.vocabulary),
-      tied_(lender != nullptr) {
+      tied_(tied_to != nullptr) {
   description_.name = "head";
   add_norm(parameters_, "norm", settings.norm, width_, settings.bias);
   if (tied_) {
-    require_lendable(*lender, vocabulary_, width_);
-    weight_ = place_of(lender->parameters().front());
-    lender_elements_ = lender->description().trained_elements();
-    description_.lender = 0;
-    description_.lender_gradients = weight_.trained();
+    require_table(*tied_to, vocabulary_, width_);
+    weight_ = place_of(tied_to->parameters().front());
+    tied_elements_ = tied_to->description().trained_elements();
+    description_.tied_to = 0;
+    description_.tied_gradients = weight_.trained();
   } else {
     add_linear(parameters_, "output", vocabulary_, width_, false, settings.initializer_deviation);
   }
@@ -57,13 +57,14 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
       workspace.place(bytes_of<T>(math::linear_cross_entropy_workspace<T>(rows_, vocabulary_)));
 
   description_.output_bytes = bytes_of<Compute>(rows_);
-  description_.forward_workspace_bytes = workspace.size();
-  description_.backward_workspace_bytes = workspace.size();
-  description_.forward_flops =
-      2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
+  plan::Phase& forward = description_.forward.front();
+  plan::Phase& backward = description_.backward.front();
+  forward.workspace_bytes = workspace.size();
+  backward.workspace_bytes = workspace.size();
+  forward.flops = 2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
   // By both factors, unless the weight is frozen; and the logits.
-  description_.gradient_flops = (weight_.trained() ? 2.0 : 1.0) * description_.forward_flops;
-  description_.backward_flops = description_.gradient_flops + description_.forward_flops;
+  description_.gradient_flops = (weight_.trained() ? 2.0 : 1.0) * forward.flops;
+  backward.flops = description_.gradient_flops + forward.flops;
 }
 
 template <class T>
@@ -94,9 +95,9 @@ void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, comp
                                          array_in<Compute>(buffers.output, 0), dnormed,
                                          weight_gradient(buffers),
                                          array_in<T>(buffers.workspace, workspace_.logits));
-  if (tied_ && weight_.trained()) {  // the rest of the lender's parameters has no part in this
+  if (tied_ && weight_.trained()) {  // the rest of that unit's parameters has no part in this
     const std::int64_t written = vocabulary_ * width_;
-    math::fill<Compute>(exec, buffers.lender_gradients + written, lender_elements_ - written,
+    math::fill<Compute>(exec, buffers.tied_gradients + written, tied_elements_ - written,
                         Compute(0));
   }
 
@@ -130,13 +131,13 @@ std::int64_t HeadUnit<T>::logits_normed_bytes(std::int64_t rows) const {
 
 template <class T>
 Matrix<const T> HeadUnit<T>::weight(const UnitBuffers<T>& buffers) const {
-  const FlatParameter<T> flat = tied_ ? lender_parameters(buffers) : own_parameters(buffers);
+  const FlatParameter<T> flat = tied_ ? tied_parameters(buffers) : own_parameters(buffers);
   return {flat.at(weight_), vocabulary_, width_};
 }
 
 template <class T>
 Matrix<compute_t<T>> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers) const {
-  Compute* flat = tied_ ? buffers.lender_gradients : buffers.parameter_gradients;
+  Compute* flat = tied_ ? buffers.tied_gradients : buffers.parameter_gradients;
   return {gradient_at(flat, weight_), vocabulary_, width_};
 }
 

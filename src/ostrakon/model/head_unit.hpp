@@ -8,17 +8,17 @@ namespace ostrakon::model {
 
 /// The last unit: output (rows of compute_t<T>) = cross-entropy of norm(x) W^T with the targets, in
 /// nats, x being its input (rows, width). W (vocabulary, width) is output.weight, or the first
-/// parameter of the lender if embeddings are tied. Saves nothing: backward computes the losses
-/// itself.
+/// parameter of the unit that it is tied to, if embeddings are tied. Saves nothing: backward
+/// computes the losses itself.
 template <class T>
 class HeadUnit final : public Unit<T> {
  public:
   using typename Unit<T>::RowRange;
 
-  /// `lender`: description and parameters of the unit that lends its weight; null for one of its
+  /// `tied_to`: the unit whose first parameter is its weight, too; null for one of its
   /// own. Throws Error unless a segment of its flat parameter begins with token.weight (vocabulary,
   /// width).
-  HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* lender,
+  HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* tied_to,
            const Frozen& frozen = {});
 
   const plan::UnitDescription& description() const override { return description_; }
@@ -28,8 +28,8 @@ class HeadUnit final : public Unit<T> {
   void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
 
   /// Reads parameters, input, targets. Writes the losses to output, and to gradient and the
-  /// parameters' gradients those of loss_scale * sum(losses). Where the weight is the lender's and
-  /// trained, all of lender_gradients is written.
+  /// parameters' gradients those of loss_scale * sum(losses). Where the weight is the other unit's
+  /// and trained, all of tied_gradients is written.
   void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 
@@ -62,8 +62,8 @@ class HeadUnit final : public Unit<T> {
   std::vector<Parameter> parameters_;
   Norm norm_;
   bool tied_;
-  ParameterPlace weight_;             // in this unit's flat parameter, or in the lender's
-  std::int64_t lender_elements_ = 0;  // of the lender's trained segment
+  ParameterPlace weight_;  // in this unit's flat parameter, or in that of the unit it is tied to
+  std::int64_t tied_elements_ = 0;  // of that unit's trained segment
   WorkspaceLayout workspace_;
   plan::UnitDescription description_;
 };

@@ -45,8 +45,8 @@ FlatParameter<T> own_parameters(const UnitBuffers<T>& buffers) {
 }
 
 template <class T>
-FlatParameter<T> lender_parameters(const UnitBuffers<T>& buffers) {
-  return {buffers.lender_parameters, buffers.lender_frozen};
+FlatParameter<T> tied_parameters(const UnitBuffers<T>& buffers) {
+  return {buffers.tied_parameters, buffers.tied_frozen};
 }
 
 /// The gradient of the array at `place`, among those of the trained segment; null if it has none.

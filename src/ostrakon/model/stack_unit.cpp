@@ -27,8 +27,11 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
   Layout frozen(parameter_alignment), trained(parameter_alignment), saved(buffer_alignment<T>);
   for (const auto& unit : units_) {
     const plan::UnitDescription& part = unit->description();
-    if (part.lender >= 0)
-      throw std::logic_error("unit " + part.name + " borrows parameters: it can't be part of " +
+    if (part.tied_to >= 0)
+      throw std::logic_error("unit " + part.name +
+                             " is tied to another unit: it can't be part of " + description_.name);
+    if (part.forward.size() > 1 || part.backward.size() > 1)
+      throw std::logic_error("unit " + part.name + " computes in phases: it can't be part of " +
                              description_.name);
     Place place{};
     place.frozen = frozen.place(part.frozen_elements);
@@ -41,15 +44,15 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
       parameter.offset += parameter.frozen ? place.frozen : place.trained;
       parameters_.push_back(std::move(parameter));
     }
-    description_.forward_workspace_bytes =
-        std::max(description_.forward_workspace_bytes, part.forward_workspace_bytes);
-    description_.backward_workspace_bytes =
-        std::max(description_.backward_workspace_bytes, part.backward_workspace_bytes);
-    description_.forward_flops += part.forward_flops;
-    description_.backward_flops += part.backward_flops;
+    const plan::Phase &forward = part.forward.front(), &backward = part.backward.front();
+    plan::Phase& all_forward = description_.forward.front();
+    plan::Phase& all_backward = description_.backward.front();
+    all_forward.workspace_bytes = std::max(all_forward.workspace_bytes, forward.workspace_bytes);
+    all_backward.workspace_bytes = std::max(all_backward.workspace_bytes, backward.workspace_bytes);
+    all_forward.flops += forward.flops;
+    all_backward.flops += backward.flops;
     description_.gradient_flops += part.gradient_flops;
-    description_.recompute_flops +=
-        unit == units_.back() ? part.recompute_flops : part.forward_flops;
+    all_forward.recompute_flops += unit == units_.back() ? forward.recompute_flops : forward.flops;
     if (part.backward_reads_parameters) description_.backward_reads_parameters = true;
   }
   description_.frozen_elements = round_up(frozen.size(), parameter_alignment);

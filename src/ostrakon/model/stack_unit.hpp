@@ -22,7 +22,7 @@ class StackUnit final : public Unit<T> {
   using Units = std::vector<std::unique_ptr<const Unit<T>>>;
 
   /// `units`: one or more, each reading the output of the one before. `name`: of the whole. Throws
-  /// std::logic_error where there are none, or where one borrows another unit's parameters.
+  /// std::logic_error where there are none, or where one is tied to another unit's parameters.
   StackUnit(std::string name, Units units);
 
   const plan::UnitDescription& description() const override { return description_; }

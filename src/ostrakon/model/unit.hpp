@@ -66,15 +66,15 @@ struct UnitBuffers {
   const std::int32_t* targets = nullptr;  ///< (rows)
   const T* parameters = nullptr;          ///< the flat parameter's trained segment
   const T* frozen = nullptr;              ///< its frozen segment
-  const T* lender_parameters = nullptr;   ///< those of the unit that lends its parameters
-  const T* lender_frozen = nullptr;
+  const T* tied_parameters = nullptr;     ///< those of the unit that it is tied to
+  const T* tied_frozen = nullptr;
   const T* input = nullptr;  ///< output of the unit before
   T* output = nullptr;       ///< the last unit's: compute_t<T>, the losses
   T* saved = nullptr;
   T* workspace = nullptr;
   T* gradient = nullptr;                        ///< backward: in, dL/d output; out, dL/d input
   compute_t<T>* parameter_gradients = nullptr;  ///< backward writes all but the alignment gaps
-  compute_t<T>* lender_gradients = nullptr;     ///< backward writes all of it
+  compute_t<T>* tied_gradients = nullptr;       ///< backward writes all of it
 };
 
 /// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding goes on from
@@ -107,8 +107,8 @@ class Unit {
   /// are trained, and computes none of others. May use `saved` as scratch: nothing in it is needed
   /// afterwards.
   /// `loss_scale` multiplies the loss (only the last unit reads it).
-  /// `gradients_opened`: parameter_gradients already holds a borrower's contribution to all of it:
-  /// add instead of writing.
+  /// `gradients_opened`: parameter_gradients already holds what a unit that is tied to it
+  /// contributes to all of it: add instead of writing.
   virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                         bool gradients_opened) const = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <ostrakon/optim/parameter_rules.hpp>
@@ -11,6 +12,11 @@ namespace ostrakon::optim {
 /// al. 2013. lion: Chen et al. 2023. muon: Jordan 2024, see muon.hpp. All decay weights decoupled:
 /// by learning_rate * weight_decay * parameter.
 enum class OptimizerKind { adamw, sgd, lion, muon };
+constexpr Named<OptimizerKind> optimizer_names[] = {{OptimizerKind::adamw, "adamw"},
+                                                    {OptimizerKind::sgd, "sgd"},
+                                                    {OptimizerKind::lion, "lion"},
+                                                    {OptimizerKind::muon, "muon"}};
+constexpr const char* name(OptimizerKind kind) { return name_in(optimizer_names, kind); }
 
 struct OptimizerSettings {
   OptimizerKind kind = OptimizerKind::adamw;

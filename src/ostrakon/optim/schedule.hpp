@@ -2,10 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/base/names.hpp>
 
 namespace ostrakon::optim {
 
 enum class Tail { cosine, linear, constant, warmup_stable_decay, inverse_square_root };
+constexpr Named<Tail> tail_names[] = {{Tail::cosine, "cosine"},
+                                      {Tail::linear, "linear"},
+                                      {Tail::constant, "constant"},
+                                      {Tail::warmup_stable_decay, "warmup_stable_decay"},
+                                      {Tail::inverse_square_root, "inverse_square_root"}};
+constexpr const char* name(Tail tail) { return name_in(tail_names, tail); }
 
 /// Linear warm-up to the peak over `warmup_steps`, then `tail`:
 /// cosine, linear       down to final_fraction * peak at the last step

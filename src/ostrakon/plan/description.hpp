@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/plan/phase.hpp>
 #include <string>
 #include <vector>
 
@@ -27,19 +28,21 @@ struct UnitDescription {
   std::int64_t trained_elements() const { return parameter_elements - frozen_elements; }
   std::int64_t frozen_count = 0;  ///< of frozen_elements, those that are not there for alignment
   std::int64_t output_bytes = 0;
-  std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward
-  std::int64_t forward_workspace_bytes = 0;
-  std::int64_t backward_workspace_bytes = 0;
-  double forward_flops = 0.0;    ///< floating-point operations; their number outgrows 64 bits
-  double backward_flops = 0.0;   ///< with all that backward computes again
-  double gradient_flops = 0.0;   ///< of backward_flops, without that
-  double recompute_flops = 0.0;  ///< of a forward that writes `saved` and no output
-  bool recomputes = false;       ///< whether such a forward has anything to do: whether it saves
+  std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward. What a phase
+                                 ///< keeps for a later one is in it, too
+  Phases forward{1};
+  Phases backward{1};           ///< with all that backward computes again
+  double gradient_flops = 0.0;  ///< of backward, without that
+  bool recomputes = false;  ///< whether a forward that writes `saved` and no output has anything
+                            ///< to do: whether it saves
+  /// Whether forward or backward read the batch. A stage without such units loads none.
+  bool reads_batch = true;
   /// False where backward needs no parameters (an embedding), so that none are gathered for it.
   bool backward_reads_parameters = true;
-  /// The unit whose parameters this one uses besides its own (tied embeddings), or -1.
-  int lender = -1;
-  bool lender_gradients = true;  ///< whether backward writes gradients for the lender
+  /// The unit before this one whose parameters it computes with besides its own (tied weights), or
+  /// -1.
+  int tied_to = -1;
+  bool tied_gradients = true;  ///< whether backward writes gradients of those, too
   /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for each of them
@@ -47,7 +50,8 @@ struct UnitDescription {
 
 /// The model as a plan sees it: units in forward order, each reading the output of the one before.
 /// The last unit computes the loss; its backward computes the loss too, so that a training step has
-/// no separate forward for it.
+/// no separate forward for it. Or a part of a model, the units of a stage of a pipeline: then what
+/// its first unit reads and what its last unit leaves may come from, and go to, other stages.
 struct ModelDescription {
   std::vector<UnitDescription> units;
   std::int64_t batch_bytes = 0;     ///< tokens and targets of one leaf
@@ -55,16 +59,21 @@ struct ModelDescription {
   std::int64_t element_bytes = 4;   ///< of parameters as they are computed with
   std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients
   std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
+  // Of a stage:
+  std::int64_t input_bytes = 0;  ///< that its first unit gets from the stage before; 0: it is the
+                                 ///< model's first unit
+  bool input_has_gradient = false;  ///< whether a stage before trains something
+  bool has_loss = true;             ///< whether its last unit is the model's
 };
 
 /// Floating-point operations of one leaf that count for MFU: three forwards, whatever is computed
 /// twice, without the gradients of what is frozen, or comes before all that is trained.
 inline double model_flops(const ModelDescription& model) {
   double flops = 0.0;
-  bool is_before_trained = true;
+  bool is_before_trained = !model.input_has_gradient;
   for (const UnitDescription& unit : model.units) {
     is_before_trained = is_before_trained && unit.trained_elements() == 0;
-    flops += unit.forward_flops + (is_before_trained ? 0.0 : unit.gradient_flops);
+    flops += plan::flops(unit.forward) + (is_before_trained ? 0.0 : unit.gradient_flops);
   }
   return flops;
 }

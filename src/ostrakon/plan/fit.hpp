@@ -42,12 +42,14 @@ struct Fit {
   std::int64_t bytes_on_host = 0;
   double seconds = 0.0;                ///< of the step, as estimate_times says
   double exposed_communication = 0.0;  ///< of these seconds, as in Timing
+  bool bits_of_one_rank = false;       ///< StepPlan::has_the_bits_of_one_rank() of the step
 };
 
 struct Fits {
   /// The fastest first, of those within a thousandth the smallest arenas first. Each needs less
   /// memory than each of those before it, on the device or on the host, by more than
-  /// `small_difference`: what is slower has to save something.
+  /// `small_difference`, or has the bits of one rank where that one loses them: what is slower has
+  /// to save something.
   std::vector<Fit> best;
   /// Where none fits: of those with room on the host the one with the smallest arena; without a
   /// candidate where there is none.

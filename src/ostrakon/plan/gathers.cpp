@@ -31,13 +31,41 @@ GatherSchedule::GatherSchedule(std::vector<Visit> visits, std::vector<GatherRule
       if (unit >= 0) next[unit] = static_cast<int>(v);
     require(limit_.units == 0 || alone.units <= limit_.units,
             "parallel.in_flight_gathers = ", limit_.units, ": ", who,
-            " are gathered together, since ", names[visit.unit], " borrows parameters; expected ",
+            " are gathered together, since ", names[visit.unit], " is tied to the other; expected ",
             alone.units, " or more");
     require(limit_.bytes == 0 || alone.bytes <= limit_.bytes,
             "parallel.in_flight_gathers = ", format_bytes(limit_.bytes), ": ", who, " alone ",
             who == names[visit.unit] ? "has " : "have ", format_bytes(alone.bytes),
             " when gathered; expected as much or more");
   }
+  find_open(next);
+}
+
+/// In a pipeline several micro-batches may be between forward and backward of a unit. `first` are
+/// the first visits that need each unit.
+void GatherSchedule::find_open(const std::vector<int>& first) {
+  int most = -1;
+  for (const Visit& visit : visits_) most = std::max(most, visit.micro_batch);
+  is_open_.assign(visits_.size(), {false, false});
+  std::vector<int> left(static_cast<std::size_t>(most) + 2);  // visits; -1 is a micro-batch, too
+  std::vector<bool> begun;
+  for (int unit = 0; unit < static_cast<int>(rules_.size()); ++unit) {
+    const auto need = [&](int v) { return visits_[v].needs[0] == unit ? 0 : 1; };
+    for (int v = first[unit]; v >= 0; v = next_[v][need(v)]) ++left[visits_[v].micro_batch + 1];
+    begun.assign(left.size(), false);
+    int open = 0;
+    for (int v = first[unit]; v >= 0; v = next_[v][need(v)]) {
+      const int of = visits_[v].micro_batch + 1;
+      if (!begun[of]) ++open;
+      begun[of] = true;
+      if (--left[of] == 0) --open;
+      is_open_[v][need(v)] = open > 0;
+    }
+  }
+}
+
+bool GatherSchedule::is_open(int index, int unit) const {
+  return is_open_[index][visits_[index].needs[0] == unit ? 0 : 1];
 }
 
 void GatherSchedule::add(InFlight& load, int unit, int sign) const {
@@ -54,9 +82,8 @@ int GatherSchedule::next_use(int unit, int after) const {
 
 /// What becomes of `unit` after a visit that needs it, if it is not gathered again at once.
 GatherSchedule::State GatherSchedule::state_after(int index, int unit) const {
-  const int next = next_[index][visits_[index].needs[0] == unit ? 0 : 1];
-  const bool soon = next >= 0 && visits_[next].micro_batch == visits_[index].micro_batch;
-  return soon && rules_[unit].reshard.kind == Reshard::never ? State::kept : State::away;
+  return is_open(index, unit) && rules_[unit].reshard.kind == Reshard::never ? State::kept
+                                                                             : State::away;
 }
 
 /// Whether all visits from `index` to `use` find room for what they need if `unit`, beside those
@@ -143,9 +170,8 @@ GatherSchedule::End GatherSchedule::end(int index, int unit) {
   state_[unit] = state_after(index, unit);
   if (state_[unit] == State::kept) return End::stay;
   const int next = next_[index][visits_[index].needs[0] == unit ? 0 : 1];
-  const bool soon = next >= 0 && visits_[next].micro_batch == visits_[index].micro_batch;
   const Reshard::Kind reshard = rules_[unit].reshard.kind;
-  if (soon && reshard == Reshard::partly) return End::keep_part;
+  if (is_open(index, unit) && reshard == Reshard::partly) return End::keep_part;
   if (reshard != Reshard::automatic || next < 0) return End::release;
   // Released, it would be gathered again before anything is computed: it stays.
   const std::vector<int> then = wanted(index + 1);

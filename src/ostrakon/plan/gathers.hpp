@@ -8,7 +8,8 @@
 
 namespace ostrakon::plan {
 
-/// A piece of compute that needs the parameters of up to two units: its own and a lender's.
+/// A piece of compute that needs the parameters of up to two units: its own, and those of one that
+/// it is tied to.
 struct Visit {
   std::array<int, 2> needs{-1, -1};  ///< units; -1: none
   int unit = -1;
@@ -52,6 +53,8 @@ class GatherSchedule {
   void fly(int unit);
   void add(InFlight& load, int unit, int sign) const;
   int next_use(int unit, int after) const;
+  void find_open(const std::vector<int>& first);
+  bool is_open(int index, int unit) const;
   State state_after(int index, int unit) const;
   bool leaves_room(int unit, int index, int use, const std::vector<int>& found) const;
 
@@ -59,7 +62,9 @@ class GatherSchedule {
   const std::vector<GatherRules> rules_;
   const GatherLimit limit_;
   std::vector<std::array<int, 2>> next_;  // for each visit and need: the next visit that needs it
-  std::vector<State> state_;              // of each unit
+  // Likewise: whether a micro-batch that has needed the unit by then will need it again.
+  std::vector<std::array<bool, 2>> is_open_;
+  std::vector<State> state_;  // of each unit
   InFlight in_flight_;
 };
 

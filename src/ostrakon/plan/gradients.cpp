@@ -10,7 +10,8 @@ namespace {
 /// What happens to a buffer in a step.
 struct History {
   bool becomes_sum = false;    ///< over all micro-batches: it is updated from, or copied from such
-  bool is_added_to = false;    ///< by any accumulation
+  bool is_sum = false;         ///< and all is added
+  bool is_added_to = false;    ///< by any accumulation, or by what takes it along as the sum so far
   int last_accumulation = -1;  ///< that reads or adds to it
   int last_other_write = -1;   ///< before the update
 };
@@ -18,19 +19,20 @@ struct History {
 std::vector<History> histories(const StepPlan& plan) {
   std::vector<History> all(plan.buffers.size());
   const auto of = [&](int buffer) -> History& { return all[static_cast<std::size_t>(buffer)]; };
-  for (int sum : plan.gradients)
-    if (sum >= 0) of(sum).becomes_sum = true;
+  for (const PlannedUnit& unit : plan.units)
+    if (unit.gradients >= 0) of(unit.gradients).becomes_sum = true;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[static_cast<std::size_t>(a)];
-    const bool accumulates = action.kind == Kind::accumulate;
+    const bool accumulates = action.kind == Kind::accumulate || action.continues_sum();
     const bool updates = action.kind == Kind::direction || action.kind == Kind::orthogonalize ||
                          action.kind == Kind::optimize;
     const bool hands_on = action.kind == Kind::gather_gradients ||
                           action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host;
     const bool from_sum =
         hands_on && std::any_of(action.uses.begin(), action.uses.end(), [&](const Use& use) {
-          return use.access == Access::read && of(use.buffer).becomes_sum;
+          return use.access == Access::read && of(use.buffer).is_sum;
         });
+    if (action.kind == Kind::norm) of(action.buffer(Role::gradient_shard)).is_sum = true;
     for (const Use& use : action.uses) {
       History& history = of(use.buffer);
       if (accumulates) history.last_accumulation = a;
@@ -38,9 +40,12 @@ std::vector<History> histories(const StepPlan& plan) {
       if (use.access == Access::read || use.role == Role::ended) continue;
       // The update of whole matrices replaces sums by directions.
       if (updates || (from_sum && history.becomes_sum)) continue;
-      history.is_added_to = history.is_added_to || accumulates;
-      if (!accumulates) history.last_other_write = a;
-      history.becomes_sum = history.becomes_sum || from_sum;
+      // What was copied up to be added to comes back.
+      const bool comes_back = action.kind == Kind::copy_to_host && history.last_other_write >= 0;
+      if (comes_back) history.last_accumulation = a;
+      history.is_added_to = history.is_added_to || accumulates || comes_back;
+      if (!accumulates && !comes_back) history.last_other_write = a;
+      if (from_sum) history.becomes_sum = history.is_sum = true;
     }
   }
   return all;

@@ -3,9 +3,9 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/plan/picture.hpp>
+#include <ostrakon/plan/picture_style.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <set>
 #include <vector>
@@ -17,143 +17,11 @@ constexpr int most_actions_with_waits = 200;  // more lines can't be told apart
 constexpr double left = 110, right = 150, top = 78;
 constexpr double gap_width = 44, memory_height = 320;
 
-// Both are readable on white and on black.
-const char* color(Kind kind) {
-  switch (kind) {
-    case Kind::gather:
-      return "#3f9b5f";
-    case Kind::forward:
-      return "#4a7fc1";
-    case Kind::backward:
-      return "#c8553d";
-    case Kind::reduce_scatter:
-      return "#e0912f";
-    case Kind::gather_gradients:
-      return "#c7b32c";
-    case Kind::gather_updates:
-      return "#2fa39a";
-    case Kind::optimize:
-      return "#8e63b5";
-    case Kind::norm:
-      return "#d77fa1";
-    case Kind::clip:
-      return "#a83279";
-    case Kind::accumulate:
-      return "#9c755f";
-    case Kind::load:
-      return "#6b8e9e";
-    case Kind::loss:
-      return "#e3736a";
-    case Kind::release:
-      return "#a5abb3";
-    case Kind::keep:
-      return "#6f9c3b";
-    case Kind::copy_to_device:
-      return "#5aa7d6";
-    case Kind::copy_to_host:
-      return "#b07aa1";
-    case Kind::direction:
-      return "#7a6fd0";
-    case Kind::orthogonalize:
-      return "#5b4a9e";
-    default:
-      return "#7d858f";
-  }
-}
-
-const char* color(Category category) {
-  switch (category) {
-    case Category::parameters:
-      return "#4a7fc1";
-    case Category::optimizer:
-      return "#8e63b5";
-    case Category::gathered:
-      return "#3f9b5f";
-    case Category::gradients:
-      return "#e0912f";
-    case Category::activations:
-      return "#c8553d";
-    case Category::workspace:
-      return "#d9b945";
-    case Category::staging:
-      return "#2fa39a";
-    case Category::other:
-      return "#7d858f";
-  }
-  return "#7d858f";
-}
-
 /// From the bottom: what stays from step to step, then what changes slowly, then what comes and
 /// goes.
 constexpr Category stack[categories] = {
     Category::parameters,  Category::optimizer, Category::other,   Category::gradients,
     Category::activations, Category::gathered,  Category::staging, Category::workspace};
-
-/// Bytes of the character that begins at `text[at]`; 0 where those are not UTF-8, or a control
-/// character, or one that XML has no place for.
-std::size_t character_length(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const unsigned char first = byte(0);
-  const std::size_t length = first < 0x80   ? 1
-                             : first < 0xc0 ? 0
-                             : first < 0xe0 ? 2
-                             : first < 0xf0 ? 3
-                             : first < 0xf8 ? 4
-                                            : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  std::uint32_t code = length == 1 ? first : first & (0x7fu >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0u) != 0x80u) return 0;
-    code = code << 6 | (byte(i) & 0x3fu);
-  }
-  constexpr std::uint32_t least[] = {0, 0x20, 0xa0, 0x800, 0x10000};  // shorter forms are forbidden
-  const bool is_allowed = code >= least[length] && code != 0x7f && code <= 0x10ffff &&
-                          (code < 0xd800 || code > 0xdfff) && code != 0xfffe && code != 0xffff;
-  return is_allowed ? length : 0;
-}
-
-std::string escape(const std::string& text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = character_length(text, at);
-    if (length == 0)
-      out += "\xef\xbf\xbd";  // the replacement character
-    else if (text[at] == '&')
-      out += "&amp;";
-    else if (text[at] == '<')
-      out += "&lt;";
-    else if (text[at] == '>')
-      out += "&gt;";
-    else if (text[at] == '"')
-      out += "&quot;";
-    else
-      out.append(text, at, length);
-    at += std::max<std::size_t>(length, 1);
-  }
-  return out;
-}
-
-template <class... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[512];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
-
-std::string words(double x, double y, const std::string& css, const std::string& what,
-                  const std::string& attributes = "") {
-  return print("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" %s>", x, y, css.c_str(),
-               attributes.c_str()) +
-         escape(what) + "</text>\n";
-}
-
-std::string flops_text(double flops) {
-  const char* const units[] = {"FLOP",  "kFLOP", "MFLOP", "GFLOP",
-                               "TFLOP", "PFLOP", "EFLOP", "ZFLOP"};
-  int unit = 0;
-  for (; flops >= 1000.0 && unit < 7; ++unit) flops /= 1000.0;
-  return print("%.3g %s", flops, units[unit]);
-}
 
 /// Actions [begin, end) that are drawn one after the other.
 struct Stretch {
@@ -274,25 +142,12 @@ class Picture {
   double y(double bytes) const { return memory_bottom_ - bytes / most_ * memory_height; }
 
   std::string head(const std::string& title) const {
-    std::string text = print(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
-        "height=\"%.0f\" font-family=\"system-ui, 'DejaVu Sans', Helvetica, Arial, sans-serif\">\n",
-        width_, height_, width_, height_);
-    text += R"(<style>
-.back{fill:#ffffff}.lane{fill:#f1f3f6}.ink{fill:#1d2430}.soft{fill:#5b6572}.line{stroke:#c9cfd8}
-.strong{stroke:#1d2430}.title{font-size:19px;font-weight:600}.small{font-size:12px}
-.wait{fill:none;stroke:#5b6572;stroke-opacity:0.6}
-.tiny{font-size:10px}.bar{font-size:10px;fill:#ffffff}.gap{fill:#e4e8ee}
-@media (prefers-color-scheme:dark){.back{fill:#15191f}.lane{fill:#20262e}.ink{fill:#e8ecf1}
-.soft{fill:#9aa5b1}.line{stroke:#3b444f}.wait{stroke:#9aa5b1}.strong{stroke:#e8ecf1}.gap{fill:#2a313a}}
-</style>
-)";
-    text += print("<rect class=\"back\" width=\"%.0f\" height=\"%.0f\"/>\n", width_, height_);
+    std::string text = svg_head(width_, height_);
     text += words(24, 34, "title ink", title);
     const std::string counts =
         format_count(static_cast<std::int64_t>(plan_.actions.size())) + " actions, " +
-        format_count(plan_.micro_batches) +
-        (plan_.micro_batches == 1 ? " micro-batch, " : " micro-batches, ") +
+        format_count(plan_.grid.micro_batches()) +
+        (plan_.grid.micro_batches() == 1 ? " micro-batch, " : " micro-batches, ") +
         format_bytes(plan_.bytes_sent()) + " sent, " + copied_text() + flops_text(plan_.flops()) +
         ". Actions stand in plan order, each as wide as every other: widths are not times." +
         (shows_waits_ ? " Lines are waits." : "");
@@ -389,7 +244,7 @@ class Picture {
         "<g><title>" + std::to_string(a) + "  " + escape(describe_at(plan_, a)) + "\n";
     if (array_bytes(action) > 0)
       text += print("%s over %d ranks, messages of %s\n", format_bytes(array_bytes(action)).c_str(),
-                    action.group_ranks, format_bytes(message_bytes(action)).c_str());
+                    action.span.ranks, format_bytes(message_bytes(action)).c_str());
     if (copied_bytes(action) > 0) text += format_bytes(copied_bytes(action)) + " copied\n";
     if (action.flops > 0.0) text += flops_text(action.flops) + "\n";
     text += format_bytes(total(a)) + " alive</title>";
@@ -403,10 +258,10 @@ class Picture {
     if (slot_ >= 11.0 && works) {
       const double text_x = x + 0.5 * width + 3.5, text_y = lane_y + lane_height_ - 8;
       std::string label = name(action.kind);
-      if (action.unit >= 0) label += " " + plan_.unit_names[action.unit];
+      if (action.unit >= 0) label += " " + plan_.units[action.unit].name;
       // Some five pixels a letter.
       const auto room = static_cast<std::size_t>((lane_height_ - 12) / 5.4);
-      if (label.size() > room && action.unit >= 0) label = plan_.unit_names[action.unit];
+      if (label.size() > room && action.unit >= 0) label = plan_.units[action.unit].name;
       if (label.size() > room) label.clear();
       if (!label.empty())
         text += print("<text class=\"bar\" transform=\"translate(%.1f %.1f) rotate(-90)\">", text_x,
@@ -503,22 +358,8 @@ class Picture {
           of_categories.emplace_back(color(category), name(category));
           break;
         }
-    return legend("actions", memory_bottom_ + 44, of_kinds) +
-           legend("memory", memory_bottom_ + 78, of_categories);
-  }
-
-  static std::string legend(const char* what, double y,
-                            const std::vector<std::pair<std::string, std::string>>& entries) {
-    std::string text = words(24, y, "small ink", what);
-    double x = left;
-    for (const auto& [fill, entry] : entries) {
-      text +=
-          print("<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" rx=\"2\" fill=\"%s\"/>\n",
-                x, y - 10, fill.c_str());
-      text += words(x + 16, y, "small soft", entry);
-      x += 34.0 + 6.6 * static_cast<double>(entry.size());
-    }
-    return text;
+    return legend("actions", left, memory_bottom_ + 44, of_kinds) +
+           legend("memory", left, memory_bottom_ + 78, of_categories);
   }
 
   const StepPlan& plan_;

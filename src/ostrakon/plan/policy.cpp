@@ -26,13 +26,4 @@ bool matches(const std::string& pattern, const std::string& name) {
   return p == pattern.size();
 }
 
-Accumulation accumulation_of(const Policy& policy) {
-  if (policy.accumulation != Accumulation::automatic) return policy.accumulation;
-  // Sums that wait on the host are copied down for each micro-batch: better a part than all.
-  const bool shards =
-      policy.sharding == Sharding::full || policy.sharding == Sharding::gradients ||
-      (policy.sharding == Sharding::optimizer && offloads(policy.offload, Offload::optimizer));
-  return shards ? Accumulation::shard_each : Accumulation::reduce_last;
-}
-
 }  // namespace ostrakon::plan

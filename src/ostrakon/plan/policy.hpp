@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/base/number.hpp>
 #include <string>
 #include <vector>
@@ -16,23 +17,41 @@ enum class Sharding {
   gradients,  ///< gradients and optimizer state (ZeRO-2)
   full        ///< parameters, gradients and optimizer state (ZeRO-3, FSDP's FULL_SHARD)
 };
+constexpr Named<Sharding> sharding_names[] = {{Sharding::none, "none"},
+                                              {Sharding::optimizer, "optimizer"},
+                                              {Sharding::gradients, "gradients"},
+                                              {Sharding::full, "full"}};
+constexpr const char* name(Sharding sharding) { return name_in(sharding_names, sharding); }
 
 /// Over which ranks optimizer state is divided, where it is.
 enum class OptimizerGroup {
   shard_group,  ///< as everything else: replicas hold the same
   world         ///< over the replicas too, which then exchange updated parameters
 };
+constexpr Named<OptimizerGroup> optimizer_group_names[] = {
+    {OptimizerGroup::shard_group, "shard_group"}, {OptimizerGroup::world, "world"}};
+constexpr const char* name(OptimizerGroup group) { return name_in(optimizer_group_names, group); }
 
 enum class Accumulation {
-  automatic,    ///< where gradients are sharded shard_each, else reduce_last. Gradients of sharded
-                ///< optimizer state in host memory are sharded, too
+  automatic,    ///< see accumulation_of in sum_order.hpp
   reduce_each,  ///< reduce every micro-batch's gradients over all ranks, sum the shards
   shard_each,   ///< reduce every micro-batch's over the shard group, over the replicas once
   reduce_last   ///< sum whole gradients on the rank, reduce once
 };
+constexpr Named<Accumulation> accumulation_names[] = {{Accumulation::automatic, "auto"},
+                                                      {Accumulation::reduce_each, "reduce_each"},
+                                                      {Accumulation::shard_each, "shard_each"},
+                                                      {Accumulation::reduce_last, "reduce_last"}};
+constexpr const char* name(Accumulation accumulation) {
+  return name_in(accumulation_names, accumulation);
+}
 
 /// In which order a rank works through its leaves. It changes no bit of the result.
 enum class LeafOrder { ascending, descending, shuffled };
+constexpr Named<LeafOrder> leaf_order_names[] = {{LeafOrder::ascending, "ascending"},
+                                                 {LeafOrder::descending, "descending"},
+                                                 {LeafOrder::shuffled, "shuffled"}};
+constexpr const char* name(LeafOrder order) { return name_in(leaf_order_names, order); }
 
 /// What stays of a unit's gathered parameters between its forward and its backward.
 struct Reshard {
@@ -70,6 +89,23 @@ struct GatherLimit {
   }
 };
 
+/// Whether collectives of groups that span nodes are in two levels, inside the nodes and across
+/// them: so a node sends as much as one rank would, not as much as each of its ranks.
+struct Hierarchical {
+  enum Kind {
+    by_size,  ///< where a unit's parameters, gathered, have `bytes` or more, the largest's
+    never,
+    always
+  };
+  static constexpr std::int64_t default_bytes = std::int64_t{4} << 20;
+  Kind kind = by_size;
+  std::int64_t bytes = default_bytes;
+
+  bool operator==(const Hierarchical& other) const {
+    return kind == other.kind && bytes == other.bytes;
+  }
+};
+
 /// Settings for units whose name matches a pattern, in which * stands for any text. Of rules that
 /// match and set the same, the last holds.
 struct UnitRule {
@@ -104,6 +140,11 @@ enum class Offload {
                ///< update, which the device does
   all          ///< both: the device holds what is gathered, its gradients and activations, no more
 };
+constexpr Named<Offload> offload_names[] = {{Offload::none, "none"},
+                                            {Offload::optimizer, "optimizer"},
+                                            {Offload::parameters, "parameters"},
+                                            {Offload::all, "all"}};
+constexpr const char* name(Offload offload) { return name_in(offload_names, offload); }
 
 /// Whether `part`, optimizer or parameters, is in host memory. With the optimizer's state updates
 /// are there, too.
@@ -122,6 +163,9 @@ struct Policy {
   Prefetch backward_prefetch;
   GatherLimit in_flight_gathers;
   int in_flight_reductions = 1;  ///< units whose gradients are reduced while the next compute
+  /// Of each node, where nodes have equally many, neighbours; 0: one node, or they don't.
+  int ranks_per_node = 0;
+  Hierarchical hierarchical;
   std::vector<UnitRule> units;
   Number reduce = Number::fp32;  ///< in which gradients travel within a shard group
   Checkpointing activation_checkpointing;
@@ -137,9 +181,9 @@ struct Policy {
   /// written while training goes on.
   bool checkpoint_staging = false;
   std::int64_t leaves = 1;  ///< micro-batches in the global batch
+  /// So many leaves' gradients, a power of two, are summed by a tree, and the trees' sums one after
+  /// the other; 0: one tree over all. It decides the bits of the sums.
+  std::int64_t sum_grain = 0;
 };
-
-/// policy.accumulation, or what `automatic` stands for.
-Accumulation accumulation_of(const Policy& policy);
 
 }  // namespace ostrakon::plan

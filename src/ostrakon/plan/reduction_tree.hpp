@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -10,6 +11,11 @@ namespace ostrakon::plan {
 // leaves has the largest power of two below n on its left and the rest on its right, so an aligned
 // run of 2^k leaves is always a node: whoever owns such runs can sum them alone, and the sum over
 // all has the same bits however the runs are spread over ranks.
+//
+// With a grain, each `grain` leaves make such a tree, the last ones maybe with fewer, and the
+// trees' sums are added one after the other: ((T0 + T1) + T2) + ... That is a binary tree again, in
+// which nodes over more than `grain` leaves have the last tree on their right. The grain is a power
+// of two, so the runs of 2^k leaves, up to the grain, are nodes as before.
 
 /// Leaves on the left of a node over `leaves` >= 2 leaves.
 constexpr std::int64_t left_leaves(std::int64_t leaves) {
@@ -31,9 +37,21 @@ inline bool operator<(TreeNode a, TreeNode b) {
   return a.begin != b.begin ? a.begin < b.begin : a.leaves < b.leaves;
 }
 
-/// Parent and sibling of `node` in the tree over `total` leaves. `node` is not the root.
-inline std::pair<TreeNode, TreeNode> parent_and_sibling(TreeNode node, std::int64_t total) {
+/// Parent and sibling of `node` in the tree over `total` leaves, with a grain if it is > 0. `node`
+/// is not the root.
+inline std::pair<TreeNode, TreeNode> parent_and_sibling(TreeNode node, std::int64_t total,
+                                                        std::int64_t grain = 0) {
   TreeNode parent{0, total};
+  if (grain > 0 && grain < total) {
+    // A chain of trees and the next one, or a tree and the chain before it.
+    if (node.begin == 0 && node.leaves >= grain) {
+      const std::int64_t next = std::min(grain, total - node.leaves);
+      return {{0, node.leaves + next}, {node.leaves, next}};
+    }
+    const std::int64_t begin = node.begin / grain * grain;
+    parent = {begin, std::min(grain, total - begin)};
+    if (node == parent) return {{0, begin + node.leaves}, {0, begin}};
+  }
   for (;;) {
     const std::int64_t left = left_leaves(parent.leaves);
     const TreeNode children[2] = {{parent.begin, left},

@@ -3,13 +3,12 @@
 
 #include <array>
 #include <cstdint>
-#include <iosfwd>
 #include <optional>
 #include <ostrakon/plan/gradients.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <ostrakon/plan/timing.hpp>
-#include <ostrakon/plan/work.hpp>
+#include <ostrakon/plan/traffic.hpp>
 #include <string>
 #include <vector>
 
@@ -31,6 +30,14 @@ struct Sizes {
   std::int64_t largest = 0;
 };
 
+/// What a rank sends over one span of ranks.
+struct TrafficOfSpan {
+  Span span;
+  bool spans_nodes = false;
+  std::int64_t bytes_sent = 0;
+  std::int64_t bytes_across_nodes = 0;
+};
+
 /// What a rank exchanges in collectives of one kind of group. A collective over an array of M bytes
 /// among n ranks counts as n - 1 messages of M / n bytes, one to each of the others: that is an
 /// all-to-all, and what an all-gather comes to, whichever way the bytes take.
@@ -43,6 +50,8 @@ struct Traffic {
   std::int64_t bytes_across_nodes = 0;  ///< of bytes_sent
   Sizes array;                          ///< M, of each collective
   Sizes message;                        ///< M / n, of each collective
+  /// Where collectives are in two levels: what goes over the ranks of each. Else empty.
+  std::vector<TrafficOfSpan> levels;
 };
 
 /// What may run at the same time, as far as streams and waits say: a plan knows no time.
@@ -69,12 +78,27 @@ struct Overlap {
   std::int64_t most_bytes_gathered = 0;
 };
 
+/// Of all bytes that are sent, and of all that are copied, the share that may be while a rank
+/// computes: in percent, 0 where there are none.
+double while_computing_percent(const Overlap& overlap);
+double copied_while_computing_percent(const Overlap& overlap);
+
+/// Elements of the flat parameters of all units.
+struct Elements {
+  std::int64_t parameters = 0;     ///< before padding
+  std::int64_t padded = 0;         ///< frozen and trained
+  std::int64_t padded_frozen = 0;  ///< of those that are frozen
+};
+Elements count_elements(const StepPlan& plan);
+
 /// A setting that a plan was made with, as the caller names and writes it.
 struct Setting {
   std::string key;
   std::string value;
   bool has_effect = true;  ///< false: it was given, but changes nothing with the others
 };
+/// The keys of those that have no effect.
+std::vector<std::string> without_effect(const std::vector<Setting>& strategy);
 
 /// What a rank needs of one memory space. Bytes of buffers include the alignment of the arena.
 struct MemoryUse {
@@ -125,19 +149,8 @@ struct Report {
   std::array<double, kinds> flops{};
 };
 
-/// "at 100000 GFLOP/s, 250 GB/s inside a node, 25 GB/s across nodes", and with copies also "25 GB/s
-/// between host and device, 12 GB/s where the host updates".
-std::string rates_text(const Rates& rates, bool with_copies);
-
-/// Floating-point operations in GFLOP, or in the next unit that keeps the number below 100,000:
-/// "12.5 GFLOP", "3443.53 TFLOP".
-std::string format_flops(double flops);
-
-/// Whether a step updates parameters before it is known whether its loss and gradient are finite;
-/// and what to say of that.
+/// Whether a step updates parameters before it is known whether its loss and gradient are finite.
 bool updates_early(const StepPlan& plan);
-constexpr const char* early_updates =
-    "begin beside backward: a step that goes wrong has changed parameters";
 
 /// StepPlan::describe, and for actions that a step has one of in each micro-batch what they come
 /// after: "gather(block.3) after backward(block.5, micro-batch 2)".
@@ -150,14 +163,5 @@ std::vector<CategoryBytes> live_bytes(const StepPlan& plan, Space space = Space:
 /// `host_memory` are the plan's, in device and in host memory.
 Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryPlan& host_memory,
                    int ranks_per_node);
-
-/// Tables for people.
-std::string report_text(const StepPlan& plan, const Report& report);
-
-/// The whole plan as JSON: the report, every buffer with its place in the arena of its space, every
-/// action with the buffers that it uses and the actions that it waits for (as indices). One buffer
-/// or action on a line; names of fields are stable within a `format`.
-void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
-                       const MemoryPlan& host_memory, const Report& report);
 
 }  // namespace ostrakon::plan

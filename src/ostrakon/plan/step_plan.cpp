@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/sum_order.hpp>
 
 namespace ostrakon::plan {
 namespace {
@@ -30,111 +31,9 @@ class Hasher {
 
 }  // namespace
 
-const char* name(Kind kind) {
-  switch (kind) {
-    case Kind::begin:
-      return "begin";
-    case Kind::load:
-      return "load";
-    case Kind::gather:
-      return "gather";
-    case Kind::forward:
-      return "forward";
-    case Kind::backward:
-      return "backward";
-    case Kind::recompute:
-      return "recompute";
-    case Kind::keep:
-      return "keep";
-    case Kind::release:
-      return "release";
-    case Kind::loss:
-      return "loss";
-    case Kind::reduce_scatter:
-      return "reduce_scatter";
-    case Kind::accumulate:
-      return "accumulate";
-    case Kind::norm:
-      return "norm";
-    case Kind::clip:
-      return "clip";
-    case Kind::gather_gradients:
-      return "gather_gradients";
-    case Kind::direction:
-      return "direction";
-    case Kind::orthogonalize:
-      return "orthogonalize";
-    case Kind::optimize:
-      return "optimize";
-    case Kind::gather_updates:
-      return "gather_updates";
-    case Kind::copy_to_device:
-      return "copy_to_device";
-    case Kind::copy_to_host:
-      return "copy_to_host";
-    case Kind::visit:
-      return "visit";
-  }
-  return "?";
-}
-
 bool communicates(Kind kind) {
   return kind == Kind::gather || kind == Kind::reduce_scatter || kind == Kind::gather_gradients ||
-         kind == Kind::gather_updates;
-}
-
-const char* name(Stream stream) {
-  switch (stream) {
-    case Stream::compute:
-      return "compute";
-    case Stream::gather:
-      return "gather";
-    case Stream::reduce:
-      return "reduce";
-    case Stream::upload:
-      return "upload";
-    case Stream::download:
-      return "download";
-    case Stream::host:
-      return "host";
-  }
-  return "?";
-}
-
-const char* name(Group group) {
-  switch (group) {
-    case Group::shard:
-      return "shard";
-    case Group::replicate:
-      return "replicate";
-    case Group::kept:
-      return "kept";
-  }
-  return "?";
-}
-
-const char* name(Space space) { return space == Space::device ? "device" : "host"; }
-
-const char* name(Category category) {
-  switch (category) {
-    case Category::parameters:
-      return "parameters";
-    case Category::optimizer:
-      return "optimizer state";
-    case Category::gathered:
-      return "gathered parameters";
-    case Category::gradients:
-      return "gradients";
-    case Category::activations:
-      return "activations";
-    case Category::workspace:
-      return "workspace";
-    case Category::staging:
-      return "communication staging";
-    case Category::other:
-      return "other";
-  }
-  return "?";
+         kind == Kind::gather_updates || kind == Kind::exchange;
 }
 
 int Action::buffer(Role role) const {
@@ -143,44 +42,83 @@ int Action::buffer(Role role) const {
   return -1;
 }
 
+bool Action::continues_sum() const {
+  return kind == Kind::reduce_scatter && std::any_of(uses.begin(), uses.end(), [](const Use& used) {
+           return used.role == Role::gradient_shard && used.access == Access::read_write;
+         });
+}
+
+FlatRange StepPlan::trained(int unit) const {
+  const FlatRange all = units[unit].flats;
+  const bool is_there = !all.empty() && flats[all.end - 1].trained;
+  return {is_there ? all.end - 1 : all.end, all.end};
+}
+
+FlatRange StepPlan::frozen(int unit) const {
+  const FlatRange all = units[unit].flats;
+  const bool is_there = !all.empty() && !flats[all.first].trained;
+  return {all.first, is_there ? all.first + 1 : all.first};
+}
+
+std::int64_t StepPlan::elements(FlatRange range, const Spans& divided) const {
+  std::int64_t whole = 0;
+  for (int flat = range.first; flat < range.end; ++flat) whole += flats[flat].padded;
+  return whole / divided.parts();
+}
+
+std::int64_t StepPlan::first_element(int flat, const Spans& divided, int rank) const {
+  std::int64_t part = flats[flat].padded, first = 0;
+  for (const Span& span : divided) {
+    part /= span.ranks;
+    first += grid.place(rank, span) * part;
+  }
+  return first;
+}
+
+std::int64_t StepPlan::offset_in(const Buffer& buffer, int flat, const Spans& divided,
+                                 int rank) const {
+  return elements({buffer.flats.first, flat}, buffer.divided) + first_element(flat, divided, rank) -
+         first_element(flat, buffer.divided, rank);
+}
+
 std::string StepPlan::describe(const Action& action) const {
   std::string text = name(action.kind);
   if (action.unit < 0 && action.micro_batch < 0) return text;
   text += "(";
-  if (action.unit >= 0) text += unit_names[action.unit];
+  if (action.unit >= 0) text += units[action.unit].name;
   if (action.micro_batch >= 0)
     text +=
         (action.unit >= 0 ? ", micro-batch " : "micro-batch ") + std::to_string(action.micro_batch);
-  if (action.segment == Segment::frozen) text += ", frozen";
+  if (action.phase >= 0) text += ", phase " + std::to_string(action.phase);
+  if (action.peer >= 0)
+    text +=
+        (action.kind == Kind::send ? ", to stage " : ", from stage ") + std::to_string(action.peer);
+  if (!action.flats.empty() && !flats[action.flats.first].trained) text += ", frozen";
   return text + ")";
 }
 
-std::int64_t StepPlan::leaf(int replica, int group_rank, std::int64_t micro_batch) const {
-  const std::int64_t position = static_cast<std::int64_t>(replica) * group_ranks + group_rank;
-  switch (accumulation) {
-    case Accumulation::reduce_each:
-      return micro_batch * ranks + position;
-    case Accumulation::shard_each:
-      return (replica * micro_batches + micro_batch) * group_ranks + group_rank;
-    default:
-      return position * micro_batches + micro_batch;
+std::vector<Span> StepPlan::sum_spans() const {
+  return plan::sum_spans(grid, layouts.accumulation);
+}
+
+std::int64_t StepPlan::leaf(int rank, std::int64_t micro_batch) const {
+  std::int64_t leaf = 0, stride = 1;
+  for (const Span& span : sum_spans()) {
+    leaf += stride * (span.axis == Axis::micro_batch ? micro_batch : grid.place(rank, span));
+    stride *= span.ranks;
   }
+  return leaf;
 }
 
 std::int64_t StepPlan::bytes_sent(const Action& action) const {
   if (!communicates(action.kind)) return 0;
-  return action.elements * action.element_bytes / action.group_ranks * (action.group_ranks - 1);
-}
-
-std::int64_t StepPlan::bytes_sent(Group group) const {
-  std::int64_t bytes = 0;
-  for (const Action& action : actions)
-    if (action.group == group) bytes += bytes_sent(action);
-  return bytes;
+  return action.elements * action.element_bytes / action.span.ranks * (action.span.ranks - 1);
 }
 
 std::int64_t StepPlan::bytes_sent() const {
-  return bytes_sent(Group::shard) + bytes_sent(Group::replicate) + bytes_sent(Group::kept);
+  std::int64_t bytes = 0;
+  for (const Action& action : actions) bytes += bytes_sent(action);
+  return bytes;
 }
 
 double StepPlan::flops() const {
@@ -192,35 +130,47 @@ double StepPlan::flops() const {
 bool StepPlan::has_the_bits_of_one_rank() const {
   // One rank rounds no gradient.
   if (std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
-        return action.kind == Kind::reduce_scatter && action.element_bytes != master_bytes;
+        return action.kind == Kind::reduce_scatter &&
+               action.element_bytes != layouts.gradient.element_bytes;
       }))
     return false;
-  std::int64_t order[3] = {micro_batches, group_ranks, replicas()};
-  if (accumulation != Accumulation::reduce_last) std::swap(order[0], order[1]);
-  if (accumulation == Accumulation::reduce_each) std::swap(order[1], order[2]);
-  const auto is_power_of_two = [](std::int64_t n) { return (n & (n - 1)) == 0; };
-  int last = 2;
-  while (last > 0 && order[last] == 1) --last;
-  return std::all_of(order, order + last, is_power_of_two);
+  return sums_as_one_rank(sum_spans(), layouts.sum_grain);
 }
 
 std::uint64_t StepPlan::hash() const {
   Hasher hasher;
-  hasher.add(purpose, ranks, group_ranks, stored, optimized, updates, accumulation, micro_batches,
-             element_bytes, master_bytes);
-  for (std::int64_t elements : padded_elements) hasher.add(elements);
-  for (std::int64_t elements : padded_frozen) hasher.add(elements);
-  for (const std::vector<WholeMatrix>& matrices : whole_matrices) {
-    hasher.add(matrices.size());
-    for (const WholeMatrix& matrix : matrices) hasher.add(matrix.offset, matrix.elements);
+  const auto add_spans = [&](const Spans& spans) {
+    hasher.add(spans.size());
+    for (const Span& span : spans) hasher.add(span.axis, span.ranks, span.stride);
+  };
+  const auto add_flats = [&](FlatRange range) { hasher.add(range.first, range.end); };
+  hasher.add(purpose);
+  for (std::int64_t size : grid.sizes) hasher.add(size);
+  hasher.add(stage, layouts.accumulation, layouts.sum_grain);
+  for (const Layout* layout : {&layouts.masters, &layouts.compute, &layouts.gathered,
+                               &layouts.gradient, &layouts.update}) {
+    add_spans(layout->divided);
+    hasher.add(layout->space, layout->element_bytes);
   }
-  for (const Buffer& buffer : buffers)
-    hasher.add(buffer.name, buffer.bytes, buffer.space, buffer.persistent, buffer.part,
-               buffer.segment);
+  for (const FlatParameter& flat : flats)
+    hasher.add(flat.unit, flat.trained, flat.elements, flat.padded);
+  for (const PlannedUnit& unit : units) {
+    hasher.add(unit.whole_matrices.size());
+    for (const WholeMatrix& matrix : unit.whole_matrices)
+      hasher.add(matrix.offset, matrix.elements);
+  }
+  for (const Buffer& buffer : buffers) {
+    hasher.add(buffer.name, buffer.bytes, buffer.space, buffer.persistent);
+    add_flats(buffer.flats);
+    add_spans(buffer.divided);
+  }
   for (const Action& action : actions) {
-    hasher.add(action.kind, action.stream, action.group, action.group_ranks, action.unit,
-               action.micro_batch, action.elements, action.element_bytes, action.converts,
-               action.segment, action.part, action.gradients_opened);
+    hasher.add(action.kind, action.stream, action.span.axis, action.span.ranks, action.span.stride,
+               action.unit, action.micro_batch, action.phase, action.peer, action.exchange,
+               action.elements, action.element_bytes, action.tree, action.converts,
+               action.gradients_opened);
+    add_flats(action.flats);
+    add_spans(action.divided);
     hasher.add(action.uses.size());
     for (const Use& used : action.uses) hasher.add(used.role, used.buffer, used.access);
     hasher.add(action.waits.size());

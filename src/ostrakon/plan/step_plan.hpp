@@ -2,8 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/base/names.hpp>
+#include <ostrakon/plan/axes.hpp>
 #include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/layout.hpp>
 #include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/purpose.hpp>
+#include <ostrakon/plan/space.hpp>
 #include <string>
 #include <vector>
 
@@ -24,7 +29,8 @@ enum class Kind {
   keep,              ///< copy the part of gathered parameters that stays after forward
   release,           ///< buffers end here: what used them on other streams is waited for
   loss,              ///< add a micro-batch's losses to the step's sums
-  reduce_scatter,    ///< sum a unit's gradients over ranks, keep this rank's part
+  reduce_scatter,    ///< sum a unit's gradients over ranks, keep this rank's part or add it to its
+                     ///< sum over the micro-batches before
   accumulate,        ///< add one partial sum over micro-batches to another
   norm,              ///< add the squares of a unit's gradient to the step's sums
   clip,              ///< sum the sums over ranks; the loss, the norm, the clip coefficient
@@ -35,13 +41,40 @@ enum class Kind {
   optimize,          ///< update a unit's parameters
   gather_updates,    ///< all-gather updated parameters, in place, where a rank updates less than it
                      ///< has
-  copy_to_device,    ///< between host and device memory: see Action::segment
+  copy_to_device,    ///< between host and device memory: see Action::flats
   copy_to_host,
-  visit  ///< show a unit's parameters to the caller (export)
+  visit,    ///< show a unit's parameters to the caller (export)
+  send,     ///< what a unit left for a unit of a neighbouring stage: an output, or a gradient
+  receive,  ///< the same, there
+  exchange  ///< of activations, between two phases of a unit's forward, recompute or backward
 };
-constexpr int kinds = static_cast<int>(Kind::visit) + 1;
-const char* name(Kind kind);
-/// Whether it is a collective over parameters or gradients.
+constexpr int kinds = static_cast<int>(Kind::exchange) + 1;
+constexpr Named<Kind> kind_names[] = {{Kind::begin, "begin"},
+                                      {Kind::load, "load"},
+                                      {Kind::gather, "gather"},
+                                      {Kind::forward, "forward"},
+                                      {Kind::recompute, "recompute"},
+                                      {Kind::backward, "backward"},
+                                      {Kind::keep, "keep"},
+                                      {Kind::release, "release"},
+                                      {Kind::loss, "loss"},
+                                      {Kind::reduce_scatter, "reduce_scatter"},
+                                      {Kind::accumulate, "accumulate"},
+                                      {Kind::norm, "norm"},
+                                      {Kind::clip, "clip"},
+                                      {Kind::gather_gradients, "gather_gradients"},
+                                      {Kind::direction, "direction"},
+                                      {Kind::orthogonalize, "orthogonalize"},
+                                      {Kind::optimize, "optimize"},
+                                      {Kind::gather_updates, "gather_updates"},
+                                      {Kind::copy_to_device, "copy_to_device"},
+                                      {Kind::copy_to_host, "copy_to_host"},
+                                      {Kind::visit, "visit"},
+                                      {Kind::send, "send"},
+                                      {Kind::receive, "receive"},
+                                      {Kind::exchange, "exchange"}};
+constexpr const char* name(Kind kind) { return name_in(kind_names, kind); }
+/// Whether it is a collective over parameters, gradients or activations.
 bool communicates(Kind kind);
 
 /// The queue that an action belongs to. Actions of one stream run one after the other, in plan
@@ -52,16 +85,23 @@ enum class Stream {
   reduce,
   upload,    ///< copies from host to device
   download,  ///< copies from device to host
-  host       ///< what the host computes: sums, norms and updates of what is in its memory
+  host,      ///< what the host computes: sums, norms and updates of what is in its memory
+  send,      ///< to neighbouring stages
+  receive,   ///< from neighbouring stages
+  exchange   ///< of activations within a unit
 };
-const char* name(Stream stream);
-constexpr int streams = 6;
+constexpr Named<Stream> stream_names[] = {
+    {Stream::compute, "compute"}, {Stream::gather, "gather"},     {Stream::reduce, "reduce"},
+    {Stream::upload, "upload"},   {Stream::download, "download"}, {Stream::host, "host"},
+    {Stream::send, "send"},       {Stream::receive, "receive"},   {Stream::exchange, "exchange"}};
+constexpr const char* name(Stream stream) { return name_in(stream_names, stream); }
+constexpr int streams = 9;
 
 /// What a buffer is to an action.
 enum class Role {
   batch,
   parameters,  ///< as computed with: gathered, or the shard itself where it is the whole
-  lender_parameters,
+  tied_parameters,
   shard,  ///< this rank's master parameters, or the part that it kept after forward
   first_moment,
   second_moment,
@@ -71,7 +111,7 @@ enum class Role {
   workspace,
   gradient,  ///< of activations, travelling backward
   parameter_gradients,
-  lender_gradients,
+  tied_gradients,
   gradient_shard,  ///< summed over ranks, this rank's part
   packed,          ///< gradients as they travel
   source,          ///< of an accumulation or a copy
@@ -80,25 +120,40 @@ enum class Role {
   sums,
   ended,       ///< of a release
   host_batch,  ///< as read from files, on the host
-  host_sums    ///< as exchanged between ranks, on the host
+  host_sums,   ///< as exchanged between ranks, on the host
+  handed,      ///< what a phase leaves for an exchange
+  exchanged    ///< what a phase reads of the exchange before it
 };
-
-/// How much of a unit's flat parameter: all; the part of one rank of a shard group; or that part
-/// divided once more, over the replicas, so that all ranks have different ones.
-enum class Part { whole, group, rank };
-
-/// A unit's flat parameter is two, one after the other: first what is frozen, then what is trained.
-/// Each is padded and divided over ranks by itself, and each part has its piece of both.
-enum class Segment { frozen, trained, both };
-
-/// Which ranks take part in a communication: the shard group; the ranks with the same place in
-/// other shard groups; or the neighbours within the shard group over which a copy kept after
-/// forward is divided.
-enum class Group { shard, replicate, kept };
-constexpr int groups = 3;
-const char* name(Group group);
+constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
+                                      {Role::parameters, "parameters"},
+                                      {Role::tied_parameters, "tied_parameters"},
+                                      {Role::shard, "shard"},
+                                      {Role::first_moment, "first_moment"},
+                                      {Role::second_moment, "second_moment"},
+                                      {Role::input, "input"},
+                                      {Role::output, "output"},
+                                      {Role::saved, "saved"},
+                                      {Role::workspace, "workspace"},
+                                      {Role::gradient, "gradient"},
+                                      {Role::parameter_gradients, "parameter_gradients"},
+                                      {Role::tied_gradients, "tied_gradients"},
+                                      {Role::gradient_shard, "gradient_shard"},
+                                      {Role::packed, "packed"},
+                                      {Role::source, "source"},
+                                      {Role::target, "target"},
+                                      {Role::staging, "staging"},
+                                      {Role::sums, "sums"},
+                                      {Role::ended, "ended"},
+                                      {Role::host_batch, "host_batch"},
+                                      {Role::host_sums, "host_sums"},
+                                      {Role::handed, "handed"},
+                                      {Role::exchanged, "exchanged"}};
+constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access { read, write, read_write };
+constexpr Named<Access> access_names[] = {
+    {Access::read, "read"}, {Access::write, "write"}, {Access::read_write, "read_write"}};
+constexpr const char* name(Access access) { return name_in(access_names, access); }
 
 /// What bytes are for, as reported to people.
 enum class Category {
@@ -111,14 +166,33 @@ enum class Category {
   staging,
   other
 };
-const char* name(Category category);
+constexpr Named<Category> category_names[] = {
+    {Category::parameters, "parameters"},         {Category::optimizer, "optimizer state"},
+    {Category::gathered, "gathered parameters"},  {Category::gradients, "gradients"},
+    {Category::activations, "activations"},       {Category::workspace, "workspace"},
+    {Category::staging, "communication staging"}, {Category::other, "other"}};
+constexpr const char* name(Category category) { return name_in(category_names, category); }
 constexpr int categories = 8;
 
-/// The memory that bytes are in. Each has an arena of its own; on a build without devices both are
-/// host memory.
-enum class Space { device, host };
-constexpr int spaces = 2;
-const char* name(Space space);
+/// Neighbours in StepPlan::flats: those of one unit, or some of them.
+struct FlatRange {
+  int first = 0;
+  int end = 0;
+
+  bool empty() const { return first == end; }
+  int size() const { return end - first; }
+  friend bool operator==(FlatRange a, FlatRange b) { return a.first == b.first && a.end == b.end; }
+};
+
+/// Parameters of a unit that are divided over ranks as one array, padded to equal parts. A unit has
+/// one of those that are frozen, one of those that are trained, or both, in this order; arrays of
+/// both have one after the other, each with its own part.
+struct FlatParameter {
+  int unit = -1;
+  bool trained = true;
+  std::int64_t elements = 0;  ///< before padding
+  std::int64_t padded = 0;
+};
 
 struct Buffer {
   std::string name;
@@ -128,9 +202,9 @@ struct Buffer {
   bool persistent = false;  ///< lives from step to step
   int first = -1;           ///< first and last action that use it
   int last = -1;
-  // Of parameters, gradients and moments: what it holds of a unit's flat parameter.
-  Part part = Part::whole;
-  Segment segment = Segment::both;  ///< both or trained
+  // Of parameters, gradients and moments.
+  FlatRange flats;  ///< what it is of: these, one after the other
+  Spans divided;    ///< what each of them is divided over
 };
 
 struct Use {
@@ -144,18 +218,25 @@ struct Action {
   Stream stream = Stream::compute;
   int unit = -1;
   int micro_batch = -1;
-  Group group = Group::shard;  ///< of a communication
-  int group_ranks = 1;         ///< its ranks; of `keep`, into how many parts
-  std::int64_t elements = 0;   ///< that it is about: gathered or scattered over the group, or read
+  int phase = -1;  ///< where the unit has several; of an exchange: the one before it
+  int peer = -1;   ///< of send and receive: the other stage
+  Span span;       ///< of a communication: its ranks. Of `keep`: into how many parts
+  /// Reduce_scatter: so many neighbouring ranks' gradients are summed by a tree, and the trees'
+  /// sums one after the other; 0: one tree over all.
+  int tree = 0;
+  ExchangeKind exchange = ExchangeKind::gather;  ///< of exchange
+  std::int64_t elements = 0;  ///< that it is about: gathered or scattered over the span, or read
   std::int64_t element_bytes = 0;  ///< of those, as they travel
   bool converts = false;  ///< gather: its shard are masters, which travel in another format
-  /// Gather: of the segment, which both its buffers hold. Copies and `optimize`: of this segment
-  /// the `part`, wherever source and target hold it. Copies with `both` copy all of a buffer to
-  /// another of the same form, `elements` of `element_bytes`.
-  Segment segment = Segment::trained;
-  Part part = Part::whole;
+  /// Gather: the one flat parameter that it is about; where what it gathers is a part of what the
+  /// buffer will hold, what that part is divided over. Without a buffer of the part that each rank
+  /// gives it is in place. Copies and `optimize`: the one of which they
+  /// take the part that `divided` says, wherever source and target hold it. Copies that name none
+  /// copy all of a buffer to another of the same form, `elements` of `element_bytes`.
+  FlatRange flats;
+  Spans divided;
   double flops = 0.0;
-  bool gradients_opened = false;  ///< backward of a lender after its borrower's
+  bool gradients_opened = false;  ///< backward adds to what a unit that is tied to it wrote
   std::vector<Use> uses;
   /// Actions on other streams, earlier in the plan, that must be done before this one begins. As
   /// few as are needed: none that the others, or earlier actions of this stream, wait for already.
@@ -163,17 +244,31 @@ struct Action {
 
   /// Index of the buffer in this role, or -1.
   int buffer(Role role) const;
+  /// Of a reduce_scatter: whether it adds to what its gradient_shard holds.
+  bool continues_sum() const;
 };
 
-/// What a plan is for. All plans of a run share one arena and its persistent buffers.
-enum class Purpose {
-  train,              ///< one optimizer step
-  evaluate,           ///< losses of one global batch, nothing else
-  export_parameters,  ///< every unit's parameters, whole, one unit after the other
-  decode              ///< forward of one sequence, keeping what later rows need (one rank)
-};
+/// What a plan knows of a unit: its parameters, and where state that lives from step to step is.
+/// Buffers are -1 where a plan has none: units without trained parameters have no moments and no
+/// gradients.
+struct PlannedUnit {
+  std::string name;
+  FlatRange flats;                          ///< all of them
+  std::int64_t parameter_elements = 0;      ///< before padding
+  std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained
+  int masters = -1;
+  int working = -1;  ///< copies to compute with, where they are not the masters
+  int first_moments = -1;
+  /// As the first, but without what is in whole_matrices, whose rule has only one: as many bytes as
+  /// the rank with the most has, those of the others packed at the front.
+  int second_moments = -1;
+  int gradients = -1;  ///< summed over micro-batches and ranks: alive from norm to update
 
-/// The actions of one step in program order, the same on every rank, and the buffers that they use.
+  /// What is computed with, or gathered from.
+  int compute() const { return working >= 0 ? working : masters; }
+};
+/// The actions of one step in program order, the same on every rank of a stage, and the buffers
+/// that they use.
 ///
 /// Program order is one order in which the step may run. Others follow from streams and waits: an
 /// action *happens before* another if it is earlier on the same stream, or waited for, or happens
@@ -183,82 +278,49 @@ enum class Purpose {
 /// never meet in any order that the waits allow; prove_memory shows it for each plan.
 struct StepPlan {
   Purpose purpose = Purpose::train;
-  int ranks = 1;
-  int group_ranks = 1;            ///< ranks of a shard group
-  Part stored = Part::whole;      ///< masters that a rank keeps from step to step
-  Part optimized = Part::whole;   ///< parameters that a rank updates: moments are of these
-  Space updates = Space::device;  ///< where parameters are updated: moments and gradients are there
-  Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
-  std::int64_t micro_batches = 1;                         ///< leaves of one rank
-  std::int64_t element_bytes = 4;  ///< of parameters as they are computed with
-  std::int64_t master_bytes = 4;   ///< of parameters as they are updated, and of gradients
-  std::vector<std::string> unit_names;
-  std::vector<std::int64_t> parameter_elements;  ///< of each unit's flat parameter, before padding
-  std::vector<std::int64_t> padded_elements;     ///< of each unit's trained segment
-  std::vector<std::int64_t> padded_frozen;       ///< of each unit's frozen segment
-  std::int64_t frozen_count = 0;                 ///< parameters that are frozen, without padding
-  std::vector<std::vector<WholeMatrix>> whole_matrices;  ///< of each unit
+  Grid grid;
+  int stage = 0;  ///< of the pipeline, whose units these are
+  Layouts layouts;
+  std::vector<FlatParameter> flats;
+  std::vector<PlannedUnit> units;
+  std::int64_t frozen_count = 0;  ///< parameters that are frozen, without padding
   std::vector<Buffer> buffers;
   std::vector<Action> actions;
-
-  // Where state that lives from step to step is: of each unit; moments and sums only where a plan
-  // has them. Units without trained parameters have no moments and no gradients: -1.
-  std::vector<int> parameters;  ///< masters, of both segments
-  std::vector<int> working;     ///< copies to compute with, where they are not the masters
-  std::vector<int> first_moments;
-  /// As the first, but without what is in whole_matrices, whose rule has only one: as many bytes as
-  /// the rank with the most has, those of the others packed at the front.
-  std::vector<int> second_moments;
-  std::vector<int> gradients;  ///< summed over micro-batches and ranks: alive from norm to update
   int sums = -1;
   int checkpoint = -1;  ///< a copy of what this rank saves, where Policy::checkpoint_staging
 
-  int replicas() const { return ranks / group_ranks; }
+  /// The flat parameter of a unit that is trained, or that is frozen; empty where there is none.
+  FlatRange trained(int unit) const;
+  FlatRange frozen(int unit) const;
 
-  /// Elements of a unit that a part of its flat parameter has, and the first of those of a rank.
-  /// Of the trained segment, unless another is named.
-  std::int64_t elements(int unit, Part part, Segment segment = Segment::trained) const {
-    const std::int64_t whole = (segment != Segment::trained ? padded_frozen[unit] : 0) +
-                               (segment != Segment::frozen ? padded_elements[unit] : 0);
-    return whole / (part == Part::whole ? 1 : part == Part::group ? group_ranks : ranks);
-  }
-  /// Counted from the begin of the segment, frozen or trained.
-  std::int64_t first_element(int unit, Part part, int replica, int group_rank,
-                             Segment segment = Segment::trained) const {
-    if (part == Part::whole) return 0;
-    const std::int64_t first = group_rank * elements(unit, Part::group, segment);
-    return part == Part::group ? first : first + replica * elements(unit, Part::rank, segment);
-  }
-  /// Where this rank's `part` of a segment, frozen or trained, begins in `buffer`, which holds that
-  /// part or more of the unit: in elements.
-  std::int64_t offset_in(const Buffer& buffer, int unit, Part part, int replica, int group_rank,
-                         Segment segment = Segment::trained) const {
-    const bool after_frozen = segment == Segment::trained && buffer.segment == Segment::both;
-    return (after_frozen ? elements(unit, buffer.part, Segment::frozen) : 0) +
-           first_element(unit, part, replica, group_rank, segment) -
-           first_element(unit, buffer.part, replica, group_rank, segment);
-  }
+  /// Elements of flat parameters that a rank has where each is divided over `divided`.
+  std::int64_t elements(FlatRange range, const Spans& divided) const;
+  std::int64_t padded(FlatRange range) const { return elements(range, {}); }
+  /// The first of those of a rank, counted from the begin of the flat parameter.
+  std::int64_t first_element(int flat, const Spans& divided, int rank) const;
+  /// Where a rank's part of a flat parameter begins in `buffer`, which holds that part or more of
+  /// it: in elements.
+  std::int64_t offset_in(const Buffer& buffer, int flat, const Spans& divided, int rank) const;
 
-  /// The leaf of the global batch that a rank, given by its replica and its place in the shard
-  /// group, works on as its `micro_batch`. Neighbouring leaves go to whoever is summed first: the
-  /// micro-batches of a rank, the ranks of a shard group, or all ranks. In each case the sums are
-  /// nodes of the same tree.
-  std::int64_t leaf(int replica, int group_rank, std::int64_t micro_batch) const;
+  /// What gradients are summed over, one after the other: spans of ranks, and the micro-batches of
+  /// a rank, see sum_order.hpp.
+  std::vector<Span> sum_spans() const;
+
+  /// The leaf of the global batch that a rank works on as its `micro_batch`. Neighbouring leaves go
+  /// to whoever is summed first, as sum_spans() says, so that sums are nodes of one tree.
+  std::int64_t leaf(int rank, std::int64_t micro_batch) const;
 
   /// "gather(block.3)", "backward(head, micro-batch 2)".
   std::string describe(const Action& action) const;
 
   /// Bytes that a rank sends in this plan: M (n - 1) / n for each collective over M bytes in a
-  /// group of n. Of one kind of group, or of all.
-  std::int64_t bytes_sent(Group group) const;
-  std::int64_t bytes_sent() const;
+  /// group of n. In an action; or in all.
   std::int64_t bytes_sent(const Action& action) const;
+  std::int64_t bytes_sent() const;
   double flops() const;
 
-  /// Whether sums over leaves are bit for bit those of one rank. Micro-batches, ranks of a group
-  /// and replicas are summed one after the other, in the order that `accumulation` says: all but
-  /// the last of them that are more than one must be powers of two, and none may be rounded to
-  /// travel.
+  /// Whether sums over leaves are bit for bit those of one rank: whether they are the same
+  /// additions (sums_as_one_rank in sum_order.hpp), and none is rounded to travel.
   bool has_the_bits_of_one_rank() const;
 
   /// Hash of the actions and buffers, which ranks have to agree on.
@@ -267,11 +329,11 @@ struct StepPlan {
 
 /// Writes the plan of one step for `ranks` ranks. A pure function of its arguments.
 ///
-/// Parameters, gradients and moments of a unit are one flat array each, padded so that it divides
-/// into equal parts of a multiple of 64 elements. policy.leaves must be a multiple of `ranks`, and
-/// `ranks` of policy.shard_group. Only the last unit may borrow parameters. Throws Error where that
-/// does not hold, where a rule for units names none of the model's, and where a limit of gathers
-/// leaves no room for what one action needs.
+/// Flat parameters are padded so that they divide into equal parts of a multiple of 64 elements.
+/// policy.leaves must be a multiple of `ranks`, and `ranks` of policy.shard_group. A unit may be
+/// tied to one before it, and no two to the same. Throws Error where that does not hold, where a
+/// rule for units names none of the model's, and where a limit of gathers leaves no room for what
+/// one action needs.
 ///
 /// A *visit* is a forward or a backward that needs gathered parameters. When it comes up, its own
 /// gather is written first if it is not there yet, then those of later visits as Prefetch says and

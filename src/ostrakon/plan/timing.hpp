@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ostrakon/plan/step_plan.hpp>
-#include <ostrakon/plan/work.hpp>
+#include <ostrakon/plan/traffic.hpp>
 #include <vector>
 
 namespace ostrakon::plan {

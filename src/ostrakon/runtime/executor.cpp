@@ -7,6 +7,7 @@
 #include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/hash.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/runtime/poison.hpp>
 #include <stdexcept>
@@ -88,6 +89,8 @@ Program make_program(plan::StepPlan plan) {
   program.host_memory = plan::plan_memory(plan, plan::Space::host);
   plan::prove_memory(plan, program.memory);
   plan::prove_memory(plan, program.host_memory);
+  // The stages of a pipeline are proven where all of their plans are.
+  if (plan.grid.stages() == 1) plan::prove_stages({&plan});
   program.plan = std::move(plan);
   return program;
 }

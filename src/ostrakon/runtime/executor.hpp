@@ -27,7 +27,8 @@ struct Program {
   std::int64_t arena_bytes() const { return memory.arena_bytes + host_memory.arena_bytes; }
 };
 
-/// Plans memory and proves it.
+/// Plans memory and proves it; and, where the plan is not that of one of several stages, that ranks
+/// which run it meet each other.
 Program make_program(plan::StepPlan plan);
 
 /// The arenas of a run, one for each memory space.

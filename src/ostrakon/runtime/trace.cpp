@@ -34,7 +34,7 @@ std::string arguments_of(const plan::StepPlan& plan, const plan::Action& action,
                          std::int64_t step) {
   std::string text = "\"step\":" + std::to_string(step);
   if (action.unit >= 0)
-    text += ",\"unit\":" + quoted(plan.unit_names[static_cast<std::size_t>(action.unit)]);
+    text += ",\"unit\":" + quoted(plan.units[static_cast<std::size_t>(action.unit)].name);
   if (action.micro_batch >= 0) text += ",\"micro_batch\":" + std::to_string(action.micro_batch);
   if (plan::communicates(action.kind))
     text += ",\"bytes_sent\":" + std::to_string(plan.bytes_sent(action));

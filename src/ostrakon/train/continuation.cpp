@@ -29,7 +29,7 @@ std::optional<Version> version_of(const std::string& program) {
 }
 
 void require_program(const std::string& theirs, const AllowedChanges& allowed, Lines& notes) {
-  const std::string ours = text("Ostrakon ", OSTRAKON_VERSION);
+  const std::string ours = text("Ostrakon ", version());
   if (theirs == ours) return;
   const auto saved_by = version_of(theirs);
   const bool is_earlier = saved_by && *saved_by < *version_of(ours);
@@ -120,9 +120,27 @@ Lines require_same_tokenizer(const std::string& of_weights, const std::string& p
   return {what + ", as --allow-changes tokenizer says"};
 }
 
+Lines require_comparable_validation(const Facts& training, const std::string& training_path,
+                                    const Facts& validation, const AllowedChanges& allowed) {
+  for (const char* const name : {"tokenizer", "vocabulary"}) {
+    const std::string theirs = value_in(validation, name), ours = value_in(training, name);
+    if (name == std::string("vocabulary") && is_known(value_in(training, "tokenizer"))) break;
+    if (theirs == ours) continue;
+    const std::string what = text("its ", name, " is '", theirs, "', that of the training data in ",
+                                  training_path, " is '", ours, "'");
+    require(allowed.tokenizer, what, "; expected data of the same tokenizer, or --allow-changes ",
+            "tokenizer to validate on other tokens");
+    return {what + ", as --allow-changes tokenizer says"};
+  }
+  return {};
+}
+
 Lines require_continuation(const config::Settings& settings, const Facts& data,
                            const checkpoint::Manifest& manifest, const std::string& path,
                            const AllowedChanges& allowed) {
+  require(manifest.progress.step <= settings.training.steps, "it has done ", manifest.progress.step,
+          " steps, more than training.steps = ", settings.training.steps,
+          "; expected at least as many, or --resume none to begin anew");
   Lines notes;
   require_program(manifest.program, allowed, notes);
   require_model(settings, manifest, path, notes);

@@ -24,9 +24,9 @@ void allow_changes(const std::string& names, AllowedChanges& allowed);
 
 /// Throws Error, by name and with both values, where the run that the settings and the training
 /// data's identity describe is not the one that the checkpoint is of: another model, another
-/// optimizer, and, unless allowed, another data set or tokenizer or a later program. What the
-/// settings may change freely is not looked at. Returns lines for people: what was allowed, and
-/// what could not be compared.
+/// optimizer, fewer steps, and, unless allowed, another data set or tokenizer or a later program.
+/// What the settings may change freely is not looked at. Returns lines for people: what was
+/// allowed, and what could not be compared.
 std::vector<std::string> require_continuation(const config::Settings& settings, const Facts& data,
                                               const checkpoint::Manifest& manifest,
                                               const std::string& path,
@@ -37,5 +37,13 @@ std::vector<std::string> require_continuation(const config::Settings& settings, 
 std::vector<std::string> require_same_tokenizer(const std::string& of_weights,
                                                 const std::string& path, const std::string& of_data,
                                                 const AllowedChanges& allowed);
+
+/// Throws Error where validation data is of another tokenizer than training data, or, where neither
+/// says which made it, of another vocabulary: their losses can't be compared. A line for people
+/// where that is allowed. `training_path` is for messages.
+std::vector<std::string> require_comparable_validation(const Facts& training,
+                                                       const std::string& training_path,
+                                                       const Facts& validation,
+                                                       const AllowedChanges& allowed);
 
 }  // namespace ostrakon::train

@@ -45,7 +45,7 @@ void Generator::load(checkpoint::ParameterSource& weights) {
   std::vector<float> host;
   for (int u = 0; u < decoder_->units(); ++u) {
     auto* flat = reinterpret_cast<float*>(arena_->data() +
-                                          program_.memory.offsets[program_.plan.parameters[u]]);
+                                          program_.memory.offsets[program_.plan.units[u].masters]);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
       weights.read(parameter.owner, parameter.name, parameter.shape, 0, parameter.elements(),
@@ -57,9 +57,9 @@ void Generator::load(checkpoint::ParameterSource& weights) {
 
 void Generator::run_unit(const ActionBuffers& buffers) {
   const int u = buffers.action.unit;
-  const int lender = decoder_->unit(u).description().lender;
+  const int tied_to = decoder_->unit(u).description().tied_to;
   const model::UnitBuffers<float> unit =
-      unit_buffers<float>(buffers, program_.plan, lender, decoder_->leaf().rows());
+      unit_buffers<float>(buffers, program_.plan, tied_to, decoder_->leaf().rows());
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto end = static_cast<std::int64_t>(pending_.size());
   if (u < decoder_->units() - 1) {

@@ -40,7 +40,7 @@ Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
   facts.push_back({"number of threads in matrix products", std::to_string(matrix_threads)});
   facts.push_back({"Kokkos", text(KOKKOS_VERSION, " ", Exec::name())});
   facts.push_back({"number of threads of kernels", std::to_string(host_threads())});
-  facts.push_back({"build", OSTRAKON_BUILD});
+  facts.push_back({"build", build()});
   facts.push_back({"instruction set compiled for", compiled_instructions()});
   for (const Number number : std::set<Number>{Number::fp32, settings.precision.gather})
     facts.push_back({text("digest of ", name(number), " products"), math::gemm_digest(number)});

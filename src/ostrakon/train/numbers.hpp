@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/number.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/plan/step_plan.hpp>
 
 namespace ostrakon::train {
 
@@ -27,14 +27,6 @@ void with_number(Number number, const Work& work) {
 template <class Work>
 void with_moment(Number number, const Work& work) {
   return number == Number::bf16 ? work(bf16()) : work(float());
-}
-
-/// What is divided over the ranks of a group, and what each of them then has.
-inline plan::Part whole_of(plan::Group group) {
-  return group == plan::Group::replicate ? plan::Part::group : plan::Part::whole;
-}
-inline plan::Part part_of(plan::Group group) {
-  return group == plan::Group::replicate ? plan::Part::rank : plan::Part::group;
 }
 
 }  // namespace ostrakon::train

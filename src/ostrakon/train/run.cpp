@@ -28,7 +28,11 @@
 #include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/report_json.hpp>
+#include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/overlap.hpp>
 #include <ostrakon/runtime/trace.hpp>
@@ -39,6 +43,7 @@
 #include <ostrakon/train/resume_search.hpp>
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/saver.hpp>
+#include <ostrakon/train/step_size.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <ostrakon/train/trace_file.hpp>
 #include <ostrakon/train/trainer.hpp>
@@ -58,7 +63,7 @@ class Run {
   Run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options)
       : settings_(config::with_absolute_paths(settings)),
         options_(options),
-        mesh_(make_mesh(settings, parent)),
+        mesh_(make_mesh(settings, parent, options)),
         world_(mesh_.world()),
         matrix_threads_(set_matrix_threads(settings, world_)),
         talks_(world_.rank() == 0),
@@ -97,11 +102,14 @@ class Run {
   }
 
  private:
-  static mesh::Mesh make_mesh(const config::Settings& settings, MPI_Comm parent) {
+  static mesh::Mesh make_mesh(const config::Settings& settings, MPI_Comm parent,
+                              const RunOptions& options) {
     comm::Communicator world = comm::Communicator::duplicate(parent);
     comm::require_agreement(world, "ranks have different settings", config::facts_of(settings));
     world.agree([&] { config::check_ranks(settings, world.size()); });
-    return mesh::Mesh(parent, static_cast<int>(settings.ranks_per_node), settings.shard_group);
+    mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node), settings.shard_group);
+    if (!options.dry_run) world.agree([&] { require_possible_step(settings, mesh); });
+    return mesh;
   }
 
   void say(const std::string& words) const {
@@ -125,18 +133,17 @@ class Run {
     const runtime::Program& program = trainer_.program(Purpose::train);
     const plan::StepPlan& plan = program.plan;
     std::int64_t padded = 0;
-    for (int u = 0; u < trainer_.decoder().units(); ++u)
-      padded += plan.elements(u, plan::Part::whole, plan::Segment::both);
+    for (const plan::FlatParameter& flat : plan.flats) padded += flat.padded;
     const std::int64_t frozen = plan.frozen_count;
     const std::string unlike_kernels =
         comm::disagreement(world_, kernel_facts(settings_, matrix_threads_));
     std::ostringstream out;
-    out << "Ostrakon " << OSTRAKON_VERSION << ", Kokkos " << KOKKOS_VERSION / 10000 << "."
+    out << "Ostrakon " << version() << ", Kokkos " << KOKKOS_VERSION / 10000 << "."
         << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100 << " " << Exec::name()
         << ", matrix products by " << math::gemm_library() << "\n\n"
         << ranks << "\n"
         << "settings\n"
-        << config::summary(settings_, plan.group_ranks) << "\n"
+        << config::summary(settings_, on_ranks()) << "\n"
         << "model\n"
         << "  parameters             " << format_count(trainer_.decoder().parameter_count())
         << (frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "") << " in "
@@ -144,11 +151,15 @@ class Run {
         << format_count(padded - trainer_.decoder().parameter_count()) << " elements of padding\n"
         << "  leaves                 " << settings_.training.leaves() << " of "
         << settings_.training.micro_batch_size << " x " << settings_.training.sequence_length
-        << " tokens, " << plan.micro_batches << " on each rank\n\n"
+        << " tokens, " << plan.grid.micro_batches() << " on each rank\n\n"
         << "plan of a step, each rank (" << plan.actions.size() << " actions, hash "
         << format_hex(plan.hash()) << ")\n"
         << plan::memory_table(plan, program.memory) << host_memory(program)
         << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
+        << (plan.grid.has_levels()
+                ? text("  collectives            ",
+                       plan::collectives_text(plan.grid, mesh_.ranks_per_node()), "\n")
+                : "")
         << "  compute                " << plan::format_flops(plan.flops()) << "\n"
         << "  streams                "
         << (trainer_.streams() == runtime::Streams::threads ? "on threads of their own"
@@ -164,8 +175,14 @@ class Run {
                 ? "those of one rank but for rounding"
                 : "bit for bit those of one rank" + with_threads())
         << (unlike_kernels.empty() ? "" : ", as ranks compute unlike:\n      " + unlike_kernels)
-        << "\n\n";
+        << "\n"
+        << order_of_sums(plan) << "\n";
     say(out.str());
+  }
+
+  config::OnRanks on_ranks() const {
+    const plan::Grid& grid = trainer_.program(Purpose::train).plan.grid;
+    return {grid.shard(), plan::may_have_levels(grid, mesh_.ranks_per_node())};
   }
 
   /// What the bits of matrix products may depend on. Of a device's library nothing is said.
@@ -173,6 +190,15 @@ class Run {
     if (on_device) return "";
     return text(" with ", matrix_threads_, matrix_threads_ == 1 ? " thread" : " threads",
                 " for matrix products");
+  }
+
+  /// With a grain, and why it makes sums differ from one rank's, if it does.
+  static std::string order_of_sums(const plan::StepPlan& plan) {
+    const std::int64_t grain = plan.layouts.sum_grain;
+    if (grain == 0) return "";
+    const std::string why = plan::why_grain_differs(plan.grid, plan.layouts.accumulation, grain);
+    return (why.empty() ? "" : "      " + why + "\n") + "  order of sums          " +
+           plan::describe_grain(grain) + "\n";
   }
 
   static std::string available_memory() {
@@ -205,6 +231,14 @@ class Run {
     if (training.validate_every > 0)
       validation_data_ =
           about_path("data.validation_path", [&] { return open(data::Split::validation); });
+    std::vector<std::string> notes;
+    if (validation_data_)
+      about_path("data.validation_path", [&] {
+        world_.agree([&] {
+          notes = require_comparable_validation(training_data_->identity(), data.path,
+                                                validation_data_->identity(), options_.allowed);
+        });
+      });
     saver_.describe_data(training_data_->identity());
     std::ostringstream out;
     out << "data\n  training               "
@@ -221,6 +255,7 @@ class Run {
           << " samples every " << training.validate_every << " steps\n";
       if (used > samples)
         out << "                         fewer than a global batch: some count more than once\n";
+      out << shown_notes(notes);
     }
     if (const auto entropy = training_data_->entropy())
       out << "  entropy                " << *entropy << " nats per token\n";
@@ -322,9 +357,7 @@ class Run {
     const fs::path name = fs::path(path).lexically_normal();
     const fs::path real = name.filename() == "latest" ? fs::canonical(name, problem) : name;
     require(!problem, "can't look at '", path, "': ", problem.message());
-    const bool is_same = fs::equivalent(parent_folder(real.string()), checkpoints(), problem);
-    require(!problem, "can't look at '", checkpoints(), "': ", problem.message());
-    return is_same;
+    return are_same(parent_folder(real.string()), checkpoints());
   }
 
   /// Another run's are not to be taken for those of this one, nor damaged ones for good ones.
@@ -363,8 +396,7 @@ class Run {
     const runtime::Program& program = trainer_.program(Purpose::train);
     plan::Report report =
         plan::make_report(program.plan, program.memory, program.host_memory, mesh_.node().size());
-    report.strategy =
-        config::strategy(settings_, program.plan.accumulation, program.plan.group_ranks);
+    report.strategy = config::strategy(settings_, program.plan.layouts.accumulation, on_ranks());
     std::ostringstream stream;
     plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
     replace_file(path.string(), stream.str());
@@ -525,8 +557,8 @@ class Run {
   void train() {
     const config::TrainingSettings& training = settings_.training;
     say("training\n");
-    if (steps_done_ >= training.steps)
-      say(text("  all of training.steps = ", training.steps, " are done already\n"));
+    if (steps_done_ == training.steps)
+      say(text("  all ", training.steps, " steps of training.steps are done already\n"));
     if (settings_.checkpoint.every > 0 || settings_.runtime.wall_time > 0.0) saver_.prepare();
     world_.barrier();
     trace_origin_ = seconds_now();

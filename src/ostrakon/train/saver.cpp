@@ -57,7 +57,7 @@ void Saver::prepare() {
     if (file_.writer != world_.rank()) file_.layout.structure.clear();
     slices_ =
         match(file_.pieces, map.slices[static_cast<std::size_t>(world_.rank())], world_.rank());
-    manifest_.program = text("Ostrakon ", OSTRAKON_VERSION);
+    manifest_.program = text("Ostrakon ", version());
     manifest_.plan = trainer_.program(plan::Purpose::train).plan.hash();
     manifest_.ranks = world_.size();
     manifest_.deck = config::write_deck(config::with_absolute_paths(settings_));

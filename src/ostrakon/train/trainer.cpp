@@ -16,18 +16,18 @@
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/numbers.hpp>
 #include <ostrakon/train/peak_rate.hpp>
+#include <ostrakon/train/step_size.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
+#include <stdexcept>
 #include <utility>
 
 namespace ostrakon::train {
 
 using plan::Kind;
-using plan::Part;
 using plan::Purpose;
 using plan::Role;
-using plan::Segment;
 using runtime::ActionBuffers;
 
 std::unique_ptr<model::AnyDecoder> make_decoder(const config::Settings& settings) {
@@ -64,10 +64,24 @@ plan::ModelDescription describe(const model::AnyDecoder& decoder,
   return description;
 }
 
+namespace {
+
+/// Throws Error where collectives are to be in two levels, but nodes are not what that takes.
+void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& mesh) {
+  const bool is_asked = settings.parallel.hierarchical.kind == plan::Hierarchical::always;
+  require(!is_asked || mesh.ranks_per_node() > 0 || settings.shard_group == mesh::node_group,
+          "parallel.hierarchical_collectives = always: the ", mesh.nodes(),
+          " nodes don't have equally many ranks each, numbered one after the other; start ranks "
+          "node by node, the same number on each, or leave it at auto");
+}
+
+}  // namespace
+
 Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
     : settings_(settings),
       mesh_(mesh),
       decoder_(make_decoder(settings)),
+      rank_(mesh.replicate_group().rank() * mesh.shard_group().size() + mesh.shard_group().rank()),
       description_(describe(*decoder_, settings.optimizer)),
       loss_scale_(settings.precision.loss_scale) {
   if (settings.stability.outlier_threshold > 0.0)
@@ -76,11 +90,13 @@ Trainer::Trainer(const config::Settings& settings, mesh::Mesh& mesh)
   const int ranks = mesh.world().size();
   config::complete(settings_);
   settings_.parallel.shard_group = mesh.shard_group().size();
+  settings_.parallel.ranks_per_node = mesh.ranks_per_node();
   const auto program = [&](Purpose purpose) {
     return runtime::make_program(
         plan::build_step_plan(description_, ranks, settings_.parallel, purpose));
   };
   mesh.world().agree([&] {
+    require_regular_nodes(settings, mesh);
     train_ = program(Purpose::train);
     evaluate_ = program(Purpose::evaluate);
     export_ = program(Purpose::export_parameters);
@@ -120,7 +136,7 @@ std::int64_t Trainer::planned_peak_bytes() const {
 }
 
 double Trainer::model_flops() const {
-  return plan::model_flops(description_) * static_cast<double>(train_.plan.micro_batches);
+  return plan::model_flops(description_) * static_cast<double>(train_.plan.grid.micro_batches());
 }
 
 void Trainer::require_memory() {
@@ -131,14 +147,8 @@ void Trainer::require_memory() {
     require(
         memory_is_host_accessible || mesh_.world().size() == 1,
         "this build computes on devices, whose memory it can't communicate yet; start one rank");
-    // A plan takes memory too: so many actions about as much as the rest of the process may.
-    constexpr std::int64_t most_visits = 60000;
-    const std::int64_t micro_batches = train_.plan.micro_batches;
-    require(decoder_->units() * micro_batches <= most_visits,
-            "the plan of a step is too long: ", decoder_->units(), " units x ", micro_batches,
-            " micro-batches on each rank = ", format_count(decoder_->units() * micro_batches),
-            ", more than ", format_count(most_visits),
-            "; raise training.micro_batch_size or use more ranks");
+    require_short_plan(
+        {decoder_->parameter_count(), decoder_->units(), train_.plan.grid.micro_batches()});
     const std::int64_t on_device_planned = arena_bytes(plan::Space::device);
     const std::int64_t on_host_planned = arena_bytes(plan::Space::host);
     const std::int64_t left_on_host = runtime::available_memory_bytes(plan::Space::host);
@@ -188,39 +198,50 @@ void Trainer::allocate() {
 }
 
 Trainer::Channel Trainer::make_channel(plan::Stream stream) {
-  using comm::Communicator;
   Channel channel;
-  const Communicator& group = mesh_.shard_group();
-  channel.shard = std::make_unique<Communicator>(Communicator::duplicate(group.mpi()));
-  channel.replicate =
-      std::make_unique<Communicator>(Communicator::duplicate(mesh_.replicate_group().mpi()));
+  const auto add = [&](const plan::Span& span) {
+    if (std::none_of(channel.begin(), channel.end(),
+                     [&](const Group& group) { return group.span == span; }))
+      channel.push_back(make_group(span));
+  };
+  for (plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
+    for (const plan::Span& span : train_.plan.grid.levels(axis)) add(span);
   for (const runtime::Program* program : {&train_, &evaluate_, &export_})
-    for (const plan::Action& action : program->plan.actions) {
-      const int ranks = action.group_ranks;
-      if (action.stream != stream || action.group != plan::Group::kept || channel.kept.count(ranks))
-        continue;
-      channel.kept.emplace(ranks, std::make_unique<Communicator>(Communicator::split(
-                                      group.mpi(), group.rank() / ranks, group.rank())));
-    }
+    for (const plan::Action& action : program->plan.actions)
+      if (action.stream == stream && plan::communicates(action.kind)) add(action.span);
   return channel;
 }
 
-std::int64_t Trainer::bytes_sent(plan::Group group) const {
+/// This rank's group of those into which a span divides its axis. Collective over the axis.
+Trainer::Group Trainer::make_group(const plan::Span& span) const {
+  using comm::Communicator;
+  const Communicator& axis = axis_group(span.axis);
+  if (span == train_.plan.grid.span(span.axis))
+    return {span, std::make_unique<Communicator>(Communicator::duplicate(axis.mpi()))};
+  // Of the group: its ranks are as far apart as the span says.
+  const int first = axis.rank() - train_.plan.grid.place(rank_, span) * span.stride;
+  return {span,
+          std::make_unique<Communicator>(Communicator::split(axis.mpi(), first, axis.rank()))};
+}
+
+comm::Communicator& Trainer::communicator(plan::Stream stream, const plan::Span& span) const {
+  const Channel& channel = channels_.at(stream);
+  const auto group = std::find_if(channel.begin(), channel.end(),
+                                  [&](const Group& one) { return one.span == span; });
+  if (group == channel.end()) throw std::logic_error("a span of ranks has no communicator");
+  return *group->communicator;
+}
+
+std::int64_t Trainer::bytes_sent(const plan::Span& span) const {
   std::int64_t bytes = 0;
-  for (const auto& [stream, channel] : channels_) {
-    if (group == plan::Group::shard) bytes += channel.shard->bytes_sent();
-    if (group == plan::Group::replicate) bytes += channel.replicate->bytes_sent();
-    if (group == plan::Group::kept)
-      for (const auto& [ranks, kept] : channel.kept) bytes += kept->bytes_sent();
-  }
+  for (const auto& [stream, channel] : channels_)
+    for (const Group& group : channel)
+      if (group.span == span) bytes += group.communicator->bytes_sent();
   return bytes;
 }
 
 void Trainer::slow_down(plan::Stream stream, double seconds_per_byte) {
-  Channel& channel = channels_.at(stream);
-  channel.shard->slow_down(seconds_per_byte);
-  channel.replicate->slow_down(seconds_per_byte);
-  for (const auto& [ranks, kept] : channel.kept) kept->slow_down(seconds_per_byte);
+  for (const Group& group : channels_.at(stream)) group.communicator->slow_down(seconds_per_byte);
 }
 
 double Trainer::measure_peak_flops(double seconds) {
@@ -251,44 +272,20 @@ double Trainer::measure_own_peak_flops(double seconds) {
   return best_product_rate(std::max<std::int64_t>(1, largest), seconds, seconds_of);
 }
 
-std::int64_t Trainer::first_element(int unit, Part part, Segment segment) const {
-  return train_.plan.first_element(unit, part, mesh_.replicate_group().rank(),
-                                   mesh_.shard_group().rank(), segment);
+/// What this rank's part of a flat parameter has of each parameter, in the order of their offsets.
+std::vector<Trainer::Piece> Trainer::pieces(int flat, const plan::Spans& divided) const {
+  return pieces_of(rank_, flat, divided);
 }
 
-std::int64_t Trainer::offset_in(const plan::Buffer& buffer, int unit, Part part,
-                                Segment segment) const {
-  return train_.plan.offset_in(buffer, unit, part, mesh_.replicate_group().rank(),
-                               mesh_.shard_group().rank(), segment);
-}
-
-comm::Communicator& Trainer::communicator(const plan::Action& action) const {
-  const Channel& channel = channels_.at(action.stream);
-  switch (action.group) {
-    case plan::Group::replicate:
-      return *channel.replicate;
-    case plan::Group::kept:
-      return *channel.kept.at(action.group_ranks);
-    default:
-      return *channel.shard;
-  }
-}
-
-/// What a part of a segment has of each parameter, in the order of their offsets.
-std::vector<Trainer::Piece> Trainer::pieces(int unit, Part part, Segment segment) const {
-  return pieces_of({mesh_.replicate_group().rank(), mesh_.shard_group().rank(), 0}, unit, part,
-                   segment);
-}
-
-/// The same of another rank.
-std::vector<Trainer::Piece> Trainer::pieces_of(const RankPlace& place, int unit, Part part,
-                                               Segment segment) const {
-  const std::int64_t begin =
-      train_.plan.first_element(unit, part, place.replica, place.group_rank, segment);
-  const std::int64_t end = begin + train_.plan.elements(unit, part, segment);
+/// The same of another rank, by its number in plans.
+std::vector<Trainer::Piece> Trainer::pieces_of(int rank, int flat,
+                                               const plan::Spans& divided) const {
+  const plan::FlatParameter& whole = train_.plan.flats[flat];
+  const std::int64_t begin = train_.plan.first_element(flat, divided, rank);
+  const std::int64_t end = begin + train_.plan.elements({flat, flat + 1}, divided);
   std::vector<Piece> found;
-  for (const model::Parameter& parameter : decoder_->parameters(unit)) {
-    if (parameter.frozen != (segment == Segment::frozen)) continue;
+  for (const model::Parameter& parameter : decoder_->parameters(whole.unit)) {
+    if (parameter.frozen == whole.trained) continue;
     const std::int64_t first = std::max(parameter.offset, begin);
     const std::int64_t last = std::min(parameter.offset + parameter.elements(), end);
     if (first < last)
@@ -299,18 +296,20 @@ std::vector<Trainer::Piece> Trainer::pieces_of(const RankPlace& place, int unit,
   return found;
 }
 
-/// What of a trained segment is no parameter's.
+/// What of a unit's trained flat parameter is no parameter's.
 std::vector<Trainer::Range> Trainer::gaps(int unit) const {
   std::vector<Range> found;
+  const plan::FlatRange trained = train_.plan.trained(unit);
+  if (trained.empty()) return found;
   std::int64_t end = 0;
   const auto add_up_to = [&](std::int64_t begin) {
     if (begin > end) found.push_back({end, begin});
   };
-  for (const Piece& piece : pieces(unit, Part::whole)) {
+  for (const Piece& piece : pieces(trained.first, {})) {
     add_up_to(piece.offset);
     end = piece.offset + piece.count;
   }
-  add_up_to(train_.plan.padded_elements[unit]);
+  add_up_to(train_.plan.padded(trained));
   return found;
 }
 
@@ -347,8 +346,7 @@ void Trainer::set_handlers() {
 void Trainer::load(const ActionBuffers& buffers) {
   const std::int64_t tokens = settings_.training.sequence_length;
   const std::int64_t rows = decoder_->leaf().rows();
-  const std::int64_t leaf = running_->plan.leaf(
-      mesh_.replicate_group().rank(), mesh_.shard_group().rank(), buffers.action.micro_batch);
+  const std::int64_t leaf = running_->plan.leaf(rank_, buffers.action.micro_batch);
   auto* batch = buffers.get<std::int32_t>(Role::host_batch);
   try {
     for (std::int64_t s = 0; s < decoder_->leaf().batch; ++s) {
@@ -374,20 +372,20 @@ void Trainer::load(const ActionBuffers& buffers) {
 void Trainer::forward(const ActionBuffers& buffers) {
   const std::int64_t rows = decoder_->leaf().rows();
   const int u = buffers.action.unit;
-  decoder_->forward(u, exec_,
-                    unit_buffers<void>(buffers, running_->plan, description_.units[u].lender, rows),
-                    {0, rows});
+  decoder_->forward(
+      u, exec_, unit_buffers<void>(buffers, running_->plan, description_.units[u].tied_to, rows),
+      {0, rows});
 }
 
 void Trainer::backward(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
-  const int u = action.unit, lender = description_.units[u].lender;
+  const int u = action.unit, tied_to = description_.units[u].tied_to;
   const model::UnitBuffers<void> unit =
-      unit_buffers<void>(buffers, running_->plan, lender, decoder_->leaf().rows());
+      unit_buffers<void>(buffers, running_->plan, tied_to, decoder_->leaf().rows());
   auto* const own = static_cast<float*>(unit.parameter_gradients);
-  auto* const of_lender = static_cast<float*>(unit.lender_gradients);
+  auto* const of_tied = static_cast<float*>(unit.tied_gradients);
   if (own != nullptr && !action.gradients_opened) clear_gaps(u, own);
-  if (of_lender != nullptr) clear_gaps(lender, of_lender);
+  if (of_tied != nullptr) clear_gaps(tied_to, of_tied);
   const auto tokens = settings_.training.global_batch_size * settings_.training.sequence_length;
   decoder_->backward(u, exec_, unit,
                      static_cast<float>(result_.loss_scale / static_cast<double>(tokens)),
@@ -397,7 +395,7 @@ void Trainer::backward(const ActionBuffers& buffers) {
   if (!diagnoses_) return;
   const int distance = 2 * (decoder_->units() - 1 - u);
   inspect(action, u, distance, own);
-  inspect(action, lender, distance + 1, of_lender);
+  inspect(action, tied_to, distance + 1, of_tied);
 }
 
 // Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.
@@ -408,7 +406,8 @@ void Trainer::clear_gaps(int unit, float* gradients) {
 
 /// Of parameters as an action sends or copies them.
 Number Trainer::number_of(const plan::Action& action) const {
-  return action.element_bytes == train_.plan.master_bytes ? Number::fp32 : decoder_->number();
+  return action.element_bytes == train_.plan.layouts.masters.element_bytes ? Number::fp32
+                                                                           : decoder_->number();
 }
 
 template <class A, class B>
@@ -426,37 +425,42 @@ void Trainer::gather(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   comm::Communicator& group = communicator(action);
   const std::int64_t part = action.elements / group.size();
-  // What is kept has no part of its own: it is a part of each segment, one after the other.
-  const auto shard = [&](auto number) {
-    using T = decltype(number);
-    if (action.group != plan::Group::kept)
-      return find<T>(buffers, Role::shard, part_of(action.group), action.segment);
-    const std::int64_t frozen = running_->plan.elements(action.unit, Part::whole, Segment::frozen);
-    return buffers.get<T>(Role::shard) +
-           (action.segment == Segment::trained ? frozen / action.group_ranks : 0);
-  };
+  const int flat = action.flats.first;
+  const plan::Spans whole = gathered_in(buffers, Role::parameters);
+  const plan::Spans parts = parts_of(buffers, Role::parameters);
+  const Role source = action.buffer(Role::shard) >= 0 ? Role::shard : Role::parameters;
   with_number(number_of(action), [&](auto number) {
     using T = decltype(number);
-    T* const whole = find<T>(buffers, Role::parameters, whole_of(action.group), action.segment);
-    T* const own = whole + group.rank() * part;
-    if (action.converts) convert(action, shard(float()), own, part);
-    group.all_gather(action.converts ? own : shard(number), part, whole);
+    const T* shard = find<T>(buffers, source, flat, parts);
+    if (action.converts) {
+      T* const own = find<T>(buffers, Role::parameters, flat, parts);
+      convert(action, find<float>(buffers, Role::shard, flat, parts), own, part);
+      shard = own;
+    }
+    group.all_gather(shard, part, find<T>(buffers, Role::parameters, flat, whole));
   });
 }
 
+plan::Spans Trainer::gathered_in(const ActionBuffers& buffers, Role role) const {
+  const plan::Spans& divided = buffers.action.divided;
+  return divided.empty() ? running_->plan.buffers[buffers.action.buffer(role)].divided : divided;
+}
+
+plan::Spans Trainer::parts_of(const ActionBuffers& buffers, Role role) const {
+  plan::Spans parts = gathered_in(buffers, role);
+  parts.push(buffers.action.span);
+  return parts;
+}
+
 void Trainer::keep(const ActionBuffers& buffers) {
-  const plan::Action& action = buffers.action;
-  const std::int64_t place = mesh_.shard_group().rank() % action.group_ranks;
+  const plan::StepPlan& plan = running_->plan;
+  const plan::Buffer& kept = plan.buffers[buffers.action.buffer(Role::shard)];
   with_number(decoder_->number(), [&](auto number) {
     using T = decltype(number);
-    T* kept = buffers.get<T>(Role::shard);
-    for (const Segment segment : {Segment::frozen, Segment::trained}) {
-      const std::int64_t count =
-          running_->plan.elements(action.unit, Part::whole, segment) / action.group_ranks;
-      math::copy(exec_, find<T>(buffers, Role::parameters, Part::whole, segment) + place * count,
-                 kept, count);
-      kept += count;
-    }
+    for (int flat = kept.flats.first; flat < kept.flats.end; ++flat)
+      math::copy(exec_, find<T>(buffers, Role::parameters, flat, kept.divided),
+                 find<T>(buffers, Role::shard, flat, kept.divided),
+                 plan.elements({flat, flat + 1}, kept.divided));
   });
 }
 
@@ -465,27 +469,29 @@ void Trainer::reduce_scatter(const ActionBuffers& buffers) {
   const std::int64_t part = buffers.action.elements / group.size();
   auto* shard = buffers.get<float>(Role::gradient_shard);
   const auto* gradients = buffers.get<float>(Role::parameter_gradients);
+  const comm::LocalSum local = {buffers.action.tree, buffers.action.continues_sum()};
   if (buffers.action.buffer(Role::packed) < 0) {
-    group.reduce_scatter(gradients, part, buffers.get<float>(Role::staging), shard);
+    group.reduce_scatter(gradients, part, buffers.get<float>(Role::staging), shard, local);
     return;
   }
   with_number(settings_.parallel.reduce, [&](auto number) {
     using T = decltype(number);
     T* const packed = buffers.get<T>(Role::packed);
     convert(buffers.action, gradients, packed, buffers.action.elements);
-    group.reduce_scatter(packed, part, buffers.get<T>(Role::staging), shard);
+    group.reduce_scatter(packed, part, buffers.get<T>(Role::staging), shard, local);
   });
 }
 
 /// Between the memory of the host and of the device.
 void Trainer::copy(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
+  const plan::StepPlan& plan = running_->plan;
   const auto find_begin = [&](Role role) {
     const int buffer = action.buffer(role);
     const std::int64_t first =
-        action.segment == Segment::both
+        action.flats.empty()
             ? 0
-            : offset_in(running_->plan.buffers[buffer], action.unit, action.part, action.segment);
+            : plan.offset_in(plan.buffers[buffer], action.flats.first, action.divided, rank_);
     return buffers.at<char>(buffer) + first * action.element_bytes;
   };
   const char* const source = find_begin(Role::source);
@@ -501,8 +507,10 @@ void Trainer::copy(const ActionBuffers& buffers) {
 
 void Trainer::show(const ActionBuffers& buffers) {
   exec_.fence();
-  visitor_(buffers.action.unit, find<float>(buffers, Role::parameters, Part::whole),
-           find<float>(buffers, Role::parameters, Part::whole, Segment::frozen));
+  const plan::StepPlan& plan = running_->plan;
+  const int unit = buffers.action.unit;
+  const auto* frozen = buffers.get<float>(Role::parameters);
+  visitor_(unit, frozen + plan.padded(plan.frozen(unit)), frozen);
 }
 
 StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {

@@ -59,8 +59,8 @@ class Trainer {
   /// Of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
   runtime::Streams streams() const { return streams_; }
-  /// Bytes that this rank has sent in one kind of group since allocate().
-  std::int64_t bytes_sent(plan::Group group) const;
+  /// Bytes that this rank has sent over a span of ranks since allocate().
+  std::int64_t bytes_sent(const plan::Span& span) const;
 
   /// Throws AgreedError with the arithmetic where the ranks of a host need more than it or its
   /// device has left, and for devices on more than one rank, which have no communication yet.
@@ -122,8 +122,8 @@ class Trainer {
   /// AgreedError where a rank can't read it; what is in the arrays is undefined then.
   void restore(checkpoint::CheckpointReader& checkpoint);
 
-  /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with the two segments of the
-  /// unit's flat parameter in device memory.
+  /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with the unit's two flat
+  /// parameters in device memory.
   using Visitor = std::function<void(int unit, const float* trained, const float* frozen)>;
   void visit_parameters(const Visitor& visit);
 
@@ -145,7 +145,7 @@ class Trainer {
   const std::vector<runtime::ActionTime>& action_times() const { return executor_->times(); }
 
  private:
-  /// A stretch of a unit's flat parameter within one parameter, as a rank has it in some part.
+  /// A stretch of a flat parameter within one parameter, as a rank has it in some part.
   struct Piece {
     const model::Parameter* parameter;
     std::int64_t first;   ///< element within the parameter
@@ -168,7 +168,8 @@ class Trainer {
   };
   /// Where a rank stands.
   struct RankPlace {
-    int replica, group_rank, node;
+    int rank;  ///< its number in plans
+    int node;
   };
   /// A stretch of what this rank updates in one go.
   struct Stretch {
@@ -181,7 +182,7 @@ class Trainer {
     std::uint64_t rounding_key;  ///< of 16-bit moments: one parameter's
     std::int64_t first;          ///< element within the parameter
   };
-  /// Elements [begin, end) of a trained segment.
+  /// Elements [begin, end) of a trained flat parameter.
   struct Range {
     std::int64_t begin, end;
   };
@@ -192,28 +193,35 @@ class Trainer {
   };
   /// Where on this rank the gradient of a micro-batch is not finite.
   struct Origin {
-    int distance;  ///< from the loss: twice the units in between, one more for a lender's
+    int distance;  ///< from the loss: twice the units in between, one more for a unit that it is
+                   ///< tied to
     std::int64_t micro_batch;
   };
 
-  /// The groups as one stream talks in them. Streams may talk at the same time, so each has
-  /// communicators of its own.
-  struct Channel {
-    std::unique_ptr<comm::Communicator> shard, replicate;
-    std::map<int, std::unique_ptr<comm::Communicator>> kept;  ///< by their number of ranks
+  /// The groups of ranks as one stream talks in them, by their spans. Streams may talk at the same
+  /// time, so each has communicators of its own.
+  struct Group {
+    plan::Span span;
+    std::unique_ptr<comm::Communicator> communicator;
   };
+  using Channel = std::vector<Group>;
+  /// Which of the buffers of a unit that live from step to step.
+  using StateBuffer = int plan::PlannedUnit::*;
 
   // ---- trainer.cpp: plans, arenas, groups, and what gathers and computes
 
   std::int64_t arena_bytes(plan::Space space) const;
+  comm::Communicator& axis_group(plan::Axis axis) const {
+    return axis == plan::Axis::replicate ? mesh_.replicate_group() : mesh_.shard_group();
+  }
   Channel make_channel(plan::Stream stream);
-  comm::Communicator& communicator(const plan::Action& action) const;
-  std::int64_t first_element(int unit, plan::Part part,
-                             plan::Segment segment = plan::Segment::trained) const;
-  std::vector<Piece> pieces(int unit, plan::Part part,
-                            plan::Segment segment = plan::Segment::trained) const;
-  std::vector<Piece> pieces_of(const RankPlace& place, int unit, plan::Part part,
-                               plan::Segment segment) const;
+  Group make_group(const plan::Span& span) const;
+  comm::Communicator& communicator(plan::Stream stream, const plan::Span& span) const;
+  comm::Communicator& communicator(const plan::Action& action) const {
+    return communicator(action.stream, action.span);
+  }
+  std::vector<Piece> pieces(int flat, const plan::Spans& divided) const;
+  std::vector<Piece> pieces_of(int rank, int flat, const plan::Spans& divided) const;
   std::vector<Range> gaps(int unit) const;
   Number number_of(const plan::Action& action) const;
   void set_handlers();
@@ -231,18 +239,26 @@ class Trainer {
   template <class T>
   double measure_own_peak_flops(double seconds);
 
-  /// Where this rank's `part` of a segment of the action's unit begins in the buffer in `role`;
-  /// null where the action has none.
+  /// Where this rank's part of a flat parameter begins in the buffer in `role`; null where the
+  /// action has none.
   template <class T>
-  T* find(const runtime::ActionBuffers& buffers, plan::Role role, plan::Part part,
-          plan::Segment segment = plan::Segment::trained) const {
+  T* find(const runtime::ActionBuffers& buffers, plan::Role role, int flat,
+          const plan::Spans& divided) const {
     const int buffer = buffers.action.buffer(role);
     if (buffer < 0) return nullptr;
     return buffers.at<T>(buffer) +
-           offset_in(running_->plan.buffers[buffer], buffers.action.unit, part, segment);
+           running_->plan.offset_in(running_->plan.buffers[buffer], flat, divided, rank_);
   }
-  std::int64_t offset_in(const plan::Buffer& buffer, int unit, plan::Part part,
-                         plan::Segment segment) const;
+  /// The same of what the action's unit trains.
+  template <class T>
+  T* find(const runtime::ActionBuffers& buffers, plan::Role role,
+          const plan::Spans& divided) const {
+    return find<T>(buffers, role, running_->plan.trained(buffers.action.unit).first, divided);
+  }
+  /// What the array that is gathered in `role` is divided over; and its parts over the action's
+  /// span.
+  plan::Spans gathered_in(const runtime::ActionBuffers& buffers, plan::Role role) const;
+  plan::Spans parts_of(const runtime::ActionBuffers& buffers, plan::Role role) const;
 
   // ---- trainer_update.cpp: from gradients to updates
 
@@ -267,7 +283,8 @@ class Trainer {
   SpoiltSum find_spoilt_sum(const runtime::ActionBuffers& buffers) const;
   std::string name_spoilt_sum(const SpoiltSum& mine);
   bool updates_early() const {
-    return settings_.parallel.early_updates && train_.plan.updates == plan::Space::host;
+    return settings_.parallel.early_updates &&
+           train_.plan.layouts.update.space == plan::Space::host;
   }
 
   // ---- trainer_state.cpp: what lives from step to step
@@ -288,23 +305,27 @@ class Trainer {
   void clear(int buffer);
   void read_values(const std::vector<Piece>& parameters, std::int64_t begin, std::int64_t count,
                    checkpoint::ParameterSource& weights, float* values);
-  void initialize(int unit, int buffer, Number number, checkpoint::ParameterSource* weights);
+  void initialize(int buffer, Number number, checkpoint::ParameterSource* weights);
   void make_initial_values(const std::vector<Piece>& parameters, std::int64_t begin,
                            std::int64_t count, float* values);
   void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
-  const std::vector<int>& buffers_of(checkpoint::State state) const;
+  /// A buffer of a unit, or -1.
+  int state_buffer(int unit, checkpoint::State state) const {
+    return train_.plan.units[unit].*member_of(state);
+  }
+  static StateBuffer member_of(checkpoint::State state);
   Number number_of(checkpoint::State state) const;
-  std::vector<StatePiece> state_pieces(int unit, const std::vector<int>& buffers,
-                                       plan::Part part) const;
-  std::uint64_t digest_of(const char* what, const std::vector<int>& buffers, Number number,
-                          plan::Part counted);
+  std::vector<StatePiece> state_pieces(int unit, StateBuffer which,
+                                       const plan::Spans& divided) const;
+  std::uint64_t digest_of(const char* what, StateBuffer which, Number number,
+                          const plan::Spans& counted);
   void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
 
   // ---- trainer_checkpoint.cpp
 
   std::vector<RankPlace> find_places();
   void note_slices();
-  std::vector<checkpoint::Slice> slices_of(const RankPlace& place) const;
+  std::vector<checkpoint::Slice> slices_of(int rank) const;
   bool is_host_readable(int buffer) const {
     return memory_is_host_accessible || train_.plan.buffers[buffer].space == plan::Space::host;
   }
@@ -317,11 +338,12 @@ class Trainer {
   config::Settings settings_;
   mesh::Mesh& mesh_;
   std::unique_ptr<model::AnyDecoder> decoder_;
+  int rank_;  // number in plans, which count along shard groups
   plan::ModelDescription description_;
   runtime::Program train_, evaluate_, export_;
   std::vector<std::vector<Stretch>> stretches_;  // of each unit
-  std::vector<std::vector<Range>> gaps_;         // of each unit's trained segment
-  std::vector<RankPlace> places_;                // of each rank
+  std::vector<std::vector<Range>> gaps_;         // of each unit's trained flat parameter
+  std::vector<RankPlace> places_;                // of each rank of the world
   std::vector<SavedSlice> saved_;
   std::vector<const model::Parameter*> table_;  // of a checkpoint's parameters
   std::vector<char> bounce_;                    // of what is saved from, or read for, a device

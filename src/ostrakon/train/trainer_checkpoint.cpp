@@ -16,8 +16,6 @@ namespace ostrakon::train {
 
 using checkpoint::Slice;
 using checkpoint::State;
-using plan::Part;
-using plan::Segment;
 
 namespace {
 
@@ -36,29 +34,28 @@ optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& s
 /// Collective. Groups need not be of neighbours: every rank tells where it stands.
 std::vector<Trainer::RankPlace> Trainer::find_places() {
   std::vector<RankPlace> places;
-  const std::string mine = text(mesh_.replicate_group().rank(), " ", mesh_.shard_group().rank(),
-                                " ", mesh_.node_index());
+  const std::string mine = text(rank_, " ", mesh_.node_index());
   for (const std::string& one : mesh_.world().gather_texts(mine)) {
     std::istringstream stream(one);
     RankPlace place{};
-    stream >> place.replica >> place.group_rank >> place.node;
+    stream >> place.rank >> place.node;
     places.push_back(place);
   }
   return places;
 }
 
 /// What a rank saves: of every unit the part that no other rank has, or that others leave to it.
-std::vector<Slice> Trainer::slices_of(const RankPlace& place) const {
+std::vector<Slice> Trainer::slices_of(int rank) const {
+  const plan::StepPlan& plan = train_.plan;
   std::vector<Slice> slices;
   int first_row = 0;
   for (int u = 0; u < decoder_->units(); ++u) {
     for (const State state : all_states) {
-      const std::vector<int>& buffers = buffers_of(state);
-      if (buffers.empty() || buffers[u] < 0) continue;
-      const bool trained_only = train_.plan.buffers[buffers[u]].segment == Segment::trained;
-      for (const Segment segment : {Segment::frozen, Segment::trained}) {
-        if (segment == Segment::frozen && trained_only) continue;
-        for (const Piece& piece : pieces_of(place, u, Part::rank, segment)) {
+      const int buffer = state_buffer(u, state);
+      if (buffer < 0) continue;
+      const plan::FlatRange flats = plan.buffers[buffer].flats;
+      for (int flat = flats.first; flat < flats.end; ++flat) {
+        for (const Piece& piece : pieces_of(rank, flat, plan.layouts.gradient.divided)) {
           if (state == State::second_moment &&
               optim::rule_of(settings_.optimizer, *piece.parameter) == optim::OptimizerKind::muon)
             continue;
@@ -79,10 +76,10 @@ void Trainer::note_slices() {
   std::int64_t staged = 0;
   for (int u = 0; u < decoder_->units(); ++u)
     for (const State state : all_states) {
-      const std::vector<int>& buffers = buffers_of(state);
       const std::int64_t size = bytes_of(number_of(state));
-      for (const StatePiece& piece : state_pieces(u, buffers, Part::rank)) {
-        saved_.push_back({buffers[u], piece.offset * size, piece.count * size, staged});
+      for (const StatePiece& piece :
+           state_pieces(u, member_of(state), train_.plan.layouts.gradient.divided)) {
+        saved_.push_back({state_buffer(u, state), piece.offset * size, piece.count * size, staged});
         staged += piece.count * size;
       }
     }
@@ -95,10 +92,10 @@ checkpoint::ShardMap Trainer::shard_map() {
   for (int u = 0; u < decoder_->units(); ++u)
     for (const model::Parameter& parameter : decoder_->parameters(u))
       map.parameters.push_back({parameter.owner, parameter.name, parameter.shape,
-                                train_.plan.unit_names[u], parameter.frozen});
+                                train_.plan.units[u].name, parameter.frozen});
   for (const State state : all_states) map.numbers[static_cast<int>(state)] = number_of(state);
   for (const RankPlace& place : places_) {
-    map.slices.push_back(slices_of(place));
+    map.slices.push_back(slices_of(place.rank));
     map.nodes.push_back(place.node);
   }
   return map;
@@ -190,7 +187,7 @@ void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
     for (const checkpoint::PieceEntry& piece : file.pieces)
       has[static_cast<std::size_t>(piece.slice.parameter)]
          [static_cast<std::size_t>(piece.slice.state)] = true;
-  for (const Slice& slice : slices_of(places_[static_cast<std::size_t>(mesh_.world().rank())])) {
+  for (const Slice& slice : slices_of(rank_)) {
     if (slice.state == State::parameters) continue;
     const auto state = static_cast<std::size_t>(slice.state);
     const auto row = static_cast<std::size_t>(slice.parameter);
@@ -210,13 +207,14 @@ void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
 /// buffer; reads it where that can't be. Of what several ranks have each reads its share.
 void Trainer::restore(int unit, State state, checkpoint::CheckpointReader& checkpoint,
                       std::vector<checkpoint::Wanted>& wanted) {
-  const std::vector<int>& buffers = buffers_of(state);
-  if (buffers.empty() || buffers[unit] < 0) return;
-  const int buffer = buffers[unit];
+  const int buffer = state_buffer(unit, state);
+  if (buffer < 0) return;
   clear(buffer);
   const std::int64_t size = bytes_of(number_of(state));
-  const Part part = is_packed(unit, state) ? train_.plan.buffers[buffer].part : Part::rank;
-  for (const StatePiece& piece : state_pieces(unit, buffers, part)) {
+  const plan::StepPlan& plan = train_.plan;
+  const plan::Spans& share =
+      is_packed(unit, state) ? plan.buffers[buffer].divided : plan.layouts.gradient.divided;
+  for (const StatePiece& piece : state_pieces(unit, member_of(state), share)) {
     const int index = checkpoint.find(piece.parameter->owner, piece.parameter->name);
     char* const values = this->state<char>(buffer) + piece.offset * size;
     if (is_host_readable(buffer)) {
@@ -236,29 +234,28 @@ void Trainer::restore(int unit, State state, checkpoint::CheckpointReader& check
 
 /// Whether a buffer leaves out what is not where the flat parameter has it.
 bool Trainer::is_packed(int unit, State state) const {
-  return state == State::second_moment && !train_.plan.whole_matrices[unit].empty();
+  return state == State::second_moment && !train_.plan.units[unit].whole_matrices.empty();
 }
 
 /// Gives those who have the same of a unit's state what each of them has read. Collective.
 void Trainer::share(int unit, State state) {
-  const std::vector<int>& buffers = buffers_of(state);
-  if (buffers.empty() || buffers[unit] < 0 || is_packed(unit, state)) return;
-  const plan::Buffer& buffer = train_.plan.buffers[buffers[unit]];
-  for (const Segment segment : {Segment::frozen, Segment::trained}) {
-    if (segment == Segment::frozen && buffer.segment == Segment::trained) continue;
-    with_number(number_of(state), [&](auto one) {
-      using T = decltype(one);
-      T* const values = this->state<T>(buffers[unit]);
-      const auto gather = [&](comm::Communicator& group, Part from, Part to) {
-        const std::int64_t count = train_.plan.elements(unit, from, segment);
-        if (group.size() > 1 && count > 0)
-          group.all_gather(values + offset_in(buffer, unit, from, segment), count,
-                           values + offset_in(buffer, unit, to, segment));
+  const plan::StepPlan& plan = train_.plan;
+  const int index = state_buffer(unit, state);
+  if (index < 0 || is_packed(unit, state)) return;
+  const plan::Buffer& buffer = plan.buffers[index];
+  with_number(number_of(state), [&](auto one) {
+    using T = decltype(one);
+    for (int flat = buffer.flats.first; flat < buffer.flats.end; ++flat) {
+      const auto find_part = [&](const plan::Spans& divided) {
+        return this->state<T>(index) + plan.offset_in(buffer, flat, divided, rank_);
       };
-      if (buffer.part != Part::rank) gather(mesh_.replicate_group(), Part::rank, Part::group);
-      if (buffer.part == Part::whole) gather(mesh_.shard_group(), Part::group, Part::whole);
-    });
-  }
+      for (plan::Spans part = plan.layouts.gradient.divided; part.size() > buffer.divided.size();
+           part = part.outer())
+        communicator(plan::Stream::gather, part.innermost())
+            .all_gather(find_part(part), plan.elements({flat, flat + 1}, part),
+                        find_part(part.outer()));
+    }
+  });
 }
 
 /// The same on all ranks, whatever they had before.
@@ -287,7 +284,7 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   for (int u = 0; u < decoder_->units(); ++u)
     for (const State state : all_states) share(u, state);
   mesh::agree_by_name(mesh_.world(), [&] {
-    for (int u = 0; u < decoder_->units() && !plan.working.empty(); ++u)
+    for (int u = 0; u < decoder_->units() && plan.layouts.has_copies(); ++u)
       restore_working(u, checkpoint);
     exec_.fence();
     restore(checkpoint.manifest().progress);

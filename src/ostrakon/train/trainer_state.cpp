@@ -15,8 +15,6 @@
 namespace ostrakon::train {
 
 using checkpoint::State;
-using plan::Part;
-using plan::Segment;
 using plan::Space;
 
 /// Calls work(begin, count) for stretches of so many elements that scratch_ holds them twice.
@@ -66,8 +64,8 @@ void Trainer::clear(int buffer) {
                       char{0});
 }
 
-/// Elements [begin, begin + count) of a part of a segment which has these of each parameter, with
-/// zeros in the gaps.
+/// Elements [begin, begin + count) of a part of a flat parameter which has these of each parameter,
+/// with zeros in the gaps.
 void Trainer::make_initial_values(const std::vector<Piece>& parameters, std::int64_t begin,
                                   std::int64_t count, float* values) {
   math::fill(exec_, values, count, 0.0f);
@@ -111,13 +109,13 @@ void Trainer::read_values(const std::vector<Piece>& parameters, std::int64_t beg
 }
 
 /// What a buffer has of a unit's parameters.
-void Trainer::initialize(int unit, int buffer, Number number,
-                         checkpoint::ParameterSource* weights) {
-  const Part part = train_.plan.buffers[buffer].part;
-  for (const Segment segment : {Segment::frozen, Segment::trained}) {
-    const std::vector<Piece> parameters = pieces(unit, part, segment);
-    const std::int64_t offset = offset_in(train_.plan.buffers[buffer], unit, part, segment);
-    in_chunks(train_.plan.elements(unit, part, segment),
+void Trainer::initialize(int buffer, Number number, checkpoint::ParameterSource* weights) {
+  const plan::StepPlan& plan = train_.plan;
+  const plan::Buffer& target = plan.buffers[buffer];
+  for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
+    const std::vector<Piece> parameters = pieces(flat, target.divided);
+    const std::int64_t offset = plan.offset_in(target, flat, target.divided, rank_);
+    in_chunks(plan.elements({flat, flat + 1}, target.divided),
               [&](std::int64_t begin, std::int64_t count) {
                 if (weights != nullptr)
                   read_values(parameters, begin, count, *weights, scratch_);
@@ -133,11 +131,11 @@ void Trainer::initialize(int unit, int buffer, Number number,
 void Trainer::initialize(checkpoint::ParameterSource* weights) {
   const plan::StepPlan& plan = train_.plan;
   mesh_.world().agree([&] {
-    for (int u = 0; u < decoder_->units(); ++u) {
-      initialize(u, plan.parameters[u], Number::fp32, weights);
-      if (!plan.working.empty()) initialize(u, plan.working[u], decoder_->number(), weights);
-      for (const std::vector<int>* moments : {&plan.first_moments, &plan.second_moments})
-        if (!moments->empty() && (*moments)[u] >= 0) clear((*moments)[u]);
+    for (const plan::PlannedUnit& unit : plan.units) {
+      initialize(unit.masters, Number::fp32, weights);
+      if (unit.working >= 0) initialize(unit.working, decoder_->number(), weights);
+      for (int moments : {unit.first_moments, unit.second_moments})
+        if (moments >= 0) clear(moments);
     }
     exec_.fence();
   });
@@ -146,10 +144,11 @@ void Trainer::initialize(checkpoint::ParameterSource* weights) {
 /// Copies to compute with, of masters where they have all that is needed.
 void Trainer::restore_working(int unit, checkpoint::CheckpointReader& checkpoint) {
   const plan::StepPlan& plan = train_.plan;
-  const int working = plan.working[unit], masters = plan.parameters[unit];
-  if (plan.buffers[working].part != plan.buffers[masters].part)
-    return initialize(unit, working, decoder_->number(), &checkpoint);
-  in_chunks(plan.elements(unit, plan.buffers[working].part, Segment::both),
+  const int working = plan.units[unit].working, masters = plan.units[unit].masters;
+  const plan::Buffer& target = plan.buffers[working];
+  if (target.divided != plan.buffers[masters].divided)
+    return initialize(working, decoder_->number(), &checkpoint);
+  in_chunks(plan.elements(target.flats, target.divided),
             [&](std::int64_t begin, std::int64_t count) {
               // Both fetch and store may use the second half of scratch_.
               const float* const values = fetch<float>(masters, begin, count);
@@ -161,29 +160,27 @@ void Trainer::restore_working(int unit, checkpoint::CheckpointReader& checkpoint
             });
 }
 
-const std::vector<int>& Trainer::buffers_of(State state) const {
-  const plan::StepPlan& plan = train_.plan;
-  return state == State::parameters     ? plan.parameters
-         : state == State::first_moment ? plan.first_moments
-                                        : plan.second_moments;
+Trainer::StateBuffer Trainer::member_of(State state) {
+  return state == State::parameters     ? &plan::PlannedUnit::masters
+         : state == State::first_moment ? &plan::PlannedUnit::first_moments
+                                        : &plan::PlannedUnit::second_moments;
 }
 
 Number Trainer::number_of(State state) const {
   return state == State::parameters ? Number::fp32 : settings_.parallel.moments.number;
 }
 
-/// What this rank's `part` of a unit has in its buffer, of `buffers`, which holds that part or
-/// more.
-std::vector<Trainer::StatePiece> Trainer::state_pieces(int unit, const std::vector<int>& buffers,
-                                                       Part part) const {
+/// What this rank's part of a unit has in its buffer, which holds that part or more.
+std::vector<Trainer::StatePiece> Trainer::state_pieces(int unit, StateBuffer which,
+                                                       const plan::Spans& divided) const {
   std::vector<StatePiece> found;
-  if (buffers.empty() || buffers[unit] < 0) return found;
-  const plan::Buffer& buffer = train_.plan.buffers[buffers[unit]];
-  const bool packed = &buffers == &train_.plan.second_moments;
-  for (const Segment segment : {Segment::frozen, Segment::trained}) {
-    if (segment == Segment::frozen && buffer.segment == Segment::trained) continue;
-    for (const Piece& piece : pieces(unit, part, segment)) {
-      std::int64_t offset = offset_in(buffer, unit, part, segment) + piece.offset;
+  const int index = train_.plan.units[unit].*which;
+  if (index < 0) return found;
+  const plan::Buffer& buffer = train_.plan.buffers[index];
+  const bool packed = which == &plan::PlannedUnit::second_moments;
+  for (int flat = buffer.flats.first; flat < buffer.flats.end; ++flat) {
+    for (const Piece& piece : pieces(flat, divided)) {
+      std::int64_t offset = train_.plan.offset_in(buffer, flat, divided, rank_) + piece.offset;
       if (packed) {
         // A matrix that is updated as a whole has none.
         if (optim::rule_of(settings_.optimizer, *piece.parameter) == optim::OptimizerKind::muon)
@@ -196,20 +193,21 @@ std::vector<Trainer::StatePiece> Trainer::state_pieces(int unit, const std::vect
   return found;
 }
 
-/// Digest of one kind of state, of what the buffers have of the `counted` part.
-std::uint64_t Trainer::digest_of(const char* what, const std::vector<int>& buffers, Number number,
-                                 Part counted) {
+/// Digest of one kind of state, of the part that `counted` says.
+std::uint64_t Trainer::digest_of(const char* what, StateBuffer which, Number number,
+                                 const plan::Spans& counted) {
   const plan::StepPlan& plan = train_.plan;
   auto* digest = state<std::uint64_t>(plan.sums);
   Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
                     std::uint64_t{0});
   for (int u = 0; u < decoder_->units(); ++u) {
-    for (const StatePiece& piece : state_pieces(u, buffers, counted)) {
+    const int buffer = plan.units[u].*which;
+    for (const StatePiece& piece : state_pieces(u, which, counted)) {
       const std::uint64_t key = math::random_key(0, piece.parameter->full_name() + " " + what);
       in_chunks(piece.count, [&](std::int64_t begin, std::int64_t count) {
         with_number(number, [&](auto one) {
-          math::add_digest(exec_, fetch<decltype(one)>(buffers[u], piece.offset + begin, count),
-                           count, key, piece.first + begin, digest);
+          math::add_digest(exec_, fetch<decltype(one)>(buffer, piece.offset + begin, count), count,
+                           key, piece.first + begin, digest);
         });
       });
     }
@@ -233,28 +231,29 @@ std::uint64_t Trainer::state_digest() {
   const plan::StepPlan& plan = train_.plan;
   struct Kind {
     const char* name;
-    const std::vector<int>& buffers;
+    StateBuffer which;
     Number number;
     bool counts;  ///< copies to compute with say nothing new, but must be alike
   };
   const Number moments = settings_.parallel.moments.number;
-  const Kind kinds[] = {{"parameters", plan.parameters, Number::fp32, true},
-                        {"first moment", plan.first_moments, moments, true},
-                        {"second moment", plan.second_moments, moments, true},
-                        {"working copies", plan.working, decoder_->number(), false}};
+  using plan::PlannedUnit;
+  const Kind kinds[] = {{"parameters", &PlannedUnit::masters, Number::fp32, true},
+                        {"first moment", &PlannedUnit::first_moments, moments, true},
+                        {"second moment", &PlannedUnit::second_moments, moments, true},
+                        {"working copies", &PlannedUnit::working, decoder_->number(), false}};
+  const plan::Spans& all_ranks = plan.layouts.gradient.divided;
   std::uint64_t total = 0;
   for (const Kind& state : kinds) {
-    const auto any = std::find_if(state.buffers.begin(), state.buffers.end(),
-                                  [](int buffer) { return buffer >= 0; });
-    if (any == state.buffers.end()) continue;
+    const auto any = std::find_if(plan.units.begin(), plan.units.end(),
+                                  [&](const auto& unit) { return unit.*state.which >= 0; });
+    if (any == plan.units.end()) continue;
     // Each element is counted once over all ranks.
-    if (state.counts) total += digest_of(state.name, state.buffers, state.number, Part::rank);
-    const Part stored = plan.buffers[*any].part;
-    if (stored == Part::rank) continue;
+    if (state.counts) total += digest_of(state.name, state.which, state.number, all_ranks);
+    const plan::Spans& stored = plan.buffers[(*any).*state.which].divided;
+    if (stored == all_ranks) continue;
     // Whoever stores the same must have the same bits.
-    const std::uint64_t mine = digest_of(state.name, state.buffers, state.number, stored);
-    require_alike(state.name, mine,
-                  stored == Part::whole ? mesh_.world() : mesh_.replicate_group());
+    const std::uint64_t mine = digest_of(state.name, state.which, state.number, stored);
+    require_alike(state.name, mine, stored.empty() ? mesh_.world() : mesh_.replicate_group());
   }
   mesh_.world().sum(&total, 1);
   return total;

@@ -15,7 +15,6 @@
 
 namespace ostrakon::train {
 
-using plan::Part;
 using plan::Purpose;
 using plan::Role;
 using plan::Space;
@@ -32,6 +31,8 @@ static_assert(model::parameter_alignment % math::norm_block == 0,
 std::vector<Trainer::Stretch> Trainer::stretches(int unit) const {
   const optim::OptimizerSettings& optimizer = settings_.optimizer;
   std::vector<Stretch> found;
+  const plan::FlatRange trained = train_.plan.trained(unit);
+  if (trained.empty()) return found;
   // Whole matrices stay by themselves, and with 16-bit moments all parameters: those are rounded by
   // each one's own random numbers.
   const auto merge = [&](const Stretch& one, const Stretch& other) {
@@ -40,7 +41,7 @@ std::vector<Trainer::Stretch> Trainer::stretches(int unit) const {
            one.treatment.learning_rate == other.treatment.learning_rate &&
            one.treatment.weight_decay == other.treatment.weight_decay;
   };
-  for (const Piece& piece : pieces(unit, train_.plan.optimized)) {
+  for (const Piece& piece : pieces(trained.first, train_.plan.layouts.update.divided)) {
     const model::Parameter& parameter = *piece.parameter;
     Stretch next;
     next.parameter = &parameter;
@@ -64,9 +65,11 @@ std::vector<Trainer::Stretch> Trainer::stretches(int unit) const {
 
 /// Elements of whole matrices among the first `offset` of those that this rank updates.
 std::int64_t Trainer::whole_matrices_before(int unit, std::int64_t offset) const {
-  const std::int64_t begin = first_element(unit, train_.plan.optimized);
+  const plan::StepPlan& plan = train_.plan;
+  const std::int64_t begin =
+      plan.first_element(plan.trained(unit).first, plan.layouts.update.divided, rank_);
   std::int64_t elements = 0;
-  for (const plan::WholeMatrix& matrix : train_.plan.whole_matrices[unit])
+  for (const plan::WholeMatrix& matrix : plan.units[unit].whole_matrices)
     elements += std::max<std::int64_t>(
         0, std::min(matrix.end(), begin + offset) - std::max(matrix.offset, begin));
   return elements;
@@ -108,7 +111,8 @@ void Trainer::accumulate(const ActionBuffers& buffers) {
 }
 
 void Trainer::norm(const ActionBuffers& buffers) {
-  const auto* gradients = find<float>(buffers, Role::gradient_shard, Part::rank);
+  const auto* gradients =
+      find<float>(buffers, Role::gradient_shard, running_->plan.layouts.gradient.divided);
   const std::int64_t count = buffers.action.elements;
   if (buffers.action.stream != Stream::host) {
     math::add_squares(exec_, gradients, count,
@@ -131,7 +135,7 @@ void Trainer::finish_sums(const ActionBuffers& buffers) {
   std::int64_t* squares = losses + math::exact_sum_limbs;
   std::int64_t& failures = losses[step_sums];
   // Where updates are on the host, the squares were summed there.
-  if (!training || train_.plan.updates == Space::device)
+  if (!training || train_.plan.layouts.update.space == Space::device)
     std::fill_n(losses, step_sums, std::int64_t{0});
   std::int64_t on_device[step_sums];
   math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), on_device, step_sums);
@@ -230,7 +234,8 @@ std::string Trainer::what_is_left() const {
 /// Notes where gradients of one micro-batch (or null) are not finite.
 void Trainer::inspect(const plan::Action& action, int unit, int distance, const float* gradients) {
   if (gradients == nullptr || (origin_ && origin_->distance <= distance)) return;
-  if (count_non_finite(gradients, train_.plan.elements(unit, Part::whole), Space::device) > 0)
+  const std::int64_t elements = train_.plan.padded(train_.plan.trained(unit));
+  if (count_non_finite(gradients, elements, Space::device) > 0)
     origin_ = {distance, action.micro_batch};
 }
 
@@ -258,7 +263,7 @@ std::string Trainer::name_origin(const ActionBuffers& buffers) {
   if (!std::isfinite(nearest)) return name_spoilt_sum(find_spoilt_sum(buffers));
   const auto distance = static_cast<int>(nearest);
   const int computed = decoder_->units() - 1 - distance / 2;
-  const int unit = distance % 2 == 0 ? computed : description_.units[computed].lender;
+  const int unit = distance % 2 == 0 ? computed : description_.units[computed].tied_to;
   const bool mine = origin_ && origin_->distance == distance;
   std::string ranks;
   int more = -4;  // so many are named
@@ -266,18 +271,21 @@ std::string Trainer::name_origin(const ActionBuffers& buffers) {
            mine ? text("rank ", mesh_.world().rank(), " (micro-batch ", origin_->micro_batch, ")")
                 : ""))
     if (!rank.empty() && ++more <= 0) ranks += (ranks.empty() ? "" : ", ") + rank;
-  return text("the gradient of ", train_.plan.unit_names[unit], " is not finite on ", ranks,
+  return text("the gradient of ", train_.plan.units[unit].name, " is not finite on ", ranks,
               more > 0 ? text(" and ", more, " more") : "");
 }
 
 Trainer::SpoiltSum Trainer::find_spoilt_sum(const ActionBuffers& buffers) const {
   for (int u = decoder_->units() - 1; u >= 0; --u) {
-    const int buffer = train_.plan.gradients[u];
+    const plan::StepPlan& plan = train_.plan;
+    const int buffer = plan.units[u].gradients;
     if (buffer < 0) continue;
-    const plan::Buffer& gradients = train_.plan.buffers[buffer];
-    const std::int64_t first = offset_in(gradients, u, Part::rank, plan::Segment::trained);
-    const std::int64_t count = count_non_finite(
-        buffers.at<float>(buffer) + first, train_.plan.elements(u, Part::rank), gradients.space);
+    const plan::Buffer& gradients = plan.buffers[buffer];
+    const plan::Spans& divided = plan.layouts.gradient.divided;
+    const std::int64_t first = plan.offset_in(gradients, plan.trained(u).first, divided, rank_);
+    const std::int64_t count =
+        count_non_finite(buffers.at<float>(buffer) + first, plan.elements(plan.trained(u), divided),
+                         gradients.space);
     if (count > 0) return {u, count};
   }
   return {};
@@ -301,7 +309,7 @@ std::string Trainer::name_spoilt_sum(const SpoiltSum& mine) {
     else
       ++more;
   }
-  return text("the gradient of ", train_.plan.unit_names[unit],
+  return text("the gradient of ", train_.plan.units[unit].name,
               " is not finite when summed over micro-batches and ranks (", shards,
               more > 0 ? text(", more in ", more, more == 1 ? " other" : " others") : "", ")");
 }
@@ -311,19 +319,22 @@ std::string Trainer::name_spoilt_sum(const SpoiltSum& mine) {
 void Trainer::gather_gradients(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   comm::Communicator& group = communicator(action);
-  group.all_gather(find<float>(buffers, Role::gradient_shard, part_of(action.group)),
+  const Role whole = Role::parameter_gradients;
+  const Role source = action.buffer(Role::gradient_shard) >= 0 ? Role::gradient_shard : whole;
+  group.all_gather(find<float>(buffers, source, parts_of(buffers, whole)),
                    action.elements / group.size(),
-                   find<float>(buffers, Role::parameter_gradients, whole_of(action.group)));
+                   find<float>(buffers, whole, gathered_in(buffers, whole)));
 }
 
 void Trainer::direction(const ActionBuffers& buffers) {
   if (leaves_out_) return;
   const bool on_host = buffers.action.stream == Stream::host;
   const optim::OptimizerSettings& optimizer = settings_.optimizer;
-  auto* gradients = find<float>(buffers, Role::gradient_shard, train_.plan.optimized);
+  const plan::Spans& ours = train_.plan.layouts.update.divided;
+  auto* gradients = find<float>(buffers, Role::gradient_shard, ours);
   with_moment(settings_.parallel.moments.number, [&](auto number) {
     using Moment = decltype(number);
-    auto* momentum = find<Moment>(buffers, Role::first_moment, train_.plan.optimized);
+    auto* momentum = find<Moment>(buffers, Role::first_moment, ours);
     for (const Stretch& stretch : stretches_[buffers.action.unit]) {
       if (stretch.rule != optim::OptimizerKind::muon) continue;
       const optim::UpdateStep update = update_step(stretch);
@@ -340,8 +351,8 @@ void Trainer::direction(const ActionBuffers& buffers) {
 
 void Trainer::orthogonalize(const ActionBuffers& buffers) {
   if (leaves_out_) return;
-  auto* whole = find<float>(buffers, Role::parameter_gradients, Part::whole);
-  auto* mine = find<float>(buffers, Role::gradient_shard, train_.plan.optimized);
+  auto* whole = find<float>(buffers, Role::parameter_gradients, {});
+  auto* mine = find<float>(buffers, Role::gradient_shard, train_.plan.layouts.update.divided);
   for (const Stretch& stretch : stretches_[buffers.action.unit]) {
     if (stretch.rule != optim::OptimizerKind::muon) continue;
     const model::Parameter& parameter = *stretch.parameter;
@@ -355,15 +366,15 @@ void Trainer::orthogonalize(const ActionBuffers& buffers) {
 
 void Trainer::optimize(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
-  const Part optimized = train_.plan.optimized;
+  const plan::Spans& ours = train_.plan.layouts.update.divided;
   const bool on_host = action.stream == Stream::host;
   const optim::OptimizerSettings& optimizer = settings_.optimizer;
-  auto* masters = find<float>(buffers, Role::shard, optimized);
-  const auto* gradients = find<float>(buffers, Role::gradient_shard, optimized);
+  auto* masters = find<float>(buffers, Role::shard, ours);
+  const auto* gradients = find<float>(buffers, Role::gradient_shard, ours);
   if (!leaves_out_)
     with_moment(settings_.parallel.moments.number, [&](auto number) {
       using Moment = decltype(number);
-      auto* first = find<Moment>(buffers, Role::first_moment, optimized);
+      auto* first = find<Moment>(buffers, Role::first_moment, ours);
       auto* second = buffers.get<Moment>(Role::second_moment);
       for (const Stretch& stretch : stretches_[action.unit]) {
         const optim::UpdateStep update = update_step(stretch);
@@ -391,8 +402,8 @@ void Trainer::optimize(const ActionBuffers& buffers) {
   // Also of a step that is left out: what is copied on from there must hold something.
   if (action.buffer(Role::parameters) < 0) return;
   with_number(decoder_->number(), [&](auto number) {
-    auto* copy = find<decltype(number)>(buffers, Role::parameters, optimized);
-    const std::int64_t count = train_.plan.elements(action.unit, optimized);
+    auto* copy = find<decltype(number)>(buffers, Role::parameters, ours);
+    const std::int64_t count = train_.plan.elements(train_.plan.trained(action.unit), ours);
     if (on_host)
       math::host::convert(masters, copy, count);
     else
@@ -404,10 +415,14 @@ void Trainer::optimize(const ActionBuffers& buffers) {
 void Trainer::gather_updates(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   comm::Communicator& group = communicator(action);
-  const std::int64_t part = action.elements / group.size();
+  const std::int64_t count = action.elements / group.size();
+  // The buffer may have more than what the span has parts of.
+  plan::Spans part = train_.plan.layouts.update.divided;
+  while (part.innermost() != action.span) part = part.outer();
   with_number(number_of(action), [&](auto number) {
-    auto* parameters = find<decltype(number)>(buffers, Role::shard, whole_of(action.group));
-    group.all_gather(parameters + group.rank() * part, part, parameters);
+    using T = decltype(number);
+    group.all_gather(find<T>(buffers, Role::shard, part), count,
+                     find<T>(buffers, Role::shard, part.outer()));
   });
 }
 

@@ -16,12 +16,26 @@ namespace {
 
 constexpr std::array<int, 3> signals = {SIGTERM, SIGUSR2, SIGUSR1};
 
-// All that a signal handler may touch.
+// All that the signal handler may touch.
 std::atomic<bool> stop_is_wanted{false}, save_is_wanted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 extern "C" void note_signal(int signal) {
   (signal == SIGUSR1 ? save_is_wanted : stop_is_wanted).store(true, std::memory_order_relaxed);
+}
+
+sigset_t noted_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  return set;
+}
+
+/// Notes signals that wait to be looked at.
+void look_for_signals() {
+  const sigset_t set = noted_signals();
+  const std::timespec now{};
+  for (int signal = 0; (signal = sigtimedwait(&set, nullptr, &now)) > 0;) note_signal(signal);
 }
 
 /// Seconds since the machine was started.
@@ -45,13 +59,19 @@ void note_signals() {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // reads and writes are not cut short
   for (const int signal : signals) sigaction(signal, &action, nullptr);
+  const sigset_t set = noted_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
 Triggers::Triggers(std::string file) : file_(std::move(file)) {}
 
-bool Triggers::wants_stop() { return stop_is_wanted; }
+bool Triggers::wants_stop() {
+  look_for_signals();
+  return stop_is_wanted;
+}
 
 Triggers::Requests Triggers::take() {
+  look_for_signals();
   Requests requests;
   requests.stop = stop_is_wanted.exchange(false);
   requests.save = save_is_wanted.exchange(false);

@@ -7,7 +7,9 @@ namespace ostrakon::train {
 
 /// From now on, and until the process is gone, SIGTERM, SIGUSR2 and SIGUSR1 do nothing but be noted
 /// for Triggers: they may come before there is a run, and after its last step. To be called first
-/// in main.
+/// in main: this thread, and those that it starts from now on, are not interrupted by them. Matrix
+/// products of oneDNN 2 don't bear that: a handler's frame on their stack damages what they
+/// compute, or the heap.
 void note_signals();
 
 /// What users and batch systems ask a run for while it goes on: SIGTERM and SIGUSR2, to save a

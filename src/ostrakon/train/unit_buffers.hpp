@@ -8,19 +8,19 @@
 namespace ostrakon::train {
 
 /// The buffers of an action as its unit takes them; a leaf has `rows` tokens, then as many targets.
-/// `lender`: the unit whose parameters it borrows, or -1.
+/// `tied_to`: the unit whose parameters it reads besides its own, or -1.
 /// T: the unit's numbers, or void where they are known at run time only.
 template <class T>
 model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
-                                   const plan::StepPlan& plan, int lender, std::int64_t rows) {
+                                   const plan::StepPlan& plan, int tied_to, std::int64_t rows) {
   using plan::Role;
   using Gradient = std::remove_pointer_t<decltype(model::UnitBuffers<T>::parameter_gradients)>;
-  // A whole flat parameter is its frozen segment, then the trained one.
+  // A unit's whole parameters are those that are frozen, then those that are trained.
   const auto after_frozen = [&](const T* flat, int unit) -> const T* {
     if (flat == nullptr) return nullptr;
-    const std::int64_t frozen = plan.elements(unit, plan::Part::whole, plan::Segment::frozen);
+    const std::int64_t frozen = plan.padded(plan.frozen(unit));
     if constexpr (std::is_void<T>::value)
-      return static_cast<const std::byte*>(flat) + frozen * plan.element_bytes;
+      return static_cast<const std::byte*>(flat) + frozen * plan.layouts.gathered.element_bytes;
     else
       return flat + frozen;
   };
@@ -29,15 +29,15 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
   unit.targets = unit.tokens + rows;
   unit.frozen = buffers.get<T>(Role::parameters);
   unit.parameters = after_frozen(unit.frozen, buffers.action.unit);
-  unit.lender_frozen = buffers.get<T>(Role::lender_parameters);
-  unit.lender_parameters = after_frozen(unit.lender_frozen, lender);
+  unit.tied_frozen = buffers.get<T>(Role::tied_parameters);
+  unit.tied_parameters = after_frozen(unit.tied_frozen, tied_to);
   unit.input = buffers.get<T>(Role::input);
   unit.output = buffers.get<T>(Role::output);
   unit.saved = buffers.get<T>(Role::saved);
   unit.workspace = buffers.get<T>(Role::workspace);
   unit.gradient = buffers.get<T>(Role::gradient);
   unit.parameter_gradients = buffers.get<Gradient>(Role::parameter_gradients);
-  unit.lender_gradients = buffers.get<Gradient>(Role::lender_gradients);
+  unit.tied_gradients = buffers.get<Gradient>(Role::tied_gradients);
   return unit;
 }
 

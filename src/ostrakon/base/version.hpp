@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Ostrakon's version, from CMake's project().
-#define OSTRAKON_VERSION "@PROJECT_VERSION@"
+namespace ostrakon {
+
+/// Ostrakon's version, from CMake's project(): "0.1.0".
+const char* version();
 
 /// What this build was compiled with: the compiler, the kind of build, and a hash of all flags.
-#define OSTRAKON_BUILD "@OSTRAKON_BUILD@"
+const char* build();
+
+}  // namespace ostrakon

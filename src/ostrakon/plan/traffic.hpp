@@ -8,6 +8,16 @@
 
 namespace ostrakon::plan {
 
+/// The groups by which traffic is counted: all ranks of an axis, in one level or in two, or
+/// neighbours along the shard axis over which a copy kept after forward is divided.
+enum class Group { shard, replicate, kept };
+constexpr Named<Group> group_names[] = {
+    {Group::shard, "shard"}, {Group::replicate, "replicate"}, {Group::kept, "kept"}};
+constexpr const char* name(Group group) { return name_in(group_names, group); }
+constexpr int groups = 3;
+/// Of each action that communicates or keeps a part; those of others mean nothing.
+std::vector<Group> find_groups(const StepPlan& plan);
+
 /// Bytes of the whole array that an action's collective is over, or 0 for what doesn't communicate.
 std::int64_t array_bytes(const Action& action);
 
@@ -24,9 +34,11 @@ std::int64_t copied_bytes(const StepPlan& plan, Kind kind);
 std::int64_t bytes_on_host(const StepPlan& plan, const Action& action);
 std::int64_t bytes_on_host(const StepPlan& plan);
 
-/// Which of a rank's partners in collectives are on other nodes. A node is `ranks_per_node`
-/// neighbouring ranks; the rank is the one that sends the most across nodes in the step: any of
-/// them where groups and nodes divide evenly.
+/// Which of a rank's partners in collectives are on other nodes: those of the action's own span, in
+/// one level or in two. A node is `ranks_per_node` neighbouring ranks; the rank is the one that
+/// sends the most across nodes in the step: any of them where groups and nodes divide evenly. What
+/// is counted is a message to each partner. An all-to-all sends just that. An all-gather of MPI's
+/// may pass parts on from rank to rank: in one level across nodes, a ring sends less across them.
 class Links {
  public:
   /// 0: one node has all ranks.
@@ -41,23 +53,22 @@ class Links {
   std::int64_t bytes_across_nodes(const Action& action) const;
   std::int64_t bytes_inside_nodes(const Action& action) const;
 
-  /// Ranks of the groups of a kind, the most, and whether any has ranks on more than one node.
-  int ranks(Group group) const;
-  bool spans_nodes(Group group) const;
+  /// Whether a rank of any group of such ranks has partners on other nodes.
+  bool spans_nodes(const Span& span) const;
 
  private:
-  /// Groups of one kind and size.
+  /// The groups of a span.
   struct Groups {
-    Group group = Group::shard;
-    int ranks = 1;
+    Span span;
     std::int64_t bytes_to_each = 0;  ///< that a rank sends to each of the others in a step
     int apart = 0;                   ///< partners of the rank on other nodes
     bool spans_nodes = false;
   };
   void find_groups(const StepPlan& plan);
-  int count_apart(const StepPlan& plan, const Groups& one, int rank) const;
+  int count_apart(const Span& span, int rank) const;
 
   int ranks_per_node_ = 1;
+  Grid grid_;
   std::vector<Groups> groups_;
 };
 

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "output_file.hpp"
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+
+namespace ostrakon::apps {
+
+void require_free_name(const std::string& path, bool overwrite) {
+  const std::filesystem::file_type type = type_of_name(path);
+  if (type == std::filesystem::file_type::not_found) return;
+  require(!is_there(path) || !is_folder(path), "'", path,
+          "' is a folder; expected a new name or, with --overwrite, a file");
+  require(overwrite, "'", path, "' is there already; expected a new name, or --overwrite to ",
+          "replace it");
+}
+
+}  // namespace ostrakon::apps

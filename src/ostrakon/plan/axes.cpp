@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/axes.hpp>
+#include <stdexcept>
+
+namespace ostrakon::plan {
+
+void refuse_spans() { throw std::logic_error("an array is divided over too many spans"); }
+
+int neighbours_on_node(const Grid& grid, const Span& run, int ranks_per_node) {
+  if (run.axis == Axis::micro_batch) return 1;
+  const int apart = grid.stride(run);
+  if (ranks_per_node <= 0 || ranks_per_node % apart != 0) return 1;
+  const int neighbours = ranks_per_node / apart;
+  return neighbours < run.ranks && run.ranks % neighbours == 0 ? neighbours : 1;
+}
+
+Spans Grid::levels(const Span& run) const {
+  const int inside = neighbours_on_node(*this, run, node);
+  // Sums over a power of two of neighbours are nodes of the tree over all of them.
+  if ((inside & (inside - 1)) != 0) return {run};
+  return {{run.axis, inside, run.stride}, {run.axis, run.ranks / inside, run.stride * inside}};
+}
+
+}  // namespace ostrakon::plan

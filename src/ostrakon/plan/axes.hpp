@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <ostrakon/base/names.hpp>
+
+namespace ostrakon::plan {
+
+/// A dimension along which a step is divided: the micro-batches of a rank, and dimensions of ranks.
+enum class Axis {
+  micro_batch,  ///< leaves that a rank works through one after the other; no dimension of ranks
+  shard,        ///< ranks that share one copy of the model
+  replicate,    ///< copies of the model
+  pipeline      ///< stages: ranks that have some of the units each, and hand activations on
+};
+constexpr Named<Axis> axis_names[] = {{Axis::micro_batch, "micro_batch"},
+                                      {Axis::shard, "shard"},
+                                      {Axis::replicate, "replicate"},
+                                      {Axis::pipeline, "pipeline"}};
+constexpr const char* name(Axis axis) { return name_in(axis_names, axis); }
+constexpr int axes = static_cast<int>(std::size(axis_names));
+
+/// Ranks along an axis, or a part of it: `ranks` of them, each `stride` places after the one
+/// before. All ranks of an axis are {axis, its size}; a run of N neighbours is {axis, N}; one rank
+/// of each such run is {axis, size / N, N}. The ranks of an axis fall into equal groups of this
+/// form.
+struct Span {
+  Axis axis = Axis::shard;
+  int ranks = 1;
+  int stride = 1;
+
+  friend constexpr bool operator==(const Span& a, const Span& b) {
+    return a.axis == b.axis && a.ranks == b.ranks && a.stride == b.stride;
+  }
+  friend constexpr bool operator!=(const Span& a, const Span& b) { return !(a == b); }
+};
+
+/// Whether a span of Grid::levels is the second of two: one rank of each node.
+constexpr bool is_across_nodes(const Span& level) { return level.stride > 1; }
+
+/// What an array is divided over, outer to inner: into equal parts over the first span, each of
+/// these over the second, and so on. None: every rank has the whole. Spans of one rank are left
+/// out.
+class Spans {
+ public:
+  constexpr Spans() = default;
+  constexpr Spans(std::initializer_list<Span> spans) {
+    for (const Span& span : spans) push(span);
+  }
+
+  /// Throws std::logic_error where there are more than a plan ever has.
+  constexpr void push(const Span& span);
+  constexpr void push(const Spans& spans) {
+    for (const Span& span : spans) push(span);
+  }
+  /// Without the innermost.
+  constexpr Spans outer() const {
+    Spans spans = *this;
+    --spans.size_;
+    return spans;
+  }
+  constexpr const Span& innermost() const { return spans_[size_ - 1]; }
+
+  constexpr int size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr const Span* begin() const { return spans_.data(); }
+  constexpr const Span* end() const { return spans_.data() + size_; }
+  /// Whether it is divided over `axis`, all of it or a part.
+  constexpr bool has(Axis axis) const {
+    for (const Span& span : *this)
+      if (span.axis == axis) return true;
+    return false;
+  }
+  /// Whether `outer` are the first of these.
+  constexpr bool starts_with(const Spans& outer) const {
+    if (outer.size_ > size_) return false;
+    for (int i = 0; i < outer.size_; ++i)
+      if (spans_[i] != outer.spans_[i]) return false;
+    return true;
+  }
+  /// Into how many parts.
+  constexpr std::int64_t parts() const {
+    std::int64_t parts = 1;
+    for (const Span& span : *this) parts *= span.ranks;
+    return parts;
+  }
+
+  friend constexpr bool operator==(const Spans& a, const Spans& b) {
+    return a.size_ == b.size_ && a.starts_with(b);
+  }
+  friend constexpr bool operator!=(const Spans& a, const Spans& b) { return !(a == b); }
+
+ private:
+  static constexpr int most = 3;  // plans have some hundred thousand of these
+  std::array<Span, most> spans_{};
+  int size_ = 0;
+};
+
+[[noreturn]] void refuse_spans();
+
+constexpr void Spans::push(const Span& span) {
+  if (span.ranks == 1) return;
+  if (size_ == most) refuse_spans();
+  spans_[static_cast<std::size_t>(size_++)] = span;
+}
+
+/// The sizes of all axes in a step. Ranks are numbered along the axes of ranks in the order of
+/// Axis, the first one fastest: neighbours share a copy of the model, and the ranks of a stage are
+/// neighbours.
+struct Grid {
+  std::array<std::int64_t, axes> sizes;
+  /// Neighbouring ranks of a node, where collectives that span nodes are in two levels: inside the
+  /// nodes and across them. 0: in one.
+  int node = 0;
+
+  Grid() { sizes.fill(1); }
+  Grid(std::int64_t micro_batches, int shard, int replicate, int stages = 1) : Grid() {
+    sizes[static_cast<std::size_t>(Axis::micro_batch)] = micro_batches;
+    sizes[static_cast<std::size_t>(Axis::shard)] = shard;
+    sizes[static_cast<std::size_t>(Axis::replicate)] = replicate;
+    sizes[static_cast<std::size_t>(Axis::pipeline)] = stages;
+  }
+
+  std::int64_t size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
+  int ranks() const { return stride(static_cast<Axis>(axes)); }
+  int shard() const { return static_cast<int>(size(Axis::shard)); }
+  int replicas() const { return static_cast<int>(size(Axis::replicate)); }
+  int stages() const { return static_cast<int>(size(Axis::pipeline)); }
+  int ranks_of_stage() const { return stride(Axis::pipeline); }
+  std::int64_t micro_batches() const { return size(Axis::micro_batch); }
+
+  /// All that lie along an axis.
+  Span span(Axis axis) const { return {axis, static_cast<int>(size(axis))}; }
+  /// The same in the steps in which sums over an axis are made, one span after the other; gathers
+  /// take them from the last to the first.
+  Spans levels(Axis axis) const { return levels(span(axis)); }
+  /// Those of a run of neighbours: where it spans nodes, first the ranks of each node, then one
+  /// rank of each.
+  Spans levels(const Span& run) const;
+  /// Whether any axis is in two.
+  bool has_levels() const {
+    return levels(Axis::shard).size() > 1 || levels(Axis::replicate).size() > 1;
+  }
+  /// How far the numbers of neighbours along an axis, or in a span, are apart.
+  int stride(Axis axis) const {
+    std::int64_t stride = 1;
+    for (int a = static_cast<int>(Axis::micro_batch) + 1; a < static_cast<int>(axis); ++a)
+      stride *= sizes[static_cast<std::size_t>(a)];
+    return static_cast<int>(stride);
+  }
+  int stride(const Span& span) const { return span.stride * stride(span.axis); }
+  /// The place of a rank along an axis of ranks, and among the ranks of a span.
+  int place(int rank, Axis axis) const {
+    return rank / stride(axis) % static_cast<int>(size(axis));
+  }
+  int place(int rank, const Span& span) const {
+    return place(rank, span.axis) / span.stride % span.ranks;
+  }
+};
+
+/// Of a run of ranks along an axis that spans nodes of `ranks_per_node` ranks: how many are on each
+/// node. 1 where the run is inside a node, or nodes have different numbers of them.
+int neighbours_on_node(const Grid& grid, const Span& run, int ranks_per_node);
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/activation_pass.hpp>
+#include <ostrakon/plan/build.hpp>
+#include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/compute_pass.hpp>
+#include <ostrakon/plan/gather_pass.hpp>
+#include <ostrakon/plan/levels.hpp>
+#include <ostrakon/plan/phases.hpp>
+#include <ostrakon/plan/pipeline_pass.hpp>
+#include <ostrakon/plan/reduction_pass.hpp>
+#include <ostrakon/plan/show_pass.hpp>
+#include <ostrakon/plan/state_buffers.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/sum_order.hpp>
+#include <ostrakon/plan/sums_pass.hpp>
+#include <ostrakon/plan/tape.hpp>
+#include <ostrakon/plan/tasks.hpp>
+#include <ostrakon/plan/update_pass.hpp>
+
+namespace ostrakon::plan {
+
+void check_step(const ModelDescription& model, const Policy& policy, Purpose purpose, int ranks) {
+  require(policy.leaves >= 1 && policy.leaves % ranks == 0, "a global batch of ", policy.leaves,
+          " leaves can't be shared evenly by ", ranks, " ranks");
+  require(policy.shard_group >= 0 && (policy.shard_group == 0 || ranks % policy.shard_group == 0),
+          "shard groups of ", policy.shard_group, " don't divide the ", ranks, " ranks");
+  require(policy.sum_grain >= 0 && (policy.sum_grain & (policy.sum_grain - 1)) == 0,
+          "training.sum_grain = ", policy.sum_grain, ": expected 0 or a power of two");
+  std::vector<bool> is_shared(model.units.size(), false);
+  for (std::size_t u = 0; u < model.units.size(); ++u) {
+    const int other = model.units[u].tied_to;
+    if (other < 0) continue;
+    require(static_cast<std::size_t>(other) < u, "unit ", model.units[u].name,
+            " is tied to a unit that does not come before it");
+    require(!is_shared[other], "unit ", model.units[u].name, " is tied to ",
+            model.units[other].name, ", as another unit is; expected one");
+    is_shared[other] = true;
+  }
+  require(purpose != Purpose::train ||
+              std::any_of(model.units.begin(), model.units.end(),
+                          [](const UnitDescription& unit) { return unit.trained_elements() > 0; }),
+          "all parameters are frozen: nothing is left to train");
+}
+
+/// Ranks that sum more leaves than the grain add a micro-batch's trees to those before it.
+void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& policy) {
+  if (policy.leaf_order == LeafOrder::ascending || grid.micro_batches() == 1) return;
+  for (const SpanSum& sum : span_sums(sum_spans(grid, layouts.accumulation), layouts.sum_grain))
+    require(!sum.continues, "parallel.leaf_order = ", name(policy.leaf_order),
+            ": expected ascending where training.sum_grain = ", layouts.sum_grain,
+            " is less than the number of ranks that sum their micro-batches together");
+}
+
+StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
+                         Purpose purpose) {
+  check_step(model, policy, purpose, ranks);
+  return build_plan(model, make_grid(model, ranks, policy), 0, policy, purpose);
+}
+
+StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
+                    const Policy& policy, Purpose purpose) {
+  check_phases(model, grid);
+  const Layouts layouts = find_layouts(policy, model, grid, purpose);
+  check_leaf_order(grid, layouts, policy);
+  const bool updates_early = policy.early_updates && layouts.update.space == Space::host;
+  const Tasks tasks = make_tasks(model, purpose, grid, stage, policy.leaf_order, updates_early);
+
+  Builder builder(model, grid, layouts, purpose, stage);
+  builder.reserve(tasks.size());
+  make_state_buffers(builder, policy);
+  SumsPass sums(builder, updates_early);
+  GatherPass gathers(builder, policy, tasks);
+  ActivationPass activations(builder, policy, gathers);
+  ComputePass compute(builder, gathers);
+  ReductionPass reductions(builder, policy, sums);
+  UpdatePass updates(builder, policy, tasks, updates_early, sums);
+  ShowPass show(builder);
+  Tapes tapes(builder);
+  PipelinePass pipeline(builder, tasks, tapes);
+
+  // For each task: what it needs is brought, it is computed, what it needed goes, what it made is
+  // passed on. When the last gradient has been reduced, `clip` finishes the reductions first, then
+  // the sums.
+  for (const Task& task : tasks) {
+    Tape& tape = tapes.of(task);
+    pipeline.before(task);
+    gathers.before(task);
+    activations.before(task, tape);
+    compute.on(task, tape);
+    gathers.after(task);
+    activations.after(task, tape);
+    pipeline.after(task);
+    reductions.on(task, tape);
+    sums.on(task);
+    updates.on(task);
+    show.on(task);
+  }
+  updates.finish();
+  sums.finish();
+  tapes.finish();
+  return builder.finish();
+}
+
+}  // namespace ostrakon::plan

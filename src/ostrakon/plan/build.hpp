@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/step_plan.hpp>
+
+namespace ostrakon::plan {
+
+/// Throws Error where no plan can be written for a whole model, so divided.
+void check_step(const ModelDescription& model, const Policy& policy, Purpose purpose,
+                int ranks_of_stage);
+
+/// The page that puts the passes together: the plan of a stage, whose units are those of `model`.
+StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
+                    const Policy& policy, Purpose purpose);
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/waits.hpp>
+#include <stdexcept>
+
+namespace ostrakon::plan {
+
+Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts& layouts,
+                 Purpose purpose, int stage)
+    : model_(model) {
+  plan_.purpose = purpose;
+  plan_.grid = grid;
+  plan_.stage = stage;
+  plan_.layouts = layouts;
+  const std::int64_t block = grid.ranks_of_stage() * shard_alignment;
+  for (int u = 0; u < units(); ++u) {
+    PlannedUnit planned;
+    planned.name = unit(u).name;
+    planned.parameter_elements = unit(u).parameter_elements;
+    planned.whole_matrices = unit(u).whole_matrices;
+    planned.flats.first = static_cast<int>(plan_.flats.size());
+    const auto add = [&](bool trained, std::int64_t elements) {
+      const std::int64_t padded = (elements + block - 1) / block * block;
+      if (padded > 0) plan_.flats.push_back({u, trained, elements, padded});
+    };
+    add(false, unit(u).frozen_elements);
+    add(true, unit(u).trained_elements());
+    planned.flats.end = static_cast<int>(plan_.flats.size());
+    plan_.frozen_count += unit(u).frozen_count;
+    plan_.units.push_back(std::move(planned));
+    parameter_uses_.push_back(plan::parameter_uses(model, u));
+  }
+}
+
+void Builder::reserve(std::size_t tasks) {
+  plan_.actions.reserve(4 * tasks);
+  plan_.buffers.reserve(4 * tasks);
+  last_use_.reserve(4 * tasks);
+}
+
+int Builder::make_named(std::string name, Category category, std::int64_t bytes, Space space) {
+  Buffer buffer;
+  buffer.name = std::move(name);
+  buffer.category = category;
+  buffer.space = space;
+  buffer.bytes = bytes;
+  plan_.buffers.push_back(std::move(buffer));
+  last_use_.push_back(-1);
+  return static_cast<int>(plan_.buffers.size()) - 1;
+}
+
+int Builder::make_buffer(const std::string& what, int u, Category category, std::int64_t bytes,
+                         Space space) {
+  return bytes > 0 ? make_named(state(u).name + " " + what, category, bytes, space) : -1;
+}
+
+int Builder::make_array(const std::string& what, int u, Category category, FlatRange flats,
+                        const Layout& layout) {
+  const std::int64_t bytes = plan_.elements(flats, layout.divided) * layout.element_bytes;
+  return as_array(make_buffer(what, u, category, bytes, layout.space), flats, layout.divided);
+}
+
+int Builder::as_array(int buffer, FlatRange flats, const Spans& divided) {
+  if (buffer >= 0) {
+    plan_.buffers[buffer].flats = flats;
+    plan_.buffers[buffer].divided = divided;
+  }
+  return buffer;
+}
+
+int Builder::make_gradients(const std::string& what, int u, const Layout& layout) {
+  return make_array(what, u, Category::gradients, plan_.trained(u), layout);
+}
+
+int Builder::make_state(const std::string& what, int u, Category category, FlatRange flats,
+                        const Layout& layout, std::int64_t elements) {
+  const int made = make_named(state(u).name + " " + what, category, elements * layout.element_bytes,
+                              layout.space);
+  make_persistent(made);
+  return as_array(made, flats, layout.divided);
+}
+
+int Builder::make_state(const std::string& what, int u, Category category, FlatRange flats,
+                        const Layout& layout) {
+  return make_state(what, u, category, flats, layout, plan_.elements(flats, layout.divided));
+}
+
+Action& Builder::emit(Kind kind, Stream stream, int u, int micro_batch) {
+  Action& action = plan_.actions.emplace_back();
+  action.kind = kind;
+  action.stream = stream;
+  action.unit = u;
+  action.micro_batch = micro_batch;
+  action.uses.reserve(4);  // most have no more
+  return action;
+}
+
+Action& Builder::emit_collective(Kind kind, Stream stream, int u, const Span& span,
+                                 std::int64_t elements, std::int64_t element_bytes) {
+  Action& action = emit(kind, stream, u);
+  action.span = span;
+  action.elements = elements;
+  action.element_bytes = element_bytes;
+  return action;
+}
+
+void Builder::use(Action& action, Role role, int buffer, Access access) {
+  if (buffer < 0) return;
+  action.uses.push_back({role, buffer, access});
+  last_use_[buffer] = static_cast<int>(plan_.actions.size()) - 1;
+}
+
+void Builder::copy(int u, int source, int target, std::int64_t elements, std::int64_t element_bytes,
+                   FlatRange flats, const Spans& divided) {
+  const bool up = is_on_host(source);
+  Action& action = emit(up ? Kind::copy_to_device : Kind::copy_to_host,
+                        up ? Stream::upload : Stream::download, u);
+  action.elements = elements;
+  action.element_bytes = element_bytes;
+  action.flats = flats;
+  action.divided = divided;
+  // Where other parts of it are to stay, or it is gathered around this one.
+  const bool fills = buffer(target).bytes == elements * element_bytes;
+  const bool begins = !buffer(target).persistent && !is_used(target);
+  use(action, Role::source, source, Access::read);
+  use(action, Role::target, target, fills || begins ? Access::write : Access::read_write);
+}
+
+void Builder::copy(int u, int source, int target) {
+  copy(u, source, target, buffer(source).bytes, 1, {}, {});
+}
+
+void Builder::copy_trained(int u, int source, int target, const Spans& divided,
+                           std::int64_t element_bytes) {
+  const FlatRange trained = plan_.trained(u);
+  copy(u, source, target, plan_.elements(trained, divided), element_bytes, trained, divided);
+}
+
+int Builder::copied(int u, int source, const std::string& what) {
+  const Space space = is_on_host(source) ? Space::device : Space::host;
+  const int target = make_buffer(what, u, buffer(source).category, buffer(source).bytes, space);
+  if (target < 0) return target;
+  as_array(target, buffer(source).flats, buffer(source).divided);
+  copy(u, source, target);
+  return target;
+}
+
+void Builder::release(int u, const std::vector<int>& buffers) {
+  if (buffers.empty()) return;
+  Action& action = emit(Kind::release, Stream::compute, u);
+  // As a write, so that it comes after those who only read.
+  for (int ended : buffers) use(action, Role::ended, ended, Access::read_write);
+}
+
+void Builder::release_used(int u, const std::vector<int>& buffers) {
+  std::vector<int> used;
+  for (int buffer : buffers)
+    if (plan_.actions[last_use_[buffer]].stream != Stream::compute) used.push_back(buffer);
+  release(u, used);
+}
+
+StepPlan Builder::finish() {
+  find_lifetimes();
+  find_waits(plan_);
+  return std::move(plan_);
+}
+
+void Builder::find_lifetimes() {
+  for (int a = 0; a < static_cast<int>(plan_.actions.size()); ++a)
+    for (const Use& used : plan_.actions[a].uses) {
+      Buffer& buffer = plan_.buffers[used.buffer];
+      if (buffer.first < 0) buffer.first = a;
+      buffer.last = a;
+    }
+  for (const Buffer& buffer : plan_.buffers)
+    if (!buffer.persistent && plan_.actions[buffer.last].stream != Stream::compute)
+      throw std::logic_error("'" + buffer.name + "' does not end on the compute stream");
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostrakon/plan/parameter_uses.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// The host may be slower than the device for a while: compute waits so many units later for what
+/// the host works on, for the sake of memory alone.
+constexpr std::size_t units_behind = 4;
+
+/// Appends actions and buffers to a plan. Knows which action used a buffer last. A buffer begins
+/// with the action that first uses it and ends with the last one, which must be on the compute
+/// stream: `release` sees to that.
+///
+/// Functions that make a buffer of a unit take what it is called after the unit's name. They return
+/// its number, or -1 where nothing would be in it, but for state, which is there in any case. Uses
+/// of buffer -1 are left out.
+class Builder {
+ public:
+  /// The units, their flat parameters and the layouts of a plan without actions.
+  Builder(const ModelDescription& model, const Grid& grid, const Layouts& layouts, Purpose purpose,
+          int stage = 0);
+
+  /// Makes room for what so many tasks come to, mostly.
+  void reserve(std::size_t tasks);
+
+  const StepPlan& plan() const { return plan_; }
+  const ModelDescription& model() const { return model_; }
+  const UnitDescription& unit(int u) const { return model_.units[u]; }
+  int units() const { return static_cast<int>(model_.units.size()); }
+  /// What a unit computes with: its own parameters, then those that it is tied to.
+  const std::vector<ParameterUse>& parameter_uses(int u) const { return parameter_uses_[u]; }
+  bool is_trained(int u) const { return !plan_.trained(u).empty(); }
+  /// A unit in the plan, for whoever makes buffers of its state to say which these are.
+  PlannedUnit& state(int u) { return plan_.units[u]; }
+  const PlannedUnit& state(int u) const { return plan_.units[u]; }
+  void note_sums(int buffer) { plan_.sums = buffer; }
+  void note_checkpoint(int buffer) { plan_.checkpoint = buffer; }
+
+  // ---- buffers
+
+  int make_named(std::string name, Category category, std::int64_t bytes, Space space);
+  int make_buffer(const std::string& what, int u, Category category, std::int64_t bytes,
+                  Space space = Space::device);
+  /// An array of a unit's flat parameters, or of what is like them.
+  int make_array(const std::string& what, int u, Category category, FlatRange flats,
+                 const Layout& layout);
+  int make_gradients(const std::string& what, int u, const Layout& layout);
+  /// An array that lives from step to step: `elements` of a rank's part, or all of it.
+  int make_state(const std::string& what, int u, Category category, FlatRange flats,
+                 const Layout& layout, std::int64_t elements);
+  int make_state(const std::string& what, int u, Category category, FlatRange flats,
+                 const Layout& layout);
+  void make_persistent(int buffer) { plan_.buffers[buffer].persistent = true; }
+
+  const Buffer& buffer(int index) const { return plan_.buffers[index]; }
+  bool is_on_host(int index) const { return buffer(index).space == Space::host; }
+  bool is_used(int index) const { return last_use_[index] >= 0; }
+
+  // ---- actions. References hold until the next one is appended.
+
+  Action& emit(Kind kind, Stream stream, int u, int micro_batch = -1);
+  /// Over `elements` of `element_bytes` in all.
+  Action& emit_collective(Kind kind, Stream stream, int u, const Span& span, std::int64_t elements,
+                          std::int64_t element_bytes);
+  void use(Action& action, Role role, int buffer, Access access);
+
+  /// Copies all of a buffer to one of the same form, in the other memory.
+  void copy(int u, int source, int target);
+  /// Copies the part of the trained parameters that `divided` says, which both have.
+  void copy_trained(int u, int source, int target, const Spans& divided,
+                    std::int64_t element_bytes);
+  /// A copy in the other memory.
+  int copied(int u, int source, const std::string& what);
+
+  /// Ends buffers: compute waits here for whatever uses them on other streams.
+  void release(int u, const std::vector<int>& buffers);
+  /// The same for those that do not end anyway with what compute did last.
+  void release_used(int u, const std::vector<int>& buffers);
+
+  /// Finds lifetimes and waits. Throws std::logic_error where a buffer does not end on the compute
+  /// stream.
+  StepPlan finish();
+
+ private:
+  /// Says what a buffer is of; returns it. Nothing where there is none.
+  int as_array(int buffer, FlatRange flats, const Spans& divided);
+  void copy(int u, int source, int target, std::int64_t elements, std::int64_t element_bytes,
+            FlatRange flats, const Spans& divided);
+  void find_lifetimes();
+
+  const ModelDescription& model_;
+  std::vector<std::vector<ParameterUse>> parameter_uses_;  // of each unit
+  StepPlan plan_;
+  std::vector<int> last_use_;  // of each buffer: an action, or -1
+};
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <functional>
+#include <ostrakon/plan/compute_pass.hpp>
+#include <ostrakon/plan/phases.hpp>
+
+namespace ostrakon::plan {
+
+void ComputePass::on(const Task& task, Tape& tape) {
+  switch (task.work) {
+    case Work::forward:
+      return forward(task, tape);
+    case Work::backward:
+      return backward(task, tape);
+    case Work::loss:
+      return add_loss(task, tape);
+    default:
+      return;
+  }
+}
+
+/// With a micro-batch's first task.
+void ComputePass::load(const Task& task, const Tape& tape) {
+  if (tape.batch < 0) return;
+  // What is decoded comes with the call.
+  const bool reads_files = builder_.plan().purpose != Purpose::decode;
+  const int on_host = reads_files ? builder_.make_named("batch on host", Category::activations,
+                                                        builder_.model().batch_bytes, Space::host)
+                                  : -1;
+  Action& action = builder_.emit(Kind::load, Stream::compute, -1, task.micro_batch);
+  builder_.use(action, Role::host_batch, on_host, Access::write);
+  builder_.use(action, Role::batch, tape.batch, Access::write);
+}
+
+void ComputePass::read_batch(Action& action, const Tape& tape) {
+  if (builder_.unit(action.unit).reads_batch)
+    builder_.use(action, Role::batch, tape.batch, Access::read);
+}
+
+void ComputePass::read_parameters(Action& action) {
+  for (const ParameterUse& use : builder_.parameter_uses(action.unit))
+    if (action.kind == Kind::forward || use.backward_reads)
+      builder_.use(action, use.parameters, gathers_.parameters(use.unit), Access::read);
+}
+
+/// Opens the gradients that a backward of unit `u` writes, or finds those that a unit tied to it
+/// has opened: in the order of its parameters.
+std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Tape& tape) {
+  const Layout layout{{}, Space::device, builder_.plan().layouts.gradient.element_bytes};
+  std::vector<WrittenGradients> written;
+  for (const ParameterUse& use : builder_.parameter_uses(u)) {
+    if (!use.has_gradients) continue;
+    int& gradients = tape.units[use.unit].parameter_gradients;
+    const bool is_open = gradients >= 0;
+    if (!is_open) gradients = builder_.make_gradients("gradients", use.unit, layout);
+    written.push_back({use.gradients, gradients, is_open});
+  }
+  return written;
+}
+
+void ComputePass::forward(const Task& task, Tape& tape) {
+  const int u = task.unit;
+  const UnitDescription& unit = builder_.unit(u);
+  // What is gathered for the first unit is on its way while the batch is read.
+  if (u == 0) load(task, tape);
+  tape.units[u].output =
+      builder_.make_buffer("output", u, Category::activations, unit.output_bytes);
+  tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
+  const auto use = [&](Action& action, int workspace, PhasePlace place) {
+    read_batch(action, tape);
+    read_parameters(action);
+    builder_.use(action, Role::input, tape.input(u), Access::read);
+    if (place.last) builder_.use(action, Role::output, tape.units[u].output, Access::write);
+    builder_.use(action, Role::saved, tape.units[u].saved, place.filling());
+    builder_.use(action, Role::workspace, workspace, Access::write);
+  };
+  append_phases(builder_, task, Kind::forward, unit.forward, "forward workspace", std::cref(use));
+}
+
+void ComputePass::backward(const Task& task, Tape& tape) {
+  const int u = task.unit;
+  const UnitDescription& unit = builder_.unit(u);
+  // It has had no forward: it computes the loss, too.
+  const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
+  if (is_last) {
+    if (u == 0) load(task, tape);
+    tape.units[u].output =
+        builder_.make_buffer("losses", u, Category::activations, unit.output_bytes);
+    tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
+    tape.gradient = builder_.make_named("gradient", Category::activations,
+                                        builder_.model().gradient_bytes, Space::device);
+  }
+  std::vector<WrittenGradients> written;
+  const auto use = [&](Action& action, int workspace, PhasePlace place) {
+    // Makes buffers and no action: `action` stays where it is.
+    if (place.first) written = open_gradients(u, tape);
+    const Access of_last = is_last ? place.filling() : Access::read_write;
+    action.gradients_opened = written.front().are_open;
+    read_batch(action, tape);
+    read_parameters(action);
+    builder_.use(action, Role::input, tape.input(u), Access::read);
+    if (is_last) builder_.use(action, Role::output, tape.units[u].output, place.filling());
+    builder_.use(action, Role::saved, tape.units[u].saved, of_last);
+    builder_.use(action, Role::workspace, workspace, Access::write);
+    builder_.use(action, Role::gradient, tape.gradient, of_last);
+    for (const WrittenGradients& one : written)
+      builder_.use(action, one.role, one.buffer,
+                   one.are_open ? Access::read_write : place.filling());
+  };
+  append_phases(builder_, task, Kind::backward, unit.backward, "backward workspace",
+                std::cref(use));
+}
+
+void ComputePass::add_loss(const Task& task, const Tape& tape) {
+  Action& action = builder_.emit(Kind::loss, Stream::compute, task.unit, task.micro_batch);
+  builder_.use(action, Role::output, tape.units[task.unit].output, Access::read);
+  builder_.use(action, Role::sums, builder_.plan().sums, Access::read_write);
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/gather_pass.hpp>
+#include <ostrakon/plan/tape.hpp>
+#include <ostrakon/plan/tasks.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// Forward, backward and the loss: the actions and what they read and write, wherever parameters
+/// come from and gradients go to.
+class ComputePass {
+ public:
+  ComputePass(Builder& builder, const GatherPass& gathers) : builder_(builder), gathers_(gathers) {}
+
+  void on(const Task& task, Tape& tape);
+
+ private:
+  void load(const Task& task, const Tape& tape);
+  void forward(const Task& task, Tape& tape);
+  void backward(const Task& task, Tape& tape);
+  void add_loss(const Task& task, const Tape& tape);
+  void read_batch(Action& action, const Tape& tape);
+  void read_parameters(Action& action);
+
+  /// Gradients that a backward writes.
+  struct WrittenGradients {
+    Role role = Role::parameter_gradients;
+    int buffer = -1;
+    bool are_open = false;  // it adds to what they hold
+  };
+  std::vector<WrittenGradients> open_gradients(int u, Tape& tape);
+
+  Builder& builder_;
+  const GatherPass& gathers_;
+};
+
+}  // namespace ostrakon::plan

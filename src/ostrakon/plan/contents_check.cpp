@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/communication_check.hpp>
+#include <ostrakon/plan/contents_check.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+std::string described(const Spans& divided) {
+  if (divided.empty()) return "the whole";
+  std::string parts = "parts over";
+  const char* then = " ";
+  for (const Span& span : divided) {
+    parts += text(then, span.ranks, " ranks along ", name(span.axis));
+    if (span.stride > 1) parts += text(", ", span.stride, " apart");
+    then = ", then ";
+  }
+  return parts;
+}
+
+std::string quoted(const Buffer& buffer) { return "'" + buffer.name + "'"; }
+
+/// Whether a part that is divided so lies within what an array has that is divided as `outer`.
+bool is_within(const Spans& divided, const Spans& outer) { return divided.starts_with(outer); }
+
+}  // namespace
+
+ContentsCheck::ContentsCheck(const StepPlan& plan) : plan_(plan) {
+  first_.reserve(plan.buffers.size());
+  contents_.reserve(plan.buffers.size());
+  for (const Buffer& buffer : plan.buffers) {
+    first_.push_back(static_cast<int>(contents_.size()));
+    contents_.insert(contents_.end(), static_cast<std::size_t>(buffer.flats.size()),
+                     buffer.persistent ? Content(buffer.divided) : Content());
+  }
+}
+
+ContentsCheck::Content& ContentsCheck::content(int buffer, int flat) {
+  return contents_[first_[buffer] + flat - plan_.buffers[buffer].flats.first];
+}
+const ContentsCheck::Content& ContentsCheck::content(int buffer, int flat) const {
+  return contents_[first_[buffer] + flat - plan_.buffers[buffer].flats.first];
+}
+
+void ContentsCheck::set(int buffer, FlatRange flats, const Spans& divided) {
+  for (int flat = flats.first; flat < flats.end; ++flat) content(buffer, flat) = divided;
+}
+
+/// A rank has parts that are divided so, no more and no less.
+std::string ContentsCheck::need(int buffer, FlatRange flats, const Spans& divided) const {
+  const Buffer& array = plan_.buffers[buffer];
+  if (flats.first < array.flats.first || flats.end > array.flats.end)
+    return text("needs parameters that ", quoted(array), " has not");
+  for (int flat = flats.first; flat < flats.end; ++flat) {
+    const Content& has = content(buffer, flat);
+    if (has != divided)
+      return text("needs ", described(divided), " in ", quoted(array), ", which has ",
+                  has ? described(*has) : "nothing yet");
+  }
+  return "";
+}
+
+/// The same, or more of it.
+std::string ContentsCheck::need_part(int buffer, FlatRange flats, const Spans& divided) const {
+  const FlatRange has = plan_.buffers[buffer].flats;
+  for (int flat = flats.first; flat < flats.end; ++flat)
+    if (flat < has.first || flat >= has.end || !content(buffer, flat) ||
+        !is_within(divided, *content(buffer, flat)))
+      return need(buffer, flats, divided);
+  return "";
+}
+
+std::string ContentsCheck::need_room(int buffer, FlatRange flats, const Spans& divided,
+                                     std::int64_t element_bytes) const {
+  const Buffer& array = plan_.buffers[buffer];
+  if (flats.first < array.flats.first || flats.end > array.flats.end ||
+      !is_within(divided, array.divided))
+    return text("needs room for ", described(divided), " in ", quoted(array), ", which is for ",
+                described(array.divided));
+  if (array.bytes != plan_.elements(array.flats, array.divided) * element_bytes)
+    return text("needs elements of ", element_bytes, " bytes in ", quoted(array), ", whose ",
+                array.bytes, " bytes are not ", described(array.divided), " of these");
+  return "";
+}
+
+std::string ContentsCheck::wrong_begin() const {
+  const auto differs = [&](int buffer, const Layout& layout) {
+    return buffer >= 0 && plan_.buffers[buffer].divided != layout.divided;
+  };
+  const auto reason = [&](int buffer, const Layout& layout) {
+    return text(quoted(plan_.buffers[buffer]), " is for ", described(plan_.buffers[buffer].divided),
+                ", its layout for ", described(layout.divided));
+  };
+  const Layouts& layouts = plan_.layouts;
+  for (const PlannedUnit& unit : plan_.units) {
+    if (differs(unit.masters, layouts.masters)) return reason(unit.masters, layouts.masters);
+    if (differs(unit.working, layouts.compute)) return reason(unit.working, layouts.compute);
+    for (int moments : {unit.first_moments, unit.second_moments})
+      if (differs(moments, layouts.update)) return reason(moments, layouts.update);
+  }
+  return "";
+}
+
+std::string ContentsCheck::wrong_end() const {
+  for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) {
+    const Buffer& buffer = plan_.buffers[b];
+    if (!buffer.persistent) continue;
+    for (int flat = buffer.flats.first; flat < buffer.flats.end; ++flat)
+      if (content(b, flat) != buffer.divided)
+        return text(quoted(buffer), " is left with ", described(*content(b, flat)), ", of ",
+                    described(buffer.divided));
+  }
+  return "";
+}
+
+std::string ContentsCheck::wrong(const Action& action) {
+  switch (action.kind) {
+    case Kind::gather:
+    case Kind::gather_gradients:
+      return wrong_gather(action);
+    case Kind::gather_updates:
+      return wrong_gather_of_updates(action);
+    case Kind::keep:
+      return wrong_keep(action);
+    case Kind::copy_to_device:
+    case Kind::copy_to_host:
+      return wrong_copy(action);
+    case Kind::optimize:
+      return wrong_update(action);
+    case Kind::release:
+      return "";
+    default:
+      break;
+  }
+  for (const Use& use : action.uses) {
+    const std::string wrong = wrong_use(action, use);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+/// From a part, or in place.
+std::string ContentsCheck::wrong_gather(const Action& action) {
+  const bool of_gradients = action.kind == Kind::gather_gradients;
+  const int whole = action.buffer(of_gradients ? Role::parameter_gradients : Role::parameters);
+  const int part = action.buffer(of_gradients ? Role::gradient_shard : Role::shard);
+  const Spans gathered = action.divided.empty() ? plan_.buffers[whole].divided : action.divided;
+  Spans parts = gathered;
+  parts.push(action.span);
+  std::string reason = need_room(whole, action.flats, gathered, action.element_bytes);
+  if (reason.empty()) reason = need(part >= 0 ? part : whole, action.flats, parts);
+  if (!reason.empty()) return of_collective(action, reason);
+  set(whole, action.flats, gathered);
+  return "";
+}
+
+std::string ContentsCheck::wrong_gather_of_updates(const Action& action) {
+  const int whole = action.buffer(Role::shard);
+  const FlatRange trained = plan_.trained(action.unit);
+  std::string reason =
+      need_room(whole, trained, plan_.buffers[whole].divided, action.element_bytes);
+  if (!reason.empty()) return of_collective(action, reason);
+  if (trained.empty()) return of_collective(action, "of what is not trained");
+  const Content has = content(whole, trained.first);
+  if (!has || has->empty() || has->innermost() != action.span ||
+      !is_within(has->outer(), plan_.buffers[whole].divided))
+    return of_collective(action, text("gathers to ", described(plan_.buffers[whole].divided),
+                                      " in ", quoted(plan_.buffers[whole]), ", which has ",
+                                      has ? described(*has) : "nothing yet"));
+  if (action.elements != plan_.elements(trained, has->outer()))
+    return of_collective(action, "not as many as its buffers have");
+  set(whole, trained, has->outer());
+  return "";
+}
+
+std::string ContentsCheck::wrong_keep(const Action& action) {
+  const int whole = action.buffer(Role::parameters), part = action.buffer(Role::shard);
+  if (whole < 0 || part < 0) return "without buffers";
+  const FlatRange flats = plan_.units[action.unit].flats;
+  Spans parts = plan_.layouts.gathered.divided;
+  const std::string reason = need(whole, flats, parts);
+  if (!reason.empty()) return reason;
+  parts.push(plan_.grid.levels(action.span));
+  if (!(plan_.buffers[part].flats == flats) || plan_.buffers[part].divided != parts)
+    return text("keeps ", described(parts), " in ", quoted(plan_.buffers[part]), ", which is for ",
+                described(plan_.buffers[part].divided));
+  if (action.elements != plan_.elements(flats, parts))
+    return text("keeps ", action.elements, " elements, not as many as its buffers have");
+  set(part, flats, parts);
+  return "";
+}
+
+std::string ContentsCheck::wrong_copy(const Action& action) {
+  const int source = action.buffer(Role::source), target = action.buffer(Role::target);
+  if (source < 0 || target < 0) return "without buffers";
+  if (!action.flats.empty()) return wrong_copy_of_part(action, source, target);
+  const Buffer &from = plan_.buffers[source], &to = plan_.buffers[target];
+  if (!(from.flats == to.flats) || from.divided != to.divided || from.bytes != to.bytes)
+    return text("copies all of ", quoted(from), " to ", quoted(to), ", which is of another form");
+  for (int flat = from.flats.first; flat < from.flats.end; ++flat) {
+    if (!content(source, flat)) return need(source, from.flats, from.divided);
+    content(target, flat) = content(source, flat);
+  }
+  return "";
+}
+
+std::string ContentsCheck::wrong_copy_of_part(const Action& action, int source, int target) {
+  for (int buffer : {source, target}) {
+    const std::string reason =
+        need_room(buffer, action.flats, action.divided, action.element_bytes);
+    if (!reason.empty()) return reason;
+  }
+  const std::string reason = need_part(source, action.flats, action.divided);
+  if (!reason.empty()) return reason;
+  if (action.elements != plan_.elements(action.flats, action.divided))
+    return text("copies ", action.elements, " elements, not as many as its buffers have");
+  set(target, action.flats, action.divided);
+  return "";
+}
+
+/// A rank has afterwards what it has updated: parts of others are as before the step.
+std::string ContentsCheck::wrong_update(const Action& action) {
+  const Layouts& layouts = plan_.layouts;
+  const Spans& updated = layouts.update.divided;
+  const int masters = action.buffer(Role::shard), gradients = action.buffer(Role::gradient_shard);
+  const int computed = action.buffer(Role::parameters);
+  if (masters < 0 || gradients < 0) return "without buffers";
+  if (action.divided != updated || !(action.flats == plan_.trained(action.unit)))
+    return text("updates ", described(action.divided), ", its layout is ", described(updated));
+  std::string reason = need(gradients, action.flats, updated);
+  if (reason.empty())
+    reason = need_room(masters, action.flats, updated, layouts.masters.element_bytes);
+  if (reason.empty()) reason = need_part(masters, action.flats, updated);
+  if (reason.empty() && computed >= 0)
+    reason = need_room(computed, action.flats, updated, layouts.compute.element_bytes);
+  if (!reason.empty()) return reason;
+  set(masters, action.flats, updated);
+  if (computed >= 0) set(computed, action.flats, updated);
+  return "";
+}
+
+/// What an action computes with lies as its buffer says, and as the step's layouts do.
+Spans ContentsCheck::expected(const Action& action, const Use& use) const {
+  const Layouts& layouts = plan_.layouts;
+  switch (use.role) {
+    case Role::parameters:
+    case Role::tied_parameters:
+      return layouts.gathered.divided;
+    case Role::parameter_gradients:
+    case Role::tied_gradients:
+      if (action.kind == Kind::backward || action.kind == Kind::orthogonalize) return {};
+      break;
+    case Role::gradient_shard:
+      if (action.kind == Kind::norm || action.kind == Kind::clip) return layouts.gradient.divided;
+      if (action.kind == Kind::direction || action.kind == Kind::orthogonalize)
+        return layouts.update.divided;
+      break;
+    case Role::source: {  // of an accumulation
+      const int sum = action.buffer(Role::parameter_gradients);
+      if (sum >= 0) return plan_.buffers[sum].divided;
+      break;
+    }
+    default:
+      break;
+  }
+  return plan_.buffers[use.buffer].divided;
+}
+
+std::string ContentsCheck::wrong_use(const Action& action, const Use& use) {
+  const Buffer& buffer = plan_.buffers[use.buffer];
+  if (buffer.flats.empty()) return "";
+  const Spans divided = expected(action, use);
+  if (buffer.divided != divided)
+    return text("needs room for ", described(divided), " in ", quoted(buffer), ", which is for ",
+                described(buffer.divided));
+  if (use.access != Access::write) return need(use.buffer, buffer.flats, divided);
+  set(use.buffer, buffer.flats, divided);
+  return "";
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <ostrakon/plan/step_plan.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// Follows what the arrays in a plan's buffers are divided over, action after action: which part of
+/// each flat parameter a rank has there. That may be less than the buffer has room for: between the
+/// levels of a gather, and between an update and the gather of what other ranks updated. Streams
+/// and waits keep the order of the plan where it matters, see prove_memory.
+class ContentsCheck {
+ public:
+  explicit ContentsCheck(const StepPlan& plan);
+
+  /// What is wrong with the buffers that live from step to step, or "": they are laid out as the
+  /// plan's layouts say.
+  std::string wrong_begin() const;
+
+  /// The next action, which wrong_communication accepts. What is wrong with it, or "": what it
+  /// reads must be there, divided as it takes it to be.
+  std::string wrong(const Action& action);
+
+  /// After all actions, the same: what lives from step to step must be as it was.
+  std::string wrong_end() const;
+
+ private:
+  using Content = std::optional<Spans>;  // nothing: not written yet
+  /// Of what a plan has in a unit, at most: those that are frozen, and those that are trained.
+  Content& content(int buffer, int flat);
+  const Content& content(int buffer, int flat) const;
+  void set(int buffer, FlatRange flats, const Spans& divided);
+
+  std::string need(int buffer, FlatRange flats, const Spans& divided) const;
+  std::string need_part(int buffer, FlatRange flats, const Spans& divided) const;
+  std::string need_room(int buffer, FlatRange flats, const Spans& divided,
+                        std::int64_t element_bytes) const;
+
+  std::string wrong_gather(const Action& action);
+  std::string wrong_gather_of_updates(const Action& action);
+  std::string wrong_keep(const Action& action);
+  std::string wrong_copy(const Action& action);
+  std::string wrong_copy_of_part(const Action& action, int source, int target);
+  std::string wrong_update(const Action& action);
+  std::string wrong_use(const Action& action, const Use& use);
+  Spans expected(const Action& action, const Use& use) const;
+
+  const StepPlan& plan_;
+  std::vector<int> first_;  // of each buffer, in contents_
+  std::vector<Content> contents_;
+};
+
+}  // namespace ostrakon::plan

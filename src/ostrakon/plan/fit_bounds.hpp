@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// A plan whose persistent buffers are those of all plans of a run, and which takes little time to
+/// make.
+StepPlan plan_of_state(const ModelDescription& model, int ranks, const Policy& policy);
+
+/// What is known of a candidate before a step of it is planned. `plan` is any of its policy, but to
+/// decode. Keeps references to all three.
+class Bounds {
+ public:
+  Bounds(const ModelDescription& model, const Policy& policy, const StepPlan& plan);
+
+  /// Of a rank's step, but for updates. The last unit has no forward.
+  double flops() const;
+
+  /// At least so many bytes are copied: what is gathered, summed gradients, updates, activations.
+  std::int64_t copied_bytes() const;
+
+  /// A plan of collectives that are in every step, each as one over all that it is about in the
+  /// step: no more is sent in them than in the step.
+  StepPlan collectives() const;
+
+  /// At least so many bytes_on_host(): of updates.
+  std::int64_t bytes_on_host() const;
+
+  /// Bytes of device memory that are alive, beside those that live from step to step, at one
+  /// backward or another of the last micro-batch, or while matrices are updated.
+  std::int64_t transient_bytes() const;
+
+ private:
+  const UnitDescription& unit(int index) const { return model_.units[index]; }
+  bool parameters_are_on_host() const;
+  /// In a step, where a unit's parameters are gathered at all.
+  std::int64_t gathers_at_least(int u) const;
+  int prefetch_depth() const;
+  std::int64_t gathered(int u) const;
+  std::int64_t gathered_for_backward(int u) const;
+  std::int64_t tied_bytes(int u) const;
+  /// Whether all units' parameters stay from forward to backward.
+  bool stays_gathered() const;
+  /// Whether those of the unit before are always gathered while one computes backward.
+  bool prefetches() const;
+  /// Gradients of units after `u` that are reduced, or copied, while it computes.
+  std::int64_t in_flight(int u) const;
+  std::int64_t gradients(int u, const Spans& divided) const;
+  /// Of gradients that wait for others: where they are updated.
+  std::int64_t summed(int u, const Spans& divided) const;
+  /// What sums over some of a rank's micro-batches are divided over.
+  Spans summed_spans() const;
+  bool is_in_each_micro_batch(Axis axis) const;
+  /// How many sums over earlier micro-batches wait for the last one: the siblings of all nodes from
+  /// its leaf to the root. Where it is not known which is the last, no more than there are.
+  std::int64_t sums_before() const;
+  std::int64_t input_bytes(int u) const { return u > 0 ? unit(u - 1).output_bytes : 0; }
+  /// Bytes of what forward leaves for backward of `u`, wherever it waits.
+  std::int64_t bytes_away(int u) const;
+
+  const ModelDescription& model_;
+  const Policy& policy_;
+  const StepPlan& plan_;
+  const int units_;
+  const int first_trained_;
+  const std::vector<bool> checkpointed_;
+  std::vector<bool> waits_on_host_;  // of each unit: what its backward reads
+  int reach_ = 0;                    // most units that are gathered ahead
+};
+
+/// Of a run, as least_arena_bytes of fit.hpp; `memory` is that of the plan of `bounds`.
+std::int64_t least_arena_bytes(const Bounds& bounds, const MemoryPlan& memory);
+
+}  // namespace ostrakon::plan

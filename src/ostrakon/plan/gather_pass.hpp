@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/gathers.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/tasks.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// Brings parameters to where forward and backward read them, before each task that does, ahead of
+/// it as GatherSchedule says, and lets them go afterwards: all, none, or all but a part.
+class GatherPass {
+ public:
+  /// Throws Error where rules for units name none of the model's, or a limit leaves no room for
+  /// what one task needs.
+  GatherPass(Builder& builder, const Policy& policy, const Tasks& tasks);
+
+  void before(const Task& task);
+  void after(const Task& task);
+
+  /// The buffer in which the task that is on reads the parameters of a unit.
+  int parameters(int u) const {
+    return units_[u].gathered >= 0 ? units_[u].gathered : builder_.state(u).compute();
+  }
+
+ private:
+  /// A unit's parameters on their way: buffers, -1 where there is none.
+  struct Unit {
+    int parts = 0;            ///< into so many they are divided that are kept after forward
+    int gathered = -1;        ///< -1 while it is let go
+    int kept = -1;            ///< part kept after forward
+    std::vector<int> on_way;  ///< copies that it is gathered from
+  };
+
+  void gather(int u);
+  void let_go(int u, GatherSchedule::End end);
+
+  Builder& builder_;
+  std::unique_ptr<GatherSchedule> schedule_;  // where parameters are gathered at all
+  int visit_ = 0;                             // that comes up or computes
+  std::vector<Unit> units_;
+};
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/layout.hpp>
+#include <ostrakon/plan/sum_order.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+/// What parameters are divided over to be computed with, or gathered from.
+Spans compute_spans(const Policy& policy, const Grid& grid) {
+  return policy.sharding == Sharding::full ? grid.levels(Axis::shard) : Spans{};
+}
+
+/// What a rank updates.
+Spans update_spans(const Policy& policy, const Grid& grid) {
+  if (policy.sharding == Sharding::none) return {};
+  Spans spans = grid.levels(Axis::shard);
+  if (policy.shard_optimizer_over == OptimizerGroup::world)
+    spans.push(grid.levels(Axis::replicate));
+  return spans;
+}
+
+/// What summed gradients are divided over: all ranks.
+Spans gradient_spans(const Grid& grid) {
+  Spans spans = grid.levels(Axis::shard);
+  spans.push(grid.levels(Axis::replicate));
+  return spans;
+}
+
+}  // namespace
+
+Layouts find_layouts(const Policy& policy, const ModelDescription& model, const Grid& grid,
+                     Purpose purpose) {
+  const bool is_run = purpose != Purpose::decode;
+  const auto home = [&](Offload what) {
+    return is_run && offloads(policy.offload, what) ? Space::host : Space::device;
+  };
+  const Space update_space = home(Offload::optimizer), copy_space = home(Offload::parameters);
+  const Space master_space =
+      is_run && policy.offload != Offload::none ? Space::host : Space::device;
+  const Spans compute = compute_spans(policy, grid), update = update_spans(policy, grid);
+
+  // Masters in the other memory need a copy to compute with on this side. Those in another number
+  // need one, too, but where they are converted as they are gathered, which is on the device.
+  const bool are_apart = master_space != copy_space;
+  const bool convert = model.element_bytes != model.master_bytes;
+  const bool convert_in_gather = policy.sharding == Sharding::full && copy_space == Space::device;
+  const bool have_copies = is_run && (are_apart || (convert && !convert_in_gather));
+
+  Layouts layouts;
+  // Beside copies, masters are needed only where they are updated.
+  layouts.masters = {have_copies ? update : compute, master_space, model.master_bytes};
+  layouts.compute =
+      have_copies ? Layout{compute, copy_space, model.element_bytes} : layouts.masters;
+  layouts.gathered = is_run ? Layout{{}, Space::device, model.element_bytes} : layouts.compute;
+  layouts.gradient = {gradient_spans(grid), update_space, model.master_bytes};
+  layouts.update = {update, update_space, model.master_bytes};
+  layouts.wire_bytes = policy.reduce == Number::fp32 ? model.master_bytes : bytes_of(policy.reduce);
+  layouts.accumulation = accumulation_of(policy, grid);
+  layouts.sum_grain = sum_grain_of(policy);
+  return layouts;
+}
+
+}  // namespace ostrakon::plan

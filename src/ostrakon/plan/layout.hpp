@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/plan/axes.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/purpose.hpp>
+#include <ostrakon/plan/space.hpp>
+
+namespace ostrakon::plan {
+
+/// How an array of a unit's parameters, or of what is like them, lies: what it is divided over, in
+/// which memory, in numbers of how many bytes. In DTensor's words, what `divided` names is Shard;
+/// all other axes are Replicate.
+struct Layout {
+  Spans divided;
+  Space space = Space::device;
+  std::int64_t element_bytes = 4;
+
+  friend bool operator==(const Layout& a, const Layout& b) {
+    return a.divided == b.divided && a.space == b.space && a.element_bytes == b.element_bytes;
+  }
+  friend bool operator!=(const Layout& a, const Layout& b) { return !(a == b); }
+
+  Layout in(Space other) const { return {divided, other, element_bytes}; }
+  Layout over(const Spans& other) const { return {other, space, element_bytes}; }
+};
+
+/// The five layouts of a flat parameter, which say all of a strategy: sharding, hybrid sharding,
+/// offload and precision. Whatever asks who gathers, what waits on the host or whether there is a
+/// copy to compute with reads this table.
+struct Layouts {
+  Layout masters;   ///< as updated, from step to step
+  Layout compute;   ///< copies to compute with, from step to step; or the masters where there are
+                    ///< none
+  Layout gathered;  ///< as forward and backward read them
+  Layout gradient;  ///< summed over all leaves
+  Layout update;    ///< what a rank updates of them, where it does: moments lie so
+  std::int64_t wire_bytes = 4;  ///< of numbers in which gradients travel within a shard group
+  // In which order leaves' gradients are summed, which decides the bits of the sums: sum_order.hpp.
+  Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
+  std::int64_t sum_grain = 0;                             ///< 0: one tree over all leaves
+
+  /// Whether gradients are rounded to travel over a span. Between copies of the model they are sent
+  /// as they are, and so are sums of a node's ranks: rounded once, they have the same bits whether
+  /// there is such a level or not.
+  bool rounds(const Span& span) const {
+    return span.axis == Axis::shard && !is_across_nodes(span) &&
+           wire_bytes != gradient.element_bytes;
+  }
+  std::int64_t wire_bytes_over(const Span& span) const {
+    return rounds(span) ? wire_bytes : gradient.element_bytes;
+  }
+
+  /// Whether copies to compute with live beside the masters.
+  bool has_copies() const { return compute != masters; }
+  /// Whether parameters must be gathered, converted or copied before they are read.
+  bool gathers() const { return gathered != compute; }
+  /// Whether gradients are summed, or copied, beside compute.
+  bool reduces() const { return !gradient.divided.empty() || gradient.space == Space::host; }
+  /// Whether something is brought to where a rank updates, or the update itself runs beside
+  /// compute, so that those of several units may be under way.
+  bool updates_ahead() const {
+    return gradient.divided != update.divided || masters.space == Space::host;
+  }
+};
+
+/// The table. A pure function of the policy, the sizes of the axes, the numbers' sizes that the
+/// model says, and what the plan is for.
+Layouts find_layouts(const Policy& policy, const ModelDescription& model, const Grid& grid,
+                     Purpose purpose);
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/levels.hpp>
+#include <ostrakon/plan/sum_order.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+/// Of the unit that has the most, when it is gathered.
+std::int64_t most_bytes(const ModelDescription& model) {
+  std::int64_t most = 0;
+  for (const UnitDescription& unit : model.units) most = std::max(most, unit.parameter_elements);
+  return most * model.element_bytes;
+}
+
+/// Throws Error where a group of ranks spans nodes, has several of its ranks on a node, and is in
+/// one level all the same.
+void require_levels(const Grid& grid) {
+  for (const Axis axis : {Axis::shard, Axis::replicate}) {
+    const Span all = grid.span(axis);
+    const int apart = grid.stride(all);
+    const bool spans_nodes = all.ranks * apart > grid.node, has_several = apart < grid.node;
+    if (!spans_nodes || !has_several || grid.levels(axis).size() == 2) continue;
+    const int neighbours = neighbours_on_node(grid, all, grid.node);
+    const char* const group = axis == Axis::shard ? "shard" : "replicate";
+    require(neighbours > 1, "parallel.hierarchical_collectives = always: ", group, " groups of ",
+            all.ranks, " ranks don't have equally many on each node of ", grid.node,
+            "; expected parallel.shard_group to divide the ranks of a node, or to be a multiple "
+            "of them");
+    throw Error(text("parallel.hierarchical_collectives = always: nodes have ", neighbours,
+                     " ranks of a ", group,
+                     " group; expected a power of two, with which sums "
+                     "keep their bits, or auto"));
+  }
+}
+
+/// Whether what ranks of a node sum first are parts of trees over Policy::sum_grain leaves, where
+/// they would be summed by such without levels.
+bool are_inside_trees(const Grid& grid, const Policy& policy) {
+  const std::int64_t grain = sum_grain_of(policy);
+  std::int64_t leaves = 1;  // of an item
+  for (const Span& span : sum_spans(grid, accumulation_of(policy, grid))) {
+    const bool is_first = !is_across_nodes(span) && span.ranks < grid.size(span.axis);
+    if (is_first && leaves <= grain && grain / leaves % span.ranks != 0) return false;
+    leaves *= span.ranks;
+  }
+  return true;
+}
+
+}  // namespace
+
+Grid one_level(int ranks, const Policy& policy, int stages) {
+  const int shard = policy.shard_group > 0 ? policy.shard_group : ranks;
+  return {policy.leaves / ranks, shard, ranks / shard, stages};
+}
+
+Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, int stages) {
+  Grid grid = one_level(ranks, policy, stages);
+  const Hierarchical& hierarchical = policy.hierarchical;
+  const int node = policy.ranks_per_node;
+  if (node <= 1 || node >= ranks || ranks % node != 0 || hierarchical.kind == Hierarchical::never ||
+      (hierarchical.kind == Hierarchical::by_size && most_bytes(model) < hierarchical.bytes))
+    return grid;
+  grid.node = node;
+  if (hierarchical.kind == Hierarchical::always) require_levels(grid);
+  // A part of the node is summed first where all of it is more than a tree.
+  while (grid.node > 1 && !are_inside_trees(grid, policy)) grid.node /= 2;
+  require(hierarchical.kind != Hierarchical::always || grid.node == node,
+          "parallel.hierarchical_collectives = always: trees over training.sum_grain = ",
+          policy.sum_grain,
+          " leaves don't allow to sum all ranks of a node first; expected a larger grain, or auto");
+  if (grid.node == 1) grid.node = 0;
+  return grid;
+}
+
+bool may_have_levels(const Grid& grid, int ranks_per_node) {
+  Grid on_nodes = grid;
+  on_nodes.node = ranks_per_node;
+  return on_nodes.has_levels();
+}
+
+}  // namespace ostrakon::plan

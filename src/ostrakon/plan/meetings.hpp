@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <ostrakon/plan/rank_classes.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// An action of a class of ranks.
+struct ActionOfClass {
+  int of_class = 0;
+  int action = 0;
+
+  friend bool operator==(ActionOfClass a, ActionOfClass b) {
+    return a.of_class == b.of_class && a.action == b.action;
+  }
+};
+
+/// Actions that happen at the same time or not at all: a send and its receive, a collective of all
+/// ranks of a group.
+using Meeting = std::vector<ActionOfClass>;
+
+/// Whether an action sends or receives.
+inline bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
+
+/// Throws std::logic_error: plans do not fit together, for this reason.
+[[noreturn]] void refuse_ranks(const std::string& reason);
+
+/// "stage 1's send(block.3, micro-batch 0, to stage 2)".
+std::string describe(const RankClasses& classes, ActionOfClass place);
+
+/// What meets what between classes, by the order in which each submits it: the k-th send from one
+/// to another and the k-th receive there, the k-th collective on a stream of each class of a group.
+/// Collectives of ranks of one class are left out: they meet in any case. Throws std::logic_error
+/// where what meets is not the same, or meets nothing.
+std::vector<Meeting> find_meetings(const RankClasses& classes);
+
+}  // namespace ostrakon::plan

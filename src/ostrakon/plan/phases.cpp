@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/phases.hpp>
+#include <string>
+#include <utility>
+
+namespace ostrakon::plan {
+namespace {
+
+void check_exchange(const Exchange& exchange, const Grid& grid, const std::string& which) {
+  const Span& span = exchange.span;
+  require(span.axis == Axis::shard || span.axis == Axis::replicate, which, " is along ",
+          name(span.axis), ", expected an axis of ranks of a stage");
+  require(span.ranks >= 1 && span.stride >= 1 &&
+              grid.size(span.axis) % (std::int64_t{span.ranks} * span.stride) == 0,
+          which, " is over ", span.ranks, " ranks, which do not divide the ", grid.size(span.axis),
+          " along ", name(span.axis));
+  require(exchange.elements > 0 && exchange.elements % span.ranks == 0, which, " is of ",
+          exchange.elements, " elements, which are no equal parts for ", span.ranks, " ranks");
+}
+
+/// Exchanges what a phase has handed over. Returns the buffer that the next phase reads.
+int append_exchange(Builder& builder, const Task& task, int phase, const Exchange& exchange,
+                    int handed) {
+  if (exchange.span.ranks == 1) return handed;
+  const auto make = [&](const char* what, Category category, std::int64_t bytes) {
+    return builder.make_buffer(what, task.unit, category, bytes);
+  };
+  // Sums are made in the order of ranks, whenever their parts arrive.
+  const bool sums = exchange.kind == ExchangeKind::reduce_scatter;
+  const int staging = sums ? make("staging", Category::staging, exchange.whole_bytes()) : -1;
+  const int exchanged = make("exchanged", Category::activations, exchange.bytes_out());
+  Action& action =
+      builder.emit_collective(Kind::exchange, Stream::exchange, task.unit, exchange.span,
+                              exchange.elements, exchange.element_bytes);
+  action.micro_batch = task.micro_batch;
+  action.phase = phase;
+  action.exchange = exchange.kind;
+  builder.use(action, Role::handed, handed, Access::read);
+  builder.use(action, Role::staging, staging, Access::write);
+  builder.use(action, Role::exchanged, exchanged, Access::write);
+  if (sums)
+    builder.release(task.unit, {handed, staging});
+  else
+    builder.release(task.unit, {handed});
+  return exchanged;
+}
+
+}  // namespace
+
+void check_phases(const ModelDescription& model, const Grid& grid) {
+  for (const UnitDescription& unit : model.units)
+    for (const auto& [phases, what] :
+         {std::pair{&unit.forward, "forward"}, std::pair{&unit.backward, "backward"}}) {
+      require(!phases->empty(), "unit ", unit.name, ": ", what, " has no phase");
+      for (std::size_t p = 0; p < phases->size(); ++p) {
+        const std::optional<Exchange>& then = (*phases)[p].then;
+        const bool is_last = p + 1 == phases->size();
+        require(then.has_value() != is_last, "unit ", unit.name, ": phase ", p, " of ", what,
+                is_last ? " is the last, but an exchange follows"
+                        : " is followed by another without an exchange");
+        if (then)
+          check_exchange(*then, grid,
+                         text("unit ", unit.name, ": the exchange after phase ", p, " of ", what));
+      }
+    }
+}
+
+void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
+                   const char* workspace,
+                   const std::function<void(Action&, int, PhasePlace)>& use) {
+  const int count = static_cast<int>(phases.size());
+  int exchanged = -1;
+  for (int p = 0; p < count; ++p) {
+    const Phase& phase = phases[p];
+    const int works_in =
+        builder.make_buffer(workspace, task.unit, Category::workspace, phase.workspace_bytes);
+    const int handed = phase.then
+                           ? builder.make_buffer("handed over", task.unit, Category::activations,
+                                                 phase.then->bytes_in())
+                           : -1;
+    Action& action = builder.emit(kind, Stream::compute, task.unit, task.micro_batch);
+    if (count > 1) action.phase = p;
+    action.flops = kind == Kind::recompute ? phase.recompute_flops : phase.flops;
+    use(action, works_in, {p == 0, p + 1 == count});
+    builder.use(action, Role::exchanged, exchanged, Access::read);
+    builder.use(action, Role::handed, handed, Access::write);
+    if (phase.then) exchanged = append_exchange(builder, task, p, *phase.then, handed);
+  }
+}
+
+}  // namespace ostrakon::plan

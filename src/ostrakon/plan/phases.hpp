@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/tasks.hpp>
+
+namespace ostrakon::plan {
+
+/// Throws Error where a unit's phases and exchanges do not follow each other, or an exchange is
+/// over ranks or parts that do not divide.
+void check_phases(const ModelDescription& model, const Grid& grid);
+
+/// Where a phase stands among those of its unit.
+struct PhasePlace {
+  bool first = true;
+  bool last = true;
+
+  /// How a phase uses what all phases together write: the first begins it.
+  Access filling() const { return first ? Access::write : Access::read_write; }
+};
+
+/// Appends the phases of a unit's forward, recompute or backward (`kind`), each an action on the
+/// compute stream, and the exchanges between them. Each phase gets a workspace of its own, called
+/// `workspace`, what the exchange before it brought, and room for what it hands over to the next
+/// one; `use` adds all else that it reads and writes.
+void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
+                   const char* workspace,
+                   const std::function<void(Action& action, int workspace, PhasePlace)>& use);
+
+}  // namespace ostrakon::plan

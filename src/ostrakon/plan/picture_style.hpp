@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdio>
+#include <ostrakon/plan/step_plan.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::plan {
+
+// How a picture of a plan looks: its colors, and its text as SVG.
+
+/// Readable on white and on black: "#3f9b5f".
+const char* color(Kind kind);
+const char* color(Category category);
+
+/// Up to 511 characters, as std::printf.
+template <class... Arguments>
+std::string print(const char* format, Arguments... arguments) {
+  char line[512];
+  std::snprintf(line, sizeof line, format, arguments...);
+  return line;
+}
+
+/// `text` as it may stand in XML; what is no character there is replaced.
+std::string escape(const std::string& text);
+
+/// The beginning of an image of this size in pixels: its CSS classes and its background.
+std::string svg_head(double width, double height);
+
+/// A line of text that begins at (x, y), of CSS classes `css`; not yet escaped.
+std::string words(double x, double y, const std::string& css, const std::string& what,
+                  const std::string& attributes = "");
+
+/// Colors and what they stand for, beside each other from `first_x`; `what` they are about is at
+/// the left of the image.
+std::string legend(const char* what, double first_x, double y,
+                   const std::vector<std::pair<std::string, std::string>>& entries);
+
+/// Floating-point operations in three digits: "3.44 PFLOP".
+std::string flops_text(double flops);
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/step_plan.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// Ranks sorted into classes: those of a class run the same plan, and their partners in collectives
+/// and messages are of the same classes. So where all begin together, the ranks of a class do the
+/// same at the same time, and one of them can stand for all.
+class RankClasses {
+ public:
+  /// plans[r] is what rank r runs. Throws std::logic_error where plans are not for that many ranks,
+  /// for other axes than each other, or for another stage than the rank's; and where a collective
+  /// is over ranks that do not divide their axis.
+  explicit RankClasses(const std::vector<const StepPlan*>& plans);
+
+  int count() const { return static_cast<int>(ranks_.size()); }
+  const StepPlan& plan(int of_class) const { return *plans_[ranks_[of_class]]; }
+  /// The classes that the group of a span has, for the ranks of a class: in ascending order.
+  std::vector<int> group(int of_class, const Span& span) const;
+  /// That of the ranks with the same place in another stage.
+  int peer(int of_class, int stage) const;
+  /// "stage 1", or "stage 1 (rank 5)" where its ranks are not all alike.
+  std::string describe(int of_class) const;
+
+ private:
+  void check() const;
+  void find_spans();
+  void refine();
+  std::vector<int> classes_of_group(int rank, const Span& span) const;
+  int peer_rank(int rank, int stage) const;
+
+  const std::vector<const StepPlan*>& plans_;
+  const Grid& grid_;
+  std::vector<Span> spans_;  // of all collectives
+  std::vector<int> class_;   // of each rank
+  std::vector<int> ranks_;   // of each class: the lowest
+};
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/plan/reduction_pass.hpp>
+
+namespace ostrakon::plan {
+ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& sums)
+    : builder_(builder),
+      sums_(sums),
+      in_flight_(policy.in_flight_reductions),
+      update_space_(builder.plan().layouts.update.space),
+      spans_(span_sums(builder.plan().sum_spans(), builder.plan().layouts.sum_grain)),
+      partial_(static_cast<std::size_t>(builder.units())),
+      so_far_(static_cast<std::size_t>(builder.units()), -1) {}
+
+void ReductionPass::on(const Task& task, Tape& tape) {
+  if (task.work == Work::clip) {
+    finish_reductions(0);
+    finish_on_host(0);
+  }
+  if (task.work != Work::reduce || tape.units[task.unit].parameter_gradients < 0) return;
+  Reduction reduction;
+  reduction.unit = task.unit;
+  reduction.micro_batch = task.micro_batch;
+  reduction.sum = std::exchange(tape.units[task.unit].parameter_gradients, -1);
+  reduce(std::move(reduction));
+}
+
+void ReductionPass::reduce(Reduction reduction) {
+  for (const SpanSum& sum : spans_) {
+    if (sum.span.axis != Axis::micro_batch)
+      reduce_scatter(reduction, sum);
+    else if (sum.continues)
+      keep_so_far(reduction);
+    else
+      fold(reduction, sum.tree);
+  }
+  bring_to(update_space_, reduction);
+  if (reduction.sum >= 0) {
+    builder_.state(reduction.unit).gradients = reduction.sum;
+    if (update_space_ == Space::host) sums_.add_norm(reduction.unit);
+  }
+  if (reduction.stream == Stream::compute) return finish(reduction);
+  reductions_.push_back(std::move(reduction));
+  if (in_flight_ == 0) finish_reductions(0);
+}
+
+/// From here on it goes beside compute, and beside no more than `in_flight_` others.
+void ReductionPass::leave_compute(Reduction& reduction, Stream stream) {
+  if (reduction.stream == Stream::compute)
+    finish_reductions(static_cast<std::size_t>(std::max(in_flight_ - 1, 0)));
+  reduction.stream = stream;
+}
+
+/// Copies what is summed so far to where it goes on.
+void ReductionPass::bring_to(Space space, Reduction& reduction) {
+  if (reduction.sum < 0 || builder_.buffer(reduction.sum).space == space) return;
+  const bool up = space == Space::device;
+  leave_compute(reduction, up ? Stream::reduce : Stream::host);
+  reduction.ended.push_back(reduction.sum);
+  reduction.sum =
+      builder_.copied(reduction.unit, reduction.sum, up ? "gradients" : "gradients on host");
+}
+
+/// Sums gradients over the ranks of a span; this rank's part is left, or added to the sum so far.
+void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
+  const Span& span = sum.span;
+  const StepPlan& plan = builder_.plan();
+  if (reduction.sum < 0) return;
+  const int u = reduction.unit;
+  bring_to(Space::device, reduction);
+  leave_compute(reduction, Stream::reduce);
+  const std::int64_t elements = plan.elements(plan.trained(u), reduction.divided);
+  const std::int64_t wire_bytes = plan.layouts.wire_bytes_over(span);
+  const auto make_staging = [&](const char* what) {
+    return builder_.make_buffer(what, u, Category::staging, elements * wire_bytes);
+  };
+  const int packed = plan.layouts.rounds(span) ? make_staging("packed") : -1;
+  // That of the level inside nodes has served, and is larger.
+  const int staging = is_across_nodes(span) ? reduction.staging : make_staging("staging");
+  reduction.divided.push(span);
+  const int so_far = sum.continues ? sum_so_far(reduction) : -1;
+  const int part = so_far >= 0
+                       ? so_far
+                       : builder_.make_gradients(
+                             "gradient shard", u,
+                             plan.layouts.gradient.over(reduction.divided).in(Space::device));
+  Action& action =
+      builder_.emit_collective(Kind::reduce_scatter, Stream::reduce, u, span, elements, wire_bytes);
+  if (sum.tree < span.ranks) action.tree = sum.tree;
+  builder_.use(action, Role::parameter_gradients, reduction.sum, Access::read);
+  builder_.use(action, Role::packed, packed, Access::write);
+  builder_.use(action, Role::staging, staging, Access::write);
+  builder_.use(action, Role::gradient_shard, part,
+               so_far >= 0 ? Access::read_write : Access::write);
+  for (int ended : {reduction.sum, packed, is_across_nodes(span) ? -1 : staging})
+    if (ended >= 0) reduction.ended.push_back(ended);
+  reduction.staging = staging;
+  reduction.sum = part;
+}
+
+/// The sum over the micro-batches before, on the device; -1 for the first.
+int ReductionPass::sum_so_far(Reduction& reduction) {
+  const int so_far = so_far_[static_cast<std::size_t>(reduction.unit)];
+  return so_far >= 0 && builder_.is_on_host(so_far)
+             ? builder_.copied(reduction.unit, so_far, "gradient shard")
+             : so_far;
+}
+
+/// Of sums that reduce-scatters have added to: waits for the last micro-batch, where updates will
+/// need it.
+void ReductionPass::keep_so_far(Reduction& reduction) {
+  int& so_far = so_far_[static_cast<std::size_t>(reduction.unit)];
+  if (so_far < 0) {
+    bring_to(update_space_, reduction);
+    so_far = reduction.sum;
+  } else if (so_far != reduction.sum) {
+    leave_compute(reduction, Stream::host);
+    reduction.ended.push_back(reduction.sum);
+    builder_.copy(reduction.unit, reduction.sum, so_far);
+    reduction.sum = so_far;
+  }
+  if (reduction.micro_batch + 1 < builder_.plan().grid.micro_batches()) reduction.sum = -1;
+}
+
+/// Adds the sum so far to the unit's tree over micro-batches: the root is left once it is complete.
+/// Of the tree's nodes, those with more than `tree` micro-batches are sums one after the other.
+void ReductionPass::fold(Reduction& reduction, int tree) {
+  const StepPlan& plan = builder_.plan();
+  const std::int64_t micro_batches = plan.grid.micro_batches();
+  if (reduction.sum < 0) return;
+  // Sums that wait for others do so where updates will need them.
+  bring_to(update_space_, reduction);
+  auto& done = partial_[static_cast<std::size_t>(reduction.unit)];
+  TreeNode node{reduction.micro_batch, 1};
+  while (node.leaves < micro_batches) {
+    const auto [parent, sibling] = parent_and_sibling(node, micro_batches, tree);
+    const auto other = done.find(sibling);
+    if (other == done.end()) {
+      done[node] = reduction.sum;
+      reduction.sum = -1;
+      return;
+    }
+    // The sum of two floats has the same bits either way round: add to the one that is older.
+    Action& action = builder_.emit(Kind::accumulate, reduction.stream, reduction.unit);
+    action.elements = plan.elements(plan.trained(reduction.unit), reduction.divided);
+    builder_.use(action, Role::source, reduction.sum, Access::read);
+    builder_.use(action, Role::parameter_gradients, other->second, Access::read_write);
+    if (reduction.stream != Stream::compute) reduction.ended.push_back(reduction.sum);
+    reduction.sum = other->second;
+    done.erase(other);
+    node = parent;
+  }
+}
+
+/// Lets compute wait for a reduction: its buffers end.
+void ReductionPass::finish(const Reduction& reduction) {
+  if (reduction.sum >= 0 && update_space_ == Space::device) sums_.add_norm(reduction.unit);
+  std::vector<int> on_device, on_host;
+  for (int buffer : reduction.ended)
+    (builder_.is_on_host(buffer) ? on_host : on_device).push_back(buffer);
+  builder_.release(reduction.unit, on_device);
+  ended_on_host_.emplace_back(reduction.unit, std::move(on_host));
+  finish_on_host(units_behind);
+}
+
+/// Waits for reductions, the oldest first, until `most` are under way.
+void ReductionPass::finish_reductions(std::size_t most) {
+  while (reductions_.size() > most) {
+    finish(reductions_.front());
+    reductions_.pop_front();
+  }
+}
+
+void ReductionPass::finish_on_host(std::size_t most) {
+  while (ended_on_host_.size() > most) {
+    builder_.release(ended_on_host_.front().first, ended_on_host_.front().second);
+    ended_on_host_.pop_front();
+  }
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <iosfwd>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+
+namespace ostrakon::plan {
+
+/// The whole plan as JSON: the report, every buffer with its place in the arena of its space, every
+/// action with the buffers that it uses and the actions that it waits for (as indices). One buffer
+/// or action on a line; names of fields are stable within a `format`.
+void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
+                       const MemoryPlan& host_memory, const Report& report);
+
+}  // namespace ostrakon::plan

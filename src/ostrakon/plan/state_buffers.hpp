@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/policy.hpp>
+
+namespace ostrakon::plan {
+
+/// Makes the buffers that live from step to step, unit by unit: masters, copies to compute with,
+/// moments; then the step's sums, and the copy of all that a rank saves. The same in all plans of a
+/// run.
+void make_state_buffers(Builder& builder, const Policy& policy);
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/sum_order.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+bool is_power_of_two(std::int64_t number) { return (number & (number - 1)) == 0; }
+
+/// Of what works without a grain.
+Accumulation cheapest(const Policy& policy) {
+  // Sums that wait on the host are copied down for each micro-batch: better a part than all.
+  const bool shards =
+      policy.sharding == Sharding::full || policy.sharding == Sharding::gradients ||
+      (policy.sharding == Sharding::optimizer && offloads(policy.offload, Offload::optimizer));
+  return shards ? Accumulation::shard_each : Accumulation::reduce_last;
+}
+
+}  // namespace
+
+std::array<Axis, 3> sum_order(Accumulation accumulation) {
+  static_assert(axes == 4, "say where the leaves of the new axis are summed, if it has any");
+  switch (accumulation) {
+    case Accumulation::reduce_each:
+      return {Axis::shard, Axis::replicate, Axis::micro_batch};
+    case Accumulation::shard_each:
+      return {Axis::shard, Axis::micro_batch, Axis::replicate};
+    default:
+      return {Axis::micro_batch, Axis::shard, Axis::replicate};
+  }
+}
+
+std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation) {
+  std::vector<Span> spans;
+  for (Axis axis : sum_order(accumulation))
+    for (const Span& span : grid.levels(axis)) spans.push_back(span);
+  return spans;
+}
+
+std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain) {
+  std::vector<SpanSum> sums;
+  std::int64_t leaves = 1;  // of an item
+  for (const Span& span : spans) {
+    SpanSum sum = {span, span.ranks};
+    if (grain > 0 && leaves <= grain)
+      sum.tree = static_cast<int>(std::min<std::int64_t>(span.ranks, grain / leaves));
+    if (grain > 0 && leaves > grain && span.axis == Axis::micro_batch)
+      sum.continues = sums.back().continues = true;
+    sums.push_back(sum);
+    leaves *= span.ranks;
+  }
+  return sums;
+}
+
+bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain) {
+  std::int64_t leaves = 1;  // of an item
+  for (std::size_t s = 0; s < spans.size(); ++s) {
+    const bool is_last = s + 1 == spans.size();
+    const std::int64_t items = spans[s].ranks;
+    if (is_last) return true;
+    if (grain > 0 && leaves * items > grain) {
+      // Whole trees, which only micro-batches may add to.
+      return s + 2 == spans.size() && spans[s + 1].axis == Axis::micro_batch &&
+             items % (grain / leaves) == 0;
+    }
+    if (!is_power_of_two(items)) return false;
+    leaves *= items;
+  }
+  return true;
+}
+
+Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
+  if (policy.accumulation != Accumulation::automatic) return policy.accumulation;
+  const Accumulation first = cheapest(policy);
+  Grid grid = any_grid;
+  grid.node = 0;  // levels change nothing in this
+  const std::int64_t grain = sum_grain_of(policy);
+  const bool rounds = policy.reduce != Number::fp32 && grid.shard() > 1;
+  if (grain > 0 && !rounds)
+    for (Accumulation one : {first, Accumulation::shard_each, Accumulation::reduce_each})
+      if (sums_as_one_rank(sum_spans(grid, one), grain)) return one;
+  return first;
+}
+
+std::int64_t sum_grain_of(const Policy& policy) {
+  return policy.sum_grain < policy.leaves ? policy.sum_grain : 0;
+}
+
+std::string describe_grain(std::int64_t grain) {
+  if (grain == 0) return "";
+  return grain == 1 ? "one leaf after the other"
+                    : text("trees over ", grain, " leaves, added one after the other");
+}
+
+std::string why_grain_differs(const Grid& grid, Accumulation accumulation, std::int64_t grain) {
+  const std::vector<Span> spans = sum_spans(grid, accumulation);
+  if (sums_as_one_rank(spans, grain) || !sums_as_one_rank(spans, 0)) return "";
+  std::string why = text("training.sum_grain = ", grain, ": ");
+  std::int64_t leaves = 1;
+  for (const Span& span : spans) {
+    if (leaves > grain && span.axis != Axis::micro_batch) {
+      why += text(span.axis == Axis::shard ? "ranks of a shard group" : "replicas", " add sums of ",
+                  leaves, " leaves each by a tree, not one after the other");
+      break;
+    }
+    leaves *= span.ranks;
+  }
+  for (Accumulation other : {Accumulation::shard_each, Accumulation::reduce_each})
+    if (sums_as_one_rank(sum_spans(grid, other), grain))
+      return why + text("; parallel.accumulation = ", name(other), " sums as one rank does");
+  return why;
+}
+
+}  // namespace ostrakon::plan

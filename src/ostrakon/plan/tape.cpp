@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/plan/tape.hpp>
+
+namespace ostrakon::plan {
+
+Tape& Tapes::of(const Task& task) {
+  const auto [found, is_new] = tapes_.try_emplace(task.micro_batch);
+  Tape& tape = found->second;
+  if (is_new) {
+    tape.units.resize(static_cast<std::size_t>(builder_.units()));
+    const auto& all = builder_.model().units;
+    const auto reads = [](const UnitDescription& unit) { return unit.reads_batch; };
+    if (task.computes() && std::any_of(all.begin(), all.end(), reads))
+      tape.batch = builder_.make_named("batch", Category::activations, builder_.model().batch_bytes,
+                                       Space::device);
+  }
+  return tape;
+}
+
+void Tapes::finish() {
+  if (builder_.plan().purpose != Purpose::decode) return;
+  const Tape& tape = tapes_.at(0);
+  const auto keep = [&](int buffer) {
+    if (buffer >= 0) builder_.make_persistent(buffer);
+  };
+  for (int u = 0; u < builder_.units() - 1; ++u) {
+    keep(tape.units[u].output);
+    keep(tape.units[u].saved);
+  }
+  keep(tape.batch);
+}
+
+}  // namespace ostrakon::plan

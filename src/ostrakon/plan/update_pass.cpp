@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/plan/matrices.hpp>
+#include <ostrakon/plan/redistribute.hpp>
+#include <ostrakon/plan/update_pass.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+Moving moving_gradients(const char* on_device) {
+  Moving moving;
+  moving.gather = Kind::gather_gradients;
+  moving.part = Role::gradient_shard;
+  moving.whole = Role::parameter_gradients;
+  moving.category = Category::gradients;
+  moving.on_device = on_device;
+  moving.gathered = "gradients";
+  moving.on_host = "gradients on host";
+  return moving;
+}
+
+}  // namespace
+
+UpdatePass::UpdatePass(Builder& builder, const Policy& policy, const Tasks& tasks,
+                       bool updates_early, SumsPass& sums)
+    : builder_(builder),
+      sums_(sums),
+      layouts_(builder.plan().layouts),
+      ahead_(updates_early ? 0 : static_cast<std::size_t>(policy.forward_prefetch.depth)),
+      behind_(updates_early ? units_behind : ahead_) {
+  for (const Task& task : tasks)
+    if (task.work == Work::update) units_.push_back(task.unit);
+}
+
+Stream UpdatePass::stream() const {
+  return layouts_.update.space == Space::host ? Stream::host : Stream::compute;
+}
+
+void UpdatePass::on(const Task& task) {
+  if (task.work != Work::update) return;
+  while (begun_ < std::min(ended_ + ahead_ + 1, units_.size())) begin(units_[begun_++]);
+  end(task.unit);
+  ++ended_;
+}
+
+void UpdatePass::finish() { finish(0); }
+
+void UpdatePass::finish(std::size_t most) {
+  while (ended_updates_.size() > most) {
+    builder_.release_used(ended_updates_.front().first, ended_updates_.front().second);
+    ended_updates_.pop_front();
+  }
+}
+
+/// Brings gradients, and masters, of all that a rank updates to where it does.
+void UpdatePass::begin(int u) {
+  const PlannedUnit& state = builder_.state(u);
+  Update update;
+  update.ended.push_back(state.gradients);
+  update.gradients = redistribute(builder_, u, state.gradients, layouts_.update,
+                                  moving_gradients("gradients"), update.ended);
+  if (!state.whole_matrices.empty()) orthogonalize(u, update);
+  update.masters = state.masters;
+  if (layouts_.masters.space != layouts_.update.space) {
+    // There is room for what other ranks update of it.
+    update.masters =
+        builder_.make_array("masters", u, Category::parameters, builder_.plan().trained(u),
+                            layouts_.masters.in(layouts_.update.space));
+    builder_.copy_trained(u, state.masters, update.masters, layouts_.update.divided,
+                          layouts_.masters.element_bytes);
+    update.ended.push_back(update.masters);
+  }
+  updates_.push_back(std::move(update));
+}
+
+/// Replaces the gradients of whole matrices by what they are updated by.
+void UpdatePass::orthogonalize(int u, Update& update) {
+  const StepPlan& plan = builder_.plan();
+  const std::int64_t elements = plan.elements(plan.trained(u), layouts_.update.divided);
+  Action& direction = builder_.emit(Kind::direction, stream(), u);
+  direction.elements = elements;
+  builder_.use(direction, Role::gradient_shard, update.gradients, Access::read_write);
+  builder_.use(direction, Role::first_moment, builder_.state(u).first_moments, Access::read_write);
+  sums_.follow_clip(direction);
+
+  std::vector<int> made;
+  const int whole = redistribute(builder_, u, update.gradients,
+                                 {{}, Space::device, layouts_.update.element_bytes},
+                                 moving_gradients("directions"), made);
+  // What goes back to be updated: on the device, this rank's part.
+  const bool on_host = builder_.is_on_host(update.gradients);
+  const int ours = on_host ? made.front() : update.gradients;
+  update.ended.insert(update.ended.end(), made.begin(), made.end());
+  const int workspace = builder_.make_buffer("orthogonalize workspace", u, Category::workspace,
+                                             builder_.unit(u).orthogonalize_workspace_bytes);
+  Action& action = builder_.emit(Kind::orthogonalize, Stream::compute, u);
+  action.elements = elements;
+  action.flops = most_orthogonalize_flops(plan, u);
+  builder_.use(action, Role::parameter_gradients, whole, Access::read_write);
+  builder_.use(action, Role::workspace, workspace, Access::write);
+  if (whole != ours) builder_.use(action, Role::gradient_shard, ours, Access::read_write);
+  if (on_host) builder_.copy(u, ours, update.gradients);
+}
+
+/// Updates what a rank has to, and brings it to where it is computed with.
+void UpdatePass::end(int u) {
+  Update update = std::move(updates_.front());
+  updates_.pop_front();
+  const PlannedUnit& state = builder_.state(u);
+  const int fresh = optimize(u, update);
+  const bool on_device = layouts_.masters.space == Space::device;
+  if (on_device) builder_.release_used(u, update.ended);
+  if (update.masters != state.masters && fresh != update.masters)
+    builder_.copy_trained(u, update.masters, state.masters, layouts_.update.divided,
+                          layouts_.masters.element_bytes);
+  spread(u, fresh, update);
+  if (on_device) return;
+  ended_updates_.emplace_back(u, std::move(update.ended));
+  finish(behind_);
+}
+
+/// Returns the buffer with what is updated, in the numbers of compute.
+int UpdatePass::optimize(int u, Update& update) {
+  const StepPlan& plan = builder_.plan();
+  const PlannedUnit& state = builder_.state(u);
+  const bool on_host = layouts_.update.space == Space::host;
+  const bool converts = layouts_.compute.element_bytes != layouts_.masters.element_bytes;
+  int converted = -1;
+  if (layouts_.has_copies() && layouts_.compute.space == layouts_.update.space) {
+    converted = state.working;
+  } else if (layouts_.has_copies() && (converts || !on_host)) {
+    // On the device, with room for what other ranks update of it.
+    const Spans& divided = on_host ? layouts_.update.divided : layouts_.compute.divided;
+    converted =
+        builder_.make_array("updated", u, Category::parameters, plan.trained(u),
+                            {divided, layouts_.update.space, layouts_.compute.element_bytes});
+    update.ended.push_back(converted);
+  }
+  Action& action = builder_.emit(Kind::optimize, stream(), u);
+  action.elements = plan.elements(plan.trained(u), layouts_.update.divided);
+  action.flats = plan.trained(u);
+  action.divided = layouts_.update.divided;
+  const bool begins = converted >= 0 && !builder_.buffer(converted).persistent;
+  builder_.use(action, Role::gradient_shard, update.gradients, Access::read);
+  builder_.use(action, Role::shard, update.masters, Access::read_write);
+  sums_.follow_clip(action);
+  builder_.use(action, Role::parameters, converted, begins ? Access::write : Access::read_write);
+  builder_.use(action, Role::first_moment, state.first_moments, Access::read_write);
+  builder_.use(action, Role::second_moment, state.second_moments, Access::read_write);
+  return converted >= 0 ? converted : update.masters;
+}
+
+/// Whoever updates less than it computes with gets the rest from others, on the device.
+void UpdatePass::spread(int u, int fresh, Update& update) {
+  const int computed = builder_.state(u).compute();
+  const std::int64_t element_bytes = layouts_.compute.element_bytes;
+  const Spans& updated = layouts_.update.divided;
+  const bool shares = updated != layouts_.compute.divided;
+  int spread = fresh;
+  if (builder_.is_on_host(fresh) && (layouts_.compute.space == Space::device || shares)) {
+    spread = computed;
+    if (builder_.is_on_host(computed)) {
+      spread = builder_.make_array("updated", u, Category::parameters, builder_.plan().trained(u),
+                                   layouts_.compute.in(Space::device));
+      update.ended.push_back(spread);
+    }
+    builder_.copy_trained(u, fresh, spread, updated, element_bytes);
+  }
+  gather_in_place(builder_, u, spread, updated, layouts_.compute);
+  if (builder_.is_on_host(computed) && !builder_.is_on_host(spread))
+    builder_.copy_trained(u, spread, computed, builder_.buffer(spread).divided, element_bytes);
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+
+// How large a step is, known before anything is made for each layer.
+
+namespace ostrakon::train {
+
+struct StepSize {
+  std::int64_t parameters = 0;     ///< of the model
+  std::int64_t units = 0;          ///< that are gathered and released as a whole
+  std::int64_t micro_batches = 0;  ///< on each rank
+
+  /// How often a rank computes with a unit; its plan grows with that.
+  std::int64_t visits() const { return units * micro_batches; }
+};
+
+/// Of settings that check_ranks takes for so many ranks.
+StepSize step_size(const config::Settings& settings, int ranks);
+
+/// Throws Error where the plan of such a step takes more memory than the rest of a process may.
+void require_short_plan(const StepSize& size);
+
+/// Throws Error where parameters alone don't fit into the `available` bytes of a host with
+/// `host_ranks` of `ranks` ranks.
+void require_room_for_parameters(const StepSize& size, int ranks, int host_ranks,
+                                 std::int64_t available);
+
+/// Both, before the plan is written, which may take minutes. Of the room only where that takes
+/// longer than a moment: a plan gives all of what a run needs. Throws Error, perhaps on some ranks.
+void require_possible_step(const config::Settings& settings, mesh::Mesh& mesh);
+
+}  // namespace ostrakon::train

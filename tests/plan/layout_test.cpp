@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/layout.hpp>
+#include <ostrakon/plan/levels.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/redistribute.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "plan/random_plans.hpp"
+
+namespace ostrakon::plan {
+namespace {
+
+using tests::make_model;
+
+const Spans nothing;
+
+Spans over_shard(const Grid& grid) { return {grid.span(Axis::shard)}; }
+Spans over_world(const Grid& grid) { return {grid.span(Axis::shard), grid.span(Axis::replicate)}; }
+
+/// With nodes of so many ranks.
+Grid on_nodes(int node, Grid grid) {
+  grid.node = node;
+  return grid;
+}
+
+TEST(Grid, LevelsAreTheRanksOfANodeThenOneOfEach) {
+  const Axis shard = Axis::shard, replicate = Axis::replicate;
+  EXPECT_EQ(Grid(1, 8, 1).levels(shard), (Spans{{shard, 8}}));
+  EXPECT_EQ(on_nodes(4, {1, 8, 1}).levels(shard), (Spans{{shard, 4}, {shard, 2, 4}}));
+  EXPECT_EQ(on_nodes(4, {1, 12, 2}).levels(shard), (Spans{{shard, 4}, {shard, 3, 4}}));
+  EXPECT_EQ(on_nodes(4, {1, 8, 1}).levels({shard, 4}), (Spans{{shard, 4}}));
+  EXPECT_EQ(on_nodes(2, {1, 8, 1}).levels({shard, 4}), (Spans{{shard, 2}, {shard, 2, 2}}));
+  // Copies of the model beside each other on a node.
+  EXPECT_EQ(on_nodes(4, {1, 2, 8}).levels(shard), (Spans{{shard, 2}}));
+  EXPECT_EQ(on_nodes(4, {1, 2, 8}).levels(replicate), (Spans{{replicate, 2}, {replicate, 4, 2}}));
+  EXPECT_EQ(on_nodes(6, {1, 3, 4}).levels(replicate), (Spans{{replicate, 2}, {replicate, 2, 2}}));
+  // One rank on each node, groups inside nodes, nodes that groups don't fill evenly, and those with
+  // no power of two.
+  for (const Grid& grid : {on_nodes(1, {1, 4, 2}), on_nodes(4, {1, 4, 2}), on_nodes(6, {1, 4, 3}),
+                           on_nodes(4, {1, 6, 2}), on_nodes(3, {1, 6, 1}), on_nodes(3, {1, 1, 6}),
+                           on_nodes(4, {16, 1, 1})})
+    EXPECT_FALSE(grid.has_levels()) << grid.shard() << " " << grid.replicas() << " " << grid.node;
+  EXPECT_EQ(on_nodes(4, {8, 8, 1}).levels(Axis::micro_batch), (Spans{{Axis::micro_batch, 8}}));
+}
+
+TEST(Layouts, AreInTwoLevelsWhereItPaysOrIsAsked) {
+  ModelDescription model;
+  model.units.resize(2);
+  model.units[1].parameter_elements = 1000;  // 4,000 bytes
+  Policy policy;
+  policy.leaves = 8;
+  const auto node = [&](Hierarchical::Kind kind, std::int64_t bytes, int ranks_per_node) {
+    policy.hierarchical = {kind, bytes};
+    policy.ranks_per_node = ranks_per_node;
+    return make_grid(model, 8, policy).node;
+  };
+  EXPECT_EQ(node(Hierarchical::by_size, 4000, 4), 4);
+  EXPECT_EQ(node(Hierarchical::by_size, 4001, 4), 0);
+  EXPECT_EQ(node(Hierarchical::never, 1, 4), 0);
+  EXPECT_EQ(node(Hierarchical::always, 4001, 4), 4);
+  for (const int nodes : {0, 1, 8, 16, 3}) EXPECT_EQ(node(Hierarchical::by_size, 1, nodes), 0);
+  const auto refusal = [&](int ranks, int group, int ranks_per_node) -> std::string {
+    policy.leaves = ranks;
+    policy.shard_group = group;
+    policy.hierarchical.kind = Hierarchical::always;
+    policy.ranks_per_node = ranks_per_node;
+    try {
+      make_grid(model, ranks, policy);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string key = "parallel.hierarchical_collectives = always: ";
+  EXPECT_EQ(refusal(8, 0, 8), "");
+  EXPECT_EQ(refusal(8, 4, 4), "");
+  EXPECT_EQ(refusal(8, 2, 4), "");
+  EXPECT_EQ(refusal(12, 3, 6), "");
+  EXPECT_EQ(refusal(6, 0, 3), key +
+                                  "nodes have 3 ranks of a shard group; expected a power of two, "
+                                  "with which sums keep their bits, or auto");
+  EXPECT_EQ(refusal(12, 2, 6), key +
+                                   "nodes have 3 ranks of a replicate group; expected a power of "
+                                   "two, with which sums keep their bits, or auto");
+  EXPECT_EQ(refusal(12, 6, 4), key +
+                                   "shard groups of 6 ranks don't have equally many on each node "
+                                   "of 4; expected parallel.shard_group to divide the ranks of a "
+                                   "node, or to be a multiple of them");
+}
+
+// Where trees are over fewer leaves than a node's ranks have, a part of them is summed first.
+TEST(Layouts, LevelsAreInsideTheTreesOfAGrain) {
+  ModelDescription model;
+  model.units.resize(1);
+  Policy policy;
+  policy.leaves = 64;
+  policy.ranks_per_node = 8;
+  policy.hierarchical = {Hierarchical::by_size, 0};
+  const auto node = [&](std::int64_t grain, int group, Accumulation accumulation) {
+    policy.sum_grain = grain;
+    policy.shard_group = group;
+    policy.accumulation = accumulation;
+    return make_grid(model, 16, policy).node;
+  };
+  EXPECT_EQ(node(0, 0, Accumulation::reduce_each), 8);
+  EXPECT_EQ(node(8, 0, Accumulation::reduce_each), 8);
+  EXPECT_EQ(node(4, 0, Accumulation::reduce_each), 4);
+  EXPECT_EQ(node(1, 0, Accumulation::reduce_each), 0);
+  // Sums of four leaves each, of two replicas on a node.
+  EXPECT_EQ(node(8, 4, Accumulation::reduce_each), 8);
+  EXPECT_EQ(node(4, 4, Accumulation::reduce_each), 4);
+  EXPECT_FALSE(make_grid(model, 16, policy).has_levels());
+  // Sums of whole trees are added by one tree: levels change nothing.
+  EXPECT_EQ(node(4, 4, Accumulation::shard_each), 8);
+  policy.hierarchical.kind = Hierarchical::always;
+  EXPECT_EQ(node(8, 4, Accumulation::reduce_each), 8);
+  try {
+    node(4, 4, Accumulation::reduce_each);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "parallel.hierarchical_collectives = always: trees over training.sum_grain = 4 leaves "
+        "don't allow to sum all ranks of a node first; expected a larger grain, or auto");
+  }
+}
+
+TEST(Spans, LeaveOutThoseOfOneRankAndRefuseTooMany) {
+  EXPECT_TRUE((Spans{{Axis::shard, 1}, {Axis::replicate, 1}}).empty());
+  Spans spans{{Axis::shard, 4}, {Axis::replicate, 3}};
+  EXPECT_EQ(spans.parts(), 12);
+  EXPECT_EQ(spans.innermost(), (Span{Axis::replicate, 3}));
+  EXPECT_EQ(spans.outer(), (Spans{{Axis::shard, 4}}));
+  EXPECT_TRUE(spans.has(Axis::shard));
+  EXPECT_FALSE(spans.outer().has(Axis::replicate));
+  spans.push({Axis::shard, 2, 2});
+  EXPECT_THROW(spans.push({Axis::shard, 2}), std::logic_error);
+}
+
+/// Of a plan with one flat parameter, on 2 copies of 8 ranks.
+StepPlan small_plan() {
+  StepPlan plan;
+  plan.grid = Grid(3, 8, 2);
+  plan.flats = {{0, true, 16 * 64, 16 * 64}};
+  return plan;
+}
+
+// Every element belongs to as many ranks as hold copies of it: to one where all axes divide it.
+TEST(StepPlan, PartsOfRanksTileTheFlatParameter) {
+  const StepPlan plan = small_plan();
+  const Grid& grid = plan.grid;
+  for (const Spans& divided :
+       {nothing, over_shard(grid), over_world(grid), Spans{{Axis::replicate, 2}, {Axis::shard, 8}},
+        Spans{{Axis::shard, 4}}, Spans{{Axis::shard, 2, 4}},
+        Spans{{Axis::shard, 2, 4}, {Axis::shard, 4}},
+        Spans{{Axis::shard, 2}, {Axis::replicate, 2}}}) {
+    const std::int64_t part = plan.elements({0, 1}, divided);
+    EXPECT_EQ(part * divided.parts(), plan.flats[0].padded);
+    std::map<std::int64_t, int> holders;  // by first element
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      const std::int64_t first = plan.first_element(0, divided, rank);
+      EXPECT_EQ(first % part, 0);
+      ++holders[first];
+    }
+    EXPECT_EQ(static_cast<std::int64_t>(holders.size()), divided.parts());
+    for (const auto& [first, count] : holders) EXPECT_EQ(count * divided.parts(), grid.ranks());
+  }
+}
+
+TEST(StepPlan, PartsOfASpanLieInTheOrderOfItsRanks) {
+  const StepPlan plan = small_plan();
+  // Ranks 0 to 7 are one copy of the model. Of runs of four neighbours: where each stands.
+  EXPECT_EQ(plan.first_element(0, {{Axis::shard, 4}}, 6), 2 * 256);
+  // Of one rank of each run: which run.
+  EXPECT_EQ(plan.first_element(0, {{Axis::shard, 2, 4}}, 6), 512);
+  EXPECT_EQ(plan.grid.stride(Span{Axis::shard, 2, 4}), 4);
+  EXPECT_EQ(plan.grid.stride(Span{Axis::replicate, 2}), 8);
+}
+
+struct Case {
+  Sharding sharding;
+  OptimizerGroup optimizer;
+  Offload offload;
+  std::int64_t element_bytes;
+};
+
+Layouts layouts_of(const Case& one, const Grid& grid, Purpose purpose = Purpose::train) {
+  Policy policy;
+  policy.sharding = one.sharding;
+  policy.shard_optimizer_over = one.optimizer;
+  policy.offload = one.offload;
+  ModelDescription model;
+  model.element_bytes = one.element_bytes;
+  return find_layouts(policy, model, grid, purpose);
+}
+
+TEST(Layouts, AreThoseOfTheKnownStrategies) {
+  const Grid grid(1, 4, 2);
+  const auto here = [](const Spans& spans, std::int64_t bytes = 4) {
+    return Layout{spans, Space::device, bytes};
+  };
+  const OptimizerGroup group = OptimizerGroup::shard_group, world = OptimizerGroup::world;
+
+  const Layouts ddp = layouts_of({Sharding::none, group, Offload::none, 4}, grid);
+  EXPECT_EQ(ddp.masters, here(nothing));
+  EXPECT_EQ(ddp.update, here(nothing));
+  EXPECT_FALSE(ddp.has_copies());
+  EXPECT_FALSE(ddp.gathers());
+
+  const Layouts zero1 = layouts_of({Sharding::optimizer, group, Offload::none, 4}, grid);
+  EXPECT_EQ(zero1.masters, here(nothing));
+  EXPECT_EQ(zero1.update, here(over_shard(grid)));
+
+  // FSDP with fp32 masters: rounded as they are gathered.
+  const Layouts fsdp = layouts_of({Sharding::full, group, Offload::none, 2}, grid);
+  EXPECT_EQ(fsdp.masters, here(over_shard(grid)));
+  EXPECT_FALSE(fsdp.has_copies());
+  EXPECT_EQ(fsdp.gathered, here(nothing, 2));
+  EXPECT_TRUE(fsdp.gathers());
+  EXPECT_EQ(fsdp.gradient, here(over_world(grid)));
+
+  // HSDP with the optimizer over all ranks.
+  const Layouts hybrid = layouts_of({Sharding::full, world, Offload::none, 4}, grid);
+  EXPECT_EQ(hybrid.masters, here(over_shard(grid)));
+  EXPECT_EQ(hybrid.update, here(over_world(grid)));
+
+  // A whole 16-bit copy; masters only where they are updated.
+  const Layouts copies = layouts_of({Sharding::gradients, world, Offload::none, 2}, grid);
+  EXPECT_EQ(copies.masters, here(over_world(grid)));
+  EXPECT_EQ(copies.compute, here(nothing, 2));
+  EXPECT_FALSE(copies.gathers());
+}
+
+TEST(Layouts, SayWhatIsInHostMemory) {
+  const Grid grid(1, 4, 1);
+  const auto spaces = [&](Offload offload) {
+    const Layouts layouts =
+        layouts_of({Sharding::full, OptimizerGroup::shard_group, offload, 4}, grid);
+    return std::array<Space, 4>{layouts.masters.space, layouts.compute.space, layouts.update.space,
+                                layouts.gathered.space};
+  };
+  const Space here = Space::device, there = Space::host;
+  EXPECT_EQ(spaces(Offload::none), (std::array<Space, 4>{here, here, here, here}));
+  EXPECT_EQ(spaces(Offload::optimizer), (std::array<Space, 4>{there, here, there, here}));
+  EXPECT_EQ(spaces(Offload::parameters), (std::array<Space, 4>{there, there, here, here}));
+  EXPECT_EQ(spaces(Offload::all), (std::array<Space, 4>{there, there, there, here}));
+  // What decodes has parameters as they are.
+  const Layouts decode = layouts_of({Sharding::full, OptimizerGroup::shard_group, Offload::all, 2},
+                                    grid, Purpose::decode);
+  EXPECT_EQ(decode.masters.space, here);
+  EXPECT_FALSE(decode.gathers());
+}
+
+// From any layout to any that is divided over its outer spans: the buffer at the end is laid out as
+// was asked for, with one collective for each span that is left, the innermost first.
+TEST(Redistribute, ArrivesAtTheLayoutThatIsAskedFor) {
+  const ModelDescription model = make_model(1, false, 3);
+  const Grid grid(1, 4, 3);
+  const Spans all[] = {nothing, over_shard(grid), over_world(grid)};
+  for (int from = 0; from < 3; ++from)
+    for (int to = 0; to <= from; ++to)
+      for (Space source_space : {Space::device, Space::host})
+        for (Space target_space : {Space::device, Space::host}) {
+          Builder builder(model, grid, Layouts(), Purpose::train);
+          const FlatRange flats = builder.plan().trained(0);
+          const int source = builder.make_array("source", 0, Category::gradients, flats,
+                                                {all[from], source_space, 4});
+          std::vector<int> made;
+          const Layout target{all[to], target_space, 4};
+          const int arrived = redistribute(builder, 0, source, target, Moving(), made);
+          const StepPlan& plan = builder.plan();
+          EXPECT_EQ(plan.buffers[arrived].divided, target.divided);
+          EXPECT_EQ(plan.buffers[arrived].space, target.space);
+          EXPECT_EQ(plan.buffers[arrived].bytes, 4 * plan.elements(flats, target.divided));
+          if (from == to && source_space == target_space) {
+            EXPECT_EQ(arrived, source);
+          } else {
+            EXPECT_EQ(made.back(), arrived);
+          }
+          std::vector<Span> gathered;
+          for (const Action& action : plan.actions) {
+            if (!communicates(action.kind)) continue;
+            gathered.push_back(action.span);
+            for (const Use& use : action.uses)
+              EXPECT_EQ(plan.buffers[use.buffer].space, Space::device);
+          }
+          std::vector<Span> expected;
+          for (Spans at = all[from]; at.size() > to; at = at.outer())
+            expected.push_back(at.innermost());
+          EXPECT_EQ(gathered, expected);
+        }
+}
+
+TEST(Redistribute, ConvertsOverOneRankWhereThereIsNothingToGather) {
+  const ModelDescription model = make_model(1, false, 3);
+  Builder builder(model, Grid(1, 1, 1), Layouts(), Purpose::train);
+  const int source = builder.make_array("source", 0, Category::parameters,
+                                        builder.plan().trained(0), {{}, Space::device, 4});
+  std::vector<int> made;
+  Moving moving;
+  moving.converts = true;
+  const int arrived = redistribute(builder, 0, source, {{}, Space::device, 2}, moving, made);
+  ASSERT_EQ(builder.plan().actions.size(), 1u);
+  EXPECT_TRUE(builder.plan().actions[0].converts);
+  EXPECT_EQ(2 * builder.plan().buffers[arrived].bytes, builder.plan().buffers[source].bytes);
+}
+
+// A unit may have no parameters, and a model one unit: such plans hold, too.
+TEST(StepPlan, HoldsForUnitsWithoutParametersAndModelsOfOneUnit) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 200; ++i) {
+    ModelDescription model = make_model(3, i % 2 == 0, static_cast<std::uint64_t>(i));
+    if (i % 3 == 0) {
+      model = make_model(1, false, static_cast<std::uint64_t>(i));
+      model.units.erase(model.units.begin(), model.units.end() - 1);
+    } else {
+      model.units[2].parameter_elements = 0;
+    }
+    const int ranks = i % 4 == 0 ? 1 : 4;
+    Policy policy = tests::make_policy(ranks * (1 + i % 3), random() % tests::choices);
+    policy.offload = static_cast<Offload>(random() % 4);
+    if (i % 5 == 0) model.element_bytes = 2;
+    for (Purpose purpose : tests::purposes) {
+      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
+      for (Space space : {Space::device, Space::host})
+        ASSERT_NO_THROW(prove_memory(plan, plan_memory(plan, space))) << "case " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::plan

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Units that compute in several phases, with exchanges of activations between them: what is
+// planned, where it lies in memory, and what is refused. tests/runtime/phases_test.cpp runs such a
+// unit.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/traffic.hpp>
+#include <stdexcept>
+
+#include "plan/oracle.hpp"
+#include "plan/random_pipelines.hpp"
+#include "plan/rank_oracle.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::plan;
+using namespace ostrakon::tests;
+
+/// A block in two phases on a shard group of four: forward ends each with partial sums of what it
+/// computes, which are added up and divided over the ranks; backward gathers what it starts from.
+struct TwoPhases {
+  static constexpr int ranks = 4;
+  ModelDescription model = make_model(2, false, 7);
+  Policy policy = make_policy(2 * ranks);
+
+  TwoPhases() {
+    UnitDescription& block = model.units[1];
+    block.recomputes = true;
+    block.forward = {{100.0, 60.0, 512, sum()}, {10.0, 4.0, 256, {}}};
+    block.backward = {{20.0, 0.0, 128, all()}, {200.0, 0.0, 1024, {}}};
+  }
+  static Exchange sum() { return {ExchangeKind::reduce_scatter, {Axis::shard, ranks}, 4000, 4}; }
+  static Exchange all() { return {ExchangeKind::gather, {Axis::shard, ranks}, 8000, 4}; }
+
+  StepPlan build() const { return build_step_plan(model, ranks, policy, Purpose::train); }
+};
+
+/// What is done with a unit for a micro-batch, but for parameters and gradients.
+std::vector<std::string> computed(const StepPlan& plan, int unit, int micro_batch) {
+  std::vector<std::string> found;
+  for (const Action& action : plan.actions)
+    if (action.unit == unit && action.micro_batch == micro_batch)
+      found.push_back(plan.describe(action));
+  return found;
+}
+
+TEST(Phases, StandInThePlanWithTheirExchangesBetween) {
+  TwoPhases two;
+  const std::vector<std::string> phases = {
+      "forward(block.0, micro-batch 1, phase 0)",  "exchange(block.0, micro-batch 1, phase 0)",
+      "forward(block.0, micro-batch 1, phase 1)",  "backward(block.0, micro-batch 1, phase 0)",
+      "exchange(block.0, micro-batch 1, phase 0)", "backward(block.0, micro-batch 1, phase 1)"};
+  EXPECT_EQ(computed(two.build(), 1, 1), phases);
+  // A unit of one phase is described as ever.
+  EXPECT_EQ(computed(two.build(), 2, 1),
+            (std::vector<std::string>{"forward(block.1, micro-batch 1)",
+                                      "backward(block.1, micro-batch 1)"}));
+  two.policy.activation_checkpointing.every = 1;
+  const std::vector<std::string> again = {"recompute(block.0, micro-batch 1, phase 0)",
+                                          "exchange(block.0, micro-batch 1, phase 0)",
+                                          "recompute(block.0, micro-batch 1, phase 1)"};
+  const std::vector<std::string> all = computed(two.build(), 1, 1);
+  ASSERT_EQ(all.size(), 9u);
+  EXPECT_TRUE(std::equal(again.begin(), again.end(), all.begin() + 3));
+}
+
+const Action& find(const StepPlan& plan, const std::string& described) {
+  for (const Action& action : plan.actions)
+    if (plan.describe(action) == described) return action;
+  throw std::logic_error("no " + described);
+}
+
+TEST(Phases, HandOverThroughPlannedBuffers) {
+  const StepPlan plan = TwoPhases().build();
+  const Action& before = find(plan, "forward(block.0, micro-batch 0, phase 0)");
+  const Action& exchange = find(plan, "exchange(block.0, micro-batch 0, phase 0)");
+  const Action& after = find(plan, "forward(block.0, micro-batch 0, phase 1)");
+  const auto bytes = [&](const Action& action, Role role) {
+    return plan.buffers[static_cast<std::size_t>(action.buffer(role))].bytes;
+  };
+  EXPECT_EQ(before.buffer(Role::handed), exchange.buffer(Role::handed));
+  EXPECT_EQ(after.buffer(Role::exchanged), exchange.buffer(Role::exchanged));
+  EXPECT_EQ(bytes(exchange, Role::handed), 16000);
+  EXPECT_EQ(bytes(exchange, Role::staging), 16000);
+  EXPECT_EQ(bytes(exchange, Role::exchanged), 4000);
+  EXPECT_EQ(exchange.stream, Stream::exchange);
+  EXPECT_EQ(plan.bytes_sent(exchange), 12000);
+  // Each phase has its flops and its workspace; the last writes the output, all share what is
+  // saved.
+  EXPECT_EQ(before.flops, 100.0);
+  EXPECT_EQ(after.flops, 10.0);
+  EXPECT_EQ(bytes(before, Role::workspace), 512);
+  EXPECT_EQ(bytes(after, Role::workspace), 256);
+  EXPECT_EQ(before.buffer(Role::output), -1);
+  EXPECT_GE(after.buffer(Role::output), 0);
+  EXPECT_EQ(before.buffer(Role::saved), after.buffer(Role::saved));
+  EXPECT_EQ(after.buffer(Role::handed), -1);
+}
+
+TEST(Phases, OverOneRankNothingIsExchanged) {
+  TwoPhases two;
+  two.model.units[1].forward[0].then->span.ranks = 1;
+  two.model.units[1].backward[0].then->span.ranks = 1;
+  const StepPlan plan = two.build();
+  EXPECT_TRUE(std::none_of(plan.actions.begin(), plan.actions.end(),
+                           [](const Action& action) { return action.kind == Kind::exchange; }));
+  EXPECT_EQ(find(plan, "forward(block.0, micro-batch 0, phase 0)").buffer(Role::handed),
+            find(plan, "forward(block.0, micro-batch 0, phase 1)").buffer(Role::exchanged));
+}
+
+TEST(Phases, AreWrittenForModelsOfAllKinds) {
+  std::mt19937_64 random(31);
+  int exchanges = 0, recomputed = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    const RandomPipeline made = random_pipeline(random, {1, 4, 3, 3});
+    const StepPlan& plan = made.stages[0];
+    const PlacedPlan placed = place(plan);
+    for (const MemoryPlan& memory : placed.memory) ASSERT_NO_THROW(prove_memory(plan, memory));
+    ASSERT_NO_THROW(prove_stages(made.stages)) << made.described;
+    ASSERT_FALSE(is_broken(placed)) << made.described;
+    const Outcome meant = meaning(placed);
+    SymbolicMachine machine(placed);
+    for (int i = 0; i < 10; ++i)
+      ASSERT_EQ(machine.run(random_order(plan, random)), meant) << made.described;
+    for (const Action& action : plan.actions) {
+      exchanges += action.kind == Kind::exchange ? 1 : 0;
+      recomputed += action.kind == Kind::recompute && action.phase > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(exchanges, 100);
+  EXPECT_GT(recomputed, 10);
+}
+
+// ---- what is refused
+
+std::string refused_plan(const TwoPhases& two) {
+  try {
+    two.build();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Phases, RefuseExchangesThatDivideNothing) {
+  const auto refusal = [](const std::function<void(UnitDescription&)>& change) {
+    TwoPhases two;
+    change(two.model.units[1]);
+    return refused_plan(two);
+  };
+  EXPECT_EQ(refusal([](UnitDescription&) {}), "");
+  EXPECT_EQ(
+      refusal([](UnitDescription& unit) { unit.forward[0].then->span.ranks = 3; }),
+      "unit block.0: the exchange after phase 0 of forward is over 3 ranks, which do not divide "
+      "the 4 along shard");
+  EXPECT_EQ(
+      refusal([](UnitDescription& unit) { unit.backward[0].then->elements = 4001; }),
+      "unit block.0: the exchange after phase 0 of backward is of 4001 elements, which are no "
+      "equal parts for 4 ranks");
+  EXPECT_EQ(
+      refusal([](UnitDescription& unit) { unit.forward[0].then->span.axis = Axis::pipeline; }),
+      "unit block.0: the exchange after phase 0 of forward is along pipeline, expected an axis "
+      "of ranks of a stage");
+  EXPECT_EQ(refusal([](UnitDescription& unit) { unit.forward[0].then.reset(); }),
+            "unit block.0: phase 0 of forward is followed by another without an exchange");
+  EXPECT_EQ(refusal([](UnitDescription& unit) { unit.backward.pop_back(); }),
+            "unit block.0: phase 0 of backward is the last, but an exchange follows");
+  EXPECT_EQ(refusal([](UnitDescription& unit) { unit.backward.clear(); }),
+            "unit block.0: backward has no phase");
+}
+
+std::string refused(const RankPlans& ranks) {
+  try {
+    prove_ranks(ranks.pointers());
+  } catch (const std::logic_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// One rank's plan, or all ranks', are changed.
+TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
+  const StepPlan plan = TwoPhases().build();
+  const auto refusal = [&](const std::function<void(StepPlan&, Action&)>& change, bool all) {
+    RankPlans ranks = all_ranks({plan});
+    StepPlan& mutant = all ? ranks.plans[0] : ranks.own_plan(2);
+    for (Action& action : mutant.actions)
+      if (action.kind == Kind::exchange) {
+        change(mutant, action);
+        break;
+      }
+    return refused(ranks);
+  };
+  const auto expect_refused = [&](const std::function<void(StepPlan&, Action&)>& change, bool all,
+                                  const std::string& reason) {
+    const std::string found = refusal(change, all);
+    EXPECT_NE(found.find(reason), std::string::npos) << "'" << found << "', not '" << reason << "'";
+  };
+  EXPECT_EQ(refusal([](StepPlan&, Action&) {}, false), "");
+  expect_refused([](StepPlan&, Action& exchange) { exchange.elements /= 2; }, true,
+                 "not as many as its buffers have");
+  expect_refused([](StepPlan&, Action& exchange) { exchange.micro_batch = 1; }, false,
+                 "they are not the same");
+  expect_refused(
+      [](StepPlan& its, Action& exchange) {
+        exchange.span.ranks = 2;
+        its.buffers[static_cast<std::size_t>(exchange.buffer(Role::exchanged))].bytes *= 2;
+      },
+      false, "submits no more");
+  expect_refused(
+      [](StepPlan& its, Action& exchange) {
+        exchange.elements *= 2;
+        for (Role role : {Role::handed, Role::exchanged})
+          its.buffers[static_cast<std::size_t>(exchange.buffer(role))].bytes *= 2;
+      },
+      false, "elements of 4 bytes, and");
+  // As a gather of a quarter of the elements it would fit its buffers.
+  expect_refused(
+      [](StepPlan& its, Action& exchange) {
+        exchange.exchange = ExchangeKind::all_to_all;
+        its.buffers[static_cast<std::size_t>(exchange.buffer(Role::exchanged))].bytes *= 4;
+      },
+      false, "reduce_scatter and all_to_all");
+}
+
+/// What a phase reads it waits for.
+TEST(Phases, WaitsAroundExchangesAreNeeded) {
+  const StepPlan plan = TwoPhases().build();
+  int dropped = 0;
+  for (std::size_t a = 0; a < plan.actions.size(); ++a)
+    for (std::size_t w = 0; w < plan.actions[a].waits.size(); ++w) {
+      const auto wait = static_cast<std::size_t>(plan.actions[a].waits[w]);
+      if (plan.actions[a].kind != Kind::exchange && plan.actions[wait].kind != Kind::exchange)
+        continue;
+      PlacedPlan mutant = place(plan);
+      auto& waits = mutant.plan.actions[a].waits;
+      waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
+      ASSERT_TRUE(is_broken(mutant)) << plan.describe(plan.actions[a]);
+      EXPECT_THROW(prove_memory(mutant.plan, mutant.memory[0]), std::logic_error);
+      ++dropped;
+    }
+  EXPECT_GE(dropped, 8);
+}
+
+}  // namespace

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Plans of the stages of a pipeline: which units they have, in what order they compute, what
+// crosses their borders and what they keep meanwhile.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/order.hpp>
+#include <ostrakon/plan/pipeline_schedule.hpp>
+#include <ostrakon/plan/stages.hpp>
+#include <set>
+
+#include "plan/oracle.hpp"
+#include "plan/random_pipelines.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::plan;
+using namespace ostrakon::tests;
+
+std::string words(const PipelineSchedule& turns) {
+  std::string words;
+  for (Turn turn : turns) words += (turn.forward ? " F" : " B") + std::to_string(turn.micro_batch);
+  return words;
+}
+
+TEST(PipelineSchedule, IsOneForwardOneBackward) {
+  EXPECT_EQ(words(one_forward_one_backward(0, 3, 5)), " F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
+  EXPECT_EQ(words(one_forward_one_backward(1, 3, 5)), " F0 F1 B0 F2 B1 F3 B2 F4 B3 B4");
+  EXPECT_EQ(words(one_forward_one_backward(2, 3, 5)), " F0 B0 F1 B1 F2 B2 F3 B3 F4 B4");
+  EXPECT_EQ(words(one_forward_one_backward(0, 1, 2)), " F0 B0 F1 B1");
+  // Fewer micro-batches than it takes to fill the pipeline.
+  EXPECT_EQ(words(one_forward_one_backward(0, 4, 2)), " F0 F1 B0 B1");
+}
+
+TEST(PipelineSchedule, HasNoMoreMicroBatchesInFlightThanStagesBehind) {
+  for (int stages = 1; stages <= 8; ++stages)
+    for (int stage = 0; stage < stages; ++stage)
+      for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
+        const PipelineSchedule turns = one_forward_one_backward(stage, stages, micro_batches);
+        int forwards = 0, backwards = 0, most = 0;
+        for (Turn turn : turns) {
+          // Each once, in order, backward after forward.
+          EXPECT_EQ(turn.micro_batch, turn.forward ? forwards : backwards);
+          ++(turn.forward ? forwards : backwards);
+          ASSERT_GE(forwards, backwards);
+          most = std::max(most, forwards - backwards);
+        }
+        EXPECT_EQ(forwards, micro_batches);
+        EXPECT_EQ(backwards, micro_batches);
+        EXPECT_EQ(most, std::min(stages - stage, micro_batches));
+      }
+}
+
+double busiest(const ModelDescription& model, const std::vector<UnitRange>& stages) {
+  double most = 0.0;
+  for (UnitRange stage : stages) {
+    double flops = 0.0;
+    for (int u = stage.first; u < stage.end; ++u)
+      flops += model.units[static_cast<std::size_t>(u)].forward.front().flops +
+               model.units[static_cast<std::size_t>(u)].backward.front().flops;
+    most = std::max(most, flops);
+  }
+  return most;
+}
+
+TEST(Stages, ShareUnitsOutSoThatTheBusiestHasLittle) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const ModelDescription model = make_model(5, false, seed);
+    const int units = 7;
+    // Three stages, all ways.
+    double least = busiest(model, {{0, 1}, {1, 2}, {2, units}});
+    for (int a = 1; a < units - 1; ++a)
+      for (int b = a + 1; b < units; ++b)
+        least = std::min(least, busiest(model, {{0, a}, {a, b}, {b, units}}));
+    const std::vector<UnitRange> stages = divide_units(model, 3);
+    EXPECT_EQ(busiest(model, stages), least) << seed;
+    EXPECT_NO_THROW(build_stage_plans(model, stages, 1, make_policy(2), Purpose::train));
+  }
+  EXPECT_THROW(divide_units(make_model(0, false, 1), 3), Error);
+}
+
+TEST(Stages, OneStageIsThePlanOfTheModel) {
+  std::mt19937_64 random(11);
+  for (int trial = 0; trial < 300; ++trial) {
+    ModelDescription model = make_model(4, random() % 2 == 0, random());
+    vary(random, model);
+    Policy policy = random_policy(random, model, 4, 12);
+    vary(random, model, policy);
+    const auto build = [&](bool as_stage) -> std::uint64_t {
+      try {
+        return as_stage ? build_stage_plans(model, {{0, 6}}, 4, policy, Purpose::train)[0].hash()
+                        : build_step_plan(model, 4, policy, Purpose::train).hash();
+      } catch (const Error&) {
+        return 0;
+      }
+    };
+    ASSERT_EQ(build(true), build(false)) << trial;
+  }
+}
+
+/// Four stages of two units; all but the embedding and the head save something.
+struct FourStages {
+  ModelDescription model = make_model(6, false, 5);
+  Policy policy = make_policy(2 * 6);
+  std::vector<UnitRange> ranges = {{0, 2}, {2, 4}, {4, 6}, {6, 8}};
+
+  std::vector<StepPlan> build(Purpose purpose = Purpose::train) const {
+    return build_stage_plans(model, ranges, 2, policy, purpose);
+  }
+};
+
+std::vector<int> actions_of(const StepPlan& plan, Kind kind) {
+  std::vector<int> found;
+  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
+    if (plan.actions[static_cast<std::size_t>(a)].kind == kind) found.push_back(a);
+  return found;
+}
+
+/// Most buffers of that name that are alive at one action.
+int most_alive(const StepPlan& plan, const std::string& name) {
+  int most = 0;
+  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
+    most = std::max(most, static_cast<int>(std::count_if(
+                              plan.buffers.begin(), plan.buffers.end(), [&](const Buffer& buffer) {
+                                return buffer.name == name && buffer.first <= a && a <= buffer.last;
+                              })));
+  return most;
+}
+
+TEST(Stages, KeepTheActivationsOfAsManyMicroBatchesAsAreInFlight) {
+  FourStages four;
+  for (int micro_batches : {1, 2, 3, 6, 12}) {
+    four.policy.leaves = 2 * micro_batches;
+    const std::vector<StepPlan> plans = four.build();
+    for (const StepPlan& plan : plans) {
+      const int in_flight = std::min(4 - plan.stage, micro_batches);
+      const std::string unit = plan.units[plan.stage == 0 ? 1 : 0].name;
+      EXPECT_EQ(most_alive(plan, unit + " saved"), in_flight)
+          << "stage " << plan.stage << ", " << micro_batches << " micro-batches";
+      // What was received waits for backward; one more comes meanwhile.
+      if (plan.stage == 0) continue;
+      const int alive = most_alive(plan, unit + " input");
+      EXPECT_GE(alive, in_flight);
+      EXPECT_LE(alive, std::min(in_flight + 1, micro_batches));
+    }
+  }
+}
+
+/// Activations that wait on the host take no room on the device, whatever is in flight.
+TEST(Stages, ActivationsInFlightMayWaitOnTheHost) {
+  FourStages four;
+  four.policy.offload_activations = true;
+  const std::vector<StepPlan> plans = four.build();
+  for (const StepPlan& plan : plans) {
+    if (plan.stage == 3) continue;  // backward follows forward at once
+    const std::string unit = plan.units[plan.stage == 0 ? 1 : 0].name;
+    EXPECT_EQ(most_alive(plan, unit + " saved on host"), 4 - plan.stage);
+    EXPECT_LE(most_alive(plan, unit + " saved"), 2) << plan.stage;
+    if (plan.stage > 0) {
+      EXPECT_EQ(most_alive(plan, unit + " input on host"), 4 - plan.stage);
+    }
+  }
+}
+
+TEST(Stages, NeighboursSendAndReceiveEachMicroBatchOnceEachWay) {
+  const std::vector<StepPlan> plans = FourStages().build();
+  for (const StepPlan& plan : plans) {
+    std::map<std::pair<int, bool>, std::set<int>> sent, received;  // by peer, whether a gradient
+    for (const Action& action : plan.actions) {
+      if (action.kind != Kind::send && action.kind != Kind::receive) continue;
+      auto& micro_batches =
+          (action.kind == Kind::send ? sent
+                                     : received)[{action.peer, action.buffer(Role::gradient) >= 0}];
+      EXPECT_TRUE(micro_batches.insert(action.micro_batch).second) << plan.describe(action);
+    }
+    const std::set<int> all = {0, 1, 2, 3, 4, 5};
+    const int s = plan.stage;
+    std::map<std::pair<int, bool>, std::set<int>> wanted_sent, wanted_received;
+    if (s < 3) wanted_sent[{s + 1, false}] = wanted_received[{s + 1, true}] = all;
+    if (s > 0) wanted_sent[{s - 1, true}] = wanted_received[{s - 1, false}] = all;
+    EXPECT_EQ(sent, wanted_sent) << s;
+    EXPECT_EQ(received, wanted_received) << s;
+  }
+}
+
+TEST(Stages, WhatTravelsDoesSoBesideCompute) {
+  const std::vector<StepPlan> plans = FourStages().build();
+  for (const StepPlan& plan : plans) {
+    const Order order(plan);
+    const auto runs_beside_compute = [&](int message) {
+      for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+        const Kind kind = plan.actions[static_cast<std::size_t>(a)].kind;
+        if ((kind == Kind::forward || kind == Kind::backward) && !order.before(a, message) &&
+            !order.before(message, a))
+          return true;
+      }
+      return false;
+    };
+    // Nothing can run beside what the first turn needs, nor beside what the last one leaves; the
+    // first stage has nothing else to do while its first gradient comes.
+    int waits = 0;
+    for (Kind kind : {Kind::send, Kind::receive})
+      for (int message : actions_of(plan, kind)) waits += runs_beside_compute(message) ? 0 : 1;
+    EXPECT_LE(waits, 2) << plan.stage;
+  }
+}
+
+TEST(Stages, WhereNothingIsTrainedBeforeNoGradientGoesBack) {
+  FourStages four;
+  for (std::size_t u = 0; u < 3; ++u)
+    four.model.units[u].frozen_elements = four.model.units[u].parameter_elements;
+  const std::vector<StepPlan> plans = four.build();
+  EXPECT_TRUE(actions_of(plans[0], Kind::backward).empty());
+  EXPECT_TRUE(actions_of(plans[0], Kind::receive).empty());
+  EXPECT_EQ(actions_of(plans[1], Kind::backward).size(), 6u);  // of one of two units
+  for (const Action& action : plans[1].actions)
+    EXPECT_TRUE(action.kind != Kind::send || action.peer == 2);
+  EXPECT_EQ(actions_of(plans[2], Kind::backward).size(), 12u);
+}
+
+TEST(Stages, OnlyThoseThatReadTheBatchLoadIt) {
+  FourStages four;
+  for (UnitDescription& unit : four.model.units)
+    unit.reads_batch = unit.name == "embedding" || unit.name == "head";
+  const std::vector<StepPlan> plans = four.build();
+  for (const StepPlan& plan : plans) {
+    const bool reads = plan.stage == 0 || plan.stage == 3;
+    EXPECT_EQ(actions_of(plan, Kind::load).size(), reads ? 6u : 0u);
+    EXPECT_EQ(most_alive(plan, "batch"), !reads ? 0 : plan.stage == 0 ? 4 : 1) << plan.stage;
+  }
+}
+
+TEST(Stages, LossesAreAddedUpByTheLastAndUpdatesMadeByAll) {
+  const std::vector<StepPlan> plans = FourStages().build();
+  for (const StepPlan& plan : plans) {
+    EXPECT_EQ(actions_of(plan, Kind::loss).size(), plan.stage == 3 ? 6u : 0u);
+    EXPECT_EQ(actions_of(plan, Kind::clip).size(), 1u);
+    EXPECT_EQ(actions_of(plan, Kind::optimize).size(), 2u);
+    EXPECT_EQ(plan.grid.ranks(), 8);
+  }
+}
+
+/// What stays gathered from forward to backward does so while any micro-batch is between both.
+TEST(Stages, GatherOnceWhereParametersStay) {
+  FourStages four;
+  four.policy.reshard_after_forward.kind = Reshard::never;
+  for (const StepPlan& plan : four.build()) {
+    std::map<std::string, int> gathers;
+    for (int a : actions_of(plan, Kind::gather))
+      ++gathers[plan.units[static_cast<std::size_t>(plan.actions[static_cast<std::size_t>(a)].unit)]
+                    .name];
+    gathers.erase("embedding");  // its backward reads none
+    for (const auto& [unit, count] : gathers)
+      EXPECT_EQ(count, plan.stage == 3 ? 6 : 1) << "stage " << plan.stage << ", " << unit;
+  }
+}
+
+TEST(Stages, RulesForUnitsAreForTheStagesThatHaveThem) {
+  FourStages four;
+  UnitRule rule;
+  rule.pattern = "block.0";
+  rule.forward_prefetch = Prefetch{1, {"block.3", "block.0"}};
+  four.policy.units = {rule};
+  EXPECT_NO_THROW(four.build());
+  const auto refusal = [&] {
+    try {
+      four.build();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  four.policy.units[0].pattern = "blok.0";
+  EXPECT_NE(refusal().find("blok.0 matches none of the model's units"), std::string::npos);
+  four.policy.units[0] = rule;
+  four.policy.units[0].forward_prefetch->units[0] = "block.33";
+  EXPECT_NE(refusal().find("prefetch block.33: the model has no such unit"), std::string::npos);
+}
+
+TEST(Stages, RefuseWhatNoPipelineCanBe) {
+  FourStages four;
+  const auto refusal = [&](Purpose purpose = Purpose::train) {
+    try {
+      four.build(purpose);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("built");
+  };
+  EXPECT_EQ(refusal(), "built");
+  EXPECT_NE(refusal(Purpose::decode).find("expected one stage, not 4"), std::string::npos);
+  four.ranges[1].first = 3;
+  EXPECT_NE(refusal().find("stage 1 has the units [3, 4), expected some from 2 on"),
+            std::string::npos);
+  four.ranges = {{0, 2}, {2, 4}};
+  EXPECT_NE(refusal().find("the stages have 4 units of 8"), std::string::npos);
+  four = FourStages();
+  four.model.units.back().tied_to = 0;
+  EXPECT_NE(refusal().find("head is tied to embedding, a unit of another stage"),
+            std::string::npos);
+  four = FourStages();
+  four.model.units[3].output_bytes = 0;
+  EXPECT_NE(refusal().find("block.2 is the last of stage 1 and leaves nothing"), std::string::npos);
+}
+
+/// Each stage's plan means the same in every order that its streams and waits allow.
+TEST(Stages, AgreeWithTheOracle) {
+  std::mt19937_64 random(12);
+  for (int trial = 0; trial < 40; ++trial) {
+    const RandomPipeline made = random_pipeline(random, {4, 3, 5, 2});
+    for (const StepPlan& plan : made.stages) {
+      const PlacedPlan placed = place(plan);
+      ASSERT_FALSE(is_broken(placed)) << made.described;
+      const Outcome meant = meaning(placed);
+      SymbolicMachine machine(placed);
+      for (int i = 0; i < 10; ++i)
+        ASSERT_EQ(machine.run(random_order(placed.plan, random)), meant) << made.described;
+    }
+  }
+}
+
+}  // namespace

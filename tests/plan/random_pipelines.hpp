@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Plans of pipelines of all kinds.
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/stages.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plan/random_plans.hpp"
+
+namespace ostrakon::tests {
+
+/// Divides forward and backward of some units into phases, with exchanges along the axes of
+/// `ranks` ranks in shard groups of `group`.
+inline void divide_into_phases(std::mt19937_64& random, plan::ModelDescription& model, int ranks,
+                               int group) {
+  const auto below = [&](std::int64_t count) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
+  };
+  const auto random_exchange = [&] {
+    plan::Exchange exchange;
+    exchange.kind = static_cast<plan::ExchangeKind>(below(3));
+    exchange.span.axis = below(2) == 0 ? plan::Axis::shard : plan::Axis::replicate;
+    const int size = exchange.span.axis == plan::Axis::shard ? group : ranks / group;
+    exchange.span.ranks = size;
+    if (size % 2 == 0 && below(2) == 0) {
+      exchange.span.ranks = size / 2;
+      if (below(2) == 0) exchange.span.stride = 2;
+    }
+    exchange.elements = exchange.span.ranks * (1 + below(1000));
+    exchange.element_bytes = model.element_bytes;
+    return exchange;
+  };
+  for (plan::UnitDescription& unit : model.units) {
+    if (below(2) == 0) continue;
+    for (plan::Phases* phases : {&unit.forward, &unit.backward}) {
+      for (std::int64_t more = below(3); more > 0; --more) {
+        phases->back().then = random_exchange();
+        phases->emplace_back();
+        phases->back().flops = static_cast<double>(below(1000));
+        phases->back().workspace_bytes = 4 * below(3000);
+      }
+    }
+  }
+}
+
+struct RandomPipeline {
+  std::vector<plan::StepPlan> stages;
+  std::string described;
+};
+
+struct PipelineSizes {
+  int stages = 8;
+  int ranks_of_stage = 4;
+  int micro_batches = 16;
+  int more_units = 5;  ///< than stages
+};
+
+/// Up to `most` of everything, with everything in it that may be in a model and a policy.
+inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSizes& most) {
+  const auto upto = [&](int count) {
+    return static_cast<int>(1 + random() % static_cast<std::uint64_t>(count));
+  };
+  for (;;) {
+    const std::uint64_t seed = random();
+    const int stages = upto(most.stages), ranks = upto(most.ranks_of_stage);
+    const int micro_batches = upto(most.micro_batches);
+    // An embedding and a head are there in any case.
+    const int blocks = std::max(stages - 2, 0) + upto(most.more_units) - 1;
+    plan::ModelDescription model = make_model(blocks, false, seed);
+    const bool varies = random() % 4 != 0;
+    if (varies) vary(random, model);
+    for (plan::UnitDescription& unit : model.units) unit.reads_batch = random() % 2 == 0;
+    plan::Policy policy = random_policy(random, model, ranks, std::int64_t{ranks} * micro_batches);
+    if (varies) vary(random, model, policy);
+    if (random() % 3 == 0) add_grain(random, ranks, policy);
+    if (random() % 2 == 0) place_on_nodes(random, ranks, policy);
+    divide_into_phases(random, model, ranks, policy.shard_group > 0 ? policy.shard_group : ranks);
+    const auto drawn = random() % 8;
+    const plan::Purpose purpose = drawn == 0   ? plan::Purpose::evaluate
+                                  : drawn == 1 ? plan::Purpose::export_parameters
+                                               : plan::Purpose::train;
+    try {
+      return {build_stage_plans(model, divide_units(model, stages), ranks, policy, purpose),
+              text("seed ", seed, ", ", stages, " stages of ", ranks, " ranks in groups of ",
+                   policy.shard_group, " on nodes of ", policy.ranks_per_node, ", grain ",
+                   policy.sum_grain, ", ", micro_batches, " micro-batches, ", blocks + 2,
+                   " units, purpose ", name(purpose))};
+    } catch (const Error&) {
+      // A limit that leaves no room for what one action needs.
+    }
+  }
+}
+
+}  // namespace ostrakon::tests

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The proof over the plans of all ranks: it holds for every pipeline that is planned, and finds
+// what is wrong with plans that were broken on purpose. An oracle that runs each rank by itself
+// knows what is.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/waits.hpp>
+#include <stdexcept>
+
+#include "plan/random_pipelines.hpp"
+#include "plan/rank_mutants.hpp"
+#include "plan/rank_oracle.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::plan;
+using namespace ostrakon::tests;
+
+/// What the proof of a rank's memory says.
+std::string memory_refused(const StepPlan& plan) {
+  try {
+    for (Space space : {Space::device, Space::host}) prove_memory(plan, plan_memory(plan, space));
+  } catch (const std::logic_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// ---- plans that are written
+
+TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
+  Random random(21);
+  std::map<std::size_t, int> seen;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const RandomPipeline made = random_pipeline(random, {8, 4, 16, 5});
+    ++seen[made.stages.size()];
+    ASSERT_NO_THROW(prove_stages(made.stages)) << "trial " << trial << ": " << made.described;
+    if (trial % 4 != 0) continue;  // planning memory takes longest
+    for (const StepPlan& plan : made.stages)
+      ASSERT_EQ(memory_refused(plan), "") << "trial " << trial << ": " << made.described;
+  }
+  for (std::size_t stages = 1; stages <= 8; ++stages) EXPECT_GT(seen[stages], 100) << stages;
+}
+
+TEST(StageProof, HoldsForPlansWithoutPipeline) {
+  Random random(22);
+  for (int trial = 0; trial < 1000; ++trial) {
+    ModelDescription model = make_model(3, random() % 2 == 0, random());
+    vary(random, model);
+    Policy policy = random_policy(random, model, 6, 18);
+    vary(random, model, policy);
+    try {
+      const StepPlan plan = build_step_plan(model, 6, policy, purposes[random() % 3]);
+      ASSERT_NO_THROW(prove_stages({&plan})) << trial;
+    } catch (const Error&) {
+      // A limit that leaves no room for what one action needs.
+    }
+  }
+}
+
+TEST(StageProof, AgreesWithTheOracleOnPipelinesThatArePlanned) {
+  Random random(23);
+  for (int trial = 0; trial < 100; ++trial) {
+    const RandomPipeline made = random_pipeline(random, {5, 4, 6, 2});
+    const RankPlans ranks = all_ranks(made.stages);
+    ASSERT_EQ(refused(ranks), "") << made.described;
+    for (int i = 0; i < 3; ++i)
+      ASSERT_EQ(RankOracle(ranks, Sending::rendezvous, random).run(), "") << made.described;
+  }
+}
+
+// ---- plans written by hand
+
+/// Actions of a stage on one stream, with a buffer for each message.
+class HandMade {
+ public:
+  explicit HandMade(int stage, int stages = 2) {
+    plan_.grid = Grid(1, 1, 1, stages);
+    plan_.stage = stage;
+  }
+  HandMade& send(int peer, bool gradient) { return add(Kind::send, peer, gradient); }
+  HandMade& receive(int peer, bool gradient) { return add(Kind::receive, peer, gradient); }
+  StepPlan plan() const { return plan_; }
+
+ private:
+  HandMade& add(Kind kind, int peer, bool gradient) {
+    Buffer buffer;
+    buffer.bytes = 64;
+    plan_.buffers.push_back(buffer);
+    Action action;
+    action.kind = kind;
+    action.stream = Stream::send;
+    action.micro_batch = 0;
+    action.peer = peer;
+    action.elements = 16;
+    action.element_bytes = 4;
+    action.uses = {{gradient ? Role::gradient : Role::input,
+                    static_cast<int>(plan_.buffers.size()) - 1,
+                    kind == Kind::send ? Access::read : Access::write}};
+    plan_.actions.push_back(action);
+    return *this;
+  }
+
+  StepPlan plan_;
+};
+
+TEST(StageProof, AssumesNoBuffering) {
+  // Both send before they receive: it works where sends are buffered, as small ones often are.
+  const RankPlans crossed = all_ranks({HandMade(0).send(1, false).receive(1, true).plan(),
+                                       HandMade(1).send(0, true).receive(0, false).plan()});
+  Random random(24);
+  EXPECT_EQ(RankOracle(crossed, Sending::buffered, random).run(), "");
+  EXPECT_EQ(RankOracle(crossed, Sending::rendezvous, random).run(), "stuck");
+  expect_has(
+      refused(crossed),
+      "they stop each other: stage 0's send(micro-batch 0, to stage 1) meets stage 1's "
+      "receive(micro-batch 0, from stage 0), which comes after stage 1's send(micro-batch 0, "
+      "to stage 0), which meets stage 0's receive(micro-batch 0, from stage 1), which comes "
+      "after stage 0's send(micro-batch 0, to stage 1)");
+  const RankPlans mended = all_ranks({HandMade(0).send(1, false).receive(1, true).plan(),
+                                      HandMade(1).receive(0, false).send(0, true).plan()});
+  EXPECT_EQ(refused(mended), "");
+  EXPECT_EQ(RankOracle(mended, Sending::rendezvous, random).run(), "");
+}
+
+TEST(StageProof, FindsCirclesOfManyStages) {
+  // Each sends to the next, the last to the first, and receives afterwards.
+  std::vector<StepPlan> stages;
+  for (int s = 0; s < 5; ++s)
+    stages.push_back(HandMade(s, 5).send((s + 1) % 5, false).receive((s + 4) % 5, false).plan());
+  expect_has(refused(all_ranks(stages)), "they stop each other");
+  stages[2] = HandMade(2, 5).receive(1, false).send(3, false).plan();
+  EXPECT_EQ(refused(all_ranks(stages)), "");
+}
+
+// ---- mutants
+
+/// Changes an action, drawn from those of a kind of a stage, for all ranks of the stage.
+Mutation change(Kind kind, const std::function<void(StepPlan&, std::size_t)>& to) {
+  return [=](RankPlans& ranks, Random& random) {
+    StepPlan& plan = draw(ranks.plans, random);
+    const auto found = actions_of(plan, of_kind(kind));
+    if (found.empty()) return false;
+    to(plan, found[random() % found.size()]);
+    return true;
+  };
+}
+
+/// Swaps what two neighbouring sends to the same stage send.
+bool swap_sends(RankPlans& ranks, Random& random) {
+  StepPlan& plan = draw(ranks.plans, random);
+  const auto sends = actions_of(plan, of_kind(Kind::send));
+  if (sends.size() < 2) return false;
+  const std::size_t k = random() % (sends.size() - 1);
+  Action &a = plan.actions[sends[k]], &b = plan.actions[sends[k + 1]];
+  if (a.peer != b.peer) return false;
+  std::swap(a.micro_batch, b.micro_batch);
+  std::swap(a.uses, b.uses);
+  return true;
+}
+
+/// On one rank of a stage of several, or on a stage, two neighbouring collectives of a stream.
+bool swap_collectives(RankPlans& ranks, Random& random) {
+  const std::size_t rank = random() % ranks.plan_of_rank.size();
+  StepPlan& plan = ranks.own_plan(rank);
+  const auto all = actions_of(plan, is_collective);
+  if (all.size() < 2) return false;
+  const std::size_t k = random() % (all.size() - 1);
+  Action &a = plan.actions[all[k]], &b = plan.actions[all[k + 1]];
+  if (a.stream != b.stream || a.span != b.span || plan.describe(a) == plan.describe(b))
+    return false;
+  const auto a_waits = a.waits, b_waits = b.waits;
+  std::swap(a, b);
+  a.waits = a_waits;
+  b.waits = b_waits;
+  return true;
+}
+
+/// A clip before the last update on one rank or stage, for that it comes to clip twice.
+bool add_a_clip(RankPlans& ranks, Random& random) {
+  const std::size_t rank = random() % ranks.plan_of_rank.size();
+  if (ranks.plan_of_rank.size() == 1) return false;
+  StepPlan& plan = ranks.own_plan(rank);
+  const auto clips = actions_of(plan, of_kind(Kind::clip));
+  if (clips.empty()) return false;
+  Action clip = plan.actions[clips.front()];
+  clip.waits.clear();
+  plan.actions.push_back(clip);
+  return true;
+}
+
+/// One rank's collective, and the buffers that it is about, are along another axis, or over fewer
+/// ranks.
+bool change_span(RankPlans& ranks, Random& random) {
+  const std::size_t rank = random() % ranks.plan_of_rank.size();
+  StepPlan& plan = ranks.own_plan(rank);
+  const auto all = actions_of(plan, is_collective);
+  if (all.empty()) return false;
+  Action& action = plan.actions[all[random() % all.size()]];
+  const Span before = action.span;
+  const Axis other = before.axis == Axis::shard ? Axis::replicate : Axis::shard;
+  if (plan.grid.size(other) == before.ranks)
+    action.span.axis = other;
+  else if (before.ranks % 2 == 0)
+    action.span.ranks /= 2;
+  else
+    return false;
+  return true;
+}
+
+/// A collective of a stage is over half the elements: as if the array were divided otherwise.
+bool change_layout(RankPlans& ranks, Random& random) {
+  StepPlan& plan = draw(ranks.plans, random);
+  const auto found = actions_of(plan, [](const Action& action) {
+    return is_collective(action) && action.kind != Kind::gather_updates;
+  });
+  if (found.empty()) return false;
+  plan.actions[draw(found, random)].elements /= 2;
+  return true;
+}
+
+/// Sends and receives of a stage run on one stream, and compute waits for each send at once.
+bool block(RankPlans& ranks, Random& random) {
+  StepPlan& plan = draw(ranks.plans, random);
+  const auto receives = actions_of(plan, of_kind(Kind::receive));
+  if (receives.empty()) return false;
+  for (std::size_t a : receives) plan.actions[a].stream = Stream::send;
+  find_waits(plan);
+  return true;
+}
+
+/// A receive comes later in its stream than the next one.
+bool swap_receives(RankPlans& ranks, Random& random) {
+  StepPlan& plan = draw(ranks.plans, random);
+  const auto receives = actions_of(plan, of_kind(Kind::receive));
+  if (receives.size() < 2) return false;
+  const std::size_t k = random() % (receives.size() - 1);
+  Action &a = plan.actions[receives[k]], &b = plan.actions[receives[k + 1]];
+  std::swap(a.peer, b.peer);
+  std::swap(a.micro_batch, b.micro_batch);
+  std::swap(a.uses, b.uses);
+  std::swap(a.unit, b.unit);
+  find_waits(plan);
+  return true;
+}
+
+TEST(StageProof, RefusesEveryMutantThatIsBroken) {
+  struct Named {
+    const char* name;
+    Mutation mutate;
+    std::vector<std::string> reasons;  // one of them, wherever it is refused
+  };
+  const std::vector<Named> mutations = {
+      {"dropped send", change(Kind::send, remove_action), {"meets nothing"}},
+      {"dropped receive", change(Kind::receive, remove_action), {"meets nothing"}},
+      {"swapped sends", swap_sends, {"they are of other micro-batches"}},
+      {"wrong micro-batch",
+       change(Kind::receive, [](StepPlan& plan, std::size_t a) { ++plan.actions[a].micro_batch; }),
+       {"they are of other micro-batches"}},
+      {"gradient for an activation",
+       change(Kind::send,
+              [](StepPlan& plan, std::size_t a) {
+                Role& role = plan.actions[a].uses[0].role;
+                role = role == Role::gradient ? Role::output : Role::gradient;
+              }),
+       {"one is an activation, one a gradient"}},
+      {"wrong bytes",
+       change(Kind::send,
+              [](StepPlan& plan, std::size_t a) {
+                Action& send = plan.actions[a];
+                plan.buffers[static_cast<std::size_t>(send.uses[0].buffer)].bytes -=
+                    send.element_bytes;
+                --send.elements;
+              }),
+       {"are sent, ", "its buffer has other bytes"}},
+      {"wrong dtype",
+       change(Kind::receive,
+              [](StepPlan& plan, std::size_t a) {
+                plan.actions[a].element_bytes /= 2;
+                plan.actions[a].elements *= 2;
+              }),
+       {"are sent, "}},
+      {"other peer",
+       change(Kind::send,
+              [](StepPlan& plan, std::size_t a) {
+                plan.actions[a].peer = (plan.actions[a].peer + 1) % plan.grid.stages();
+              }),
+       {"meets nothing", "there is no such other stage"}},
+      {"swapped collectives on one rank", swap_collectives, {"they are not the same"}},
+      {"one clip more on one rank", add_a_clip, {"submits no more"}},
+      {"wrong span on one rank",
+       change_span,
+       {"its buffers are not parts over these ranks", "submits no more", "not the same",
+        "do not divide", "they are no equal parts", "not as many as its buffers have",
+        " bytes, and ", "collectives on stream exchange"}},
+      {"wrong layout on one stage",
+       change_layout,
+       {"not as many as its buffers have", "they are no equal parts"}},
+      {"one stream for sends and receives", block, {"they stop each other"}},
+      {"swapped receives",
+       swap_receives,
+       {"they stop each other", "other micro-batches", "one is an activation"}}};
+  Random random(25);
+  std::map<std::string, std::pair<int, int>> counts;  // refused, accepted
+  for (int base = 0; base < 150; ++base) {
+    const RandomPipeline made = random_pipeline(random, {4, 4, 6, 2});
+    const RankPlans whole = all_ranks(made.stages);
+    for (const Named& mutation : mutations)
+      for (int i = 0; i < 3; ++i) {
+        RankPlans mutant = whole;
+        if (!mutation.mutate(mutant, random)) continue;
+        const std::string reason = refused(mutant);
+        const std::string which = text(mutation.name, " of ", made.described, ": ", reason);
+        auto& [killed, accepted] = counts[mutation.name];
+        if (reason.empty()) {
+          // Then ranks must get through it, in any order.
+          for (int order = 0; order < 3; ++order)
+            ASSERT_EQ(RankOracle(mutant, Sending::rendezvous, random).run(), "") << which;
+          ++accepted;
+          continue;
+        }
+        ++killed;
+        if (reason.find("they stop each other") != std::string::npos) {
+          EXPECT_EQ(RankOracle(mutant, Sending::rendezvous, random).run(), "stuck") << which;
+        }
+        EXPECT_TRUE(std::any_of(
+            mutation.reasons.begin(), mutation.reasons.end(),
+            [&](const std::string& part) { return reason.find(part) != std::string::npos; }))
+            << which;
+      }
+  }
+  for (const Named& mutation : mutations) {
+    const auto [killed, accepted] = counts[mutation.name];
+    std::printf("%-34s %4d refused %4d equivalent\n", mutation.name, killed, accepted);
+    EXPECT_GT(killed, 15) << mutation.name;
+    // Where streams are merged or receives of two neighbours swapped, ranks may still get through.
+    const std::string name = mutation.name;
+    EXPECT_TRUE(accepted == 0 || name == "one stream for sends and receives" ||
+                name == "swapped receives")
+        << name;
+  }
+}
+
+/// What sends and receives wait for is no matter between ranks: the proof of memory sees it.
+TEST(StageProof, WaitsOfMessagesAreProvenWithTheMemory) {
+  Random random(26);
+  int sends = 0, received = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    const RandomPipeline made = random_pipeline(random, {4, 2, 4, 2});
+    for (const StepPlan& plan : made.stages) {
+      // What has to be there before it is sent.
+      for (std::size_t a : actions_of(plan, of_kind(Kind::send))) {
+        StepPlan mutant = plan;
+        auto& waits = mutant.actions[a].waits;
+        if (waits.empty()) continue;
+        waits.clear();
+        expect_has(memory_refused(mutant), "does not wait for");
+        ++sends;
+      }
+      // What has to have come before it is read.
+      for (std::size_t a = 0; a < plan.actions.size(); ++a)
+        for (std::size_t w = 0; w < plan.actions[a].waits.size(); ++w) {
+          const auto wait = static_cast<std::size_t>(plan.actions[a].waits[w]);
+          if (plan.actions[wait].kind != Kind::receive) continue;
+          StepPlan mutant = plan;
+          mutant.actions[a].waits.erase(mutant.actions[a].waits.begin() +
+                                        static_cast<std::ptrdiff_t>(w));
+          expect_has(memory_refused(mutant), "does not wait for");
+          ++received;
+        }
+    }
+  }
+  EXPECT_GT(sends, 100);
+  EXPECT_GT(received, 100);
+}
+
+TEST(StageProof, NamesTheRankWhereThoseOfAStageDiffer) {
+  Policy policy = make_policy(4 * 2);
+  policy.shard_group = 2;
+  RankPlans ranks = all_ranks(
+      build_stage_plans(make_model(2, false, 3), {{0, 2}, {2, 4}}, 4, policy, Purpose::train));
+  StepPlan& own = ranks.own_plan(5);
+  const auto gathers = actions_of(own, of_kind(Kind::gather));
+  remove_action(own, gathers.back());
+  const std::string reason = refused(ranks);
+  expect_has(reason, "stage 1 (rank 4)'s ");
+  expect_has(reason, "where stage 1 (rank 5) submits no more");
+}
+
+TEST(StageProof, RefusesPlansThatAreNotOfOneStep) {
+  const ModelDescription model = make_model(2, false, 3);
+  const auto build = [&](std::int64_t leaves) {
+    return build_stage_plans(model, {{0, 2}, {2, 4}}, 2, make_policy(leaves), Purpose::train);
+  };
+  const std::vector<StepPlan> plans = build(4), longer = build(8);
+  const auto reason = [&](const std::vector<const StepPlan*>& ranks) {
+    try {
+      prove_ranks(ranks);
+    } catch (const std::logic_error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(reason({&plans[0], &plans[0], &plans[1], &plans[1]}), "");
+  expect_has(reason({&plans[0], &plans[0], &plans[1]}), "plans of 3 ranks of 4");
+  expect_has(reason({&plans[0], &plans[0], &longer[1], &longer[1]}), "for other axes");
+  expect_has(reason({&plans[0], &plans[1], &plans[0], &plans[1]}),
+             "rank 1 is of stage 0, its plan is that of stage 1");
+}
+
+}  // namespace

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The additions of plans, as expressions over leaves, against those of one rank by a plain loop.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/gradients.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "random_plans.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+using namespace ostrakon::plan;
+
+/// Sums as numbers: equal numbers are equal expressions, up to the order of two terms.
+class Expressions {
+ public:
+  static int leaf(std::int64_t number) { return -1 - static_cast<int>(number); }
+  int sum(int a, int b) { return number_of(std::minmax(a, b)); }
+  int rounded(int a) { return number_of({a, a}); }
+
+ private:
+  int number_of(std::pair<int, int> terms) {
+    return numbers_.emplace(terms, static_cast<int>(numbers_.size())).first->second;
+  }
+  std::map<std::pair<int, int>, int> numbers_;
+};
+
+/// By a tree: the largest power of two below n is on the left of n.
+int tree(Expressions& all, const std::vector<int>& terms) {
+  if (terms.size() == 1) return terms.front();
+  std::ptrdiff_t left = 1;
+  while (2 * left < static_cast<std::ptrdiff_t>(terms.size())) left *= 2;
+  const int a = tree(all, {terms.begin(), terms.begin() + left});
+  return all.sum(a, tree(all, {terms.begin() + left, terms.end()}));
+}
+
+/// Trees over `grain` terms, one after the other, onto `sum` if there is one.
+int chain(Expressions& all, const std::vector<int>& terms, std::int64_t grain, const int* sum) {
+  const auto end = static_cast<std::ptrdiff_t>(terms.size());
+  int so_far = sum == nullptr ? 0 : *sum;
+  for (std::ptrdiff_t first = 0; first < end; first += grain) {
+    const auto last = std::min<std::ptrdiff_t>(end, first + grain);
+    const int next = tree(all, {terms.begin() + first, terms.begin() + last});
+    so_far = sum == nullptr && first == 0 ? next : all.sum(so_far, next);
+  }
+  return so_far;
+}
+
+int of_one_rank(Expressions& all, std::int64_t leaves, std::int64_t grain) {
+  std::vector<int> terms;
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) terms.push_back(Expressions::leaf(leaf));
+  return chain(all, terms, grain == 0 ? leaves : grain, nullptr);
+}
+
+/// What each rank's part of a unit's gradient is a sum of, when its norm is taken. Follows the plan
+/// on all ranks at once. Not for tied parameters.
+std::vector<int> sums_of_ranks(Expressions& all, const StepPlan& plan, int unit) {
+  const auto ranks = static_cast<std::size_t>(plan.grid.ranks());
+  std::vector<std::map<int, int>> held(ranks);  // by buffer
+  for (const Action& action : plan.actions) {
+    if (action.unit != unit) continue;
+    const int gradients = action.buffer(Role::parameter_gradients);
+    const int shard = action.buffer(Role::gradient_shard);
+    if (action.kind == Kind::norm) {
+      std::vector<int> sums;
+      for (std::size_t rank = 0; rank < ranks; ++rank) sums.push_back(held[rank].at(shard));
+      return sums;
+    }
+    if (action.kind == Kind::reduce_scatter) {
+      const std::vector<std::map<int, int>> before = held;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const int place = plan.grid.place(static_cast<int>(rank), action.span);
+        std::vector<int> terms;
+        for (int other = 0; other < action.span.ranks; ++other) {
+          const int partner =
+              static_cast<int>(rank) + (other - place) * plan.grid.stride(action.span);
+          const int term = before[static_cast<std::size_t>(partner)].at(gradients);
+          terms.push_back(action.buffer(Role::packed) >= 0 ? all.rounded(term) : term);
+        }
+        const int* so_far = action.continues_sum() ? &before[rank].at(shard) : nullptr;
+        held[rank][shard] =
+            chain(all, terms, action.tree > 0 ? action.tree : action.span.ranks, so_far);
+      }
+      continue;
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      std::map<int, int>& mine = held[rank];
+      if (action.kind == Kind::backward && gradients >= 0)
+        mine[gradients] = Expressions::leaf(plan.leaf(static_cast<int>(rank), action.micro_batch));
+      if (action.kind == Kind::accumulate)
+        mine[gradients] = all.sum(mine.at(gradients), mine.at(action.buffer(Role::source)));
+      const auto copied = mine.find(action.buffer(Role::source));
+      if ((action.kind == Kind::copy_to_host || action.kind == Kind::copy_to_device) &&
+          copied != mine.end())
+        mine[action.buffer(Role::target)] = copied->second;
+    }
+  }
+  return {};
+}
+
+/// Whether a plan's sums are one rank's, as it computes them.
+bool sums_as_one(const StepPlan& plan, std::int64_t leaves, std::int64_t grain, int unit) {
+  Expressions all;
+  const int reference = of_one_rank(all, leaves, grain);
+  const std::vector<int> sums = sums_of_ranks(all, plan, unit);
+  EXPECT_EQ(static_cast<int>(sums.size()), plan.grid.ranks());
+  return std::all_of(sums.begin(), sums.end(), [&](int sum) { return sum == reference; });
+}
+
+struct Case {
+  int ranks = 1;
+  std::int64_t leaves = 1;
+  Policy policy;
+};
+
+Case random_case(std::mt19937_64& random) {
+  const auto below = [&](std::uint64_t count) { return static_cast<int>(random() % count); };
+  const int sizes[] = {1, 2, 4, 8, 16, 32, 3, 6, 12};
+  Case one;
+  one.ranks = sizes[below(9)];
+  const int micro_batches = below(3) > 0 ? 1 << below(6) : 1 + below(20);
+  one.leaves = std::int64_t{one.ranks} * micro_batches;
+  one.policy = make_policy(one.leaves, random() % choices);
+  const std::vector<int> groups = groups_of(one.ranks);
+  one.policy.shard_group = groups[random() % groups.size()];
+  one.policy.sum_grain = below(8) == 0 ? 0 : std::int64_t{1} << below(8);
+  if (below(2) == 0) one.policy.leaf_order = LeafOrder::ascending;
+  one.policy.offload = static_cast<Offload>(below(4));
+  one.policy.early_updates = below(2) == 0;
+  one.policy.in_flight_reductions = below(3);
+  if (below(8) == 0) one.policy.reduce = Number::bf16;
+  if (below(2) == 0) place_on_nodes(random, one.ranks, one.policy);
+  return one;
+}
+
+std::string describe(const Case& one) {
+  return text(one.ranks, " ranks in groups of ", one.policy.shard_group, ", ", one.leaves,
+              " leaves, grain ", one.policy.sum_grain, ", ", name(one.policy.accumulation), ", ",
+              name(one.policy.sharding), ", offload ", name(one.policy.offload), ", ",
+              name(one.policy.leaf_order), ", nodes of ", one.policy.ranks_per_node);
+}
+
+TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
+  const ModelDescription model = make_model(1, false, 7);
+  std::mt19937_64 random(1);
+  int same = 0, other = 0, because_of_grain = 0, refused = 0, continued = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const Case one = random_case(random);
+    SCOPED_TRACE(describe(one));
+    StepPlan plan;
+    try {
+      plan = build_step_plan(model, one.ranks, one.policy, Purpose::train);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("parallel.leaf_order = "), std::string::npos);
+      EXPECT_NE(one.policy.leaf_order, LeafOrder::ascending);
+      ++refused;
+      continue;
+    }
+    const bool is_same = sums_as_one(plan, one.leaves, one.policy.sum_grain, 1);
+    ASSERT_EQ(plan.has_the_bits_of_one_rank(), is_same);
+    (is_same ? same : other) += 1;
+    const bool is_grain =
+        !why_grain_differs(plan.grid, plan.layouts.accumulation, plan.layouts.sum_grain).empty();
+    EXPECT_FALSE(is_same && is_grain);
+    because_of_grain += is_grain ? 1 : 0;
+    continued += std::any_of(plan.actions.begin(), plan.actions.end(),
+                             [](const Action& action) { return action.continues_sum(); })
+                     ? 1
+                     : 0;
+    for (Space space : {Space::device, Space::host}) {
+      if (i % 8 != 0) continue;
+      EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan, space)));
+    }
+  }
+  EXPECT_GT(same, 1000);
+  EXPECT_GT(other, 1000);
+  EXPECT_GT(because_of_grain, 250);
+  EXPECT_GT(continued, 250);
+  EXPECT_GT(refused, 50);
+}
+
+// Whatever the numbers of ranks, leaves and the grain: with levels, the sums are those without.
+TEST(SumOrder, LevelsChangeNoSum) {
+  const ModelDescription model = make_model(1, false, 7);
+  std::mt19937_64 random(5);
+  int in_levels = 0, with_grain = 0;
+  for (int i = 0; i < 6000; ++i) {
+    Case one = random_case(random);
+    place_on_nodes(random, one.ranks, one.policy);
+    one.policy.leaf_order = LeafOrder::ascending;
+    const auto sums = [&](Hierarchical::Kind kind) {
+      one.policy.hierarchical = {kind, 1};
+      const StepPlan plan = build_step_plan(model, one.ranks, one.policy, Purpose::train);
+      return std::make_pair(plan.grid.has_levels(), plan);
+    };
+    const auto [has_levels, plan] = sums(Hierarchical::by_size);
+    if (!has_levels) continue;
+    SCOPED_TRACE(describe(one));
+    const auto [flat_has_levels, flat] = sums(Hierarchical::never);
+    ASSERT_FALSE(flat_has_levels);
+    Expressions all;
+    for (int unit : {1, 2})
+      ASSERT_EQ(sums_of_ranks(all, plan, unit), sums_of_ranks(all, flat, unit));
+    EXPECT_EQ(plan.has_the_bits_of_one_rank(), flat.has_the_bits_of_one_rank());
+    ++in_levels;
+    with_grain += plan.layouts.sum_grain > 0 ? 1 : 0;
+  }
+  EXPECT_GT(in_levels, 1000);
+  EXPECT_GT(with_grain, 500);
+}
+
+// With powers of two, and gradients that travel as they are, some order has the bits of one rank
+// wherever all ranks after the first trees are in one group, or in one tree.
+TEST(SumOrder, AutomaticAccumulationSumsAsOneRankWhereItCan) {
+  const ModelDescription model = make_model(1, false, 7);
+  std::mt19937_64 random(2);
+  int chosen = 0, without = 0;
+  for (int i = 0; i < 3000; ++i) {
+    Case one = random_case(random);
+    one.policy.leaf_order = LeafOrder::ascending;
+    one.policy.accumulation = Accumulation::automatic;
+    SCOPED_TRACE(describe(one));
+    const auto plan_of = [&](const Policy& policy) {
+      return build_step_plan(model, one.ranks, policy, Purpose::train);
+    };
+    const StepPlan plan = plan_of(one.policy);
+    Policy before = one.policy;
+    before.sum_grain = 0;
+    const bool is_default = plan.layouts.accumulation == plan_of(before).layouts.accumulation;
+    if (plan.has_the_bits_of_one_rank()) {
+      chosen += is_default ? 0 : 1;
+      continue;
+    }
+    EXPECT_TRUE(is_default);
+    if (plan.layouts.sum_grain == 0) continue;
+    for (Accumulation accumulation :
+         {Accumulation::reduce_each, Accumulation::shard_each, Accumulation::reduce_last}) {
+      Policy other = one.policy;
+      other.accumulation = accumulation;
+      const bool could = plan_of(other).has_the_bits_of_one_rank();
+      // Whole gradients are not kept where parts were asked for.
+      EXPECT_TRUE(!could || accumulation == Accumulation::reduce_last);
+    }
+    ++without;
+  }
+  EXPECT_GT(chosen, 100);
+  EXPECT_GT(without, 100);
+}
+
+TEST(SumOrder, AGrainOfAllLeavesIsNone) {
+  const ModelDescription model = make_model(2, true, 3);
+  for (int ranks : {1, 2, 4}) {
+    Policy policy = make_policy(8);
+    const StepPlan one_tree = build_step_plan(model, ranks, policy, Purpose::train);
+    for (std::int64_t grain : {8, 16, 1 << 20}) {
+      policy.sum_grain = grain;
+      EXPECT_EQ(build_step_plan(model, ranks, policy, Purpose::train).hash(), one_tree.hash());
+    }
+    policy.sum_grain = 4;
+    EXPECT_NE(build_step_plan(model, ranks, policy, Purpose::train).hash(), one_tree.hash());
+  }
+}
+
+TEST(SumOrder, RefusesAGrainThatIsNoPowerOfTwo) {
+  Policy policy = make_policy(16);
+  for (std::int64_t grain : {-8, 3, 6, 12}) {
+    policy.sum_grain = grain;
+    try {
+      build_step_plan(make_model(1, false, 1), 2, policy, Purpose::train);
+      FAIL() << "a grain of " << grain;
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()),
+                text("training.sum_grain = ", grain, ": expected 0 or a power of two"));
+    }
+  }
+}
+
+/// Of a rank's gradients on the device, what is not in flight, in one of the last backwards of the
+/// first unit: the most of them.
+GradientBytes most_that_wait(const StepPlan& plan) {
+  GradientBytes most;
+  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+    const Action& action = plan.actions[static_cast<std::size_t>(a)];
+    if (action.kind != Kind::backward || action.unit > 0 || action.micro_batch < 48) continue;
+    const GradientBytes bytes = gradients_alive(plan, Space::device, a);
+    if (bytes.partial_sums + bytes.sums > most.partial_sums + most.sums) most = bytes;
+  }
+  return most;
+}
+
+// The sizes of Llama 3 8B: 8.03 billion parameters in 34 units, on 8 ranks with 64 micro-batches.
+TEST(SumOrder, AGrainBoundsThePartialSumsOfManyMicroBatches) {
+  ModelDescription model = make_model(32, false, 5);
+  for (UnitDescription& unit : model.units) unit.parameter_elements = 218112000;
+  model.units.front().parameter_elements = model.units.back().parameter_elements = 525336576;
+  Policy policy;
+  policy.leaves = 8 * 64;
+  const auto shards = [&](std::int64_t grain) {
+    policy.sum_grain = grain;
+    const StepPlan plan = build_step_plan(model, 8, policy, Purpose::train);
+    EXPECT_TRUE(plan.has_the_bits_of_one_rank());
+    double shard = 0.0;
+    for (const FlatParameter& flat : plan.flats) shard += static_cast<double>(flat.padded) / 8 * 4;
+    const GradientBytes most = most_that_wait(plan);
+    return static_cast<double>(most.partial_sums + most.sums) / shard;
+  };
+  EXPECT_GT(shards(0), 5.5);  // log2(64) trees, but for units whose backward comes later
+  EXPECT_LE(shards(8), 1.01);
+  EXPECT_LE(shards(4), 1.01);
+  EXPECT_LE(shards(1), 1.01);
+  EXPECT_LE(shards(16), 2.01);
+  EXPECT_LE(shards(64), 4.01);
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

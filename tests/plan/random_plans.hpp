@@ -40,6 +40,21 @@ inline plan::ModelDescription make_model(int blocks, bool tied, std::uint64_t se
   return model;
 }
 
+/// Ties units to others before them, here and there: also blocks, and units that are tied to one
+/// that is tied itself.
+inline void tie_units(std::mt19937_64& random, plan::ModelDescription& model) {
+  std::vector<bool> is_shared(model.units.size(), false);
+  for (std::size_t u = 1; u < model.units.size(); ++u) {
+    plan::UnitDescription& unit = model.units[u];
+    unit.tied_to = -1;
+    const std::size_t other = random() % u;
+    if (random() % 3 == 0 || is_shared[other]) continue;
+    is_shared[other] = true;
+    unit.tied_to = static_cast<int>(other);
+    unit.tied_gradients = model.units[other].trained_elements() > 0 && random() % 4 > 0;
+  }
+}
+
 /// Adds to a model, here and there, all else that may be in one: frozen parameters, matrices that
 /// are updated as a whole, activations that can be computed again, 16-bit numbers.
 inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {

@@ -173,6 +173,10 @@ GatherSchedule::End GatherSchedule::end(int index, int unit) {
   const Reshard::Kind reshard = rules_[unit].reshard.kind;
   if (is_open(index, unit) && reshard == Reshard::partly) return End::keep_part;
   if (reshard != Reshard::automatic || next < 0) return End::release;
+  // What was kept until this visit is away after it, also a unit whose own end comes next: where it
+  // is needed again, it takes room.
+  for (int other : visits_[index].needs)
+    if (other >= 0 && state_[other] == State::kept) state_[other] = state_after(index, other);
   // Released, it would be gathered again before anything is computed: it stays.
   const std::vector<int> then = wanted(index + 1);
   if (std::find(then.begin(), then.end(), unit) == then.end()) return End::release;

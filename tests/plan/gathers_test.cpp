@@ -103,8 +103,8 @@ TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
   EXPECT_GT(full, 300) << "a limit that is never met shows nothing";
 }
 
-// A unit stays for the next micro-batch only where there is room for what comes before its use: also
-// for the one that it is tied to, which stays from forward to backward, and no longer.
+// A unit stays for the next micro-batch only where there is room for what comes before its use:
+// also for the one that it is tied to, which stays from forward to backward, and no longer.
 TEST(Gathers, StayOnlyBesideWhatTheUnitIsTiedTo) {
   ModelDescription model = make_model(1, false, 38);
   model.units[1].tied_to = 0;

@@ -6,15 +6,6 @@
 
 namespace ostrakon::plan {
 
-std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy) {
-  std::vector<bool> checkpointed(model.units.size(), false);
-  int seen = 0;
-  const std::size_t forwards = model.units.size() - (model.has_loss ? 1 : 0);
-  for (std::size_t u = 0; policy.every > 0 && u < forwards; ++u)
-    if (model.units[u].recomputes) checkpointed[u] = seen++ % policy.every == 0;
-  return checkpointed;
-}
-
 bool waits_on_host(const ModelDescription& model, const Policy& policy, int unit) {
   return policy.offload_activations && unit >= first_trained(model) &&
          unit < static_cast<int>(model.units.size()) - (model.has_loss ? 2 : 0);
@@ -90,7 +81,9 @@ void ActivationPass::recompute(const Task& task, Tape& tape) {
   tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
   const auto use = [&](Action& action, int workspace, PhasePlace place) {
     if (unit.reads_batch) builder_.use(action, Role::batch, tape.batch, Access::read);
-    builder_.use(action, Role::parameters, gathers_.parameters(u), Access::read);
+    for (const ParameterUse& parameters : builder_.parameter_uses(u))
+      builder_.use(action, parameters.parameters, gathers_.parameters(parameters.unit),
+                   Access::read);
     builder_.use(action, Role::input, tape.input(u), Access::read);
     builder_.use(action, Role::saved, tape.units[u].saved, place.filling());
     builder_.use(action, Role::workspace, workspace, Access::write);

@@ -11,10 +11,6 @@
 
 namespace ostrakon::plan {
 
-/// Units whose saved activations are not kept from forward to backward, but computed again. The
-/// unit that computes the loss has no forward of its own.
-std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy);
-
 /// Whether what backward of a unit reads waits in host memory. Beside the loss, the last two
 /// backwards follow their forwards at once.
 bool waits_on_host(const ModelDescription& model, const Policy& policy, int unit);

@@ -25,7 +25,8 @@ bool is_within(const Spans& divided, const Spans& outer) { return divided.starts
 
 }  // namespace
 
-ContentsCheck::ContentsCheck(const StepPlan& plan) : plan_(plan) {
+ContentsCheck::ContentsCheck(const StepPlan& plan)
+    : plan_(plan), read_by_forward_(plan.units.size()) {
   first_.reserve(plan.buffers.size());
   contents_.reserve(plan.buffers.size());
   for (const Buffer& buffer : plan.buffers) {
@@ -129,6 +130,13 @@ std::string ContentsCheck::wrong(const Action& action) {
       return wrong_update(action);
     case Kind::release:
       return "";
+    case Kind::forward:
+    case Kind::recompute:
+    case Kind::backward: {
+      const std::string wrong = wrong_parameters(action);
+      if (!wrong.empty()) return wrong;
+      break;
+    }
     default:
       break;
   }
@@ -264,6 +272,28 @@ Spans ContentsCheck::expected(const Action& action, const Use& use) const {
       break;
   }
   return plan_.buffers[use.buffer].divided;
+}
+
+/// They are as the layouts say that they are gathered. What is computed again is so from the same
+/// ones.
+std::string ContentsCheck::wrong_parameters(const Action& action) {
+  const Layout& gathered = plan_.layouts.gathered;
+  std::array<FlatRange, 2> read;
+  for (const Use& use : action.uses) {
+    if (use.role != Role::parameters && use.role != Role::tied_parameters) continue;
+    const Buffer& buffer = plan_.buffers[use.buffer];
+    read[use.role == Role::parameters ? 0 : 1] = buffer.flats;
+    if (buffer.flats.empty()) continue;
+    if (buffer.space != gathered.space)
+      return text("reads ", quoted(buffer), " in ", name(buffer.space), " memory");
+    const std::string reason =
+        need_room(use.buffer, buffer.flats, gathered.divided, gathered.element_bytes);
+    if (!reason.empty()) return reason;
+  }
+  if (action.kind == Kind::forward) read_by_forward_[action.unit] = read;
+  if (action.kind == Kind::recompute && read != read_by_forward_[action.unit])
+    return "reads other parameters than forward";
+  return "";
 }
 
 std::string ContentsCheck::wrong_use(const Action& action, const Use& use) {

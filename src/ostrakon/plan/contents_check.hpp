@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <optional>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
@@ -46,11 +47,14 @@ class ContentsCheck {
   std::string wrong_copy_of_part(const Action& action, int source, int target);
   std::string wrong_update(const Action& action);
   std::string wrong_use(const Action& action, const Use& use);
+  std::string wrong_parameters(const Action& action);
   Spans expected(const Action& action, const Use& use) const;
 
   const StepPlan& plan_;
   std::vector<int> first_;  // of each buffer, in contents_
   std::vector<Content> contents_;
+  /// Of each unit: the parameters that its forward reads, its own and those that it is tied to.
+  std::vector<std::array<FlatRange, 2>> read_by_forward_;
 };
 
 }  // namespace ostrakon::plan

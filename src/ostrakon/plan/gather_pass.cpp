@@ -8,31 +8,6 @@
 namespace ostrakon::plan {
 namespace {
 
-/// The units whose parameters a task reads. -1: none.
-std::array<int, 2> needs_of(const Builder& builder, const Task& task) {
-  std::array<int, 2> needs{-1, -1};
-  std::size_t count = 0;
-  for (const ParameterUse& use : builder.parameter_uses(task.unit)) {
-    if (task.work == Work::forward || use.backward_reads) needs[count] = use.unit;
-    ++count;
-  }
-  return needs;
-}
-
-std::vector<Visit> list_visits(const Builder& builder, const Tasks& tasks) {
-  std::vector<Visit> visits;
-  for (const Task& task : tasks) {
-    if (!task.computes()) continue;
-    Visit visit;
-    visit.needs = needs_of(builder, task);
-    visit.unit = task.unit;
-    visit.micro_batch = task.micro_batch;
-    visit.forward = task.work == Work::forward;
-    visits.push_back(visit);
-  }
-  return visits;
-}
-
 std::string names_of(const Builder& builder) {
   const int units = builder.units();
   return text(builder.state(0).name, ", ", units > 2 ? builder.state(1).name + ", ... " : "",
@@ -92,7 +67,8 @@ void check_patterns(const Builder& builder, const Policy& policy) {
 }  // namespace
 
 GatherPass::GatherPass(Builder& builder, const Policy& policy, const Tasks& tasks)
-    : builder_(builder) {
+    : builder_(builder),
+      checkpointed_(find_checkpointed(builder.model(), policy.activation_checkpointing)) {
   std::vector<GatherRules> rules;
   std::vector<std::string> names;
   units_.resize(static_cast<std::size_t>(builder.units()));
@@ -103,8 +79,37 @@ GatherPass::GatherPass(Builder& builder, const Policy& policy, const Tasks& task
   }
   check_patterns(builder, policy);
   if (builder.plan().layouts.gathers())
-    schedule_ = std::make_unique<GatherSchedule>(list_visits(builder, tasks), std::move(rules),
+    schedule_ = std::make_unique<GatherSchedule>(list_visits(tasks), std::move(rules),
                                                  policy.in_flight_gathers, names);
+}
+
+/// The units whose parameters a task reads. -1: none. What is computed again before a backward
+/// reads what forward does; for that alone nothing is gathered of a unit without parameters.
+std::array<int, 2> GatherPass::needs_of(const Task& task) const {
+  std::array<int, 2> needs{-1, -1};
+  std::size_t count = 0;
+  for (const ParameterUse& use : builder_.parameter_uses(task.unit)) {
+    const bool recompute_reads =
+        checkpointed_[task.unit] && !builder_.state(use.unit).flats.empty();
+    if (task.work == Work::forward || use.backward_reads || recompute_reads)
+      needs[count] = use.unit;
+    ++count;
+  }
+  return needs;
+}
+
+std::vector<Visit> GatherPass::list_visits(const Tasks& tasks) const {
+  std::vector<Visit> visits;
+  for (const Task& task : tasks) {
+    if (!task.computes()) continue;
+    Visit visit;
+    visit.needs = needs_of(task);
+    visit.unit = task.unit;
+    visit.micro_batch = task.micro_batch;
+    visit.forward = task.work == Work::forward;
+    visits.push_back(visit);
+  }
+  return visits;
 }
 
 void GatherPass::gather(int u) {
@@ -123,14 +128,14 @@ void GatherPass::gather(int u) {
 void GatherPass::before(const Task& task) {
   if (!schedule_ || !task.computes()) return;
   for (int u : schedule_->begin(visit_)) gather(u);
-  for (int u : needs_of(builder_, task)) {
+  for (int u : needs_of(task)) {
     if (u >= 0) builder_.release(u, std::exchange(units_[u].on_way, {}));
   }
 }
 
 void GatherPass::after(const Task& task) {
   if (!schedule_ || !task.computes()) return;
-  for (int u : needs_of(builder_, task))
+  for (int u : needs_of(task))
     if (u >= 0) let_go(u, schedule_->end(visit_, u));
   ++visit_;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
 #include <ostrakon/plan/builder.hpp>
 #include <ostrakon/plan/gathers.hpp>
@@ -35,10 +36,13 @@ class GatherPass {
     std::vector<int> on_way;  ///< copies that it is gathered from
   };
 
+  std::array<int, 2> needs_of(const Task& task) const;
+  std::vector<Visit> list_visits(const Tasks& tasks) const;
   void gather(int u);
   void let_go(int u, GatherSchedule::End end);
 
   Builder& builder_;
+  const std::vector<bool> checkpointed_;      // of each unit
   std::unique_ptr<GatherSchedule> schedule_;  // where parameters are gathered at all
   int visit_ = 0;                             // that comes up or computes
   std::vector<Unit> units_;

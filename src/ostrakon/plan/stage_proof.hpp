@@ -13,6 +13,7 @@ namespace ostrakon::plan {
 /// stream behind it waits. It shows that
 /// - a collective is over the parts of an array that its buffers have at that place of the plan,
 ///   and what lives from step to step is whole again at the end;
+/// - what a unit computes with is gathered, and a forward is recomputed from what it read before;
 /// - each sum of gradients over ranks is made in the order that the layouts say, and added to that
 ///   over the micro-batches before where it has to be;
 /// - the ranks of a group submit that group's collectives on a stream in one order: the same ones,

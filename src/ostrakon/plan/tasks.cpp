@@ -79,6 +79,15 @@ int first_trained(const ModelDescription& model) {
   return first;
 }
 
+std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy) {
+  std::vector<bool> checkpointed(model.units.size(), false);
+  int seen = 0;
+  const std::size_t forwards = model.units.size() - (model.has_loss ? 1 : 0);
+  for (std::size_t u = 0; policy.every > 0 && u < forwards; ++u)
+    if (model.units[u].recomputes) checkpointed[u] = seen++ % policy.every == 0;
+  return checkpointed;
+}
+
 Tasks make_tasks(const ModelDescription& model, Purpose purpose, const Grid& grid, int stage,
                  LeafOrder order, bool early_updates) {
   const int micro_batches = static_cast<int>(grid.micro_batches());

@@ -36,6 +36,10 @@ using Tasks = std::vector<Task>;
 /// one that is trained. As many as there are units where no backward is needed.
 int first_trained(const ModelDescription& model);
 
+/// Units whose saved activations are not kept from forward to backward: their backward computes
+/// them again before it begins. The unit that computes the loss has no forward of its own.
+std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy);
+
 /// The tasks of a step for the ranks of a stage, whose units are those of `model`. Training
 /// computes forwards and backwards of micro-batches as one_forward_one_backward says; the unit that
 /// computes the loss has no forward of its own. Units are updated after all of that, or, with

@@ -65,7 +65,8 @@ class Closure {
     for (std::size_t b = 0; b < actions; ++b) {
       closure.before_.emplace_back(words, 0);
       int& previous = last[static_cast<std::size_t>(plan.actions[b].stream)];
-      std::vector<int> direct = plan.actions[b].waits;
+      const auto& waits = plan.actions[b].waits;
+      std::vector<int> direct(waits.begin(), waits.end());
       if (previous >= 0) direct.push_back(previous);
       for (int a : direct) {
         if (a < 0 || a >= static_cast<int>(b)) return std::nullopt;

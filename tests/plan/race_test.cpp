@@ -501,7 +501,7 @@ bool shorten_a_lifetime(PlacedPlan& placed, Random& random) {
   const Buffer before = buffer;
   const int by =
       1 + static_cast<int>(random() % static_cast<std::uint64_t>(buffer.last - buffer.first));
-  std::vector<Use>& last = plan.actions[static_cast<std::size_t>(buffer.last)].uses;
+  auto& last = plan.actions[static_cast<std::size_t>(buffer.last)].uses;
   if (plan.actions[static_cast<std::size_t>(buffer.last)].kind == Kind::release &&
       random() % 2 == 0) {
     last.erase(std::remove_if(last.begin(), last.end(),

@@ -24,14 +24,19 @@ inline void expect_has(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' does not say '" << part << "'";
 }
 
-/// What the proof says, or nothing if it holds.
-inline std::string refused(const RankPlans& ranks) {
+/// What a proof says, or nothing if it holds.
+template <class Prove>
+std::string refused_by(const Prove& prove) {
   try {
-    prove_ranks(ranks.pointers());
+    prove();
   } catch (const std::logic_error& error) {
     return error.what();
   }
   return "";
+}
+
+inline std::string refused(const RankPlans& ranks) {
+  return refused_by([&] { prove_ranks(ranks.pointers()); });
 }
 
 template <class T>
@@ -64,5 +69,31 @@ inline void remove_action(StepPlan& plan, std::size_t a) {
 
 /// Changes the plans in one way; false where there is nothing that could be changed so.
 using Mutation = std::function<bool(RankPlans&, Random&)>;
+
+/// Changes an action, drawn from those of a stage that fit, for all ranks of the stage.
+inline Mutation change(const std::function<bool(const Action&)>& fits,
+                       const std::function<void(StepPlan&, std::size_t)>& to) {
+  return [=](RankPlans& ranks, Random& random) {
+    StepPlan& plan = draw(ranks.plans, random);
+    const auto found = actions_of(plan, fits);
+    if (found.empty()) return false;
+    to(plan, draw(found, random));
+    return true;
+  };
+}
+inline Mutation change(Kind kind, const std::function<void(StepPlan&, std::size_t)>& to) {
+  return change(of_kind(kind), to);
+}
+
+/// Calls with(a, b) for two actions that fit, one after the other, if there are two; what it says,
+/// or false.
+template <class With>
+bool with_neighbours(StepPlan& plan, Random& random, const std::function<bool(const Action&)>& fits,
+                     const With& with) {
+  const auto found = actions_of(plan, fits);
+  if (found.size() < 2) return false;
+  const std::size_t k = random() % (found.size() - 1);
+  return with(plan.actions[found[k]], plan.actions[found[k + 1]]);
+}
 
 }  // namespace ostrakon::tests

@@ -88,7 +88,7 @@ class RankOracle {
   }
   bool is_ready(std::size_t rank, std::size_t stream) const {
     if (queues_[rank][stream].empty()) return false;
-    const std::vector<int>& waits = head(rank, stream).waits;
+    const auto& waits = head(rank, stream).waits;
     return std::all_of(waits.begin(), waits.end(),
                        [&](int wait) { return done_[rank][static_cast<std::size_t>(wait)]; });
   }

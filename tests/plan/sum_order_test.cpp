@@ -149,21 +149,39 @@ std::string describe(const Case& one) {
               name(one.policy.leaf_order), ", nodes of ", one.policy.ranks_per_node);
 }
 
-TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
-  const ModelDescription model = make_model(1, false, 7);
-  std::mt19937_64 random(1);
-  int same = 0, other = 0, because_of_grain = 0, refused = 0, continued = 0;
-  for (int i = 0; i < 6000; ++i) {
-    const Case one = random_case(random);
+/// Calls check(one) for so many of random_case, which vary(one, random) has changed.
+template <class Vary, class Check>
+void for_random_cases(int count, std::uint64_t seed, const Vary& vary, const Check& check) {
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < count && !::testing::Test::HasFatalFailure(); ++i) {
+    Case one = random_case(random);
+    vary(one, random);
     SCOPED_TRACE(describe(one));
+    check(one);
+  }
+}
+
+const ModelDescription& small_model() {
+  static const ModelDescription model = make_model(1, false, 7);
+  return model;
+}
+
+StepPlan plan_of(int ranks, const Policy& policy) {
+  return build_step_plan(small_model(), ranks, policy, Purpose::train);
+}
+
+TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
+  int same = 0, other = 0, because_of_grain = 0, refused = 0, continued = 0;
+  const auto as_it_is = [](const Case&, const auto&) {};
+  for_random_cases(6000, 1, as_it_is, [&](const Case& one) {
     StepPlan plan;
     try {
-      plan = build_step_plan(model, one.ranks, one.policy, Purpose::train);
+      plan = plan_of(one.ranks, one.policy);
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("parallel.leaf_order = "), std::string::npos);
       EXPECT_NE(one.policy.leaf_order, LeafOrder::ascending);
       ++refused;
-      continue;
+      return;
     }
     const bool is_same = sums_as_one(plan, one.leaves, one.policy.sum_grain, 1);
     ASSERT_EQ(plan.has_the_bits_of_one_rank(), is_same);
@@ -176,11 +194,10 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
                              [](const Action& action) { return action.continues_sum(); })
                      ? 1
                      : 0;
-    for (Space space : {Space::device, Space::host}) {
-      if (i % 8 != 0) continue;
+    if ((same + other) % 8 != 0) return;
+    for (Space space : {Space::device, Space::host})
       EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan, space)));
-    }
-  }
+  });
   EXPECT_GT(same, 1000);
   EXPECT_GT(other, 1000);
   EXPECT_GT(because_of_grain, 250);
@@ -190,30 +207,25 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
 
 // Whatever the numbers of ranks, leaves and the grain: with levels, the sums are those without.
 TEST(SumOrder, LevelsChangeNoSum) {
-  const ModelDescription model = make_model(1, false, 7);
-  std::mt19937_64 random(5);
   int in_levels = 0, with_grain = 0;
-  for (int i = 0; i < 6000; ++i) {
-    Case one = random_case(random);
+  const auto on_nodes = [](Case& one, std::mt19937_64& random) {
     place_on_nodes(random, one.ranks, one.policy);
     one.policy.leaf_order = LeafOrder::ascending;
-    const auto sums = [&](Hierarchical::Kind kind) {
-      one.policy.hierarchical = {kind, 1};
-      const StepPlan plan = build_step_plan(model, one.ranks, one.policy, Purpose::train);
-      return std::make_pair(plan.grid.has_levels(), plan);
-    };
-    const auto [has_levels, plan] = sums(Hierarchical::by_size);
-    if (!has_levels) continue;
-    SCOPED_TRACE(describe(one));
-    const auto [flat_has_levels, flat] = sums(Hierarchical::never);
-    ASSERT_FALSE(flat_has_levels);
+  };
+  for_random_cases(6000, 5, on_nodes, [&](Case one) {
+    one.policy.hierarchical = {Hierarchical::by_size, 1};
+    const StepPlan plan = plan_of(one.ranks, one.policy);
+    if (!plan.grid.has_levels()) return;
+    one.policy.hierarchical = {Hierarchical::never, 1};
+    const StepPlan flat = plan_of(one.ranks, one.policy);
+    ASSERT_FALSE(flat.grid.has_levels());
     Expressions all;
     for (int unit : {1, 2})
       ASSERT_EQ(sums_of_ranks(all, plan, unit), sums_of_ranks(all, flat, unit));
     EXPECT_EQ(plan.has_the_bits_of_one_rank(), flat.has_the_bits_of_one_rank());
     ++in_levels;
     with_grain += plan.layouts.sum_grain > 0 ? 1 : 0;
-  }
+  });
   EXPECT_GT(in_levels, 1000);
   EXPECT_GT(with_grain, 500);
 }
@@ -221,37 +233,33 @@ TEST(SumOrder, LevelsChangeNoSum) {
 // With powers of two, and gradients that travel as they are, some order has the bits of one rank
 // wherever all ranks after the first trees are in one group, or in one tree.
 TEST(SumOrder, AutomaticAccumulationSumsAsOneRankWhereItCan) {
-  const ModelDescription model = make_model(1, false, 7);
-  std::mt19937_64 random(2);
   int chosen = 0, without = 0;
-  for (int i = 0; i < 3000; ++i) {
-    Case one = random_case(random);
+  const auto automatic = [](Case& one, const auto&) {
     one.policy.leaf_order = LeafOrder::ascending;
     one.policy.accumulation = Accumulation::automatic;
-    SCOPED_TRACE(describe(one));
-    const auto plan_of = [&](const Policy& policy) {
-      return build_step_plan(model, one.ranks, policy, Purpose::train);
-    };
-    const StepPlan plan = plan_of(one.policy);
+  };
+  for_random_cases(3000, 2, automatic, [&](const Case& one) {
+    const StepPlan plan = plan_of(one.ranks, one.policy);
     Policy before = one.policy;
     before.sum_grain = 0;
-    const bool is_default = plan.layouts.accumulation == plan_of(before).layouts.accumulation;
+    const bool is_default =
+        plan.layouts.accumulation == plan_of(one.ranks, before).layouts.accumulation;
     if (plan.has_the_bits_of_one_rank()) {
       chosen += is_default ? 0 : 1;
-      continue;
+      return;
     }
     EXPECT_TRUE(is_default);
-    if (plan.layouts.sum_grain == 0) continue;
+    if (plan.layouts.sum_grain == 0) return;
     for (Accumulation accumulation :
          {Accumulation::reduce_each, Accumulation::shard_each, Accumulation::reduce_last}) {
       Policy other = one.policy;
       other.accumulation = accumulation;
-      const bool could = plan_of(other).has_the_bits_of_one_rank();
+      const bool could = plan_of(one.ranks, other).has_the_bits_of_one_rank();
       // Whole gradients are not kept where parts were asked for.
       EXPECT_TRUE(!could || accumulation == Accumulation::reduce_last);
     }
     ++without;
-  }
+  });
   EXPECT_GT(chosen, 100);
   EXPECT_GT(without, 100);
 }

@@ -33,9 +33,9 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
 }
 
 void Builder::reserve(std::size_t tasks) {
-  plan_.actions.reserve(4 * tasks);
-  plan_.buffers.reserve(4 * tasks);
-  last_use_.reserve(4 * tasks);
+  plan_.actions.reserve(5 * tasks);
+  plan_.buffers.reserve(5 * tasks);
+  last_use_.reserve(5 * tasks);
 }
 
 int Builder::make_named(std::string name, Category category, std::int64_t bytes, Space space) {
@@ -91,7 +91,6 @@ Action& Builder::emit(Kind kind, Stream stream, int u, int micro_batch) {
   action.stream = stream;
   action.unit = u;
   action.micro_batch = micro_batch;
-  action.uses.reserve(4);  // most have no more
   return action;
 }
 

@@ -38,19 +38,18 @@ std::string wrong_exchange(const StepPlan& plan, const Action& action) {
 std::string wrong_parts(const StepPlan& plan, const Action& action) {
   const bool reduces = action.kind == Kind::reduce_scatter;
   const bool of_gradients = reduces || action.kind == Kind::gather_gradients;
-  const Buffer* whole =
-      buffer(plan, action, of_gradients ? Role::parameter_gradients : Role::parameters);
+  const Role role = of_gradients ? Role::parameter_gradients : Role::parameters;
+  const Buffer* whole = buffer(plan, action, role);
   const Buffer* part = buffer(plan, action, of_gradients ? Role::gradient_shard : Role::shard);
-  // The levels of a gather share a buffer: it has room for more than the first one gathers, and the
-  // second has its parts there.
-  const bool is_level = !reduces && !action.divided.empty();
   const bool in_place = part == nullptr && !reduces &&
                         std::any_of(action.uses.begin(), action.uses.end(), [](const Use& use) {
                           return use.access == Access::read_write;
                         });
   if (whole == nullptr || (part == nullptr && !in_place))
     return of_collective(action, "without buffers");
-  const Spans gathered = is_level ? action.divided : whole->divided;
+  // The levels of a gather share a buffer: it has room for more than the first one gathers, and the
+  // second has its parts there.
+  const Spans& gathered = reduces ? whole->divided : plan.gathered(action, role);
   Spans parts = gathered;
   parts.push(action.span);
   if ((part != nullptr && part->divided != parts) || !gathered.starts_with(whole->divided))

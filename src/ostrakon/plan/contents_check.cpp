@@ -19,10 +19,6 @@ std::string described(const Spans& divided) {
 }
 
 std::string quoted(const Buffer& buffer) { return "'" + buffer.name + "'"; }
-
-/// Whether a part that is divided so lies within what an array has that is divided as `outer`.
-bool is_within(const Spans& divided, const Spans& outer) { return divided.starts_with(outer); }
-
 }  // namespace
 
 ContentsCheck::ContentsCheck(const StepPlan& plan)
@@ -36,15 +32,12 @@ ContentsCheck::ContentsCheck(const StepPlan& plan)
   }
 }
 
-ContentsCheck::Content& ContentsCheck::content(int buffer, int flat) {
-  return contents_[first_[buffer] + flat - plan_.buffers[buffer].flats.first];
-}
-const ContentsCheck::Content& ContentsCheck::content(int buffer, int flat) const {
-  return contents_[first_[buffer] + flat - plan_.buffers[buffer].flats.first];
+std::size_t ContentsCheck::at(int buffer, int flat) const {
+  return static_cast<std::size_t>(first_[buffer] + flat - plan_.buffers[buffer].flats.first);
 }
 
 void ContentsCheck::set(int buffer, FlatRange flats, const Spans& divided) {
-  for (int flat = flats.first; flat < flats.end; ++flat) content(buffer, flat) = divided;
+  for (int flat = flats.first; flat < flats.end; ++flat) contents_[at(buffer, flat)] = divided;
 }
 
 /// A rank has parts that are divided so, no more and no less.
@@ -53,7 +46,7 @@ std::string ContentsCheck::need(int buffer, FlatRange flats, const Spans& divide
   if (flats.first < array.flats.first || flats.end > array.flats.end)
     return text("needs parameters that ", quoted(array), " has not");
   for (int flat = flats.first; flat < flats.end; ++flat) {
-    const Content& has = content(buffer, flat);
+    const Content& has = contents_[at(buffer, flat)];
     if (has != divided)
       return text("needs ", described(divided), " in ", quoted(array), ", which has ",
                   has ? described(*has) : "nothing yet");
@@ -65,8 +58,8 @@ std::string ContentsCheck::need(int buffer, FlatRange flats, const Spans& divide
 std::string ContentsCheck::need_part(int buffer, FlatRange flats, const Spans& divided) const {
   const FlatRange has = plan_.buffers[buffer].flats;
   for (int flat = flats.first; flat < flats.end; ++flat)
-    if (flat < has.first || flat >= has.end || !content(buffer, flat) ||
-        !is_within(divided, *content(buffer, flat)))
+    if (flat < has.first || flat >= has.end || !contents_[at(buffer, flat)] ||
+        !divided.starts_with(*contents_[at(buffer, flat)]))
       return need(buffer, flats, divided);
   return "";
 }
@@ -75,7 +68,7 @@ std::string ContentsCheck::need_room(int buffer, FlatRange flats, const Spans& d
                                      std::int64_t element_bytes) const {
   const Buffer& array = plan_.buffers[buffer];
   if (flats.first < array.flats.first || flats.end > array.flats.end ||
-      !is_within(divided, array.divided))
+      !divided.starts_with(array.divided))
     return text("needs room for ", described(divided), " in ", quoted(array), ", which is for ",
                 described(array.divided));
   if (array.bytes != plan_.elements(array.flats, array.divided) * element_bytes)
@@ -107,8 +100,8 @@ std::string ContentsCheck::wrong_end() const {
     const Buffer& buffer = plan_.buffers[b];
     if (!buffer.persistent) continue;
     for (int flat = buffer.flats.first; flat < buffer.flats.end; ++flat)
-      if (content(b, flat) != buffer.divided)
-        return text(quoted(buffer), " is left with ", described(*content(b, flat)), ", of ",
+      if (contents_[at(b, flat)] != buffer.divided)
+        return text(quoted(buffer), " is left with ", described(*contents_[at(b, flat)]), ", of ",
                     described(buffer.divided));
   }
   return "";
@@ -150,9 +143,10 @@ std::string ContentsCheck::wrong(const Action& action) {
 /// From a part, or in place.
 std::string ContentsCheck::wrong_gather(const Action& action) {
   const bool of_gradients = action.kind == Kind::gather_gradients;
-  const int whole = action.buffer(of_gradients ? Role::parameter_gradients : Role::parameters);
+  const Role role = of_gradients ? Role::parameter_gradients : Role::parameters;
+  const int whole = action.buffer(role);
   const int part = action.buffer(of_gradients ? Role::gradient_shard : Role::shard);
-  const Spans gathered = action.divided.empty() ? plan_.buffers[whole].divided : action.divided;
+  const Spans& gathered = plan_.gathered(action, role);
   Spans parts = gathered;
   parts.push(action.span);
   std::string reason = need_room(whole, action.flats, gathered, action.element_bytes);
@@ -169,9 +163,9 @@ std::string ContentsCheck::wrong_gather_of_updates(const Action& action) {
       need_room(whole, trained, plan_.buffers[whole].divided, action.element_bytes);
   if (!reason.empty()) return of_collective(action, reason);
   if (trained.empty()) return of_collective(action, "of what is not trained");
-  const Content has = content(whole, trained.first);
+  const Content has = contents_[at(whole, trained.first)];
   if (!has || has->empty() || has->innermost() != action.span ||
-      !is_within(has->outer(), plan_.buffers[whole].divided))
+      !has->outer().starts_with(plan_.buffers[whole].divided))
     return of_collective(action, text("gathers to ", described(plan_.buffers[whole].divided),
                                       " in ", quoted(plan_.buffers[whole]), ", which has ",
                                       has ? described(*has) : "nothing yet"));
@@ -206,8 +200,8 @@ std::string ContentsCheck::wrong_copy(const Action& action) {
   if (!(from.flats == to.flats) || from.divided != to.divided || from.bytes != to.bytes)
     return text("copies all of ", quoted(from), " to ", quoted(to), ", which is of another form");
   for (int flat = from.flats.first; flat < from.flats.end; ++flat) {
-    if (!content(source, flat)) return need(source, from.flats, from.divided);
-    content(target, flat) = content(source, flat);
+    if (!contents_[at(source, flat)]) return need(source, from.flats, from.divided);
+    contents_[at(target, flat)] = contents_[at(source, flat)];
   }
   return "";
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
@@ -30,9 +31,8 @@ class ContentsCheck {
 
  private:
   using Content = std::optional<Spans>;  // nothing: not written yet
-  /// Of what a plan has in a unit, at most: those that are frozen, and those that are trained.
-  Content& content(int buffer, int flat);
-  const Content& content(int buffer, int flat) const;
+  /// Where contents_ has that of a flat parameter in a buffer.
+  std::size_t at(int buffer, int flat) const;
   void set(int buffer, FlatRange flats, const Spans& divided);
 
   std::string need(int buffer, FlatRange flats, const Spans& divided) const;

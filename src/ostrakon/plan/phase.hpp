@@ -10,7 +10,7 @@
 namespace ostrakon::plan {
 
 /// How ranks exchange activations.
-enum class ExchangeKind {
+enum class ExchangeKind : std::uint8_t {
   gather,          ///< each has a part, and gets all parts
   reduce_scatter,  ///< each has a whole, and gets its part of the sum of all
   all_to_all       ///< each has a part for each, and gets its part from each

@@ -72,15 +72,40 @@ class Taken {
   std::vector<Run> runs_;
 };
 
+/// Times at which rectangles begin, numbered: of two that are alive together, one is when the other
+/// begins. So nothing else of time has to be known.
+class Begins {
+ public:
+  Begins(const Rectangles& rectangles, int times) : number_(static_cast<std::size_t>(times), 0) {
+    for (const Rectangle& rectangle : rectangles)
+      number_[static_cast<std::size_t>(rectangle.first)] = 1;
+    std::partial_sum(number_.begin(), number_.end(), number_.begin());
+  }
+
+  std::size_t count() const { return number_.empty() ? 0 : at(number_.size() - 1) + 1; }
+  std::size_t first(const Rectangle& rectangle) const {
+    return at(static_cast<std::size_t>(rectangle.first));
+  }
+  std::size_t last(const Rectangle& rectangle) const {
+    return at(static_cast<std::size_t>(rectangle.last));
+  }
+
+ private:
+  /// The last one up to `time`.
+  std::size_t at(std::size_t time) const { return static_cast<std::size_t>(number_[time]) - 1; }
+
+  std::vector<int> number_;  // of begins up to each time
+};
+
 /// What is placed: a segment tree over time (J. L. Bentley, 1977). A rectangle's lifetime is a few
 /// nodes of the tree, the largest that lie inside it; what is alive with it is found at these nodes
 /// and those above them. Like rectangles, one after the other in time or one above the other, are
 /// one run of bytes there, however many they are.
 class Placed {
  public:
-  explicit Placed(int times) {
-    while (leaves_ < static_cast<std::size_t>(times)) leaves_ *= 2;
-    throughout_.resize(2 * leaves_);
+  explicit Placed(const Begins& begins) : begins_(begins) {
+    while (leaves_ < begins_.count()) leaves_ *= 2;
+    throughout_.resize(leaves_);
     ever_.resize(2 * leaves_);
   }
 
@@ -107,7 +132,7 @@ class Placed {
     visit(
         rectangle,
         [&](std::size_t inside) {
-          take(throughout_[inside]);
+          if (inside < leaves_) take(throughout_[inside]);
           take(ever_[inside]);
         },
         [&](std::size_t above) { take(ever_[above]); });
@@ -118,8 +143,8 @@ class Placed {
   /// with other times, too.
   template <class Inside, class Above>
   void visit(const Rectangle& rectangle, const Inside& inside, const Above& above) const {
-    const std::size_t first = leaves_ + static_cast<std::size_t>(rectangle.first);
-    const std::size_t last = leaves_ + static_cast<std::size_t>(rectangle.last);
+    const std::size_t first = leaves_ + begins_.first(rectangle);
+    const std::size_t last = leaves_ + begins_.last(rectangle);
     for (std::size_t begin = first, end = last + 1; begin < end; begin /= 2, end /= 2) {
       if (begin % 2 == 1) inside(begin++);
       if (end % 2 == 1) inside(--end);
@@ -131,9 +156,10 @@ class Placed {
     }
   }
 
+  const Begins& begins_;
   std::size_t leaves_ = 1;         // one for each time, and some: a power of two
-  std::vector<Taken> throughout_;  // by node: by what is alive at all of its times and is not
-                                   // also so for the node above it
+  std::vector<Taken> throughout_;  // by node that is no leaf: by what is alive at all of its times
+                                   // and is not also so for the node above it
   std::vector<Taken> ever_;        // by node: at any of its times, by what is not `throughout_`
                                    // a node above it
   std::vector<Taken*> in_the_way_;
@@ -141,9 +167,9 @@ class Placed {
 
 /// Places `rectangles` one by one in the given order, each at the lowest offset from `base` where
 /// it meets none that is alive with it. Returns the end of the highest.
-std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& order, int times,
-                            std::int64_t base) {
-  Placed placed(times);
+std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& order,
+                            const Begins& begins, std::int64_t base) {
+  Placed placed(begins);
   std::int64_t highest = base;
   for (int index : order) {
     Rectangle& rectangle = rectangles[static_cast<std::size_t>(index)];
@@ -161,12 +187,13 @@ std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& orde
 std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
   constexpr int tries = 4;
   const std::int64_t bound = base + most_alive(rectangles, times);
+  const Begins begins(rectangles, times);
   Rectangles placed = rectangles;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (bool backward : {false, true}) {
     std::vector<int> order = largest_first(rectangles, backward);
     for (int i = 0; i < tries; ++i) {
-      const std::int64_t highest = place_in_order(placed, order, times, base);
+      const std::int64_t highest = place_in_order(placed, order, begins, base);
       if (highest < least) {
         least = highest;
         rectangles = placed;

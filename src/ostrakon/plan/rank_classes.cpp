@@ -25,7 +25,7 @@ RankClasses::RankClasses(const std::vector<const StepPlan*>& plans)
   std::map<const StepPlan*, int> of_plan;
   for (const StepPlan* plan : plans_)
     class_.push_back(of_plan.emplace(plan, static_cast<int>(of_plan.size())).first->second);
-  refine();
+  if (of_plan.size() > 1) refine();  // else all partners are of the one class
   for (int rank = 0; rank < grid_.ranks(); ++rank)
     if (class_[rank] == count()) ranks_.push_back(rank);
 }

@@ -174,7 +174,7 @@ class Run {
   bool is_there(ActionOfClass place) const {
     const auto [c, a] = place;
     const Queue& queue = queues_[c][static_cast<std::size_t>(at(place).stream)];
-    const std::vector<int>& waits = at(place).waits;
+    const auto& waits = at(place).waits;
     return queue.actions[queue.next] == a &&
            std::all_of(waits.begin(), waits.end(),
                        [&, c = c](int wait) { return ended_[c][wait]; });

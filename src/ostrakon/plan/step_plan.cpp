@@ -6,6 +6,7 @@
 namespace ostrakon::plan {
 namespace {
 
+/// Eight bytes at a time, as xxHash mixes its lanes: whole plans are hashed at every start.
 class Hasher {
  public:
   /// Strings, numbers and enumerators.
@@ -13,34 +14,39 @@ class Hasher {
   void add(const Values&... values) {
     (add_one(values), ...);
   }
-  std::uint64_t value() const { return state_; }
+  std::uint64_t value() const {
+    std::uint64_t mixed = (state_ ^ state_ >> 33) * second_prime;
+    mixed = (mixed ^ mixed >> 29) * third_prime;
+    return mixed ^ mixed >> 32;
+  }
 
  private:
+  static constexpr std::uint64_t first_prime = 0x9e3779b185ebca87ull;
+  static constexpr std::uint64_t second_prime = 0xc2b2ae3d27d4eb4full;
+  static constexpr std::uint64_t third_prime = 0x165667b19e3779f9ull;
+
   void add_one(const std::string& value) {
-    for (char c : value) step(static_cast<unsigned char>(c));
-    step(0xff);
+    add_one(value.size());
+    for (std::size_t begin = 0; begin < value.size(); begin += sizeof(std::uint64_t)) {
+      std::uint64_t word = 0;
+      const std::size_t end = std::min(begin + sizeof word, value.size());
+      for (std::size_t i = end; i > begin; --i)
+        word = word << 8 | static_cast<unsigned char>(value[i - 1]);
+      step(word);
+    }
   }
   template <class Value>
   void add_one(Value value) {
-    const auto number = static_cast<std::int64_t>(value);
-    for (int i = 0; i < 8; ++i) step(static_cast<unsigned char>(number >> (8 * i)));
+    step(static_cast<std::uint64_t>(static_cast<std::int64_t>(value)));
   }
-  void step(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ull; }  // FNV-1a
-  std::uint64_t state_ = 0xcbf29ce484222325ull;
+  void step(std::uint64_t word) {
+    state_ ^= word * second_prime;
+    state_ = (state_ << 27 | state_ >> 37) * first_prime + third_prime;
+  }
+  std::uint64_t state_ = third_prime;
 };
 
 }  // namespace
-
-bool communicates(Kind kind) {
-  return kind == Kind::gather || kind == Kind::reduce_scatter || kind == Kind::gather_gradients ||
-         kind == Kind::gather_updates || kind == Kind::exchange;
-}
-
-int Action::buffer(Role role) const {
-  for (const Use& used : uses)
-    if (used.role == role) return used.buffer;
-  return -1;
-}
 
 bool Action::continues_sum() const {
   return kind == Kind::reduce_scatter && std::any_of(uses.begin(), uses.end(), [](const Use& used) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/names.hpp>
+#include <ostrakon/base/short_vector.hpp>
 #include <ostrakon/plan/axes.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/layout.hpp>
@@ -19,7 +20,7 @@ namespace ostrakon::plan {
 constexpr std::int64_t shard_alignment = 64;
 
 /// What an action does. `unit` and `micro_batch` of the action say to what.
-enum class Kind {
+enum class Kind : std::uint8_t {
   begin,   ///< clear the step's sums
   load,    ///< tokens and targets of a micro-batch
   gather,  ///< all-gather a unit's parameters from their shards
@@ -75,11 +76,14 @@ constexpr Named<Kind> kind_names[] = {{Kind::begin, "begin"},
                                       {Kind::exchange, "exchange"}};
 constexpr const char* name(Kind kind) { return name_in(kind_names, kind); }
 /// Whether it is a collective over parameters, gradients or activations.
-bool communicates(Kind kind);
+constexpr bool communicates(Kind kind) {
+  return kind == Kind::gather || kind == Kind::reduce_scatter || kind == Kind::gather_gradients ||
+         kind == Kind::gather_updates || kind == Kind::exchange;
+}
 
 /// The queue that an action belongs to. Actions of one stream run one after the other, in plan
 /// order; those of different streams run at the same time unless one waits for the other.
-enum class Stream {
+enum class Stream : std::uint8_t {
   compute,
   gather,
   reduce,
@@ -98,7 +102,7 @@ constexpr const char* name(Stream stream) { return name_in(stream_names, stream)
 constexpr int streams = 9;
 
 /// What a buffer is to an action.
-enum class Role {
+enum class Role : std::uint8_t {
   batch,
   parameters,  ///< as computed with: gathered, or the shard itself where it is the whole
   tied_parameters,
@@ -150,13 +154,13 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::exchanged, "exchanged"}};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
-enum class Access { read, write, read_write };
+enum class Access : std::uint8_t { read, write, read_write };
 constexpr Named<Access> access_names[] = {
     {Access::read, "read"}, {Access::write, "write"}, {Access::read_write, "read_write"}};
 constexpr const char* name(Access access) { return name_in(access_names, access); }
 
 /// What bytes are for, as reported to people.
-enum class Category {
+enum class Category : std::uint8_t {
   parameters,
   optimizer,
   gathered,
@@ -196,9 +200,9 @@ struct FlatParameter {
 
 struct Buffer {
   std::string name;
+  std::int64_t bytes = 0;
   Category category = Category::other;
   Space space = Space::device;
-  std::int64_t bytes = 0;
   bool persistent = false;  ///< lives from step to step
   int first = -1;           ///< first and last action that use it
   int last = -1;
@@ -209,13 +213,19 @@ struct Buffer {
 
 struct Use {
   Role role = Role::batch;
-  int buffer = -1;
   Access access = Access::read;
+  int buffer = -1;
+
+  Use() = default;
+  Use(Role role_of_it, int index, Access how) : role(role_of_it), access(how), buffer(index) {}
 };
 
-struct Action {
+struct Action {  // in an order that leaves few gaps: plans have some hundred thousand of them
   Kind kind = Kind::begin;
   Stream stream = Stream::compute;
+  ExchangeKind exchange = ExchangeKind::gather;  ///< of exchange
+  bool converts = false;          ///< gather: its shard are masters, which travel in another format
+  bool gradients_opened = false;  ///< backward adds to what a unit that is tied to it wrote
   int unit = -1;
   int micro_batch = -1;
   int phase = -1;  ///< where the unit has several; of an exchange: the one before it
@@ -224,26 +234,27 @@ struct Action {
   /// Reduce_scatter: so many neighbouring ranks' gradients are summed by a tree, and the trees'
   /// sums one after the other; 0: one tree over all.
   int tree = 0;
-  ExchangeKind exchange = ExchangeKind::gather;  ///< of exchange
   std::int64_t elements = 0;  ///< that it is about: gathered or scattered over the span, or read
   std::int64_t element_bytes = 0;  ///< of those, as they travel
-  bool converts = false;  ///< gather: its shard are masters, which travel in another format
+  double flops = 0.0;
   /// Gather: the one flat parameter that it is about; where what it gathers is a part of what the
-  /// buffer will hold, what that part is divided over. Without a buffer of the part that each rank
-  /// gives it is in place. Copies and `optimize`: the one of which they
+  /// buffer will hold, what that part is divided over: see StepPlan::gathered. Without a buffer of
+  /// the part that each rank gives it is in place. Copies and `optimize`: the one of which they
   /// take the part that `divided` says, wherever source and target hold it. Copies that name none
   /// copy all of a buffer to another of the same form, `elements` of `element_bytes`.
   FlatRange flats;
   Spans divided;
-  double flops = 0.0;
-  bool gradients_opened = false;  ///< backward adds to what a unit that is tied to it wrote
-  std::vector<Use> uses;
+  ShortVector<Use, 3> uses;
   /// Actions on other streams, earlier in the plan, that must be done before this one begins. As
   /// few as are needed: none that the others, or earlier actions of this stream, wait for already.
-  std::vector<int> waits;
+  ShortVector<int, 2> waits;
 
   /// Index of the buffer in this role, or -1.
-  int buffer(Role role) const;
+  int buffer(Role role) const {
+    for (const Use& used : uses)
+      if (used.role == role) return used.buffer;
+    return -1;
+  }
   /// Of a reduce_scatter: whether it adds to what its gradient_shard holds.
   bool continues_sum() const;
 };
@@ -301,6 +312,12 @@ struct StepPlan {
   /// Where a rank's part of a flat parameter begins in `buffer`, which holds that part or more of
   /// it: in elements.
   std::int64_t offset_in(const Buffer& buffer, int flat, const Spans& divided, int rank) const;
+
+  /// What the whole of a gather is divided over, which lies in the buffer in `role`: what the
+  /// action says, or all that the buffer has room for.
+  const Spans& gathered(const Action& action, Role role) const {
+    return action.divided.empty() ? buffers[action.buffer(role)].divided : action.divided;
+  }
 
   /// What gradients are summed over, one after the other: spans of ranks, and the micro-batches of
   /// a rank, see sum_order.hpp.

@@ -62,7 +62,7 @@ class Simulation {
 
   bool can_begin(const Lane& lane) const {
     if (lane.is_running || lane.next == lane.queue.size()) return false;
-    const std::vector<int>& waits = plan_.actions[lane.queue[lane.next]].waits;
+    const auto& waits = plan_.actions[lane.queue[lane.next]].waits;
     return std::all_of(waits.begin(), waits.end(),
                        [&](int other) { return has_ended_.at(static_cast<std::size_t>(other)); });
   }

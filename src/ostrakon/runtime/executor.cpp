@@ -196,7 +196,7 @@ class Executor::Implementation {
   bool next_is_ready(const Line& line, int next,
                      const std::array<int, plan::streams>& begun) const {
     if (next == static_cast<int>(line.actions.size())) return false;
-    const std::vector<int>& waits = action_at(line.actions[static_cast<std::size_t>(next)]).waits;
+    const auto& waits = action_at(line.actions[static_cast<std::size_t>(next)]).waits;
     return std::all_of(waits.begin(), waits.end(), [&](int wait) {
       return begun[static_cast<std::size_t>(action_at(wait).stream)] >= count_with(wait);
     });

@@ -442,8 +442,7 @@ void Trainer::gather(const ActionBuffers& buffers) {
 }
 
 plan::Spans Trainer::gathered_in(const ActionBuffers& buffers, Role role) const {
-  const plan::Spans& divided = buffers.action.divided;
-  return divided.empty() ? running_->plan.buffers[buffers.action.buffer(role)].divided : divided;
+  return running_->plan.gathered(buffers.action, role);
 }
 
 plan::Spans Trainer::parts_of(const ActionBuffers& buffers, Role role) const {

@@ -10,6 +10,7 @@
 #include <ostrakon/train/channels.hpp>
 #include <ostrakon/train/compute_handlers.hpp>
 #include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/initial_values.hpp>
 #include <ostrakon/train/load_handler.hpp>
 #include <ostrakon/train/model_state.hpp>
 #include <ostrakon/train/move_handlers.hpp>
@@ -103,6 +104,30 @@ TEST(Diagnosis, NamesTheUnitNearestToTheLoss) {
   inspect(1, 0, world.rank() == 0);
   EXPECT_EQ(diagnosis.name_origin(buffers),
             "the gradient of block.0 is not finite on rank 0 (micro-batch 0)");
+}
+
+/// The head's own gradient is nearer to the loss than what it writes of the embedding's.
+TEST(Diagnosis, NamesAUnitThatIsTied) {
+  Bench bench(small_gpt2(24));
+  train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank,
+                             bench.mesh.world());
+  const runtime::Arenas arenas = bench.state.memory().arenas();
+  plan::Action head;
+  head.unit = bench.parts.model->units() - 1;
+  head.micro_batch = 0;
+  const ActionBuffers buffers(bench.parts.programs.train, head, arenas);
+  const auto gradients_of = [&](int unit) {
+    return std::vector<float>(
+        static_cast<std::size_t>(bench.plan().padded(bench.plan().trained(unit))));
+  };
+  std::vector<float> own = gradients_of(head.unit), tied = gradients_of(0);
+  tied.front() = std::numeric_limits<float>::infinity();
+  diagnosis.inspect(head, own.data(), tied.data());
+  EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of embedding is not finite", 0), 0u);
+  diagnosis.restart();
+  own.back() = std::numeric_limits<float>::infinity();
+  diagnosis.inspect(head, own.data(), tied.data());
+  EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of head is not finite", 0), 0u);
 }
 
 TEST(Diagnosis, NamesSumsThatWereNoted) {
@@ -210,20 +235,20 @@ TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
     train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
     train::MoveHandlers move(bench.context, channels, compute, Number::fp32);
     move.install(bench.executor);
-    int seen = 0;
+    std::int64_t seen = 0;
     bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
-      // The weights of norms are ones, on whichever rank.
-      const int unit = buffers.action.unit;
-      const auto* flat = buffers.get<char>(Role::parameters);
-      for (const model::Parameter& parameter : bench.parts.model->parameters(unit)) {
-        if (parameter.initializer != model::Initializer::ones) continue;
-        ++seen;
-        for (std::int64_t i = parameter.offset; i < parameter.offset + parameter.elements(); ++i)
-          if (compute == Number::fp32)
-            ASSERT_EQ(reinterpret_cast<const float*>(flat)[i], 1.0f);
-          else
-            ASSERT_EQ(static_cast<float>(reinterpret_cast<const bf16*>(flat)[i]), 1.0f);
-      }
+      const int flat = bench.plan().trained(buffers.action.unit).first;
+      std::vector<float> expected(static_cast<std::size_t>(bench.plan().flats[flat].padded));
+      train::make_initial_values(Exec(), bench.parts.layout.slices_of_part(flat, {}), 0,
+                                 static_cast<std::int64_t>(expected.size()),
+                                 bench.parts.settings.seed, expected.data());
+      const auto* gathered = buffers.get<char>(Role::parameters);
+      for (std::size_t i = 0; i < expected.size(); ++i, ++seen)
+        if (compute == Number::fp32)
+          ASSERT_EQ(reinterpret_cast<const float*>(gathered)[i], expected[i]);
+        else
+          ASSERT_EQ(static_cast<float>(reinterpret_cast<const bf16*>(gathered)[i]),
+                    static_cast<float>(bf16(expected[i])));
     });
     bench.run();
     EXPECT_GT(seen, 0);

@@ -34,7 +34,7 @@ class Checkpoints {
         budget_(budget),
         mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
         world_(mesh_.world()),
-        trainer_(settings_, mesh_),
+        trainer_(train::make_trainer(settings_, mesh_)),
         saver_(settings_, mesh_, trainer_),
         dataset_(data::open_dataset(settings.data, data::Split::training,
                                     settings.training.sequence_length, settings.model.vocabulary,

@@ -5,8 +5,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/schedule.hpp>
 #include <ostrakon/runtime/overlap.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/threads.hpp>
-#include <ostrakon/train/trainer.hpp>
 
 #include "bench.hpp"
 
@@ -32,7 +32,7 @@ class SlowedSteps {
  public:
   SlowedSteps(comm::Communicator& parent, const config::Settings& settings, double budget)
       : mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
-        trainer_(settings, mesh_),
+        trainer_(train::make_trainer(settings, mesh_)),
         program_(trainer_.program(Purpose::train)),
         actions_(program_.plan.actions.size()) {
     comm::Communicator& world = mesh_.world();

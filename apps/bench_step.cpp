@@ -7,9 +7,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/threads.hpp>
-#include <ostrakon/train/trainer.hpp>
 
 #include "bench.hpp"
 
@@ -46,7 +46,7 @@ class StepBench {
         options_(options),
         mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
         world_(mesh_.world()),
-        trainer_(settings, mesh_) {}
+        trainer_(train::make_trainer(settings, mesh_)) {}
 
   void all() {
     trainer_.require_same_plan();

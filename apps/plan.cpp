@@ -23,7 +23,7 @@
 #include <ostrakon/plan/report_json.hpp>
 #include <ostrakon/plan/report_text.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/train/trainer.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <set>
 #include <string>
 

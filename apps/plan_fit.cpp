@@ -17,7 +17,7 @@
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/report_text.hpp>
 #include <ostrakon/plan/sum_order.hpp>
-#include <ostrakon/train/trainer.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <set>
 #include <string>
 #include <utility>

@@ -11,9 +11,8 @@
 #include <iterator>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/model/any_decoder.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/train/trainer.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 
 #include "plan/random_plans.hpp"
 

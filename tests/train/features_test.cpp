@@ -59,7 +59,7 @@ TEST(Checkpointing, LeavesUnitsInputsAndOneUnitsActivations) {
   mesh::Mesh mesh(MPI_COMM_SELF, 0);
   const auto activations = [&](int every) {
     settings.parallel.activation_checkpointing.every = every;
-    const train::Trainer trainer(settings, mesh);
+    const train::Trainer trainer = train::make_trainer(settings, mesh);
     const runtime::Program& program = trainer.program(plan::Purpose::train);
     std::int64_t most = 0;
     for (int a = 0; a < static_cast<int>(program.plan.actions.size()); ++a) {
@@ -142,7 +142,8 @@ TEST(Precision, HalvesTheTrafficOfGathersAndReductions) {
   const config::Settings settings = short_run(small_llama(8), 1);
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
   const auto sent = [&](Number gather, Number reduce) {
-    const train::Trainer trainer(with_precision(settings, gather, reduce), mesh);
+    const train::Trainer trainer =
+        train::make_trainer(with_precision(settings, gather, reduce), mesh);
     return trainer.program(plan::Purpose::train).plan.bytes_sent();
   };
   const std::int64_t full = sent(Number::fp32, Number::fp32);
@@ -267,7 +268,7 @@ TEST(Offload, UpdatesOnTheHostWaitForTheClipWhereThereIsOne) {
           settings.parallel.sharding = sharding;
           settings.optimizer.kind = kind;
           settings.optimizer.clip_norm = clip_norm;
-          const train::Trainer trainer(settings, mesh);
+          const train::Trainer trainer = train::make_trainer(settings, mesh);
           const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
           const plan::Order order(plan);
           const auto is = [&](int action, plan::Kind of) {
@@ -293,12 +294,12 @@ TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
     const auto kept = [&](plan::Offload offload) {
       settings.parallel.offload = offload;
-      const train::Trainer trainer(settings, mesh);
+      const train::Trainer trainer = train::make_trainer(settings, mesh);
       const runtime::Program& program = trainer.program(plan::Purpose::train);
       return std::make_pair(program.memory.persistent_bytes, program.host_memory.persistent_bytes);
     };
     std::int64_t elements = 0;
-    const train::Trainer trainer(settings, mesh);
+    const train::Trainer trainer = train::make_trainer(settings, mesh);
     for (const plan::FlatParameter& flat : trainer.program(plan::Purpose::train).plan.flats)
       elements += flat.padded / ranks;
     const std::int64_t masters = 4 * elements, moments = 2 * masters;
@@ -328,7 +329,7 @@ std::uint64_t spoil_and_go_on(const config::Settings& settings, MPI_Comm comm) {
   SmallRun run(settings, comm);
   const int last = run.mesh.world().size() - 1;
   const std::uint64_t before = run.trainer.state_digest();
-  run.trainer.spoil_gradient(1, last);
+  run.trainer.inject_nonfinite(1, last);
   EXPECT_EQ(run.step(1).skipped, "the gradient of block.0 is not finite on rank " +
                                      std::to_string(last) + " (micro-batch 0)");
   EXPECT_EQ(run.trainer.state_digest(), before);
@@ -368,7 +369,7 @@ TEST(Stability, ANonFiniteGradientEndsTheRunOnAllRanks) {
     const int last = run.mesh.world().size() - 1;
     run.step(1);
     const std::uint64_t before = run.trainer.state_digest();
-    run.trainer.spoil_gradient(1, last);
+    run.trainer.inject_nonfinite(1, last);
     try {
       run.step(2);
       FAIL() << "a gradient that is infinite";
@@ -388,7 +389,7 @@ TEST(Stability, OfSeveralNonFiniteGradientsTheOneNearestToTheLossIsNamed) {
   settings.stability.skip_non_finite = true;
   SmallRun run(settings);
   comm::Communicator& world = run.mesh.world();
-  run.trainer.spoil_gradient(world.rank() == 0 ? 0 : 2, world.rank());
+  run.trainer.inject_nonfinite(world.rank() == 0 ? 0 : 2, world.rank());
   std::string expected = "the gradient of embedding is not finite on rank 0 (micro-batch 0)";
   if (world.size() > 1) {
     expected = "the gradient of block.1 is not finite on rank 1 (micro-batch 0)";
@@ -456,7 +457,7 @@ TEST(Stability, WhereUpdatesRunBesideBackwardABadGradientHasSpoiltParameters) {
     SmallRun run(settings);
     run.step(1);
     EXPECT_TRUE(run.trainer.is_intact());
-    run.trainer.spoil_gradient(1, 0);
+    run.trainer.inject_nonfinite(1, 0);
     try {
       run.step(2);
       FAIL() << "a gradient that is infinite";

@@ -119,7 +119,7 @@ TEST(Layout, TiedEmbeddingsNeedTwoGathersInFlight) {
   settings.parallel.in_flight_gathers.units = 1;
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
   try {
-    train::Trainer trainer(settings, mesh);
+    train::Trainer trainer = train::make_trainer(settings, mesh);
     FAIL() << "one gather in flight, and two needed at once";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("embedding"), std::string::npos) << error.what();
@@ -221,7 +221,7 @@ config::Settings settings_in_levels(config::Settings settings, const Choices& ro
 
 plan::Grid grid_of(const config::Settings& settings, MPI_Comm comm) {
   mesh::Mesh mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group);
-  return train::Trainer(settings, mesh).program(plan::Purpose::train).plan.grid;
+  return train::make_trainer(settings, mesh).program(plan::Purpose::train).plan.grid;
 }
 
 TEST(Layout, TwoLevelsGiveTheBitsOfOneRank) {
@@ -330,7 +330,7 @@ TEST(Layout, PlansKnowWhetherTheirBitsAreThoseOfOneRank) {
        {plan::Accumulation::reduce_each, plan::Accumulation::reduce_last}) {
     settings.parallel.accumulation = accumulation;
     mesh::Mesh mesh(some.comm(), 0);
-    const bool same = train::Trainer(settings, mesh)
+    const bool same = train::make_trainer(settings, mesh)
                           .program(plan::Purpose::train)
                           .plan.has_the_bits_of_one_rank();
     EXPECT_EQ(same, accumulation == plan::Accumulation::reduce_each);

@@ -42,8 +42,8 @@ TEST(Learning, TenMillionParametersLearnABatchByHeart) {
   settings.optimizer.weight_decay = 0.0;
   settings.schedule.warmup_steps = 10;
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer(settings, mesh);
-  ASSERT_GT(trainer.decoder().parameter_count(), 10000000);
+  train::Trainer trainer = train::make_trainer(settings, mesh);
+  ASSERT_GT(trainer.model().parameter_count(), 10000000);
   FourSamples dataset(settings.training.sequence_length + 1, settings.model.vocabulary);
   trainer.allocate();
   trainer.initialize();

@@ -26,7 +26,7 @@ using Values = std::map<std::string, std::vector<float>>;
 Values values_of(train::Trainer& trainer) {
   Values values;
   trainer.visit_parameters([&](int unit, const float* trained, const float* frozen) {
-    for (const model::Parameter& parameter : trainer.decoder().parameters(unit)) {
+    for (const model::Parameter& parameter : trainer.model().parameters(unit)) {
       std::vector<float>& copy = values[parameter.full_name()];
       copy.resize(static_cast<std::size_t>(parameter.elements()));
       math::copy_to_host(Exec(), (parameter.frozen ? frozen : trained) + parameter.offset,
@@ -122,7 +122,7 @@ TEST(Frozen, ParametersHaveNoMomentsAndNoGradients) {
   config::Settings settings = small_llama(8);
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
   const auto bytes_of_kind = [&](plan::Category category) {
-    const train::Trainer trainer(settings, mesh);
+    const train::Trainer trainer = train::make_trainer(settings, mesh);
     std::int64_t bytes = 0;
     for (const plan::Buffer& buffer : trainer.program(plan::Purpose::train).plan.buffers)
       if (buffer.category == category) bytes += buffer.bytes;
@@ -245,8 +245,8 @@ TEST(Muon, OrthogonalizesMatricesBetweenHiddenStatesAndLeavesTheRestToAdamw) {
       EXPECT_EQ(run.trainer.state_digest(), digest);
       const Values found = values_of(run.trainer);
       int matrices = 0;
-      for (int u = 0; u < run.trainer.decoder().units(); ++u)
-        for (const model::Parameter& parameter : run.trainer.decoder().parameters(u)) {
+      for (int u = 0; u < run.trainer.model().units(); ++u)
+        for (const model::Parameter& parameter : run.trainer.model().parameters(u)) {
           const std::string name = parameter.full_name();
           const std::vector<float>& before = initial.at(name);
           const bool is_matrix = parameter.shape.size() == 2 && name.rfind("block.", 0) == 0;
@@ -292,9 +292,9 @@ TEST(Muon, KeepsOneMomentOfMatrices) {
   config::Settings settings = small_llama(8);
   mesh::Mesh mesh(MPI_COMM_SELF, 0);
   settings.optimizer.kind = optim::OptimizerKind::muon;
-  const train::Trainer trainer(settings, mesh);
+  const train::Trainer trainer = train::make_trainer(settings, mesh);
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
-  for (int u = 0; u < trainer.decoder().units(); ++u) {
+  for (int u = 0; u < trainer.model().units(); ++u) {
     std::int64_t matrices = 0;
     const plan::PlannedUnit& unit = plan.units[u];
     for (const plan::WholeMatrix& matrix : unit.whole_matrices) matrices += matrix.elements;
@@ -341,8 +341,8 @@ TEST(InitialWeights, AreReadByEachRankWhereverTheyLive) {
         Numbered weights;
         run.trainer.initialize(&weights);
         const Values found = values_of(run.trainer);
-        for (int u = 0; u < run.trainer.decoder().units(); ++u)
-          for (const model::Parameter& parameter : run.trainer.decoder().parameters(u)) {
+        for (int u = 0; u < run.trainer.model().units(); ++u)
+          for (const model::Parameter& parameter : run.trainer.model().parameters(u)) {
             const std::vector<float>& values = found.at(parameter.full_name());
             for (std::int64_t i = 0; i < parameter.elements(); ++i)
               ASSERT_EQ(values[static_cast<std::size_t>(i)],

@@ -329,7 +329,7 @@ TEST(Resume, RefusesWhatDoesNotFit) {
     config::Settings other = settings;
     change(other);
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-    const train::Trainer trainer(other, mesh);
+    const train::Trainer trainer = train::make_trainer(other, mesh);
     return testing::error_of([&] { trainer.require_fit(reader.manifest()); });
   };
   using Settings = config::Settings;

@@ -8,7 +8,7 @@
 #include <memory>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/train/trainer.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <vector>
 
 #include "plan/traffic.hpp"
@@ -100,7 +100,7 @@ inline config::Settings small_llama(std::int64_t leaves) {
 struct SmallRun {
   explicit SmallRun(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD)
       : mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group),
-        trainer(settings, mesh),
+        trainer(train::make_trainer(settings, mesh)),
         training(open(settings, data::Split::training)),
         validation(open(settings, data::Split::validation)) {
     trainer.require_same_plan();

@@ -42,8 +42,9 @@ struct Outcome {
 Outcome run_on(const FirstRanks& some, const config::Settings& settings) {
   Outcome outcome;
   mesh::Mesh mesh(some.comm(), static_cast<int>(settings.ranks_per_node), settings.shard_group);
-  outcome.promised =
-      train::Trainer(settings, mesh).program(plan::Purpose::train).plan.has_the_bits_of_one_rank();
+  outcome.promised = train::make_trainer(settings, mesh)
+                         .program(plan::Purpose::train)
+                         .plan.has_the_bits_of_one_rank();
   outcome.history = train_history(settings, some.comm());
   return outcome;
 }
@@ -173,7 +174,7 @@ TEST(SumGrain, LeavesInAnotherOrderNeedTheGrainOfTheRanks) {
   }
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
   try {
-    train::Trainer trainer(settings, mesh);
+    train::Trainer trainer = train::make_trainer(settings, mesh);
     FAIL() << "eight ranks sum eight leaves, twice the grain";
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),

@@ -39,7 +39,7 @@ TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
     for (const auto sharding : all_shardings) {
       settings.parallel.sharding = sharding;
       mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-      train::Trainer trainer(settings, mesh);
+      train::Trainer trainer = train::make_trainer(settings, mesh);
       FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
       const runtime::MemoryCount before = runtime::memory_count();
       trainer.allocate();
@@ -69,7 +69,7 @@ TEST(Trainer, SendsWhatWasPlanned) {
         if (accumulation != plan::Accumulation::reduce_each)
           settings.parallel.shard_optimizer_over = plan::OptimizerGroup::world;
         mesh::Mesh mesh(MPI_COMM_WORLD, 0, group);
-        train::Trainer trainer(settings, mesh);
+        train::Trainer trainer = train::make_trainer(settings, mesh);
         FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
         trainer.allocate();
         trainer.initialize();
@@ -89,7 +89,7 @@ TEST(Trainer, RanksThatHaveMadeOtherPlansAreRefused) {
   // A prefetch deeper by one changes no buffer that stays, and no result.
   if (rank == ranks - 1) settings.parallel.backward_prefetch.depth = 2;
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer(settings, mesh);
+  train::Trainer trainer = train::make_trainer(settings, mesh);
   try {
     trainer.require_same_plan();
     FAIL() << "plans that differ";
@@ -112,7 +112,7 @@ TEST(Trainer, ReplicasThatDifferAreFound) {
     config::Settings settings = small_gpt2(24);
     settings.parallel.sharding = sharding;
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-    train::Trainer trainer(settings, mesh);
+    train::Trainer trainer = train::make_trainer(settings, mesh);
     trainer.allocate();
     trainer.initialize();
     EXPECT_NO_THROW(trainer.state_digest());
@@ -149,7 +149,7 @@ TEST(Trainer, DataThatOneRankCannotReadEndTheStepOnAll) {
         settings.optimizer.clip_norm = 0.0;
       }
       mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-      train::Trainer trainer(settings, mesh);
+      train::Trainer trainer = train::make_trainer(settings, mesh);
       BrokenOnOneRank dataset(settings.training.sequence_length + 1, settings.model.vocabulary,
                               mesh.world().rank() == mesh.world().size() - 1);
       trainer.allocate();
@@ -173,7 +173,7 @@ TEST(Trainer, WhereUpdatesBeginEarlyAFailureSaysThatParametersHaveChanged) {
   settings.optimizer.learning_rate = 1e30;
   settings.schedule.warmup_steps = 0;
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer(settings, mesh);
+  train::Trainer trainer = train::make_trainer(settings, mesh);
   FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
   trainer.allocate();
   trainer.initialize();
@@ -199,7 +199,7 @@ TEST(Trainer, RefusesAModelThatDoesNotFit) {
   settings.model.layers = 126;
   settings.model.vocabulary = 128256;
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer(settings, mesh);
+  train::Trainer trainer = train::make_trainer(settings, mesh);
   try {
     trainer.require_memory();
     FAIL() << "405 billion parameters fit here?";
@@ -211,7 +211,7 @@ TEST(Trainer, RefusesAModelThatDoesNotFit) {
     EXPECT_EQ(std::string(error.what()).find("offloading"), std::string::npos) << error.what();
   }
   settings.parallel.offload = plan::Offload::all;
-  train::Trainer offloading(settings, mesh);
+  train::Trainer offloading = train::make_trainer(settings, mesh);
   try {
     offloading.require_memory();
     FAIL() << "405 billion parameters fit here?";
@@ -245,7 +245,7 @@ TEST(Trainer, ModelFlopsAreThoseThatItsGradientsNeed) {
     settings.optimizer.parameters = config::read_parameter_rules(rules);
     settings.recompute = recompute;
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-    const train::Trainer trainer(settings, mesh);
+    const train::Trainer trainer = train::make_trainer(settings, mesh);
     return trainer.model_flops() /
            static_cast<double>(trainer.program(plan::Purpose::train).plan.grid.micro_batches());
   };
@@ -269,7 +269,7 @@ TEST(Trainer, StopsAtALossThatIsNotFiniteBeforeItSpoilsParameters) {
   settings.optimizer.learning_rate = 1e30;
   settings.schedule.warmup_steps = 0;
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer(settings, mesh);
+  train::Trainer trainer = train::make_trainer(settings, mesh);
   FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
   trainer.allocate();
   trainer.initialize();
@@ -294,20 +294,20 @@ TEST(Trainer, InitialWeightsAreThoseOfTheirNames) {
   for (const auto sharding : all_shardings) {
     settings.parallel.sharding = sharding;
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-    train::Trainer trainer(settings, mesh);
+    train::Trainer trainer = train::make_trainer(settings, mesh);
     trainer.allocate();
     trainer.initialize();
     double sum = 0.0;
     std::int64_t count = 0, ones = 0;
     trainer.visit_parameters([&](int unit, const float* parameters, const float*) {
-      for (const model::Parameter& parameter : trainer.decoder().parameters(unit))
+      for (const model::Parameter& parameter : trainer.model().parameters(unit))
         for (std::int64_t i = 0; i < parameter.elements(); ++i, ++count) {
           const double value = static_cast<double>(parameters[parameter.offset + i]);
           sum += value * static_cast<double>(i % 17 + 1);
           ones += value == 1.0;
         }
     });
-    EXPECT_EQ(count, trainer.decoder().parameter_count());
+    EXPECT_EQ(count, trainer.model().parameter_count());
     EXPECT_EQ(ones, 5 * settings.model.width);  // the weights of five norms
     sums.push_back(sum);
   }

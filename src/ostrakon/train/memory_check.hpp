@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/train/programs.hpp>
 #include <string>
 #include <vector>
 
@@ -17,5 +20,11 @@ struct MemoryNeed {
 
 /// The arithmetic of the first of `needs` that is too large for so many ranks; empty where none is.
 std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks);
+
+/// Throws Error with the arithmetic where the ranks of this rank's host need more than it or its
+/// device has left, and for devices on more than one rank, which have no communication yet.
+/// Perhaps on some ranks only. `parameters`: elements of the model.
+void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
+                    mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

@@ -38,6 +38,7 @@
 #include <ostrakon/runtime/trace.hpp>
 #include <ostrakon/train/continuation.hpp>
 #include <ostrakon/train/kernel_facts.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/metrics.hpp>
 #include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/resume_search.hpp>
@@ -46,7 +47,6 @@
 #include <ostrakon/train/step_size.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <ostrakon/train/trace_file.hpp>
-#include <ostrakon/train/trainer.hpp>
 #include <ostrakon/train/triggers.hpp>
 #include <sstream>
 #include <type_traits>
@@ -67,7 +67,7 @@ class Run {
         world_(mesh_.world()),
         matrix_threads_(set_matrix_threads(settings, world_)),
         talks_(world_.rank() == 0),
-        trainer_(settings, mesh_),
+        trainer_(make_trainer(settings, mesh_)),
         triggers_(talks_ ? (directory() / "checkpoint_now").string() : ""),
         saver_(settings_, mesh_, trainer_) {}
 
@@ -145,10 +145,10 @@ class Run {
         << "settings\n"
         << config::summary(settings_, on_ranks()) << "\n"
         << "model\n"
-        << "  parameters             " << format_count(trainer_.decoder().parameter_count())
+        << "  parameters             " << format_count(trainer_.model().parameter_count())
         << (frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "") << " in "
-        << trainer_.decoder().units() << " units, "
-        << format_count(padded - trainer_.decoder().parameter_count()) << " elements of padding\n"
+        << trainer_.model().units() << " units, "
+        << format_count(padded - trainer_.model().parameter_count()) << " elements of padding\n"
         << "  leaves                 " << settings_.training.leaves() << " of "
         << settings_.training.micro_batch_size << " x " << settings_.training.sequence_length
         << " tokens, " << plan.grid.micro_batches() << " on each rank\n\n"
@@ -883,7 +883,7 @@ class Run {
     trainer_.visit_parameters([&](int u, const float* trained, const float* frozen) {
       world_.agree([&] {
         if (!talks_) return;
-        for (const model::Parameter& parameter : trainer_.decoder().parameters(u)) {
+        for (const model::Parameter& parameter : trainer_.model().parameters(u)) {
           const float* const values = (parameter.frozen ? frozen : trained) + parameter.offset;
           file->write(parameter.owner, parameter.name, parameter.shape,
                       on_host(values, parameter.elements(), copy));

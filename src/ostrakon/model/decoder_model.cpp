@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/model/any_decoder.hpp>
+#include <ostrakon/model/decoder_model.hpp>
 #include <stdexcept>
 
 namespace ostrakon::model {
@@ -26,21 +26,18 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
 }
 
 template <class T>
-class DecoderOf final : public AnyDecoder {
+class DecoderOf final : public Model {
  public:
   DecoderOf(Number number, const DecoderSettings& settings, LeafShape leaf, Recompute recompute,
             const Frozen& frozen)
       : number_(number), decoder_(settings, leaf, recompute, frozen) {}
 
   Number number() const override { return number_; }
-  const DecoderSettings& settings() const override { return decoder_.settings(); }
-  LeafShape leaf() const override { return decoder_.leaf(); }
   int units() const override { return decoder_.units(); }
   const std::vector<Parameter>& parameters(int unit) const override {
     return decoder_.unit(unit).parameters();
   }
   plan::ModelDescription description() const override { return decoder_.description(); }
-  std::int64_t parameter_count() const override { return decoder_.parameter_count(); }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
                RowRange rows) const override {
@@ -58,9 +55,8 @@ class DecoderOf final : public AnyDecoder {
 
 }  // namespace
 
-std::unique_ptr<AnyDecoder> make_decoder(Number number, const DecoderSettings& settings,
-                                         LeafShape leaf, Recompute recompute,
-                                         const Frozen& frozen) {
+std::unique_ptr<Model> make_decoder(Number number, const DecoderSettings& settings, LeafShape leaf,
+                                    Recompute recompute, const Frozen& frozen) {
   switch (number) {
     case Number::fp32:
       return std::make_unique<DecoderOf<float>>(number, settings, leaf, recompute, frozen);

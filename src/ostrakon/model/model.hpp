@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/model/unit.hpp>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// What a Trainer trains: a chain of units, each of which reads the output of the one before, and
+/// the last of which computes the losses. The type of parameters and activations is known at run
+/// time only; gradients of parameters and losses are float in any case. It holds no arrays.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// That of parameters and activations.
+  virtual Number number() const = 0;
+  virtual int units() const = 0;
+  /// Of a unit, with their offsets in its flat parameter. The reference stays valid.
+  virtual const std::vector<Parameter>& parameters(int unit) const = 0;
+  /// Sizes, for plans.
+  virtual plan::ModelDescription description() const = 0;
+
+  /// See Unit.
+  virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
+                       RowRange rows) const = 0;
+  virtual void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
+                        float loss_scale, bool gradients_opened) const = 0;
+
+  /// Elements of all parameters, without padding or alignment.
+  std::int64_t parameter_count() const {
+    std::int64_t count = 0;
+    for (int u = 0; u < units(); ++u)
+      for (const Parameter& parameter : parameters(u)) count += parameter.elements();
+    return count;
+  }
+};
+
+}  // namespace ostrakon::model

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/action_parts.hpp>
+
+namespace ostrakon::train {
+
+plan::Spans ActionParts::gathered_parts(plan::Role role) const {
+  plan::Spans parts = gathered(role);
+  parts.push(buffers_.action.span);
+  return parts;
+}
+
+Number number_of(const plan::Action& action, const plan::StepPlan& plan, Number compute) {
+  return action.element_bytes == plan.layouts.masters.element_bytes ? Number::fp32 : compute;
+}
+
+}  // namespace ostrakon::train

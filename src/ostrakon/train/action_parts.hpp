@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/step_context.hpp>
+
+namespace ostrakon::train {
+
+/// The parts of flat parameters that a rank has in the buffers of an action.
+class ActionParts {
+ public:
+  ActionParts(const runtime::ActionBuffers& buffers, const StepContext& context)
+      : buffers_(buffers), plan_(context.plan()), rank_(context.rank) {}
+
+  /// Where the rank's part of a flat parameter, divided over `divided`, begins in the buffer in
+  /// `role`; null where the action has none.
+  template <class T>
+  T* find(plan::Role role, int flat, const plan::Spans& divided) const {
+    const int buffer = buffers_.action.buffer(role);
+    if (buffer < 0) return nullptr;
+    return buffers_.at<T>(buffer) + plan_.offset_in(plan_.buffers[buffer], flat, divided, rank_);
+  }
+  /// The same of what the action's unit trains.
+  template <class T>
+  T* find(plan::Role role, const plan::Spans& divided) const {
+    return find<T>(role, plan_.trained(buffers_.action.unit).first, divided);
+  }
+
+  /// What the array that a collective gathers in `role` is divided over.
+  const plan::Spans& gathered(plan::Role role) const {
+    return plan_.gathered(buffers_.action, role);
+  }
+  /// What it is made of: that, divided over the ranks of the action.
+  plan::Spans gathered_parts(plan::Role role) const;
+
+ private:
+  const runtime::ActionBuffers& buffers_;
+  const plan::StepPlan& plan_;
+  int rank_;
+};
+
+/// Of parameters as an action sends or copies them: fp32 masters, or the model's `compute` numbers.
+Number number_of(const plan::Action& action, const plan::StepPlan& plan, Number compute);
+
+}  // namespace ostrakon::train

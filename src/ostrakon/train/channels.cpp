@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/train/channels.hpp>
+#include <stdexcept>
+
+namespace ostrakon::train {
+namespace {
+
+using comm::Communicator;
+
+/// Over which a stream communicates, each once, in the same order on all ranks.
+std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) {
+  std::vector<plan::Span> spans;
+  const auto add = [&](const plan::Span& span) {
+    if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
+  };
+  for (plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
+    for (const plan::Span& span : programs.train.plan.grid.levels(axis)) add(span);
+  for (const runtime::Program* program :
+       {&programs.train, &programs.evaluate, &programs.export_parameters})
+    for (const plan::Action& action : program->plan.actions)
+      if (action.stream == stream && plan::communicates(action.kind)) add(action.span);
+  return spans;
+}
+
+/// This rank's group of those into which a span divides its axis. Collective over the axis.
+std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Grid& grid, int rank,
+                                         mesh::Mesh& mesh) {
+  const Communicator& axis =
+      span.axis == plan::Axis::replicate ? mesh.replicate_group() : mesh.shard_group();
+  if (span == grid.span(span.axis))
+    return std::make_unique<Communicator>(Communicator::duplicate(axis.mpi()));
+  // Of the group: its ranks are as far apart as the span says.
+  const int first = axis.rank() - grid.place(rank, span) * span.stride;
+  return std::make_unique<Communicator>(Communicator::split(axis.mpi(), first, axis.rank()));
+}
+
+}  // namespace
+
+Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh) {
+  for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce})
+    for (const plan::Span& span : spans_of(stream, programs))
+      channels_[stream].push_back({span, make_group(span, programs.train.plan.grid, rank, mesh)});
+}
+
+Communicator& Channels::of(plan::Stream stream, const plan::Span& span) const {
+  const std::vector<Channel>& channels = channels_.at(stream);
+  const auto found = std::find_if(channels.begin(), channels.end(),
+                                  [&](const Channel& one) { return one.span == span; });
+  if (found == channels.end()) throw std::logic_error("a span of ranks has no communicator");
+  return *found->communicator;
+}
+
+std::int64_t Channels::bytes_sent(const plan::Span& span) const {
+  std::int64_t bytes = 0;
+  for (const auto& [stream, channels] : channels_)
+    for (const Channel& channel : channels)
+      if (channel.span == span) bytes += channel.communicator->bytes_sent();
+  return bytes;
+}
+
+void Channels::slow_down(plan::Stream stream, double seconds_per_byte) {
+  for (const Channel& channel : channels_.at(stream))
+    channel.communicator->slow_down(seconds_per_byte);
+}
+
+}  // namespace ostrakon::train

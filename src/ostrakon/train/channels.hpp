@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/train/programs.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// The communicators of a rank: one for each stream that communicates and each span of ranks, as
+/// streams may communicate at the same time.
+class Channels {
+ public:
+  /// For all spans over which the programs, or levels of their grid, communicate. `rank`: this
+  /// rank's number in plans. Collective over the mesh, in the same order on all ranks.
+  Channels(const Programs& programs, int rank, mesh::Mesh& mesh);
+
+  /// Throws std::logic_error for a span that no program has.
+  comm::Communicator& of(plan::Stream stream, const plan::Span& span) const;
+  comm::Communicator& of(const plan::Action& action) const {
+    return of(action.stream, action.span);
+  }
+
+  /// Bytes that this rank has sent over a span, on all streams.
+  std::int64_t bytes_sent(const plan::Span& span) const;
+  /// See comm::Communicator::slow_down.
+  void slow_down(plan::Stream stream, double seconds_per_byte);
+
+ private:
+  struct Channel {
+    plan::Span span;
+    std::unique_ptr<comm::Communicator> communicator;
+  };
+  std::map<plan::Stream, std::vector<Channel>> channels_;
+};
+
+}  // namespace ostrakon::train

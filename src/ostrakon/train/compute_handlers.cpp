@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/train/compute_handlers.hpp>
+#include <ostrakon/train/unit_buffers.hpp>
+
+namespace ostrakon::train {
+
+using plan::Kind;
+using plan::Role;
+using runtime::ActionBuffers;
+
+ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& layout,
+                                 const plan::ModelDescription& description,
+                                 const TrainerSettings& settings, Diagnosis& diagnosis)
+    : context_(context),
+      model_(layout.model()),
+      description_(description),
+      diagnosis_(diagnosis),
+      rows_(settings.leaf_rows()),
+      step_tokens_(settings.step_tokens()) {
+  for (int u = 0; u < model_.units(); ++u) gaps_.push_back(layout.gaps(u));
+}
+
+void ComputeHandlers::install(runtime::Executor& executor) {
+  for (Kind kind : {Kind::forward, Kind::recompute})
+    executor.on(kind, [this](const ActionBuffers& buffers) { forward(buffers); });
+  executor.on(Kind::backward, [this](const ActionBuffers& buffers) { backward(buffers); });
+  executor.on(Kind::loss, [this](const ActionBuffers& buffers) { add_losses(buffers); });
+  executor.on(Kind::visit, [this](const ActionBuffers& buffers) { show(buffers); });
+}
+
+void ComputeHandlers::forward(const ActionBuffers& buffers) {
+  const int unit = buffers.action.unit;
+  const int tied_to = description_.units[unit].tied_to;
+  model_.forward(unit, exec_, unit_buffers<void>(buffers, context_.plan(), tied_to, rows_),
+                 {0, rows_});
+}
+
+void ComputeHandlers::backward(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const int tied_to = description_.units[action.unit].tied_to;
+  const model::UnitBuffers<void> unit =
+      unit_buffers<void>(buffers, context_.plan(), tied_to, rows_);
+  auto* const own = static_cast<float*>(unit.parameter_gradients);
+  auto* const tied = static_cast<float*>(unit.tied_gradients);
+  if (own != nullptr && !action.gradients_opened) clear_gaps(action.unit, own);
+  if (tied != nullptr) clear_gaps(tied_to, tied);
+  const double scale = context_.result.loss_scale / static_cast<double>(step_tokens_);
+  model_.backward(action.unit, exec_, unit, static_cast<float>(scale), action.gradients_opened);
+  if (action.unit == context_.inject_nonfinite && action.micro_batch == 0 && own != nullptr)
+    math::fill(exec_, own, 1, std::numeric_limits<float>::infinity());
+  if (context_.diagnoses) diagnosis_.inspect(action, own, tied);
+}
+
+// Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.
+void ComputeHandlers::clear_gaps(int unit, float* gradients) {
+  for (const Gap& gap : gaps_[unit])
+    math::fill(exec_, gradients + gap.begin, gap.end - gap.begin, 0.0f);
+}
+
+void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
+  math::add_terms(exec_, buffers.get<float>(Role::output), rows_,
+                  buffers.get<std::int64_t>(Role::sums));
+}
+
+void ComputeHandlers::show(const ActionBuffers& buffers) {
+  exec_.fence();
+  const plan::StepPlan& plan = context_.plan();
+  const int unit = buffers.action.unit;
+  const auto* frozen = buffers.get<float>(Role::parameters);
+  context_.visitor(unit, frozen + plan.padded(plan.frozen(unit)), frozen);
+}
+
+}  // namespace ostrakon::train

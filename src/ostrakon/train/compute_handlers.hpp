@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/shard_layout.hpp>
+#include <ostrakon/train/step_context.hpp>
+#include <ostrakon/train/trainer_settings.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// What computes with a model's units: forward, recompute, backward and the losses; and what shows
+/// their parameters.
+class ComputeHandlers {
+ public:
+  /// What it is given, but the settings, must outlive it.
+  ComputeHandlers(const StepContext& context, const ShardLayout& layout,
+                  const plan::ModelDescription& description, const TrainerSettings& settings,
+                  Diagnosis& diagnosis);
+  /// Handles what computes. This object must outlive the executor's runs.
+  void install(runtime::Executor& executor);
+
+ private:
+  void forward(const runtime::ActionBuffers& buffers);
+  void backward(const runtime::ActionBuffers& buffers);
+  void add_losses(const runtime::ActionBuffers& buffers);
+  void show(const runtime::ActionBuffers& buffers);
+  void clear_gaps(int unit, float* gradients);
+
+  const StepContext& context_;
+  const model::Model& model_;
+  const plan::ModelDescription& description_;
+  Diagnosis& diagnosis_;
+  std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
+  std::int64_t rows_;                   ///< of a leaf
+  std::int64_t step_tokens_;
+  Exec exec_;
+};
+
+}  // namespace ostrakon::train

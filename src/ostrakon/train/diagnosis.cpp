@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/train/diagnosis.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+Diagnosis::Diagnosis(const plan::StepPlan& plan, const plan::ModelDescription& model, int rank,
+                     comm::Communicator& world)
+    : plan_(plan), model_(model), rank_(rank), world_(world) {}
+
+void Diagnosis::inspect(const plan::Action& action, const float* own, const float* tied) {
+  const int distance = 2 * (units() - 1 - action.unit);
+  inspect(action.unit, distance, action.micro_batch, own);
+  inspect(model_.units[action.unit].tied_to, distance + 1, action.micro_batch, tied);
+}
+
+void Diagnosis::inspect(int unit, int distance, std::int64_t micro_batch, const float* gradients) {
+  if (gradients == nullptr || (origin_ && origin_->distance <= distance)) return;
+  const std::int64_t elements = plan_.padded(plan_.trained(unit));
+  if (count_non_finite(gradients, elements, plan::Space::device) > 0)
+    origin_ = {distance, micro_batch};
+}
+
+std::int64_t Diagnosis::count_non_finite(const float* values, std::int64_t count,
+                                         plan::Space space) const {
+  constexpr std::int64_t most = 65536;
+  std::vector<float> copy(static_cast<std::size_t>(std::min(count, most)));
+  std::int64_t found = 0;
+  for (std::int64_t begin = 0; begin < count; begin += most) {
+    const std::int64_t some = std::min(most, count - begin);
+    const float* seen = values + begin;
+    if (space == plan::Space::device) {
+      math::copy_to_host(exec_, seen, copy.data(), static_cast<std::size_t>(some));
+      seen = copy.data();
+    }
+    found += std::count_if(seen, seen + some, [](float value) { return !std::isfinite(value); });
+  }
+  return found;
+}
+
+std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
+  double nearest = origin_ ? origin_->distance : std::numeric_limits<double>::infinity();
+  world_.minimum(&nearest, 1);
+  if (!std::isfinite(nearest)) return name_sum(find_sum(buffers));
+  const auto distance = static_cast<int>(nearest);
+  const int computed = units() - 1 - distance / 2;
+  const int unit = distance % 2 == 0 ? computed : model_.units[computed].tied_to;
+  const bool mine = origin_ && origin_->distance == distance;
+  std::string ranks;
+  int more = -4;  // so many are named
+  for (const std::string& rank : world_.gather_texts(
+           mine ? text("rank ", world_.rank(), " (micro-batch ", origin_->micro_batch, ")") : ""))
+    if (!rank.empty() && ++more <= 0) ranks += (ranks.empty() ? "" : ", ") + rank;
+  return text("the gradient of ", plan_.units[unit].name, " is not finite on ", ranks,
+              more > 0 ? text(" and ", more, " more") : "");
+}
+
+Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffers) const {
+  const plan::Spans& divided = plan_.layouts.gradient.divided;
+  for (int u = units() - 1; u >= 0; --u) {
+    const int buffer = plan_.units[u].gradients;
+    if (buffer < 0) continue;
+    const plan::Buffer& gradients = plan_.buffers[buffer];
+    const std::int64_t first = plan_.offset_in(gradients, plan_.trained(u).first, divided, rank_);
+    const std::int64_t count =
+        count_non_finite(buffers.at<float>(buffer) + first,
+                         plan_.elements(plan_.trained(u), divided), gradients.space);
+    if (count > 0) return {u, count};
+  }
+  return {};
+}
+
+void Diagnosis::note_sum(int unit, std::int64_t elements) {
+  if (unit > noted_.unit) noted_ = {unit, elements};
+}
+
+std::string Diagnosis::name_sum(const NonFiniteSum& mine) {
+  double last = mine.unit;
+  world_.maximum(&last, 1);
+  if (last < 0.0) return "a gradient is not finite";
+  const auto unit = static_cast<int>(last);
+  std::string shards;
+  int more = 0;
+  for (const std::string& one : world_.gather_texts(
+           mine.unit == unit ? text(mine.elements, mine.elements == 1 ? " element" : " elements",
+                                    " in the shard of rank ", world_.rank())
+                             : "")) {
+    if (one.empty()) continue;
+    if (shards.empty())
+      shards = one;
+    else
+      ++more;
+  }
+  return text("the gradient of ", plan_.units[unit].name,
+              " is not finite when summed over micro-batches and ranks (", shards,
+              more > 0 ? text(", more in ", more, more == 1 ? " other" : " others") : "", ")");
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <string>
+
+namespace ostrakon::train {
+
+/// Finds out which unit's gradient is not finite, on which ranks and in which micro-batch. Sums
+/// show only that some gradient is not; so the step is run once more, and each gradient is looked
+/// at as backward leaves it.
+class Diagnosis {
+ public:
+  /// `rank`: number in plans. What it is given must outlive it.
+  Diagnosis(const plan::StepPlan& plan, const plan::ModelDescription& model, int rank,
+            comm::Communicator& world);
+
+  /// Forgets what was found: before a step is run once more.
+  void restart() { origin_.reset(); }
+  /// Looks at what a backward of `action.unit` has written of one micro-batch: its own gradients
+  /// (null where it has none), and those of the unit that it is tied to.
+  void inspect(const plan::Action& action, const float* own, const float* tied);
+  /// Which unit's gradient is not finite on which ranks: of several units the one nearest to the
+  /// loss, as what backward makes of it reaches those before it. Where the gradients of all
+  /// micro-batches are finite, their sums are looked at. Collective, once the step's backward is
+  /// done.
+  std::string name_origin(const runtime::ActionBuffers& buffers);
+
+  // Early updates use gradients up before anybody asks: what is known then was noted as their
+  // squares were summed.
+
+  /// Forgets what was noted: at the begin of a step.
+  void restart_notes() { noted_ = {}; }
+  /// Notes that summed gradients of a unit are not finite in the shard of this rank.
+  void note_sum(int unit, std::int64_t elements);
+  /// Which unit's summed gradient was noted, on which ranks. Collective.
+  std::string name_noted() { return name_sum(noted_); }
+
+ private:
+  /// Where on this rank the gradient of a micro-batch is not finite.
+  struct Origin {
+    int distance;  ///< from the loss: twice the units in between, one more for a unit that is tied
+    std::int64_t micro_batch;
+  };
+  /// A unit whose summed gradient is not finite in the shard of this rank; of several the last one.
+  struct NonFiniteSum {
+    int unit = -1;  ///< none
+    std::int64_t elements = 0;
+  };
+
+  int units() const { return static_cast<int>(plan_.units.size()); }
+  void inspect(int unit, int distance, std::int64_t micro_batch, const float* gradients);
+  std::int64_t count_non_finite(const float* values, std::int64_t count, plan::Space space) const;
+  NonFiniteSum find_sum(const runtime::ActionBuffers& buffers) const;
+  std::string name_sum(const NonFiniteSum& mine);
+
+  const plan::StepPlan& plan_;
+  const plan::ModelDescription& model_;
+  int rank_;
+  comm::Communicator& world_;
+  std::optional<Origin> origin_;  ///< nearest to the loss
+  NonFiniteSum noted_;
+  Exec exec_;
+};
+
+}  // namespace ostrakon::train

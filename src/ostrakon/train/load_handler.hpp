@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/programs.hpp>
+#include <ostrakon/train/step_context.hpp>
+#include <ostrakon/train/trainer_settings.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// What reads the tokens of a micro-batch. A rank that can't read goes on to where all ranks next
+/// talk of how the step went: that is `clip`, or with early updates the last load before them.
+class LoadHandler {
+ public:
+  /// What it is given, but the settings, must outlive it.
+  LoadHandler(StepContext& context, const Programs& programs, const TrainerSettings& settings,
+              comm::Communicator& world);
+  /// Handles `load`. This object must outlive the executor's runs.
+  void install(runtime::Executor& executor);
+
+ private:
+  void load(const runtime::ActionBuffers& buffers);
+  void read(std::int64_t leaf, std::int32_t* batch);
+
+  StepContext& context_;
+  comm::Communicator& world_;
+  std::int64_t samples_;               ///< of a leaf
+  std::int64_t tokens_;                ///< of a sample
+  int last_load_before_updates_ = -1;  ///< micro-batch; -1: updates wait for `clip`
+  std::vector<std::int32_t> sample_;   ///< one, with its last target
+  Exec exec_;
+};
+
+}  // namespace ostrakon::train

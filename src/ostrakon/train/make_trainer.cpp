@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/model/decoder_model.hpp>
+#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/train/threads.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::train {
+namespace {
+
+/// The same on all ranks.
+void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& mesh) {
+  const bool is_asked = settings.parallel.hierarchical.kind == plan::Hierarchical::always;
+  if (!is_asked || mesh.ranks_per_node() > 0 || settings.shard_group == mesh::node_group) return;
+  throw AgreedError(
+      text("parallel.hierarchical_collectives = always: the ", mesh.nodes(),
+           " nodes don't have equally many ranks each, numbered one after the other; start ranks "
+           "node by node, the same number on each, or leave it at auto"));
+}
+
+}  // namespace
+
+std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  return model::make_decoder(
+      settings.precision.gather, settings.model,
+      {settings.training.micro_batch_size, settings.training.sequence_length}, settings.recompute,
+      [rules](const std::string& name) { return optim::is_frozen(rules, name); });
+}
+
+TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh) {
+  require_regular_nodes(settings, mesh);
+  config::Settings completed = settings;
+  config::complete(completed);
+  TrainerSettings own;
+  own.policy = completed.parallel;
+  own.optimizer = settings.optimizer;
+  own.schedule = settings.schedule;
+  own.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,
+                   settings.stability.outlier_window};
+  own.loss_scale = settings.precision.loss_scale;
+  own.steps = settings.training.steps;
+  own.global_batch_size = settings.training.global_batch_size;
+  own.micro_batch_size = settings.training.micro_batch_size;
+  own.sequence_length = settings.training.sequence_length;
+  own.seed = settings.training.seed;
+  own.streams = choose_streams(settings, mesh);
+  own.pinned_host_memory = settings.pinned_host_memory;
+  return own;
+}
+
+Trainer make_trainer(const config::Settings& settings, mesh::Mesh& mesh) {
+  std::unique_ptr<model::Model> decoder = make_decoder(settings);
+  const TrainerSettings own = trainer_settings(settings, mesh);
+  return Trainer(std::move(decoder), own, mesh);
+}
+
+}  // namespace ostrakon::train

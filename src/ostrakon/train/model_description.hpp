@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/model/model.hpp>
+#include <ostrakon/optim/optimizer.hpp>
+#include <ostrakon/plan/description.hpp>
+
+namespace ostrakon::train {
+
+/// The model as plans of training see it: its own description with the step's sums, and the
+/// matrices that the optimizer updates as a whole.
+plan::ModelDescription describe(const model::Model& model,
+                                const optim::OptimizerSettings& optimizer);
+
+}  // namespace ostrakon::train

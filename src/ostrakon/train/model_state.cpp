@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/math/digest.hpp>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/train/initial_values.hpp>
+#include <ostrakon/train/model_state.hpp>
+
+namespace ostrakon::train {
+
+ModelState::ModelState(const Programs& programs, const ShardLayout& layout, const Options& options,
+                       mesh::Mesh& mesh)
+    : plan_(programs.train.plan),
+      layout_(layout),
+      mesh_(mesh),
+      moments_(options.moments),
+      seed_(options.seed),
+      memory_(programs, options.pinned_host_memory) {
+  note_saved_bytes();
+}
+
+/// What a buffer has of a unit's parameters.
+void ModelState::initialize(int buffer, Number number, checkpoint::ParameterSource* weights) {
+  const plan::Buffer& target = plan_.buffers[buffer];
+  float* const values = memory_.scratch();
+  for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
+    const std::vector<ParameterSlice> slices = layout_.slices_of_part(flat, target.divided);
+    const std::int64_t offset = layout_.offset_in(buffer, flat, target.divided);
+    memory_.in_chunks(plan_.elements({flat, flat + 1}, target.divided),
+                      [&](std::int64_t begin, std::int64_t count) {
+                        if (weights != nullptr)
+                          read_values(exec_, slices, begin, count, *weights, values);
+                        else
+                          make_initial_values(exec_, slices, begin, count, seed_, values);
+                        memory_.store(number, values, buffer, offset + begin, count);
+                      });
+  }
+}
+
+void ModelState::initialize(checkpoint::ParameterSource* weights) {
+  mesh_.world().agree([&] {
+    for (const plan::PlannedUnit& unit : plan_.units) {
+      initialize(unit.masters, Number::fp32, weights);
+      if (unit.working >= 0) initialize(unit.working, compute_number(), weights);
+      for (int moments : {unit.first_moments, unit.second_moments})
+        if (moments >= 0) memory_.clear(moments);
+    }
+    exec_.fence();
+  });
+}
+
+/// Of one kind of state, which a member of PlannedUnit names, of the part that `counted` says.
+std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, Number number,
+                                    const plan::Spans& counted) {
+  auto* digest = memory_.at<std::uint64_t>(plan_.sums);
+  Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
+                    std::uint64_t{0});
+  for (const plan::PlannedUnit& unit : plan_.units) {
+    const int buffer = unit.*which;
+    for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, counted)) {
+      const std::uint64_t key = math::random_key(0, slice.parameter->full_name() + " " + what);
+      memory_.in_chunks(slice.count, [&](std::int64_t begin, std::int64_t count) {
+        math::add_digest(exec_, memory_.fetch(number, buffer, slice.offset + begin, count), count,
+                         key, slice.first + begin, digest);
+      });
+    }
+  }
+  std::uint64_t value = 0;
+  math::copy_to_host(exec_, digest, &value, 1);
+  return value;
+}
+
+/// Throws AgreedError unless all ranks of `group` have the same digest of what they all hold.
+void ModelState::require_alike(const char* what, std::uint64_t mine, comm::Communicator& group) {
+  std::uint64_t first = mine;
+  group.broadcast(&first, sizeof first, 0);
+  mesh_.world().agree([&] {
+    require(mine == first, "rank ", mesh_.world().rank(), " holds other ", what,
+            " than its replicas (digest ", format_hex(mine), ", not ", format_hex(first), ")");
+  });
+}
+
+std::uint64_t ModelState::digest() {
+  using plan::PlannedUnit;
+  struct Kind {
+    const char* name;
+    int PlannedUnit::*which;
+    Number number;
+    bool counts;  ///< working copies say nothing new, but must be alike
+  };
+  const Kind kinds[] = {{"parameters", &PlannedUnit::masters, Number::fp32, true},
+                        {"first moment", &PlannedUnit::first_moments, moments_, true},
+                        {"second moment", &PlannedUnit::second_moments, moments_, true},
+                        {"working copies", &PlannedUnit::working, compute_number(), false}};
+  const plan::Spans& all_ranks = plan_.layouts.gradient.divided;
+  std::uint64_t total = 0;
+  for (const Kind& kind : kinds) {
+    const auto any = std::find_if(plan_.units.begin(), plan_.units.end(),
+                                  [&](const PlannedUnit& unit) { return unit.*kind.which >= 0; });
+    if (any == plan_.units.end()) continue;
+    // Each element is counted once over all ranks.
+    if (kind.counts) total += digest_of(kind.name, kind.which, kind.number, all_ranks);
+    const plan::Spans& stored = plan_.buffers[(*any).*kind.which].divided;
+    if (stored == all_ranks) continue;
+    // Whoever stores the same must have the same bits.
+    const std::uint64_t mine = digest_of(kind.name, kind.which, kind.number, stored);
+    require_alike(kind.name, mine, stored.empty() ? mesh_.world() : mesh_.replicate_group());
+  }
+  mesh_.world().sum(&total, 1);
+  return total;
+}
+
+}  // namespace ostrakon::train

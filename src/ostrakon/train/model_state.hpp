@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/checkpoint/parameter_source.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/train/channels.hpp>
+#include <ostrakon/train/programs.hpp>
+#include <ostrakon/train/saved_slices.hpp>
+#include <ostrakon/train/shard_layout.hpp>
+#include <ostrakon/train/state_memory.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// What a rank keeps from step to step: masters, working copies and moments, in the arenas that it
+/// owns. Everything that is not said to be otherwise is collective over the mesh.
+class ModelState {
+ public:
+  struct Options {
+    Number moments = Number::fp32;
+    std::uint64_t seed = 1;  ///< of random weights
+    bool pinned_host_memory = true;
+  };
+  /// Takes the arenas. What it is given must outlive it. Not collective.
+  ModelState(const Programs& programs, const ShardLayout& layout, const Options& options,
+             mesh::Mesh& mesh);
+
+  const StateMemory& memory() const { return memory_; }
+
+  /// Weights, and moments of zero, unit by unit, straight into shards. Weights are random, or read
+  /// from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
+  void initialize(checkpoint::ParameterSource* weights);
+
+  /// Hash of parameters and moments by parameter and element: the same for every layout. Throws
+  /// AgreedError where replicas differ.
+  std::uint64_t digest();
+
+  /// Copies what this rank saves to the buffer that the plan has for it. Not collective.
+  void stage();
+  /// `bytes` bytes of saved_slices()[slice], from its byte `first` on: in that copy (`staged`), or
+  /// as they are now. On devices what is not staged is in a buffer, until the next call. Not
+  /// collective; a thread may call it for staged ones while steps run.
+  const void* saved(std::size_t slice, std::int64_t first, std::int64_t bytes, bool staged);
+
+  /// Takes the state from a checkpoint that fits, each rank what it has: what several ranks have is
+  /// read in parts and gathered. Throws AgreedError where a rank can't read it; what is in the
+  /// arrays is undefined then.
+  void restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels);
+
+ private:
+  /// Of a saved slice, in bytes.
+  struct SavedBytes {
+    int buffer;
+    std::int64_t begin;  ///< in the buffer
+    std::int64_t bytes;
+    std::int64_t staged;  ///< begin in the copy
+  };
+
+  Number compute_number() const { return layout_.model().number(); }
+  Number number_of(checkpoint::State state) const { return train::number_of(state, moments_); }
+
+  // model_state.cpp
+  void initialize(int buffer, Number number, checkpoint::ParameterSource* weights);
+  std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, Number number,
+                          const plan::Spans& counted);
+  void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
+
+  // model_state_checkpoint.cpp
+  void note_saved_bytes();
+  char* bounce(std::int64_t bytes);
+  void restore(int buffer, checkpoint::State state, checkpoint::CheckpointReader& checkpoint,
+               std::vector<checkpoint::Wanted>& wanted);
+  void gather_shares(int buffer, Number number, const Channels& channels);
+  void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
+
+  const plan::StepPlan& plan_;
+  const ShardLayout& layout_;
+  mesh::Mesh& mesh_;
+  Number moments_;
+  std::uint64_t seed_;
+  StateMemory memory_;
+  std::vector<SavedBytes> saved_;
+  std::vector<char> bounce_;  ///< host memory for what a device has
+  Exec exec_;
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a rank's state gets into a checkpoint, and back.
+#include <algorithm>
+#include <cstring>
+#include <ostrakon/base/threads.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/train/model_state.hpp>
+#include <ostrakon/train/numbers.hpp>
+#include <stdexcept>
+
+namespace ostrakon::train {
+
+using checkpoint::State;
+
+void ModelState::note_saved_bytes() {
+  std::int64_t staged = 0;
+  for (const SavedSlice& saved : saved_slices(layout_)) {
+    const std::int64_t size = bytes_of(number_of(saved.slice.state));
+    const std::int64_t bytes = saved.slice.count * size;
+    saved_.push_back({saved.buffer, saved.offset * size, bytes, staged});
+    staged += bytes;
+  }
+  if (plan_.checkpoint >= 0 && staged > plan_.buffers[plan_.checkpoint].bytes)
+    throw std::logic_error("a checkpoint's copy is larger than planned");
+}
+
+void ModelState::stage() {
+  exec_.fence();
+  char* const copy = memory_.at<char>(plan_.checkpoint);
+  // In parts of so many bytes, so that all cores that this rank has to itself can help.
+  constexpr std::int64_t most = std::int64_t{4} << 20;
+  struct Copy {
+    const char* from;
+    char* to;
+    std::size_t bytes;
+  };
+  std::vector<Copy> copies;
+  for (const SavedBytes& slice : saved_) {
+    const char* const values = memory_.at<char>(slice.buffer) + slice.begin;
+    if (!memory_.is_host_readable(slice.buffer)) {
+      math::copy_to_host(exec_, values, copy + slice.staged, static_cast<std::size_t>(slice.bytes));
+      continue;
+    }
+    for (std::int64_t first = 0; first < slice.bytes; first += most)
+      copies.push_back({values + first, copy + slice.staged + first,
+                        static_cast<std::size_t>(std::min(most, slice.bytes - first))});
+  }
+  constexpr int most_threads = 4;  // that memory keeps busy
+  in_threads(std::clamp(mesh_.cores(), 1, most_threads), static_cast<std::int64_t>(copies.size()),
+             [&](int, std::int64_t i) {
+               const Copy& one = copies[static_cast<std::size_t>(i)];
+               std::memcpy(one.to, one.from, one.bytes);
+             });
+}
+
+const void* ModelState::saved(std::size_t slice, std::int64_t first, std::int64_t bytes,
+                              bool staged) {
+  const SavedBytes& one = saved_[slice];
+  if (staged) return memory_.at<char>(plan_.checkpoint) + one.staged + first;
+  const char* const values = memory_.at<char>(one.buffer) + one.begin + first;
+  if (memory_.is_host_readable(one.buffer)) return values;
+  char* const copy = bounce(bytes);
+  math::copy_to_host(exec_, values, copy, static_cast<std::size_t>(bytes));
+  return copy;
+}
+
+/// At least so many bytes of host memory.
+char* ModelState::bounce(std::int64_t bytes) {
+  bounce_.resize(std::max(bounce_.size(), static_cast<std::size_t>(bytes)));
+  return bounce_.data();
+}
+
+/// Adds what this rank reads of one kind of a unit's state to `wanted`, to go straight into its
+/// buffer; reads it where that can't be. Of what several ranks have each reads its share.
+void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& checkpoint,
+                         std::vector<checkpoint::Wanted>& wanted) {
+  if (buffer < 0) return;
+  memory_.clear(buffer);
+  const std::int64_t size = bytes_of(number_of(state));
+  const plan::Spans& share =
+      layout_.is_packed(buffer) ? plan_.buffers[buffer].divided : plan_.layouts.gradient.divided;
+  for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, share)) {
+    const int index = checkpoint.find(slice.parameter->owner, slice.parameter->name);
+    char* const values = memory_.at<char>(buffer) + slice.offset * size;
+    if (memory_.is_host_readable(buffer)) {
+      wanted.push_back({{state, index, slice.first, slice.count}, values});
+      continue;
+    }
+    const std::int64_t most = checkpoint::block_bytes / size;
+    char* const block = bounce(checkpoint::block_bytes);
+    for (std::int64_t done = 0; done < slice.count; done += most) {
+      const std::int64_t some = std::min(most, slice.count - done);
+      checkpoint.read(state, index, slice.first + done, some, block);
+      math::copy_to_device(exec_, block, values + done * size,
+                           static_cast<std::size_t>(some * size));
+    }
+  }
+}
+
+/// Gives those who have the same of a unit's state what each of them has read. Collective.
+void ModelState::gather_shares(int buffer, Number number, const Channels& channels) {
+  if (buffer < 0 || layout_.is_packed(buffer)) return;
+  const plan::Buffer& target = plan_.buffers[buffer];
+  with_number(number, [&](auto one) {
+    using T = decltype(one);
+    for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
+      const auto find_part = [&](const plan::Spans& divided) {
+        return memory_.at<T>(buffer) + layout_.offset_in(buffer, flat, divided);
+      };
+      for (plan::Spans part = plan_.layouts.gradient.divided; part.size() > target.divided.size();
+           part = part.outer())
+        channels.of(plan::Stream::gather, part.innermost())
+            .all_gather(find_part(part), plan_.elements({flat, flat + 1}, part),
+                        find_part(part.outer()));
+    }
+  });
+}
+
+/// Working copies, from masters where these have all that is needed.
+void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpoint) {
+  const int working = plan_.units[unit].working, masters = plan_.units[unit].masters;
+  const plan::Buffer& target = plan_.buffers[working];
+  if (target.divided != plan_.buffers[masters].divided)
+    return initialize(working, compute_number(), &checkpoint);
+  memory_.in_chunks(
+      plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {
+        // What is fetched may be where store() converts.
+        const float* const values = memory_.fetch(Number::fp32, masters, begin, count);
+        const auto some = static_cast<std::size_t>(count);
+        Kokkos::deep_copy(exec_, math::UnmanagedArray<float, Memory>(memory_.scratch(), some),
+                          math::UnmanagedArray<const float, Memory>(values, some));
+        memory_.store(compute_number(), memory_.scratch(), working, begin, count);
+      });
+}
+
+void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels) {
+  mesh::agree_by_name(mesh_.world(), [&] {
+    std::vector<checkpoint::Wanted> wanted;
+    for (const plan::PlannedUnit& unit : plan_.units)
+      for (const State state : all_states)
+        restore(buffer_of(unit, state), state, checkpoint, wanted);
+    exec_.fence();
+    checkpoint.read(wanted);
+  });
+  for (const plan::PlannedUnit& unit : plan_.units)
+    for (const State state : all_states)
+      gather_shares(buffer_of(unit, state), number_of(state), channels);
+  mesh::agree_by_name(mesh_.world(), [&] {
+    for (int u = 0; u < layout_.model().units() && plan_.layouts.has_copies(); ++u)
+      restore_working(u, checkpoint);
+    exec_.fence();
+  });
+}
+
+}  // namespace ostrakon::train

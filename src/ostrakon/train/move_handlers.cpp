@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/train/action_parts.hpp>
+#include <ostrakon/train/move_handlers.hpp>
+#include <ostrakon/train/numbers.hpp>
+
+namespace ostrakon::train {
+
+using plan::Kind;
+using plan::Role;
+using runtime::ActionBuffers;
+
+MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels, Number compute,
+                           Number reduce)
+    : context_(context), channels_(channels), compute_(compute), reduce_(reduce) {}
+
+void MoveHandlers::install(runtime::Executor& executor) {
+  executor.on(Kind::gather, [this](const ActionBuffers& buffers) { gather(buffers); });
+  executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers); });
+  for (Kind kind : {Kind::copy_to_device, Kind::copy_to_host})
+    executor.on(kind, [this](const ActionBuffers& buffers) { copy(buffers); });
+  executor.on(Kind::reduce_scatter,
+              [this](const ActionBuffers& buffers) { reduce_scatter(buffers); });
+  executor.on(Kind::gather_gradients,
+              [this](const ActionBuffers& buffers) { gather_gradients(buffers); });
+  executor.on(Kind::gather_updates,
+              [this](const ActionBuffers& buffers) { gather_updates(buffers); });
+}
+
+template <class A, class B>
+void MoveHandlers::convert(const plan::Action& action, const A* from, B* to, std::int64_t count) {
+  // Other streams may be threads that Kokkos does not know, where memory is the host's.
+  if (on_device || action.stream == plan::Stream::compute) {
+    math::convert(exec_, from, to, count);
+    if constexpr (on_device) exec_.fence();
+  } else {
+    math::host::convert(from, to, count);
+  }
+}
+
+void MoveHandlers::gather(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const ActionParts parts(buffers, context_);
+  comm::Communicator& group = channels_.of(action);
+  const std::int64_t count = action.elements / group.size();
+  const int flat = action.flats.first;
+  const plan::Spans whole = parts.gathered(Role::parameters);
+  const plan::Spans part = parts.gathered_parts(Role::parameters);
+  const Role source = action.buffer(Role::shard) >= 0 ? Role::shard : Role::parameters;
+  with_number(number_of(action, context_.plan(), compute_), [&](auto number) {
+    using T = decltype(number);
+    const T* shard = parts.find<T>(source, flat, part);
+    if (action.converts) {
+      T* const own = parts.find<T>(Role::parameters, flat, part);
+      convert(action, parts.find<float>(Role::shard, flat, part), own, count);
+      shard = own;
+    }
+    group.all_gather(shard, count, parts.find<T>(Role::parameters, flat, whole));
+  });
+}
+
+void MoveHandlers::keep(const ActionBuffers& buffers) {
+  const ActionParts parts(buffers, context_);
+  const plan::StepPlan& plan = context_.plan();
+  const plan::Buffer& kept = plan.buffers[buffers.action.buffer(Role::shard)];
+  with_number(compute_, [&](auto number) {
+    using T = decltype(number);
+    for (int flat = kept.flats.first; flat < kept.flats.end; ++flat)
+      math::copy(exec_, parts.find<T>(Role::parameters, flat, kept.divided),
+                 parts.find<T>(Role::shard, flat, kept.divided),
+                 plan.elements({flat, flat + 1}, kept.divided));
+  });
+}
+
+/// Between the memory of the host and of the device.
+void MoveHandlers::copy(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const plan::StepPlan& plan = context_.plan();
+  const auto find_begin = [&](Role role) {
+    const int buffer = action.buffer(role);
+    const std::int64_t first = action.flats.empty()
+                                   ? 0
+                                   : plan.offset_in(plan.buffers[buffer], action.flats.first,
+                                                    action.divided, context_.rank);
+    return buffers.at<char>(buffer) + first * action.element_bytes;
+  };
+  const char* const source = find_begin(Role::source);
+  char* const target = find_begin(Role::target);
+  const auto bytes = static_cast<std::size_t>(action.elements * action.element_bytes);
+  if constexpr (!on_device)
+    std::memcpy(target, source, bytes);
+  else if (action.kind == Kind::copy_to_device)
+    math::copy_to_device(exec_, source, target, bytes);
+  else
+    math::copy_to_host(exec_, source, target, bytes);
+}
+
+void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  comm::Communicator& group = channels_.of(action);
+  const std::int64_t part = action.elements / group.size();
+  auto* shard = buffers.get<float>(Role::gradient_shard);
+  const auto* gradients = buffers.get<float>(Role::parameter_gradients);
+  const comm::LocalSum local = {action.tree, action.continues_sum()};
+  if (action.buffer(Role::packed) < 0) {
+    group.reduce_scatter(gradients, part, buffers.get<float>(Role::staging), shard, local);
+    return;
+  }
+  with_number(reduce_, [&](auto number) {
+    using T = decltype(number);
+    T* const packed = buffers.get<T>(Role::packed);
+    convert(action, gradients, packed, action.elements);
+    group.reduce_scatter(packed, part, buffers.get<T>(Role::staging), shard, local);
+  });
+}
+
+void MoveHandlers::gather_gradients(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const ActionParts parts(buffers, context_);
+  comm::Communicator& group = channels_.of(action);
+  const Role whole = Role::parameter_gradients;
+  const Role source = action.buffer(Role::gradient_shard) >= 0 ? Role::gradient_shard : whole;
+  group.all_gather(parts.find<float>(source, parts.gathered_parts(whole)),
+                   action.elements / group.size(), parts.find<float>(whole, parts.gathered(whole)));
+}
+
+/// In place: of the masters, or of the copies to compute with.
+void MoveHandlers::gather_updates(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const ActionParts parts(buffers, context_);
+  comm::Communicator& group = channels_.of(action);
+  const std::int64_t count = action.elements / group.size();
+  // The buffer may have more than what the span has parts of.
+  plan::Spans part = context_.plan().layouts.update.divided;
+  while (part.innermost() != action.span) part = part.outer();
+  with_number(number_of(action, context_.plan(), compute_), [&](auto number) {
+    using T = decltype(number);
+    group.all_gather(parts.find<T>(Role::shard, part), count,
+                     parts.find<T>(Role::shard, part.outer()));
+  });
+}
+
+}  // namespace ostrakon::train

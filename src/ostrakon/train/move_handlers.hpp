@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/channels.hpp>
+#include <ostrakon/train/step_context.hpp>
+
+namespace ostrakon::train {
+
+/// What moves parameters and gradients: between ranks, between host and device, and into the part
+/// that stays after forward.
+class MoveHandlers {
+ public:
+  /// `compute`: numbers of parameters as they are computed with; `reduce`: of gradients as they
+  /// travel within a shard group. Context and channels must outlive it.
+  MoveHandlers(const StepContext& context, const Channels& channels, Number compute, Number reduce);
+  /// Handles what moves. This object must outlive the executor's runs.
+  void install(runtime::Executor& executor);
+
+ private:
+  void gather(const runtime::ActionBuffers& buffers);
+  void keep(const runtime::ActionBuffers& buffers);
+  void copy(const runtime::ActionBuffers& buffers);
+  void reduce_scatter(const runtime::ActionBuffers& buffers);
+  void gather_gradients(const runtime::ActionBuffers& buffers);
+  void gather_updates(const runtime::ActionBuffers& buffers);
+  template <class A, class B>
+  void convert(const plan::Action& action, const A* from, B* to, std::int64_t count);
+
+  const StepContext& context_;
+  const Channels& channels_;
+  Number compute_, reduce_;
+  Exec exec_;
+};
+
+}  // namespace ostrakon::train

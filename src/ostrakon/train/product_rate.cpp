@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <ostrakon/base/clock.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/peak_rate.hpp>
+#include <ostrakon/train/product_rate.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+template <class T>
+double measure(const runtime::Arena& memory, double seconds) {
+  const Exec exec;
+  const std::int64_t third = memory.bytes() / static_cast<std::int64_t>(3 * sizeof(T));
+  const auto largest = static_cast<std::int64_t>(std::sqrt(static_cast<double>(third)));
+  auto* data = reinterpret_cast<T*>(memory.data());
+  const auto seconds_of = [&](std::int64_t side) {
+    const Matrix<T> a(data, side, side), b(data + side * side, side, side),
+        c(data + 2 * side * side, side, side);
+    math::fill(exec, data, 2 * side * side, T(1.0f));
+    exec.fence();
+    const Stopwatch timer;
+    math::gemm<T>(exec, math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);
+    exec.fence();
+    return timer.seconds();
+  };
+  return best_product_rate(std::max<std::int64_t>(1, largest), seconds, seconds_of);
+}
+
+}  // namespace
+
+double measure_product_rate(Number number, const runtime::Arena& memory, double seconds) {
+  double rate = 0.0;
+  with_number(number, [&](auto one) { rate = measure<decltype(one)>(memory, seconds); });
+  return rate;
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/train/programs.hpp>
+#include <stdexcept>
+
+namespace ostrakon::train {
+namespace {
+
+void require_same_state(const runtime::Program& one, const runtime::Program& other) {
+  for (std::size_t b = 0; b < one.plan.buffers.size() && one.plan.buffers[b].persistent; ++b)
+    if (other.memory.offsets[b] != one.memory.offsets[b] ||
+        other.host_memory.offsets[b] != one.host_memory.offsets[b])
+      throw std::logic_error("plans of a run have their state in different places");
+}
+
+}  // namespace
+
+const runtime::Program& Programs::of(plan::Purpose purpose) const {
+  return purpose == plan::Purpose::train      ? train
+         : purpose == plan::Purpose::evaluate ? evaluate
+                                              : export_parameters;
+}
+
+std::int64_t Programs::arena_bytes(plan::Space space) const {
+  std::int64_t most = 0;
+  for (const runtime::Program* program : {&train, &evaluate, &export_parameters})
+    most = std::max(
+        most, (space == plan::Space::device ? program->memory : program->host_memory).arena_bytes);
+  return most;
+}
+
+Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy) {
+  const auto make = [&](plan::Purpose purpose) {
+    return runtime::make_program(plan::build_step_plan(model, ranks, policy, purpose));
+  };
+  Programs programs;
+  programs.train = make(plan::Purpose::train);
+  programs.evaluate = make(plan::Purpose::evaluate);
+  programs.export_parameters = make(plan::Purpose::export_parameters);
+  require_same_state(programs.train, programs.evaluate);
+  require_same_state(programs.train, programs.export_parameters);
+  return programs;
+}
+
+bool updates_early(const plan::StepPlan& plan, const plan::Policy& policy) {
+  return policy.early_updates && plan.layouts.update.space == plan::Space::host;
+}
+
+}  // namespace ostrakon::train

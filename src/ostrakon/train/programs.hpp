@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/purpose.hpp>
+#include <ostrakon/plan/space.hpp>
+#include <ostrakon/runtime/executor.hpp>
+
+namespace ostrakon::train {
+
+/// The programs of a run. All three share its arenas, with what lives from step to step in the same
+/// places.
+struct Programs {
+  runtime::Program train;
+  runtime::Program evaluate;
+  runtime::Program export_parameters;
+
+  const runtime::Program& of(plan::Purpose purpose) const;
+  /// Of an arena that holds each of them, in bytes.
+  std::int64_t arena_bytes(plan::Space space) const;
+};
+
+/// Plans and proves them. Throws Error where plan::build_step_plan does.
+Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy);
+
+/// Whether updates of a training plan begin before ranks know the sums of the step.
+bool updates_early(const plan::StepPlan& plan, const plan::Policy& policy);
+
+}  // namespace ostrakon::train

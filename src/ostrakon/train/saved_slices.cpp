@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <limits>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/train/saved_slices.hpp>
+#include <sstream>
+#include <string>
+
+namespace ostrakon::train {
+
+using checkpoint::State;
+
+int buffer_of(const plan::PlannedUnit& unit, State state) {
+  return state == State::parameters     ? unit.masters
+         : state == State::first_moment ? unit.first_moments
+                                        : unit.second_moments;
+}
+
+Number number_of(State state, Number moments) {
+  return state == State::parameters ? Number::fp32 : moments;
+}
+
+std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
+  const plan::StepPlan& plan = layout.plan();
+  std::vector<SavedSlice> slices;
+  int first_row = 0;
+  for (int u = 0; u < layout.model().units(); ++u) {
+    const std::vector<model::Parameter>& parameters = layout.model().parameters(u);
+    for (const State state : all_states) {
+      const int buffer = buffer_of(plan.units[u], state);
+      for (const ParameterSlice& slice :
+           layout.slices_in_buffer(buffer, plan.layouts.gradient.divided)) {
+        // A unit's parameters are neighbours in a checkpoint's table.
+        const auto row = static_cast<int>(slice.parameter - parameters.data());
+        slices.push_back(
+            {{state, first_row + row, slice.first, slice.count}, buffer, slice.offset});
+      }
+    }
+    first_row += static_cast<int>(parameters.size());
+  }
+  return slices;
+}
+
+std::vector<RankPlace> find_places(int rank, mesh::Mesh& mesh) {
+  std::vector<RankPlace> places;
+  for (const std::string& one : mesh.world().gather_texts(text(rank, " ", mesh.node_index()))) {
+    std::istringstream stream(one);
+    RankPlace place{};
+    stream >> place.rank >> place.node;
+    places.push_back(place);
+  }
+  return places;
+}
+
+checkpoint::ShardMap make_shard_map(const ShardLayout& layout, const std::vector<RankPlace>& places,
+                                    Number moments) {
+  checkpoint::ShardMap map;
+  for (int u = 0; u < layout.model().units(); ++u)
+    for (const model::Parameter& parameter : layout.model().parameters(u))
+      map.parameters.push_back({parameter.owner, parameter.name, parameter.shape,
+                                layout.plan().units[u].name, parameter.frozen});
+  for (const State state : all_states)
+    map.numbers[static_cast<std::size_t>(state)] = number_of(state, moments);
+  for (const RankPlace& place : places) {
+    map.slices.emplace_back();
+    for (const SavedSlice& saved : saved_slices(layout.of_rank(place.rank)))
+      map.slices.back().push_back(saved.slice);
+    map.nodes.push_back(place.node);
+  }
+  return map;
+}
+
+namespace {
+
+/// Of the manifest's table of parameters: the row of each of the model's.
+using Rows = std::vector<std::size_t>;
+
+Rows require_same_parameters(const checkpoint::Manifest& manifest,
+                             const std::vector<const model::Parameter*>& parameters) {
+  std::map<std::string, std::size_t> saved;
+  for (const checkpoint::ParameterEntry& entry : manifest.parameters)
+    saved.emplace(entry.path(), saved.size());
+  Rows rows;
+  for (const model::Parameter* parameter : parameters) {
+    const auto found = saved.find(parameter->owner + "/" + parameter->name);
+    require(found != saved.end(), "it has no parameter ", parameter->full_name(),
+            ", which the deck's model has");
+    rows.push_back(found->second);
+    const std::vector<std::int64_t>& shape = manifest.parameters[found->second].shape;
+    require(shape == parameter->shape, "its ", parameter->full_name(), " has the shape ",
+            hdf5::shape_text(shape), "; the deck's model expects ",
+            hdf5::shape_text(parameter->shape));
+  }
+  require(saved.size() == parameters.size(), "it has ", saved.size(),
+          " parameters; the deck's model has ", parameters.size());
+  return rows;
+}
+
+/// `slices`: those that this rank needs.
+void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
+                     const std::vector<const model::Parameter*>& parameters,
+                     const std::vector<SavedSlice>& slices, Number moments) {
+  std::vector<std::array<bool, checkpoint::states>> has(manifest.parameters.size());
+  for (const checkpoint::FileEntry& file : manifest.files)
+    for (const checkpoint::PieceEntry& piece : file.pieces)
+      has[static_cast<std::size_t>(piece.slice.parameter)]
+         [static_cast<std::size_t>(piece.slice.state)] = true;
+  for (const SavedSlice& saved : slices) {
+    if (saved.slice.state == State::parameters) continue;
+    const auto state = static_cast<std::size_t>(saved.slice.state);
+    const auto parameter = static_cast<std::size_t>(saved.slice.parameter);
+    const std::size_t row = rows[parameter];
+    require(has[row][state], "it has no ", checkpoint::name(saved.slice.state), " of ",
+            parameters[parameter]->full_name(),
+            manifest.parameters[row].frozen ? ", which was frozen" : "", " (its optimizer is ",
+            manifest.optimizer,
+            "); name it as checkpoint.initial_weights to begin anew with its parameters");
+    require(manifest.numbers[state] == moments, "its moments are ", name(manifest.numbers[state]),
+            "; expected optimizer.moments = ", name(manifest.numbers[state]), ", not ",
+            name(moments));
+  }
+}
+
+}  // namespace
+
+void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, Number moments,
+                 std::int64_t sequence_length) {
+  std::vector<const model::Parameter*> parameters;
+  for (int u = 0; u < layout.model().units(); ++u)
+    for (const model::Parameter& parameter : layout.model().parameters(u))
+      parameters.push_back(&parameter);
+  const Rows rows = require_same_parameters(manifest, parameters);
+  require(
+      manifest.progress.samples <= std::numeric_limits<std::int64_t>::max() / (2 * sequence_length),
+      "it has seen ", manifest.progress.samples, " samples of ", sequence_length,
+      " tokens, more than can be counted");
+  const Number masters = manifest.numbers[static_cast<std::size_t>(State::parameters)];
+  require(masters == Number::fp32, "its parameters are ", name(masters), "; expected fp32");
+  require_moments(manifest, rows, parameters, saved_slices(layout), moments);
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/checkpoint/manifest.hpp>
+#include <ostrakon/checkpoint/shard_map.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/train/shard_layout.hpp>
+#include <vector>
+
+// Which rank saves which elements, known from plans alone.
+
+namespace ostrakon::train {
+
+constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
+                                            checkpoint::State::first_moment,
+                                            checkpoint::State::second_moment};
+
+/// The buffer with a kind of a unit's state, or -1.
+int buffer_of(const plan::PlannedUnit& unit, checkpoint::State state);
+
+/// In which it is kept. `moments`: those of moments.
+Number number_of(checkpoint::State state, Number moments);
+
+/// What a rank saves of one kind of a parameter's state, and where it has it.
+struct SavedSlice {
+  checkpoint::Slice slice;
+  int buffer;
+  std::int64_t offset;  ///< in the buffer, in elements
+};
+
+/// All that the layout's rank saves: of every unit the part that no other rank has, or that others
+/// leave to it. Over all ranks each element of the state is in one slice.
+std::vector<SavedSlice> saved_slices(const ShardLayout& layout);
+
+/// Where a rank of the world stands.
+struct RankPlace {
+  int rank;  ///< its number in plans
+  int node;
+};
+
+/// Of all ranks of the world, in their order. Collective: groups need not be of neighbours.
+std::vector<RankPlace> find_places(int rank, mesh::Mesh& mesh);
+
+/// Which rank saves what; the same on every rank.
+checkpoint::ShardMap make_shard_map(const ShardLayout& layout, const std::vector<RankPlace>& places,
+                                    Number moments);
+
+/// Throws Error where a checkpoint is not of the layout's model, or lacks state that the rank
+/// needs. `sequence_length`: tokens of a sample.
+void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, Number moments,
+                 std::int64_t sequence_length);
+
+}  // namespace ostrakon::train

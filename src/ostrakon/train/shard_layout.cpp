@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/train/shard_layout.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+/// Gaps between them hold zeros, which no update changes: neighbours merge over them.
+bool are_updated_alike(const UpdateRange& one, const UpdateRange& other) {
+  return one.rule == other.rule && one.treatment.learning_rate == other.treatment.learning_rate &&
+         one.treatment.weight_decay == other.treatment.weight_decay;
+}
+
+/// Elements that [begin, end) and [other_begin, other_end) have in common.
+std::int64_t overlap(std::int64_t begin, std::int64_t end, std::int64_t other_begin,
+                     std::int64_t other_end) {
+  return std::max<std::int64_t>(0, std::min(end, other_end) - std::max(begin, other_begin));
+}
+
+}  // namespace
+
+ShardLayout::ShardLayout(const plan::StepPlan& plan, const model::Model& model,
+                         const optim::OptimizerSettings& optimizer, int rank)
+    : plan_(plan), model_(model), optimizer_(optimizer), rank_(rank) {}
+
+std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
+                                                        const plan::Spans& divided) const {
+  const plan::FlatParameter& whole = plan_.flats[flat];
+  const std::int64_t begin = plan_.first_element(flat, divided, rank_);
+  const std::int64_t end = begin + plan_.elements({flat, flat + 1}, divided);
+  std::vector<ParameterSlice> slices;
+  for (const model::Parameter& parameter : model_.parameters(whole.unit)) {
+    if (parameter.frozen == whole.trained) continue;
+    const std::int64_t first = std::max(parameter.offset, begin);
+    const std::int64_t last = std::min(parameter.offset + parameter.elements(), end);
+    if (first < last)
+      slices.push_back({&parameter, first - parameter.offset, first - begin, last - first});
+  }
+  std::sort(slices.begin(), slices.end(),
+            [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  return slices;
+}
+
+std::vector<ParameterSlice> ShardLayout::slices_in_buffer(int buffer,
+                                                          const plan::Spans& divided) const {
+  std::vector<ParameterSlice> slices;
+  if (buffer < 0) return slices;
+  const plan::FlatRange flats = plan_.buffers[buffer].flats;
+  for (int flat = flats.first; flat < flats.end; ++flat) {
+    const std::int64_t begin = offset_in(buffer, flat, divided);
+    const bool packed = is_packed(buffer);
+    for (ParameterSlice slice : slices_of_part(flat, divided)) {
+      slice.offset += begin;
+      if (packed) {
+        if (optim::rule_of(optimizer_, *slice.parameter) == optim::OptimizerKind::muon) continue;
+        slice.offset -= whole_matrices_before(plan_.flats[flat].unit, slice.offset);
+      }
+      slices.push_back(slice);
+    }
+  }
+  return slices;
+}
+
+bool ShardLayout::is_packed(int buffer) const {
+  const plan::PlannedUnit& unit = plan_.units[plan_.flats[plan_.buffers[buffer].flats.first].unit];
+  return buffer == unit.second_moments && !unit.whole_matrices.empty();
+}
+
+/// Elements of whole matrices among the first `offset` of those that the rank updates.
+std::int64_t ShardLayout::whole_matrices_before(int unit, std::int64_t offset) const {
+  const std::int64_t begin =
+      plan_.first_element(plan_.trained(unit).first, plan_.layouts.update.divided, rank_);
+  std::int64_t elements = 0;
+  for (const plan::WholeMatrix& matrix : plan_.units[unit].whole_matrices)
+    elements += overlap(matrix.offset, matrix.end(), begin, begin + offset);
+  return elements;
+}
+
+std::vector<UpdateRange> ShardLayout::update_ranges(int unit, Number moments,
+                                                    std::uint64_t seed) const {
+  std::vector<UpdateRange> ranges;
+  const plan::FlatRange trained = plan_.trained(unit);
+  if (trained.empty()) return ranges;
+  for (const ParameterSlice& slice : slices_of_part(trained.first, plan_.layouts.update.divided)) {
+    const model::Parameter& parameter = *slice.parameter;
+    UpdateRange next;
+    next.parameter = &parameter;
+    next.rule = optim::rule_of(optimizer_, parameter);
+    next.treatment = optim::treatment_of(optimizer_.parameters, parameter, optimizer_.learning_rate,
+                                         optimizer_.weight_decay);
+    next.first = slice.first;
+    next.offset = slice.offset;
+    next.second_offset = slice.offset - whole_matrices_before(unit, slice.offset);
+    next.count = slice.count;
+    next.rounding_key = math::random_key(seed, parameter.full_name() + " moments");
+    const bool may_merge = moments == Number::fp32 && next.rule != optim::OptimizerKind::muon;
+    if (may_merge && !ranges.empty() && are_updated_alike(ranges.back(), next))
+      ranges.back().count = next.offset + next.count - ranges.back().offset;
+    else
+      ranges.push_back(next);
+  }
+  return ranges;
+}
+
+std::vector<Gap> ShardLayout::gaps(int unit) const {
+  std::vector<Gap> gaps;
+  const plan::FlatRange trained = plan_.trained(unit);
+  if (trained.empty()) return gaps;
+  std::int64_t end = 0;
+  const auto add_up_to = [&](std::int64_t begin) {
+    if (begin > end) gaps.push_back({end, begin});
+  };
+  for (const ParameterSlice& slice : slices_of_part(trained.first, {})) {
+    add_up_to(slice.offset);
+    end = slice.offset + slice.count;
+  }
+  add_up_to(plan_.padded(trained));
+  return gaps;
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/model/model.hpp>
+#include <ostrakon/optim/optimizer.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// Elements [first, first + count) of a parameter, and where an array has them.
+struct ParameterSlice {
+  const model::Parameter* parameter;
+  std::int64_t first;   ///< element within the parameter
+  std::int64_t offset;  ///< element within the array
+  std::int64_t count;
+};
+
+/// Elements of a trained flat parameter that one call of an optimizer updates: of one parameter, or
+/// of several that lie next to each other and are updated alike.
+struct UpdateRange {
+  const model::Parameter* parameter;  ///< that it begins in
+  optim::OptimizerKind rule;
+  optim::Treatment treatment;
+  std::int64_t first;          ///< element within the parameter
+  std::int64_t offset;         ///< element within the part that this rank updates
+  std::int64_t second_offset;  ///< element within the rank's second moments, which are packed
+  std::int64_t count;
+  std::uint64_t rounding_key;  ///< optim::UpdateStep::rounding_key
+};
+
+/// Elements [begin, end) of a flat parameter that belong to no parameter.
+struct Gap {
+  std::int64_t begin, end;
+};
+
+/// Which elements of a model's parameters a rank has, and where its buffers have them. A pure
+/// function of a plan, the model's parameters, the optimizer and the rank's number in the plan: it
+/// can be asked about any rank, on any rank. The first three must outlive it.
+///
+/// Offsets are in elements. Buffers of second moments are packed: matrices that are updated as a
+/// whole (Muon) have none, and leave no room.
+class ShardLayout {
+ public:
+  ShardLayout(const plan::StepPlan& plan, const model::Model& model,
+              const optim::OptimizerSettings& optimizer, int rank);
+
+  const plan::StepPlan& plan() const { return plan_; }
+  const model::Model& model() const { return model_; }
+  int rank() const { return rank_; }
+  ShardLayout of_rank(int rank) const { return {plan_, model_, optimizer_, rank}; }
+
+  /// What the rank's part of a flat parameter has of each parameter, in the order of their offsets.
+  /// `divided`: into which parts. Offsets count from the begin of the part.
+  std::vector<ParameterSlice> slices_of_part(int flat, const plan::Spans& divided) const;
+
+  /// The same of a buffer of state (masters, working copies, moments), flat parameter by flat
+  /// parameter. `divided`: as the buffer, or into smaller parts. Offsets count from the begin of
+  /// the buffer. None for buffer -1.
+  std::vector<ParameterSlice> slices_in_buffer(int buffer, const plan::Spans& divided) const;
+
+  /// Where the rank's part of a flat parameter begins in a buffer that is not packed.
+  std::int64_t offset_in(int buffer, int flat, const plan::Spans& divided) const {
+    return plan_.offset_in(plan_.buffers[buffer], flat, divided, rank_);
+  }
+
+  /// What the rank updates of a unit, in the order of offsets; none where nothing is trained.
+  /// `moments`: parameters whose moments have 16 bits are rounded with random numbers of their own
+  /// (of `seed`), and not merged.
+  std::vector<UpdateRange> update_ranges(int unit, Number moments, std::uint64_t seed) const;
+
+  /// Alignment and padding of a unit's trained flat parameter.
+  std::vector<Gap> gaps(int unit) const;
+
+  /// Whether a buffer leaves out elements: second moments of a unit with whole matrices.
+  bool is_packed(int buffer) const;
+
+ private:
+  std::int64_t whole_matrices_before(int unit, std::int64_t offset) const;
+
+  const plan::StepPlan& plan_;
+  const model::Model& model_;
+  const optim::OptimizerSettings& optimizer_;
+  int rank_;
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/runtime/arena.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/programs.hpp>
+
+namespace ostrakon::train {
+
+/// The arenas of a run, and the buffers in them that live from step to step. Takes the memory that
+/// `programs` need, which must outlive it. Not while a program runs.
+class StateMemory {
+ public:
+  /// `pinned`: host memory, where there is a device.
+  StateMemory(const Programs& programs, bool pinned);
+
+  runtime::Arenas arenas() const { return {arena_.data(), host_arena_.data()}; }
+  const runtime::Arena& device_arena() const { return arena_; }
+
+  /// A buffer of state, in the memory where it is.
+  template <class T>
+  T* at(int buffer) const {
+    const bool on_host = is_on_host(buffer);
+    return reinterpret_cast<T*>(on_host ? host_arena_.data() + program_.host_memory.offsets[buffer]
+                                        : arena_.data() + program_.memory.offsets[buffer]);
+  }
+  bool is_on_host(int buffer) const {
+    return program_.plan.buffers[buffer].space == plan::Space::host;
+  }
+  bool is_host_readable(int buffer) const {
+    return memory_is_host_accessible || is_on_host(buffer);
+  }
+
+  // Values pass through what lies behind the state in device memory, chunk by chunk.
+
+  /// Calls work(begin, count) for [0, count) in chunks, each of which fits into scratch().
+  template <class Work>
+  void in_chunks(std::int64_t count, const Work& work) const {
+    require_scratch();
+    for (std::int64_t begin = 0; begin < count; begin += chunk_)
+      work(begin, std::min(chunk_, count - begin));
+  }
+  /// Room for a chunk of float in device memory.
+  float* scratch() const { return scratch_; }
+  /// Puts a chunk of float, in device memory, into a buffer of `number`, from its element `first`
+  /// on.
+  void store(Number number, const float* values, int buffer, std::int64_t first,
+             std::int64_t count);
+  /// The other way: a chunk as float in device memory, in scratch() unless the buffer itself has
+  /// it so. Valid until the next call.
+  const float* fetch(Number number, int buffer, std::int64_t first, std::int64_t count);
+  /// Fills a buffer with zeros.
+  void clear(int buffer);
+
+ private:
+  void require_scratch() const;
+  /// A second chunk, for numbers on their way between host and device.
+  template <class T>
+  T* transfer() const {
+    return reinterpret_cast<T*>(scratch_ + chunk_);
+  }
+
+  const runtime::Program& program_;
+  runtime::Arena arena_, host_arena_;
+  float* scratch_;
+  std::int64_t chunk_;  ///< elements
+  Exec exec_;
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/step_guard.hpp>
+#include <string>
+
+namespace ostrakon::train {
+
+/// What a step leaves behind, the same bits on every rank and every layout.
+struct StepResult {
+  double loss = 0.0;       ///< nats per token, mean over the global batch
+  double grad_norm = 0.0;  ///< before clipping
+  double learning_rate = 0.0;
+  double loss_scale = 1.0;
+  std::string skipped;  ///< why nothing was updated; empty where it was
+};
+
+/// Is shown a unit's two flat parameters, in device memory.
+using Visitor = std::function<void(int unit, const float* trained, const float* frozen)>;
+
+/// What the handlers of a running program share. Handlers of different streams may run on different
+/// threads: what they read here was set before the program ran, or by an action that theirs waits
+/// for.
+struct StepContext {
+  // ---- Set by the Trainer before a program runs, and not changed while it does.
+  int rank = 0;  ///< number in plans
+  const runtime::Program* program = nullptr;
+  data::Dataset* dataset = nullptr;
+  std::uint64_t first_sample = 0;  ///< of the global batch
+  std::int64_t step = 0;           ///< the last one of training, where it does not train
+  std::int64_t update = 1;         ///< that it makes, counted from 1
+  bool diagnoses = false;          ///< it runs once more, to find where a gradient is not finite
+  int inject_nonfinite = -1;  ///< unit whose gradient of micro-batch 0 is made infinite: for tests
+  Visitor visitor;            ///< of an export
+
+  // ---- Set by `load`, and read by `clip`: on the calling thread.
+  std::string load_error;  ///< why this rank's data can't be read; cleared by `begin`
+  bool is_intact = true;   ///< false from where updates begin that a failure can't take back
+
+  // ---- Set by the Trainer before, and by `clip` on the calling thread: actions of updates wait
+  // for it, but early ones, for which it does not change the verdict.
+  Verdict verdict;
+  StepResult result;      ///< learning rate and loss scale by the Trainer, the rest by `clip`
+  std::string diagnosis;  ///< of a program that diagnoses
+
+  const plan::StepPlan& plan() const { return program->plan; }
+  bool trains() const { return plan().purpose == plan::Purpose::train; }
+};
+
+}  // namespace ostrakon::train

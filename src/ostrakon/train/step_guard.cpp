@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/optim/adamw.hpp>
+#include <ostrakon/train/step_guard.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+namespace {
+
+optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& saved) {
+  optim::OutlierFilter::State state;
+  state.steps = saved.steps;
+  state.loss = {saved.loss_mean, saved.loss_variance};
+  state.gradient_norm = {saved.gradient_norm_mean, saved.gradient_norm_variance};
+  return state;
+}
+
+}  // namespace
+
+StepSums read_sums(const std::int64_t* sums, std::int64_t tokens, double loss_scale) {
+  constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+  const std::int64_t* const squares = sums + math::exact_sum_limbs;
+  StepSums step;
+  step.non_finite_losses = math::exact_sum_non_finite(sums);
+  step.loss = step.non_finite_losses > 0
+                  ? not_a_number
+                  : math::exact_sum_value(sums) / static_cast<double>(tokens);
+  step.gradient_is_finite = math::exact_sum_non_finite(squares) == 0;
+  step.grad_norm = step.gradient_is_finite ? std::sqrt(math::exact_sum_value(squares)) / loss_scale
+                                           : not_a_number;
+  return step;
+}
+
+StepGuard::StepGuard(const TrainerSettings& settings, Number compute, bool updates_early)
+    : settings_(settings.stability),
+      clip_norm_(settings.optimizer.clip_norm),
+      step_tokens_(settings.step_tokens()),
+      compute_(compute),
+      reduce_(settings.policy.reduce),
+      updates_early_(updates_early),
+      scales_loss_(compute == Number::fp16 || settings.policy.reduce == Number::fp16),
+      loss_scale_(settings.loss_scale) {
+  if (settings_.outlier_threshold > 0.0)
+    outliers_.emplace(
+        optim::OutlierSettings{settings_.outlier_window, settings_.outlier_threshold});
+}
+
+double StepGuard::loss_scale() const { return scales_loss_ ? loss_scale_.value() : 1.0; }
+
+Verdict StepGuard::before_sums() const {
+  Verdict verdict;
+  verdict.gradient_scale = 1.0 / loss_scale();
+  return verdict;
+}
+
+Verdict StepGuard::judge(std::int64_t step, const StepSums& sums) {
+  const double scale = loss_scale();
+  const bool loss_is_finite = sums.non_finite_losses == 0;
+  Verdict verdict = before_sums();
+  // With a scale that is only too large, the loss is finite and some gradient is not.
+  if (scales_loss_ && loss_is_finite && loss_scale_.update(sums.gradient_is_finite) &&
+      !sums.gradient_is_finite) {
+    verdict.skip_update = true;
+    verdict.skipped =
+        text("a gradient overflowed: the loss scale goes from ", static_cast<std::int64_t>(scale),
+             " to ", static_cast<std::int64_t>(loss_scale_.value()));
+    return verdict;
+  }
+  if (!loss_is_finite) {
+    verdict.skip_update = true;
+    if (settings_.skip_non_finite)
+      verdict.skipped = loss_text(sums);
+    else
+      verdict.error = failure(text("step ", step), loss_text(sums) + changed_parameters(), true);
+    return verdict;
+  }
+  if (!sums.gradient_is_finite) {
+    verdict.skip_update = true;
+    verdict.needs_diagnosis = true;
+    return verdict;
+  }
+  if (updates_early_) return verdict;
+  verdict.gradient_scale = optim::clip_coefficient(sums.grad_norm, clip_norm_) / scale;
+  if (!outliers_) return verdict;
+  const optim::OutlierFilter::Verdict outlier = outliers_->judge(sums.loss, sums.grad_norm);
+  verdict.skip_update = outlier.skip;
+  if (outlier.skip) verdict.skipped = outlier_text(outlier);
+  return verdict;
+}
+
+Verdict StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosis) const {
+  Verdict verdict;
+  verdict.skip_update = true;
+  if (settings_.skip_non_finite)
+    verdict.skipped = diagnosis;
+  else
+    verdict.error = failure(text("step ", step), diagnosis + changed_parameters(), false);
+  return verdict;
+}
+
+void StepGuard::finish(const Verdict& verdict) {
+  if (!verdict.skip_update) ++updates_;
+}
+
+std::string StepGuard::validation_error(std::int64_t step, const StepSums& sums) const {
+  if (sums.non_finite_losses == 0 || settings_.skip_non_finite) return "";
+  return failure(text("validation after step ", step), loss_text(sums), true);
+}
+
+std::string StepGuard::loss_text(const StepSums& sums) const {
+  return text("the loss is not finite (", sums.non_finite_losses, " of ", step_tokens_, " tokens)");
+}
+
+std::string StepGuard::outlier_text(const optim::OutlierFilter::Verdict& verdict) const {
+  const double threshold = settings_.outlier_threshold;
+  std::vector<std::string> beyond;
+  if (verdict.loss_score > threshold) beyond.push_back(text("the loss is ", verdict.loss_score));
+  if (verdict.gradient_norm_score > threshold)
+    beyond.push_back(text("the gradient norm is ", verdict.gradient_norm_score));
+  return text("an outlier: ", config::join(beyond, " and ", " and "),
+              " deviations above its mean, more than training.skip_outliers = ", threshold);
+}
+
+/// With what may help. Before the first update no learning rate does.
+std::string StepGuard::failure(const std::string& when, const std::string& what,
+                               bool of_loss) const {
+  std::vector<std::string> advice;
+  if (updates_ > 0) advice.push_back("a lower optimizer.learning_rate");
+  if (updates_ > 0 && of_loss) advice.push_back("a longer schedule.warmup_steps");
+  if (compute_ == Number::fp16)
+    advice.push_back("precision.gather = bf16");
+  else if (reduce_ == Number::fp16 && !of_loss)
+    advice.push_back("precision.reduce = bf16");
+  return text(when, ": ", what,
+              advice.empty() ? "" : ". Try " + config::join(advice, ", ", " or "));
+}
+
+/// What to say of parameters where a step fails; empty where none has changed.
+std::string StepGuard::changed_parameters() const {
+  if (!updates_early_) return "";
+  return "; parameters have changed, as updates on the host begin beside backward where "
+         "optimizer.clip_norm = 0: weights are not written";
+}
+
+void StepGuard::save(checkpoint::Progress& progress) const {
+  progress.updates = updates_;
+  progress.loss_scale = loss_scale_.state().scale;
+  progress.good_steps = loss_scale_.state().good_steps;
+  if (!outliers_) return;
+  const optim::OutlierFilter::State& state = outliers_->state();
+  progress.outliers = {state.steps, state.loss.mean, state.loss.variance, state.gradient_norm.mean,
+                       state.gradient_norm.variance};
+}
+
+void StepGuard::restore(const checkpoint::Progress& progress) {
+  updates_ = progress.updates;
+  // Without fp16 there is nothing to scale, and other settings may not allow this scale.
+  if (scales_loss_) loss_scale_.restore({progress.loss_scale, progress.good_steps});
+  if (!outliers_) return;
+  outliers_->restore(progress.outliers ? filter_state(*progress.outliers)
+                                       : optim::OutlierFilter::State());
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/channels.hpp>
+#include <ostrakon/train/compute_handlers.hpp>
+#include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/load_handler.hpp>
+#include <ostrakon/train/move_handlers.hpp>
+#include <ostrakon/train/programs.hpp>
+#include <ostrakon/train/shard_layout.hpp>
+#include <ostrakon/train/step_context.hpp>
+#include <ostrakon/train/step_guard.hpp>
+#include <ostrakon/train/sum_handlers.hpp>
+#include <ostrakon/train/trainer_settings.hpp>
+#include <ostrakon/train/update_handlers.hpp>
+
+namespace ostrakon::train {
+
+/// What every kind of action of a run's programs does.
+class StepHandlers {
+ public:
+  /// What handlers work with; all of it must outlive them.
+  struct Parts {
+    StepContext& context;
+    const Programs& programs;
+    const ShardLayout& layout;
+    const plan::ModelDescription& description;
+    const TrainerSettings& settings;
+    const Channels& channels;
+    StepGuard& guard;
+    comm::Communicator& world;
+  };
+  explicit StepHandlers(const Parts& parts)
+      : diagnosis_(parts.programs.train.plan, parts.description, parts.context.rank, parts.world),
+        move_(parts.context, parts.channels, parts.layout.model().number(),
+              parts.settings.policy.reduce),
+        load_(parts.context, parts.programs, parts.settings, parts.world),
+        compute_(parts.context, parts.layout, parts.description, parts.settings, diagnosis_),
+        sum_(parts.context, parts.guard, diagnosis_, parts.world, parts.settings.step_tokens()),
+        update_(parts.context, parts.layout, parts.settings) {}
+  StepHandlers(const StepHandlers&) = delete;
+  StepHandlers& operator=(const StepHandlers&) = delete;
+
+  /// This object must outlive the executor's runs.
+  void install(runtime::Executor& executor) {
+    move_.install(executor);
+    load_.install(executor);
+    compute_.install(executor);
+    sum_.install(executor);
+    update_.install(executor);
+  }
+
+  Diagnosis& diagnosis() { return diagnosis_; }
+
+ private:
+  Diagnosis diagnosis_;
+  MoveHandlers move_;
+  LoadHandler load_;
+  ComputeHandlers compute_;
+  SumHandlers sum_;
+  UpdateHandlers update_;
+};
+
+}  // namespace ostrakon::train

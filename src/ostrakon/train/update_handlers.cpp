@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/optim/muon.hpp>
+#include <ostrakon/train/action_parts.hpp>
+#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/update_handlers.hpp>
+
+namespace ostrakon::train {
+
+using optim::OptimizerKind;
+using plan::Kind;
+using plan::Role;
+using plan::Stream;
+using runtime::ActionBuffers;
+
+UpdateHandlers::UpdateHandlers(const StepContext& context, const ShardLayout& layout,
+                               const TrainerSettings& settings)
+    : context_(context), settings_(settings), compute_(layout.model().number()) {
+  for (int u = 0; u < layout.model().units(); ++u)
+    ranges_.push_back(layout.update_ranges(u, settings.policy.moments.number, settings.seed));
+}
+
+void UpdateHandlers::install(runtime::Executor& executor) {
+  executor.on(Kind::direction, [this](const ActionBuffers& buffers) { direction(buffers); });
+  executor.on(Kind::orthogonalize,
+              [this](const ActionBuffers& buffers) { orthogonalize(buffers); });
+  executor.on(Kind::optimize, [this](const ActionBuffers& buffers) { optimize(buffers); });
+}
+
+optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
+  optim::UpdateStep update;
+  update.step = context_.update;
+  update.learning_rate = optim::learning_rate(settings_.schedule, range.treatment.learning_rate,
+                                              context_.step, settings_.steps);
+  update.weight_decay = range.treatment.weight_decay;
+  update.gradient_scale = context_.verdict.gradient_scale;
+  update.rounding_key = range.rounding_key;
+  update.first_element = range.first;
+  return update;
+}
+
+void UpdateHandlers::direction(const ActionBuffers& buffers) {
+  if (context_.verdict.skip_update) return;
+  const ActionParts parts(buffers, context_);
+  const bool on_host = buffers.action.stream == Stream::host;
+  const optim::OptimizerSettings& optimizer = settings_.optimizer;
+  const plan::Spans& ours = context_.plan().layouts.update.divided;
+  auto* gradients = parts.find<float>(Role::gradient_shard, ours);
+  with_moment(settings_.policy.moments.number, [&](auto number) {
+    using Moment = decltype(number);
+    auto* momentum = parts.find<Moment>(Role::first_moment, ours);
+    for (const UpdateRange& range : ranges_[buffers.action.unit]) {
+      if (range.rule != OptimizerKind::muon) continue;
+      const optim::UpdateStep update = update_step(range);
+      float* const at = gradients + range.offset;
+      if (on_host)
+        optim::host::muon_direction(optimizer, update, at, momentum + range.offset, range.count);
+      else
+        optim::muon_direction(exec_, optimizer, update, at, momentum + range.offset, range.count);
+    }
+  });
+}
+
+void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
+  if (context_.verdict.skip_update) return;
+  const ActionParts parts(buffers, context_);
+  auto* whole = parts.find<float>(Role::parameter_gradients, {});
+  auto* mine = parts.find<float>(Role::gradient_shard, context_.plan().layouts.update.divided);
+  for (const UpdateRange& range : ranges_[buffers.action.unit]) {
+    if (range.rule != OptimizerKind::muon) continue;
+    const model::Parameter& parameter = *range.parameter;
+    float* const matrix = whole + parameter.offset;
+    optim::orthogonalize(exec_, Matrix<float>(matrix, parameter.shape[0], parameter.shape[1]),
+                         settings_.optimizer.muon_iterations, buffers.get<void>(Role::workspace));
+    if (mine != nullptr) math::copy(exec_, matrix + range.first, mine + range.offset, range.count);
+  }
+}
+
+void UpdateHandlers::optimize(const ActionBuffers& buffers) {
+  auto* masters = ActionParts(buffers, context_)
+                      .find<float>(Role::shard, context_.plan().layouts.update.divided);
+  if (!context_.verdict.skip_update)
+    with_moment(settings_.policy.moments.number,
+                [&](auto number) { update<decltype(number)>(buffers, masters); });
+  // Also where the update is skipped: what is copied on from there must hold something.
+  if (buffers.action.buffer(Role::parameters) >= 0) convert_updated(buffers, masters);
+}
+
+template <class Moment>
+void UpdateHandlers::update(const ActionBuffers& buffers, float* masters) {
+  const ActionParts parts(buffers, context_);
+  const bool on_host = buffers.action.stream == Stream::host;
+  const optim::OptimizerSettings& optimizer = settings_.optimizer;
+  const plan::Spans& ours = context_.plan().layouts.update.divided;
+  const auto* gradients = parts.find<float>(Role::gradient_shard, ours);
+  auto* first = parts.find<Moment>(Role::first_moment, ours);
+  auto* second = buffers.get<Moment>(Role::second_moment);
+  for (const UpdateRange& range : ranges_[buffers.action.unit]) {
+    const optim::UpdateStep step = update_step(range);
+    float* const x = masters + range.offset;
+    const float* const gradient = gradients + range.offset;
+    if (range.rule == OptimizerKind::muon) {
+      const std::vector<std::int64_t>& shape = range.parameter->shape;
+      if (on_host)
+        optim::host::muon_apply(optimizer, step, shape[0], shape[1], x, gradient, range.count);
+      else
+        optim::muon_apply(exec_, optimizer, step, shape[0], shape[1], x, gradient, range.count);
+      continue;
+    }
+    Moment* const first_at = first ? first + range.offset : nullptr;
+    Moment* const second_at = second ? second + range.second_offset : nullptr;
+    if (on_host)
+      optim::host::update(range.rule, optimizer, step, x, gradient, first_at, second_at,
+                          range.count);
+    else
+      optim::update(exec_, range.rule, optimizer, step, x, gradient, first_at, second_at,
+                    range.count);
+  }
+}
+
+/// Updated masters as copies to compute with.
+void UpdateHandlers::convert_updated(const ActionBuffers& buffers, const float* masters) {
+  const plan::StepPlan& plan = context_.plan();
+  const plan::Spans& ours = plan.layouts.update.divided;
+  const std::int64_t count = plan.elements(plan.trained(buffers.action.unit), ours);
+  with_number(compute_, [&](auto number) {
+    auto* copy = ActionParts(buffers, context_).find<decltype(number)>(Role::parameters, ours);
+    if (buffers.action.stream == Stream::host)
+      math::host::convert(masters, copy, count);
+    else
+      math::convert(exec_, masters, copy, count);
+  });
+}
+
+}  // namespace ostrakon::train

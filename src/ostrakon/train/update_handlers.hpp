@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/base/number.hpp>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/shard_layout.hpp>
+#include <ostrakon/train/step_context.hpp>
+#include <ostrakon/train/trainer_settings.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// What updates the parameters that a rank updates of each unit.
+class UpdateHandlers {
+ public:
+  /// What it is given must outlive it.
+  UpdateHandlers(const StepContext& context, const ShardLayout& layout,
+                 const TrainerSettings& settings);
+  /// Handles what updates. This object must outlive the executor's runs.
+  void install(runtime::Executor& executor);
+
+ private:
+  void direction(const runtime::ActionBuffers& buffers);
+  void orthogonalize(const runtime::ActionBuffers& buffers);
+  void optimize(const runtime::ActionBuffers& buffers);
+  optim::UpdateStep update_step(const UpdateRange& range) const;
+  template <class Moment>
+  void update(const runtime::ActionBuffers& buffers, float* masters);
+  void convert_updated(const runtime::ActionBuffers& buffers, const float* masters);
+
+  const StepContext& context_;
+  const TrainerSettings& settings_;
+  Number compute_;                                ///< of parameters as they are computed with
+  std::vector<std::vector<UpdateRange>> ranges_;  ///< of each unit
+  Exec exec_;
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels, diagnosis and handlers, each by itself: programs run with handlers of one kind alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/train/channels.hpp>
+#include <ostrakon/train/compute_handlers.hpp>
+#include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/initial_values.hpp>
+#include <ostrakon/train/load_handler.hpp>
+#include <ostrakon/train/model_state.hpp>
+#include <ostrakon/train/move_handlers.hpp>
+#include <ostrakon/train/sum_handlers.hpp>
+#include <ostrakon/train/update_handlers.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "train/planned_parts.hpp"
+#include "train/small_runs.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+using plan::Kind;
+using plan::Role;
+using runtime::ActionBuffers;
+
+/// A deck's state with its first weights, and an executor whose handlers do nothing.
+struct Bench {
+  explicit Bench(const config::Settings& deck)
+      : mesh(MPI_COMM_WORLD, 0, deck.shard_group),
+        parts(deck, mesh),
+        state(parts.programs, parts.layout,
+              {parts.settings.policy.moments.number, parts.settings.seed, true}, mesh),
+        executor(state.memory().arenas()) {
+    state.initialize(nullptr);
+    for (int kind = 0; kind < plan::kinds; ++kind)
+      executor.on(static_cast<Kind>(kind), [](const ActionBuffers&) {});
+    context.rank = parts.layout.rank();
+    context.program = &parts.programs.train;
+    context.step = 1;
+    context.result.learning_rate = 1.0;
+  }
+  const plan::StepPlan& plan() const { return parts.programs.train.plan; }
+  void run() { executor.run(parts.programs.train); }
+
+  mesh::Mesh mesh;
+  PlannedParts parts;
+  train::ModelState state;
+  train::StepContext context;
+  runtime::Executor executor;
+};
+
+TEST(Channels, AreOfEachStreamAndSpan) {
+  config::Settings deck = small_llama(24);
+  deck.shard_group = 1;  // all ranks are replicas
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0, deck.shard_group);
+  const PlannedParts parts(deck, mesh);
+  train::Channels channels(parts.programs, parts.layout.rank(), mesh);
+  const int ranks = mesh.world().size();
+  if (ranks == 1) GTEST_SKIP() << "nobody to talk to";
+  const plan::Span all = parts.programs.train.plan.grid.span(plan::Axis::replicate);
+  comm::Communicator& gather = channels.of(plan::Stream::gather, all);
+  EXPECT_EQ(gather.size(), ranks);
+  EXPECT_NE(&gather, &channels.of(plan::Stream::reduce, all));
+  EXPECT_THROW(channels.of(plan::Stream::gather, {plan::Axis::shard, 7}), std::logic_error);
+  const auto mine = static_cast<float>(gather.rank());
+  std::vector<float> whole(static_cast<std::size_t>(64 * ranks)), part(64, mine);
+  gather.all_gather(part.data(), 64, whole.data());
+  for (int r = 0; r < ranks; ++r)
+    EXPECT_EQ(whole[static_cast<std::size_t>(64 * r)], static_cast<float>(r));
+  EXPECT_EQ(channels.bytes_sent(all), 64 * 4 * (ranks - 1));
+}
+
+TEST(Diagnosis, NamesTheUnitNearestToTheLoss) {
+  Bench bench(small_llama(24));
+  comm::Communicator& world = bench.mesh.world();
+  train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
+  const int last = world.size() - 1;
+  const runtime::Arenas arenas = bench.state.memory().arenas();
+  const plan::Action none;
+  const ActionBuffers buffers(bench.parts.programs.train, none, arenas);
+  const auto inspect = [&](int unit, int micro_batch, bool is_bad) {
+    std::vector<float> gradients(
+        static_cast<std::size_t>(bench.plan().padded(bench.plan().trained(unit))));
+    if (is_bad) gradients.back() = std::numeric_limits<float>::quiet_NaN();
+    plan::Action action;
+    action.unit = unit;
+    action.micro_batch = micro_batch;
+    diagnosis.inspect(action, gradients.data(), nullptr);
+  };
+  // Backward comes from the loss: what the first ranks find in a unit before is no news.
+  inspect(2, 0, false);
+  inspect(2, 1, world.rank() == last);
+  inspect(1, 1, true);
+  EXPECT_EQ(diagnosis.name_origin(buffers), "the gradient of block.1 is not finite on rank " +
+                                                std::to_string(last) + " (micro-batch 1)");
+  diagnosis.restart();
+  inspect(1, 0, world.rank() == 0);
+  EXPECT_EQ(diagnosis.name_origin(buffers),
+            "the gradient of block.0 is not finite on rank 0 (micro-batch 0)");
+}
+
+/// The head's own gradient is nearer to the loss than what it writes of the embedding's.
+TEST(Diagnosis, NamesAUnitThatIsTied) {
+  Bench bench(small_gpt2(24));
+  train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank,
+                             bench.mesh.world());
+  const runtime::Arenas arenas = bench.state.memory().arenas();
+  plan::Action head;
+  head.unit = bench.parts.model->units() - 1;
+  head.micro_batch = 0;
+  const ActionBuffers buffers(bench.parts.programs.train, head, arenas);
+  const auto gradients_of = [&](int unit) {
+    return std::vector<float>(
+        static_cast<std::size_t>(bench.plan().padded(bench.plan().trained(unit))));
+  };
+  std::vector<float> own = gradients_of(head.unit), tied = gradients_of(0);
+  tied.front() = std::numeric_limits<float>::infinity();
+  diagnosis.inspect(head, own.data(), tied.data());
+  EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of embedding is not finite", 0), 0u);
+  diagnosis.restart();
+  own.back() = std::numeric_limits<float>::infinity();
+  diagnosis.inspect(head, own.data(), tied.data());
+  EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of head is not finite", 0), 0u);
+}
+
+TEST(Diagnosis, NamesSumsThatWereNoted) {
+  Bench bench(small_llama(24));
+  comm::Communicator& world = bench.mesh.world();
+  train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
+  EXPECT_EQ(diagnosis.name_noted(), "a gradient is not finite");
+  diagnosis.note_sum(2, 3);
+  diagnosis.note_sum(1, 5);
+  std::string expected =
+      "the gradient of block.1 is not finite when summed over micro-batches and ranks (3 elements "
+      "in the shard of rank 0";
+  if (world.size() > 1)
+    expected += ", more in " + std::to_string(world.size() - 1) +
+                (world.size() == 2 ? " other" : " others");
+  EXPECT_EQ(diagnosis.name_noted(), expected + ")");
+  diagnosis.restart_notes();
+  EXPECT_EQ(diagnosis.name_noted(), "a gradient is not finite");
+}
+
+/// Token t of sample s is 100 s + t.
+class CountingSamples : public data::Dataset {
+ public:
+  CountingSamples(std::int64_t length, std::uint64_t broken) : Dataset(length), broken_(broken) {}
+  void read(std::uint64_t index, std::int32_t* tokens) override {
+    if (index == broken_) throw Error("the disk is gone");
+    for (std::int64_t t = 0; t < length(); ++t)
+      tokens[t] = static_cast<std::int32_t>(100 * static_cast<std::int64_t>(index) + t);
+  }
+  std::uint64_t samples() const override { return 1000; }
+
+ private:
+  std::uint64_t broken_;
+};
+
+constexpr std::uint64_t none_broken = 999;
+
+TEST(LoadHandler, ReadsTheLeavesOfThisRank) {
+  const config::Settings deck = small_llama(24);
+  Bench bench(deck);
+  train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings,
+                          bench.mesh.world());
+  load.install(bench.executor);
+  CountingSamples samples(deck.training.sequence_length + 1, none_broken);
+  bench.context.dataset = &samples;
+  bench.context.first_sample = 7;
+  std::int64_t seen = 0;
+  const std::int64_t tokens = deck.training.sequence_length, rows = 2 * tokens;
+  bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
+    if (buffers.action.unit != 0) return;
+    ++seen;
+    const auto* batch = buffers.get<std::int32_t>(Role::batch);
+    const std::int64_t leaf = bench.plan().leaf(bench.context.rank, buffers.action.micro_batch);
+    for (std::int64_t s = 0; s < 2; ++s)
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        const std::int64_t expected = 100 * (7 + 2 * leaf + s) + t;
+        ASSERT_EQ(batch[s * tokens + t], expected);
+        ASSERT_EQ(batch[rows + s * tokens + t], expected + 1);
+      }
+  });
+  bench.run();
+  EXPECT_EQ(seen, 24 / bench.mesh.world().size());
+  EXPECT_EQ(bench.context.load_error, "");
+  EXPECT_TRUE(bench.context.is_intact);
+}
+
+TEST(LoadHandler, NotesAnErrorAndGoesOn) {
+  const config::Settings deck = small_llama(24);
+  Bench bench(deck);
+  train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings,
+                          bench.mesh.world());
+  load.install(bench.executor);
+  const std::int64_t leaf = bench.plan().leaf(bench.context.rank, 0);
+  CountingSamples samples(deck.training.sequence_length + 1,
+                          static_cast<std::uint64_t>(2 * leaf + 1));
+  bench.context.dataset = &samples;
+  EXPECT_NO_THROW(bench.run());
+  EXPECT_EQ(bench.context.load_error, "the disk is gone");
+}
+
+TEST(LoadHandler, WithEarlyUpdatesRanksAgreeBeforeThem) {
+  config::Settings deck = small_llama(24);
+  deck.parallel.offload = plan::Offload::all;
+  deck.optimizer.clip_norm = 0.0;
+  Bench bench(deck);
+  train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings,
+                          bench.mesh.world());
+  load.install(bench.executor);
+  CountingSamples broken(deck.training.sequence_length + 1, 0);  // on one rank
+  bench.context.dataset = &broken;
+  EXPECT_THROW(bench.run(), AgreedError);
+  EXPECT_TRUE(bench.context.is_intact);
+  CountingSamples samples(deck.training.sequence_length + 1, none_broken);
+  bench.context.dataset = &samples;
+  bench.context.load_error.clear();
+  bench.run();
+  EXPECT_FALSE(bench.context.is_intact);
+}
+
+TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
+  for (const Number compute : {Number::fp32, Number::bf16}) {
+    config::Settings deck = small_llama(24);
+    deck.precision.gather = compute;
+    Bench bench(deck);
+    train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
+    train::MoveHandlers move(bench.context, channels, compute, Number::fp32);
+    move.install(bench.executor);
+    std::int64_t seen = 0;
+    bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
+      const int flat = bench.plan().trained(buffers.action.unit).first;
+      std::vector<float> expected(static_cast<std::size_t>(bench.plan().flats[flat].padded));
+      train::make_initial_values(Exec(), bench.parts.layout.slices_of_part(flat, {}), 0,
+                                 static_cast<std::int64_t>(expected.size()),
+                                 bench.parts.settings.seed, expected.data());
+      const auto* gathered = buffers.get<char>(Role::parameters);
+      for (std::size_t i = 0; i < expected.size(); ++i, ++seen)
+        if (compute == Number::fp32)
+          ASSERT_EQ(reinterpret_cast<const float*>(gathered)[i], expected[i]);
+        else
+          ASSERT_EQ(static_cast<float>(reinterpret_cast<const bf16*>(gathered)[i]),
+                    static_cast<float>(bf16(expected[i])));
+    });
+    bench.run();
+    EXPECT_GT(seen, 0);
+  }
+}
+
+/// A model whose gradients are all ones, but for the gaps, which it leaves as they are.
+class OnesModel : public model::Model {
+ public:
+  explicit OnesModel(const model::Model& like) : like_(like) {}
+  Number number() const override { return like_.number(); }
+  int units() const override { return like_.units(); }
+  const std::vector<model::Parameter>& parameters(int unit) const override {
+    return like_.parameters(unit);
+  }
+  plan::ModelDescription description() const override { return like_.description(); }
+  void forward(int, const Exec&, const model::UnitBuffers<void>&, model::RowRange) const override {}
+  void backward(int unit, const Exec&, const model::UnitBuffers<void>& buffers, float,
+                bool gradients_opened) const override {
+    auto* gradients = static_cast<float*>(buffers.parameter_gradients);
+    for (const model::Parameter& parameter : parameters(unit))
+      for (std::int64_t i = 0; i < parameter.elements(); ++i)
+        gradients[parameter.offset + i] =
+            (gradients_opened ? gradients[parameter.offset + i] : 0) + 1.0f;
+  }
+
+ private:
+  const model::Model& like_;
+};
+
+/// All of it but loads and updates, with a model of made-up gradients: the norm of a sum over 24
+/// leaves is known.
+TEST(SumHandlers, FindTheNormOfSummedGradients) {
+  for (const auto offload : {plan::Offload::none, plan::Offload::all})
+    for (const bool overflows : {false, true}) {
+      config::Settings deck = small_llama(24);
+      deck.parallel.offload = offload;
+      Bench bench(deck);
+      const OnesModel ones(*bench.parts.model);
+      const train::ShardLayout layout(bench.plan(), ones, bench.parts.settings.optimizer,
+                                      bench.context.rank);
+      train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
+      comm::Communicator& world = bench.mesh.world();
+      train::StepGuard guard(bench.parts.settings, Number::fp32, false);
+      train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
+      train::MoveHandlers move(bench.context, channels, Number::fp32, Number::fp32);
+      train::ComputeHandlers compute(bench.context, layout, bench.parts.description,
+                                     bench.parts.settings, diagnosis);
+      train::SumHandlers sum(bench.context, guard, diagnosis, world,
+                             bench.parts.settings.step_tokens());
+      move.install(bench.executor);
+      compute.install(bench.executor);
+      bench.executor.on(Kind::loss, [](const ActionBuffers&) {});
+      sum.install(bench.executor);
+      if (overflows && world.rank() == 0) bench.context.inject_nonfinite = 1;
+      bench.run();
+      EXPECT_EQ(bench.context.result.loss, 0.0);
+      EXPECT_EQ(bench.context.verdict.needs_diagnosis, overflows);
+      EXPECT_EQ(bench.context.verdict.skip_update, overflows);
+      if (overflows) continue;
+      const auto elements = static_cast<double>(bench.parts.model->parameter_count());
+      EXPECT_DOUBLE_EQ(bench.context.result.grad_norm, 24.0 * std::sqrt(elements));
+      EXPECT_NEAR(bench.context.verdict.gradient_scale * bench.context.result.grad_norm, 1.0, 1e-5);
+    }
+}
+
+TEST(UpdateHandlers, UpdateUnlessTheStepIsSkipped) {
+  config::Settings deck = small_llama(24);
+  deck.optimizer.kind = optim::OptimizerKind::sgd;
+  deck.optimizer.momentum = 0.0;
+  deck.optimizer.weight_decay = 0.5;
+  Bench bench(deck);
+  const std::uint64_t before = bench.state.digest();
+  train::UpdateHandlers update(bench.context, bench.parts.layout, bench.parts.settings);
+  update.install(bench.executor);
+  // Without a gradient, weights shrink by the decay.
+  const auto clear = [&](const ActionBuffers& buffers) {
+    const int unit = buffers.action.unit;
+    const std::int64_t count =
+        bench.plan().elements(bench.plan().trained(unit), bench.plan().layouts.gradient.divided);
+    std::fill_n(buffers.get<float>(Role::gradient_shard), count, 0.0f);
+  };
+  bench.executor.on(Kind::norm, clear);
+  bench.context.verdict.skip_update = true;
+  bench.run();
+  EXPECT_EQ(bench.state.digest(), before);
+  bench.context.verdict.skip_update = false;
+  const int masters = bench.plan().units[1].masters;
+  std::map<std::int64_t, float> expected;
+  for (const train::UpdateRange& range : bench.parts.layout.update_ranges(1, Number::fp32, 1)) {
+    const double rate =
+        optim::learning_rate(deck.schedule, deck.optimizer.learning_rate, 1, deck.training.steps);
+    const double decay = range.treatment.weight_decay;
+    for (std::int64_t i = range.offset; i < range.offset + range.count; ++i)
+      expected[i] = static_cast<float>(
+          static_cast<double>(bench.state.memory().at<float>(masters)[i]) * (1.0 - rate * decay));
+  }
+  bench.run();
+  EXPECT_NE(bench.state.digest(), before);
+  for (const auto& [i, value] : expected)
+    EXPECT_NEAR(bench.state.memory().at<float>(masters)[i], value, 1e-6f * std::abs(value) + 1e-9f);
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <ostrakon/train/make_trainer.hpp>
+
+namespace ostrakon::tests {
+
+/// What a Trainer makes of a deck before it takes memory, to test its parts one by one.
+struct PlannedParts {
+  PlannedParts(const config::Settings& deck, mesh::Mesh& mesh)
+      : settings(train::trainer_settings(deck, mesh)),
+        model(train::make_decoder(deck)),
+        description(train::describe(*model, settings.optimizer)),
+        programs(make_programs(mesh)),
+        layout(programs.train.plan, *model, settings.optimizer,
+               mesh.replicate_group().rank() * mesh.shard_group().size() +
+                   mesh.shard_group().rank()) {}
+
+  train::TrainerSettings settings;
+  std::unique_ptr<model::Model> model;
+  plan::ModelDescription description;
+  train::Programs programs;
+  train::ShardLayout layout;
+
+ private:
+  train::Programs make_programs(mesh::Mesh& mesh) {
+    settings.policy.shard_group = mesh.shard_group().size();
+    settings.policy.ranks_per_node = mesh.ranks_per_node();
+    return train::make_programs(description, mesh.world().size(), settings.policy);
+  }
+};
+
+}  // namespace ostrakon::tests

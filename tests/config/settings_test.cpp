@@ -9,6 +9,7 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/optim/muon.hpp>

@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/config/rule_text.hpp>
 #include <random>
 #include <string>
 #include <vector>

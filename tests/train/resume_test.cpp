@@ -12,12 +12,13 @@
 
 #include "small_runs.hpp"
 #include "support/covering.hpp"
-#include "support/scratch_folder.hpp"
+#include "support/shared_folder.hpp"
 
 namespace ostrakon::tests {
 namespace {
 
 using plan::Offload;
+using testing::SharedFolder;
 
 constexpr std::int64_t saved_step = 10, last_step = 20;
 
@@ -26,22 +27,6 @@ int world_rank() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   return rank;
 }
-
-/// A folder that all ranks of the world share.
-class SharedFolder {
- public:
-  SharedFolder() : comm_(comm::Communicator::duplicate(MPI_COMM_WORLD)) {
-    if (comm_.rank() == 0) owned_ = std::make_unique<testing::ScratchFolder>();
-    path_ = comm_.broadcast(owned_ ? owned_->file("") : "", 0);
-  }
-  ~SharedFolder() { comm_.barrier(); }
-  const std::string& path() const { return path_; }
-
- private:
-  comm::Communicator comm_;
-  std::unique_ptr<testing::ScratchFolder> owned_;
-  std::string path_;
-};
 
 /// Steps first .. last of a run.
 struct Steps {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/memory_check.hpp>

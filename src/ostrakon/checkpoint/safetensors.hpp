@@ -55,9 +55,7 @@ class SafetensorsReader {
     std::string path;
     std::optional<PlainFile> file;  ///< when it is open
   };
-  struct Header;
 
-  static Header read_header(File& file);
   void open_file(const std::string& path);
   void open_index(const std::string& path);
 

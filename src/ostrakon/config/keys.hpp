@@ -9,7 +9,7 @@
 
 namespace ostrakon::config {
 
-/// One key of a deck. What is known of a key is said once, in keys.cpp; reading, checking and
+/// One key of a deck. What is known of a key is said once, in keys_*.cpp; reading, checking and
 /// writing decks all go by it.
 struct Key {
   std::string name;

@@ -5,10 +5,8 @@
 #include <optional>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/optim/parameter_rules.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <string>
-#include <vector>
 
 namespace ostrakon::config {
 
@@ -18,9 +16,6 @@ constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
 constexpr std::int64_t most_units_ahead = 1000;
 constexpr std::int64_t most_units_gathered = 1000000;
 constexpr std::int64_t most_units_apart = 100000;
-
-/// What stands between blanks.
-std::vector<std::string> words(const std::string& text);
 
 /// default, always, never or an integer; nothing for any other value.
 std::optional<plan::Reshard> read_reshard(const Value& value);
@@ -39,20 +34,6 @@ std::string expected_gather_limit();
 std::optional<plan::Hierarchical> read_hierarchical(const Value& value);
 Value write_hierarchical(const plan::Hierarchical& hierarchical);
 std::string expected_hierarchical();
-
-/// Rules separated by ';', each `PATTERN: SETTING VALUE, SETTING VALUE ...`, for example
-///     block.*: reshard_after_forward never, backward_prefetch 2; head: forward_prefetch block.1
-/// Settings are those of plan::UnitRule. A prefetch is an integer or names of units. Throws Error
-/// that names the rule and what was expected there.
-std::vector<plan::UnitRule> read_unit_rules(const std::string& text);
-/// Leaves out rules that set nothing.
-std::string write_unit_rules(const std::vector<plan::UnitRule>& rules);
-
-/// The same for parameters, with the settings of optim::ParameterRule:
-///     embedding.*: frozen; *.norm.*: weight_decay 0, learning_rate 1e-4; block.0.*: trained
-/// `trained` undoes an earlier `frozen`.
-std::vector<optim::ParameterRule> read_parameter_rules(const std::string& text);
-std::string write_parameter_rules(const std::vector<optim::ParameterRule>& rules);
 
 /// What is computed again for backward: all of some units, or parts of all blocks.
 struct ActivationCheckpointing {

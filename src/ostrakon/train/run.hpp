@@ -4,27 +4,9 @@
 #include <mpi.h>
 
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/train/continuation.hpp>
-#include <string>
+#include <ostrakon/train/run_options.hpp>
 
 namespace ostrakon::train {
-
-/// Where a run begins.
-enum class Resume {
-  none,       ///< at step 1; checkpoints of an earlier run in its folder are set aside
-  automatic,  ///< at the newest of its checkpoints that is not damaged, or at step 1 without any
-  path        ///< at one checkpoint
-};
-
-struct RunOptions {
-  Resume resume = Resume::none;
-  std::string
-      checkpoint;  ///< of Resume::path: its folder, or one of checkpoints, of which the newest
-  AllowedChanges allowed;   ///< since the checkpoint, or the weights, that it goes on from
-  bool break_lock = false;  ///< take output.directory from a run that has it, see FolderLock
-  bool dry_run = false;     ///< show the plan, then stop before anything is allocated
-  bool terminal = false;    ///< one progress line, rewritten, instead of a line every so often
-};
 
 enum class RunEnd {
   done,

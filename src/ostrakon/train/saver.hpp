@@ -47,13 +47,11 @@ class Saver {
   /// Works out what is written where, as the first begin() would; collective.
   void prepare();
 
-  /// Takes note that a run went on from a checkpoint of its own folder, so that it counts as one
-  /// that is kept. On rank 0. Returns whether it has the name of one that may be saved again.
-  bool note_sound(const std::string& path) { return folder_.note_sound(path); }
-
   /// Where it saves; on rank 0 alone to be changed, and only where no save goes on.
   const checkpoint::Folder& folder() const { return folder_; }
 
+  /// Whether there is room for a copy of the state, from which it saves while steps go on.
+  bool can_overlap() const { return trainer_.has_staging(); }
   /// Bytes of a checkpoint on all ranks together, after prepare().
   std::int64_t bytes() const { return bytes_; }
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/key_kinds.hpp>
+
+namespace ostrakon::config {
+
+void require_no_control_characters(const std::string& text) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    require(byte >= 0x20 && byte != 0x7F, shown(text), " has the control character ",
+            printable(text.substr(at, 1)), " at byte ", at + 1, "; expected text without any");
+  }
+}
+
+Key only(const std::string& name, const std::string& accepted, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = accepted + ", the one value that this version accepts";
+  key.limits = accepted + " only";
+  key.set = [=](Settings&, const Value& value) {
+    return value.kind == Value::Kind::text && value.text == accepted;
+  };
+  key.get = [=](const Settings&) { return Value::of(accepted); };
+  return key;
+}
+
+std::string on_one_line(std::string rules) {
+  for (char& c : rules)
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+  return rules;
+}
+
+}  // namespace ostrakon::config

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/names.hpp>
+#include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/value.hpp>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Kinds of keys: each function makes a Key of one kind. For keys*.cpp alone.
+
+namespace ostrakon::config {
+
+/// `field` is a generic lambda that gives the field of a Settings or const Settings.
+template <class Field>
+Key integer(const std::string& name, Field field, std::int64_t least, std::int64_t most,
+            const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = most == largest_integer ? text("an integer >= ", least)
+                                         : text("an integer from ", least, " to ", most);
+  key.limits = text(">= ", least);
+  key.is_open_integer = most == largest_integer;
+  key.set = [=](Settings& settings, const Value& value) {
+    const std::optional<std::int64_t> number = value.integer(least, most);
+    if (!number) return false;
+    field(settings) = static_cast<std::decay_t<decltype(field(settings))>>(*number);
+    return true;
+  };
+  key.get = [=](const Settings& settings) {
+    return Value::of(static_cast<double>(field(settings)));
+  };
+  return key;
+}
+
+template <class Field>
+Key integer(const std::string& name, Field field, std::int64_t least, const std::string& meaning) {
+  return integer(name, field, least, largest_integer, meaning);
+}
+
+/// The numbers that a key takes, and how to say so.
+struct Range {
+  const char* limits;
+  bool (*contains)(double);
+};
+inline const Range not_negative = {">= 0", [](double x) { return x >= 0.0; }};
+inline const Range share = {"from 0 to 1", [](double x) { return x >= 0.0 && x <= 1.0; }};
+// Decks hold doubles, most arithmetic is in floats: within these bounds no float becomes infinite,
+// nor zero where it is there to keep something from being zero (floats below 1.18e-38 are not
+// normal, and some processors take them for zero).
+inline const Range up_to_1e30 = {"from 0 to 1e30", [](double x) { return x >= 0.0 && x <= 1e30; }};
+inline const Range positive = {"from 1e-30 to 1e30",
+                               [](double x) { return x >= 1e-30 && x <= 1e30; }};
+inline const Range small = {"from 1.2e-38 to 1", [](double x) { return x >= 1.2e-38 && x <= 1.0; }};
+inline const Range rotary_base = {"from 1 to 1e12", [](double x) { return x >= 1.0 && x <= 1e12; }};
+inline const Range below_one = {">= 0 and < 1", [](double x) { return x >= 0.0 && x < 1.0; }};
+
+template <class Field>
+Key number(const std::string& name, Field field, const Range& range, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = text("a number ", range.limits);
+  key.limits = range.limits;
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::number || !std::isfinite(value.number) ||
+        !range.contains(value.number)) {
+      return false;
+    }
+    field(settings) = value.number;
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  return key;
+}
+
+template <class Field>
+Key boolean(const std::string& name, Field field, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = "true or false";
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::boolean) return false;
+    field(settings) = value.boolean;
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  return key;
+}
+
+/// Throws Error, which names the byte: no file system forbids them, but they spoil what is printed
+/// and written line by line.
+void require_no_control_characters(const std::string& text);
+
+template <class Field>
+Key path(const std::string& name, Field field, bool may_be_empty, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = may_be_empty ? "a path as text (numbers and yes/no need quotes)"
+                              : "a path that is not empty (numbers and yes/no need quotes)";
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text) return false;
+    if (value.text.empty() && !may_be_empty) return false;
+    require_no_control_characters(value.text);
+    field(settings) = value.text;
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  key.is_text = true;
+  key.path = [=](Settings& settings) -> std::string& { return field(settings); };
+  return key;
+}
+
+template <class Field, class Choice>
+Key choice(const std::string& name, Field field, const std::vector<Named<Choice>>& choices,
+           const std::string& meaning) {
+  std::vector<std::string> names;
+  for (const auto& one : choices) names.push_back(one.name);
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = join(names, ", ", " or ");
+  key.limits = join(names, " | ", " | ");
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text) return false;
+    for (const auto& one : choices) {
+      if (one.name != value.text) continue;
+      field(settings) = one.value;
+      return true;
+    }
+    return false;
+  };
+  key.get = [=](const Settings& settings) {
+    for (const auto& one : choices) {
+      if (one.value == field(settings)) return Value::of(std::string(one.name));
+    }
+    throw std::logic_error(name + " has a value without a name");
+  };
+  return key;
+}
+
+/// All that a table names, in its order.
+template <class Field, class Enum, std::size_t count>
+Key choice(const std::string& name, Field field, const Named<Enum> (&names)[count],
+           const std::string& meaning) {
+  return choice(name, field, std::vector<Named<Enum>>(std::begin(names), std::end(names)), meaning);
+}
+
+using NamedIntegers = std::vector<std::pair<std::string, int>>;
+
+/// An integer, some values of which, outside the bounds, have names.
+template <class Field>
+Key named_integer(const std::string& name, Field field, const NamedIntegers& named,
+                  std::int64_t least, std::int64_t most, const std::string& meaning) {
+  std::vector<std::string> names;
+  for (const auto& one : named) names.push_back(one.first);
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = text(join(names, ", ", ", "), " or an integer from ", least, " to ", most);
+  key.limits = text(join(names, " | ", " | "), " | >= ", least);
+  key.set = [=](Settings& settings, const Value& value) {
+    using Type = std::decay_t<decltype(field(settings))>;
+    if (const auto number = value.integer(least, most)) {
+      field(settings) = static_cast<Type>(*number);
+      return true;
+    }
+    for (const auto& one : named) {
+      if (value.kind != Value::Kind::text || value.text != one.first) continue;
+      field(settings) = one.second;
+      return true;
+    }
+    return false;
+  };
+  key.get = [=](const Settings& settings) {
+    for (const auto& one : named) {
+      if (one.second == field(settings)) return Value::of(one.first);
+    }
+    return Value::of(static_cast<double>(field(settings)));
+  };
+  return key;
+}
+
+/// A key that other versions give more values: here it takes one.
+Key only(const std::string& name, const std::string& accepted, const std::string& meaning);
+
+/// Rules may stand on several lines: what separates lines and words counts as a blank.
+std::string on_one_line(std::string rules);
+
+/// A key of rules, which `read` reads and `write` writes.
+template <class Field, class Rules>
+Key rules(const std::string& name, Field field, Rules (*read)(const std::string&),
+          std::string (*write)(const Rules&), const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = "rules PATTERN: SETTING VALUE, SETTING VALUE ..., separated by ';', as text";
+  key.is_text = true;
+  key.set = [=](Settings& settings, const Value& value) {
+    const std::string text = on_one_line(value.text);
+    if (value.kind != Value::Kind::text) return false;
+    require_no_control_characters(text);
+    field(settings) = read(text);
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(write(field(settings))); };
+  return key;
+}
+
+}  // namespace ostrakon::config

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/optim/parameter_rules.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::config {
+
+// Rules by name, as decks write them. What is written reads back to the same.
+
+/// What stands between blanks.
+std::vector<std::string> words(const std::string& text);
+
+/// Rules separated by ';', each `PATTERN: SETTING VALUE, SETTING VALUE ...`, for example
+///     block.*: reshard_after_forward never, backward_prefetch 2; head: forward_prefetch block.1
+/// Settings are those of plan::UnitRule. A prefetch is an integer or names of units. Throws Error
+/// that names the rule and what was expected there.
+std::vector<plan::UnitRule> read_unit_rules(const std::string& text);
+/// Leaves out rules that set nothing.
+std::string write_unit_rules(const std::vector<plan::UnitRule>& rules);
+
+/// The same for parameters, with the settings of optim::ParameterRule:
+///     embedding.*: frozen; *.norm.*: weight_decay 0, learning_rate 1e-4; block.0.*: trained
+/// `trained` undoes an earlier `frozen`.
+std::vector<optim::ParameterRule> read_parameter_rules(const std::string& text);
+std::string write_parameter_rules(const std::vector<optim::ParameterRule>& rules);
+
+}  // namespace ostrakon::config

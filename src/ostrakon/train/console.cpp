@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstdio>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/train/console.hpp>
+
+namespace ostrakon::train {
+
+Console::Console(std::ostream& out, const Options& options) : out_(out), options_(options) {}
+
+void Console::say(const std::string& words) const {
+  if (options_.is_root) out_ << printable_lines(words) << std::flush;
+}
+
+void Console::end_line() {
+  if (is_open_) out_ << "\n";
+  is_open_ = false;
+}
+
+void Console::show(const StepMetrics& metrics) {
+  if (!options_.is_root) return;
+  const bool line_is_due =
+      metrics.step == 1 || metrics.step == options_.steps || metrics.step % options_.every == 0;
+  if (!options_.terminal && !line_is_due) return;
+  char line[160];
+  std::snprintf(line, sizeof line,
+                "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %s%.0f %%",
+                static_cast<int>(std::to_string(options_.steps).size()),
+                static_cast<long long>(metrics.step), static_cast<long long>(options_.steps),
+                metrics.loss, metrics.grad_norm, metrics.learning_rate,
+                format_count(std::llround(metrics.tokens_per_second)).c_str(),
+                metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
+  is_open_ = options_.terminal && !line_is_due;
+  out_ << (options_.terminal ? "\r\033[K" : "") << line << (is_open_ ? "" : "\n") << std::flush;
+}
+
+void Console::show(const ValidationMetrics& metrics) {
+  if (!options_.is_root) return;
+  end_line();
+  out_ << "  step " << metrics.step << "  validation loss " << metrics.validation_loss;
+  if (metrics.bits_per_byte) out_ << "  " << *metrics.bits_per_byte << " bits per byte";
+  out_ << std::endl;
+}
+
+std::string note_lines(const std::vector<std::string>& notes) {
+  std::string lines;
+  for (const std::string& note : notes) lines += "  note                   " + note + "\n";
+  return lines;
+}
+
+}  // namespace ostrakon::train

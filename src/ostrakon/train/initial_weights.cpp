@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/open_parameters.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/train/continuation.hpp>
+#include <ostrakon/train/initial_weights.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+
+std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::Settings& settings,
+                                                                  const RunOptions& options,
+                                                                  const std::string& tokenizer,
+                                                                  comm::Communicator& world,
+                                                                  Console& console) {
+  const std::string& path = settings.checkpoint.initial_weights;
+  if (path.empty()) return nullptr;
+  std::unique_ptr<checkpoint::ParameterSource> weights;
+  world.agree([&] {
+    weights = checkpoint::open_parameters(path, settings.model, settings.training.sequence_length);
+    config::require_same_model(settings, weights->deck(), path);
+    if (console.is_root() && !options.dry_run && !weights->checks_what_it_reads())
+      weights->verify();
+  });
+  std::vector<std::string> notes;
+  world.agree([&] {
+    notes = require_same_tokenizer(weights->tokenizer(), path, tokenizer, options.allowed);
+  });
+  if (!weights->unchecked().empty()) notes.push_back(weights->unchecked());
+  console.say(text("weights\n  begin as in            ", path, "\n", note_lines(notes), "\n"));
+  return weights;
+}
+
+}  // namespace ostrakon::train

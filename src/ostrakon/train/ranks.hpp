@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+
+namespace ostrakon::train {
+
+/// The ranks of a run, which have agreed on its settings.
+struct Ranks {
+  mesh::Mesh mesh;
+  int matrix_threads;  ///< of each rank, in matrix products
+};
+
+/// Collective over `parent`: makes the mesh, and gives matrix products their threads. Throws
+/// AgreedError where ranks have different settings, or where these can't be those of so many ranks;
+/// unless `dry_run`, also where a step is too large to be planned, or its parameters for the host.
+Ranks make_ranks(const config::Settings& settings, MPI_Comm parent, bool dry_run);
+
+}  // namespace ostrakon::train

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/train/continuation.hpp>
+#include <ostrakon/train/resume_loader.hpp>
+#include <ostrakon/train/resume_search.hpp>
+
+namespace ostrakon::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<std::string> changes_since(const config::Settings& settings,
+                                       const checkpoint::Manifest& manifest,
+                                       const std::string& path) {
+  try {
+    return config::differences(settings, config::read_settings(manifest.deck, path, {}));
+  } catch (const Error&) {
+    return {"(the checkpoint's deck is of another version)"};
+  }
+}
+
+}  // namespace
+
+ResumeLoader::ResumeLoader(const config::Settings& settings, const RunOptions& options,
+                           mesh::Mesh& mesh, const checkpoint::Folder& own, Console& console)
+    : settings_(settings), options_(options), mesh_(mesh), own_(own), console_(console) {}
+
+/// Rank 0 looks for them; what they say of themselves is checked when they are opened.
+void ResumeLoader::find() {
+  if (options_.resume == Resume::none) return;
+  std::optional<std::string> asked;
+  if (options_.resume == Resume::path) asked = options_.checkpoint;
+  const FoundCheckpoints found = find_resumable(mesh_, own_, asked);
+  for (const std::string& problem : found.problems) console_.say(text("damaged: ", problem, "\n"));
+  candidates_ = found.sound;
+  damaged_ = found.damaged;
+  in_folder_ = found.in_folder;
+  if (candidates_.empty() && !damaged_.empty()) refuse_all();
+  if (candidates_.empty()) console_.say("checkpoint\n  none yet: begins at step 1\n\n");
+  if (options_.dry_run && !candidates_.empty())
+    console_.say(text("checkpoint\n  newest                 ", candidates_.front(), "\n\n"));
+}
+
+void ResumeLoader::refuse_all() const {
+  throw AgreedError(text("no checkpoint in ",
+                         options_.resume == Resume::path ? options_.checkpoint : own_.path(),
+                         " can be used; --resume none begins at step 1, and sets them aside"));
+}
+
+void ResumeLoader::require_none_since(bool is_new_lock) const {
+  mesh_.world().agree([&] {
+    if (!is_new_lock || options_.resume != Resume::automatic) return;
+    require(own_.names().empty(), "another run has saved into ", own_.path(),
+            " since this one looked for checkpoints: start this one again");
+  });
+}
+
+ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
+  for (const std::string& path : candidates_) {
+    std::unique_ptr<checkpoint::CheckpointReader> reader;
+    if (!is_sound(path, [&] { reader = open(path); })) continue;
+    const checkpoint::Manifest& manifest = reader->manifest();
+    std::vector<std::string> notes;
+    mesh_.world().agree([&] {
+      try {
+        trainer.require_fit(manifest);
+        require_source(manifest.huggingface_config);
+        notes = require_continuation(settings_, data, manifest, path, options_.allowed);
+      } catch (const Error& error) {
+        throw Error(text("checkpoint ", path, " does not fit the deck: ", error.what()));
+      }
+    });
+    if (!is_sound(path, [&] { trainer.restore(*reader); })) continue;
+    Loaded loaded;
+    loaded.step = manifest.progress.step;
+    loaded.skipped_in_a_row = manifest.progress.skipped_in_a_row;
+    loaded.huggingface_config = manifest.huggingface_config;
+    find_place(path, loaded);
+    say_origin(path, manifest, notes);
+    return loaded;
+  }
+  refuse_all();
+}
+
+/// Whether `work` finds no damage, where there may be other checkpoints to try. What can't be read
+/// just now may be good: then a run had better not go back to an older one.
+bool ResumeLoader::is_sound(const std::string& path, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const AgreedDamage& error) {
+    if (options_.resume == Resume::path && candidates_.size() == 1) throw;
+    console_.say(text("damaged: ", error.what(), "\n"));
+    damaged_.push_back(path);
+    return false;
+  }
+  return true;
+}
+
+/// Its manifest is read once; every rank looks at some of its files.
+std::unique_ptr<checkpoint::CheckpointReader> ResumeLoader::open(const std::string& path) {
+  comm::Communicator& world = mesh_.world();
+  std::string manifest;
+  mesh::agree_by_name(world, [&] {
+    if (console_.is_root()) manifest = checkpoint::load_manifest(path);
+  });
+  manifest = world.broadcast(manifest, 0);
+  std::unique_ptr<checkpoint::CheckpointReader> reader;
+  mesh::agree_by_name(world, [&] {
+    reader = std::make_unique<checkpoint::CheckpointReader>(path, manifest);
+    const auto files = static_cast<int>(reader->manifest().files.size());
+    for (int file = world.rank(); file < files; file += world.size())
+      reader->verify_structure(file);
+  });
+  return reader;
+}
+
+/// The model that a run began with is the one that it goes on with.
+void ResumeLoader::require_source(const std::string& huggingface_config) const {
+  if (huggingface_config.empty()) return;
+  checkpoint::require_same_model(
+      checkpoint::parse_huggingface_config(huggingface_config, "config.json kept in it"),
+      settings_.model, settings_.training.sequence_length);
+}
+
+/// Rank 0 decides: on other hosts the output folder may not be visible.
+void ResumeLoader::find_place(const std::string& path, Loaded& loaded) {
+  comm::Communicator& world = mesh_.world();
+  mesh::agree_by_name(world, [&] {
+    if (!console_.is_root()) return;
+    loaded.is_own = is_own(path);
+    loaded.is_saved = loaded.is_own && own_.note_sound(path);
+  });
+  world.broadcast(&loaded.is_own, sizeof loaded.is_own, 0);
+  world.broadcast(&loaded.is_saved, sizeof loaded.is_saved, 0);
+}
+
+/// Whether a checkpoint is one of this run's folder.
+bool ResumeLoader::is_own(const std::string& path) const {
+  if (!is_folder(own_.path())) return false;
+  std::error_code problem;
+  // Where its name stands: the checkpoint itself may be a link to an archive. But `latest` is one
+  // to another name.
+  const fs::path name = fs::path(path).lexically_normal();
+  const fs::path real = name.filename() == "latest" ? fs::canonical(name, problem) : name;
+  require(!problem, "can't look at '", path, "': ", problem.message());
+  return are_same(parent_folder(real.string()), own_.path());
+}
+
+void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifest& manifest,
+                              const std::vector<std::string>& notes) const {
+  std::string words =
+      text("checkpoint\n  goes on from           ", path, ", step ", manifest.progress.step, " of ",
+           settings_.training.steps, ", saved by ", manifest.ranks,
+           manifest.ranks == 1 ? " rank" : " ranks", "\n", note_lines(notes));
+  if (console_.is_root()) {
+    const char* title = "  the deck says now      ";
+    for (const std::string& one : changes_since(settings_, manifest, path)) {
+      words += title + one + "\n";
+      title = "                         ";
+    }
+  }
+  console_.say(words + "\n");
+}
+
+void ResumeLoader::tidy(const Loaded& loaded) const {
+  try {
+    for (const std::string& path : damaged_)
+      if (is_own(path)) console_.say(text("renamed to ", own_.set_damaged_aside(path), "\n"));
+  } catch (const Error& error) {
+    console_.say(text(error.what(), "\n"));
+  }
+  for (const std::string& path : own_.remove_partial())
+    console_.say(text("renamed to ", path, "\n"));
+  if (options_.resume == Resume::none) {
+    const std::string aside = own_.set_aside();
+    if (!aside.empty())
+      console_.say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
+    return;
+  }
+  try {
+    // Which may not have been pointed to when the last run was interrupted.
+    if (loaded.is_own && in_folder_) own_.mark_latest(loaded.step);
+  } catch (const Error& error) {
+    console_.say(text(error.what(), "\n"));
+  }
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/train/console.hpp>
+#include <ostrakon/train/run_options.hpp>
+#include <ostrakon/train/validation.hpp>
+
+namespace ostrakon::train {
+
+/// What a run reads.
+struct RunData {
+  std::unique_ptr<data::Dataset> training;
+  Validation validation;
+};
+
+/// Opens the data that the settings name and says what is there. In a dry run no checksum is
+/// looked at. Collective; throws AgreedError where it can't be read, or where training and
+/// validation data can't be compared.
+RunData open_run_data(const config::Settings& settings, const RunOptions& options,
+                      comm::Communicator& world, Console& console);
+
+}  // namespace ostrakon::train

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/plan/levels.hpp>
+#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/report_json.hpp>
+#include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/sum_order.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/kernel_facts.hpp>
+#include <ostrakon/train/run_description.hpp>
+#include <ostrakon/train/threads.hpp>
+#include <sstream>
+
+namespace ostrakon::train {
+namespace {
+
+using plan::Purpose;
+
+config::OnRanks on_ranks(const Trainer& trainer, const mesh::Mesh& mesh) {
+  const plan::Grid& grid = trainer.program(Purpose::train).plan.grid;
+  return {grid.shard(), plan::may_have_levels(grid, mesh.ranks_per_node())};
+}
+
+std::string describe_libraries() {
+  return text("Ostrakon ", version(), ", Kokkos ", KOKKOS_VERSION / 10000, ".",
+              KOKKOS_VERSION / 100 % 100, ".", KOKKOS_VERSION % 100, " ", Exec::name(),
+              ", matrix products by ", math::gemm_library(), "\n\n");
+}
+
+std::string describe_model(const config::TrainingSettings& training, const Trainer& trainer) {
+  const plan::StepPlan& plan = trainer.program(Purpose::train).plan;
+  std::int64_t padded = 0;
+  for (const plan::FlatParameter& flat : plan.flats) padded += flat.padded;
+  const std::int64_t frozen = plan.frozen_count;
+  const std::int64_t parameters = trainer.model().parameter_count();
+  return text("model\n  parameters             ", format_count(parameters),
+              frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "", " in ",
+              trainer.model().units(), " units, ", format_count(padded - parameters),
+              " elements of padding\n  leaves                 ", training.leaves(), " of ",
+              training.micro_batch_size, " x ", training.sequence_length, " tokens, ",
+              plan.grid.micro_batches(), " on each rank\n\n");
+}
+
+/// What is planned there where more than batches pass through it, or stay.
+std::string host_memory(const runtime::Program& program) {
+  const std::int64_t up = plan::copied_bytes(program.plan, plan::Kind::copy_to_device);
+  const std::int64_t down = plan::copied_bytes(program.plan, plan::Kind::copy_to_host);
+  if (up + down == 0 && program.plan.checkpoint < 0) return "";
+  return "  in host memory\n" + plan::memory_table(program.plan, program.host_memory) +
+         (up + down == 0 ? ""
+                         : "  copied                 " + format_bytes(up) + " to the device, " +
+                               format_bytes(down) + " to the host\n");
+}
+
+std::string available_memory() {
+  const std::string on_host = format_bytes(runtime::available_memory_bytes(plan::Space::host));
+  if (!on_device) return on_host;
+  return format_bytes(runtime::available_memory_bytes(plan::Space::device)) + " on the device, " +
+         on_host + " on the host";
+}
+
+/// What the bits of matrix products may depend on. Of a device's library nothing is said.
+std::string with_threads(int matrix_threads) {
+  if (on_device) return "";
+  return text(" with ", matrix_threads, matrix_threads == 1 ? " thread" : " threads",
+              " for matrix products");
+}
+
+/// With a grain, and why it makes sums differ from one rank's, if it does.
+std::string order_of_sums(const plan::StepPlan& plan) {
+  const std::int64_t grain = plan.layouts.sum_grain;
+  if (grain == 0) return "";
+  const std::string why = plan::why_grain_differs(plan.grid, plan.layouts.accumulation, grain);
+  return (why.empty() ? "" : "      " + why + "\n") + "  order of sums          " +
+         plan::describe_grain(grain) + "\n";
+}
+
+/// `unlike_kernels`: how ranks compute unlike; empty: they don't.
+std::string describe_sums(const plan::StepPlan& plan, const std::string& unlike_kernels,
+                          int matrix_threads) {
+  return "  sums over leaves       " +
+         (!plan.has_the_bits_of_one_rank() || !unlike_kernels.empty()
+              ? "those of one rank but for rounding"
+              : "bit for bit those of one rank" + with_threads(matrix_threads)) +
+         (unlike_kernels.empty() ? "" : ", as ranks compute unlike:\n      " + unlike_kernels) +
+         "\n" + order_of_sums(plan);
+}
+
+}  // namespace
+
+std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
+                         int matrix_threads) {
+  const std::string ranks = mesh.table();
+  const std::string unlike_kernels =
+      comm::disagreement(mesh.world(), kernel_facts(settings, matrix_threads));
+  const runtime::Program& program = trainer.program(Purpose::train);
+  const plan::StepPlan& plan = program.plan;
+  std::ostringstream out;
+  out << describe_libraries() << ranks << "\nsettings\n"
+      << config::summary(settings, on_ranks(trainer, mesh)) << "\n"
+      << describe_model(settings.training, trainer) << "plan of a step, each rank ("
+      << plan.actions.size() << " actions, hash " << format_hex(plan.hash()) << ")\n"
+      << plan::memory_table(plan, program.memory) << host_memory(program)
+      << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
+      << (plan.grid.has_levels()
+              ? text("  collectives            ",
+                     plan::collectives_text(plan.grid, mesh.ranks_per_node()), "\n")
+              : "")
+      << "  compute                " << plan::format_flops(plan.flops()) << "\n"
+      << "  streams                "
+      << (trainer.streams() == runtime::Streams::threads ? "on threads of their own"
+                                                         : "in turn, on one thread")
+      << "\n"
+      << threads_line(host_threads(), matrix_threads, mesh.cores())
+      << (plan::updates_early(plan) ? text("  updates                ", plan::early_updates, "\n")
+                                    : "")
+      << "  available memory       " << available_memory() << " for " << mesh.host().size()
+      << (mesh.host().size() == 1 ? " rank" : " ranks") << " on this host\n"
+      << describe_sums(plan, unlike_kernels, matrix_threads) << "\n";
+  return out.str();
+}
+
+std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer) {
+  const runtime::Program& program = trainer.program(Purpose::train);
+  plan::Report report =
+      plan::make_report(program.plan, program.memory, program.host_memory, mesh.node().size());
+  report.strategy =
+      config::strategy(settings, program.plan.layouts.accumulation, on_ranks(trainer, mesh));
+  std::ostringstream stream;
+  plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
+  return stream.str();
+}
+
+}  // namespace ostrakon::train

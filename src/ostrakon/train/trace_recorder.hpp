@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/trace_file.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// Writes the actions of some steps, on all ranks, to a trace file. The first step of a process is
+/// not like the others: it is left out where there are more.
+class TraceRecorder {
+ public:
+  /// `steps`: how many to record; 0: none, and there is no file.
+  explicit TraceRecorder(std::int64_t steps) : count_(steps) {}
+
+  /// On rank 0: removes a file that is there, which is another run's, and makes a new one. Throws
+  /// Error.
+  void open(const std::string& path);
+  /// `first`: the first step of this process; `last`: the last one of training; `origin`: the
+  /// moment, in seconds of the clock of ActionTime, that times are relative to.
+  void begin(std::int64_t first, std::int64_t last, double origin);
+  /// Adds a step where it is one to record; the file is whole after each of them. Collective over
+  /// `world`; throws AgreedError where rank 0 can't write.
+  void record(std::int64_t step, const runtime::Program& program,
+              const std::vector<runtime::ActionTime>& times, comm::Communicator& world);
+  /// On rank 0, after the last step. Throws Error where not all of it is on the disk.
+  void close();
+
+ private:
+  const std::int64_t count_;
+  std::int64_t first_ = 0;  // to record
+  double origin_ = 0.0;
+  std::optional<TraceFile> file_;  // on rank 0
+};
+
+}  // namespace ostrakon::train

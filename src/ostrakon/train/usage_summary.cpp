@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/train/usage_summary.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+constexpr double long_run = 10.0;  // seconds
+
+std::string line(const char* what, double seconds, double hidden, std::int64_t steps,
+                 comm::Communicator& world) {
+  // In whole microseconds, which sum without rounding.
+  std::int64_t sums[] = {std::llround(1e6 * seconds), std::llround(1e6 * hidden)};
+  world.sum(sums, 2);
+  if (sums[0] == 0) return "";
+  return text(
+      what, ": ", 1e-6 * static_cast<double>(sums[0]) / static_cast<double>(steps * world.size()),
+      " s a step on each rank, ", 100 * sums[1] / sums[0], " % of it while compute went on\n");
+}
+
+}  // namespace
+
+void UsageSummary::add(double seconds, const runtime::Overlap& overlap) {
+  ++steps_;
+  seconds_ += seconds;
+  overlap_.communication += overlap.communication;
+  overlap_.hidden += overlap.hidden;
+  overlap_.copying += overlap.copying;
+  overlap_.copying_hidden += overlap.copying_hidden;
+  overlap_.host += overlap.host;
+  overlap_.host_hidden += overlap.host_hidden;
+}
+
+std::string UsageSummary::describe_overlap(std::int64_t steps, comm::Communicator& world) const {
+  std::string lines = line("communication", overlap_.communication, overlap_.hidden, steps, world);
+  lines += line("copies between host and device", overlap_.copying, overlap_.copying_hidden, steps,
+                world);
+  lines += line("sums and updates on the host", overlap_.host, overlap_.host_hidden, steps, world);
+  return lines;
+}
+
+std::string UsageSummary::describe_peak(double flops, const std::function<double()>& measure) {
+  if (steps_ == 0) return "";
+  if (peak_->origin() == PeakRate::Origin::measured &&
+      (peak_->is_uncertain() || seconds_ > long_run))
+    peak_->measure_again(measure());
+  const double share = peak_->utilization(static_cast<double>(steps_) * flops / seconds_);
+  return text(peak_->describe(), "; MFU of all steps ", std::llround(100.0 * share), " %\n");
+}
+
+}  // namespace ostrakon::train

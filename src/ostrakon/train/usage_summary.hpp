@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/runtime/overlap.hpp>
+#include <ostrakon/train/peak_rate.hpp>
+#include <string>
+
+namespace ostrakon::train {
+
+/// Adds up where the time of the steps of this process went, for the lines at the end of a run.
+class UsageSummary {
+ public:
+  /// The peak rate of a rank, before the first step.
+  void set_peak(const PeakRate& peak) { peak_ = peak; }
+  PeakRate& peak() { return *peak_; }
+
+  /// A step: its seconds, the most over ranks, and what overlapped with compute on this rank.
+  void add(double seconds, const runtime::Overlap& overlap);
+
+  /// A line each on communication, copies and work of the host, where there were some: seconds of a
+  /// step on each rank, means over ranks, and the share that overlapped with compute. `steps` since
+  /// step 1, at least 1 where add() was called. Collective; the same on all ranks.
+  std::string describe_overlap(std::int64_t steps, comm::Communicator& world) const;
+
+  /// A line on the peak rate, and the share of it that all steps had; empty without any. A run that
+  /// is long enough, or whose steps were faster than the peak, measures it once more with
+  /// `measure`: what was measured at start was perhaps disturbed. `flops`: of a step on each rank.
+  /// Collective where `measure` is.
+  std::string describe_peak(double flops, const std::function<double()>& measure);
+
+ private:
+  std::optional<PeakRate> peak_;
+  std::int64_t steps_ = 0;
+  double seconds_ = 0.0;
+  runtime::Overlap overlap_;
+};
+
+}  // namespace ostrakon::train

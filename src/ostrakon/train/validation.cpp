@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/train/validation.hpp>
+#include <utility>
+
+namespace ostrakon::train {
+
+Validation::Validation(std::unique_ptr<data::Dataset> dataset,
+                       const config::TrainingSettings& training)
+    : dataset_(std::move(dataset)),
+      every_(training.validate_every),
+      batch_size_(training.global_batch_size) {
+  if (!dataset_) return;
+  const std::uint64_t whole = dataset_->samples() / static_cast<std::uint64_t>(batch_size_);
+  batches_ =
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(whole), 1, training.validation_batches);
+}
+
+bool Validation::is_due(const StepEnd& end) const {
+  return has_data() && (end.step % every_ == 0 || (end.is_last && !end.stops));
+}
+
+ValidationMetrics Validation::measure(Trainer& trainer, std::int64_t step) {
+  ValidationMetrics metrics;
+  metrics.step = step;
+  metrics.validation_loss = trainer.evaluate(*dataset_, batches_);
+  if (const auto bytes = dataset_->bytes_per_token())
+    metrics.bits_per_byte = metrics.validation_loss / std::log(2.0) / *bytes;
+  return metrics;
+}
+
+std::string Validation::describe() const {
+  const std::int64_t used = batches_ * batch_size_;
+  const auto samples = static_cast<std::int64_t>(dataset_->samples());
+  std::string lines = text("  validation             ", used, " of ", format_count(samples),
+                           " samples every ", every_, " steps\n");
+  if (used > samples)
+    lines += "                         fewer than a global batch: some count more than once\n";
+  return lines;
+}
+
+}  // namespace ostrakon::train

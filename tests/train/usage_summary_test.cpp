@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ostrakon/train/usage_summary.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+TEST(UsageSummary, OverlapIsTheMeanOverStepsAndRanks) {
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  UsageSummary usage;
+  EXPECT_EQ(usage.describe_overlap(0, world), "");
+  runtime::Overlap overlap;
+  // 1 s on each rank in the mean.
+  overlap.communication = 2.0 * (world.rank() + 1) / (world.size() + 1);
+  overlap.hidden = 0.25 * overlap.communication;
+  overlap.host = 0.5;
+  usage.add(1.0, overlap);
+  usage.add(1.0, overlap);
+  EXPECT_EQ(usage.describe_overlap(2, world),
+            "communication: 1 s a step on each rank, 25 % of it while compute went on\n"
+            "sums and updates on the host: 0.5 s a step on each rank, 0 % of it while compute went "
+            "on\n");
+  runtime::Overlap copies;
+  copies.copying = copies.copying_hidden = 3.0;
+  usage.add(1.0, copies);
+  EXPECT_NE(usage.describe_overlap(3, world).find(
+                "copies between host and device: 1 s a step on each rank, 100 % of it"),
+            std::string::npos);
+}
+
+TEST(UsageSummary, APeakThatWasGivenIsNotMeasured) {
+  UsageSummary usage;
+  usage.set_peak(PeakRate(1e9, PeakRate::Origin::given));
+  int measured = 0;
+  const auto measure = [&] {
+    ++measured;
+    return 2e9;
+  };
+  EXPECT_EQ(usage.describe_peak(1e9, measure), "");  // no step
+  usage.add(20.0, {});
+  const std::string line = usage.describe_peak(1e10, measure);
+  EXPECT_EQ(measured, 0);
+  EXPECT_NE(line.find("; MFU of all steps 50 %\n"), std::string::npos) << line;
+}
+
+TEST(UsageSummary, LongRunsMeasureThePeakOnceMore) {
+  int measured = 0;
+  const auto measure = [&] {
+    ++measured;
+    return 2e9;
+  };
+  UsageSummary brief, lengthy;
+  brief.set_peak(PeakRate(1e9, PeakRate::Origin::measured));
+  lengthy.set_peak(PeakRate(1e9, PeakRate::Origin::measured));
+  brief.add(1.0, {});
+  for (int i = 0; i < 11; ++i) lengthy.add(1.0, {});
+  EXPECT_NE(brief.describe_peak(5e8, measure).find("MFU of all steps 50 %"), std::string::npos);
+  EXPECT_EQ(measured, 0);
+  EXPECT_NE(lengthy.describe_peak(5e8, measure).find("MFU of all steps 25 %"), std::string::npos);
+  EXPECT_EQ(measured, 1);
+}
+
+}  // namespace
+}  // namespace ostrakon::train

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <ostrakon/train/validation.hpp>
+
+#include "small_runs.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+using train::StepEnd;
+using train::Validation;
+
+/// So many samples of one token.
+class Samples : public data::Dataset {
+ public:
+  explicit Samples(std::uint64_t samples, std::int64_t length = 2)
+      : Dataset(length), samples_(samples) {}
+  void read(std::uint64_t, std::int32_t* tokens) override {
+    std::fill(tokens, tokens + length(), 0);
+  }
+  std::uint64_t samples() const override { return samples_; }
+  std::optional<double> bytes_per_token() const override { return 4.0; }
+
+ private:
+  std::uint64_t samples_;
+};
+
+config::TrainingSettings every_third() {
+  config::TrainingSettings training;
+  training.validate_every = 3;
+  training.validation_batches = 4;
+  training.global_batch_size = 10;
+  return training;
+}
+
+TEST(Validation, IsNeverDueWithoutData) {
+  EXPECT_FALSE(Validation().has_data());
+  EXPECT_FALSE(Validation().is_due({3, true, false}));
+  EXPECT_FALSE(Validation(nullptr, every_third()).is_due({3, true, false}));
+}
+
+TEST(Validation, IsDueEveryNthStepAndAtTheEnd) {
+  const Validation validation(std::make_unique<Samples>(100), every_third());
+  EXPECT_TRUE(validation.has_data());
+  EXPECT_FALSE(validation.is_due({2, false, false}));
+  EXPECT_TRUE(validation.is_due({3, false, false}));
+  EXPECT_TRUE(validation.is_due({4, true, false}));
+  EXPECT_FALSE(validation.is_due({4, true, true}));  // the run goes on later
+  EXPECT_TRUE(validation.is_due({6, true, true}));
+}
+
+TEST(Validation, TakesWholeBatchesButAtLeastOne) {
+  const auto described = [](std::uint64_t samples) {
+    return Validation(std::make_unique<Samples>(samples), every_third()).describe();
+  };
+  EXPECT_EQ(described(100), "  validation             40 of 100 samples every 3 steps\n");
+  EXPECT_EQ(described(29), "  validation             20 of 29 samples every 3 steps\n");
+  EXPECT_EQ(described(7),
+            "  validation             10 of 7 samples every 3 steps\n"
+            "                         fewer than a global batch: some count more than once\n");
+}
+
+TEST(Validation, MeasuresTheLossOfItsData) {
+  config::Settings settings = small_gpt2(2);
+  SmallRun run(settings);
+  settings.training.validate_every = 1;
+  settings.training.validation_batches = 1;
+  const std::int64_t length = settings.training.sequence_length + 1;
+  Samples samples(100, length);
+  const double loss = run.trainer.evaluate(samples, 1);
+  Validation validation(std::make_unique<Samples>(100, length), settings.training);
+  const train::ValidationMetrics metrics = validation.measure(run.trainer, 5);
+  EXPECT_EQ(metrics.step, 5);
+  EXPECT_EQ(metrics.validation_loss, loss);
+  EXPECT_EQ(metrics.bits_per_byte, loss / std::log(2.0) / 4.0);
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

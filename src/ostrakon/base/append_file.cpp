@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/append_file.hpp>
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <ostrakon/base/append_file.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <utility>

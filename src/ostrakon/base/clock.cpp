@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chrono>
 #include <ostrakon/base/clock.hpp>
+
+#include <chrono>
 
 namespace ostrakon {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/facts.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/facts.hpp>
 
 namespace ostrakon {
 namespace {

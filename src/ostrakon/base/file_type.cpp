@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/file_type.hpp>
+
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <system_error>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/files.hpp>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -15,7 +17,6 @@
 #include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
 #include <system_error>
 #include <utility>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/folder_lock.hpp>
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -11,7 +13,6 @@
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
-#include <ostrakon/base/folder_lock.hpp>
 #include <ostrakon/base/lock_file.hpp>
 #include <system_error>
 #include <utility>

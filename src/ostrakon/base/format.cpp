@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/format.hpp>
+
 #include <array>
 #include <cmath>
-#include <ostrakon/base/format.hpp>
 
 namespace ostrakon {
 

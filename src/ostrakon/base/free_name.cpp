@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/free_name.hpp>
+
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/free_name.hpp>
 
 namespace ostrakon {
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/hdf5.hpp>
+
 #include <hdf5.h>
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/base/hdf5_calls.hpp>
 #include <utility>
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/hdf5_calls.hpp>
+
 #include <hdf5.h>
 
 #include <algorithm>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/hdf5_calls.hpp>
 
 namespace ostrakon::hdf5 {
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/hdf5_storage.hpp>
+
 #include <hdf5.h>
 #if H5_VERSION_GE(1, 13, 0)
 #include <H5FDdevelop.h>
@@ -9,7 +11,6 @@
 #include <exception>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/hdf5_storage.hpp>
 
 namespace ostrakon::hdf5 {
 namespace {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/input.hpp>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -10,7 +12,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/input.hpp>
 #include <thread>
 
 namespace ostrakon {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/lock_file.hpp>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -6,7 +8,6 @@
 #include <cerrno>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
-#include <ostrakon/base/lock_file.hpp>
 
 namespace ostrakon {
 

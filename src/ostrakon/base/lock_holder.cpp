@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/lock_holder.hpp>
+
 #include <unistd.h>
 
 #include <charconv>
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/lock_holder.hpp>
 #include <random>
 #include <sstream>
 

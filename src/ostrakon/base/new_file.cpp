@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/new_file.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/new_file.hpp>
 #include <vector>
 
 namespace ostrakon {

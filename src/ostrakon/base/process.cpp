@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/process.hpp>
+
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,7 +9,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <ostrakon/base/process.hpp>
 #include <sstream>
 
 namespace ostrakon {

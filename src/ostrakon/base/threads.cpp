@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/threads.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <ostrakon/base/threads.hpp>
 #include <thread>
 #include <vector>
 

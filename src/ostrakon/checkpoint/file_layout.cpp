@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/file_layout.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/checkpoint/file_layout.hpp>
 #include <stdexcept>
 #include <tuple>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/folder.hpp>
+
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/free_name.hpp>
-#include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <system_error>
 #include <tuple>

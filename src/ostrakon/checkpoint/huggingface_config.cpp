@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/huggingface_config.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
-#include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <utility>
 

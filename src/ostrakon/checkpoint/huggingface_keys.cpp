@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/huggingface_keys.hpp>
+
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ostrakon/checkpoint/huggingface_keys.hpp>
 #include <utility>
 
 namespace ostrakon::checkpoint {

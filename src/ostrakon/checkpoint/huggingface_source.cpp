@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/huggingface_source.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
-#include <ostrakon/checkpoint/huggingface_source.hpp>
 #include <set>
 
 namespace ostrakon::checkpoint {

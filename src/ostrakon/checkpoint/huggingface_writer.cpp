@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/huggingface_writer.hpp>
+
 #include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>
-#include <ostrakon/checkpoint/huggingface_writer.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/safetensors.hpp>
 #include <sstream>

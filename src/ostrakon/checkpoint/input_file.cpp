@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/input_file.hpp>
+
 #include <cerrno>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
-#include <ostrakon/checkpoint/input_file.hpp>
 
 namespace ostrakon::checkpoint {
 

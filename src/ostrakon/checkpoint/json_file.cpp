@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/json_file.hpp>
+
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
-#include <ostrakon/checkpoint/json_file.hpp>
 #include <set>
 #include <vector>
 

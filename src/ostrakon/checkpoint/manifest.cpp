@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/manifest.hpp>
+
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -8,7 +10,6 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
-#include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/manifest_text.hpp>
 
 namespace ostrakon::checkpoint {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/manifest_fields.hpp>
+
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/checkpoint/manifest_fields.hpp>
 
 namespace ostrakon::checkpoint {
 namespace {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/new_folder.hpp>
+
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
-#include <ostrakon/checkpoint/new_folder.hpp>
 
 namespace ostrakon::checkpoint {
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/open_parameters.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -8,7 +10,6 @@
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_source.hpp>
-#include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/reader.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -10,7 +12,6 @@
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
-#include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/math/half.hpp>
 #include <tuple>
 #include <utility>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/reshard.hpp>
+
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
@@ -6,7 +8,6 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/new_folder.hpp>
-#include <ostrakon/checkpoint/reshard.hpp>
 #include <ostrakon/checkpoint/shard_writer.hpp>
 #include <vector>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/safetensors.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -9,7 +11,6 @@
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
-#include <ostrakon/checkpoint/safetensors.hpp>
 #include <ostrakon/checkpoint/safetensors_header.hpp>
 #include <ostrakon/math/half.hpp>
 #include <utility>

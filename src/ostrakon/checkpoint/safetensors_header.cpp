@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/safetensors_header.hpp>
+
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -7,7 +9,6 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
-#include <ostrakon/checkpoint/safetensors_header.hpp>
 #include <utility>
 
 namespace ostrakon::checkpoint::safetensors {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/shard_map.hpp>
+
 #include <functional>
 #include <numeric>
-#include <ostrakon/checkpoint/shard_map.hpp>
 
 namespace ostrakon::checkpoint {
 

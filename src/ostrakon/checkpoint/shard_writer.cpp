@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/shard_writer.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -6,7 +8,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/checkpoint/shard_writer.hpp>
 #include <thread>
 #include <utility>
 #include <vector>

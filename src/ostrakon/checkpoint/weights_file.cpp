@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/weights_file.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/checkpoint/weights_file.hpp>
 #include <tuple>
 #include <utility>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/comm/agreement.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
-#include <ostrakon/comm/agreement.hpp>
 
 namespace ostrakon::comm {
 

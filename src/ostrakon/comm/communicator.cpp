@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/comm/communicator.hpp>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -8,7 +10,6 @@
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <thread>
 #include <type_traits>

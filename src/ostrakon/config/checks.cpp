@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/checks.hpp>
+
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>

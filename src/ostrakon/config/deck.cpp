@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/deck.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/input.hpp>
 #include <ostrakon/config/checks.hpp>
-#include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/value.hpp>
 #include <set>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/keys.hpp>
+
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/key_sections.hpp>
-#include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 
 namespace ostrakon::config {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/policy_text.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/config/nearest.hpp>
-#include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/rule_text.hpp>
 #include <stdexcept>
 

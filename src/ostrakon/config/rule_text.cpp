@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/rule_text.hpp>
+
 #include <algorithm>
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/config/rule_text.hpp>
 
 namespace ostrakon::config {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/config/settings.hpp>
+
+#include <algorithm>
 
 namespace ostrakon::config {
 namespace {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/timing.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iomanip>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/config/timing.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <vector>

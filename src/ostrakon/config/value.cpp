@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/value.hpp>
+
 #include <cctype>
 #include <cmath>
 #include <locale>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/config/value.hpp>
 #include <sstream>
 
 namespace ostrakon::config {

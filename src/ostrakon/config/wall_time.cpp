@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/wall_time.hpp>
+
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <ostrakon/config/wall_time.hpp>
 #include <vector>
 
 namespace ostrakon::config {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/yaml_text.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/config/yaml_text.hpp>
 
 namespace ostrakon::config {
 namespace {

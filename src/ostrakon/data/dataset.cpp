@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/data/dataset.hpp>
+
 #include <cmath>
 #include <iomanip>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/agreement.hpp>
-#include <ostrakon/data/dataset.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/data/sample_order.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/data/random_integer.hpp>
-#include <ostrakon/data/sample_order.hpp>
 
 namespace ostrakon::data {
 namespace {

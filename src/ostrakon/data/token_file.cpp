@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/data/token_file.hpp>
+
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
-#include <ostrakon/data/token_file.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 
 namespace ostrakon::data {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/data/tokenizer.hpp>
+
+#include <ostrakon/base/error.hpp>
 
 namespace ostrakon::data {
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/activation.hpp>
+
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
 #include <ostrakon/math/digest.hpp>
+
+#include <cstring>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/work_items.hpp>
 

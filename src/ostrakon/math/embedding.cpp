@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/embedding.hpp>
+
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/exact_sum.hpp>
+
 #include <cmath>
 #include <cstring>
-#include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {

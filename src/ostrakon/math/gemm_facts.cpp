@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/gemm_facts.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/gemm_facts.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <string>

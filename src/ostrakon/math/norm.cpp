@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/norm.hpp>
+
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/random.hpp>
+
+#include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/sine_cosine.hpp>
 #include <ostrakon/math/work_items.hpp>
 

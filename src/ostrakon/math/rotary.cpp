@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/rotary.hpp>
+
 #include <ostrakon/math/sine_cosine.hpp>
 #include <ostrakon/math/work_items.hpp>
 

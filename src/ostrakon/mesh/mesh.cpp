@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/mesh/mesh.hpp>
+
 #include <sched.h>
 #include <unistd.h>
 
@@ -8,7 +10,6 @@
 #include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
-#include <ostrakon/mesh/mesh.hpp>
 #include <set>
 #include <sstream>
 #include <vector>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/mesh/named_agree.hpp>
+
 #include <exception>
 #include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
 #include <string>
 
 namespace ostrakon::mesh {

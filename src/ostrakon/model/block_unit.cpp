@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/block_unit.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/model/block_unit.hpp>
 #include <ostrakon/model/layout.hpp>
 #include <string>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/decoder.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/block_unit.hpp>
-#include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
 #include <ostrakon/model/layout.hpp>

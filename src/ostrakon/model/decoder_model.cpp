@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/decoder_model.hpp>
+
 #include <stdexcept>
 
 namespace ostrakon::model {

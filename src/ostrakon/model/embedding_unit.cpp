@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/embedding_unit.hpp>
+
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/layers.hpp>
 #include <ostrakon/model/layout.hpp>
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/head_unit.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
-#include <ostrakon/model/head_unit.hpp>
 #include <ostrakon/model/layout.hpp>
 
 namespace ostrakon::model {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/layers.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/model/layers.hpp>
 
 namespace ostrakon::model {
 namespace {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/stack_unit.hpp>
+
 #include <algorithm>
 #include <ostrakon/model/layout.hpp>
-#include <ostrakon/model/stack_unit.hpp>
 #include <stdexcept>
 #include <utility>
 

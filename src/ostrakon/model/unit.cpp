@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/model/layout.hpp>
 #include <ostrakon/model/unit.hpp>
+
+#include <ostrakon/model/layout.hpp>
 
 namespace ostrakon::model {
 

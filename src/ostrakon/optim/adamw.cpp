@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/optim/adamw.hpp>
+
+#include <algorithm>
 #include <ostrakon/optim/optimizer.hpp>
 
 namespace ostrakon::optim {

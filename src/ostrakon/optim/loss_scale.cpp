@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/optim/loss_scale.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/optim/loss_scale.hpp>
 
 namespace ostrakon::optim {
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/optim/muon.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
-#include <ostrakon/optim/muon.hpp>
 #include <ostrakon/optim/rules.hpp>
 #include <ostrakon/optim/update_loop.hpp>
 

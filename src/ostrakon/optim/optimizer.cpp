@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/optim/optimizer.hpp>
+
 #include <ostrakon/optim/rules.hpp>
 #include <ostrakon/optim/update_loop.hpp>
 #include <stdexcept>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/optim/outlier_filter.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/optim/outlier_filter.hpp>
 
 namespace ostrakon::optim {
 

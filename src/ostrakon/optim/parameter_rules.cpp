@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/optim/parameter_rules.hpp>
+
 #include <ostrakon/plan/policy.hpp>
 
 namespace ostrakon::optim {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/optim/schedule.hpp>
+
 #include <algorithm>
 #include <cmath>
-#include <ostrakon/optim/schedule.hpp>
 
 namespace ostrakon::optim {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <functional>
 #include <ostrakon/plan/activation_pass.hpp>
+
+#include <functional>
 #include <ostrakon/plan/phases.hpp>
 #include <utility>
 

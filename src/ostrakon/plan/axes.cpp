@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/axes.hpp>
+
 #include <stdexcept>
 
 namespace ostrakon::plan {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/build.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/activation_pass.hpp>
-#include <ostrakon/plan/build.hpp>
 #include <ostrakon/plan/builder.hpp>
 #include <ostrakon/plan/compute_pass.hpp>
 #include <ostrakon/plan/gather_pass.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/builder.hpp>
+
 #include <ostrakon/plan/waits.hpp>
 #include <stdexcept>
 

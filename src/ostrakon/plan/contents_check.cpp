@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/contents_check.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/communication_check.hpp>
-#include <ostrakon/plan/contents_check.hpp>
 
 namespace ostrakon::plan {
 namespace {

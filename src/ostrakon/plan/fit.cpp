@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/fit.hpp>
+
 #include <algorithm>
 #include <exception>
 #include <limits>
@@ -6,7 +8,6 @@
 #include <numeric>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/fit.hpp>
 #include <ostrakon/plan/fit_bounds.hpp>
 #include <ostrakon/plan/fit_order.hpp>
 #include <ostrakon/plan/levels.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/fit_bounds.hpp>
+
 #include <algorithm>
 #include <optional>
 #include <ostrakon/plan/activation_pass.hpp>
-#include <ostrakon/plan/fit_bounds.hpp>
 #include <ostrakon/plan/parameter_uses.hpp>
 #include <ostrakon/plan/reduction_tree.hpp>
 #include <ostrakon/plan/sum_order.hpp>

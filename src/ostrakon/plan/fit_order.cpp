@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/fit_order.hpp>
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <ostrakon/plan/fit_order.hpp>
 #include <tuple>
 
 namespace ostrakon::plan {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/gather_pass.hpp>
+
 #include <array>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/gather_pass.hpp>
 #include <ostrakon/plan/redistribute.hpp>
 #include <utility>
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/gathers.hpp>
+
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/plan/gathers.hpp>
 #include <stdexcept>
 
 namespace ostrakon::plan {

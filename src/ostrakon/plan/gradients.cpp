@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/plan/gradients.hpp>
+
+#include <algorithm>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <vector>
 

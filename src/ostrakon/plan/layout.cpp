@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/layout.hpp>
+
 #include <ostrakon/plan/sum_order.hpp>
 
 namespace ostrakon::plan {

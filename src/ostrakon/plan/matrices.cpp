@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/plan/matrices.hpp>
+
+#include <algorithm>
 
 namespace ostrakon::plan {
 namespace {

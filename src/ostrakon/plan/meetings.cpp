@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/meetings.hpp>
+
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/meetings.hpp>
 #include <stdexcept>
 #include <tuple>
 #include <utility>

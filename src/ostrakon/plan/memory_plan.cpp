@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/memory_plan.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/placement.hpp>
 
 namespace ostrakon::plan {

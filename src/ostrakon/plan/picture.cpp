@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/picture.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/plan/picture.hpp>
 #include <ostrakon/plan/picture_style.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <set>

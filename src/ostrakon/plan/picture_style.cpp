@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/picture_style.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ostrakon/plan/picture_style.hpp>
 
 namespace ostrakon::plan {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/plan/pipeline_pass.hpp>
+
+#include <algorithm>
 #include <utility>
 
 namespace ostrakon::plan {

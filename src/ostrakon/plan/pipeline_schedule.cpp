@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/plan/pipeline_schedule.hpp>
+
+#include <algorithm>
 
 namespace ostrakon::plan {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/placement.hpp>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <ostrakon/plan/placement.hpp>
 
 namespace ostrakon::plan {
 namespace {

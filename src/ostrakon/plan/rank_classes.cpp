@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/rank_classes.hpp>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/rank_classes.hpp>
 #include <set>
 #include <stdexcept>
 #include <utility>

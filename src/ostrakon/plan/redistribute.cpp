@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/redistribute.hpp>
+
 #include <stdexcept>
 #include <utility>
 

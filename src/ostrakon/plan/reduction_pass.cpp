@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/plan/reduction_pass.hpp>
+
+#include <algorithm>
 
 namespace ostrakon::plan {
 ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& sums)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/report.hpp>
+
 #include <algorithm>
 #include <ostrakon/plan/order.hpp>
-#include <ostrakon/plan/report.hpp>
 #include <unordered_map>
 
 namespace ostrakon::plan {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/report_json.hpp>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/plan/report_json.hpp>
 #include <ostream>
 
 namespace ostrakon::plan {

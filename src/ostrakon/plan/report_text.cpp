@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/report_text.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iterator>
 #include <numeric>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/plan/report_text.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 #include <sstream>
 #include <tuple>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/schedule.hpp>
+
 #include <algorithm>
 #include <array>
-#include <ostrakon/plan/schedule.hpp>
 
 namespace ostrakon::plan {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/plan/redistribute.hpp>
 #include <ostrakon/plan/show_pass.hpp>
+
+#include <ostrakon/plan/redistribute.hpp>
 
 namespace ostrakon::plan {
 

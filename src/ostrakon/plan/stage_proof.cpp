@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/stage_proof.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -6,7 +8,6 @@
 #include <ostrakon/plan/communication_check.hpp>
 #include <ostrakon/plan/contents_check.hpp>
 #include <ostrakon/plan/meetings.hpp>
-#include <ostrakon/plan/stage_proof.hpp>
 #include <ostrakon/plan/sums_check.hpp>
 #include <stdexcept>
 #include <utility>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/stages.hpp>
+
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/build.hpp>
 #include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/stages.hpp>
 #include <ostrakon/plan/tasks.hpp>
 
 namespace ostrakon::plan {

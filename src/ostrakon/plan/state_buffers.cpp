@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/plan/matrices.hpp>
 #include <ostrakon/plan/state_buffers.hpp>
+
+#include <ostrakon/plan/matrices.hpp>
 
 namespace ostrakon::plan {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/plan/step_plan.hpp>
+
+#include <algorithm>
 #include <ostrakon/plan/sum_order.hpp>
 
 namespace ostrakon::plan {

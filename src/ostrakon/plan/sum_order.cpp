@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/sum_order.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/sum_order.hpp>
 
 namespace ostrakon::plan {
 namespace {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/sums_check.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/communication_check.hpp>
-#include <ostrakon/plan/sums_check.hpp>
 
 namespace ostrakon::plan {
 

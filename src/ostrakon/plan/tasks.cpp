@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/tasks.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <ostrakon/plan/pipeline_schedule.hpp>
-#include <ostrakon/plan/tasks.hpp>
 
 namespace ostrakon::plan {
 namespace {

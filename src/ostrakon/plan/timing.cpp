@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/timing.hpp>
+
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <ostrakon/plan/timing.hpp>
 #include <stdexcept>
 
 namespace ostrakon::plan {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/update_pass.hpp>
+
 #include <algorithm>
 #include <ostrakon/plan/matrices.hpp>
 #include <ostrakon/plan/redistribute.hpp>
-#include <ostrakon/plan/update_pass.hpp>
 
 namespace ostrakon::plan {
 namespace {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/waits.hpp>
+
 #include <algorithm>
 #include <array>
-#include <ostrakon/plan/waits.hpp>
 
 namespace ostrakon::plan {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/runtime/arena.hpp>
+
 #include <ostrakon/runtime/poison.hpp>
 #include <string>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/runtime/executor.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -8,7 +10,6 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
-#include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/runtime/poison.hpp>
 #include <stdexcept>
 #include <thread>

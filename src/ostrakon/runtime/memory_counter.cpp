@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/runtime/memory_counter.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <limits>
 #include <ostrakon/math/portability.hpp>
-#include <ostrakon/runtime/memory_counter.hpp>
 #include <string>
 
 namespace ostrakon::runtime {

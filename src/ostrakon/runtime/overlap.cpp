@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/runtime/overlap.hpp>
+
 #include <algorithm>
 #include <array>
-#include <ostrakon/runtime/overlap.hpp>
 
 namespace ostrakon::runtime {
 namespace {

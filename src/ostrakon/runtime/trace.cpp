@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/runtime/trace.hpp>
+
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostrakon/plan/report.hpp>
-#include <ostrakon/runtime/trace.hpp>
 
 namespace ostrakon::runtime {
 namespace {

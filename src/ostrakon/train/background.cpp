@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <csignal>
 #include <ostrakon/train/background.hpp>
+
+#include <csignal>
 #include <stdexcept>
 #include <utility>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <ostrakon/train/channels.hpp>
+
+#include <algorithm>
 #include <stdexcept>
 
 namespace ostrakon::train {

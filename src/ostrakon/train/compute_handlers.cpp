@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/compute_handlers.hpp>
+
 #include <limits>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
-#include <ostrakon/train/compute_handlers.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
 
 namespace ostrakon::train {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/console.hpp>
+
 #include <cmath>
 #include <cstdio>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/train/console.hpp>
 
 namespace ostrakon::train {
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/continuation.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -6,7 +8,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/train/continuation.hpp>
 #include <sstream>
 
 namespace ostrakon::train {

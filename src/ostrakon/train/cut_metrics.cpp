@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/cut_metrics.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -6,7 +8,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/new_file.hpp>
-#include <ostrakon/train/cut_metrics.hpp>
 
 namespace ostrakon::train {
 namespace {

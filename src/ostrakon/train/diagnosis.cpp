@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/diagnosis.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/train/diagnosis.hpp>
 #include <vector>
 
 namespace ostrakon::train {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/generator.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/train/generator.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
 
 namespace ostrakon::train {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/initial_values.hpp>
+
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/train/initial_values.hpp>
 
 namespace ostrakon::train {
 

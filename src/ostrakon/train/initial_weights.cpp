@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/initial_weights.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/train/continuation.hpp>
-#include <ostrakon/train/initial_weights.hpp>
 #include <vector>
 
 namespace ostrakon::train {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/kernel_facts.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/math/gemm_facts.hpp>
 #include <ostrakon/math/host_threads.hpp>
-#include <ostrakon/train/kernel_facts.hpp>
 #include <set>
 
 namespace ostrakon::train {

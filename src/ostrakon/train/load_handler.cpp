@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/load_handler.hpp>
+
 #include <algorithm>
 #include <exception>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/train/load_handler.hpp>
 
 namespace ostrakon::train {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/make_trainer.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/decoder_model.hpp>
-#include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <string>
 #include <utility>

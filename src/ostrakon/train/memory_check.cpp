@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/memory_check.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/step_size.hpp>
 
 namespace ostrakon::train {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/metrics.hpp>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
@@ -7,7 +9,6 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/free_name.hpp>
 #include <ostrakon/train/cut_metrics.hpp>
-#include <ostrakon/train/metrics.hpp>
 
 namespace ostrakon::train {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/model_description.hpp>
+
 #include <algorithm>
 #include <ostrakon/optim/muon.hpp>
-#include <ostrakon/train/model_description.hpp>
 #include <ostrakon/train/numbers.hpp>
 
 namespace ostrakon::train {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/model_state.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
@@ -6,7 +8,6 @@
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/initial_values.hpp>
-#include <ostrakon/train/model_state.hpp>
 
 namespace ostrakon::train {
 

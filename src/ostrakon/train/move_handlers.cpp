@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/move_handlers.hpp>
+
 #include <cstring>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/action_parts.hpp>
-#include <ostrakon/train/move_handlers.hpp>
 #include <ostrakon/train/numbers.hpp>
 
 namespace ostrakon::train {

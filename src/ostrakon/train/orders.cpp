@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/orders.hpp>
+
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/orders.hpp>
 
 namespace ostrakon::train {
 namespace {

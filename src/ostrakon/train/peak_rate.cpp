@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/peak_rate.hpp>
+
 #include <algorithm>
 #include <cstdio>
-#include <ostrakon/train/peak_rate.hpp>
 #include <vector>
 
 namespace ostrakon::train {

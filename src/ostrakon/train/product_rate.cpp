@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/product_rate.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/clock.hpp>
@@ -6,7 +8,6 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/train/numbers.hpp>
 #include <ostrakon/train/peak_rate.hpp>
-#include <ostrakon/train/product_rate.hpp>
 
 namespace ostrakon::train {
 namespace {

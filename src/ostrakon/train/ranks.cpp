@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/ranks.hpp>
+
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/train/ranks.hpp>
 #include <ostrakon/train/step_size.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <utility>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/resume_loader.hpp>
+
 #include <filesystem>
 #include <optional>
 #include <ostrakon/base/error.hpp>
@@ -8,7 +10,6 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/continuation.hpp>
-#include <ostrakon/train/resume_loader.hpp>
 #include <ostrakon/train/resume_search.hpp>
 
 namespace ostrakon::train {

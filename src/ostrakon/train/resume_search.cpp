@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/resume_search.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
-#include <ostrakon/train/resume_search.hpp>
 #include <sstream>
 
 namespace ostrakon::train {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/run.hpp>
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -13,7 +15,6 @@
 #include <ostrakon/train/orders.hpp>
 #include <ostrakon/train/ranks.hpp>
 #include <ostrakon/train/resume_loader.hpp>
-#include <ostrakon/train/run.hpp>
 #include <ostrakon/train/run_data.hpp>
 #include <ostrakon/train/run_description.hpp>
 #include <ostrakon/train/run_folder.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/run_data.hpp>
+
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/train/about_path.hpp>
 #include <ostrakon/train/continuation.hpp>
-#include <ostrakon/train/run_data.hpp>
 #include <sstream>
 #include <string>
 #include <vector>

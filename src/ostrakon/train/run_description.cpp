@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/run_description.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
@@ -13,7 +15,6 @@
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/kernel_facts.hpp>
-#include <ostrakon/train/run_description.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <sstream>
 

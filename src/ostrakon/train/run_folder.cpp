@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/run_folder.hpp>
+
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
@@ -7,7 +9,6 @@
 #include <ostrakon/base/free_name.hpp>
 #include <ostrakon/base/input.hpp>
 #include <ostrakon/base/new_file.hpp>
-#include <ostrakon/train/run_folder.hpp>
 #include <utility>
 
 namespace ostrakon::train {

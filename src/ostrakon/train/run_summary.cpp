@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/run_summary.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/train/run_summary.hpp>
 
 namespace ostrakon::train {
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/sampler.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/sampler.hpp>
 
 namespace ostrakon::train {
 namespace {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/save_policy.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/train/save_policy.hpp>
 
 namespace ostrakon::train {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/save_weights.hpp>
+
 #include <memory>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/train/save_weights.hpp>
 #include <vector>
 
 namespace ostrakon::train {

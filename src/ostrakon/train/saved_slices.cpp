@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/saved_slices.hpp>
+
 #include <array>
 #include <limits>
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
-#include <ostrakon/train/saved_slices.hpp>
 #include <sstream>
 #include <string>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/saver.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -11,7 +13,6 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/runtime/trace.hpp>
-#include <ostrakon/train/saver.hpp>
 #include <stdexcept>
 #include <system_error>
 #include <tuple>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/shard_layout.hpp>
+
 #include <algorithm>
 #include <ostrakon/math/random.hpp>
-#include <ostrakon/train/shard_layout.hpp>
 
 namespace ostrakon::train {
 namespace {

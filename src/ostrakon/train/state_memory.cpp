@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/state_memory.hpp>
+
 #include <cstring>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <ostrakon/train/numbers.hpp>
-#include <ostrakon/train/state_memory.hpp>
 #include <stdexcept>
 #include <type_traits>
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/step_guard.hpp>
+
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/optim/adamw.hpp>
-#include <ostrakon/train/step_guard.hpp>
 #include <vector>
 
 namespace ostrakon::train {

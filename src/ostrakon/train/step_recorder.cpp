@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/step_recorder.hpp>
+
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/overlap.hpp>
-#include <ostrakon/train/step_recorder.hpp>
 #include <utility>
 
 namespace ostrakon::train {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/step_size.hpp>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/memory_check.hpp>
-#include <ostrakon/train/step_size.hpp>
 
 namespace ostrakon::train {
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/sum_handlers.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
@@ -6,7 +8,6 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/action_parts.hpp>
 #include <ostrakon/train/numbers.hpp>
-#include <ostrakon/train/sum_handlers.hpp>
 
 namespace ostrakon::train {
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/threads.hpp>
+
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/host_threads.hpp>
-#include <ostrakon/train/threads.hpp>
 
 namespace ostrakon::train {
 

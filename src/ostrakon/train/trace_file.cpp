@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/train/trace_file.hpp>
+
+#include <ostrakon/base/error.hpp>
 #include <utility>
 
 namespace ostrakon::train {

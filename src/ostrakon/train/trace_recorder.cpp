@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/trace_recorder.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/runtime/trace.hpp>
-#include <ostrakon/train/trace_recorder.hpp>
 
 namespace ostrakon::train {
 

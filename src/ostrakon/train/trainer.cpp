@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/trainer.hpp>
+
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
@@ -7,7 +9,6 @@
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/model_description.hpp>
 #include <ostrakon/train/product_rate.hpp>
-#include <ostrakon/train/trainer.hpp>
 #include <utility>
 
 namespace ostrakon::train {

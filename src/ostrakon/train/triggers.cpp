@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/triggers.hpp>
+
 #include <unistd.h>
 
 #include <array>
@@ -7,7 +9,6 @@
 #include <ctime>
 #include <filesystem>
 #include <ostrakon/base/process.hpp>
-#include <ostrakon/train/triggers.hpp>
 #include <system_error>
 #include <utility>
 

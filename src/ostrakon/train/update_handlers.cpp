@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/update_handlers.hpp>
+
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/train/action_parts.hpp>
 #include <ostrakon/train/numbers.hpp>
-#include <ostrakon/train/update_handlers.hpp>
 
 namespace ostrakon::train {
 

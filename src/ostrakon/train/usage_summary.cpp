@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/usage_summary.hpp>
+
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/usage_summary.hpp>
 
 namespace ostrakon::train {
 namespace {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/validation.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/train/validation.hpp>
 #include <utility>
 
 namespace ostrakon::train {

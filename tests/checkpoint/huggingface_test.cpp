@@ -1,218 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/huggingface_model.hpp"
-
+// Weights in the naming of Hugging Face: read, computed with, and written.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface_source.hpp>
-#include <ostrakon/checkpoint/huggingface_writer.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
-#include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/checkpoint/shard_writer.hpp>
-#include <ostrakon/checkpoint/weights_file.hpp>
-#include <random>
 
-#include "model/model_run.hpp"
-#include "support/scratch_folder.hpp"
+#include "checkpoint/huggingface_files.hpp"
 
 namespace ostrakon::checkpoint {
 namespace {
-
-using model::DecoderSettings;
-using test::ModelCase;
-using test::ModelRun;
-using test::huggingface::Tensor;
-using test::huggingface::Tensors;
-using testing::error_of;
-using testing::ScratchFolder;
-
-using Values = std::vector<float>;
-using Shape = std::vector<std::int64_t>;
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
-
-ModelCase gpt2_case() { return test::model_cases()[0]; }
-ModelCase llama_case() { return test::model_cases()[1]; }
-
-ModelCase gpt_bigcode_case() {
-  ModelCase which = gpt2_case();
-  which.name = "gpt_bigcode";
-  which.settings.kv_heads = 1;
-  return which;
-}
-
-ModelCase llama_bias_case() {
-  ModelCase which = llama_case();
-  which.name = "llama with biases";
-  which.settings.bias = true;
-  return which;
-}
-
-ModelCase starcoder2_case() {
-  ModelCase which = llama_case();
-  which.name = "starcoder2";
-  which.settings.norm = math::NormKind::layernorm;
-  which.settings.activation = model::Activation::gelu;
-  which.settings.bias = true;
-  return which;
-}
-
-/// Random tensors of these shapes, in numbers that fp32 holds.
-Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
-  std::mt19937 generator(7);
-  std::normal_distribution<double> normal(0.0, 0.4);
-  Tensors tensors;
-  for (const auto& [name, shape] : shapes) {
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
-    Tensor& tensor = tensors[name] = {shape, {}};
-    for (std::int64_t i = 0; i < count; ++i)
-      tensor.values.push_back(static_cast<float>(normal(generator)));
-  }
-  return tensors;
-}
-
-using Shapes = std::map<std::string, Shape>;
-
-/// A linear layer (out, in), or (in, out) where it is a Conv1D, with a bias.
-void add_linear(Shapes& shapes, const std::string& name, std::int64_t out, std::int64_t in,
-                bool bias = true, bool conv1d = false) {
-  shapes[name + ".weight"] = conv1d ? Shape{in, out} : Shape{out, in};
-  if (bias) shapes[name + ".bias"] = {out};
-}
-
-void add_norm(Shapes& shapes, const std::string& name, std::int64_t width, bool bias) {
-  shapes[name + ".weight"] = {width};
-  if (bias) shapes[name + ".bias"] = {width};
-}
-
-/// The tensors of GPT-2 and GPT-BigCode, written down from Hugging Face's files.
-Tensors gpt2_tensors(const ModelCase& which) {
-  const DecoderSettings& s = which.settings;
-  const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
-  const bool conv1d = family_of(s) == Family::gpt2;
-  Shapes shapes = {{"transformer.wte.weight", {s.vocabulary, w}},
-                   {"transformer.wpe.weight", {which.leaf.tokens, w}}};
-  add_norm(shapes, "transformer.ln_f", w, true);
-  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
-    const std::string block = "transformer.h." + std::to_string(layer) + ".";
-    add_norm(shapes, block + "ln_1", w, true);
-    add_norm(shapes, block + "ln_2", w, true);
-    add_linear(shapes, block + "attn.c_attn", w + 2 * kv, w, true, conv1d);
-    add_linear(shapes, block + "attn.c_proj", w, w, true, conv1d);
-    add_linear(shapes, block + "mlp.c_fc", f, w, true, conv1d);
-    add_linear(shapes, block + "mlp.c_proj", w, f, true, conv1d);
-  }
-  return random_tensors(shapes);
-}
-
-/// The tensors of Llama 3 and Starcoder2, written down from Hugging Face's files.
-Tensors llama_tensors(const ModelCase& which) {
-  const DecoderSettings& s = which.settings;
-  const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
-  const bool starcoder2 = family_of(s) == Family::starcoder2;
-  Shapes shapes = {{"model.embed_tokens.weight", {s.vocabulary, w}}};
-  add_norm(shapes, "model.norm", w, starcoder2);
-  if (!s.tie_embeddings) shapes["lm_head.weight"] = {s.vocabulary, w};
-  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
-    const std::string block = "model.layers." + std::to_string(layer) + ".";
-    add_norm(shapes, block + "input_layernorm", w, starcoder2);
-    add_norm(shapes, block + "post_attention_layernorm", w, starcoder2);
-    add_linear(shapes, block + "self_attn.q_proj", w, w, s.bias);
-    add_linear(shapes, block + "self_attn.k_proj", kv, w, s.bias);
-    add_linear(shapes, block + "self_attn.v_proj", kv, w, s.bias);
-    add_linear(shapes, block + "self_attn.o_proj", w, w, s.bias);
-    if (starcoder2) {
-      add_linear(shapes, block + "mlp.c_fc", f, w);
-      add_linear(shapes, block + "mlp.c_proj", w, f);
-    } else {
-      add_linear(shapes, block + "mlp.gate_proj", f, w, s.bias);
-      add_linear(shapes, block + "mlp.up_proj", f, w, s.bias);
-      add_linear(shapes, block + "mlp.down_proj", w, f, s.bias);
-    }
-  }
-  return random_tensors(shapes);
-}
-
-Tensors tensors_of(const ModelCase& which) {
-  return which.settings.positions == model::Positions::learned ? gpt2_tensors(which)
-                                                               : llama_tensors(which);
-}
-
-/// One of each kind of tensors.
-std::vector<ModelCase> all_cases() {
-  return {gpt2_case(), gpt_bigcode_case(), llama_case(), llama_bias_case(), starcoder2_case()};
-}
-
-HuggingFaceOutput output_of(const ModelCase& which, Number number) {
-  return {family_of(which.settings), which.leaf.tokens, number, {{"a", "b"}}};
-}
-
-void write_tensors(const std::string& path, const Tensors& tensors, Number number = Number::fp32) {
-  std::vector<SafetensorsWriter::Tensor> list;
-  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor.shape});
-  SafetensorsWriter writer(path, number, list, {});
-  for (const auto& [name, tensor] : tensors) {
-    const Values values(tensor.values.begin(), tensor.values.end());
-    writer.write(name, values.data(), static_cast<std::int64_t>(values.size()));
-  }
-  writer.finish();
-}
-
-/// The same without the beginning of names.
-Tensors without(const std::string& prefix, const Tensors& tensors) {
-  Tensors shorter;
-  for (const auto& [name, tensor] : tensors)
-    shorter[name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name] = tensor;
-  return shorter;
-}
-
-Values read_whole(ParameterSource& source, const model::Parameter& p) {
-  Values values(static_cast<std::size_t>(p.elements()));
-  source.read(p.owner, p.name, p.shape, 0, p.elements(), values.data());
-  return values;
-}
-
-/// Losses of our model with the parameters of `source`, in double.
-std::vector<double> our_losses(ModelRun<double>& run, ParameterSource& source) {
-  for (int u = 0; u < run.units(); ++u)
-    for (const model::Parameter& p : run.decoder.unit(u).parameters()) {
-      const Values values = read_whole(source, p);
-      std::vector<double> flat = run.segment(u, p).values();
-      std::copy(values.begin(), values.end(), flat.begin() + p.offset);
-      run.segment(u, p).assign(flat);
-    }
-  run.forward();
-  return run.losses();
-}
-
-/// Compares our model, run on what `path` holds, with theirs in plain loops.
-void expect_same_losses(const ModelCase& which, const std::string& path, const Tensors& tensors) {
-  const DecoderSettings& s = which.settings;
-  ModelRun<double> run(which);
-  HuggingFaceSource source(path, s);
-  const std::vector<double> found = our_losses(run, source);
-  const test::huggingface::Model theirs(
-      {static_cast<int>(s.layers), static_cast<int>(s.width), static_cast<int>(s.heads),
-       static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary_base},
-      tensors);
-  for (std::int64_t b = 0; b < which.leaf.batch; ++b) {
-    const auto begin = b * which.leaf.tokens, end = begin + which.leaf.tokens;
-    const std::vector<int> tokens(run.token_ids.begin() + begin, run.token_ids.begin() + end);
-    const std::vector<int> targets(run.target_ids.begin() + begin, run.target_ids.begin() + end);
-    const auto expected = s.positions == model::Positions::learned ? theirs.gpt2(tokens, targets)
-                                                                   : theirs.llama(tokens, targets);
-    for (std::int64_t t = 0; t < which.leaf.tokens; ++t)
-      EXPECT_NEAR(found[begin + t], expected[t], 1e-12 * (1 + std::abs(expected[t])))
-          << which.name << ", sequence " << b << ", token " << t;
-  }
-}
 
 TEST(HuggingFace, Gpt2ComputesWhatTheirsDoes) {
   const ScratchFolder folder;
@@ -276,7 +73,7 @@ TEST(HuggingFace, Phi3IsLlamaInFewerTensors) {
     const auto& part = theirs.at(std::string("model.layers.1.self_attn.") + name + ".weight");
     stacked.insert(stacked.end(), part.values.begin(), part.values.end());
   }
-  Values found(stacked.size());
+  Floats found(stacked.size());
   file.read("model.layers.1.self_attn.qkv_proj.weight", 0, static_cast<std::int64_t>(found.size()),
             found.data());
   EXPECT_EQ(std::vector<double>(found.begin(), found.end()), stacked);
@@ -324,7 +121,7 @@ TEST(HuggingFace, EveryNumberComesFromItsPlace) {
   write_tensors(path, theirs);
   HuggingFaceSource source(path, gpt2.settings);
   const std::int64_t w = gpt2.settings.width;
-  Values qkv(static_cast<std::size_t>(3 * w * w));
+  Floats qkv(static_cast<std::size_t>(3 * w * w));
   source.read("block.1", "attention.qkv.weight", {3 * w, w}, 0, 3 * w * w, qkv.data());
   const auto& c_attn = theirs.at("transformer.h.1.attn.c_attn.weight").values;
   for (std::int64_t o = 0; o < 3 * w; ++o)
@@ -334,7 +131,7 @@ TEST(HuggingFace, EveryNumberComesFromItsPlace) {
   write_tensors(path, more);
   HuggingFaceSource second(path, llama.settings);
   const std::int64_t rows = (6 + 2 * 2) * llama.settings.head_width();
-  Values fused(static_cast<std::size_t>(rows * w));
+  Floats fused(static_cast<std::size_t>(rows * w));
   second.read("block.0", "attention.qkv.weight", {rows, w}, 0, rows * w, fused.data());
   std::vector<double> stacked;
   for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
@@ -352,12 +149,12 @@ TEST(HuggingFace, SlicesAreThoseOfTheWhole) {
     write_tensors(path, tensors_of(which));
     HuggingFaceSource source(path, which.settings);
     for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
-      const Values whole = read_whole(source, p);
+      const Floats whole = read_whole(source, p);
       for (int trial = 0; trial < 60; ++trial) {
         const auto first = static_cast<std::int64_t>(generator() % (p.elements() + 1));
         std::int64_t count = static_cast<std::int64_t>(generator() % (p.elements() - first + 1));
         if (trial % 2 == 0) count = std::min<std::int64_t>(count, 1 + trial);
-        Values part(static_cast<std::size_t>(count) + 2, 77.0f);
+        Floats part(static_cast<std::size_t>(count) + 2, 77.0f);
         source.read(p.owner, p.name, p.shape, first, count, part.data() + 1);
         EXPECT_EQ(part.front(), 77.0f);
         EXPECT_EQ(part.back(), 77.0f);
@@ -372,18 +169,6 @@ TEST(HuggingFace, SlicesAreThoseOfTheWhole) {
   }
 }
 
-/// Random values for all parameters, in a weights file.
-void write_weights(const std::string& path, const ModelCase& which) {
-  std::mt19937 generator(3);
-  WeightsWriter writer(path, "a deck", 5, "byte");
-  for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
-    Values values(static_cast<std::size_t>(p.elements()));
-    for (float& value : values) value = static_cast<float>(generator()) * 1e-9f - 2.0f;
-    writer.write(p.owner, p.name, p.shape, values.data());
-  }
-  writer.finish();
-}
-
 TEST(HuggingFace, ExportThenImportKeepsTheBits) {
   const ScratchFolder folder;
   const std::string weights = folder.file("weights.h5"), out = folder.file("out.safetensors");
@@ -395,7 +180,7 @@ TEST(HuggingFace, ExportThenImportKeepsTheBits) {
       write_huggingface(out, which.settings, output_of(which, number), *source);
       const auto back = open_parameters(out, which.settings, which.leaf.tokens);
       for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
-        Values expected = read_whole(*source, p);
+        Floats expected = read_whole(*source, p);
         if (number == Number::bf16)
           for (float& value : expected) value = bf16(value);
         EXPECT_EQ(read_whole(*back, p), expected) << p.full_name();
@@ -531,7 +316,7 @@ TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
 
   write_tensors(path, gpt2_tensors(gpt2));
   HuggingFaceSource source(path, gpt2.settings);
-  Values values(10'000);
+  Floats values(10'000);
   EXPECT_EQ(source.positions(), gpt2.leaf.tokens);
   EXPECT_TRUE(contains(error_of([&] {
                          source.read("embedding", "position.weight", {5, 24}, 0, 5, values.data());
@@ -541,149 +326,6 @@ TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
                          source.read("block.0", "mlp.gate.weight", {5, 24}, 0, 5, values.data());
                        }),
                        "has no name in Hugging Face's models"));
-}
-
-TEST(OpenParameters, TellsByContent) {
-  const ScratchFolder folder;
-  const ModelCase which = llama_case();
-  write_weights(folder.file("weights.safetensors"), which);
-  EXPECT_NE(dynamic_cast<WeightsReader*>(open_parameters(folder.file("weights.safetensors"),
-                                                         which.settings, which.leaf.tokens)
-                                             .get()),
-            nullptr);
-  write_tensors(folder.file("model.h5"), llama_tensors(which));
-  EXPECT_NE(dynamic_cast<HuggingFaceSource*>(
-                open_parameters(folder.file("model.h5"), which.settings, which.leaf.tokens).get()),
-            nullptr);
-  EXPECT_TRUE(contains(
-      error_of([&] { open_parameters(folder.file("none"), which.settings, which.leaf.tokens); }),
-      "does not exist"));
-  ASSERT_EQ(mkfifo(folder.file("pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(contains(
-      error_of([&] { open_parameters(folder.file("pipe"), which.settings, which.leaf.tokens); }),
-      "is not a plain file"));
-  for (const int more : {-1, 1}) {
-    DecoderSettings other = which.settings;
-    other.layers += more;
-    EXPECT_TRUE(
-        contains(error_of([&] {
-                   open_parameters(folder.file("weights.safetensors"), other, which.leaf.tokens);
-                 }),
-                 more > 0 ? "is not in it" : "is no part of the model that the settings describe"));
-  }
-}
-
-/// A checkpoint of one rank with these parameters and first moments.
-std::string save_checkpoint(const std::string& folder, const ModelCase& which,
-                            ParameterSource& source) {
-  ShardMap map;
-  map.nodes = {0};
-  map.slices.resize(1);
-  for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
-    for (const State state : {State::parameters, State::first_moment})
-      map.slices[0].push_back({state, static_cast<int>(map.parameters.size()), 0, p.elements()});
-    map.parameters.push_back({p.owner, p.name, p.shape, p.owner, false});
-  }
-  const FileLayout layout = lay_out(map, Files::single, 0);
-  const Folder checkpoints(folder);
-  const std::string partial = checkpoints.begin(1);
-  Values values;
-  Manifest manifest;
-  manifest.ranks = 1;
-  manifest.parameters = map.parameters;
-  manifest.numbers = map.numbers;
-  manifest.files = {
-      write_shard(partial, layout, 0,
-                  [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
-                    const ParameterEntry& p = map.parameters[layout.pieces[piece].slice.parameter];
-                    values.resize(static_cast<std::size_t>(bytes / 4));
-                    source.read(p.owner, p.name, p.shape, first / 4, bytes / 4, values.data());
-                    return values.data();
-                  },
-                  {})};
-  return checkpoints.commit(1, write_manifest(manifest)).path;
-}
-
-TEST(OpenParameters, TakesCheckpoints) {
-  const ScratchFolder folder;
-  for (const ModelCase& which : {gpt2_case(), llama_case()}) {
-    write_weights(folder.file("weights.h5"), which);
-    const auto weights =
-        open_parameters(folder.file("weights.h5"), which.settings, which.leaf.tokens);
-    const std::string path = save_checkpoint(folder.file("checkpoints"), which, *weights);
-    const auto checkpoint = open_parameters(path, which.settings, which.leaf.tokens);
-    checkpoint->verify();
-    EXPECT_TRUE(checkpoint->checks_what_it_reads());
-    EXPECT_FALSE(weights->checks_what_it_reads());
-    for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens))
-      EXPECT_EQ(read_whole(*checkpoint, p), read_whole(*weights, p)) << p.full_name();
-
-    const auto error = [&](const DecoderSettings& settings) {
-      return error_of([&] { open_parameters(path, settings, which.leaf.tokens); });
-    };
-    DecoderSettings other = which.settings;
-    ++other.layers;
-    EXPECT_TRUE(contains(error(other), "the model's parameter block.")) << error(other);
-    other = which.settings;
-    --other.layers;
-    EXPECT_TRUE(contains(error(other), "is no part of the model that the settings describe"));
-    other = which.settings;
-    ++other.vocabulary;
-    EXPECT_TRUE(contains(error(other), "embedding.token.weight has the shape")) << error(other);
-
-    // Only parameters are read.
-    for (const State state : {State::first_moment, State::parameters}) {
-      const Manifest manifest = CheckpointReader(path).manifest();
-      const std::string file = path + "/" + manifest.files[0].name;
-      std::string bytes = testing::read_bytes(file);
-      for (const PieceEntry& piece : manifest.files[0].pieces)
-        if (piece.slice.state == state) bytes[static_cast<std::size_t>(piece.offset)] += 1;
-      testing::write_bytes(file, bytes);
-      const auto damaged = open_parameters(path, which.settings, which.leaf.tokens);
-      const std::string said = error_of([&] { damaged->verify(); });
-      if (state == State::parameters) {
-        EXPECT_TRUE(contains(said, file)) << said;
-      } else {
-        EXPECT_EQ(said, "no error");
-      }
-    }
-  }
-}
-
-TEST(WeightsSource, SlicesAndChecksums) {
-  const ScratchFolder folder;
-  const std::string path = folder.file("weights.h5");
-  const Shape shape = {5, 7, 3};
-  Values values(105);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) + 0.5f;
-  WeightsWriter writer(path, "", 0, "byte");
-  writer.write("a/b", "p", shape, values.data());
-  writer.write("a", "q", {105}, values.data());
-  writer.finish();
-  WeightsReader reader(path);
-  for (std::int64_t first = 0; first <= 105; ++first)
-    for (std::int64_t count = 0; first + count <= 105; count += 1 + count / 8) {
-      Values part(static_cast<std::size_t>(count) + 1, -1.0f);
-      reader.read("a/b", "p", shape, first, count, part.data());
-      EXPECT_TRUE(std::equal(part.begin(), part.end() - 1, values.begin() + first));
-      EXPECT_EQ(part.back(), -1.0f);
-    }
-  EXPECT_TRUE(contains(error_of([&] { reader.read("a", "q", {105}, 100, 6, values.data()); }),
-                       "asked for"));
-  const auto entries = reader.parameters();
-  ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[1].unit + " " + entries[1].parameter, "a/b p");
-  EXPECT_EQ(entries[1].shape, shape);
-  reader.verify();
-
-  std::string bytes = testing::read_bytes(path);
-  const float number = 52.5f;
-  const std::size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&number), 4));
-  ASSERT_NE(at, std::string::npos);
-  bytes[at] = static_cast<char>(bytes[at] ^ 1);
-  testing::write_bytes(path, bytes);
-  WeightsReader damaged(path);
-  EXPECT_TRUE(contains(error_of([&] { damaged.verify(); }), "is damaged: its checksum is"));
 }
 
 }  // namespace

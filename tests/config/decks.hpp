@@ -110,4 +110,10 @@ inline plan::Reshard kept_in(int parts) {
   return reshard;
 }
 
+/// One of input_decks/.
+inline Settings read_input_deck(const std::string& name) {
+  const std::filesystem::path path = std::filesystem::path(OSTRAKON_INPUT_DECKS) / name;
+  return read_settings(read_file(path), path.string(), {});
+}
+
 }  // namespace ostrakon::config

@@ -29,11 +29,6 @@ TEST(InputDecks, AllAreRight) {
   EXPECT_GE(decks, 5);
 }
 
-Settings read_input_deck(const std::string& name) {
-  const std::filesystem::path path = std::filesystem::path(OSTRAKON_INPUT_DECKS) / name;
-  return read_settings(read_file(path), path.string(), {});
-}
-
 TEST(InputDecks, HaveTheModelsPublishedSizes) {
   const auto parameters = [](const std::string& name) {
     const Settings settings = read_input_deck(name);

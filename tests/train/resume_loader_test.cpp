@@ -163,6 +163,8 @@ TEST_F(ResumeLoaderTest, SoDoDamagedNumbers) {
   EXPECT_TRUE(resumer.says("damaged: "));
   EXPECT_EQ(loaded.step, 1);
   EXPECT_EQ(resumer.run.trainer.state_digest(), digests_[1]);
+  resumer.tidy(loaded);
+  EXPECT_TRUE(fs::exists(place("step-00000002.damaged")));
 }
 
 TEST_F(ResumeLoaderTest, ADamagedOneThatIsNamedIsRefused) {

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files and folders that are refused: data, output, checkpoints.
+#include "bad_inputs.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+/// The small deck that goes on from `checkpoint`, with settings.
+BadInput bad_resume(const std::string& name, const std::string& checkpoint, const Texts& fragments,
+                    const Texts& settings = {}) {
+  BadInput bad = bad_settings(name, settings, fragments);
+  bad.arguments.push_back("--resume=" + checkpoint);
+  return bad;
+}
+
+TEST_F(BadInputs, DataFiles) {
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad_data("data-missing", "nowhere.h5", {"/nowhere.h5' does not exist"}),
+       bad_data("data-empty", "empty.h5", {"/empty.h5' is empty (0 bytes)"}),
+       bad_data("data-truncated", "truncated.h5", {"/truncated.h5' is truncated or damaged"}),
+       bad_data("data-flipped", "flipped.h5", {"/flipped.h5' is truncated or damaged", "checksum"}),
+       bad_data("data-folder", "a-folder", {"/a-folder' is a folder; expected a token file"}),
+       bad_data("data-text", "text/fox.txt", {"/text/fox.txt' is not an HDF5 file"}),
+       bad_data("data-weights", "trained/weights.h5",
+                {"is no Ostrakon token file", "'ostrakon-weights'", "expected 'ostrakon-tokens'"}),
+       bad_data("data-plain", "plain.h5",
+                {"/plain.h5' is an HDF5 file, but no Ostrakon token file"}),
+       bad_data("data-liar", "liar.h5", {"/liar.h5': token", "not in its vocabulary of 100"}),
+       bad_settings("small-vocabulary",
+                    {"data.dataset=tokens", "data.path=good-train.h5", "model.vocabulary=256"},
+                    {"vocabulary of 257", "model.vocabulary is 256", "at least 257"}),
+       bad_settings(
+           "too-short",
+           {"data.dataset=tokens", "data.path=good-train.h5", "training.sequence_length=50000"},
+           {"tokens, too few for one sample", "needs 50001"}),
+       bad_settings("validation-missing",
+                    {"data.dataset=tokens", "data.path=good-train.h5", "training.validate_every=1",
+                     "data.validation_path=nowhere.h5"},
+                    {"/nowhere.h5' does not exist"}),
+       bad_settings("validation-flipped",
+                    {"data.dataset=tokens", "data.path=good-train.h5", "training.validate_every=1",
+                     "data.validation_path=flipped.h5"},
+                    {"/flipped.h5' is truncated or damaged"})});
+}
+
+TEST_F(BadInputs, OutputFolders) {
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad_settings(
+           "output-is-a-file", {"output.directory=a-file"},
+           {"--set output.directory=\"a-file\"", "/a-file can't be made", "Not a directory"}),
+       bad_settings("output-under-a-file", {"output.directory=a-file/below/it"},
+                    {"--set output.directory=\"a-file/below/it\"", "Not a directory"}),
+       bad_settings("output-empty", {"output.directory="}, {"output.directory", "not empty"}),
+       bad_settings("deck-taken", {"output.directory=taken-deck.yaml"},
+                    {"taken-deck.yaml", "a folder has that name"}),
+       bad_settings("metrics-taken", {"output.directory=taken-metrics.jsonl"},
+                    {"taken-metrics.jsonl", "Is a directory"}),
+       bad_settings("weights-taken", {"output.directory=taken-weights.h5"},
+                    {"taken-weights.h5", "is a folder"})});
+}
+
+TEST_F(BadInputs, PathsOfDecks) {
+  fs::create_directories(path("decks/mine"));
+  const std::string here = fs::canonical(path("")).string() + "/";
+  const auto bad = [&](const std::string& key, const std::string& given, const std::string& deck,
+                       const std::string& found) {
+    BadInput input = bad_deck("decks/mine/" + key, deck, {});
+    input.fragments = {
+        input.name + ".yaml: " + key + " = \"" + given + "\", relative to the deck's folder: ",
+        here + found};
+    return input;
+  };
+  const auto data = [](const std::string& file) {
+    return deck_with("data", "    dataset: tokens\n    path: " + file +
+                                 "\n    validation_path: ../nowhere.h5\n");
+  };
+  std::vector<BadInput> table = {
+      bad("data.path", "../../nowhere.h5", data("../../nowhere.h5"), "nowhere.h5' does not exist"),
+      bad("data.validation_path", "../nowhere.h5", data("../../good-train.h5"),
+          "decks/nowhere.h5' does not exist"),
+      bad("checkpoint.initial_weights", "nowhere.h5",
+          deck_with("checkpoint", "    initial_weights: nowhere.h5\n"), "decks/mine/nowhere.h5"),
+      bad("output.directory", "../../a-file/below",
+          deck_with("output", "    directory: ../../a-file/below\n"),
+          "a-file/below can't be made")};
+  table[1].arguments = {"--set", "training.validate_every=1"};
+  expect_refused("ostrakon-train", one_and_two, table);
+}
+
+TEST_F(BadInputs, AreTheLastLineOnTheScreen) {
+  // At once; after the settings were shown; when a step is done.
+  const std::vector<Texts> failures = {
+      {"deck.yaml", "--set", "model.widht=3"},
+      {"deck.yaml", "--set", "training.global_batch_size=12", "--set", "data.dataset=tokens",
+       "--set", "data.path=nowhere.h5"},
+      {"deck.yaml", "--set", "training.global_batch_size=24", "--set",
+       "optimizer.learning_rate=1e30", "--set", "output.directory=spoilt"}};
+  for (const Texts& arguments : failures)
+    for (const int ranks : {1, 2, 3, 4}) {
+      Command command = program("ostrakon-train", ranks, arguments, path(""));
+      // Both outputs on one screen; mpiexec as users have it.
+      command.arguments.insert(command.arguments.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
+      command.environment.clear();
+      const Outcome outcome = run_command(command);
+      EXPECT_FALSE(outcome.timed_out);
+      EXPECT_EQ(outcome.status, 1);
+      EXPECT_EQ(count_lines_with(outcome.out, "ostrakon-train: error"), 1) << outcome.out;
+      EXPECT_TRUE(!mpiexec_is_quiet || below_error(outcome.out) == "\n") << outcome.out;
+    }
+}
+
+TEST_F(BadInputs, WhereToGoOn) {
+  const std::string step = "synthetic/checkpoints/step-00000002";
+  const std::string no_checkpoint =
+      ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path";
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad_command("resume-without-value", {"deck.yaml", "--resume"},
+                   {"--resume needs auto, none or a path after it"}),
+       bad_command("resume-empty", {"deck.yaml", "--resume", ""},
+                   {"--resume: nothing after it; expected auto, none or a path"}),
+       bad_resume("resume-equals-nothing", "", {"expected auto, none or a path"}),
+       bad_resume("resume-nowhere", "nowhere", {"--resume nowhere" + no_checkpoint}),
+       bad_resume("resume-misspelt", "Auto", {"--resume Auto" + no_checkpoint}),
+       bad_resume("resume-of-a-file", step + "/rank-00000.h5", {"rank-00000.h5" + no_checkpoint}),
+       bad_resume("resume-of-weights", "synthetic/weights.h5", {"weights.h5" + no_checkpoint}),
+       bad_resume("resume-without-checkpoints", "a-folder",
+                  {"--resume a-folder: has no checkpoint that can be used"}),
+       bad_resume(
+           "resume-unfinished", "unfinished",
+           {"unfinished/step-00000002' has no manifest.json", "does not see the file (yet)"})});
+}
+
+TEST_F(BadInputs, CheckpointsThatAreDamaged) {
+  const auto bad = [&](const std::string& checkpoint, const Texts& fragments) {
+    return bad_resume("resume-" + checkpoint, checkpoint, fragments,
+                      {"output.directory=resumed-" + checkpoint});
+  };
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad("newer", {"newer/manifest.json", "is of version 2; this program reads version 1"}),
+       bad("changed", {"changed/manifest.json' is damaged: its checksum is "}),
+       bad("no-json", {"no-json/manifest.json"}),
+       bad("without-a-file", {"without-a-file/rank-00000.h5", "is missing"}),
+       bad("cut-off", {"cut-off/rank-00000.h5", "it has 5,000 bytes, expected "})});
+  // Rather than from step 1, which would cost what was trained.
+  expect_refused("ostrakon-train", one_and_two,
+                 {bad_resume("resume-all-bad", "auto",
+                             {"no checkpoint in ",
+                              "/all-bad/checkpoints can be used; --resume none "
+                              "begins at step 1"},
+                             {"output.directory=all-bad"})});
+  EXPECT_TRUE(fs::exists(path("all-bad/checkpoints/step-00000002/manifest.json")));
+}
+
+TEST_F(BadInputs, CheckpointsThatDoNotFitTheDeck) {
+  const std::string step = "synthetic/checkpoints/step-00000002";
+  const std::string begin = "checkpoint " + step + " does not fit the deck: ";
+  const auto bad = [&](const std::string& name, const std::string& setting, const Texts& words) {
+    Texts fragments = words;
+    fragments.push_back(begin);
+    return bad_resume("resume-" + name, step, fragments,
+                      {setting, "output.directory=resumed-" + name});
+  };
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad("other-width", "model.width=64",
+           {"embedding.token.weight has the shape (257, 32); the deck's model expects (257, 64)"}),
+       bad("more-layers", "model.layers=3",
+           {"it has no parameter block.2.attention.norm.weight, which the deck's model has"}),
+       bad("fewer-layers", "model.layers=1", {"it has 14 parameters; the deck's model has 8"}),
+       bad("biases", "model.bias=true", {".bias, which the deck's model has"}),
+       bad("other-moments", "optimizer.moments=bf16",
+           {"its moments are fp32; expected optimizer.moments = fp32, not bf16"})});
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

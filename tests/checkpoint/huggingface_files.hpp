@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <ostrakon/checkpoint/huggingface_source.hpp>
+#include <ostrakon/checkpoint/huggingface_writer.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "checkpoint/huggingface_model.hpp"
+#include "model/model_run.hpp"
+#include "support/scratch_folder.hpp"
+
+// Models of Hugging Face's types with random numbers, and files of them.
+
+namespace ostrakon::checkpoint {
+
+using model::DecoderSettings;
+using test::ModelCase;
+using test::ModelRun;
+using test::huggingface::Tensor;
+using test::huggingface::Tensors;
+using testing::error_of;
+using testing::ScratchFolder;
+
+using Floats = std::vector<float>;
+using Shape = std::vector<std::int64_t>;
+
+inline bool contains(const std::string& whole, const std::string& part) {
+  return whole.find(part) != std::string::npos;
+}
+
+inline ModelCase gpt2_case() { return test::model_cases()[0]; }
+inline ModelCase llama_case() { return test::model_cases()[1]; }
+
+inline ModelCase gpt_bigcode_case() {
+  ModelCase which = gpt2_case();
+  which.name = "gpt_bigcode";
+  which.settings.kv_heads = 1;
+  return which;
+}
+
+inline ModelCase llama_bias_case() {
+  ModelCase which = llama_case();
+  which.name = "llama with biases";
+  which.settings.bias = true;
+  return which;
+}
+
+inline ModelCase starcoder2_case() {
+  ModelCase which = llama_case();
+  which.name = "starcoder2";
+  which.settings.norm = math::NormKind::layernorm;
+  which.settings.activation = model::Activation::gelu;
+  which.settings.bias = true;
+  return which;
+}
+
+/// Random tensors of these shapes, in numbers that fp32 holds.
+inline Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
+  std::mt19937 generator(7);
+  std::normal_distribution<double> normal(0.0, 0.4);
+  Tensors tensors;
+  for (const auto& [name, shape] : shapes) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    Tensor& tensor = tensors[name] = {shape, {}};
+    for (std::int64_t i = 0; i < count; ++i)
+      tensor.values.push_back(static_cast<float>(normal(generator)));
+  }
+  return tensors;
+}
+
+using Shapes = std::map<std::string, Shape>;
+
+/// A linear layer (out, in), or (in, out) where it is a Conv1D, with a bias.
+inline void add_linear(Shapes& shapes, const std::string& name, std::int64_t out, std::int64_t in,
+                       bool bias = true, bool conv1d = false) {
+  shapes[name + ".weight"] = conv1d ? Shape{in, out} : Shape{out, in};
+  if (bias) shapes[name + ".bias"] = {out};
+}
+
+inline void add_norm(Shapes& shapes, const std::string& name, std::int64_t width, bool bias) {
+  shapes[name + ".weight"] = {width};
+  if (bias) shapes[name + ".bias"] = {width};
+}
+
+/// The tensors of GPT-2 and GPT-BigCode, written down from Hugging Face's files.
+inline Tensors gpt2_tensors(const ModelCase& which) {
+  const DecoderSettings& s = which.settings;
+  const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
+  const bool conv1d = family_of(s) == Family::gpt2;
+  Shapes shapes = {{"transformer.wte.weight", {s.vocabulary, w}},
+                   {"transformer.wpe.weight", {which.leaf.tokens, w}}};
+  add_norm(shapes, "transformer.ln_f", w, true);
+  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
+    const std::string block = "transformer.h." + std::to_string(layer) + ".";
+    add_norm(shapes, block + "ln_1", w, true);
+    add_norm(shapes, block + "ln_2", w, true);
+    add_linear(shapes, block + "attn.c_attn", w + 2 * kv, w, true, conv1d);
+    add_linear(shapes, block + "attn.c_proj", w, w, true, conv1d);
+    add_linear(shapes, block + "mlp.c_fc", f, w, true, conv1d);
+    add_linear(shapes, block + "mlp.c_proj", w, f, true, conv1d);
+  }
+  return random_tensors(shapes);
+}
+
+/// The tensors of Llama 3 and Starcoder2, written down from Hugging Face's files.
+inline Tensors llama_tensors(const ModelCase& which) {
+  const DecoderSettings& s = which.settings;
+  const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
+  const bool starcoder2 = family_of(s) == Family::starcoder2;
+  Shapes shapes = {{"model.embed_tokens.weight", {s.vocabulary, w}}};
+  add_norm(shapes, "model.norm", w, starcoder2);
+  if (!s.tie_embeddings) shapes["lm_head.weight"] = {s.vocabulary, w};
+  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
+    const std::string block = "model.layers." + std::to_string(layer) + ".";
+    add_norm(shapes, block + "input_layernorm", w, starcoder2);
+    add_norm(shapes, block + "post_attention_layernorm", w, starcoder2);
+    add_linear(shapes, block + "self_attn.q_proj", w, w, s.bias);
+    add_linear(shapes, block + "self_attn.k_proj", kv, w, s.bias);
+    add_linear(shapes, block + "self_attn.v_proj", kv, w, s.bias);
+    add_linear(shapes, block + "self_attn.o_proj", w, w, s.bias);
+    if (starcoder2) {
+      add_linear(shapes, block + "mlp.c_fc", f, w);
+      add_linear(shapes, block + "mlp.c_proj", w, f);
+    } else {
+      add_linear(shapes, block + "mlp.gate_proj", f, w, s.bias);
+      add_linear(shapes, block + "mlp.up_proj", f, w, s.bias);
+      add_linear(shapes, block + "mlp.down_proj", w, f, s.bias);
+    }
+  }
+  return random_tensors(shapes);
+}
+
+inline Tensors tensors_of(const ModelCase& which) {
+  return which.settings.positions == model::Positions::learned ? gpt2_tensors(which)
+                                                               : llama_tensors(which);
+}
+
+/// One of each kind of tensors.
+inline std::vector<ModelCase> all_cases() {
+  return {gpt2_case(), gpt_bigcode_case(), llama_case(), llama_bias_case(), starcoder2_case()};
+}
+
+inline HuggingFaceOutput output_of(const ModelCase& which, Number number) {
+  return {family_of(which.settings), which.leaf.tokens, number, {{"a", "b"}}};
+}
+
+inline void write_tensors(const std::string& path, const Tensors& tensors,
+                          Number number = Number::fp32) {
+  std::vector<SafetensorsWriter::Tensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor.shape});
+  SafetensorsWriter writer(path, number, list, {});
+  for (const auto& [name, tensor] : tensors) {
+    const Floats values(tensor.values.begin(), tensor.values.end());
+    writer.write(name, values.data(), static_cast<std::int64_t>(values.size()));
+  }
+  writer.finish();
+}
+
+/// The same without the beginning of names.
+inline Tensors without(const std::string& prefix, const Tensors& tensors) {
+  Tensors shorter;
+  for (const auto& [name, tensor] : tensors)
+    shorter[name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name] = tensor;
+  return shorter;
+}
+
+inline Floats read_whole(ParameterSource& source, const model::Parameter& p) {
+  Floats values(static_cast<std::size_t>(p.elements()));
+  source.read(p.owner, p.name, p.shape, 0, p.elements(), values.data());
+  return values;
+}
+
+/// Losses of our model with the parameters of `source`, in double.
+inline std::vector<double> our_losses(ModelRun<double>& run, ParameterSource& source) {
+  for (int u = 0; u < run.units(); ++u)
+    for (const model::Parameter& p : run.decoder.unit(u).parameters()) {
+      const Floats values = read_whole(source, p);
+      std::vector<double> flat = run.segment(u, p).values();
+      std::copy(values.begin(), values.end(), flat.begin() + p.offset);
+      run.segment(u, p).assign(flat);
+    }
+  run.forward();
+  return run.losses();
+}
+
+/// Compares our model, run on what `path` holds, with theirs in plain loops.
+inline void expect_same_losses(const ModelCase& which, const std::string& path,
+                               const Tensors& tensors) {
+  const DecoderSettings& s = which.settings;
+  ModelRun<double> run(which);
+  HuggingFaceSource source(path, s);
+  const std::vector<double> found = our_losses(run, source);
+  const test::huggingface::Model theirs(
+      {static_cast<int>(s.layers), static_cast<int>(s.width), static_cast<int>(s.heads),
+       static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary_base},
+      tensors);
+  for (std::int64_t b = 0; b < which.leaf.batch; ++b) {
+    const auto begin = b * which.leaf.tokens, end = begin + which.leaf.tokens;
+    const std::vector<int> tokens(run.token_ids.begin() + begin, run.token_ids.begin() + end);
+    const std::vector<int> targets(run.target_ids.begin() + begin, run.target_ids.begin() + end);
+    const auto expected = s.positions == model::Positions::learned ? theirs.gpt2(tokens, targets)
+                                                                   : theirs.llama(tokens, targets);
+    for (std::int64_t t = 0; t < which.leaf.tokens; ++t)
+      EXPECT_NEAR(found[begin + t], expected[t], 1e-12 * (1 + std::abs(expected[t])))
+          << which.name << ", sequence " << b << ", token " << t;
+  }
+}
+
+/// Random values for all parameters, in a weights file.
+inline void write_weights(const std::string& path, const ModelCase& which) {
+  std::mt19937 generator(3);
+  WeightsWriter writer(path, "a deck", 5, "byte");
+  for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
+    Floats values(static_cast<std::size_t>(p.elements()));
+    for (float& value : values) value = static_cast<float>(generator()) * 1e-9f - 2.0f;
+    writer.write(p.owner, p.name, p.shape, values.data());
+  }
+  writer.finish();
+}
+
+}  // namespace ostrakon::checkpoint

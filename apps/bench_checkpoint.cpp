@@ -7,6 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <ostrakon/train/threads.hpp>
 

@@ -11,6 +11,7 @@
 
 #include "plan/random_plans.hpp"
 #include "plan/traffic.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -77,7 +78,7 @@ Policy sharded(std::int64_t leaves) {
 TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
   std::mt19937_64 random(31), random_nodes(32);
   int limited = 0, full = 0;
-  for (int trial = 0; trial < 4000; ++trial) {
+  for (int trial = 0; trial < tests::trials(4000); ++trial) {
     const int ranks = 1 << random() % 4;
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 4);
     ModelDescription model = make_model(static_cast<int>(random() % 7), false, random());

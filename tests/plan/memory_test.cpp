@@ -15,6 +15,7 @@
 #include <ostrakon/train/make_trainer.hpp>
 
 #include "plan/random_plans.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -59,7 +60,7 @@ void expect_apart(const StepPlan& plan, const MemoryPlan& memory) {
 
 TEST(MemoryPlan, BuffersThatAreAliveTogetherShareNothing) {
   std::mt19937_64 random(1);
-  for (int trial = 0; trial < 300; ++trial) {
+  for (int trial = 0; trial < tests::trials(300); ++trial) {
     const int ranks = static_cast<int>(1 + random() % 4);
     const ModelDescription model =
         make_model(static_cast<int>(1 + random() % 4), random() % 2 == 0, random());

@@ -16,6 +16,7 @@
 
 #include "plan/oracle.hpp"
 #include "plan/random_pipelines.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -87,7 +88,7 @@ TEST(Stages, ShareUnitsOutSoThatTheBusiestHasLittle) {
 
 TEST(Stages, OneStageIsThePlanOfTheModel) {
   std::mt19937_64 random(11);
-  for (int trial = 0; trial < 300; ++trial) {
+  for (int trial = 0; trial < tests::trials(300); ++trial) {
     ModelDescription model = make_model(4, random() % 2 == 0, random());
     vary(random, model);
     Policy policy = random_policy(random, model, 4, 12);

@@ -8,6 +8,8 @@
 #include <ostrakon/plan/placement.hpp>
 #include <random>
 
+#include "support/trials.hpp"
+
 namespace ostrakon::plan {
 namespace {
 
@@ -104,7 +106,7 @@ Rectangles random_rectangles(Random& random, int times) {
 
 TEST(Placement, IsThatOfThePlainRule) {
   Random random;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < tests::trials(3000); ++i) {
     const int times = static_cast<int>(1 + random.below(80));
     const std::int64_t base = 256 * random.below(5);
     Rectangles placed = random_rectangles(random, times), plainly = placed;

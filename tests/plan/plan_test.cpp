@@ -11,6 +11,7 @@
 
 #include "plan/random_plans.hpp"
 #include "plan/traffic.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -432,7 +433,7 @@ TEST(StepPlan, ShardedStateIsDividedByTheRanks) {
 TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
   std::mt19937_64 random(8);
   double worst = 1.0;
-  for (std::uint64_t trial = 0; trial < 400; ++trial) {
+  for (std::uint64_t trial = 0; trial < std::uint64_t{tests::trials(400)}; ++trial) {
     const int ranks = 1 << random() % 4;
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 6);
     const ModelDescription model =

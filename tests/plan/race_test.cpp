@@ -16,6 +16,7 @@
 
 #include "plan/oracle.hpp"
 #include "plan/random_plans.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -313,7 +314,7 @@ RandomPlan random_plan(std::mt19937_64& random, int most_blocks, int most_ranks,
 
 TEST(Proof, HoldsForEveryPlanThatIsWritten) {
   std::mt19937_64 random(2);
-  for (int trial = 0; trial < 4000; ++trial) {
+  for (int trial = 0; trial < tests::trials(4000); ++trial) {
     const RandomPlan made = random_plan(random, 5, 8, 5);
     const StepPlan& plan = made.plan;
     for (Space space : {Space::device, Space::host})

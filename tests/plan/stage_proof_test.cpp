@@ -16,6 +16,7 @@
 #include "plan/random_pipelines.hpp"
 #include "plan/rank_mutants.hpp"
 #include "plan/rank_oracle.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -35,7 +36,7 @@ std::string memory_refused(const StepPlan& plan) {
 TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
   Random random(21);
   std::map<std::size_t, int> seen;
-  for (int trial = 0; trial < 2000; ++trial) {
+  for (int trial = 0; trial < tests::trials(2000); ++trial) {
     const RandomPipeline made = random_pipeline(random, {8, 4, 16, 5});
     ++seen[made.stages.size()];
     ASSERT_NO_THROW(prove_stages(made.stages)) << "trial " << trial << ": " << made.described;
@@ -48,7 +49,7 @@ TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
 
 TEST(StageProof, HoldsForPlansWithoutPipeline) {
   Random random(22);
-  for (int trial = 0; trial < 1000; ++trial) {
+  for (int trial = 0; trial < tests::trials(1000); ++trial) {
     ModelDescription model = make_model(3, random() % 2 == 0, random());
     vary(random, model);
     Policy policy = random_policy(random, model, 6, 18);

@@ -50,6 +50,7 @@ TEST_F(RunFolderTest, IsLockedAsSoonAsItIsThere) {
     RunFolder folder = make();
     folder.lock_if_there();
     EXPECT_FALSE(fs::exists(scratch_.file("run")));
+    world_.barrier();
     EXPECT_EQ(folder.make(), is_root());
     EXPECT_TRUE(is_there("run.lock"));
     folder.require_held();

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/model_description.hpp>

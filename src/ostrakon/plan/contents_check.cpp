@@ -20,6 +20,7 @@ std::string described(const Spans& divided) {
 }
 
 std::string quoted(const Buffer& buffer) { return "'" + buffer.name + "'"; }
+
 }  // namespace
 
 ContentsCheck::ContentsCheck(const StepPlan& plan)
@@ -279,6 +280,8 @@ std::string ContentsCheck::wrong_parameters(const Action& action) {
     const Buffer& buffer = plan_.buffers[use.buffer];
     read[use.role == Role::parameters ? 0 : 1] = buffer.flats;
     if (buffer.flats.empty()) continue;
+    if (use.role == Role::parameters && !(buffer.flats == plan_.units[action.unit].flats))
+      return text("reads ", quoted(buffer), ", which has not the parameters of this unit");
     if (buffer.space != gathered.space)
       return text("reads ", quoted(buffer), " in ", name(buffer.space), " memory");
     const std::string reason =

@@ -42,7 +42,7 @@ struct StepContext {
   bool is_intact = true;   ///< false from where updates begin that a failure can't take back
 
   // ---- Set by the Trainer before, and by `clip` on the calling thread: actions of updates wait
-  // for it, but early ones, for which it does not change the verdict.
+  // for it, but early ones, for which it leaves the verdict as it is.
   Verdict verdict;
   StepResult result;      ///< learning rate and loss scale by the Trainer, the rest by `clip`
   std::string diagnosis;  ///< of a program that diagnoses

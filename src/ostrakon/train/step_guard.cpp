@@ -96,7 +96,8 @@ Verdict StepGuard::judge(std::int64_t step, const StepSums& sums) {
 Verdict StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosis) const {
   Verdict verdict;
   verdict.skip_update = true;
-  if (settings_.skip_non_finite)
+  // What was updated early can't be skipped.
+  if (settings_.skip_non_finite && !updates_early_)
     verdict.skipped = diagnosis;
   else
     verdict.error = failure(text("step ", step), diagnosis + changed_parameters(), false);

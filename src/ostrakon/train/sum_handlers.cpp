@@ -8,6 +8,7 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/action_parts.hpp>
 #include <ostrakon/train/numbers.hpp>
+#include <utility>
 
 namespace ostrakon::train {
 
@@ -111,11 +112,13 @@ void SumHandlers::clip(const ActionBuffers& buffers) {
 
 /// Alike on all ranks.
 void SumHandlers::judge(const StepSums& sums) {
-  context_.verdict = guard_.judge(context_.step, sums);
+  Verdict verdict = guard_.judge(context_.step, sums);
   // The gradients are not there any more: what was noted of them has to do.
-  if (context_.verdict.needs_diagnosis && guard_.updates_early())
-    context_.verdict = guard_.judge_gradient(context_.step, diagnosis_.name_noted());
-  if (!context_.verdict.error.empty()) throw AgreedError(context_.verdict.error);
+  if (verdict.needs_diagnosis && guard_.updates_early())
+    verdict = guard_.judge_gradient(context_.step, diagnosis_.name_noted());
+  if (!verdict.error.empty()) throw AgreedError(verdict.error);
+  // Early updates may read theirs at this moment: it stays as it was before the sums.
+  if (!guard_.updates_early()) context_.verdict = std::move(verdict);
 }
 
 }  // namespace ostrakon::train

@@ -17,7 +17,24 @@ using plan::Purpose;
 
 namespace {
 
+/// Throws Error where they can't all be kept.
+void require_possible(const TrainerSettings& settings) {
+  require(settings.micro_batch_size >= 1 && settings.sequence_length >= 1 &&
+              settings.global_batch_size >= settings.micro_batch_size &&
+              settings.global_batch_size % settings.micro_batch_size == 0,
+          "a global batch of ", settings.global_batch_size, " samples in micro-batches of ",
+          settings.micro_batch_size, ", each of ", settings.sequence_length,
+          " tokens; expected at least 1 of each, and a whole number of micro-batches");
+  const bool may_skip = settings.optimizer.clip_norm > 0.0 || settings.stability.skip_non_finite ||
+                        settings.stability.outlier_threshold > 0.0;
+  require(
+      !settings.policy.early_updates || !may_skip,
+      "early updates, which are made before the norm of the gradient is known, with clipping or "
+      "skipped steps, which depend on it");
+}
+
 TrainerSettings with_mesh(TrainerSettings settings, mesh::Mesh& mesh) {
+  mesh.world().agree([&] { require_possible(settings); });
   settings.policy.leaves = settings.leaves();
   settings.policy.shard_group = mesh.shard_group().size();
   settings.policy.ranks_per_node = mesh.ranks_per_node();

@@ -30,8 +30,8 @@ namespace ostrakon::train {
 /// collective over the mesh, unless said otherwise.
 class Trainer {
  public:
-  /// `mesh` must outlive it. Throws AgreedError where there is no such plan, and Error where the
-  /// model was made for leaves of another size than the settings say.
+  /// `mesh` must outlive it. Throws AgreedError where there is no such plan, where settings
+  /// contradict each other, and where the model was made for leaves of another size than they say.
   Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
           mesh::Mesh& mesh);
   Trainer(const Trainer&) = delete;

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -192,5 +193,7 @@ void in_parallel(int count, const std::function<void(int)>& work, int at_once) {
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
 }
+
+int every_nth(int sampled) { return std::getenv("OSTRAKON_TEST_EVERY") == nullptr ? sampled : 1; }
 
 }  // namespace ostrakon::testing

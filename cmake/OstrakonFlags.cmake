@@ -6,7 +6,7 @@
 # vectorised loops.
 #
 # TEST: sources of a test. What they test is in the library, so they are compiled with -O1: in two
-# thirds of the time.
+# thirds of the time. Inline functions of headers may come from there, too: their bits are the same.
 
 function(ostrakon_set_flags target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "TEST" "" "")

@@ -9,7 +9,7 @@ namespace {
 TEST(UsageSummary, OverlapIsTheMeanOverStepsAndRanks) {
   comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
   UsageSummary usage;
-  EXPECT_EQ(usage.describe_overlap(0, world), "");
+  EXPECT_EQ(usage.describe_overlap(world), "");
   runtime::Overlap overlap;
   // 1 s on each rank in the mean.
   overlap.communication = 2.0 * (world.rank() + 1) / (world.size() + 1);
@@ -17,14 +17,14 @@ TEST(UsageSummary, OverlapIsTheMeanOverStepsAndRanks) {
   overlap.host = 0.5;
   usage.add(1.0, overlap);
   usage.add(1.0, overlap);
-  EXPECT_EQ(usage.describe_overlap(2, world),
+  EXPECT_EQ(usage.describe_overlap(world),
             "communication: 1 s a step on each rank, 25 % of it while compute went on\n"
             "sums and updates on the host: 0.5 s a step on each rank, 0 % of it while compute went "
             "on\n");
   runtime::Overlap copies;
   copies.copying = copies.copying_hidden = 3.0;
   usage.add(1.0, copies);
-  EXPECT_NE(usage.describe_overlap(3, world).find(
+  EXPECT_NE(usage.describe_overlap(world).find(
                 "copies between host and device: 1 s a step on each rank, 100 % of it"),
             std::string::npos);
 }

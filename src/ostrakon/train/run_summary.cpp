@@ -8,11 +8,11 @@
 namespace ostrakon::train {
 
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
-                         std::int64_t steps, comm::Communicator& world) {
+                         comm::Communicator& world) {
   const std::string times = timers.report(world.mpi());
   double resident = static_cast<double>(runtime::peak_resident_bytes());
   world.maximum(&resident, 1);
-  std::string lines = "\n" + usage.describe_overlap(steps, world);
+  std::string lines = "\n" + usage.describe_overlap(world);
   lines += usage.describe_peak(trainer.model_flops(), [&] { return trainer.measure_peak_flops(); });
   return lines + text("memory of a rank: planned ", format_bytes(trainer.planned_peak_bytes()),
                       ", counted ", format_bytes(runtime::memory_count().peak_bytes),

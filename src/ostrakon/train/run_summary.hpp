@@ -11,9 +11,9 @@
 namespace ostrakon::train {
 
 /// What a run shows at its end: what overlapped with compute, the peak rate, memory, and a table of
-/// times. `steps`: done since step 1. May measure the peak rate again, for which it overwrites the
+/// times. May measure the peak rate again, for which it overwrites the
 /// trainer's arena. Collective; the text is rank 0's.
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
-                         std::int64_t steps, comm::Communicator& world);
+                         comm::Communicator& world);
 
 }  // namespace ostrakon::train

@@ -33,11 +33,11 @@ void UsageSummary::add(double seconds, const runtime::Overlap& overlap) {
   overlap_.host_hidden += overlap.host_hidden;
 }
 
-std::string UsageSummary::describe_overlap(std::int64_t steps, comm::Communicator& world) const {
-  std::string lines = line("communication", overlap_.communication, overlap_.hidden, steps, world);
-  lines += line("copies between host and device", overlap_.copying, overlap_.copying_hidden, steps,
+std::string UsageSummary::describe_overlap(comm::Communicator& world) const {
+  std::string lines = line("communication", overlap_.communication, overlap_.hidden, steps_, world);
+  lines += line("copies between host and device", overlap_.copying, overlap_.copying_hidden, steps_,
                 world);
-  lines += line("sums and updates on the host", overlap_.host, overlap_.host_hidden, steps, world);
+  lines += line("sums and updates on the host", overlap_.host, overlap_.host_hidden, steps_, world);
   return lines;
 }
 

@@ -22,9 +22,9 @@ class UsageSummary {
   void add(double seconds, const runtime::Overlap& overlap);
 
   /// A line each on communication, copies and work of the host, where there were some: seconds of a
-  /// step on each rank, means over ranks, and the share that overlapped with compute. `steps` since
-  /// step 1, at least 1 where add() was called. Collective; the same on all ranks.
-  std::string describe_overlap(std::int64_t steps, comm::Communicator& world) const;
+  /// step on each rank, means over ranks and the steps of this process, and the share that
+  /// overlapped with compute. Collective; the same on all ranks.
+  std::string describe_overlap(comm::Communicator& world) const;
 
   /// A line on the peak rate, and the share of it that all steps had; empty without any. A run that
   /// is long enough, or whose steps were faster than the peak, measures it once more with

@@ -102,7 +102,7 @@ Key activation_checkpointing() {
   key.name = "activation_checkpointing";
   key.meaning =
       "what is not kept from forward to backward but computed again. full: all of each block; "
-      "every N: of each Nth unit of blocks; selective, followed by parts such as attention mlp: "
+      "every N: of every n-th unit of blocks; selective, followed by parts such as attention mlp: "
       "these, in all blocks. Changes no bit of the result";
   key.expected = expected_checkpointing();
   key.limits = "none | full | every N | selective attention norms mlp";
@@ -173,12 +173,11 @@ Section precision_section() {
           "number formats",
           {only("parameters", "fp32", "of stored parameters, which are updated"),
            choice("gather", FIELD(precision.gather), number_names,
-                  "in which parameters travel and are computed with"),
+                  "dtype of gathered parameters and of what is computed with them"),
            choice("activations", FIELD(precision.activations), automatic_or_numbers,
-                  "auto: as gather, and nothing else, as units compute in the numbers in which "
-                  "parameters are gathered"),
+                  "auto: as gather, and nothing else, as units compute in the gather dtype"),
            choice("reduce", FIELD(parallel.reduce), number_names,
-                  "in which gradients travel within a shard group; all sums are of fp32"),
+                  "dtype in which gradients are sent within a shard group; all sums are of fp32"),
            loss_scale()}};
 }
 
@@ -187,19 +186,20 @@ Section memory_section() {
       "memory",
       "what is traded for memory: see docs/memory.md",
       {activation_checkpointing(),
-       choice("offload", FIELD(parallel.offload), plan::offload_names,
-              "what lives in host memory instead of the device's. optimizer: masters, moments and "
-              "summed gradients, which the host updates; parameters: masters and copies to compute "
-              "with, copied up for each use; all: both"),
+       choice(
+           "offload", FIELD(parallel.offload), plan::offload_names,
+           "what is kept in host memory instead of the device's. optimizer: masters, moments and "
+           "summed gradients, which the host updates; parameters: masters and copies to compute "
+           "with, copied to the device for each use; all: both"),
        boolean("pinned", FIELD(pinned_host_memory),
                "host memory that a device copies from and to directly"),
        boolean(
            "early_updates", FIELD(early_updates),
            "with updates on the host and clip_norm 0, fp16 nowhere, and no step left out: begin "
-           "a unit's beside the backward of those before it"),
+           "a unit's overlapped with the backward of the units before it"),
        choice("activations", FIELD(parallel.offload_activations),
               std::vector<Named<bool>>{{false, "device"}, {true, "host"}},
-              "where what forward leaves for backward waits, but for the last units, whose "
+              "memory of what forward saves for backward, but for the last units, whose "
               "backward follows at once")}};
 }
 

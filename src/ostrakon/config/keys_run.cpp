@@ -84,7 +84,7 @@ Section runtime_section() {
                   "peak rate of a rank, which MFU is a share of; 0: measured"),
            wall_time(),
            choice("streams", FIELD(runtime.streams), streams_choice_names,
-                  "communication beside compute"),
+                  "threads: communication overlapped with compute"),
            paths_from()}};
 }
 

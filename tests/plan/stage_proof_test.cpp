@@ -44,7 +44,8 @@ TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
     for (const StepPlan& plan : made.stages)
       ASSERT_EQ(memory_refused(plan), "") << "trial " << trial << ": " << made.described;
   }
-  for (std::size_t stages = 1; stages <= 8; ++stages) EXPECT_GT(seen[stages], 100) << stages;
+  for (std::size_t stages = 1; stages <= 8; ++stages)
+    EXPECT_GT(seen[stages], tests::trials(100)) << stages;
 }
 
 TEST(StageProof, HoldsForPlansWithoutPipeline) {

@@ -35,6 +35,10 @@ void* operator new(std::size_t bytes) {
   if (calls_left > 0) --calls_left;
   return memory;
 }
+// The address sanitizer's own would not call those above.
+void* operator new[](std::size_t bytes) { return operator new(bytes); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

@@ -13,9 +13,7 @@ struct PlannedParts {
         model(train::make_decoder(deck)),
         description(train::describe(*model, settings.optimizer)),
         programs(make_programs(mesh)),
-        layout(programs.train.plan, *model, settings.optimizer,
-               mesh.replicate_group().rank() * mesh.shard_group().size() +
-                   mesh.shard_group().rank()) {}
+        layout(programs.train.plan, *model, settings.optimizer, train::rank_in_plans(mesh)) {}
 
   train::TrainerSettings settings;
   std::unique_ptr<model::Model> model;
@@ -25,8 +23,7 @@ struct PlannedParts {
 
  private:
   train::Programs make_programs(mesh::Mesh& mesh) {
-    settings.policy.shard_group = mesh.shard_group().size();
-    settings.policy.ranks_per_node = mesh.ranks_per_node();
+    settings.policy = train::on_mesh(settings.policy, mesh);
     return train::make_programs(description, mesh.world().size(), settings.policy);
   }
 };

@@ -30,11 +30,8 @@ bool has_effect(const Settings& settings, const std::string& key) {
   const plan::Layouts layouts = typical_layouts(settings);
   if (layouts.gathers()) return true;
   // What is updated as a whole is gathered for it.
-  if (key == "forward_prefetch") {
-    const bool updates_early =
-        settings.parallel.early_updates && layouts.update.space == plan::Space::host;
-    return !updates_early && (layouts.updates_ahead() || is_muon(settings));
-  }
+  if (key == "forward_prefetch")
+    return !layouts.updates_early && (layouts.updates_ahead() || is_muon(settings));
   return key != "reshard_after_forward" && key != "backward_prefetch" &&
          key != "in_flight_gathers" && key != "units";
 }

@@ -65,18 +65,18 @@ StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
   check_phases(model, grid);
   const Layouts layouts = find_layouts(policy, model, grid, purpose);
   check_leaf_order(grid, layouts, policy);
-  const bool updates_early = policy.early_updates && layouts.update.space == Space::host;
-  const Tasks tasks = make_tasks(model, purpose, grid, stage, policy.leaf_order, updates_early);
+  const Tasks tasks =
+      make_tasks(model, purpose, grid, stage, policy.leaf_order, layouts.updates_early);
 
   Builder builder(model, grid, layouts, purpose, stage);
   builder.reserve(tasks.size());
   make_state_buffers(builder, policy);
-  SumsPass sums(builder, updates_early);
+  SumsPass sums(builder, layouts.updates_early);
   GatherPass gathers(builder, policy, tasks);
   ActivationPass activations(builder, policy, gathers);
   ComputePass compute(builder, gathers);
   ReductionPass reductions(builder, policy, sums);
-  UpdatePass updates(builder, policy, tasks, updates_early, sums);
+  UpdatePass updates(builder, policy, tasks, layouts.updates_early, sums);
   ShowPass show(builder);
   Tapes tapes(builder);
   PipelinePass pipeline(builder, tasks, tapes);

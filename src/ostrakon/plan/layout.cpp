@@ -58,6 +58,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.wire_bytes = policy.reduce == Number::fp32 ? model.master_bytes : bytes_of(policy.reduce);
   layouts.accumulation = accumulation_of(policy, grid);
   layouts.sum_grain = sum_grain_of(policy);
+  layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;
   return layouts;
 }
 

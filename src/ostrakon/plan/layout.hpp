@@ -41,6 +41,7 @@ struct Layouts {
   // In which order leaves' gradients are summed, which decides the bits of the sums: sum_order.hpp.
   Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
   std::int64_t sum_grain = 0;                             ///< 0: one tree over all leaves
+  bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
 
   /// Whether gradients are rounded to travel over a span. Between copies of the model they are sent
   /// as they are, and so are sums of a node's ranks: rounded once, they have the same bits whether

@@ -19,7 +19,7 @@ LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
       tokens_(settings.sequence_length),
       sample_(static_cast<std::size_t>(tokens_ + 1)) {
   const plan::StepPlan& plan = programs.train.plan;
-  if (!updates_early(plan, settings.policy)) return;
+  if (!plan.layouts.updates_early) return;
   for (const plan::Action& action : plan.actions)
     if (action.kind == plan::Kind::load) last_load_before_updates_ = action.micro_batch;
 }

@@ -43,8 +43,14 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
   return programs;
 }
 
-bool updates_early(const plan::StepPlan& plan, const plan::Policy& policy) {
-  return policy.early_updates && plan.layouts.update.space == plan::Space::host;
+plan::Policy on_mesh(plan::Policy policy, mesh::Mesh& mesh) {
+  policy.shard_group = mesh.shard_group().size();
+  policy.ranks_per_node = mesh.ranks_per_node();
+  return policy;
+}
+
+int rank_in_plans(mesh::Mesh& mesh) {
+  return mesh.replicate_group().rank() * mesh.shard_group().size() + mesh.shard_group().rank();
 }
 
 }  // namespace ostrakon::train

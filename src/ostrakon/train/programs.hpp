@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/purpose.hpp>
@@ -25,7 +26,9 @@ struct Programs {
 /// Plans and proves them. Throws Error where plan::build_step_plan does.
 Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy);
 
-/// Whether updates of a training plan begin before ranks know the sums of the step.
-bool updates_early(const plan::StepPlan& plan, const plan::Policy& policy);
+/// A policy with what it takes from the mesh on which it is planned.
+plan::Policy on_mesh(plan::Policy policy, mesh::Mesh& mesh);
+/// The number of this rank in plans, which count ranks along shard groups.
+int rank_in_plans(mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

@@ -36,14 +36,8 @@ void require_possible(const TrainerSettings& settings) {
 TrainerSettings with_mesh(TrainerSettings settings, mesh::Mesh& mesh) {
   mesh.world().agree([&] { require_possible(settings); });
   settings.policy.leaves = settings.leaves();
-  settings.policy.shard_group = mesh.shard_group().size();
-  settings.policy.ranks_per_node = mesh.ranks_per_node();
+  settings.policy = on_mesh(settings.policy, mesh);
   return settings;
-}
-
-/// Plans count ranks along shard groups.
-int rank_in_plans(mesh::Mesh& mesh) {
-  return mesh.replicate_group().rank() * mesh.shard_group().size() + mesh.shard_group().rank();
 }
 
 void require_leaves_of(const plan::ModelDescription& model, const TrainerSettings& settings) {
@@ -75,7 +69,7 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
       programs_(agree_on_programs(description_, settings_, mesh)),
       layout_(programs_.train.plan, *model_, settings_.optimizer, rank_in_plans(mesh)),
       places_(find_places(layout_.rank(), mesh)),
-      guard_(settings_, model_->number(), updates_early(programs_.train.plan, settings_.policy)) {
+      guard_(settings_, model_->number(), programs_.train.plan.layouts.updates_early) {
   context_.rank = layout_.rank();
 }
 

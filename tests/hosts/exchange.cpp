@@ -46,7 +46,7 @@ float value_of(std::int64_t element) { return static_cast<float>(element % 1021)
 class Exchange {
  public:
   Exchange(comm::Communicator& world, int ranks_per_node, std::int64_t elements)
-      : grid_(1, world.size(), 1, ranks_per_node),
+      : grid_(make_grid(world.size(), ranks_per_node)),
         spans_(grid_.levels(Axis::shard)),
         elements_(elements),
         full_(static_cast<std::size_t>(elements)),
@@ -94,6 +94,12 @@ class Exchange {
   }
 
  private:
+  static Grid make_grid(int ranks, int ranks_per_node) {
+    Grid grid(1, ranks, 1);
+    grid.node = ranks_per_node;
+    return grid;
+  }
+
   const Grid grid_;
   const Spans spans_;
   const std::int64_t elements_;

@@ -105,16 +105,16 @@ std::string in_columns(const std::vector<Column>& columns, const std::vector<std
 
 }  // namespace
 
-Table::Table(std::string name, std::vector<Column> columns, bool json, bool talks)
-    : name_(std::move(name)), columns_(std::move(columns)), json_(json), talks_(talks) {
-  if (!talks_ || json_) return;
+Table::Table(std::string name, std::vector<Column> columns, bool json, bool is_root)
+    : name_(std::move(name)), columns_(std::move(columns)), json_(json), is_root_(is_root) {
+  if (!is_root_ || json_) return;
   std::vector<std::string> titles;
   for (const Column& column : columns_) titles.push_back(column.title);
   std::cout << in_columns(columns_, titles) << std::flush;
 }
 
 void Table::row(const Row& values) {
-  if (!talks_) return;
+  if (!is_root_) return;
   if (json_) {
     nlohmann::ordered_json object = {{"bench", name_}};
     for (std::size_t c = 0; c < columns_.size(); ++c) object[columns_[c].key] = values[c];

@@ -43,15 +43,15 @@ class Table {
  public:
   using Row = std::vector<nlohmann::ordered_json>;
 
-  /// `name`: the value of "bench" in JSON rows. Nothing is written where not `talks`.
-  Table(std::string name, std::vector<Column> columns, bool json, bool talks);
+  /// `name`: the value of "bench" in JSON rows. Nothing is written where not `is_root`.
+  Table(std::string name, std::vector<Column> columns, bool json, bool is_root);
   void row(const Row& values);
 
  private:
   std::string name_;
   std::vector<Column> columns_;
   bool json_;
-  bool talks_;
+  bool is_root_;
 };
 
 struct Options {

@@ -81,17 +81,17 @@ class Checkpoints {
     }
     row("memory copy", fastest(copy), fastest(copy));
     row("stage", fastest(stage), fastest(copy));
-    measure_beside(fastest(copy), row);
+    measure_asynchronous(fastest(copy), row);
   }
 
  private:
   /// Steps by turns without and with a save that goes on beside all of them.
   template <class Row>
-  void measure_beside(double copy, const Row& row) {
-    std::vector<double> plain_steps, beside_steps, stalls;
+  void measure_asynchronous(double copy, const Row& row) {
+    std::vector<double> plain_steps, steps_during_save, stalls;
     double total = 0.0;
     step();
-    while (total < budget_ || (beside_steps.size() < 6 && total < 20.0 * budget_)) {
+    while (total < budget_ || (steps_during_save.size() < 6 && total < 20.0 * budget_)) {
       plain_steps.push_back(step());
       total += plain_steps.back();
       stalls.push_back(agreed([&] { saver_.begin(trainer_.progress(), "synthetic", true); }));
@@ -100,15 +100,15 @@ class Checkpoints {
         const bool before = all_are_busy();
         const double seconds = step();
         total += seconds;
-        if (before && all_are_busy()) beside_steps.push_back(seconds);
+        if (before && all_are_busy()) steps_during_save.push_back(seconds);
         if (!any_is_busy()) saver_.advance();
       }
     }
     row("stall of a step", fastest(stalls), copy);
     const double plain_median = summarize(plain_steps).median;
     row("step", plain_median, plain_median);
-    if (!beside_steps.empty())
-      row("step beside a save", summarize(beside_steps).median, plain_median);
+    if (!steps_during_save.empty())
+      row("step beside a save", summarize(steps_during_save).median, plain_median);
   }
 
   double step() {

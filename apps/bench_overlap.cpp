@@ -3,7 +3,7 @@
 #include <numeric>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/schedule.hpp>
+#include <ostrakon/plan/end_times.hpp>
 #include <ostrakon/runtime/overlap.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/threads.hpp>
@@ -90,7 +90,7 @@ class SlowedSteps {
                       static_cast<double>(program_.plan.bytes_sent(program_.plan.actions[a]));
       if (trainer_.streams() == runtime::Streams::in_plan_order)
         return std::accumulate(seconds.begin(), seconds.end(), 0.0);
-      const std::vector<double> ends = plan::schedule(program_.plan, seconds);
+      const std::vector<double> ends = plan::end_times(program_.plan, seconds);
       return *std::max_element(ends.begin(), ends.end());
     };
     return 1.0 - (step_seconds(seconds_per_byte_) - step_seconds(0.0)) / delay_;

@@ -65,7 +65,7 @@ Arrays arrays_of(WeightsReader& weights) {
 
 void read_state(CheckpointReader& reader, State state, int parameter, std::int64_t first,
                 std::int64_t count, float* values) {
-  if (reader.manifest().numbers[static_cast<int>(state)] == Number::fp32) {
+  if (reader.manifest().dtypes[static_cast<int>(state)] == DType::fp32) {
     reader.read(state, parameter, first, count, values);
     return;
   }
@@ -148,9 +148,9 @@ class Side {
   /// Of safetensors. Arrays can be compared where models differ, too.
   std::optional<checkpoint::HuggingFaceConfig> config_of(const std::string& path,
                                                          const config::Settings& settings) {
-    const std::string beside = checkpoint::huggingface_config_beside(path);
-    if (beside.empty()) return std::nullopt;
-    const auto config = checkpoint::load_huggingface_config(beside);
+    const std::string config_path = checkpoint::huggingface_config_next_to(path);
+    if (config_path.empty()) return std::nullopt;
+    const auto config = checkpoint::load_huggingface_config(config_path);
     try {
       require_same_model(config, settings.model, settings.training.sequence_length);
     } catch (const Error& error) {
@@ -261,7 +261,7 @@ Fields fields_of(const Manifest& manifest) {
   fields.emplace_back("tokenizer", manifest.tokenizer);
   for (const State state : all_states)
     fields.emplace_back(std::string("numbers of ") + checkpoint::name(state),
-                        ostrakon::name(manifest.numbers[static_cast<int>(state)]));
+                        ostrakon::name(manifest.dtypes[static_cast<int>(state)]));
   return fields;
 }
 

@@ -92,14 +92,14 @@ int export_weights(int argc, char** argv) {
   model.parameters->verify();
   const checkpoint::HuggingFaceModel described = {
       model.settings.model, model.settings.training.sequence_length,
-      type == "fp32" ? Number::fp32 : Number::bf16, end_of_text(model.tokenizer),
+      type == "fp32" ? DType::fp32 : DType::bf16, end_of_text(model.tokenizer),
       model.parameters->huggingface_config()};
   const std::string config = checkpoint::write_huggingface_config(described);
   const checkpoint::Family family = checkpoint::family_of(described);
   const checkpoint::HuggingFaceOutput output = {
       family,
       described.tokens,
-      described.number,
+      described.dtype,
       {{"tokenizer", model.tokenizer}, {"program", text(program, " ", version())}}};
   int files = 1;
   if (is_file)
@@ -123,7 +123,7 @@ int import_weights(int argc, char** argv) {
   require_another_file(in, out);
   require_free_name(out, arguments.flag("--overwrite"));
   const bool described = one_model_kind(in) == FileKind::safetensors &&
-                         !checkpoint::huggingface_config_beside(in).empty();
+                         !checkpoint::huggingface_config_next_to(in).empty();
   require(deck || described, "import needs --deck DECK: no config.json beside '", in,
           "' describes the model");
   const config::Settings settings = settings_of_safetensors(in, deck, std::nullopt);

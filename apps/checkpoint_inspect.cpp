@@ -127,8 +127,8 @@ std::string numbers_of(const CheckpointReader& reader, int parameter) {
   std::string list;
   for (const State state : all_states) {
     if (!reader.has(state, parameter)) continue;
-    const char* const number = ostrakon::name(reader.manifest().numbers[static_cast<int>(state)]);
-    list += (list.empty() ? "" : ", ") + text(checkpoint::name(state), " ", number);
+    const char* const dtype = ostrakon::name(reader.manifest().dtypes[static_cast<int>(state)]);
+    list += (list.empty() ? "" : ", ") + text(checkpoint::name(state), " ", dtype);
   }
   return list;
 }

@@ -45,9 +45,9 @@ Hugging Face's names (a file, an index, or a folder with either).
 
 namespace {
 
-template <class Number>
-Number number(const std::string& option, const std::string& value, Number least, const char* what) {
-  Number result{};
+template <class T>
+T number(const std::string& option, const std::string& value, T least, const char* what) {
+  T result{};
   const char* const end = value.data() + value.size();
   const auto [stopped, error] = std::from_chars(value.data(), end, result);
   require(error == std::errc() && stopped == end && result >= least && result - result == 0, option,

@@ -113,7 +113,7 @@ config::Settings settings_of_safetensors(const std::string& path,
                                          const std::optional<std::string>& deck,
                                          std::optional<std::int64_t> context) {
   if (deck) return settings_of_deck(*deck);
-  const std::string config = checkpoint::huggingface_config_beside(path);
+  const std::string config = checkpoint::huggingface_config_next_to(path);
   const std::string folder = is_folder(path) ? path : parent_folder(path);
   require(!config.empty(), "nothing says what model '", path, "' is of; expected --deck DECK, or '",
           (fs::path(folder) / "config.json").string(), "'");

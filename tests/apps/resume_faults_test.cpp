@@ -274,9 +274,9 @@ TEST_F(ResumeFaults, MissingAndLaterOnesEndTheRun) {
     write_bytes(manifest, words.replace(checkpoint::checksum_place(words), sum.size(), sum));
   };
   struct Case {
-    std::function<void()> spoil;
+    std::function<void()> damage;
     Texts parts;
-    std::function<void()> mend;
+    std::function<void()> repair;
   };
   for (const Case& one : std::vector<Case>{
            {later,
@@ -288,14 +288,14 @@ TEST_F(ResumeFaults, MissingAndLaterOnesEndTheRun) {
            {[&] { fs::rename(shard, path("away")); },
             {"step-00000006/rank-00001.h5", "is missing"},
             [&] { fs::rename(path("away"), shard); }}}) {
-    one.spoil();
+    one.damage();
     const auto before = all_files();
     const Outcome outcome = train(2);
     EXPECT_EQ(outcome.status, 1) << outcome.out;
     for (const std::string& part : one.parts)
       EXPECT_TRUE(contains(outcome.err, part)) << part << "\n" << outcome.err;
     EXPECT_TRUE(all_files() == before);
-    one.mend();
+    one.repair();
   }
   EXPECT_EQ(train(2).status, 0);
 }

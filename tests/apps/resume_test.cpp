@@ -211,14 +211,14 @@ TEST_F(Resume, KeepsTheLastAndEveryMth) {
 TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
   const Texts settings = {"training.steps=12", "checkpoint.every=3", "checkpoint.keep=9"};
   ASSERT_EQ(train(2, settings).status, 0);
-  const auto spoil = [&](const std::string& name) {
+  const auto damage = [&](const std::string& name) {
     const std::string file = output("checkpoints/" + name);
     std::string bytes = read_bytes(file);
     bytes[bytes.size() / 2] ^= 1;
     write_bytes(file, bytes);
   };
-  spoil("step-00000012/rank-00001.h5");
-  spoil("step-00000009/manifest.json");
+  damage("step-00000012/rank-00001.h5");
+  damage("step-00000009/manifest.json");
   const Outcome outcome = train(4, settings, {"--resume", "auto"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("step-00000012/rank-00001.h5"), std::string::npos) << outcome.out;
@@ -229,7 +229,7 @@ TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
 
   // All of them: better no run than one that begins anew unasked.
   for (const std::string& name : checkpoints())
-    if (name.find('.') == std::string::npos && name != "latest") spoil(name + "/manifest.json");
+    if (name.find('.') == std::string::npos && name != "latest") damage(name + "/manifest.json");
   const Outcome none = train(2, settings, {"--resume", "auto"});
   EXPECT_EQ(none.status, 1);
   EXPECT_NE(none.err.find("--resume none begins at step 1"), std::string::npos) << none.err;

@@ -196,24 +196,24 @@ std::string values_of(const ArrayShape& array, std::size_t number) {
 }
 
 /// What a save does: HDF5 has no part in it.
-void write_by_hand(const std::string& path, const Layout& layout,
+void write_by_hand(const std::string& path, const FileTemplate& made,
                    const std::vector<ArrayShape>& arrays) {
   PlainFile file(path, PlainFile::Mode::create);
-  for (const Layout::Extent& extent : layout.structure)
+  for (const FileTemplate::Extent& extent : made.structure)
     file.write(extent.offset, static_cast<std::int64_t>(extent.bytes.size()), extent.bytes.data());
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const std::string values = values_of(arrays[i], i);
-    file.write(layout.offsets[i], static_cast<std::int64_t>(values.size()), values.data());
+    file.write(made.offsets[i], static_cast<std::int64_t>(values.size()), values.data());
   }
-  EXPECT_EQ(file.size(), layout.bytes);
+  EXPECT_EQ(file.size(), made.bytes);
 }
 
-TEST(Layout, IsAFileOnceItsBytesAreWritten) {
+TEST(FileTemplate, IsAFileOnceItsBytesAreWritten) {
   const ScratchFolder folder;
   const std::string path = folder.file("file.h5");
   const std::vector<ArrayShape> arrays = many_arrays();
-  const Layout layout = lay_out({{"format", "test"}, {"words", "some more"}}, arrays);
-  write_by_hand(path, layout, arrays);
+  const FileTemplate made = make_template({{"format", "test"}, {"words", "some more"}}, arrays);
+  write_by_hand(path, made, arrays);
 
   const File file = File::open(path, "file");
   EXPECT_EQ(file.root().text_attribute("format"), "test");
@@ -234,20 +234,20 @@ TEST(Layout, IsAFileOnceItsBytesAreWritten) {
   }
 }
 
-TEST(Layout, CoversEveryByteOnceAndAlignsLargeArrays) {
+TEST(FileTemplate, CoversEveryByteOnceAndAlignsLargeArrays) {
   const std::vector<ArrayShape> arrays = many_arrays();
-  const Layout layout = lay_out({}, arrays);
+  const FileTemplate made = make_template({}, arrays);
   std::vector<std::pair<std::int64_t, std::int64_t>> parts;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    parts.emplace_back(layout.offsets[i], bytes_of(arrays[i]));
+    parts.emplace_back(made.offsets[i], bytes_of(arrays[i]));
     if (bytes_of(arrays[i]) >= 65536) {
-      EXPECT_EQ(layout.offsets[i] % 4096, 0);
+      EXPECT_EQ(made.offsets[i] % 4096, 0);
     }
   }
-  for (std::size_t i = 0; i < layout.structure.size(); ++i) {
-    const Layout::Extent& extent = layout.structure[i];
+  for (std::size_t i = 0; i < made.structure.size(); ++i) {
+    const FileTemplate::Extent& extent = made.structure[i];
     if (i > 0) {
-      EXPECT_GT(extent.offset, layout.structure[i - 1].offset);
+      EXPECT_GT(extent.offset, made.structure[i - 1].offset);
     }
     parts.emplace_back(extent.offset, static_cast<std::int64_t>(extent.bytes.size()));
   }
@@ -258,29 +258,29 @@ TEST(Layout, CoversEveryByteOnceAndAlignsLargeArrays) {
     EXPECT_GT(bytes, 0);
     at += bytes;
   }
-  EXPECT_EQ(at, layout.bytes);
+  EXPECT_EQ(at, made.bytes);
 }
 
 /// One array at a time, of every kind of size: HDF5 must find the file's end where it expects it.
-TEST(Layout, EndsWhereItsLastArrayEnds) {
+TEST(FileTemplate, EndsWhereItsLastArrayEnds) {
   const ScratchFolder folder;
   const std::string path = folder.file("file.h5");
   for (const std::int64_t count : {1, 2, 3, 1000, 1023, 1024, 32767, 32768, 32769, 1000001}) {
     const std::vector<ArrayShape> arrays = {{"/values", Type::bfloat16, {count}, {}}};
-    const Layout layout = lay_out({}, arrays);
-    EXPECT_GE(layout.bytes, layout.offsets[0] + 2 * count);
-    write_by_hand(path, layout, arrays);
+    const FileTemplate made = make_template({}, arrays);
+    EXPECT_GE(made.bytes, made.offsets[0] + 2 * count);
+    write_by_hand(path, made, arrays);
     std::vector<float> values(static_cast<std::size_t>(count));
     File::open(path, "file").dataset("/values").read(Type::float32, values.data());
     EXPECT_EQ(values.back(), value_of(0, count - 1)) << count;
   }
 }
 
-TEST(Layout, IsTheSameEachTime) {
+TEST(FileTemplate, IsTheSameEachTime) {
   const std::vector<ArrayShape> arrays = many_arrays();
-  const Layout first = lay_out({{"format", "test"}}, arrays);
+  const FileTemplate first = make_template({{"format", "test"}}, arrays);
   sleep(1);  // times are kept in seconds
-  const Layout second = lay_out({{"format", "test"}}, arrays);
+  const FileTemplate second = make_template({{"format", "test"}}, arrays);
   EXPECT_EQ(first.bytes, second.bytes);
   EXPECT_EQ(first.offsets, second.offsets);
   ASSERT_EQ(first.structure.size(), second.structure.size());
@@ -290,20 +290,20 @@ TEST(Layout, IsTheSameEachTime) {
   }
 }
 
-TEST(Layout, OfTerabytesIsSmall) {
+TEST(FileTemplate, OfTerabytesIsSmall) {
   std::vector<ArrayShape> arrays;
   for (int i = 0; i < 300; ++i)
     arrays.push_back({"/layer" + std::to_string(i), Type::float32, {50000, 50000}, {}});
-  const Layout layout = lay_out({}, arrays);
-  EXPECT_GT(layout.bytes, std::int64_t{3'000'000'000'000});
+  const FileTemplate made = make_template({}, arrays);
+  EXPECT_GT(made.bytes, std::int64_t{3'000'000'000'000});
   std::size_t bytes = 0;
-  for (const Layout::Extent& extent : layout.structure) bytes += extent.bytes.size();
+  for (const FileTemplate::Extent& extent : made.structure) bytes += extent.bytes.size();
   EXPECT_LT(bytes, std::size_t{2} << 20);
 }
 
-TEST(Layout, RefusesWhatHdf5CanNotHold) {
+TEST(FileTemplate, RefusesWhatHdf5CanNotHold) {
   const auto refusal = [](const ArrayShape& array) {
-    return error_of([&] { lay_out({}, {array}); });
+    return error_of([&] { make_template({}, {array}); });
   };
   EXPECT_EQ(refusal({"/none", Type::float32, {3, 0}, {}}),
             "layout of an HDF5 file: /none has the shape (3, 0); expected positive extents and "
@@ -314,13 +314,14 @@ TEST(Layout, RefusesWhatHdf5CanNotHold) {
   const ArrayShape half{"/half", Type::float32, {large, large / 4}, {}};
   EXPECT_EQ(refusal(half), "no error");
   EXPECT_NE(error_of([&] {
-              lay_out({}, {half, {"/more", Type::float32, half.shape, {}}});
+              make_template({}, {half, {"/more", Type::float32, half.shape, {}}});
             }),
             "no error");
-  EXPECT_NE(error_of([] {
-              lay_out({}, {{"/twice", Type::float32, {1}, {}}, {"/twice", Type::float32, {1}, {}}});
-            }).find("can't create /twice"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([] {
+        make_template({}, {{"/twice", Type::float32, {1}, {}}, {"/twice", Type::float32, {1}, {}}});
+      }).find("can't create /twice"),
+      std::string::npos);
 }
 
 TEST(Bfloat16, IsConvertedByHdf5) {

@@ -24,7 +24,7 @@ ShardMap random_map(int ranks, std::uint64_t seed) {
                     {"block.0", "qkv.weight", {24, 8}, "block.0", false},
                     {"block.0", "bias", {1}, "block.0", false},
                     {"block.1", "qkv.weight", {300, 200}, "block.1", false}};
-  map.numbers = {Number::bf16, Number::fp32, Number::bf16};
+  map.dtypes = {DType::bf16, DType::fp32, DType::bf16};
   map.slices.resize(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) map.nodes.push_back(100 - rank / 2);
   for (int state = 0; state < states; ++state)
@@ -53,7 +53,7 @@ float value_of(const Slice& slice, std::int64_t i) {
 
 std::string values_of(const ShardMap& map, const Slice& slice) {
   std::string bytes;
-  const std::int64_t size = bytes_of(map.numbers[static_cast<std::size_t>(slice.state)]);
+  const std::int64_t size = bytes_of(map.dtypes[static_cast<std::size_t>(slice.state)]);
   for (std::int64_t i = 0; i < slice.count; ++i) {
     const float value = value_of(slice, i);  // its upper half is the bf16
     bytes.append(reinterpret_cast<const char*>(&value) + 4 - size, static_cast<std::size_t>(size));
@@ -64,7 +64,7 @@ std::string values_of(const ShardMap& map, const Slice& slice) {
 /// The bytes of a file are those of its structure and its pieces, each once.
 void expect_tiled(const ShardMap& map, const FileLayout& file) {
   std::vector<std::pair<std::int64_t, std::int64_t>> parts;
-  for (const hdf5::Layout::Extent& extent : file.layout.structure)
+  for (const hdf5::FileTemplate::Extent& extent : file.file_template.structure)
     parts.emplace_back(extent.offset, static_cast<std::int64_t>(extent.bytes.size()));
   for (const Piece& piece : file.pieces) parts.emplace_back(piece.offset, map.bytes(piece.slice));
   std::sort(parts.begin(), parts.end());
@@ -84,7 +84,7 @@ std::int64_t values_read_back(const ShardMap& map, const FileLayout& layout) {
   const std::string path = folder.file(layout.name);
   {
     PlainFile file(path, PlainFile::Mode::create);
-    for (const auto& extent : layout.layout.structure)
+    for (const auto& extent : layout.file_template.structure)
       file.write(extent.offset, static_cast<std::int64_t>(extent.bytes.size()),
                  extent.bytes.data());
     for (const Piece& piece : layout.pieces)
@@ -182,7 +182,7 @@ TEST(FileLayout, JoinsSlicesOfRanks) {
                 {{State::parameters, 0, 2, 3}}};
   const FileLayout file = lay_out(map, Files::single, 0);
   ASSERT_EQ(file.pieces.size(), 3u);
-  EXPECT_EQ(file.layout.offsets.size(), 1u);
+  EXPECT_EQ(file.file_template.offsets.size(), 1u);
   EXPECT_EQ(file.pieces[1].rank, 1);
   EXPECT_EQ(file.pieces[1].offset, file.pieces[0].offset + 8);
   EXPECT_EQ(file.pieces[2].offset, file.pieces[0].offset + 20);

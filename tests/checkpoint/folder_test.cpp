@@ -387,7 +387,7 @@ TEST_F(CheckpointFolder, WhatCanNotBeReadEndsTheCallAndChangesNothing) {
   };
   const std::string manifest = manifest_path(place("step-00000020"));
   struct Case {
-    std::function<void()> spoil;
+    std::function<void()> damage;
     std::string reason;
   };
   const Case cases[] = {
@@ -412,7 +412,7 @@ TEST_F(CheckpointFolder, WhatCanNotBeReadEndsTheCallAndChangesNothing) {
   for (const Case& one : cases) {
     fs::remove_all(folder_.path());
     for (std::int64_t i = 1; i <= 3; ++i) save(10 * i, i);
-    one.spoil();
+    one.damage();
     const Names before = names();
     for (const std::string& error :
          {error_of([&] { folder_.list(); }), error_of([&] { folder_.prune(1, 0); })}) {

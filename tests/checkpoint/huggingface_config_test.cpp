@@ -239,7 +239,7 @@ TEST_F(HuggingFaceConfigFile, WhatIsWrittenIsReadBack) {
           config.model.rotary_base = 12345.678;
       }
       const std::string written =
-          write_huggingface_config({config.model, config.positions, Number::bf16, 256, ""});
+          write_huggingface_config({config.model, config.positions, DType::bf16, 256, ""});
       EXPECT_TRUE(contains(written, "\"torch_dtype\": \"bfloat16\""));
       EXPECT_TRUE(contains(written, "\"eos_token_id\": 256"));
       const HuggingFaceConfig back = read(written);
@@ -247,13 +247,13 @@ TEST_F(HuggingFaceConfigFile, WhatIsWrittenIsReadBack) {
       EXPECT_EQ(back.positions, config.positions);
       expect_equal(back.model, config.model);
       EXPECT_TRUE(
-          contains(write_huggingface_config({config.model, config.positions, Number::fp32, {}, ""}),
+          contains(write_huggingface_config({config.model, config.positions, DType::fp32, {}, ""}),
                    "\"bos_token_id\": null"));
     }
   DecoderSettings other;
   other.positions = model::Positions::learned;
   EXPECT_TRUE(contains(error_of([&] {
-                         write_huggingface_config({other, 4, Number::fp32, {}, ""});
+                         write_huggingface_config({other, 4, DType::fp32, {}, ""});
                        }),
                        "has no counterpart"));
 }
@@ -265,7 +265,7 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
     "max_position_embeddings": 4096, "bos_token_id": 11, "eos_token_id": [12, 13],
     "pad_token_id": null, "attention_dropout": 0.25, "task_specific_params": {"a": {"b": 1}},
     "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}})");
-  HuggingFaceModel model = {source.model, 512, Number::fp32, 256, source.text};
+  HuggingFaceModel model = {source.model, 512, DType::fp32, 256, source.text};
   const std::string written = write_huggingface_config(model);
   for (const char* part :
        {"\"MistralForCausalLM\"", "\"bos_token_id\": 11", "\"pad_token_id\": null",
@@ -289,16 +289,16 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
   // A model that was trained on longer sequences than its source.
   const HuggingFaceConfig short_source = read(llama);
   const std::string longer =
-      write_huggingface_config({short_source.model, 10000, Number::fp32, {}, short_source.text});
+      write_huggingface_config({short_source.model, 10000, DType::fp32, {}, short_source.text});
   EXPECT_TRUE(contains(longer, "\"max_position_embeddings\": 10000")) << longer;
 }
 
 TEST_F(HuggingFaceConfigFile, IsFoundBesideTensors) {
-  EXPECT_EQ(huggingface_config_beside(folder_.file("")), "");
+  EXPECT_EQ(huggingface_config_next_to(folder_.file("")), "");
   testing::write_bytes(folder_.file("config.json"), llama);
-  EXPECT_EQ(huggingface_config_beside(folder_.file("model.safetensors")),
+  EXPECT_EQ(huggingface_config_next_to(folder_.file("model.safetensors")),
             folder_.file("config.json"));
-  EXPECT_TRUE(contains(huggingface_config_beside(folder_.file("")), "config.json"));
+  EXPECT_TRUE(contains(huggingface_config_next_to(folder_.file("")), "config.json"));
 }
 
 }  // namespace

@@ -148,15 +148,15 @@ inline std::vector<ModelCase> all_cases() {
   return {gpt2_case(), gpt_bigcode_case(), llama_case(), llama_bias_case(), starcoder2_case()};
 }
 
-inline HuggingFaceOutput output_of(const ModelCase& which, Number number) {
-  return {family_of(which.settings), which.leaf.tokens, number, {{"a", "b"}}};
+inline HuggingFaceOutput output_of(const ModelCase& which, DType dtype) {
+  return {family_of(which.settings), which.leaf.tokens, dtype, {{"a", "b"}}};
 }
 
 inline void write_tensors(const std::string& path, const Tensors& tensors,
-                          Number number = Number::fp32) {
+                          DType dtype = DType::fp32) {
   std::vector<SafetensorsWriter::Tensor> list;
   for (const auto& [name, tensor] : tensors) list.push_back({name, tensor.shape});
-  SafetensorsWriter writer(path, number, list, {});
+  SafetensorsWriter writer(path, dtype, list, {});
   for (const auto& [name, tensor] : tensors) {
     const Floats values(tensor.values.begin(), tensor.values.end());
     writer.write(name, values.data(), static_cast<std::int64_t>(values.size()));

@@ -60,7 +60,7 @@ TEST(HuggingFace, Phi3IsLlamaInFewerTensors) {
   const ModelCase which = llama_case();
   write_tensors(path, llama_tensors(which));
   HuggingFaceSource llama(path, which.settings);
-  HuggingFaceOutput output = output_of(which, Number::fp32);
+  HuggingFaceOutput output = output_of(which, DType::fp32);
   output.family = Family::phi3;
   write_huggingface(fused, which.settings, output, llama);
   SafetensorsReader file(fused);
@@ -176,12 +176,12 @@ TEST(HuggingFace, ExportThenImportKeepsTheBits) {
     write_weights(weights, which);
     const auto source = open_parameters(weights, which.settings, which.leaf.tokens);
     source->verify();
-    for (const Number number : {Number::fp32, Number::bf16}) {
-      write_huggingface(out, which.settings, output_of(which, number), *source);
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      write_huggingface(out, which.settings, output_of(which, dtype), *source);
       const auto back = open_parameters(out, which.settings, which.leaf.tokens);
       for (const model::Parameter& p : parameters_of(which.settings, which.leaf.tokens)) {
         Floats expected = read_whole(*source, p);
-        if (number == Number::bf16)
+        if (dtype == DType::bf16)
           for (float& value : expected) value = bf16(value);
         EXPECT_EQ(read_whole(*back, p), expected) << p.full_name();
       }
@@ -233,12 +233,12 @@ TEST(HuggingFace, ShardsHoldWhatOneFileDoes) {
   for (const ModelCase& which : all_cases()) {
     write_weights(weights, which);
     const auto source = open_parameters(weights, which.settings, which.leaf.tokens);
-    for (const Number number : {Number::fp32, Number::bf16})
+    for (const DType dtype : {DType::fp32, DType::bf16})
       for (const std::int64_t most : {1, 5'000, 1'000'000}) {
         const std::string out = folder.file("shards");
         std::filesystem::remove_all(out);
         std::filesystem::create_directory(out);
-        const HuggingFaceOutput how = output_of(which, number);
+        const HuggingFaceOutput how = output_of(which, dtype);
         write_huggingface(single, which.settings, how, *source);
         const int files = write_huggingface_shards(out, which.settings, most, how, *source);
         expect_shards(out, files, most, single);

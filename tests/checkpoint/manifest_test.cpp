@@ -44,7 +44,7 @@ Manifest small_manifest() {
   manifest.tokenizer = "tokens\x01";
   manifest.parameters = {{"block.0", "a", {2, 3}, "unit 0", true},
                          {"head", "b", {5}, "head", false}};
-  manifest.numbers = {Number::bf16, Number::fp32, Number::fp32};
+  manifest.dtypes = {DType::bf16, DType::fp32, DType::fp32};
   manifest.files = {{"rank-00000.h5",
                      1000,
                      0xfedcba9876543210,
@@ -146,7 +146,7 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(read.optimizer, "adamw");
   EXPECT_EQ(read.tokenizer, written.tokenizer);
   EXPECT_EQ(read.huggingface_config, "");
-  EXPECT_EQ(read.numbers, written.numbers);
+  EXPECT_EQ(read.dtypes, written.dtypes);
   ASSERT_EQ(read.parameters.size(), 2u);
   EXPECT_EQ(read.parameters[0].path(), "block.0/a");
   EXPECT_EQ(read.parameters[0].shape, (std::vector<std::int64_t>{2, 3}));

@@ -61,7 +61,7 @@ std::string save_checkpoint(const std::string& folder, const ModelCase& which,
   Manifest manifest;
   manifest.ranks = 1;
   manifest.parameters = map.parameters;
-  manifest.numbers = map.numbers;
+  manifest.dtypes = map.dtypes;
   manifest.files = {
       write_shard(partial, layout, 0,
                   [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {

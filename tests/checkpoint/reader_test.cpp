@@ -100,9 +100,9 @@ TEST(CheckpointReader, ReadsSlicesThatBeginAndEndInBlocks) {
 }
 
 TEST(CheckpointReader, IsASourceOfParameters) {
-  for (const Number number : {Number::fp32, Number::bf16}) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
     SmallCheckpoint small(3, Files::rank);
-    small.set_numbers({number, Number::bf16, Number::fp32});
+    small.set_dtypes({dtype, DType::bf16, DType::fp32});
     const Saved saved(small);
     CheckpointReader reader(saved.path);
     EXPECT_EQ(reader.find("block.0", "bias"), -1);
@@ -219,7 +219,7 @@ TEST(CheckpointReader, TellsDamageFromWhatCanNotBeRead) {
   const std::string path = saved.file("rank-00001.h5"), away = saved.scratch.file("away");
   fs::copy_file(path, away);
   std::int64_t number = 0;
-  const auto mend = [&] {
+  const auto repair = [&] {
     fs::remove_all(path);
     fs::copy_file(away, path);
   };
@@ -245,7 +245,7 @@ TEST(CheckpointReader, TellsDamageFromWhatCanNotBeRead) {
   for (std::size_t i = 0; i < damages.size(); ++i) {
     damages[i]();
     EXPECT_THROW(CheckpointReader(saved.path).verify(), DamagedError) << i;
-    mend();
+    repair();
     EXPECT_EQ(saved.verify_error(), "no error") << i;
   }
 
@@ -267,7 +267,7 @@ TEST(CheckpointReader, TellsDamageFromWhatCanNotBeRead) {
     fs::remove(path);
     hindrances[i]();
     EXPECT_TRUE(is_plain([&] { CheckpointReader(saved.path).verify(); })) << i;
-    mend();
+    repair();
   }
   // Cut off after it was opened.
   CheckpointReader reader(saved.path);

@@ -128,8 +128,8 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   std::mt19937 generator(1);
   Values values(200'000);
   for (float& value : values) value = static_cast<float>(generator()) * 1e-9f - 2.0f;
-  for (const Number number : {Number::fp32, Number::bf16}) {
-    SafetensorsWriter writer(path, number,
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    SafetensorsWriter writer(path, dtype,
                              {{"z", {1000, 200}}, {"empty", {0}}, {"\"odd\"\n", {}}, {"a", {3}}},
                              {{"made by", "us"}});
     writer.write("z", values.data(), 70'001);
@@ -142,7 +142,7 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
 
     SafetensorsReader reader(path);
     Values expected = values;
-    if (number == Number::bf16)
+    if (dtype == DType::bf16)
       for (float& value : expected) value = bf16(value);
     EXPECT_EQ(read_all(reader, "z"), expected);
     EXPECT_EQ(read_all(reader, "\"odd\"\n"), Values{expected[0]});
@@ -158,7 +158,7 @@ TEST(Safetensors, TheWriterRefusesWhatDoesNotFit) {
   const std::string path = folder.file("w.safetensors");
   const Values values(10);
   {
-    SafetensorsWriter writer(path, Number::fp32, {{"a", {2, 2}}, {"b", {1}}}, {});
+    SafetensorsWriter writer(path, DType::fp32, {{"a", {2, 2}}, {"b", {1}}}, {});
     EXPECT_TRUE(contains(error_of([&] { writer.write("b", values.data(), 1); }),
                          "expected at most 4 of \"a\""));
     writer.write("a", values.data(), 3);
@@ -169,7 +169,7 @@ TEST(Safetensors, TheWriterRefusesWhatDoesNotFit) {
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
   const auto error = [&](const std::string& name, std::vector<SafetensorsWriter::Tensor> tensors) {
-    return error_of([&] { SafetensorsWriter(name, Number::fp32, tensors, {}); });
+    return error_of([&] { SafetensorsWriter(name, DType::fp32, tensors, {}); });
   };
   EXPECT_TRUE(contains(error(path, {{"a", {1}}, {"a", {1}}}), "the name \"a\" is taken"));
   EXPECT_TRUE(contains(error(path, {{"__metadata__", {1}}}), "is taken"));
@@ -178,7 +178,7 @@ TEST(Safetensors, TheWriterRefusesWhatDoesNotFit) {
   EXPECT_TRUE(contains(error(folder.file(""), {}), "a folder has that name"));
   EXPECT_TRUE(contains(error(folder.file("none/w.safetensors"), {}), "No such file"));
   EXPECT_TRUE(
-      contains(error_of([&] { SafetensorsWriter(path, Number::fp16, {}, {}); }), "fp32 and bf16"));
+      contains(error_of([&] { SafetensorsWriter(path, DType::fp16, {}, {}); }), "fp32 and bf16"));
 }
 
 #ifdef __linux__
@@ -188,7 +188,7 @@ TEST(Safetensors, AFullDiskIsSaid) {
   const std::string path = folder.file("w.safetensors");
   std::filesystem::create_symlink("/dev/full", path + ".partial");
   EXPECT_TRUE(contains(error_of([&] {
-                         SafetensorsWriter writer(path, Number::fp32, {{"a", {1}}}, {});
+                         SafetensorsWriter writer(path, DType::fp32, {{"a", {1}}}, {});
                          const float value = 1.0f;
                          writer.write("a", &value, 1);
                          writer.finish();
@@ -341,7 +341,7 @@ TEST(Safetensors, FlippedAndMissingBytesDoNoHarm) {
   const ScratchFolder folder;
   const std::string path = folder.file("w.safetensors");
   const Values values(20, 1.0f);
-  SafetensorsWriter writer(path, Number::fp32, {{"first", {2, 5}}, {"second", {10}}}, {});
+  SafetensorsWriter writer(path, DType::fp32, {{"first", {2, 5}}, {"second", {10}}}, {});
   writer.write("first", values.data(), 10);
   writer.write("second", values.data(), 10);
   writer.finish();
@@ -378,7 +378,7 @@ class SafetensorsIndex : public ::testing::Test {
   }
   void write(const std::string& name, const std::string& tensor, const Values& values) {
     const auto count = static_cast<std::int64_t>(values.size());
-    SafetensorsWriter writer(folder_.file(name), Number::fp32, {{tensor, {count}}, {"extra", {0}}},
+    SafetensorsWriter writer(folder_.file(name), DType::fp32, {{tensor, {count}}, {"extra", {0}}},
                              {{"of", name}});
     writer.write(tensor, values.data(), count);
     writer.finish();

@@ -28,7 +28,7 @@ std::string expected_file(const SmallCheckpoint& small, const FileLayout& layout
   const auto put = [&](std::int64_t offset, const std::string& bytes) {
     file.replace(static_cast<std::size_t>(offset), bytes.size(), bytes);
   };
-  for (const hdf5::Layout::Extent& extent : layout.layout.structure) {
+  for (const hdf5::FileTemplate::Extent& extent : layout.file_template.structure) {
     put(extent.offset, extent.bytes);
   }
   for (const Piece& piece : layout.pieces) put(piece.offset, small.numbers(piece.slice));

@@ -22,12 +22,12 @@ constexpr std::array<State, states> all_states = {State::parameters, State::firs
                                                   State::second_moment};
 
 /// Numbers as they lie in memory and in files: fp32, or the upper half of it.
-inline std::string bytes_of_numbers(const std::vector<float>& values, Number number) {
+inline std::string bytes_of_values(const std::vector<float>& values, DType dtype) {
   std::string bytes;
   for (const float value : values) {
     char all[sizeof value];
     std::memcpy(all, &value, sizeof value);
-    bytes.append(number == Number::fp32 ? all : all + 2, number == Number::fp32 ? 4 : 2);
+    bytes.append(dtype == DType::fp32 ? all : all + 2, dtype == DType::fp32 ? 4 : 2);
   }
   return bytes;
 }
@@ -37,7 +37,7 @@ class SmallCheckpoint {
   /// `large`: one more parameter, of several blocks. `version`: so that values differ.
   SmallCheckpoint(int ranks, Files files, bool large = false, int version = 0)
       : files_(files), version_(version) {
-    map_.numbers = {Number::fp32, Number::bf16, Number::fp32};
+    map_.dtypes = {DType::fp32, DType::bf16, DType::fp32};
     add("embedding", "token.weight", {17, 3}, false);
     add("block.0", "attention.qkv.weight", {129, 33}, false);
     add("block.0", "norm.weight", {1}, false);
@@ -54,7 +54,7 @@ class SmallCheckpoint {
 
   const ShardMap& map() const { return map_; }
   /// In which each kind is kept; before anything is written.
-  void set_numbers(const std::array<Number, states>& numbers) { map_.numbers = numbers; }
+  void set_dtypes(const std::array<DType, states>& dtypes) { map_.dtypes = dtypes; }
   int ranks() const { return map_.ranks(); }
   std::int64_t elements(int parameter) const {
     return map_.parameters[static_cast<std::size_t>(parameter)].elements();
@@ -76,7 +76,7 @@ class SmallCheckpoint {
     for (std::int64_t i = 0; i < slice.count; ++i) {
       values.push_back(value(slice.state, slice.parameter, slice.first + i));
     }
-    return bytes_of_numbers(values, map_.numbers[static_cast<std::size_t>(slice.state)]);
+    return bytes_of_values(values, map_.dtypes[static_cast<std::size_t>(slice.state)]);
   }
 
   /// What rank `rank` does to save into `folder`.
@@ -85,7 +85,7 @@ class SmallCheckpoint {
     std::string block;
     const Values values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
       Slice part = layout.pieces[piece].slice;
-      const std::int64_t width = bytes_of(map_.numbers[static_cast<std::size_t>(part.state)]);
+      const std::int64_t width = bytes_of(map_.dtypes[static_cast<std::size_t>(part.state)]);
       part.first += first / width;
       part.count = bytes / width;
       block = numbers(part);
@@ -105,7 +105,7 @@ class SmallCheckpoint {
     manifest.optimizer = "adamw";
     manifest.tokenizer = "bytes";
     manifest.parameters = map_.parameters;
-    manifest.numbers = map_.numbers;
+    manifest.dtypes = map_.dtypes;
     const std::vector<int> file_of_rank = file_of_ranks(map_, files_);
     manifest.files.resize(
         static_cast<std::size_t>(*std::max_element(file_of_rank.begin(), file_of_rank.end()) + 1));

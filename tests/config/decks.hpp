@@ -77,7 +77,7 @@ inline void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.parallel.reduce, b.parallel.reduce);
   EXPECT_TRUE(a.parallel.activation_checkpointing == b.parallel.activation_checkpointing);
   EXPECT_EQ(a.parallel.moments.count, b.parallel.moments.count);
-  EXPECT_EQ(a.parallel.moments.number, b.parallel.moments.number);
+  EXPECT_EQ(a.parallel.moments.dtype, b.parallel.moments.dtype);
   EXPECT_EQ(a.parallel.offload, b.parallel.offload);
   EXPECT_EQ(a.parallel.offload_activations, b.parallel.offload_activations);
   EXPECT_EQ(a.parallel.early_updates, b.parallel.early_updates);

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/base/names.hpp>
-#include <ostrakon/base/number.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
 #include <ostrakon/config/settings.hpp>
@@ -98,7 +98,7 @@ TEST(Names, SeesWhatIsWrongWithATable) {
 }
 
 TEST(Names, EachEnumeratorHasOne) {
-  EXPECT_EQ(mistakes(number_names), "");
+  EXPECT_EQ(mistakes(dtype_names), "");
   EXPECT_EQ(mistakes(hdf5::type_names), "");
   EXPECT_EQ(mistakes(math::norm_names), "");
   EXPECT_EQ(mistakes(model::positions_names), "");

@@ -122,8 +122,8 @@ std::vector<float> updates_of(const Settings& settings) {
       optim::orthogonalize_workspace<float>(side, side));
   std::vector<float> parameters(2 * count, 1.0F), gradients(2 * count);
   std::mt19937 random(11);
-  const auto run = [&](auto number) {
-    using Moment = decltype(number);
+  const auto run = [&](auto one) {
+    using Moment = decltype(one);
     std::vector<Moment> first(2 * count, Moment(0.0F)), second(2 * count, Moment(0.0F));
     optim::UpdateStep step;
     step.learning_rate = 0.1;
@@ -146,7 +146,7 @@ std::vector<float> updates_of(const Settings& settings) {
                               direction.host().data(), count);
     }
   };
-  if (settings.parallel.moments.number == Number::bf16) {
+  if (settings.parallel.moments.dtype == DType::bf16) {
     run(bf16());
   } else {
     run(0.0F);

@@ -209,8 +209,8 @@ class RandomPolicies {
     policy.in_flight_reductions = depth();
     policy.in_flight_gathers = limit();
     for (std::int64_t rules = pick(4); rules > 0; --rules) policy.units.push_back(rule());
-    policy.reduce = static_cast<Number>(pick(3));
-    policy.moments.number = static_cast<Number>(pick(2));
+    policy.reduce = static_cast<DType>(pick(3));
+    policy.moments.dtype = static_cast<DType>(pick(2));
     policy.offload = static_cast<plan::Offload>(pick(4));
     policy.offload_activations = pick(2) == 0;
   }
@@ -218,7 +218,7 @@ class RandomPolicies {
   /// What is computed again, and in which numbers.
   void fill(Settings& settings) {
     fill(settings.parallel);
-    settings.precision.gather = static_cast<Number>(pick(3));
+    settings.precision.gather = static_cast<DType>(pick(3));
     if (pick(2) == 0) settings.precision.activations = settings.precision.gather;
     settings.precision.loss_scale.initial = static_cast<double>(1 << pick(25));
     if (pick(2) == 0) {

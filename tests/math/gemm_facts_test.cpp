@@ -23,11 +23,11 @@ TEST(GemmFacts, AreTheSameTwiceAndBeginWithTheLibrary) {
 
 TEST(GemmFacts, DigestsAreThoseOfTheProducts) {
   std::set<std::string> digests;
-  for (const Number number : {Number::fp32, Number::bf16, Number::fp16}) {
-    const std::string digest = gemm_digest(number);
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    const std::string digest = gemm_digest(dtype);
     EXPECT_EQ(digest.size(), 16u);
     EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos) << digest;
-    EXPECT_EQ(digest, gemm_digest(number));
+    EXPECT_EQ(digest, gemm_digest(dtype));
     digests.insert(digest);
   }
   EXPECT_EQ(digests.size(), 3u);  // other inputs and kernels, another digest

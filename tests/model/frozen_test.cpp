@@ -9,7 +9,7 @@
 #include <ostrakon/model/block_unit.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
-#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/stack_unit.hpp>
 #include <ostrakon/plan/policy.hpp>
 

@@ -241,17 +241,17 @@ model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed) {
 
 /// Runs units by way of a Model, in the buffers of a ModelRun<T>.
 template <class T>
-void expect_same_as_typed(Number number, const ModelCase& which, const Recompute& recompute,
+void expect_same_as_typed(DType dtype, const ModelCase& which, const Recompute& recompute,
                           const model::Frozen& frozen) {
   ModelRun<T> expected(which, recompute, frozen), run(which, recompute, frozen);
   expected.forward();
   expected.backward(compute_t<T>(0.5));
-  const auto decoder = model::make_decoder(number, which.settings, which.leaf, recompute, frozen);
-  ASSERT_EQ(decoder->number(), number);
+  const auto decoder = model::make_decoder(dtype, which.settings, which.leaf, recompute, frozen);
+  ASSERT_EQ(decoder->dtype(), dtype);
   ASSERT_EQ(decoder->units(), run.units());
   EXPECT_EQ(decoder->parameter_count(), run.decoder.parameter_count());
   const plan::ModelDescription description = decoder->description();
-  EXPECT_EQ(description.element_bytes, bytes_of(number));
+  EXPECT_EQ(description.element_bytes, bytes_of(dtype));
   EXPECT_EQ(description.element_bytes, run.description.element_bytes);
   EXPECT_EQ(description.master_bytes, 4);
   for (int u = 0; u < run.units(); ++u) {
@@ -290,9 +290,9 @@ void expect_same_as_typed(Number number, const ModelCase& which, const Recompute
 TEST(DecoderModel, ComputesWhatTheTypedOneDoes) {
   for (const ModelCase& which : model_cases())
     for (const Recompute& recompute : {Recompute{}, Recompute{true, false, true}}) {
-      expect_same_as_typed<float>(Number::fp32, which, recompute, {});
-      expect_same_as_typed<bf16>(Number::bf16, which, recompute, {});
-      expect_same_as_typed<fp16>(Number::fp16, which, recompute, {});
+      expect_same_as_typed<float>(DType::fp32, which, recompute, {});
+      expect_same_as_typed<bf16>(DType::bf16, which, recompute, {});
+      expect_same_as_typed<fp16>(DType::fp16, which, recompute, {});
     }
 }
 
@@ -306,16 +306,16 @@ TEST(DecoderModel, FreezesWhatTheTypedOneDoes) {
   };
   for (const ModelCase& which : model_cases())
     for (const model::Frozen& frozen : {weights, tokens_and_norms}) {
-      expect_same_as_typed<float>(Number::fp32, which, {}, frozen);
-      expect_same_as_typed<bf16>(Number::bf16, which, {}, frozen);
-      expect_same_as_typed<fp16>(Number::fp16, which, {}, frozen);
+      expect_same_as_typed<float>(DType::fp32, which, {}, frozen);
+      expect_same_as_typed<bf16>(DType::bf16, which, {}, frozen);
+      expect_same_as_typed<fp16>(DType::fp16, which, {}, frozen);
     }
 }
 
 TEST(DecoderModel, RefusesWhatDecoderRefuses) {
   ModelCase which = model_cases()[0];
   which.settings.width = 23;
-  EXPECT_THROW(model::make_decoder(Number::bf16, which.settings, which.leaf), Error);
+  EXPECT_THROW(model::make_decoder(DType::bf16, which.settings, which.leaf), Error);
 }
 
 }  // namespace

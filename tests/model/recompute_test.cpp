@@ -2,7 +2,7 @@
 // What is computed again instead of being saved has the same bits, whichever way it is chosen.
 #include <gtest/gtest.h>
 
-#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/packing.hpp>
 
 #include "model/model_run.hpp"
 

@@ -86,7 +86,7 @@ TEST(FitOrder, AListHasTheFastestThatKeepsTheBitsOfOneRank) {
   EXPECT_EQ(one_tree[0].candidate, 0);
 
   // Rounded to travel, gradients are one rank's in no order.
-  for (Candidate& candidate : candidates) candidate.policy.reduce = Number::bf16;
+  for (Candidate& candidate : candidates) candidate.policy.reduce = DType::bf16;
   const std::vector<Fit> rounded = list();
   expect_bits(rounded);
   ASSERT_EQ(rounded.size(), 1u);

@@ -326,13 +326,13 @@ TEST(Fit, TheLeastArenaIsNeverMoreThanTheArena) {
     const Many many = make_many(seed, count);
     for (const Candidate& candidate : many.candidates) {
       const std::int64_t least = least_arena_bytes(*candidate.model, ranks, candidate.policy);
-      std::int64_t alive = 0;
+      std::int64_t live_bytes = 0;
       for (Purpose purpose : purposes)
-        alive = std::max(
-            alive, plan_memory(build_step_plan(*candidate.model, ranks, candidate.policy, purpose))
-                       .peak_live_bytes);
+        live_bytes = std::max(live_bytes, plan_memory(build_step_plan(*candidate.model, ranks,
+                                                                      candidate.policy, purpose))
+                                              .peak_live_bytes);
       EXPECT_LE(least, plan_all(candidate, 0).arena_bytes);
-      share += static_cast<double>(least) / static_cast<double>(alive) / (4 * count);
+      share += static_cast<double>(least) / static_cast<double>(live_bytes) / (4 * count);
     }
   }
   EXPECT_GT(share, 0.75);

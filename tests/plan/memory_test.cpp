@@ -92,19 +92,19 @@ TEST(MemoryPlan, PeakIsTheMostThatIsAliveAtOneAction) {
       const MemoryPlan memory = plan_memory(plan, space);
       std::int64_t most = 0;
       for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
-        std::int64_t alive = 0;
+        std::int64_t live_bytes = 0;
         std::array<std::int64_t, categories> by_category{};
         for (const Buffer& buffer : plan.buffers) {
           if (buffer.space != space) continue;
           if (!buffer.persistent && (a < buffer.first || a > buffer.last)) continue;
           const std::int64_t bytes =
               (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-          alive += bytes;
+          live_bytes += bytes;
           by_category[static_cast<std::size_t>(buffer.category)] += bytes;
         }
-        most = std::max(most, alive);
+        most = std::max(most, live_bytes);
         if (a == memory.peak_action) {
-          EXPECT_EQ(alive, memory.peak_live_bytes);
+          EXPECT_EQ(live_bytes, memory.peak_live_bytes);
           EXPECT_EQ(by_category, memory.peak_by_category);
         }
       }

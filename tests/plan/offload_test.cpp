@@ -64,7 +64,7 @@ void for_many(int step, const Check& check) {
                 policy.moments.count = 2;
                 if (group % 2 == 0 && count % 4 == 0)
                   policy.reshard_after_forward = {Reshard::partly, 2};
-                if (count % 7 == 0) policy.reduce = Number::bf16;
+                if (count % 7 == 0) policy.reduce = DType::bf16;
                 check(model, ranks, policy,
                       "frozen " + std::to_string(frozen) + ", matrices " +
                           std::to_string(matrices) + ", 16 bits " + std::to_string(halves) +

@@ -124,7 +124,7 @@ std::vector<int> actions_of(const StepPlan& plan, Kind kind) {
 }
 
 /// Most buffers of that name that are alive at one action.
-int most_alive(const StepPlan& plan, const std::string& name) {
+int most_live(const StepPlan& plan, const std::string& name) {
   int most = 0;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
     most = std::max(most, static_cast<int>(std::count_if(
@@ -142,13 +142,13 @@ TEST(Stages, KeepTheActivationsOfAsManyMicroBatchesAsAreInFlight) {
     for (const StepPlan& plan : plans) {
       const int in_flight = std::min(4 - plan.stage, micro_batches);
       const std::string unit = plan.units[plan.stage == 0 ? 1 : 0].name;
-      EXPECT_EQ(most_alive(plan, unit + " saved"), in_flight)
+      EXPECT_EQ(most_live(plan, unit + " saved"), in_flight)
           << "stage " << plan.stage << ", " << micro_batches << " micro-batches";
       // What was received waits for backward; one more comes meanwhile.
       if (plan.stage == 0) continue;
-      const int alive = most_alive(plan, unit + " input");
-      EXPECT_GE(alive, in_flight);
-      EXPECT_LE(alive, std::min(in_flight + 1, micro_batches));
+      const int live = most_live(plan, unit + " input");
+      EXPECT_GE(live, in_flight);
+      EXPECT_LE(live, std::min(in_flight + 1, micro_batches));
     }
   }
 }
@@ -161,10 +161,10 @@ TEST(Stages, ActivationsInFlightMayWaitOnTheHost) {
   for (const StepPlan& plan : plans) {
     if (plan.stage == 3) continue;  // backward follows forward at once
     const std::string unit = plan.units[plan.stage == 0 ? 1 : 0].name;
-    EXPECT_EQ(most_alive(plan, unit + " saved on host"), 4 - plan.stage);
-    EXPECT_LE(most_alive(plan, unit + " saved"), 2) << plan.stage;
+    EXPECT_EQ(most_live(plan, unit + " saved on host"), 4 - plan.stage);
+    EXPECT_LE(most_live(plan, unit + " saved"), 2) << plan.stage;
     if (plan.stage > 0) {
-      EXPECT_EQ(most_alive(plan, unit + " input on host"), 4 - plan.stage);
+      EXPECT_EQ(most_live(plan, unit + " input on host"), 4 - plan.stage);
     }
   }
 }
@@ -194,7 +194,7 @@ TEST(Stages, WhatTravelsDoesSoBesideCompute) {
   const std::vector<StepPlan> plans = FourStages().build();
   for (const StepPlan& plan : plans) {
     const Order order(plan);
-    const auto runs_beside_compute = [&](int message) {
+    const auto overlaps_compute = [&](int message) {
       for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
         const Kind kind = plan.actions[static_cast<std::size_t>(a)].kind;
         if ((kind == Kind::forward || kind == Kind::backward) && !order.before(a, message) &&
@@ -207,7 +207,7 @@ TEST(Stages, WhatTravelsDoesSoBesideCompute) {
     // first stage has nothing else to do while its first gradient comes.
     int waits = 0;
     for (Kind kind : {Kind::send, Kind::receive})
-      for (int message : actions_of(plan, kind)) waits += runs_beside_compute(message) ? 0 : 1;
+      for (int message : actions_of(plan, kind)) waits += overlaps_compute(message) ? 0 : 1;
     EXPECT_LE(waits, 2) << plan.stage;
   }
 }
@@ -233,7 +233,7 @@ TEST(Stages, OnlyThoseThatReadTheBatchLoadIt) {
   for (const StepPlan& plan : plans) {
     const bool reads = plan.stage == 0 || plan.stage == 3;
     EXPECT_EQ(actions_of(plan, Kind::load).size(), reads ? 6u : 0u);
-    EXPECT_EQ(most_alive(plan, "batch"), !reads ? 0 : plan.stage == 0 ? 4 : 1) << plan.stage;
+    EXPECT_EQ(most_live(plan, "batch"), !reads ? 0 : plan.stage == 0 ? 4 : 1) << plan.stage;
   }
 }
 

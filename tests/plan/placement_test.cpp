@@ -44,10 +44,10 @@ std::int64_t place_plainly(Rectangles& rectangles, const std::vector<int>& order
 std::int64_t place_plainly(Rectangles& rectangles, int times, std::int64_t base) {
   std::int64_t bound = 0;
   for (int time = 0; time < times; ++time) {
-    std::int64_t alive = base;
+    std::int64_t live_bytes = base;
     for (const Rectangle& one : rectangles)
-      if (one.first <= time && time <= one.last) alive += one.bytes;
-    bound = std::max(bound, alive);
+      if (one.first <= time && time <= one.last) live_bytes += one.bytes;
+    bound = std::max(bound, live_bytes);
   }
   Rectangles placed = rectangles;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();

@@ -298,9 +298,9 @@ std::int64_t saved_bytes(const StepPlan& plan, const Policy& policy) {
   std::int64_t bytes = 0;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     const std::int64_t frozen = plan.padded(plan.frozen(u)), trained = plan.padded(plan.trained(u));
-    bytes += (4 * (trained + frozen) +
-              policy.moments.count * bytes_of(policy.moments.number) * trained) /
-             plan.grid.ranks();
+    bytes +=
+        (4 * (trained + frozen) + policy.moments.count * bytes_of(policy.moments.dtype) * trained) /
+        plan.grid.ranks();
   }
   return bytes;
 }

@@ -429,7 +429,7 @@ void plan_again(PlacedPlan& placed) { placed.memory = place(placed.plan).memory;
 /// Each changes a plan in one way; false where there is nothing that could be changed so.
 using Mutation = std::function<bool(PlacedPlan&, Random&)>;
 
-bool is_beside_device(const Action& action) {
+bool is_copy_or_host_work(const Action& action) {
   return action.stream == Stream::upload || action.stream == Stream::download ||
          action.stream == Stream::host;
 }
@@ -441,8 +441,8 @@ bool drop_a_wait(PlacedPlan& placed, Random& random) {
   std::vector<std::pair<std::size_t, std::size_t>> waits;
   for (std::size_t a = 0; a < actions.size(); ++a)
     for (std::size_t w = 0; w < actions[a].waits.size(); ++w)
-      if (any || is_beside_device(actions[a]) ||
-          is_beside_device(actions[static_cast<std::size_t>(actions[a].waits[w])]))
+      if (any || is_copy_or_host_work(actions[a]) ||
+          is_copy_or_host_work(actions[static_cast<std::size_t>(actions[a].waits[w])]))
         waits.emplace_back(a, w);
   if (waits.empty()) return false;
   const auto [a, w] = draw(waits, random);

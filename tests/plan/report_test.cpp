@@ -256,7 +256,7 @@ TEST(Report, ANodeSendsAsMuchAsARankWouldInTwoLevels) {
 
 TEST(Report, OnlyTheEndsOfAStepSendWhileNothingComputes) {
   const Planned planned = make(make_model(6), 4, make_policy(Sharding::full, 8));
-  const Overlap& overlap = planned.report.overlap;
+  const OverlapBytes& overlap = planned.report.overlap;
   // The embedding's first gather, for which all wait, and the reduction of its gradients, after
   // which the norm of all gradients can be known.
   EXPECT_EQ(overlap.collectives_while_nothing_computes, 2);
@@ -287,7 +287,7 @@ TEST(Report, WithoutPrefetchOrReductionsInFlightNothingOverlaps) {
   policy.reshard_after_forward.kind = Reshard::always;
   policy.in_flight_reductions = 0;
   const Planned planned = make(make_model(3), 4, policy);
-  const Overlap& overlap = planned.report.overlap;
+  const OverlapBytes& overlap = planned.report.overlap;
   EXPECT_EQ(overlap.bytes_while_computing, 0);
   EXPECT_EQ(overlap.bytes_while_nothing_computes, planned.plan.bytes_sent());
   EXPECT_EQ(overlap.most_units_in_flight, 1);
@@ -298,7 +298,7 @@ TEST(Report, WhatStaysAfterForwardIsGatheredButNotInFlight) {
   constexpr int blocks = 5;
   Policy policy = make_policy(Sharding::full, 8);
   policy.reshard_after_forward.kind = Reshard::never;
-  const Overlap overlap = make(make_model(blocks), 4, policy).report.overlap;
+  const OverlapBytes overlap = make(make_model(blocks), 4, policy).report.overlap;
   EXPECT_EQ(overlap.most_units_in_flight, 2);
   EXPECT_EQ(overlap.most_units_gathered, blocks + 1);  // the head or the embedding
   EXPECT_EQ(overlap.most_bytes_gathered, blocks * block + head);
@@ -320,19 +320,19 @@ TEST(Report, OverlapIsThatOfEveryCollectiveAndCopyWithEveryCompute) {
     const Purpose purpose = tests::purposes[random() % 3];
     const Planned planned = make(model, ranks, policy, 0, purpose);
     const StepPlan& plan = planned.plan;
-    const Overlap& overlap = planned.report.overlap;
+    const OverlapBytes& overlap = planned.report.overlap;
     const Order order(plan);
     const int actions = static_cast<int>(plan.actions.size());
     std::int64_t hidden = 0, exposed = 0, copied_hidden = 0, copied_exposed = 0;
     for (int c = 0; c < actions; ++c) {
-      bool beside = false;
+      bool overlaps = false;
       for (int a = 0; a < actions; ++a)
-        beside = beside || (computing.count(plan.actions[a].kind) > 0 && a != c &&
-                            !order.before(a, c) && !order.before(c, a));
+        overlaps = overlaps || (computing.count(plan.actions[a].kind) > 0 && a != c &&
+                                !order.before(a, c) && !order.before(c, a));
       const Action& action = plan.actions[c];
-      (beside ? hidden : exposed) += message_bytes(action) * (action.span.ranks - 1);
+      (overlaps ? hidden : exposed) += message_bytes(action) * (action.span.ranks - 1);
       if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host)
-        (beside ? copied_hidden : copied_exposed) += action.elements * action.element_bytes;
+        (overlaps ? copied_hidden : copied_exposed) += action.elements * action.element_bytes;
     }
     EXPECT_EQ(overlap.bytes_while_computing, hidden) << trial;
     EXPECT_EQ(overlap.bytes_while_nothing_computes, exposed) << trial;

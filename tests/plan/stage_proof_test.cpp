@@ -123,10 +123,10 @@ TEST(StageProof, AssumesNoBuffering) {
       "receive(micro-batch 0, from stage 0), which comes after stage 1's send(micro-batch 0, "
       "to stage 0), which meets stage 0's receive(micro-batch 0, from stage 1), which comes "
       "after stage 0's send(micro-batch 0, to stage 1)");
-  const RankPlans mended = all_ranks({HandMade(0).send(1, false).receive(1, true).plan(),
-                                      HandMade(1).receive(0, false).send(0, true).plan()});
-  EXPECT_EQ(refused(mended), "");
-  EXPECT_EQ(RankOracle(mended, Sending::rendezvous, random).run(), "");
+  const RankPlans corrected = all_ranks({HandMade(0).send(1, false).receive(1, true).plan(),
+                                         HandMade(1).receive(0, false).send(0, true).plan()});
+  EXPECT_EQ(refused(corrected), "");
+  EXPECT_EQ(RankOracle(corrected, Sending::rendezvous, random).run(), "");
 }
 
 TEST(StageProof, FindsCirclesOfManyStages) {

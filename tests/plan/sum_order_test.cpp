@@ -137,7 +137,7 @@ Case random_case(std::mt19937_64& random) {
   one.policy.offload = static_cast<Offload>(below(4));
   one.policy.early_updates = below(2) == 0;
   one.policy.in_flight_reductions = below(3);
-  if (below(8) == 0) one.policy.reduce = Number::bf16;
+  if (below(8) == 0) one.policy.reduce = DType::bf16;
   if (below(2) == 0) place_on_nodes(random, one.ranks, one.policy);
   return one;
 }

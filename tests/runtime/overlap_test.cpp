@@ -5,7 +5,7 @@
 #include <chrono>
 #include <limits>
 #include <ostrakon/base/clock.hpp>
-#include <ostrakon/plan/schedule.hpp>
+#include <ostrakon/plan/end_times.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/overlap.hpp>
 #include <thread>
@@ -29,7 +29,7 @@ TEST(Overlap, IsTheTimeThatCollectivesShareWithCompute) {
                                                      {Stream::reduce, {}}});
   const std::vector<runtime::ActionTime> times = {{10.0, 11.0}, {11.5, 13.0}, {14.0, 15.0},
                                                   {12.0, 14.5}, {9.0, 10.0},  {0.0, 0.0}};
-  const runtime::Overlap overlap = runtime::measure_overlap(program, times);
+  const runtime::OverlapTimes overlap = runtime::measure_overlap(program, times);
   EXPECT_DOUBLE_EQ(overlap.all, 6.0);
   EXPECT_DOUBLE_EQ(overlap.compute, 2.5);
   EXPECT_DOUBLE_EQ(overlap.communication, 1.0 + 2.5 + 1.0);
@@ -45,7 +45,7 @@ TEST(Overlap, CountsCopiesAndTheHostApartFromCollectives) {
                                                      {Stream::compute, {}}});
   const std::vector<runtime::ActionTime> times = {{1.0, 3.0}, {0.5, 2.0}, {2.0, 2.5},
                                                   {2.5, 4.5}, {3.5, 6.0}, {4.0, 5.0}};
-  const runtime::Overlap overlap = runtime::measure_overlap(program, times);
+  const runtime::OverlapTimes overlap = runtime::measure_overlap(program, times);
   EXPECT_DOUBLE_EQ(overlap.all, 5.5);
   EXPECT_DOUBLE_EQ(overlap.compute, 3.0);
   EXPECT_EQ(overlap.communication, 0.0);
@@ -57,7 +57,7 @@ TEST(Overlap, CountsCopiesAndTheHostApartFromCollectives) {
 
 TEST(Overlap, OfNothingIsNothing) {
   const runtime::Program program = test::program_of({{Stream::compute, {}}});
-  const runtime::Overlap overlap = runtime::measure_overlap(program, {{0.0, 0.0}});
+  const runtime::OverlapTimes overlap = runtime::measure_overlap(program, {{0.0, 0.0}});
   EXPECT_EQ(overlap.all, 0.0);
   EXPECT_EQ(overlap.hidden, 0.0);
 }
@@ -106,7 +106,7 @@ class SleepingStep {
     std::vector<double> durations;
     for (const plan::Action& action : program_.plan.actions)
       durations.push_back(seconds(action, network));
-    const std::vector<double> ends = plan::schedule(program_.plan, durations);
+    const std::vector<double> ends = plan::end_times(program_.plan, durations);
     return *std::max_element(ends.begin(), ends.end());
   }
   double run(bool network) {

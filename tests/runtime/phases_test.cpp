@@ -245,7 +245,7 @@ class Machine {
     EXPECT_EQ(plan.units.size(), 3u);
   }
 
-  void shake(runtime::Shake shake) { executor_.shake(shake); }
+  void perturb(runtime::Perturbation perturbation) { executor_.perturb(perturbation); }
 
   double step() {
     executor_.run(program_);
@@ -448,10 +448,11 @@ class Machine {
   runtime::Executor executor_;
 };
 
-void expect_the_plain_loop(int every, runtime::Streams streams, runtime::Shake shake) {
+void expect_the_plain_loop(int every, runtime::Streams streams,
+                           runtime::Perturbation perturbation) {
   const Plain plain = plain_loop();
   Machine machine(every, streams);
-  machine.shake(shake);
+  machine.perturb(perturbation);
   for (int step = 0; step < steps; ++step)
     EXPECT_EQ(machine.step(), plain.losses[static_cast<std::size_t>(step)]) << step;
   machine.expect_weights(plain.weights);

@@ -61,7 +61,7 @@ TEST(Streams, AnActionSeesWhatThoseBeforeItWrote) {
     const runtime::Program program = program_of(steps);
     for (const Streams streams : both_ways) {
       Executor executor({}, streams);
-      executor.shake({seed, 300e-6});
+      executor.perturb({seed, 300e-6});
       std::vector<int> written(steps.size(), 0);  // not atomic: the order alone protects it
       std::vector<int> wrong(steps.size(), 0);
       int round = 0;
@@ -185,9 +185,9 @@ TEST(Streams, WhereAnActionFailsNothingRunsThatItHappensBefore) {
     const auto descends = test::descent(steps);
     const runtime::Program program = program_of(steps);
     for (const Streams streams : both_ways)
-      for (const bool shaken : {false, true}) {
+      for (const bool perturbed : {false, true}) {
         Executor executor({}, streams);
-        if (shaken) executor.shake({seed, 100e-6});
+        if (perturbed) executor.perturb({seed, 100e-6});
         for (std::size_t failing = 0; failing < steps.size(); ++failing) {
           std::vector<int> runs(steps.size(), 0);
           on_all(executor, [&](int action) {
@@ -203,7 +203,7 @@ TEST(Streams, WhereAnActionFailsNothingRunsThatItHappensBefore) {
             // On threads all but descendants run; in an order, all before it, and nothing after.
             if (streams == Streams::threads) {
               EXPECT_EQ(runs[a], descends[a][failing] ? 0 : 1) << a << ". " << where;
-            } else if (!shaken) {
+            } else if (!perturbed) {
               EXPECT_EQ(runs[a], a <= failing ? 1 : 0) << a << ". " << where;
             } else if (descends[failing][a] || descends[a][failing]) {
               EXPECT_EQ(runs[a], descends[failing][a] ? 1 : 0) << a << ". " << where;
@@ -224,7 +224,7 @@ TEST(Streams, OfSeveralFailuresTheFirstInPlanOrderIsThrown) {
   for (const Streams streams : both_ways)
     for (unsigned seed = 0; seed < 10; ++seed) {
       Executor executor({}, streams);
-      if (streams == Streams::threads) executor.shake({seed, 1e-3});
+      if (streams == Streams::threads) executor.perturb({seed, 1e-3});
       on_all(executor, [](int action) {
         if (action > 0) throw std::runtime_error(std::to_string(action));
       });
@@ -264,8 +264,8 @@ TEST(Streams, ShakingInPlanOrderGivesOrdersThatWaitsAllow) {
   std::set<std::vector<int>> different;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Executor executor({}), another({});
-    executor.shake({seed, 0.0});
-    another.shake({seed, 1.0});  // how long is for threads
+    executor.perturb({seed, 0.0});
+    another.perturb({seed, 1.0});  // how long is for threads
     const std::vector<int> seen = order(executor);
     EXPECT_EQ(order(executor), seen);
     EXPECT_EQ(order(another), seen);
@@ -287,7 +287,7 @@ TEST(Streams, ShakingOnThreadsTakesTimeThatIsNotTheActions) {
   const runtime::Program program = program_of(std::vector<Step>(20, {Stream::compute, {}}));
   Executor executor({}, Streams::threads);
   on_all(executor, [](int) {});
-  executor.shake({1, 4e-3});
+  executor.perturb({1, 4e-3});
   const double begin = seconds_now();
   executor.run(program);
   // 40 sleeps of 2 ms on average, which the seed has fixed.
@@ -304,11 +304,11 @@ TEST(Streams, NothingIsAllocatedOnceAProgramOfThatLengthHasRun) {
   const runtime::Program program = program_of(test::random_steps(200, 5));
   const runtime::Program shorter = program_of(test::random_steps(30, 6));
   for (const Streams streams : both_ways)
-    for (const bool shaken : {false, true}) {
+    for (const bool perturbed : {false, true}) {
       Executor executor({}, streams);
       on_all(executor, [](int) {});
       executor.observe([](Kind, bool) {});
-      if (shaken) executor.shake({1, 1e-6});
+      if (perturbed) executor.perturb({1, 1e-6});
       executor.run(program);
       const std::int64_t before = test::allocations();
       executor.run(program);

@@ -86,7 +86,7 @@ TEST(Checkpointing, LeavesUnitsInputsAndOneUnitsActivations) {
   EXPECT_LT(activations(2), activations(0));
 }
 
-config::Settings with_precision(config::Settings settings, Number gather, Number reduce) {
+config::Settings with_precision(config::Settings settings, DType gather, DType reduce) {
   settings.precision.gather = gather;
   settings.parallel.reduce = reduce;
   return settings;
@@ -95,9 +95,9 @@ config::Settings with_precision(config::Settings settings, Number gather, Number
 // On one number of ranks 16-bit runs have the same bits with every strategy that reduces alike; and
 // with gradients reduced in fp32, the same bits as one rank.
 TEST(Precision, SixteenBitsHaveTheBitsOfOneRankWhereGradientsTravelInFull) {
-  for (const Number number : {Number::bf16, Number::fp16})
+  for (const DType dtype : {DType::bf16, DType::fp16})
     for (config::Settings settings : {short_run(small_gpt2(8), 3), short_run(small_llama(8), 3)}) {
-      settings = with_precision(settings, number, Number::fp32);
+      settings = with_precision(settings, dtype, DType::fp32);
       const History reference = alone(settings);
       enum { sharding, over, group, reshard };
       const std::vector<int> groups = groups_of_world();
@@ -110,7 +110,7 @@ TEST(Precision, SixteenBitsHaveTheBitsOfOneRankWhereGradientsTravelInFull) {
         settings.parallel.reshard_after_forward = {reshards[row[reshard]], 2};
         settings.parallel.activation_checkpointing.every = settings.shard_group == 2 ? 1 : 0;
         const History run = train_history(settings, MPI_COMM_WORLD);
-        std::string what = name(number);
+        std::string what = name(dtype);
         for (int choice : row) what += " " + std::to_string(choice);
         EXPECT_EQ(run.losses, reference.losses) << what;
         EXPECT_EQ(run.digests, reference.digests) << what;
@@ -119,8 +119,8 @@ TEST(Precision, SixteenBitsHaveTheBitsOfOneRankWhereGradientsTravelInFull) {
 }
 
 TEST(Precision, GradientsTravelInSixteenBitsAsAlikeOnAllStrategies) {
-  for (const Number number : {Number::bf16, Number::fp16}) {
-    config::Settings settings = with_precision(short_run(small_llama(8), 3), Number::bf16, number);
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    config::Settings settings = with_precision(short_run(small_llama(8), 3), DType::bf16, dtype);
     settings.parallel.accumulation = plan::Accumulation::shard_each;
     History reference;
     for (const auto sharding : all_shardings)
@@ -141,23 +141,23 @@ TEST(Precision, HalvesTheTrafficOfGathersAndReductions) {
   if (ranks == 1) GTEST_SKIP() << "needs others";
   const config::Settings settings = short_run(small_llama(8), 1);
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  const auto sent = [&](Number gather, Number reduce) {
+  const auto sent = [&](DType gather, DType reduce) {
     const train::Trainer trainer =
         train::make_trainer(with_precision(settings, gather, reduce), mesh);
     return trainer.program(plan::Purpose::train).plan.bytes_sent();
   };
-  const std::int64_t full = sent(Number::fp32, Number::fp32);
-  EXPECT_EQ(2 * sent(Number::bf16, Number::bf16), full);
-  EXPECT_LT(sent(Number::bf16, Number::fp32), full);
-  EXPECT_EQ(sent(Number::bf16, Number::fp32) + sent(Number::fp32, Number::bf16),
-            full + sent(Number::bf16, Number::bf16));
+  const std::int64_t full = sent(DType::fp32, DType::fp32);
+  EXPECT_EQ(2 * sent(DType::bf16, DType::bf16), full);
+  EXPECT_LT(sent(DType::bf16, DType::fp32), full);
+  EXPECT_EQ(sent(DType::bf16, DType::fp32) + sent(DType::fp32, DType::bf16),
+            full + sent(DType::bf16, DType::bf16));
 }
 
 TEST(Precision, LearnsAlmostAsWellInSixteenBits) {
   for (config::Settings settings : {small_gpt2(8), small_llama(8)}) {
     settings.training.steps = 40;
     const History full = train_history(settings, MPI_COMM_WORLD);
-    for (const Number gather : {Number::bf16, Number::fp16}) {
+    for (const DType gather : {DType::bf16, DType::fp16}) {
       const History half = train_history(with_precision(settings, gather, gather), MPI_COMM_WORLD);
       EXPECT_NEAR(half.validation_loss, full.validation_loss, 0.01 * full.validation_loss)
           << name(gather);
@@ -168,7 +168,7 @@ TEST(Precision, LearnsAlmostAsWellInSixteenBits) {
 
 TEST(LossScale, ThatIsTooLargeRecovers) {
   config::Settings settings =
-      with_precision(short_run(small_llama(8), 24), Number::fp16, Number::fp32);
+      with_precision(short_run(small_llama(8), 24), DType::fp16, DType::fp32);
   settings.precision.loss_scale.initial = settings.precision.loss_scale.largest = 16777216.0 * 64;
   SmallRun run(settings);
   int skipped = 0;
@@ -196,16 +196,16 @@ TEST(LossScale, ThatIsTooLargeRecovers) {
 TEST(Optimizers, HaveTheSameBitsOnEveryLayoutAndLearn) {
   for (const auto kind : {optim::OptimizerKind::adamw, optim::OptimizerKind::sgd,
                           optim::OptimizerKind::lion, optim::OptimizerKind::muon})
-    for (const Number moments : {Number::fp32, Number::bf16}) {
+    for (const DType moments : {DType::fp32, DType::bf16}) {
       config::Settings settings = short_run(small_llama(8), 12);
       settings.optimizer.kind = kind;
-      settings.parallel.moments.number = moments;
+      settings.parallel.moments.dtype = moments;
       if (kind == optim::OptimizerKind::sgd) settings.optimizer.learning_rate = 0.3;
       if (kind == optim::OptimizerKind::lion) settings.optimizer.learning_rate = 1e-3;
       EXPECT_LT(alone(settings).losses.back(), alone(short_run(settings, 1)).losses.front());
       settings = short_run(settings, 4);
       const History reference = alone(settings);
-      int blocks = moments == Number::fp32 ? 0 : 1;
+      int blocks = moments == DType::fp32 ? 0 : 1;
       for (const auto sharding : all_shardings) {
         settings.parallel.sharding = sharding;
         settings.model.blocks_per_unit = 1 + blocks++ % 2;
@@ -244,10 +244,10 @@ TEST(Offload, ChangesNoBitWithAnyStrategyInAnyOrder) {
     if (row[group] == 1 && ranks > 2) settings.shard_group = 2;
     settings.runtime.streams =
         row[streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
-    runtime::Shake shake;
-    shake.seed = r;
-    shake.longest_seconds = 2e-5;
-    const History run = train_history(settings, MPI_COMM_WORLD, shake);
+    runtime::Perturbation perturbation;
+    perturbation.seed = r;
+    perturbation.longest_seconds = 2e-5;
+    const History run = train_history(settings, MPI_COMM_WORLD, perturbation);
     std::string what;
     for (int choice : row) what += " " + std::to_string(choice);
     EXPECT_EQ(run.losses, reference.losses) << what;
@@ -289,8 +289,8 @@ TEST(Offload, UpdatesOnTheHostWaitForTheClipWhereThereIsOne) {
 TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {
   int ranks = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  for (const Number gather : {Number::fp32, Number::bf16}) {
-    config::Settings settings = with_precision(small_llama(8), gather, Number::fp32);
+  for (const DType gather : {DType::fp32, DType::bf16}) {
+    config::Settings settings = with_precision(small_llama(8), gather, DType::fp32);
     mesh::Mesh mesh(MPI_COMM_WORLD, 0);
     const auto kept = [&](plan::Offload offload) {
       settings.parallel.offload = offload;
@@ -304,7 +304,7 @@ TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {
       elements += flat.padded / ranks;
     const std::int64_t masters = 4 * elements, moments = 2 * masters;
     const std::int64_t computed = bytes_of(gather) * elements;
-    const std::int64_t copies = gather == Number::fp32 ? 0 : computed;  // where there are masters
+    const std::int64_t copies = gather == DType::fp32 ? 0 : computed;  // where there are masters
     using Kept = std::pair<std::int64_t, std::int64_t>;
     const auto is = [&](plan::Offload offload, const Kept& state) {
       const Kept found = kept(offload);
@@ -325,7 +325,7 @@ TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {
 
 /// Spoils the gradient of unit 1 on the last rank in step 1, takes step 2, and returns the digest
 /// after it.
-std::uint64_t spoil_and_go_on(const config::Settings& settings, MPI_Comm comm) {
+std::uint64_t damage_and_continue(const config::Settings& settings, MPI_Comm comm) {
   SmallRun run(settings, comm);
   const int last = run.mesh.world().size() - 1;
   const std::uint64_t before = run.trainer.state_digest();
@@ -341,12 +341,11 @@ std::uint64_t spoil_and_go_on(const config::Settings& settings, MPI_Comm comm) {
 
 TEST(Stability, ANonFiniteGradientIsNamedByItsOriginAndLeftOut) {
   for (const auto kind : {optim::OptimizerKind::adamw, optim::OptimizerKind::muon})
-    for (const Number gather : {Number::fp32, Number::bf16}) {
-      config::Settings settings =
-          with_precision(short_run(small_llama(8), 4), gather, Number::fp32);
+    for (const DType gather : {DType::fp32, DType::bf16}) {
+      config::Settings settings = with_precision(short_run(small_llama(8), 4), gather, DType::fp32);
       settings.stability.skip_non_finite = true;
       settings.optimizer.kind = kind;
-      const std::uint64_t expected = spoil_and_go_on(settings, MPI_COMM_SELF);
+      const std::uint64_t expected = damage_and_continue(settings, MPI_COMM_SELF);
       for (const auto offload : all_offloads)
         for (const auto sharding : all_shardings) {
           settings.parallel.offload = offload;
@@ -355,7 +354,7 @@ TEST(Stability, ANonFiniteGradientIsNamedByItsOriginAndLeftOut) {
           const bool threads =
               (offload == plan::Offload::optimizer) == (sharding == plan::Sharding::full);
           settings.runtime.streams = threads ? on_threads : config::StreamsChoice::in_plan_order;
-          EXPECT_EQ(spoil_and_go_on(settings, MPI_COMM_WORLD), expected)
+          EXPECT_EQ(damage_and_continue(settings, MPI_COMM_WORLD), expected)
               << static_cast<int>(offload) << " " << static_cast<int>(sharding);
         }
     }
@@ -406,7 +405,7 @@ TEST(Stability, AGradientThatOverflowsOnItsWayIsNamedAsASum) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (ranks == 1) GTEST_SKIP() << "nothing travels";
   config::Settings settings =
-      with_precision(short_run(small_llama(8), 4), Number::fp32, Number::fp16);
+      with_precision(short_run(small_llama(8), 4), DType::fp32, DType::fp16);
   optim::LossScaleSettings& scale = settings.precision.loss_scale;
   scale.initial = scale.smallest = scale.largest = 0x1p40;
   SmallRun run(settings);

@@ -36,7 +36,7 @@ struct Bench {
       : mesh(MPI_COMM_WORLD, 0, deck.shard_group),
         parts(deck, mesh),
         state(parts.programs, parts.layout,
-              {parts.settings.policy.moments.number, parts.settings.seed, true}, mesh),
+              {parts.settings.policy.moments.dtype, parts.settings.seed, true}, mesh),
         executor(state.memory().arenas()) {
     state.initialize(nullptr);
     for (int kind = 0; kind < plan::kinds; ++kind)
@@ -228,12 +228,12 @@ TEST(LoadHandler, WithEarlyUpdatesRanksAgreeBeforeThem) {
 }
 
 TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
-  for (const Number compute : {Number::fp32, Number::bf16}) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
     config::Settings deck = small_llama(24);
     deck.precision.gather = compute;
     Bench bench(deck);
     train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
-    train::MoveHandlers move(bench.context, channels, compute, Number::fp32);
+    train::MoveHandlers move(bench.context, channels, compute, DType::fp32);
     move.install(bench.executor);
     std::int64_t seen = 0;
     bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
@@ -244,7 +244,7 @@ TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
                                  bench.parts.settings.seed, expected.data());
       const auto* gathered = buffers.get<char>(Role::parameters);
       for (std::size_t i = 0; i < expected.size(); ++i, ++seen)
-        if (compute == Number::fp32)
+        if (compute == DType::fp32)
           ASSERT_EQ(reinterpret_cast<const float*>(gathered)[i], expected[i]);
         else
           ASSERT_EQ(static_cast<float>(reinterpret_cast<const bf16*>(gathered)[i]),
@@ -259,7 +259,7 @@ TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
 class OnesModel : public model::Model {
  public:
   explicit OnesModel(const model::Model& like) : like_(like) {}
-  Number number() const override { return like_.number(); }
+  DType dtype() const override { return like_.dtype(); }
   int units() const override { return like_.units(); }
   const std::vector<model::Parameter>& parameters(int unit) const override {
     return like_.parameters(unit);
@@ -292,9 +292,9 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
                                       bench.context.rank);
       train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
       comm::Communicator& world = bench.mesh.world();
-      train::StepGuard guard(bench.parts.settings, Number::fp32, false);
+      train::StepGuard guard(bench.parts.settings, DType::fp32, false);
       train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
-      train::MoveHandlers move(bench.context, channels, Number::fp32, Number::fp32);
+      train::MoveHandlers move(bench.context, channels, DType::fp32, DType::fp32);
       train::ComputeHandlers compute(bench.context, layout, bench.parts.description,
                                      bench.parts.settings, diagnosis);
       train::SumHandlers sum(bench.context, guard, diagnosis, world,
@@ -338,7 +338,7 @@ TEST(UpdateHandlers, UpdateUnlessTheStepIsSkipped) {
   bench.context.verdict.skip_update = false;
   const int masters = bench.plan().units[1].masters;
   std::map<std::int64_t, float> expected;
-  for (const train::UpdateRange& range : bench.parts.layout.update_ranges(1, Number::fp32, 1)) {
+  for (const train::UpdateRange& range : bench.parts.layout.update_ranges(1, DType::fp32, 1)) {
     const double rate =
         optim::learning_rate(deck.schedule, deck.optimizer.learning_rate, 1, deck.training.steps);
     const double decay = range.treatment.weight_decay;

@@ -17,7 +17,7 @@ std::string value_of(const Facts& facts, const std::string& name) {
 
 TEST(KernelFacts, DifferWhereKernelsDo) {
   config::Settings settings;
-  settings.precision.gather = Number::fp32;
+  settings.precision.gather = DType::fp32;
   const Facts facts = kernel_facts(settings, 1);
   EXPECT_FALSE(first_difference(facts, kernel_facts(settings, 1)));
   const auto threads = first_difference(facts, kernel_facts(settings, 2));
@@ -29,12 +29,12 @@ TEST(KernelFacts, DifferWhereKernelsDo) {
 
 TEST(KernelFacts, HaveTheDigestsOfTheNumbersInUse) {
   config::Settings settings;
-  for (const Number gather : {Number::fp32, Number::bf16, Number::fp16}) {
+  for (const DType gather : {DType::fp32, DType::bf16, DType::fp16}) {
     settings.precision.gather = gather;
     const Facts facts = kernel_facts(settings, 1);
-    for (const Number number : {Number::fp32, Number::bf16, Number::fp16})
-      EXPECT_EQ(value_of(facts, "digest of " + std::string(name(number)) + " products"),
-                number == Number::fp32 || number == gather ? math::gemm_digest(number) : "");
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16})
+      EXPECT_EQ(value_of(facts, "digest of " + std::string(name(dtype)) + " products"),
+                dtype == DType::fp32 || dtype == gather ? math::gemm_digest(dtype) : "");
   }
 }
 

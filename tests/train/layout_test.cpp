@@ -127,8 +127,8 @@ TEST(Layout, TiedEmbeddingsNeedTwoGathersInFlight) {
 }
 
 // Other orders and other times than those of the plan, as far as its waits allow them.
-void expect_shaken_runs_give_the_same_bits(config::StreamsChoice streams, int runs,
-                                           double longest_seconds) {
+void expect_perturbed_runs_give_the_same_bits(config::StreamsChoice streams, int runs,
+                                              double longest_seconds) {
   const FirstRanks some(4);
   if (!some.has_me()) return;
   config::Settings settings[] = {small_gpt2(8), small_llama(8)};
@@ -157,11 +157,11 @@ void expect_shaken_runs_give_the_same_bits(config::StreamsChoice streams, int ru
 }
 
 TEST(Layout, OtherOrdersGiveTheSameBits) {
-  expect_shaken_runs_give_the_same_bits(config::StreamsChoice::in_plan_order, 200, 0.0);
+  expect_perturbed_runs_give_the_same_bits(config::StreamsChoice::in_plan_order, 200, 0.0);
 }
 
 TEST(Layout, OtherTimesGiveTheSameBits) {
-  expect_shaken_runs_give_the_same_bits(on_threads, 200, 2e-4);
+  expect_perturbed_runs_give_the_same_bits(on_threads, 200, 2e-4);
 }
 
 TEST(Layout, PretendedNodesAreShardGroups) {
@@ -265,7 +265,7 @@ TEST(Layout, TwoLevelsGiveTheBitsOfOneRank) {
 TEST(Layout, TwoLevelsGiveTheBitsOfOneLevelWhereGradientsAreRounded) {
   for (config::Settings settings : {small_gpt2(8), small_llama(8)}) {
     settings.training.steps = 2;
-    settings.parallel.reduce = Number::bf16;
+    settings.parallel.reduce = DType::bf16;
     settings.ranks_per_node = 2;
     for (const int group : {mesh::world_group, 4}) {
       settings.shard_group = group;

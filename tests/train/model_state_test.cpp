@@ -35,7 +35,7 @@ class CountingWeights : public checkpoint::ParameterSource {
 };
 
 ModelState::Options options_of(const PlannedParts& parts) {
-  return {parts.settings.policy.moments.number, parts.settings.seed, true};
+  return {parts.settings.policy.moments.dtype, parts.settings.seed, true};
 }
 
 /// Of freshly initialized weights.
@@ -155,7 +155,7 @@ TEST(StateMemory, PassesValuesOnInChunks) {
   for (const auto offload : {plan::Offload::none, plan::Offload::all}) {
     config::Settings deck = small_llama(24);
     deck.parallel.offload = offload;
-    deck.parallel.moments.number = Number::bf16;
+    deck.parallel.moments.dtype = DType::bf16;
     const PlannedParts parts(deck, mesh);
     train::StateMemory memory(parts.programs, true);
     const plan::PlannedUnit& unit = parts.programs.train.plan.units[1];
@@ -164,7 +164,7 @@ TEST(StateMemory, PassesValuesOnInChunks) {
       ASSERT_EQ(begin, 0);
       ASSERT_EQ(count, 8);
       for (const auto& [buffer, number] :
-           {std::pair{unit.masters, Number::fp32}, std::pair{unit.first_moments, Number::bf16}}) {
+           {std::pair{unit.masters, DType::fp32}, std::pair{unit.first_moments, DType::bf16}}) {
         for (int i = 0; i < 8; ++i) memory.scratch()[i] = static_cast<float>(i + 1);
         memory.clear(buffer);
         memory.store(number, memory.scratch(), buffer, 5, 8);

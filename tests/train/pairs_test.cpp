@@ -73,7 +73,7 @@ plan::Policy sum_policy(const Choices& row) {
   policy.sharding = static_cast<plan::Sharding>(row[sharding]);
   policy.offload = static_cast<plan::Offload>(row[offload]);
   policy.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
-  if (rounds_gradients(row)) policy.reduce = Number::bf16;
+  if (rounds_gradients(row)) policy.reduce = DType::bf16;
   return policy;
 }
 
@@ -106,9 +106,8 @@ config::Settings computed_settings(const Choices& row) {
   settings.model.tie_embeddings = row[tied] == 1;
   settings.training.steps = 10;
   settings.schedule.warmup_steps = 2;
-  const Number gathers[] = {Number::fp32, Number::bf16, Number::fp16, Number::bf16, Number::fp32};
-  const Number reductions[] = {Number::fp32, Number::fp32, Number::fp32, Number::bf16,
-                               Number::fp16};
+  const DType gathers[] = {DType::fp32, DType::bf16, DType::fp16, DType::bf16, DType::fp32};
+  const DType reductions[] = {DType::fp32, DType::fp32, DType::fp32, DType::bf16, DType::fp16};
   settings.precision.gather = gathers[row[precision]];
   settings.parallel.reduce = reductions[row[precision]];
   settings.precision.loss_scale.initial = 1024.0;
@@ -136,7 +135,7 @@ config::Settings computed_settings(const Choices& row) {
   settings.optimizer.kind = kinds[row[optimizer]];
   if (row[optimizer] == 1) settings.optimizer.learning_rate = 0.1;
   if (row[optimizer] == 2) settings.optimizer.learning_rate = 5e-4;
-  settings.parallel.moments.number = row[moments] == 0 ? Number::fp32 : Number::bf16;
+  settings.parallel.moments.dtype = row[moments] == 0 ? DType::fp32 : DType::bf16;
   settings.stability.skip_non_finite = row[non_finite] == 1;
   return settings;
 }

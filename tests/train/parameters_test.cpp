@@ -335,7 +335,7 @@ TEST(InitialWeights, AreReadByEachRankWhereverTheyLive) {
         config::Settings settings = small_llama(8);
         settings.parallel.offload = offload;
         settings.parallel.sharding = sharding;
-        if (halves) settings.precision.gather = Number::bf16;
+        if (halves) settings.precision.gather = DType::bf16;
         settings.optimizer.parameters = {{"block.0.attention.*", true, {}, {}}};
         SmallRun run(settings, MPI_COMM_WORLD);
         Numbered weights;

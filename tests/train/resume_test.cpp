@@ -73,10 +73,10 @@ struct Saved {
 };
 
 /// Trains up to saved_step and saves; `beside`: while two more steps run.
-Saved save(config::Settings settings, int ranks, const std::string& folder, bool beside) {
+Saved save(config::Settings settings, int ranks, const std::string& folder, bool asynchronous) {
   settings.output.directory = folder;
   settings.checkpoint.every = 1;
-  settings.checkpoint.asynchronous = beside;
+  settings.checkpoint.asynchronous = asynchronous;
   Saved result;
   const FirstRanks some(ranks);
   if (some.has_me()) {
@@ -84,9 +84,9 @@ Saved save(config::Settings settings, int ranks, const std::string& folder, bool
     train::Saver saver(settings, run.mesh, run.trainer);
     Steps ignored;
     take_steps(run, 1, saved_step, ignored);
-    saver.begin(run.trainer.progress(), "synthetic", beside);
+    saver.begin(run.trainer.progress(), "synthetic", asynchronous);
     EXPECT_TRUE(saver.is_saving());
-    take_steps(run, saved_step + 1, beside ? saved_step + 2 : saved_step, ignored);
+    take_steps(run, saved_step + 1, asynchronous ? saved_step + 2 : saved_step, ignored);
     const auto saved = saver.finish();
     EXPECT_TRUE(saved.has_value());
     if (saved) {
@@ -136,7 +136,7 @@ void expect_close(const Steps& found, const Steps& expected) {
 
 enum class Optimizer { adamw, adamw_bf16, muon, sgd };
 void apply(Optimizer optimizer, config::Settings& settings) {
-  if (optimizer == Optimizer::adamw_bf16) settings.parallel.moments.number = Number::bf16;
+  if (optimizer == Optimizer::adamw_bf16) settings.parallel.moments.dtype = DType::bf16;
   if (optimizer == Optimizer::muon) settings.optimizer.kind = optim::OptimizerKind::muon;
   if (optimizer == Optimizer::sgd) settings.optimizer.kind = optim::OptimizerKind::sgd;
 }
@@ -267,7 +267,7 @@ TEST(Resume, ComputesInOtherNumbersThanBefore) {
   settings.training.steps = last_step;
   const SharedFolder folder;
   const std::string path = save(settings, 4, folder.path(), false).path;
-  settings.precision.gather = Number::bf16;
+  settings.precision.gather = DType::bf16;
   Resumed one = resume(settings, 1, path);
   from_rank_0(one.steps.losses);
   from_rank_0(one.steps.norms);
@@ -288,8 +288,8 @@ TEST(Resume, ComputesInOtherNumbersThanBefore) {
 TEST(Resume, GoesOnWithScalesAndStatistics) {
   config::Settings settings = small_gpt2(8);
   settings.training.steps = last_step;
-  settings.precision.gather = Number::fp16;
-  settings.parallel.reduce = Number::fp32;
+  settings.precision.gather = DType::fp16;
+  settings.parallel.reduce = DType::fp32;
   settings.precision.loss_scale.initial = 16777216.0;  // overflows at first
   settings.precision.loss_scale.growth_interval = 3;
   settings.stability.outlier_threshold = 1.5;
@@ -326,7 +326,7 @@ TEST(Resume, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal([](Settings& s) { s.model.layers = 1; }).find("parameters; the deck's"),
             std::string::npos);
   EXPECT_NE(refusal([](Settings& s) {
-              s.parallel.moments.number = Number::bf16;
+              s.parallel.moments.dtype = DType::bf16;
             }).find("its moments are fp32"),
             std::string::npos);
   // SGD has one moment, Muon's matrices have one too: what is more is not needed.

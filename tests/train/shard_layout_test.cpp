@@ -72,7 +72,7 @@ struct RandomCase {
     vary(random, description, policy);
     place_on_nodes(random, ranks, policy);
     policy.moments.count = 2;
-    moments = policy.moments.number;
+    moments = policy.moments.dtype;
     plan = plan::build_step_plan(description, ranks, policy, plan::Purpose::train);
   }
 
@@ -85,7 +85,7 @@ struct RandomCase {
   config::Settings settings;
   std::unique_ptr<model::Model> model;
   int ranks = 1;
-  Number moments = Number::fp32;
+  DType moments = DType::fp32;
   plan::StepPlan plan;
 };
 
@@ -226,7 +226,7 @@ TEST(ShardLayout, UpdateRangesHaveEachElementOnceWithItsOwnRule) {
           EXPECT_EQ(range->rule, optim::rule_of(optimizer, *slice.parameter));
           EXPECT_EQ(range->treatment.learning_rate, treatment.learning_rate);
           EXPECT_EQ(range->treatment.weight_decay, treatment.weight_decay);
-          if (one.moments != Number::fp32 || one.is_muon(*slice.parameter)) {
+          if (one.moments != DType::fp32 || one.is_muon(*slice.parameter)) {
             EXPECT_EQ(range->parameter, slice.parameter);
             EXPECT_EQ(range->first, slice.first);
             EXPECT_EQ(range->count, slice.count);
@@ -290,12 +290,13 @@ TEST(SavedSlices, AreOfTheRankThatStandsThere) {
   const RandomCase one(3);
   const ShardLayout layout = one.layout(0);
   // Ranks of the world in another order than in plans, two on each node.
-  std::vector<train::RankPlace> places;
-  for (int rank = 0; rank < one.ranks; ++rank) places.push_back({one.ranks - 1 - rank, rank / 2});
-  const checkpoint::ShardMap map = make_shard_map(layout, places, one.moments);
+  std::vector<train::RankLocation> locations;
+  for (int rank = 0; rank < one.ranks; ++rank)
+    locations.push_back({one.ranks - 1 - rank, rank / 2});
+  const checkpoint::ShardMap map = make_shard_map(layout, locations, one.moments);
   ASSERT_EQ(map.ranks(), one.ranks);
-  EXPECT_EQ(map.numbers[0], Number::fp32);
-  EXPECT_EQ(map.numbers[1], one.moments);
+  EXPECT_EQ(map.dtypes[0], DType::fp32);
+  EXPECT_EQ(map.dtypes[1], one.moments);
   for (int rank = 0; rank < one.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     const std::vector<train::SavedSlice> expected =

@@ -241,10 +241,10 @@ inline std::int64_t saved_by_default(const config::Settings& settings, const pla
 /// Trains on all ranks of `comm` for settings.training.steps steps, and checks that memory and
 /// traffic are as planned.
 inline History train_history(const config::Settings& settings, MPI_Comm comm,
-                             runtime::Shake shake = {}) {
+                             runtime::Perturbation perturbation = {}) {
   SmallRun run(settings, comm);
   train::Trainer& trainer = run.trainer;
-  trainer.shake(shake);
+  trainer.perturb(perturbation);
   History history;
   for (std::int64_t step = 1; step <= settings.training.steps; ++step) {
     const train::StepResult result = run.step(step);

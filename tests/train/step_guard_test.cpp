@@ -6,7 +6,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/exact_sum.hpp>
-#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 #include <ostrakon/train/step_guard.hpp>
 #include <string>
 #include <vector>
@@ -58,7 +58,7 @@ TEST(StepGuard, ReadsSumsOfLossesAndSquares) {
 TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
   TrainerSettings settings = settings_of_tests();
   settings.optimizer.clip_norm = 1.0;
-  StepGuard guard(settings, Number::fp32, false);
+  StepGuard guard(settings, DType::fp32, false);
   EXPECT_EQ(guard.loss_scale(), 1.0);
   EXPECT_EQ(guard.before_sums().gradient_scale, 1.0);
   const Verdict clipped = guard.judge(1, good_sums(2.0, 4.0));
@@ -77,7 +77,7 @@ TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
 TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
   TrainerSettings settings = settings_of_tests();
   settings.loss_scale = {8.0, 2.0, 16.0, 2};
-  StepGuard guard(settings, Number::fp16, false);
+  StepGuard guard(settings, DType::fp16, false);
   EXPECT_EQ(guard.loss_scale(), 8.0);
   EXPECT_EQ(guard.before_sums().gradient_scale, 0.125);
   for (const char* expected : {"a gradient overflowed: the loss scale goes from 8 to 4",
@@ -96,14 +96,14 @@ TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
   EXPECT_EQ(guard.judge(3, good_sums()).gradient_scale, 0.5);
   EXPECT_EQ(guard.loss_scale(), 4.0);
   // Only 16-bit numbers with few exponents are scaled; also those that are only sent.
-  EXPECT_EQ(StepGuard(settings, Number::bf16, false).loss_scale(), 1.0);
-  settings.policy.reduce = Number::fp16;
-  EXPECT_EQ(StepGuard(settings, Number::fp32, false).loss_scale(), 8.0);
+  EXPECT_EQ(StepGuard(settings, DType::bf16, false).loss_scale(), 1.0);
+  settings.policy.reduce = DType::fp16;
+  EXPECT_EQ(StepGuard(settings, DType::fp32, false).loss_scale(), 8.0);
 }
 
 TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
   TrainerSettings settings = settings_of_tests();
-  StepGuard guard(settings, Number::fp32, false);
+  StepGuard guard(settings, DType::fp32, false);
   EXPECT_EQ(guard.judge(7, bad_loss()).error, "step 7: the loss is not finite (3 of 16 tokens)");
   guard.finish(guard.judge(8, good_sums()));
   EXPECT_EQ(guard.judge(9, bad_loss()).error,
@@ -114,7 +114,7 @@ TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
             0u);
 
   settings.stability.skip_non_finite = true;
-  StepGuard skips(settings, Number::fp32, false);
+  StepGuard skips(settings, DType::fp32, false);
   const Verdict verdict = skips.judge(7, bad_loss());
   EXPECT_TRUE(verdict.skip_update);
   EXPECT_EQ(verdict.skipped, "the loss is not finite (3 of 16 tokens)");
@@ -124,20 +124,20 @@ TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
 
 TEST(StepGuard, AsksForADiagnosisOfAGradientThatIsNotFinite) {
   TrainerSettings settings = settings_of_tests();
-  StepGuard guard(settings, Number::fp16, false);
+  StepGuard guard(settings, DType::fp16, false);
   Verdict verdict = guard.judge_gradient(5, "the gradient of head is bad");
   EXPECT_EQ(verdict.error, "step 5: the gradient of head is bad. Try precision.gather = bf16");
-  StepGuard of_fp32(settings, Number::fp32, false);
+  StepGuard of_fp32(settings, DType::fp32, false);
   verdict = of_fp32.judge(5, bad_gradient());
   EXPECT_TRUE(verdict.skip_update && verdict.needs_diagnosis);
   EXPECT_EQ(verdict.error + verdict.skipped, "");
   EXPECT_EQ(of_fp32.judge_gradient(5, "bad").error, "step 5: bad");
 
-  settings.policy.reduce = Number::fp16;
-  EXPECT_EQ(StepGuard(settings, Number::fp32, false).judge_gradient(5, "bad").error,
+  settings.policy.reduce = DType::fp16;
+  EXPECT_EQ(StepGuard(settings, DType::fp32, false).judge_gradient(5, "bad").error,
             "step 5: bad. Try precision.reduce = bf16");
   settings.stability.skip_non_finite = true;
-  verdict = StepGuard(settings, Number::fp32, false).judge_gradient(5, "bad");
+  verdict = StepGuard(settings, DType::fp32, false).judge_gradient(5, "bad");
   EXPECT_TRUE(verdict.skip_update);
   EXPECT_EQ(verdict.skipped, "bad");
   EXPECT_EQ(verdict.error, "");
@@ -145,7 +145,7 @@ TEST(StepGuard, AsksForADiagnosisOfAGradientThatIsNotFinite) {
 
 TEST(StepGuard, WithEarlyUpdatesClipsNothingAndSaysThatParametersHaveChanged) {
   TrainerSettings settings = settings_of_tests();
-  StepGuard guard(settings, Number::fp32, true);
+  StepGuard guard(settings, DType::fp32, true);
   EXPECT_EQ(guard.before_sums().gradient_scale, 1.0);
   EXPECT_EQ(guard.judge(1, good_sums(2.0, 100.0)).gradient_scale, 1.0);
   for (const std::string& error :
@@ -160,7 +160,7 @@ TEST(StepGuard, SkipsOutliersAndSaysWhatIsOne) {
   TrainerSettings settings = settings_of_tests();
   settings.stability.outlier_threshold = 3.0;
   settings.stability.outlier_window = 4;
-  StepGuard guard(settings, Number::fp32, false);
+  StepGuard guard(settings, DType::fp32, false);
   for (int step = 1; step <= 4; ++step)
     EXPECT_FALSE(guard.judge(step, good_sums(2.0 + 0.01 * (step % 2), 4.0)).skip_update);
   const Verdict verdict = guard.judge(5, good_sums(2.0, 400.0));
@@ -176,7 +176,7 @@ TEST(StepGuard, GoesOnWhereItWasSaved) {
   settings.loss_scale = {8.0, 1.0, 64.0, 3};
   settings.stability.outlier_threshold = 3.0;
   settings.stability.outlier_window = 4;
-  StepGuard guard(settings, Number::fp16, false);
+  StepGuard guard(settings, DType::fp16, false);
   for (int step = 1; step <= 5; ++step)
     guard.finish(guard.judge(step, good_sums(2.0 + 0.1 * step, 4.0 - 0.2 * step)));
   checkpoint::Progress progress;
@@ -185,7 +185,7 @@ TEST(StepGuard, GoesOnWhereItWasSaved) {
   EXPECT_EQ(progress.loss_scale, 16.0);
   EXPECT_EQ(progress.good_steps, 2);
 
-  StepGuard other(settings, Number::fp16, false);
+  StepGuard other(settings, DType::fp16, false);
   other.restore(progress);
   for (const StepSums& sums : {good_sums(2.6, 2.9), good_sums(9.0, 3.0), bad_gradient(),
                                good_sums(2.5, 3.0), good_sums(2.5, 3.0), good_sums(2.5, 3.0)}) {
@@ -199,8 +199,8 @@ TEST(StepGuard, GoesOnWhereItWasSaved) {
 
   // A scale that the settings don't allow is refused where it is used, and else of no interest.
   progress.loss_scale = 1024.0;
-  EXPECT_THROW(StepGuard(settings, Number::fp16, false).restore(progress), Error);
-  EXPECT_NO_THROW(StepGuard(settings, Number::fp32, false).restore(progress));
+  EXPECT_THROW(StepGuard(settings, DType::fp16, false).restore(progress), Error);
+  EXPECT_NO_THROW(StepGuard(settings, DType::fp32, false).restore(progress));
 }
 
 }  // namespace

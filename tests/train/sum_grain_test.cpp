@@ -151,7 +151,7 @@ TEST(SumGrain, ReplicasThatCannotGoOnWithASumDiffer) {
 // Rounded to travel, gradients are summed in float all the same, wherever the sum so far waits.
 TEST(SumGrain, SixteenBitsOnTheWireAreAddedToTheSameSum) {
   config::Settings settings = with_grain(small_gpt2(32));
-  settings.parallel.reduce = Number::bf16;
+  settings.parallel.reduce = DType::bf16;
   const History on_device = train_history(settings, MPI_COMM_WORLD);
   settings.parallel.offload = plan::Offload::optimizer;
   EXPECT_TRUE(same_bits(train_history(settings, MPI_COMM_WORLD), on_device));

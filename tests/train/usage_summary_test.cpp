@@ -10,7 +10,7 @@ TEST(UsageSummary, OverlapIsTheMeanOverStepsAndRanks) {
   comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
   UsageSummary usage;
   EXPECT_EQ(usage.describe_overlap(world), "");
-  runtime::Overlap overlap;
+  runtime::OverlapTimes overlap;
   // 1 s on each rank in the mean.
   overlap.communication = 2.0 * (world.rank() + 1) / (world.size() + 1);
   overlap.hidden = 0.25 * overlap.communication;
@@ -21,7 +21,7 @@ TEST(UsageSummary, OverlapIsTheMeanOverStepsAndRanks) {
             "communication: 1 s a step on each rank, 25 % of it while compute went on\n"
             "sums and updates on the host: 0.5 s a step on each rank, 0 % of it while compute went "
             "on\n");
-  runtime::Overlap copies;
+  runtime::OverlapTimes copies;
   copies.copying = copies.copying_hidden = 3.0;
   usage.add(1.0, copies);
   EXPECT_NE(usage.describe_overlap(world).find(

@@ -164,7 +164,7 @@ struct ArrayShape {
 
 /// What stands where in an HDF5 file of arrays, each in one piece: all of its bytes but the values.
 /// Who writes `structure`, and the values to where they belong, has written that HDF5 file.
-struct Layout {
+struct FileTemplate {
   struct Extent {
     std::int64_t offset = 0;
     std::string bytes;
@@ -176,8 +176,8 @@ struct Layout {
 
 /// Lays out a file with these text attributes of its root and these arrays, in this order, of which
 /// large ones begin at multiples of 4 KiB. The same arguments give the same bytes. Throws Error.
-Layout lay_out(const std::vector<std::pair<std::string, std::string>>& attributes,
-               const std::vector<ArrayShape>& arrays);
+FileTemplate make_template(const std::vector<std::pair<std::string, std::string>>& attributes,
+                           const std::vector<ArrayShape>& arrays);
 
 /// XXH3 (64 bits) of bytes that come in parts. The algorithm reads bytes, so numbers are hashed in
 /// the little-endian order that every supported machine has.

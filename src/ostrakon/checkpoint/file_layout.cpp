@@ -84,16 +84,16 @@ std::vector<Run> runs_of(const ShardMap& map, const std::vector<Part>& parts) {
   return runs;
 }
 
-hdf5::Type stored_type(Number number) {
-  if (number == Number::fp16) throw std::logic_error("no state is kept in fp16");
-  return number == Number::fp32 ? hdf5::Type::float32 : hdf5::Type::bfloat16;
+hdf5::Type stored_type(DType dtype) {
+  if (dtype == DType::fp16) throw std::logic_error("no state is kept in fp16");
+  return dtype == DType::fp32 ? hdf5::Type::float32 : hdf5::Type::bfloat16;
 }
 
 hdf5::ArrayShape array_of(const ShardMap& map, const Slice& slice) {
   const ParameterEntry& parameter = parameter_of(map, slice);
   hdf5::ArrayShape array;
   array.name = array_name(map, slice);
-  array.type = stored_type(map.numbers[static_cast<std::size_t>(slice.state)]);
+  array.type = stored_type(map.dtypes[static_cast<std::size_t>(slice.state)]);
   if (slice.count == parameter.elements()) {
     array.shape = parameter.shape;
   } else {
@@ -107,7 +107,7 @@ hdf5::ArrayShape array_of(const ShardMap& map, const Slice& slice) {
 
 std::uint64_t FileLayout::structure_checksum() const {
   hdf5::Checksum sum;
-  for (const hdf5::Layout::Extent& extent : layout.structure)
+  for (const hdf5::FileTemplate::Extent& extent : file_template.structure)
     sum.add(extent.bytes.data(), static_cast<std::int64_t>(extent.bytes.size()));
   return sum.value();
 }
@@ -139,22 +139,22 @@ FileLayout lay_out(const ShardMap& map, Files files, int rank) {
   file.name = file_name(files, index);
   file.writer =
       static_cast<int>(std::find(file_of.begin(), file_of.end(), index) - file_of.begin());
-  file.layout = hdf5::lay_out(
+  file.file_template = hdf5::make_template(
       {{"format", "ostrakon-checkpoint-shard"},
        {"version", "1"},
        {"about",
         "A part of a checkpoint: manifest.json beside it has the checksums and the rest."}},
       arrays);
-  file.bytes = file.layout.bytes;
+  file.bytes = file.file_template.bytes;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const Run& run = runs[r];
-    const std::int64_t number_bytes =
-        bytes_of(map.numbers[static_cast<std::size_t>(run.slice.state)]);
+    const std::int64_t element_bytes =
+        bytes_of(map.dtypes[static_cast<std::size_t>(run.slice.state)]);
     for (std::size_t i = run.begin; i < run.end; ++i)
       file.pieces.push_back(
           {parts[i].slice, parts[i].rank,
-           file.layout.offsets[r] + (parts[i].slice.first - run.slice.first) * number_bytes,
-           parts[i].slice.count * number_bytes});
+           file.file_template.offsets[r] + (parts[i].slice.first - run.slice.first) * element_bytes,
+           parts[i].slice.count * element_bytes});
   }
   std::sort(file.pieces.begin(), file.pieces.end(),
             [](const Piece& a, const Piece& b) { return a.offset < b.offset; });

@@ -33,11 +33,11 @@ struct Piece {
 /// as in "attention.qkv.weight[4096:8192]" and which carries the whole shape as the attribute
 /// `shape`. bf16 is an HDF5 floating-point type of 16 bits.
 struct FileLayout {
-  std::string name;           ///< "rank-00003.h5", "node-00001.h5" or "state.h5"
-  int writer = 0;             ///< the rank that makes the file and writes its structure: its lowest
-  std::int64_t bytes = 0;     ///< of the file
-  hdf5::Layout layout;        ///< its structure, every byte that is no number
-  std::vector<Piece> pieces;  ///< of all its ranks, in the order of their offsets
+  std::string name;        ///< "rank-00003.h5", "node-00001.h5" or "state.h5"
+  int writer = 0;          ///< the rank that makes the file and writes its structure: its lowest
+  std::int64_t bytes = 0;  ///< of the file
+  hdf5::FileTemplate file_template;  ///< its structure, every byte that is no number
+  std::vector<Piece> pieces;         ///< of all its ranks, in the order of their offsets
 
   /// XXH3 (64 bits) of `structure`'s bytes, one after the other.
   std::uint64_t structure_checksum() const;

@@ -289,7 +289,7 @@ class Reader {
 
 }  // namespace
 
-std::string huggingface_config_beside(const std::string& path) {
+std::string huggingface_config_next_to(const std::string& path) {
   namespace fs = std::filesystem;
   const std::string folder = is_folder(path) ? path : parent_folder(path);
   const std::string config = (fs::path(folder) / "config.json").string();

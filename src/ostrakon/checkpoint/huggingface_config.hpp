@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/checkpoint/huggingface_keys.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <string>
@@ -37,7 +37,7 @@ struct HuggingFaceConfig {
 
 /// The config.json of a path that SafetensorsReader takes: in the same folder. Empty where there is
 /// none.
-std::string huggingface_config_beside(const std::string& path);
+std::string huggingface_config_next_to(const std::string& path);
 
 /// Reads a config.json. Throws Error, naming the file and the key, where it is damaged or of
 /// another type of model than Family. What else Decoder does not compute is in `problems`. Sizes
@@ -62,7 +62,7 @@ std::string taken_on_trust(Family family, const model::DecoderSettings& settings
 struct HuggingFaceModel {
   model::DecoderSettings settings;
   std::int64_t tokens = 1;  ///< that it was trained to look back on
-  Number number = Number::fp32;
+  DType dtype = DType::fp32;
   std::optional<std::int64_t> end_of_text;  ///< begins and ends documents, where it is known
   std::string source;  ///< HuggingFaceConfig::text of what its weights began as; empty: nothing
 };

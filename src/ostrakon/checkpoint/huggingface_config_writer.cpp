@@ -53,8 +53,8 @@ Family family_of(const HuggingFaceModel& model) {
 std::string write_huggingface_config(const HuggingFaceModel& model) {
   const Family family = family_of(model);
   Json json = model.source.empty() ? new_config(family, model) : config_of_source(family, model);
-  const char* const dtype = json.contains("dtype") ? "dtype" : "torch_dtype";
-  json[dtype] = model.number == Number::fp32 ? "float32" : "bfloat16";
+  const char* const key = json.contains("dtype") ? "dtype" : "torch_dtype";
+  json[key] = model.dtype == DType::fp32 ? "float32" : "bfloat16";
   if (json.contains("dtype")) json.erase("torch_dtype");
   return json.dump(2) + "\n";
 }

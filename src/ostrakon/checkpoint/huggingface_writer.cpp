@@ -66,7 +66,7 @@ void write_outputs(const std::string& path, const std::vector<Output>& outputs,
   for (const Output& output : outputs) tensors.push_back({output.tensor.name, output.tensor.shape});
   std::map<std::string, std::string> metadata = how.metadata;
   metadata["format"] = "pt";  // their libraries ask for it
-  SafetensorsWriter writer(path, how.number, std::move(tensors), metadata);
+  SafetensorsWriter writer(path, how.dtype, std::move(tensors), metadata);
   std::vector<float> buffer;
   for (const Output& output : outputs) {
     if (output.tensor.transposed)
@@ -77,19 +77,19 @@ void write_outputs(const std::string& path, const std::vector<Output>& outputs,
   writer.finish();
 }
 
-std::int64_t bytes_of(const Output& output, Number number) {
+std::int64_t bytes_of(const Output& output, DType dtype) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : output.tensor.shape) elements *= extent;
-  return elements * ostrakon::bytes_of(number);
+  return elements * ostrakon::bytes_of(dtype);
 }
 
 /// In order, as many into each as fit.
-std::vector<std::vector<Output>> in_shards(const std::vector<Output>& outputs, Number number,
+std::vector<std::vector<Output>> in_shards(const std::vector<Output>& outputs, DType dtype,
                                            std::int64_t shard_bytes) {
   std::vector<std::vector<Output>> shards(1);
   std::int64_t left = shard_bytes;
   for (const Output& output : outputs) {
-    const std::int64_t bytes = bytes_of(output, number);
+    const std::int64_t bytes = bytes_of(output, dtype);
     if (bytes > left && !shards.back().empty()) {
       shards.emplace_back();
       left = shard_bytes;
@@ -118,7 +118,7 @@ void write_huggingface(const std::string& path, const model::DecoderSettings& se
 int write_huggingface_shards(const std::string& folder, const model::DecoderSettings& settings,
                              std::int64_t shard_bytes, const HuggingFaceOutput& output,
                              ParameterSource& source) {
-  const auto shards = in_shards(outputs_of(settings, output), output.number, shard_bytes);
+  const auto shards = in_shards(outputs_of(settings, output), output.dtype, shard_bytes);
   if (shards.size() == 1) {
     write_outputs(folder + "/model.safetensors", shards[0], output, source);
     return 1;
@@ -130,7 +130,7 @@ int write_huggingface_shards(const std::string& folder, const model::DecoderSett
     write_outputs(folder + "/" + name, shards[i], output, source);
     for (const Output& one : shards[i]) {
       files[one.tensor.name] = name;
-      bytes += bytes_of(one, output.number);
+      bytes += bytes_of(one, output.dtype);
     }
   }
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}},

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <map>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/checkpoint/huggingface_names.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -16,7 +16,7 @@ namespace ostrakon::checkpoint {
 struct HuggingFaceOutput {
   Family family = Family::llama;
   std::int64_t positions = 1;                   ///< rows of the table of learned positions
-  Number number = Number::fp32;                 ///< fp32 or bf16
+  DType dtype = DType::fp32;                    ///< fp32 or bf16
   std::map<std::string, std::string> metadata;  ///< of each file, beside {"format": "pt"}
 };
 

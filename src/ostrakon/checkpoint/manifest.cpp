@@ -27,7 +27,7 @@ std::string quoted(const std::string& words) {
   }
 }
 
-std::string quoted(Number number) { return quoted(std::string(name(number))); }
+std::string quoted(DType dtype) { return quoted(std::string(name(dtype))); }
 std::string quoted_hex(std::uint64_t value) { return '"' + format_hex(value) + '"'; }
 
 /// As few digits as give the same number back.
@@ -69,7 +69,7 @@ void add_parameters(std::string& out, const Manifest& manifest) {
     lines.next() +=
         "{\"owner\": " + quoted(entry.owner) + ", \"name\": " + quoted(entry.name) +
         ", \"shape\": " + Json(entry.shape).dump() +
-        ", \"type\": " + quoted(manifest.numbers[static_cast<std::size_t>(State::parameters)]) +
+        ", \"type\": " + quoted(manifest.dtypes[static_cast<std::size_t>(State::parameters)]) +
         ", \"unit\": " + quoted(entry.unit) + ", \"frozen\": " + (entry.frozen ? "true" : "false") +
         ", \"offset\": " + std::to_string(offset) + "}";
     offset += entry.elements();
@@ -115,11 +115,11 @@ std::string outliers_text(const std::optional<Progress::Outliers>& outliers) {
          ", \"gradient_norm_variance\": " + exact(outliers->gradient_norm_variance) + "}";
 }
 
-std::string numbers_text(const std::array<Number, states>& numbers) {
+std::string dtypes_text(const std::array<DType, states>& dtypes) {
   std::string out;
   for (int i = 0; i < states; ++i)
     out += text(i == 0 ? "{" : ", ", "\"", name(static_cast<State>(i)),
-                "\": ", quoted(numbers[static_cast<std::size_t>(i)]));
+                "\": ", quoted(dtypes[static_cast<std::size_t>(i)]));
   return out + "}";
 }
 
@@ -158,7 +158,7 @@ std::string write_manifest(const Manifest& manifest, std::int64_t most) {
   if (!manifest.data.empty()) add("data", facts_text(manifest.data));
   if (!manifest.huggingface_config.empty())
     add("huggingface_config", quoted(manifest.huggingface_config));
-  add("numbers", numbers_text(manifest.numbers));
+  add("numbers", dtypes_text(manifest.dtypes));
   add("deck", "[");
   add_deck(out, manifest.deck);
   out += "\n  ]";

@@ -63,7 +63,7 @@ struct Manifest {
   /// HuggingFaceConfig::text of the model that the run began with; empty: none is known.
   std::string huggingface_config;
   std::vector<ParameterEntry> parameters;
-  std::array<Number, states> numbers{};
+  std::array<DType, states> dtypes{};
   std::vector<FileEntry> files;
 
   std::int64_t bytes() const;  ///< of all files

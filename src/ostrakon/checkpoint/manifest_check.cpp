@@ -55,7 +55,7 @@ class Check {
       const ParameterEntry& entry = manifest_.parameters[i];
       require(paths.insert(entry.path()).second, where_, "the parameter ", shown(entry.path()),
               " is there twice");
-      const Number type = number(State::parameters);
+      const DType type = dtype(State::parameters);
       require(rows_[i].type == type, where_, shown(entry.path()), " is ", name(rows_[i].type),
               "; numbers.parameters is ", name(type));
       require(rows_[i].offset == elements, where_, "the offset of ", shown(entry.path()), " is ",
@@ -163,9 +163,9 @@ class Check {
     missing(at, entry.elements());
   }
 
-  Number number(State state) const { return manifest_.numbers[static_cast<std::size_t>(state)]; }
+  DType dtype(State state) const { return manifest_.dtypes[static_cast<std::size_t>(state)]; }
   std::int64_t bytes_of(const PieceEntry& piece) const {
-    return piece.slice.count * ostrakon::bytes_of(number(piece.slice.state));
+    return piece.slice.count * ostrakon::bytes_of(dtype(piece.slice.state));
   }
 
   static constexpr std::int64_t most_elements = most_int64 / 4;  // so that bytes can be counted

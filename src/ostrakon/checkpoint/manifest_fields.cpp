@@ -72,9 +72,9 @@ std::uint64_t hexadecimal(const Value& value) {
   return number;
 }
 
-Number number_format(const Value& value) {
-  for (const Number number : {Number::fp32, Number::bf16})
-    if (words(value) == name(number)) return number;
+DType read_dtype(const Value& value) {
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    if (words(value) == name(dtype)) return dtype;
   throw Unfit{"fp32 or bf16"};
 }
 
@@ -96,7 +96,7 @@ void set_no_outliers(Draft&, const Value& value) {
 
 template <int state>
 void set_number(Draft& draft, const Value& value) {
-  draft.manifest.numbers[state] = number_format(value);
+  draft.manifest.dtypes[state] = read_dtype(value);
 }
 
 const Fields manifest_fields = {
@@ -113,19 +113,19 @@ const Fields manifest_fields = {
      [](Draft& d, const Value& v) { d.manifest.progress.skipped_in_a_row = whole(v); }},
     {"loss_scale", [](Draft& d, const Value& v) { d.manifest.progress.loss_scale = real(v); }},
     {"good_steps", [](Draft& d, const Value& v) { d.manifest.progress.good_steps = whole(v); }},
-    {"outliers", set_no_outliers, Place::outliers},
+    {"outliers", set_no_outliers, Scope::outliers},
     {"plan", [](Draft& d, const Value& v) { d.manifest.plan = hexadecimal(v); }},
     {"ranks", [](Draft& d, const Value& v) { d.manifest.ranks = small(v, 1); }},
     {"optimizer", [](Draft& d, const Value& v) { d.manifest.optimizer = words(v); }},
     {"tokenizer", [](Draft& d, const Value& v) { d.manifest.tokenizer = words(v); }},
-    {"data", nullptr, Place::nowhere, Place::data, true},
+    {"data", nullptr, Scope::nowhere, Scope::data, true},
     {"huggingface_config",
-     [](Draft& d, const Value& v) { d.manifest.huggingface_config = words(v); }, Place::nowhere,
-     Place::nowhere, true},
-    {"numbers", nullptr, Place::numbers},
-    {"deck", nullptr, Place::nowhere, Place::deck},
-    {"parameters", nullptr, Place::nowhere, Place::parameters},
-    {"files", nullptr, Place::nowhere, Place::files}};
+     [](Draft& d, const Value& v) { d.manifest.huggingface_config = words(v); }, Scope::nowhere,
+     Scope::nowhere, true},
+    {"numbers", nullptr, Scope::dtypes},
+    {"deck", nullptr, Scope::nowhere, Scope::deck},
+    {"parameters", nullptr, Scope::nowhere, Scope::parameters},
+    {"files", nullptr, Scope::nowhere, Scope::files}};
 const Fields outlier_fields = {
     {"steps", [](Draft& d, const Value& v) { d.outliers.steps = whole(v); }},
     {"loss_mean", [](Draft& d, const Value& v) { d.outliers.loss_mean = real(v); }},
@@ -145,8 +145,8 @@ const Fields fact_fields = {{"name", [](Draft& d, const Value& v) { d.fact.name 
 const Fields parameter_fields = {
     {"owner", [](Draft& d, const Value& v) { d.parameter.owner = array_name(v); }},
     {"name", [](Draft& d, const Value& v) { d.parameter.name = array_name(v); }},
-    {"shape", nullptr, Place::nowhere, Place::shape},
-    {"type", [](Draft& d, const Value& v) { d.row.type = number_format(v); }},
+    {"shape", nullptr, Scope::nowhere, Scope::shape},
+    {"type", [](Draft& d, const Value& v) { d.row.type = read_dtype(v); }},
     {"unit", [](Draft& d, const Value& v) { d.parameter.unit = words(v); }},
     {"frozen", [](Draft& d, const Value& v) { d.parameter.frozen = flag(v); }},
     {"offset", [](Draft& d, const Value& v) { d.row.offset = whole(v); }}};
@@ -155,7 +155,7 @@ const Fields file_fields = {
     {"name", [](Draft& d, const Value& v) { d.file.name = file_name(v); }},
     {"bytes", [](Draft& d, const Value& v) { d.file.bytes = whole(v); }},
     {"structure", [](Draft& d, const Value& v) { d.file.structure = hexadecimal(v); }},
-    {"pieces", nullptr, Place::nowhere, Place::pieces}};
+    {"pieces", nullptr, Scope::nowhere, Scope::pieces}};
 
 const Fields piece_fields = {
     {"state", [](Draft& d, const Value& v) { d.piece.slice.state = state_named(v); }},
@@ -164,7 +164,7 @@ const Fields piece_fields = {
     {"count", [](Draft& d, const Value& v) { d.piece.slice.count = whole(v, 1); }},
     {"rank", [](Draft& d, const Value& v) { d.piece.rank = small(v); }},
     {"offset", [](Draft& d, const Value& v) { d.piece.offset = whole(v); }},
-    {"checksums", nullptr, Place::nowhere, Place::checksums}};
+    {"checksums", nullptr, Scope::nowhere, Scope::checksums}};
 
 }  // namespace
 
@@ -183,38 +183,38 @@ void require_version(std::uint64_t version, const std::string& title) {
           ": use the program that wrote it, or a later one");
 }
 
-const Fields* fields_of(Place place) {
-  switch (place) {
-    case Place::manifest:
+const Fields* fields_of(Scope scope) {
+  switch (scope) {
+    case Scope::manifest:
       return &manifest_fields;
-    case Place::outliers:
+    case Scope::outliers:
       return &outlier_fields;
-    case Place::numbers:
+    case Scope::dtypes:
       return &number_fields;
-    case Place::fact:
+    case Scope::fact:
       return &fact_fields;
-    case Place::parameter:
+    case Scope::parameter:
       return &parameter_fields;
-    case Place::file:
+    case Scope::file:
       return &file_fields;
-    case Place::piece:
+    case Scope::piece:
       return &piece_fields;
     default:
       return nullptr;
   }
 }
 
-void append(Draft& draft, Place array, const Value& value) {
+void append(Draft& draft, Scope array, const Value& value) {
   switch (array) {
-    case Place::deck:
+    case Scope::deck:
       draft.deck.push_back(words(value));
       return;
-    case Place::shape:
+    case Scope::shape:
       if (draft.parameter.shape.size() == most_extents)
         throw Unfit{text("at most ", most_extents, " extents")};
       draft.parameter.shape.push_back(whole(value, 1));
       return;
-    case Place::checksums:
+    case Scope::checksums:
       draft.piece.checksums.push_back(hexadecimal(value));
       return;
     default:
@@ -222,24 +222,24 @@ void append(Draft& draft, Place array, const Value& value) {
   }
 }
 
-Place element_of(Place array) {
+Scope element_of(Scope array) {
   switch (array) {
-    case Place::data:
-      return Place::fact;
-    case Place::parameters:
-      return Place::parameter;
-    case Place::files:
-      return Place::file;
-    case Place::pieces:
-      return Place::piece;
+    case Scope::data:
+      return Scope::fact;
+    case Scope::parameters:
+      return Scope::parameter;
+    case Scope::files:
+      return Scope::file;
+    case Scope::pieces:
+      return Scope::piece;
     default:
-      return Place::nowhere;
+      return Scope::nowhere;
   }
 }
 
-const char* expected_element(Place array) {
-  if (array == Place::deck) return "text";
-  return array == Place::shape ? "a whole number" : "sixteen digits 0 to 9, a to f";
+const char* expected_element(Scope array) {
+  if (array == Scope::deck) return "text";
+  return array == Scope::shape ? "a whole number" : "sixteen digits 0 to 9, a to f";
 }
 
 }  // namespace ostrakon::checkpoint

@@ -38,11 +38,11 @@ struct Draft {
   PieceEntry piece;
 };
 
-enum class Place {
+enum class Scope {
   nowhere,
   manifest,
   outliers,
-  numbers,
+  dtypes,
   deck,
   data,
   fact,
@@ -60,8 +60,8 @@ enum class Place {
 struct Field {
   const char* key;
   void (*set)(Draft&, const Value&);  ///< a value; null: it must be an object or an array
-  Place object = Place::nowhere;
-  Place array = Place::nowhere;
+  Scope object = Scope::nowhere;
+  Scope array = Scope::nowhere;
   bool is_optional = false;
 };
 
@@ -71,16 +71,16 @@ using Fields = std::vector<Field>;
 constexpr std::uint32_t format_and_version = 3;
 
 /// Of an object; null for arrays.
-const Fields* fields_of(Place place);
+const Fields* fields_of(Scope scope);
 
 /// One more value of an array. Throws Unfit.
-void append(Draft& draft, Place array, const Value& value);
+void append(Draft& draft, Scope array, const Value& value);
 
 /// Of an array: what objects in it are.
-Place element_of(Place array);
+Scope element_of(Scope array);
 
 /// Of an array of values: what each is to be, for messages.
-const char* expected_element(Place array);
+const char* expected_element(Scope array);
 
 /// Throws Error, which begins with `title`, for another version of the format than this one.
 void require_version(std::uint64_t version, const std::string& title);

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 class Handler {
  public:
   /// `start`: what the text is, manifest or file.
-  Handler(Draft& draft, Place start) : draft_(draft), start_(start) {}
+  Handler(Draft& draft, Scope start) : draft_(draft), start_(start) {}
 
   bool null() { return take(nullptr); }
   bool boolean(bool value) { return take(value); }
@@ -29,60 +29,60 @@ class Handler {
   bool binary(Json::binary_t&) { return false; }  // JSON text has none
 
   bool start_object(std::size_t) {
-    const Place place = levels_.empty()       ? start_
+    const Scope scope = open_.empty()         ? start_
                         : fields() != nullptr ? field().object
-                                              : element_of(levels_.back().place);
-    if (place == Place::nowhere) refuse("an object", expected());
-    if (place == Place::fact) draft_.fact = {};
-    if (place == Place::parameter) draft_.parameter = {};
-    if (place == Place::file) draft_.file = {};
-    if (place == Place::piece) draft_.piece = {};
-    levels_.push_back({place, 0, nullptr});
+                                              : element_of(open_.back().scope);
+    if (scope == Scope::nowhere) refuse("an object", expected());
+    if (scope == Scope::fact) draft_.fact = {};
+    if (scope == Scope::parameter) draft_.parameter = {};
+    if (scope == Scope::file) draft_.file = {};
+    if (scope == Scope::piece) draft_.piece = {};
+    open_.push_back({scope, 0, nullptr});
     return true;
   }
 
   bool key(const std::string& name) {
-    Level& level = levels_.back();
+    OpenScope& inner = open_.back();
     const auto found = std::find_if(fields()->begin(), fields()->end(),
                                     [&](const Field& field) { return name == field.key; });
     const std::uint32_t bit = std::uint32_t{1} << (found - fields()->begin());
-    if (level.place == Place::manifest && bit > 2 &&
-        (level.seen & format_and_version) != format_and_version)
+    if (inner.scope == Scope::manifest && bit > 2 &&
+        (inner.seen & format_and_version) != format_and_version)
       fail("does not begin with its format and version");
     if (found == fields()->end()) fail("has the unknown key " + shown(name) + unknown_advice());
-    if ((level.seen & bit) != 0) fail("has the key " + shown(name) + " twice");
-    level.seen |= bit;
-    level.field = &*found;
+    if ((inner.seen & bit) != 0) fail("has the key " + shown(name) + " twice");
+    inner.seen |= bit;
+    inner.field = &*found;
     return true;
   }
 
   bool end_object() {
     for (std::size_t i = 0; i < fields()->size(); ++i)
-      if ((levels_.back().seen >> i & 1) == 0 && !(*fields())[i].is_optional)
+      if ((open_.back().seen >> i & 1) == 0 && !(*fields())[i].is_optional)
         fail(text("has no ", (*fields())[i].key));
-    const Place place = levels_.back().place;
-    levels_.pop_back();
-    if (place == Place::outliers) draft_.manifest.progress.outliers = draft_.outliers;
-    if (place == Place::piece) draft_.file.pieces.push_back(std::move(draft_.piece));
-    if (place == Place::fact) draft_.manifest.data.push_back(std::move(draft_.fact));
-    if (place == Place::parameter) {
+    const Scope scope = open_.back().scope;
+    open_.pop_back();
+    if (scope == Scope::outliers) draft_.manifest.progress.outliers = draft_.outliers;
+    if (scope == Scope::piece) draft_.file.pieces.push_back(std::move(draft_.piece));
+    if (scope == Scope::fact) draft_.manifest.data.push_back(std::move(draft_.fact));
+    if (scope == Scope::parameter) {
       draft_.manifest.parameters.push_back(std::move(draft_.parameter));
       draft_.rows.push_back(draft_.row);
     }
-    if (place == Place::file && start_ == Place::manifest)
+    if (scope == Scope::file && start_ == Scope::manifest)
       draft_.manifest.files.push_back(std::move(draft_.file));
     return true;
   }
 
   bool start_array(std::size_t) {
-    const Place place = levels_.empty() || fields() == nullptr ? Place::nowhere : field().array;
-    if (place == Place::nowhere) refuse("an array", expected());
-    levels_.push_back({place, 0, nullptr});
+    const Scope scope = open_.empty() || fields() == nullptr ? Scope::nowhere : field().array;
+    if (scope == Scope::nowhere) refuse("an array", expected());
+    open_.push_back({scope, 0, nullptr});
     return true;
   }
 
   bool end_array() {
-    levels_.pop_back();
+    open_.pop_back();
     return true;
   }
 
@@ -91,24 +91,24 @@ class Handler {
   }
 
  private:
-  struct Level {
-    Place place;
+  struct OpenScope {
+    Scope scope;
     std::uint32_t seen;  ///< of an object: a bit for each of its fields
     const Field* field;  ///< of an object: the last key
   };
 
-  const Fields* fields() const { return fields_of(levels_.back().place); }
-  const Field& field() const { return *levels_.back().field; }
+  const Fields* fields() const { return fields_of(open_.back().scope); }
+  const Field& field() const { return *open_.back().field; }
 
   bool take(const Value& value) {
     try {
-      if (levels_.empty()) throw Unfit{"an object"};
+      if (open_.empty()) throw Unfit{"an object"};
       if (fields() == nullptr)
-        append(draft_, levels_.back().place, value);
+        append(draft_, open_.back().scope, value);
       else if (field().set != nullptr)
         field().set(draft_, value);
       else
-        throw Unfit{field().array == Place::nowhere ? "an object" : "an array"};
+        throw Unfit{field().array == Scope::nowhere ? "an object" : "an array"};
     } catch (const Unfit& unfit) {
       refuse(shown_value(value), unfit.expected);
     }
@@ -117,32 +117,32 @@ class Handler {
 
   /// Where neither the object nor the array that was found is.
   std::string expected() const {
-    if (levels_.empty()) return "an object";
-    const Place place = levels_.back().place;
+    if (open_.empty()) return "an object";
+    const Scope scope = open_.back().scope;
     if (fields() == nullptr)
-      return element_of(place) == Place::nowhere ? expected_element(place) : "an object";
-    if (field().array != Place::nowhere) return "an array";
-    return field().object != Place::nowhere ? "an object" : "one value";
+      return element_of(scope) == Scope::nowhere ? expected_element(scope) : "an object";
+    if (field().array != Scope::nowhere) return "an array";
+    return field().object != Scope::nowhere ? "an object" : "one value";
   }
 
   /// "files[0].pieces[17].offset", after the manifest's name.
   std::string where() const {
-    std::string place = draft_.title;
+    std::string path = draft_.title;
     const char* before = ": ";
-    for (const Level& level : levels_) {
-      if (level.place == Place::data) place += text("[", draft_.manifest.data.size(), "]");
-      if (level.place == Place::deck) place += text("[", draft_.deck.size(), "]");
-      if (level.place == Place::shape) place += text("[", draft_.parameter.shape.size(), "]");
-      if (level.place == Place::checksums) place += text("[", draft_.piece.checksums.size(), "]");
-      if (level.place == Place::parameters) place += text("[", draft_.rows.size(), "]");
-      if (level.place == Place::files) place += text("[", draft_.manifest.files.size(), "]");
-      if (level.place == Place::pieces) place += text("[", draft_.file.pieces.size(), "]");
-      if (level.field != nullptr) {
-        place += before + std::string(level.field->key);
+    for (const OpenScope& inner : open_) {
+      if (inner.scope == Scope::data) path += text("[", draft_.manifest.data.size(), "]");
+      if (inner.scope == Scope::deck) path += text("[", draft_.deck.size(), "]");
+      if (inner.scope == Scope::shape) path += text("[", draft_.parameter.shape.size(), "]");
+      if (inner.scope == Scope::checksums) path += text("[", draft_.piece.checksums.size(), "]");
+      if (inner.scope == Scope::parameters) path += text("[", draft_.rows.size(), "]");
+      if (inner.scope == Scope::files) path += text("[", draft_.manifest.files.size(), "]");
+      if (inner.scope == Scope::pieces) path += text("[", draft_.file.pieces.size(), "]");
+      if (inner.field != nullptr) {
+        path += before + std::string(inner.field->key);
         before = ".";
       }
     }
-    return place;
+    return path;
   }
 
   [[noreturn]] void refuse(const std::string& found, const std::string& wanted) const {
@@ -151,7 +151,7 @@ class Handler {
 
   /// Says something of the innermost object.
   [[noreturn]] void fail(const std::string& what) {
-    levels_.back().field = nullptr;
+    open_.back().field = nullptr;
     throw Error(text(where(), " ", what));
   }
 
@@ -162,8 +162,8 @@ class Handler {
   }
 
   Draft& draft_;
-  Place start_;
-  std::vector<Level> levels_;
+  Scope start_;
+  std::vector<OpenScope> open_;
 };
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -229,11 +229,11 @@ void require_our_version(const std::string& text, const std::string& title) {
 
 /// Throws DamagedError.
 void require_checksum(const std::string& text, const std::string& path, const std::string& title) {
-  const std::size_t place = checksum_place(text);
-  require_sound(place != std::string::npos, "'", path,
+  const std::size_t at = checksum_place(text);
+  require_sound(at != std::string::npos, "'", path,
                 "' is no manifest of a checkpoint, or damaged: ",
                 "it has no checksum of its own near its beginning");
-  const std::string expected = text.substr(place, checksum_digits);
+  const std::string expected = text.substr(at, checksum_digits);
   const std::string found = format_hex(checksum_of_text(text));
   require_sound(found == expected, title, " is damaged: its checksum is ", found, ", expected ",
                 shown(expected));
@@ -252,7 +252,7 @@ Manifest read_manifest(const std::string& text, const std::string& path) {
   // What can't be understood from here on is as it was written.
   Draft draft;
   draft.title = title;
-  Handler handler(draft, Place::manifest);
+  Handler handler(draft, Scope::manifest);
   Json::sax_parse(text, &handler);
   draft.manifest.deck = joined(draft.deck);
   check_manifest(draft.manifest, draft.rows, draft.title);
@@ -262,7 +262,7 @@ Manifest read_manifest(const std::string& text, const std::string& path) {
 FileEntry read_file_entry(const std::string& text) {
   Draft draft;
   draft.title = "what a rank says of its file";
-  Handler handler(draft, Place::file);
+  Handler handler(draft, Scope::file);
   Json::sax_parse(text, &handler);
   return std::move(draft.file);
 }

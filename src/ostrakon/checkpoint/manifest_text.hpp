@@ -23,7 +23,7 @@ std::uint64_t checksum_of_text(const std::string& manifest);
 
 /// What a parameter's line says for others who read it, beside what ParameterEntry has.
 struct ParameterRow {
-  Number type{};            ///< of the parameters
+  DType type{};             ///< of the parameters
   std::int64_t offset = 0;  ///< its first element, where all parameters are one array
 };
 

@@ -93,9 +93,9 @@ class CheckpointParameters : public ParameterSource {
 std::unique_ptr<ParameterSource> open_safetensors(const std::string& path,
                                                   const model::DecoderSettings& settings,
                                                   std::int64_t tokens) {
-  const std::string beside = huggingface_config_beside(path);
-  if (beside.empty()) return std::make_unique<HuggingFaceSource>(path, settings);
-  const HuggingFaceConfig config = load_huggingface_config(beside);
+  const std::string config_path = huggingface_config_next_to(path);
+  if (config_path.empty()) return std::make_unique<HuggingFaceSource>(path, settings);
+  const HuggingFaceConfig config = load_huggingface_config(config_path);
   require_same_model(config, settings, tokens);
   return std::make_unique<HuggingFaceSource>(path, settings, config);
 }

@@ -126,35 +126,35 @@ CheckpointReader::CheckpointReader(const std::string& folder, const std::string&
     parameters_[{parameter.owner, parameter.name}] = static_cast<int>(i);
   }
   lanes_.push_back(std::make_unique<Lane>(*this));
-  add_places();
+  add_locations();
 }
 
 CheckpointReader::~CheckpointReader() = default;
 
-void CheckpointReader::add_places() {
-  places_.resize(states * manifest_.parameters.size());
+void CheckpointReader::add_locations() {
+  locations_.resize(states * manifest_.parameters.size());
   for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
     const std::vector<PieceEntry>& pieces = manifest_.files[file].pieces;
     for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
       const Slice& slice = pieces[piece].slice;
       if (slice.count == 0) continue;
-      places(slice.state, slice.parameter)
+      locations(slice.state, slice.parameter)
           .push_back({slice.first, static_cast<int>(file), static_cast<int>(piece)});
     }
   }
-  for (std::vector<Place>& list : places_) {
+  for (std::vector<Location>& list : locations_) {
     std::sort(list.begin(), list.end(),
-              [](const Place& a, const Place& b) { return a.first < b.first; });
+              [](const Location& a, const Location& b) { return a.first < b.first; });
   }
 }
 
-std::vector<CheckpointReader::Place>& CheckpointReader::places(State state, int parameter) {
-  return places_[index(states * std::int64_t{parameter} + static_cast<int>(state))];
+std::vector<CheckpointReader::Location>& CheckpointReader::locations(State state, int parameter) {
+  return locations_[index(states * std::int64_t{parameter} + static_cast<int>(state))];
 }
 
-const std::vector<CheckpointReader::Place>& CheckpointReader::places(State state,
-                                                                     int parameter) const {
-  return places_[index(states * std::int64_t{parameter} + static_cast<int>(state))];
+const std::vector<CheckpointReader::Location>& CheckpointReader::locations(State state,
+                                                                           int parameter) const {
+  return locations_[index(states * std::int64_t{parameter} + static_cast<int>(state))];
 }
 
 const FileEntry& CheckpointReader::entry(int file) const { return manifest_.files.at(index(file)); }
@@ -164,7 +164,7 @@ const PieceEntry& CheckpointReader::entry(const Block& block) const {
 }
 
 std::int64_t CheckpointReader::width(State state) const {
-  return bytes_of(manifest_.numbers[index(static_cast<int>(state))]);
+  return bytes_of(manifest_.dtypes[index(static_cast<int>(state))]);
 }
 
 std::int64_t CheckpointReader::piece_bytes(const PieceEntry& piece) const {
@@ -182,7 +182,7 @@ int CheckpointReader::find(const std::string& owner, const std::string& paramete
 
 bool CheckpointReader::has(State state, int parameter) const {
   return parameter >= 0 && index(parameter) < manifest_.parameters.size() &&
-         !places(state, parameter).empty();
+         !locations(state, parameter).empty();
 }
 
 /// Adds what a slice is made of.
@@ -197,20 +197,21 @@ void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts)
           "elements ", wanted_first, " to ", wanted_first, " + ", wanted_count, " of ",
           entry_of.path(), " asked for from checkpoint '", folder_, "'; it has ", elements);
   if (wanted_count == 0) return;
-  const std::vector<Place>& all = places(state, parameter);
+  const std::vector<Location>& all = locations(state, parameter);
   require(!all.empty(), "checkpoint '", folder_, "' has no ", name(state), " of ", entry_of.path());
 
-  auto* out = static_cast<char*>(wanted.numbers);
+  auto* out = static_cast<char*>(wanted.values);
   std::int64_t first = wanted_first, count = wanted_count;
-  auto place = std::upper_bound(all.begin(), all.end(), first,
-                                [](std::int64_t value, const Place& p) { return value < p.first; });
-  for (--place; count > 0; ++place) {  // pieces join, and the first begins at 0
-    const Slice& slice = entry(place->file).pieces[index(place->piece)].slice;
+  auto location =
+      std::upper_bound(all.begin(), all.end(), first,
+                       [](std::int64_t value, const Location& p) { return value < p.first; });
+  for (--location; count > 0; ++location) {  // pieces join, and the first begins at 0
+    const Slice& slice = entry(location->file).pieces[index(location->piece)].slice;
     const std::int64_t from_piece = std::min(count, slice.first + slice.count - first);
     std::int64_t at = (first - slice.first) * width(state);
     const std::int64_t end = at + from_piece * width(state);
     while (at < end) {
-      const Block block{place->file, place->piece, at / block_bytes};
+      const Block block{location->file, location->piece, at / block_bytes};
       const std::int64_t skipped = at % block_bytes;
       const std::int64_t taken = std::min(end - at, block_size(block) - skipped);
       parts.push_back({block, skipped, taken, out});
@@ -224,16 +225,16 @@ void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts)
 
 void CheckpointReader::read(const Part& part, Lane& lane) const {
   const char* const bytes = lane.read(part.block);
-  if (part.numbers != nullptr) std::memcpy(part.numbers, bytes + part.skipped, index(part.taken));
+  if (part.values != nullptr) std::memcpy(part.values, bytes + part.skipped, index(part.taken));
 }
 
 /// In the order of files, whatever was asked for first.
 void CheckpointReader::read(std::vector<Part> parts) {
-  const auto place = [&](const Part& part) {
+  const auto location = [&](const Part& part) {
     return std::make_tuple(part.block.file, entry(part.block).offset, part.block.block);
   };
   std::sort(parts.begin(), parts.end(),
-            [&](const Part& a, const Part& b) { return place(a) < place(b); });
+            [&](const Part& a, const Part& b) { return location(a) < location(b); });
   while (lanes_.size() < most_lanes) lanes_.push_back(std::make_unique<Lane>(*this));
   in_threads(static_cast<int>(lanes_.size()), static_cast<std::int64_t>(parts.size()),
              [&](int thread, std::int64_t i) { read(parts[index(i)], *lanes_[index(thread)]); });
@@ -246,9 +247,9 @@ void CheckpointReader::read(const std::vector<Wanted>& wanted) {
 }
 
 void CheckpointReader::read(State state, int parameter, std::int64_t first, std::int64_t count,
-                            void* numbers) {
+                            void* values) {
   std::vector<Part> parts;
-  add_parts({{state, parameter, first, count}, numbers}, parts);
+  add_parts({{state, parameter, first, count}, values}, parts);
   for (const Part& part : parts) read(part, *lanes_.front());
 }
 
@@ -262,15 +263,15 @@ void CheckpointReader::read(const std::string& owner, const std::string& paramet
   require(found == shape, "parameter '", parameter, "' of '", owner, "' has the shape ",
           hdf5::shape_text(found), " in checkpoint '", folder_, "', expected ",
           hdf5::shape_text(shape));
-  const Number kept = manifest_.numbers[static_cast<int>(State::parameters)];
-  if (kept == Number::fp32) {
+  const DType kept = manifest_.dtypes[static_cast<int>(State::parameters)];
+  if (kept == DType::fp32) {
     read(State::parameters, number, first, count, values);
     return;
   }
-  require(kept == Number::bf16, "checkpoint '", folder_, "' keeps parameters in ",
+  require(kept == DType::bf16, "checkpoint '", folder_, "' keeps parameters in ",
           ostrakon::name(kept), "; expected fp32 or bf16");
   read(State::parameters, number, first, count,
-       reinterpret_cast<char*>(values) + count * bytes_of(Number::bf16));
+       reinterpret_cast<char*>(values) + count * bytes_of(DType::bf16));
   widen(count, values);
 }
 

@@ -15,7 +15,7 @@ namespace ostrakon::checkpoint {
 /// A slice to be read, and where its numbers go (host memory).
 struct Wanted {
   Slice slice;
-  void* numbers = nullptr;
+  void* values = nullptr;
 };
 
 /// Reads a checkpoint, whatever ranks wrote it: any slice of any array, by one process. Every byte
@@ -39,7 +39,7 @@ class CheckpointReader : public ParameterSource {
 
   /// numbers (host memory) = elements [first, first + count) of an array, in the numbers that it is
   /// kept in: manifest().numbers.
-  void read(State state, int parameter, std::int64_t first, std::int64_t count, void* numbers);
+  void read(State state, int parameter, std::int64_t first, std::int64_t count, void* values);
 
   /// Reads all of them by several threads at once, which is faster: a disk is not asked for the
   /// next while the last is looked at.
@@ -61,7 +61,7 @@ class CheckpointReader : public ParameterSource {
 
  private:
   /// Where elements from `first` on of an array are.
-  struct Place {
+  struct Location {
     std::int64_t first = 0;
     int file = 0;
     int piece = 0;
@@ -81,14 +81,14 @@ class CheckpointReader : public ParameterSource {
   struct Part {
     Block block;
     std::int64_t skipped = 0, taken = 0;  ///< bytes of it
-    char* numbers = nullptr;              ///< where they go; null: the block is only checked
+    char* values = nullptr;               ///< where they go; null: the block is only checked
   };
   /// What a thread reads with: files, and memory for one block.
   class Lane;
 
-  void add_places();
-  std::vector<Place>& places(State state, int parameter);
-  const std::vector<Place>& places(State state, int parameter) const;
+  void add_locations();
+  std::vector<Location>& locations(State state, int parameter);
+  const std::vector<Location>& locations(State state, int parameter) const;
   const FileEntry& entry(int file) const;
   const PieceEntry& entry(const Block& block) const;
   std::int64_t width(State state) const;
@@ -102,8 +102,8 @@ class CheckpointReader : public ParameterSource {
   std::string folder_;
   Manifest manifest_;
   std::map<std::pair<std::string, std::string>, int> parameters_;  // by owner and name
-  std::vector<std::vector<Place>> places_;    // of each array, in the order of its elements
-  std::vector<std::unique_ptr<Lane>> lanes_;  // at least one
+  std::vector<std::vector<Location>> locations_;  // of each array, in the order of its elements
+  std::vector<std::unique_ptr<Lane>> lanes_;      // at least one
 };
 
 }  // namespace ostrakon::checkpoint

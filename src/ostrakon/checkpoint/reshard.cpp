@@ -40,7 +40,7 @@ FileEntry write_file(CheckpointReader& in, const std::string& folder, const File
   std::vector<char> block(static_cast<std::size_t>(block_bytes));
   const auto values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
     const Slice& slice = layout.pieces[piece].slice;
-    const std::int64_t width = bytes_of(in.manifest().numbers[static_cast<int>(slice.state)]);
+    const std::int64_t width = bytes_of(in.manifest().dtypes[static_cast<int>(slice.state)]);
     in.read(slice.state, slice.parameter, slice.first + first / width, bytes / width, block.data());
     return block.data();
   };
@@ -78,7 +78,7 @@ ShardMap divide(const CheckpointReader& checkpoint, const Division& division) {
   division.check();
   ShardMap map;
   map.parameters = checkpoint.manifest().parameters;
-  map.numbers = checkpoint.manifest().numbers;
+  map.dtypes = checkpoint.manifest().dtypes;
   require(division.ranks <= largest(map.parameters), "can't divide a checkpoint over ",
           division.ranks, " ranks: the largest of its arrays has ", largest(map.parameters),
           " elements, and more ranks than that would hold nothing");

@@ -5,9 +5,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/new_file.hpp>
-#include <ostrakon/base/number.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +75,7 @@ class SafetensorsWriter {
   };
 
   /// All numbers are stored as `number`, fp32 or bf16 (rounded to the nearest, ties to even).
-  SafetensorsWriter(const std::string& path, Number number, std::vector<Tensor> tensors,
+  SafetensorsWriter(const std::string& path, DType dtype, std::vector<Tensor> tensors,
                     const std::map<std::string, std::string>& metadata);
 
   /// The next `count` numbers of the tensor that is next to be written: `name` says which the
@@ -90,7 +90,7 @@ class SafetensorsWriter {
   void skip_finished();
 
   std::string path_;
-  Number number_;
+  DType dtype_;
   std::vector<Tensor> tensors_;
   std::size_t next_ = 0;      ///< tensor to write
   std::int64_t written_ = 0;  ///< numbers of it

@@ -18,20 +18,20 @@ using Json = nlohmann::json;
 
 constexpr std::size_t most_extents = 32;
 
-struct Dtype {
+struct TensorType {
   const char* name;
   std::int64_t bits;
 };
-constexpr Dtype dtypes[] = {{"F32", 32},    {"BF16", 16},   {"F16", 16},    {"BOOL", 8},
-                            {"U8", 8},      {"I8", 8},      {"U16", 16},    {"I16", 16},
-                            {"U32", 32},    {"I32", 32},    {"U64", 64},    {"I64", 64},
-                            {"F64", 64},    {"C64", 64},    {"F8_E5M2", 8}, {"F8_E4M3", 8},
-                            {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
+constexpr TensorType tensor_types[] = {
+    {"F32", 32},    {"BF16", 16},   {"F16", 16},    {"BOOL", 8},    {"U8", 8},
+    {"I8", 8},      {"U16", 16},    {"I16", 16},    {"U32", 32},    {"I32", 32},
+    {"U64", 64},    {"I64", 64},    {"F64", 64},    {"C64", 64},    {"F8_E5M2", 8},
+    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-const Dtype* find_dtype(const std::string& name) {
-  const auto* const found = std::find_if(std::begin(dtypes), std::end(dtypes),
-                                         [&](const Dtype& dtype) { return name == dtype.name; });
-  return found == std::end(dtypes) ? nullptr : found;
+const TensorType* find_type(const std::string& name) {
+  const auto* const found = std::find_if(std::begin(tensor_types), std::end(tensor_types),
+                                         [&](const TensorType& type) { return name == type.name; });
+  return found == std::end(tensor_types) ? nullptr : found;
 }
 
 /// Follows the header's JSON as it is read, and keeps what it is meant to hold: whatever else a
@@ -62,30 +62,30 @@ class HeaderHandler {
     constexpr auto most =
         static_cast<Json::number_unsigned_t>(std::numeric_limits<std::int64_t>::max());
     if (list == nullptr || value > most) return refuse(std::to_string(value));
-    const std::size_t longest = place_ == Place::shape ? most_extents : 2;
+    const std::size_t longest = scope_ == Scope::shape ? most_extents : 2;
     if (list->size() == longest)
       fail(text(key_, " has more than ", longest, " numbers; expected ",
-                place_ == Place::shape ? "at most " : "", longest));
+                scope_ == Scope::shape ? "at most " : "", longest));
     list->push_back(static_cast<std::int64_t>(value));
     return true;
   }
 
   bool string(const std::string& value) {
-    if (place_ == Place::metadata) {
+    if (scope_ == Scope::metadata) {
       metadata_[key_] = value;
       return true;
     }
-    if (place_ != Place::tensor || key_ != "dtype") return refuse(shown(value));
+    if (scope_ != Scope::tensor || key_ != "dtype") return refuse(shown(value));
     entry_->dtype = value;
     return true;
   }
 
   bool start_object(std::size_t) {
-    if (place_ == Place::start) {
-      place_ = Place::root;
-    } else if (place_ == Place::root) {
-      place_ = tensor_ == metadata_key ? Place::metadata : Place::tensor;
-      if (place_ == Place::tensor) entry_ = &entries_[tensor_];
+    if (scope_ == Scope::start) {
+      scope_ = Scope::root;
+    } else if (scope_ == Scope::root) {
+      scope_ = tensor_ == metadata_key ? Scope::metadata : Scope::tensor;
+      if (scope_ == Scope::tensor) entry_ = &entries_[tensor_];
     } else {
       return refuse("an object");
     }
@@ -93,7 +93,7 @@ class HeaderHandler {
   }
 
   bool key(const std::string& name) {
-    if (place_ == Place::root) {
+    if (scope_ == Scope::root) {
       tensor_ = name;
       const bool again = name == metadata_key ? saw_metadata_ : entries_.count(name) > 0;
       if (again) fail("is there twice; expected each name once");
@@ -101,18 +101,18 @@ class HeaderHandler {
       return true;
     }
     key_ = name;
-    const bool again = place_ == Place::metadata ? metadata_.count(name) > 0
+    const bool again = scope_ == Scope::metadata ? metadata_.count(name) > 0
                                                  : (name == "dtype" && entry_->dtype) ||
                                                        (name == "shape" && entry_->shape) ||
                                                        (name == "data_offsets" && entry_->offsets);
     if (again) fail(text("the key ", shown(name), " is there twice; expected each once"));
-    if (place_ == Place::tensor && name != "dtype" && name != "shape" && name != "data_offsets")
+    if (scope_ == Scope::tensor && name != "dtype" && name != "shape" && name != "data_offsets")
       fail(text("unknown key ", shown(name), "; expected dtype, shape and data_offsets"));
     return true;
   }
 
   bool end_object() {
-    if (place_ == Place::tensor) {
+    if (scope_ == Scope::tensor) {
       const char* const missing = !entry_->dtype     ? "dtype"
                                   : !entry_->shape   ? "shape"
                                   : !entry_->offsets ? "data_offsets"
@@ -120,21 +120,21 @@ class HeaderHandler {
       if (missing != nullptr)
         fail(text("has no ", missing, "; expected dtype, shape and data_offsets"));
     }
-    place_ = place_ == Place::root ? Place::start : Place::root;
+    scope_ = scope_ == Scope::root ? Scope::start : Scope::root;
     return true;
   }
 
   bool start_array(std::size_t) {
-    if (place_ != Place::tensor || key_ == "dtype") return refuse("an array");
-    place_ = key_ == "shape" ? Place::shape : Place::offsets;
-    (place_ == Place::shape ? entry_->shape : entry_->offsets).emplace();
+    if (scope_ != Scope::tensor || key_ == "dtype") return refuse("an array");
+    scope_ = key_ == "shape" ? Scope::shape : Scope::offsets;
+    (scope_ == Scope::shape ? entry_->shape : entry_->offsets).emplace();
     return true;
   }
 
   bool end_array() {
-    if (place_ == Place::offsets && entry_->offsets->size() != 2)
+    if (scope_ == Scope::offsets && entry_->offsets->size() != 2)
       fail(text("data_offsets has ", entry_->offsets->size(), " numbers; expected 2"));
-    place_ = Place::tensor;
+    scope_ = Scope::tensor;
     return true;
   }
 
@@ -143,11 +143,11 @@ class HeaderHandler {
   }
 
  private:
-  enum class Place { start, root, metadata, tensor, shape, offsets };
+  enum class Scope { start, root, metadata, tensor, shape, offsets };
 
   std::vector<std::int64_t>* list_to_extend() {
-    if (place_ == Place::shape) return &*entry_->shape;
-    if (place_ == Place::offsets) return &*entry_->offsets;
+    if (scope_ == Scope::shape) return &*entry_->shape;
+    if (scope_ == Scope::offsets) return &*entry_->offsets;
     return nullptr;
   }
 
@@ -158,24 +158,24 @@ class HeaderHandler {
 
   /// Says what was expected where `found` is.
   bool refuse(const std::string& found) const {
-    switch (place_) {
-      case Place::start:
+    switch (scope_) {
+      case Scope::start:
         throw Error(text(kind, " '", path_, "': its header is ", found, "; expected an object"));
-      case Place::root:
+      case Scope::root:
         fail(text("is ", found, "; expected an object"));
-      case Place::metadata:
+      case Scope::metadata:
         fail(text(shown(key_), " is ", found, "; expected text"));
-      case Place::tensor:
+      case Scope::tensor:
         fail(text(key_, " is ", found, "; expected ", key_ == "dtype" ? "text" : "an array"));
-      case Place::shape:
-      case Place::offsets:
+      case Scope::shape:
+      case Scope::offsets:
         fail(text(key_, " holds ", found, "; expected whole numbers from 0 to 2^63 - 1"));
     }
     return false;
   }
 
   std::string path_;
-  Place place_ = Place::start;
+  Scope scope_ = Scope::start;
   std::string tensor_;  ///< last key of the header
   std::string key_;     ///< last key inside that
   Entry* entry_ = nullptr;
@@ -222,10 +222,10 @@ void check_extents(const std::string& path, const std::map<std::string, Safetens
 
 std::int64_t bytes_of(const std::string& where, const std::string& dtype_name,
                       const std::vector<std::int64_t>& shape) {
-  const Dtype* const dtype = find_dtype(dtype_name);
-  require(dtype != nullptr, where, "unknown dtype ", shown(dtype_name),
+  const TensorType* const type = find_type(dtype_name);
+  require(type != nullptr, where, "unknown dtype ", shown(dtype_name),
           "; expected one of the format, such as F32, BF16 or F16");
-  std::optional<std::int64_t> bits = is_empty(shape) ? 0 : dtype->bits;
+  std::optional<std::int64_t> bits = is_empty(shape) ? 0 : type->bits;
   for (const std::int64_t extent : shape)
     if (bits) bits = product(*bits, extent);
   require(bits.has_value(), where, "the shape ", hdf5::shape_text(shape), " of ", dtype_name,

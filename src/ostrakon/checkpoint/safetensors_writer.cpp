@@ -19,14 +19,14 @@ using safetensors::length_bytes;
 using safetensors::metadata_key;
 using safetensors::most_header_bytes;
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, Number number,
+SafetensorsWriter::SafetensorsWriter(const std::string& path, DType dtype,
                                      std::vector<Tensor> tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(path), number_(number), tensors_(std::move(tensors)) {
-  require(number == Number::fp32 || number == Number::bf16, "can't write ", kind, " '", path,
+    : path_(path), dtype_(dtype), tensors_(std::move(tensors)) {
+  require(dtype == DType::fp32 || dtype == DType::bf16, "can't write ", kind, " '", path,
           "' of other numbers than fp32 and bf16");
   require(!is_folder(path), "can't write ", kind, " '", path, "': a folder has that name");
-  const std::string dtype = number == Number::fp32 ? "F32" : "BF16";
+  const std::string type_name = dtype == DType::fp32 ? "F32" : "BF16";
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[metadata_key] = metadata;
   std::int64_t end = 0;
@@ -38,9 +38,9 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, Number number,
               " has the shape ", hdf5::shape_text(tensor.shape), "; expected no extent below 0");
     const std::int64_t begin = end;
     end += bytes_of(text("can't write ", kind, " '", path, "': tensor ", shown(tensor.name), ": "),
-                    dtype, tensor.shape);
+                    type_name, tensor.shape);
     header[tensor.name] = {
-        {"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+        {"dtype", type_name}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
   }
   std::string json;
   try {
@@ -80,7 +80,7 @@ void SafetensorsWriter::write(const std::string& name, const float* values, std:
   require(tensor.name == name && count > 0 && count <= left, "can't write ", count,
           " numbers of tensor ", shown(name), " to ", kind, " '", path_, "': expected at most ",
           left, " of ", shown(tensor.name));
-  if (number_ == Number::fp32) {
+  if (dtype_ == DType::fp32) {
     put(values, 4 * count);
   } else {
     constexpr std::int64_t block = 1 << 16;

@@ -3,8 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/names.hpp>
-#include <ostrakon/base/number.hpp>
 #include <string>
 #include <vector>
 
@@ -45,13 +45,13 @@ struct Slice {
 /// plan, so that every rank knows that of all ranks, before step 1.
 struct ShardMap {
   std::vector<ParameterEntry> parameters;
-  std::array<Number, states> numbers{};    ///< in which each kind is kept: fp32 or bf16
+  std::array<DType, states> dtypes{};      ///< in which each kind is kept: fp32 or bf16
   std::vector<std::vector<Slice>> slices;  ///< of each rank, in the order of its memory
   std::vector<int> nodes;                  ///< of each rank
 
   int ranks() const { return static_cast<int>(slices.size()); }
   std::int64_t bytes(const Slice& slice) const {
-    return slice.count * bytes_of(numbers[static_cast<int>(slice.state)]);
+    return slice.count * bytes_of(dtypes[static_cast<int>(slice.state)]);
   }
   /// Of all its slices together.
   std::int64_t bytes(int rank) const;

@@ -29,7 +29,7 @@ struct Part {
 class Pace {
  public:
   explicit Pace(const WriteOptions& options)
-      : bytes_per_second_(options.bytes_per_second), hurries_(options.hurries) {}
+      : bytes_per_second_(options.bytes_per_second), urgent_(options.urgent) {}
 
   /// Waits until so many bytes more are due, or somebody is in a hurry.
   void wait(std::int64_t bytes) {
@@ -37,15 +37,15 @@ class Pace {
     bytes_ += static_cast<double>(bytes);
     const double due = bytes_ / bytes_per_second_;
     constexpr double nap = 0.05;
-    for (double now = clock_.seconds(); now < due && !hurries(); now = clock_.seconds())
+    for (double now = clock_.seconds(); now < due && !urgent(); now = clock_.seconds())
       std::this_thread::sleep_for(std::chrono::duration<double>(std::min(due - now, nap)));
   }
 
  private:
-  bool hurries() const { return hurries_ != nullptr && *hurries_; }
+  bool urgent() const { return urgent_ != nullptr && *urgent_; }
 
   double bytes_per_second_;
-  const std::atomic<bool>* hurries_;
+  const std::atomic<bool>* urgent_;
   double bytes_ = 0.0;
   Stopwatch clock_;
 };
@@ -142,7 +142,7 @@ class Shard {
 };
 
 void Shard::add_structure() {
-  for (const hdf5::Layout::Extent& extent : layout_.layout.structure) {
+  for (const hdf5::FileTemplate::Extent& extent : layout_.file_template.structure) {
     const auto size = static_cast<std::int64_t>(extent.bytes.size());
     for (std::int64_t first = 0; first < size; first += block_bytes) {
       Part part;

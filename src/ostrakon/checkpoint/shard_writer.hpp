@@ -12,8 +12,8 @@
 namespace ostrakon::checkpoint {
 
 struct WriteOptions {
-  double bytes_per_second = 0.0;               ///< at most, of this rank; 0: as fast as it goes
-  const std::atomic<bool>* hurries = nullptr;  ///< the limit is none while it is true
+  double bytes_per_second = 0.0;              ///< at most, of this rank; 0: as fast as it goes
+  const std::atomic<bool>* urgent = nullptr;  ///< the limit is none while it is true
   bool verify = false;  ///< read back what was written, from the disk where that can be
 };
 

@@ -22,7 +22,7 @@ constexpr std::int64_t block_elements = 64;
 constexpr std::int64_t largest_count = std::numeric_limits<int>::max();
 
 /// One rank's piece as MPI wants it told.
-struct Piece {
+struct Message {
   MPI_Datatype type;
   int count;
 };
@@ -34,7 +34,7 @@ MPI_Datatype type_of() {
 }
 
 template <class T>
-Piece piece_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blocks) {
+Message message_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blocks) {
   require(elements >= 0, "a collective of ", elements, " elements per rank");
   const bool whole_blocks = elements % block_elements == 0;
   const std::int64_t count = whole_blocks ? elements / block_elements : elements;
@@ -168,14 +168,14 @@ void Communicator::all_gather(const T* shard, std::int64_t shard_elements, T* fu
     return;
   }
   require_reachable();
-  const Piece piece = piece_of<T>(shard_elements, blocks_);
+  const Message message = message_of<T>(shard_elements, blocks_);
   const bool in_place = shard == full + rank_ * shard_elements;
   require(in_place || !overlap(shard, shard_elements, full, size_ * shard_elements),
           "all_gather: the shard of rank ", rank_,
           " lies inside the gathered array, but not at the place of rank ", rank_);
   finish_kernels();
-  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, piece.count, piece.type, full,
-                          piece.count, piece.type, comm_),
+  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, message.count, message.type, full,
+                          message.count, message.type, comm_),
             "MPI_Allgather");
   count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
 }
@@ -192,7 +192,7 @@ void Communicator::reduce_scatter(const T* full, std::int64_t shard_elements, T*
     for (std::int64_t i = 0; i < shard_elements; ++i) shard[i] += static_cast<float>(full[i]);
     return;
   }
-  const Piece piece = piece_of<T>(shard_elements, blocks_);
+  const Message message = message_of<T>(shard_elements, blocks_);
   const std::int64_t elements = size_ * shard_elements;
   require(!overlap(full, elements, staging, elements),
           "reduce_scatter: the staging array overlaps the array to reduce");
@@ -208,8 +208,9 @@ void Communicator::reduce_scatter(const T* full, std::int64_t shard_elements, T*
           "reduce_scatter: the shard of rank ", rank_,
           " lies inside the array to reduce, but not at the place of rank ", rank_);
   finish_kernels();
-  check_mpi(MPI_Alltoall(full, piece.count, piece.type, staging, piece.count, piece.type, comm_),
-            "MPI_Alltoall");
+  check_mpi(
+      MPI_Alltoall(full, message.count, message.type, staging, message.count, message.type, comm_),
+      "MPI_Alltoall");
   math::host::chain_sum(staging, size_, local.tree > 0 ? local.tree : size_, local.continues,
                         shard_elements, shard);
   count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
@@ -306,7 +307,7 @@ std::vector<std::string> Communicator::gather_texts(const std::string& text) {
 void Communicator::show_first(const std::string& mine,
                               const std::function<void(int rank, const std::string& text)>& take) {
   constexpr int tag = 1;
-  const auto in_pieces = [](std::size_t bytes, const auto& move) {
+  const auto in_chunks = [](std::size_t bytes, const auto& move) {
     for (std::size_t done = 0; done < bytes;) {
       const std::size_t count = std::min(bytes - done, static_cast<std::size_t>(largest_count));
       move(done, static_cast<int>(count));
@@ -316,7 +317,7 @@ void Communicator::show_first(const std::string& mine,
   if (rank_ > 0) {
     auto bytes = static_cast<std::uint64_t>(mine.size());
     check_mpi(MPI_Send(&bytes, 1, MPI_UINT64_T, 0, tag, comm_), "MPI_Send");
-    in_pieces(mine.size(), [&](std::size_t begin, int count) {
+    in_chunks(mine.size(), [&](std::size_t begin, int count) {
       check_mpi(MPI_Send(mine.data() + begin, count, MPI_CHAR, 0, tag, comm_), "MPI_Send");
     });
     return;
@@ -327,7 +328,7 @@ void Communicator::show_first(const std::string& mine,
     std::uint64_t bytes = 0;
     check_mpi(MPI_Recv(&bytes, 1, MPI_UINT64_T, rank, tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
     text.resize(static_cast<std::size_t>(bytes));
-    in_pieces(text.size(), [&](std::size_t begin, int count) {
+    in_chunks(text.size(), [&](std::size_t begin, int count) {
       check_mpi(MPI_Recv(text.data() + begin, count, MPI_CHAR, rank, tag, comm_, MPI_STATUS_IGNORE),
                 "MPI_Recv");
     });

@@ -67,7 +67,7 @@ void check_training(const Settings& settings, const std::string& name) {
 }
 
 void check_precision(const PrecisionSettings& precision, const std::string& name) {
-  const Number activations = precision.activations.value_or(precision.gather);
+  const DType activations = precision.activations.value_or(precision.gather);
   require(activations == precision.gather, name,
           ": precision.activations = ", ostrakon::name(activations),
           " is not precision.gather = ", ostrakon::name(precision.gather),

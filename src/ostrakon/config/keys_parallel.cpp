@@ -166,17 +166,17 @@ Section parallel_section() {
 }
 
 Section precision_section() {
-  std::vector<Named<std::optional<Number>>> automatic_or_numbers = {{std::nullopt, "auto"}};
-  for (const Named<Number>& number : number_names)
-    automatic_or_numbers.push_back({number.value, number.name});
+  std::vector<Named<std::optional<DType>>> automatic_or_dtypes = {{std::nullopt, "auto"}};
+  for (const Named<DType>& dtype : dtype_names)
+    automatic_or_dtypes.push_back({dtype.value, dtype.name});
   return {"precision",
           "number formats",
           {only("parameters", "fp32", "of stored parameters, which are updated"),
-           choice("gather", FIELD(precision.gather), number_names,
+           choice("gather", FIELD(precision.gather), dtype_names,
                   "dtype of gathered parameters and of what is computed with them"),
-           choice("activations", FIELD(precision.activations), automatic_or_numbers,
+           choice("activations", FIELD(precision.activations), automatic_or_dtypes,
                   "auto: as gather, and nothing else, as units compute in the gather dtype"),
-           choice("reduce", FIELD(parallel.reduce), number_names,
+           choice("reduce", FIELD(parallel.reduce), dtype_names,
                   "dtype in which gradients are sent within a shard group; all sums are of fp32"),
            loss_scale()}};
 }

@@ -22,13 +22,13 @@ bool takes_every_gradient(const Settings& settings) {
 }  // namespace
 
 bool scales_loss(const Settings& settings) {
-  return settings.precision.gather == Number::fp16 || settings.parallel.reduce == Number::fp16;
+  return settings.precision.gather == DType::fp16 || settings.parallel.reduce == DType::fp16;
 }
 
 plan::ModelDescription without_units(const Settings& settings) {
   plan::ModelDescription description;
   description.element_bytes = bytes_of(settings.precision.gather);
-  description.master_bytes = bytes_of(Number::fp32);
+  description.master_bytes = bytes_of(DType::fp32);
   return description;
 }
 

@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/names.hpp>
-#include <ostrakon/base/number.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/optim/learning_rate.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/optimizer.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
-#include <ostrakon/optim/schedule.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <string>
@@ -87,8 +87,8 @@ struct RuntimeSettings {
 /// In which numbers parameters travel and are computed with; masters are fp32, and gradients travel
 /// as Policy says.
 struct PrecisionSettings {
-  Number gather = Number::fp32;
-  std::optional<Number> activations;    ///< none: as gather, the one that it may be
+  DType gather = DType::fp32;
+  std::optional<DType> activations;     ///< none: as gather, the one that it may be
   optim::LossScaleSettings loss_scale;  ///< of fp16
 };
 
@@ -113,7 +113,7 @@ struct Settings {
   bool early_updates = true;       ///< where plan::Policy::early_updates may be
   StabilitySettings stability;
   optim::OptimizerSettings optimizer;
-  optim::ScheduleSettings schedule;
+  optim::LearningRateSchedule schedule;
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;

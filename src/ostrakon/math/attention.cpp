@@ -49,9 +49,9 @@ struct Block {
 };
 
 /// Where the operands of a block begin, and how far its heads lie apart.
-class Layout {
+class Operands {
  public:
-  explicit Layout(const AttentionShape& shape)
+  explicit Operands(const AttentionShape& shape)
       : shape_(shape), group_(shape.heads / shape.kv_heads) {}
 
   std::int64_t query_stride() const { return group_ * shape_.head_width; }
@@ -280,7 +280,7 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, ConstMatri
   check_shapes<T>(shape, qkv, out);
   require(0 <= query_begin && query_begin <= query_end && query_end <= shape.tokens,
           "attention: queries [", query_begin, ", ", query_end, ") of ", shape.tokens, " tokens");
-  const Layout layout(shape);
+  const Operands operands(shape);
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace);
   C* const scores = scratch.template take<C>(score_elements(shape));
@@ -288,15 +288,15 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, ConstMatri
   for_each_block(shape, query_begin, query_end, [&](const Block& block) {
     const std::int64_t queries = block.queries();
     const std::int64_t score_stride = queries * block.end;
-    gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, layout.queries(qkv, block),
-                    layout.query_stride(), layout.keys(qkv, block), layout.kv_stride(), C(0),
+    gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, operands.queries(qkv, block),
+                    operands.query_stride(), operands.keys(qkv, block), operands.kv_stride(), C(0),
                     Matrix<C>(scores, queries, block.end), score_stride, block.count);
-    softmax_rows(exec, block, scores, probabilities, layout.log_sum_exp(log_sum_exp, block),
-                 layout.log_sum_exp_stride());
+    softmax_rows(exec, block, scores, probabilities, operands.log_sum_exp(log_sum_exp, block),
+                 operands.log_sum_exp_stride());
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
                     Matrix<T>(probabilities, queries, block.end), score_stride,
-                    layout.values(qkv, block), layout.kv_stride(), C(0), layout.queries(out, block),
-                    layout.query_stride(), block.count);
+                    operands.values(qkv, block), operands.kv_stride(), C(0),
+                    operands.queries(out, block), operands.query_stride(), block.count);
   });
 }
 
@@ -307,7 +307,7 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, ConstMatr
   using C = compute_t<T>;
   check_shapes<T>(shape, qkv, out);
   check_shapes<T>(shape, dqkv, dout);
-  const Layout layout(shape);
+  const Operands operands(shape);
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace);
   const std::int64_t size = score_elements(shape);
@@ -316,41 +316,42 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, ConstMatr
   T* const all_stored = stored_at(all_scores, scratch.template take<T>(0));
   for_each_block(shape, 0, shape.tokens, [&](const Block& block) {
     const std::int64_t score_stride = block.queries() * block.end;
-    const std::int64_t q_stride = layout.query_stride();
-    const std::int64_t kv_stride = layout.kv_stride();
+    const std::int64_t q_stride = operands.query_stride();
+    const std::int64_t kv_stride = operands.kv_stride();
     const std::int64_t second = block.count * score_stride;
     const Matrix<C> scores(all_scores, block.queries(), block.end);
     const Matrix<C> dprobabilities(all_scores + second, block.queries(), block.end);
     const Matrix<T> probabilities(all_stored, block.queries(), block.end);
     const Matrix<T> dscores(all_stored + second, block.queries(), block.end);
-    const Matrix<const T> dblock = layout.queries(dout, block);
+    const Matrix<const T> dblock = operands.queries(dout, block);
     const auto multiply = [&](Transpose transpose_a, Transpose transpose_b, C alpha,
                               Matrix<const T> a, std::int64_t a_stride, Matrix<const T> b,
                               std::int64_t b_stride, C beta, auto c, std::int64_t c_stride) {
       gemm_batched<T>(exec, transpose_a, transpose_b, alpha, a, a_stride, b, b_stride, beta, c,
                       c_stride, block.count);
     };
-    const Matrix<const T> queries = layout.queries(qkv, block);
-    const Matrix<const T> keys = layout.keys(qkv, block);
+    const Matrix<const T> queries = operands.queries(qkv, block);
+    const Matrix<const T> keys = operands.keys(qkv, block);
     multiply(Transpose::no, Transpose::yes, scale, queries, q_stride, keys, kv_stride, C(0), scores,
              score_stride);
-    multiply(Transpose::no, Transpose::yes, C(1), dblock, q_stride, layout.values(qkv, block),
+    multiply(Transpose::no, Transpose::yes, C(1), dblock, q_stride, operands.values(qkv, block),
              kv_stride, C(0), dprobabilities, score_stride);
-    softmax_backward_rows<T>(exec, block,
-                             {layout.log_sum_exp(log_sum_exp, block), layout.log_sum_exp_stride(),
-                              layout.queries(out, block), dblock, q_stride},
-                             scale, scores.data, dprobabilities.data, probabilities.data,
-                             dscores.data);
+    softmax_backward_rows<T>(
+        exec, block,
+        {operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(),
+         operands.queries(out, block), dblock, q_stride},
+        scale, scores.data, dprobabilities.data, probabilities.data, dscores.data);
     multiply(Transpose::no, Transpose::no, C(1), dscores, score_stride, keys, kv_stride, C(0),
-             layout.queries(dqkv, block), q_stride);
+             operands.queries(dqkv, block), q_stride);
     const bool first = block.end == shape.tokens && block.member == 0;
     const C beta = first ? C(0) : C(1);
     multiply(Transpose::yes, Transpose::no, C(1), dscores, score_stride, queries, q_stride, beta,
-             sums.keys(layout.keys(dqkv, block)), sums.stride());
+             sums.keys(operands.keys(dqkv, block)), sums.stride());
     multiply(Transpose::yes, Transpose::no, C(1), probabilities, score_stride, dblock, q_stride,
-             beta, sums.values(layout.values(dqkv, block)), sums.stride());
+             beta, sums.values(operands.values(dqkv, block)), sums.stride());
     const bool last = block.begin == 0 && block.member == shape.heads / shape.kv_heads - 1;
-    if (last) sums.store(exec, layout.keys(dqkv, block), layout.values(dqkv, block), block.count);
+    if (last)
+      sums.store(exec, operands.keys(dqkv, block), operands.values(dqkv, block), block.count);
   });
 }
 

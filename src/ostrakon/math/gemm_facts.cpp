@@ -150,17 +150,17 @@ Facts gemm_facts() {
   return facts;
 }
 
-std::string gemm_digest(Number number) {
+std::string gemm_digest(DType dtype) {
   hdf5::Checksum sum;
-  switch (number) {
-    case Number::fp32:
+  switch (dtype) {
+    case DType::fp32:
       add_products<float, float>(sum);
       break;
-    case Number::bf16:
+    case DType::bf16:
       add_products<bf16, bf16>(sum);
       add_products<bf16, float>(sum);
       break;
-    case Number::fp16:
+    case DType::fp16:
       add_products<fp16, fp16>(sum);
       add_products<fp16, float>(sum);
       break;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/facts.hpp>
-#include <ostrakon/base/number.hpp>
 
 namespace ostrakon::math {
 
@@ -12,6 +12,6 @@ Facts gemm_facts();
 
 /// XXH3 (64 bits) of a few products of fixed random matrices of `number`, as sixteen hexadecimal
 /// digits. Milliseconds.
-std::string gemm_digest(Number number);
+std::string gemm_digest(DType dtype);
 
 }  // namespace ostrakon::math

@@ -65,7 +65,7 @@ comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicato
 }
 
 /// Where a rank, or a run of ranks, lives.
-struct Place {
+struct NodePlacement {
   std::set<int> ranks;
   std::string host;
   int node = 0;
@@ -112,37 +112,38 @@ std::set<int> read_list(std::istream& stream) {
   return numbers;
 }
 
-std::string encode(const Place& place) {
+std::string encode(const NodePlacement& placement) {
   std::ostringstream stream;
-  stream << place.host << '\n' << place.node;
-  write_list(stream, place.cores);
-  write_list(stream, place.devices);
+  stream << placement.host << '\n' << placement.node;
+  write_list(stream, placement.cores);
+  write_list(stream, placement.devices);
   return stream.str();
 }
 
-Place decode(int rank, const std::string& encoded) {
+NodePlacement decode(int rank, const std::string& encoded) {
   std::istringstream stream(encoded);
-  Place place;
-  place.ranks = {rank};
-  std::getline(stream, place.host);
-  stream >> place.node;
-  place.cores = read_list(stream);
-  place.devices = read_list(stream);
-  return place;
+  NodePlacement placement;
+  placement.ranks = {rank};
+  std::getline(stream, placement.host);
+  stream >> placement.node;
+  placement.cores = read_list(stream);
+  placement.devices = read_list(stream);
+  return placement;
 }
 
 /// Joins neighbours on the same node of the same host.
-std::vector<Place> fold(const std::vector<Place>& places) {
-  std::vector<Place> folded;
-  for (const Place& place : places) {
-    if (folded.empty() || folded.back().host != place.host || folded.back().node != place.node) {
-      folded.push_back(place);
+std::vector<NodePlacement> fold(const std::vector<NodePlacement>& placements) {
+  std::vector<NodePlacement> folded;
+  for (const NodePlacement& placement : placements) {
+    if (folded.empty() || folded.back().host != placement.host ||
+        folded.back().node != placement.node) {
+      folded.push_back(placement);
       continue;
     }
-    Place& run = folded.back();
-    run.ranks.insert(place.ranks.begin(), place.ranks.end());
-    run.cores.insert(place.cores.begin(), place.cores.end());
-    run.devices.insert(place.devices.begin(), place.devices.end());
+    NodePlacement& run = folded.back();
+    run.ranks.insert(placement.ranks.begin(), placement.ranks.end());
+    run.cores.insert(placement.cores.begin(), placement.cores.end());
+    run.devices.insert(placement.devices.begin(), placement.devices.end());
   }
   return folded;
 }
@@ -242,21 +243,21 @@ Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
 }
 
 std::string Mesh::table() {
-  Place mine;
+  NodePlacement mine;
   mine.host = host_name();
   mine.node = node_index_;
   mine.cores = allowed_cores();
   mine.devices = used_devices();
 
-  std::vector<Place> places;
+  std::vector<NodePlacement> placements;
   for (const std::string& encoded : world_.gather_texts(encode(mine)))
-    places.push_back(decode(static_cast<int>(places.size()), encoded));
-  if (places.size() > most_single_rows) places = fold(places);
+    placements.push_back(decode(static_cast<int>(placements.size()), encoded));
+  if (placements.size() > most_single_rows) placements = fold(placements);
 
   std::vector<Row> rows = {{"rank", "host", "node", "cores", "device"}};
-  for (const Place& place : places)
-    rows.push_back({compact(place.ranks), place.host, std::to_string(place.node),
-                    compact(place.cores), compact(place.devices)});
+  for (const NodePlacement& placement : placements)
+    rows.push_back({compact(placement.ranks), placement.host, std::to_string(placement.node),
+                    compact(placement.cores), compact(placement.devices)});
   return align(rows);
 }
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/packing.hpp>
 #include <string>
 
 namespace ostrakon::model {
@@ -25,7 +25,7 @@ void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buf
                                      RowRange rows) const {
   const auto [begin, end] = rows;
   const FlatParameter<T> parameters = own_parameters(buffers);
-  const Activations made = activations_in(buffers, forward_.places);
+  const Activations made = activations_in(buffers, forward_.locations);
   const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
   const auto qkv = made.qkv.row_range(begin, end);
   const auto middle = made.middle.row_range(begin, end);
@@ -55,7 +55,7 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   const auto [begin, end] = rows;
   const bool only_saves = buffers.output == nullptr;
   const FlatParameter<T> parameters = own_parameters(buffers);
-  const Activations made = activations_in(buffers, forward_.places);
+  const Activations made = activations_in(buffers, forward_.locations);
   const auto middle = made.middle.row_range(begin, end);
   const auto up = made.up.row_range(begin, end);
   const Matrix<T> normed(array_in<T>(buffers.workspace, forward_.mlp_normed), end - begin, width_);
@@ -108,7 +108,7 @@ template <class T>
 void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const FlatParameter<T> parameters = own_parameters(buffers);
   Compute* gradients = buffers.parameter_gradients;
-  const Activations made = activations_in(buffers, backward_.places);
+  const Activations made = activations_in(buffers, backward_.locations);
   const Matrix<T> gradient(buffers.gradient, rows_, width_);
   const Matrix<T> activated(array_in<T>(buffers.workspace, backward_.activated), rows_, ffn_width_);
   const Matrix<T> normed(array_in<T>(buffers.workspace, backward_.mlp_normed), rows_, width_);
@@ -140,7 +140,7 @@ template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const FlatParameter<T> parameters = own_parameters(buffers);
   Compute* gradients = buffers.parameter_gradients;
-  const Activations made = activations_in(buffers, backward_.places);
+  const Activations made = activations_in(buffers, backward_.locations);
   const Matrix<const T> x(buffers.input, rows_, width_);
   const Matrix<T> gradient(buffers.gradient, rows_, width_);
   const Matrix<T> dattention(array_in<T>(buffers.workspace, backward_.dattention), rows_, width_);
@@ -230,45 +230,45 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
 template <class T>
 void BlockUnit<T>::lay_out_saved() {
   const auto [attention, norms, mlp] = recompute_;
-  Layout saved(buffer_alignment<T>);
+  Packing saved(buffer_alignment<T>);
   const auto place = [&saved](std::int64_t bytes, bool recomputed) {
-    return Place{bytes, recomputed, recomputed ? 0 : saved.place(bytes)};
+    return ArrayLocation{bytes, recomputed, recomputed ? 0 : saved.place(bytes)};
   };
-  Places places{};
-  places.attention_mean = place(bytes_of<Compute>(attention_norm_.mean_elements(rows_)), norms);
-  places.attention_rstd = place(bytes_of<Compute>(rows_), norms);
-  places.qkv = place(bytes_of<T>(rows_ * qkv_width_), false);
-  places.attention = place(bytes_of<T>(rows_ * width_), attention);
-  places.log_sum_exp = place(bytes_of<Compute>(rows_ * attention_.heads), attention);
-  places.middle = place(bytes_of<T>(rows_ * width_), false);
-  places.mlp_mean = place(bytes_of<Compute>(mlp_norm_.mean_elements(rows_)), norms);
-  places.mlp_rstd = place(bytes_of<Compute>(rows_), norms);
-  places.up = place(bytes_of<T>(rows_ * up_width_), mlp);
-  forward_.places = backward_.places = places;
+  ArrayLocations locations{};
+  locations.attention_mean = place(bytes_of<Compute>(attention_norm_.mean_elements(rows_)), norms);
+  locations.attention_rstd = place(bytes_of<Compute>(rows_), norms);
+  locations.qkv = place(bytes_of<T>(rows_ * qkv_width_), false);
+  locations.attention = place(bytes_of<T>(rows_ * width_), attention);
+  locations.log_sum_exp = place(bytes_of<Compute>(rows_ * attention_.heads), attention);
+  locations.middle = place(bytes_of<T>(rows_ * width_), false);
+  locations.mlp_mean = place(bytes_of<Compute>(mlp_norm_.mean_elements(rows_)), norms);
+  locations.mlp_rstd = place(bytes_of<Compute>(rows_), norms);
+  locations.up = place(bytes_of<T>(rows_ * up_width_), mlp);
+  forward_.locations = backward_.locations = locations;
   description_.saved_bytes = saved.size();
 }
 
 template <class T>
 void BlockUnit<T>::lay_out_forward() {
-  Layout workspace(buffer_alignment<T>);
-  const auto place_recomputed = [&workspace](Place& array) {
+  Packing workspace(buffer_alignment<T>);
+  const auto place_recomputed = [&workspace](ArrayLocation& array) {
     if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
-  Places& places = forward_.places;
+  ArrayLocations& locations = forward_.locations;
   forward_.attention_normed = workspace.place(bytes_of<T>(rows_ * width_));
-  place_recomputed(places.attention_mean);
-  place_recomputed(places.attention_rstd);
+  place_recomputed(locations.attention_mean);
+  place_recomputed(locations.attention_rstd);
   workspace.start_over();
   forward_.attention_scores =
       workspace.place(bytes_of<T>(math::attention_forward_workspace<T>(attention_)));
-  place_recomputed(places.attention);
-  place_recomputed(places.log_sum_exp);
+  place_recomputed(locations.attention);
+  place_recomputed(locations.log_sum_exp);
   workspace.start_over();
-  place_recomputed(places.up);
+  place_recomputed(locations.up);
   const std::int64_t up_end = workspace.end();
   forward_.mlp_normed = workspace.place(bytes_of<T>(rows_ * width_));
-  place_recomputed(places.mlp_mean);
-  place_recomputed(places.mlp_rstd);
+  place_recomputed(locations.mlp_mean);
+  place_recomputed(locations.mlp_rstd);
   workspace.start_over(up_end);
   forward_.activated = workspace.place(bytes_of<T>(rows_ * ffn_width_));
   description_.forward.front().workspace_bytes = workspace.size();
@@ -276,16 +276,16 @@ void BlockUnit<T>::lay_out_forward() {
 
 template <class T>
 void BlockUnit<T>::lay_out_backward() {
-  Layout workspace(buffer_alignment<T>);
-  const auto place_recomputed = [&workspace](Place& array) {
+  Packing workspace(buffer_alignment<T>);
+  const auto place_recomputed = [&workspace](ArrayLocation& array) {
     if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
-  Places& places = backward_.places;
+  ArrayLocations& locations = backward_.locations;
   backward_.activated = workspace.place(bytes_of<T>(rows_ * ffn_width_));
   backward_.mlp_normed = workspace.place(bytes_of<T>(rows_ * width_));
-  place_recomputed(places.mlp_mean);
-  place_recomputed(places.mlp_rstd);
-  place_recomputed(places.up);
+  place_recomputed(locations.mlp_mean);
+  place_recomputed(locations.mlp_rstd);
+  place_recomputed(locations.up);
   workspace.start_over();
   backward_.dattention = workspace.place(bytes_of<T>(rows_ * width_));
   backward_.dqkv = workspace.place(bytes_of<T>(rows_ * qkv_width_));
@@ -293,33 +293,36 @@ void BlockUnit<T>::lay_out_backward() {
   if (recompute_.attention)
     scores = std::max(scores, math::attention_forward_workspace<T>(attention_));
   backward_.attention_scores = workspace.place(bytes_of<T>(scores));
-  place_recomputed(places.attention_mean);
-  place_recomputed(places.attention_rstd);
-  place_recomputed(places.attention);
-  place_recomputed(places.log_sum_exp);
+  place_recomputed(locations.attention_mean);
+  place_recomputed(locations.attention_rstd);
+  place_recomputed(locations.attention);
+  place_recomputed(locations.log_sum_exp);
   description_.backward.front().workspace_bytes = workspace.size();
 }
 
 template <class T>
-typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(const UnitBuffers<T>& buffers,
-                                                                const Places& places) const {
-  const auto values = [&](const Place& place) {
-    return array_in<T>(place.recomputed ? buffers.workspace : buffers.saved, place.offset);
+typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(
+    const UnitBuffers<T>& buffers, const ArrayLocations& locations) const {
+  const auto values = [&](const ArrayLocation& location) {
+    return array_in<T>(location.recomputed ? buffers.workspace : buffers.saved, location.offset);
   };
-  const auto matrix = [&](const Place& place, std::int64_t columns) {
-    return Matrix<T>(values(place), rows_, columns);
+  const auto matrix = [&](const ArrayLocation& location, std::int64_t columns) {
+    return Matrix<T>(values(location), rows_, columns);
   };
-  const auto sums = [&](const Place& place) { return array_in<Compute>(values(place), 0); };
-  const auto statistics = [&](const Norm& norm, const Place& mean, const Place& rstd) {
+  const auto sums = [&](const ArrayLocation& location) {
+    return array_in<Compute>(values(location), 0);
+  };
+  const auto statistics = [&](const Norm& norm, const ArrayLocation& mean,
+                              const ArrayLocation& rstd) {
     return NormStatistics<T>{norm.mean_elements(rows_) == 0 ? nullptr : sums(mean), sums(rstd)};
   };
-  return {statistics(attention_norm_, places.attention_mean, places.attention_rstd),
-          matrix(places.qkv, qkv_width_),
-          matrix(places.attention, width_),
-          sums(places.log_sum_exp),
-          matrix(places.middle, width_),
-          statistics(mlp_norm_, places.mlp_mean, places.mlp_rstd),
-          matrix(places.up, up_width_)};
+  return {statistics(attention_norm_, locations.attention_mean, locations.attention_rstd),
+          matrix(locations.qkv, qkv_width_),
+          matrix(locations.attention, width_),
+          sums(locations.log_sum_exp),
+          matrix(locations.middle, width_),
+          statistics(mlp_norm_, locations.mlp_mean, locations.mlp_rstd),
+          matrix(locations.up, up_width_)};
 }
 
 template <class T>

@@ -48,14 +48,14 @@ class BlockUnit final : public Unit<T> {
 
   /// One of those arrays: `offset` bytes into `saved`, or, if it is computed again, into the
   /// workspace.
-  struct Place {
+  struct ArrayLocation {
     std::int64_t bytes;
     bool recomputed;
     std::int64_t offset;
   };
-  struct Places {
-    Place attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle, mlp_mean, mlp_rstd,
-        up;
+  struct ArrayLocations {
+    ArrayLocation attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle, mlp_mean,
+        mlp_rstd, up;
   };
 
   /// Bytes into the workspace of forward, in three phases that share their bytes. In brackets: only
@@ -64,7 +64,7 @@ class BlockUnit final : public Unit<T> {
   ///   attention:  attention_scores, [attention, log_sum_exp]
   ///   MLP:        [up], and either mlp_normed and [MLP statistics], or then activated
   struct ForwardLayout {
-    Places places;
+    ArrayLocations locations;
     std::int64_t attention_normed, attention_scores, mlp_normed, activated;
   };
 
@@ -77,7 +77,7 @@ class BlockUnit final : public Unit<T> {
   ///              attention_scores               during the backward of attention
   ///              [attention statistics, attention, log_sum_exp]
   struct BackwardLayout {
-    Places places;
+    ArrayLocations locations;
     std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
   };
 
@@ -87,7 +87,7 @@ class BlockUnit final : public Unit<T> {
   void lay_out_backward();
   void describe();
 
-  Activations activations_in(const UnitBuffers<T>& buffers, const Places& places) const;
+  Activations activations_in(const UnitBuffers<T>& buffers, const ArrayLocations& locations) const;
 
   void attention_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;

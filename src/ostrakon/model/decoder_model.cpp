@@ -29,11 +29,11 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
 template <class T>
 class DecoderOf final : public Model {
  public:
-  DecoderOf(Number number, const DecoderSettings& settings, LeafShape leaf, Recompute recompute,
+  DecoderOf(DType dtype, const DecoderSettings& settings, LeafShape leaf, Recompute recompute,
             const Frozen& frozen)
-      : number_(number), decoder_(settings, leaf, recompute, frozen) {}
+      : dtype_(dtype), decoder_(settings, leaf, recompute, frozen) {}
 
-  Number number() const override { return number_; }
+  DType dtype() const override { return dtype_; }
   int units() const override { return decoder_.units(); }
   const std::vector<Parameter>& parameters(int unit) const override {
     return decoder_.unit(unit).parameters();
@@ -50,21 +50,21 @@ class DecoderOf final : public Model {
   }
 
  private:
-  Number number_;
+  DType dtype_;
   Decoder<T> decoder_;
 };
 
 }  // namespace
 
-std::unique_ptr<Model> make_decoder(Number number, const DecoderSettings& settings, LeafShape leaf,
+std::unique_ptr<Model> make_decoder(DType dtype, const DecoderSettings& settings, LeafShape leaf,
                                     Recompute recompute, const Frozen& frozen) {
-  switch (number) {
-    case Number::fp32:
-      return std::make_unique<DecoderOf<float>>(number, settings, leaf, recompute, frozen);
-    case Number::bf16:
-      return std::make_unique<DecoderOf<bf16>>(number, settings, leaf, recompute, frozen);
-    case Number::fp16:
-      return std::make_unique<DecoderOf<fp16>>(number, settings, leaf, recompute, frozen);
+  switch (dtype) {
+    case DType::fp32:
+      return std::make_unique<DecoderOf<float>>(dtype, settings, leaf, recompute, frozen);
+    case DType::bf16:
+      return std::make_unique<DecoderOf<bf16>>(dtype, settings, leaf, recompute, frozen);
+    case DType::fp16:
+      return std::make_unique<DecoderOf<fp16>>(dtype, settings, leaf, recompute, frozen);
   }
   throw std::logic_error("a number of no type");
 }

@@ -8,7 +8,7 @@
 namespace ostrakon::model {
 
 /// A Decoder<T> whose T is chosen at run time. Throws Error where Decoder does.
-std::unique_ptr<Model> make_decoder(Number number, const DecoderSettings& settings, LeafShape leaf,
+std::unique_ptr<Model> make_decoder(DType dtype, const DecoderSettings& settings, LeafShape leaf,
                                     Recompute recompute = {}, const Frozen& frozen = {});
 
 }  // namespace ostrakon::model

@@ -4,7 +4,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/model/layers.hpp>
-#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
 namespace {
@@ -16,13 +16,13 @@ constexpr int position_weight = 1;
 /// Where `table` lies in the flat parameter: (rows, width).
 template <class T>
 Matrix<const T> table_in(const FlatParameter<T>& flat, const Parameter& table) {
-  return {flat.at(place_of(table)), table.shape[0], table.shape[1]};
+  return {flat.at(location_of(table)), table.shape[0], table.shape[1]};
 }
 
 /// Its gradient, null if it is frozen.
 template <class C>
 Matrix<C> gradient_in(C* gradients, const Parameter& table) {
-  return {gradient_at(gradients, place_of(table)), table.shape[0], table.shape[1]};
+  return {gradient_at(gradients, location_of(table)), table.shape[0], table.shape[1]};
 }
 
 }  // namespace

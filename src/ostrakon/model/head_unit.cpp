@@ -6,7 +6,7 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
-#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
 namespace {
@@ -37,7 +37,7 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   add_norm(parameters_, "norm", settings.norm, width_, settings.bias);
   if (tied_) {
     require_table(*tied_to, vocabulary_, width_);
-    weight_ = place_of(tied_to->parameters().front());
+    weight_ = location_of(tied_to->parameters().front());
     tied_elements_ = tied_to->description().trained_elements();
     description_.tied_to = 0;
     description_.tied_gradients = weight_.trained();
@@ -50,7 +50,7 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   norm_ = find_norm(parameters_, "norm", settings.norm, settings.norm_epsilon);
   if (!tied_) weight_ = find_linear(parameters_, "output").weight;
 
-  Layout workspace(buffer_alignment<T>);
+  Packing workspace(buffer_alignment<T>);
   workspace_.normed = workspace.place(bytes_of<T>(rows_ * width_));
   workspace_.mean = workspace.place(bytes_of<Compute>(norm_.mean_elements(rows_)));
   workspace_.rstd = workspace.place(bytes_of<Compute>(rows_));

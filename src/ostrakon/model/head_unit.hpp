@@ -62,7 +62,7 @@ class HeadUnit final : public Unit<T> {
   std::vector<Parameter> parameters_;
   Norm norm_;
   bool tied_;
-  ParameterPlace weight_;  // in this unit's flat parameter, or in that of the unit it is tied to
+  ParameterLocation weight_;  // in this unit's flat parameter, or in that of the unit it is tied to
   std::int64_t tied_elements_ = 0;  // of that unit's trained segment
   WorkspaceLayout workspace_;
   plan::UnitDescription description_;

@@ -20,9 +20,9 @@ const Parameter& find_weight(const std::vector<Parameter>& parameters, const std
   return *weight;
 }
 
-ParameterPlace find_bias(const std::vector<Parameter>& parameters, const std::string& layer) {
+ParameterLocation find_bias(const std::vector<Parameter>& parameters, const std::string& layer) {
   const Parameter* bias = find(parameters, layer + ".bias");
-  return bias == nullptr ? ParameterPlace{} : place_of(*bias);
+  return bias == nullptr ? ParameterLocation{} : location_of(*bias);
 }
 
 template <class T>
@@ -44,7 +44,7 @@ void add_linear(std::vector<Parameter>& parameters, const std::string& name, std
 
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name) {
   const Parameter& weight = find_weight(parameters, name);
-  return {weight.shape[1], weight.shape[0], place_of(weight), find_bias(parameters, name)};
+  return {weight.shape[1], weight.shape[0], location_of(weight), find_bias(parameters, name)};
 }
 
 template <class T>
@@ -88,7 +88,7 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon) {
-  return {kind, epsilon, place_of(find_weight(parameters, name)), find_bias(parameters, name)};
+  return {kind, epsilon, location_of(find_weight(parameters, name)), find_bias(parameters, name)};
 }
 
 template <class T>

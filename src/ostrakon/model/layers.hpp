@@ -12,7 +12,7 @@
 namespace ostrakon::model {
 
 /// Where a unit's flat parameter holds one of its arrays.
-struct ParameterPlace {
+struct ParameterLocation {
   static constexpr std::int64_t nowhere = -1;
 
   std::int64_t offset = nowhere;  ///< in its segment; `nowhere` if the array does not exist
@@ -23,7 +23,7 @@ struct ParameterPlace {
   bool trained() const { return exists() && !frozen; }
 };
 
-inline ParameterPlace place_of(const Parameter& parameter) {
+inline ParameterLocation location_of(const Parameter& parameter) {
   return {parameter.offset, parameter.frozen};
 }
 
@@ -33,9 +33,9 @@ struct FlatParameter {
   const T* trained = nullptr;
   const T* frozen = nullptr;
 
-  /// The array at `place`; null if it does not exist.
-  const T* at(const ParameterPlace& place) const {
-    return place.exists() ? (place.frozen ? frozen : trained) + place.offset : nullptr;
+  /// The array at `location`; null if it does not exist.
+  const T* at(const ParameterLocation& location) const {
+    return location.exists() ? (location.frozen ? frozen : trained) + location.offset : nullptr;
   }
 };
 
@@ -49,18 +49,19 @@ FlatParameter<T> tied_parameters(const UnitBuffers<T>& buffers) {
   return {buffers.tied_parameters, buffers.tied_frozen};
 }
 
-/// The gradient of the array at `place`, among those of the trained segment; null if it has none.
+/// The gradient of the array at `location`, among those of the trained segment; null if it has
+/// none.
 template <class C>
-C* gradient_at(C* gradients, const ParameterPlace& place) {
-  return place.trained() ? gradients + place.offset : nullptr;
+C* gradient_at(C* gradients, const ParameterLocation& location) {
+  return location.trained() ? gradients + location.offset : nullptr;
 }
 
 /// y = x W^T + b. Weight (outputs, inputs) and bias (outputs).
 struct Linear {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
-  ParameterPlace weight;
-  ParameterPlace bias;
+  ParameterLocation weight;
+  ParameterLocation bias;
 };
 
 /// Appends `name`.weight and, with `bias`, `name`.bias.
@@ -95,8 +96,8 @@ void linear_backward_input(const Exec& exec, const Linear& layer, FlatParameter<
 struct Norm {
   math::NormKind kind = math::NormKind::rmsnorm;
   double epsilon = 1e-5;
-  ParameterPlace weight;
-  ParameterPlace bias;
+  ParameterLocation weight;
+  ParameterLocation bias;
 
   /// Rows of statistics that are kept: RMS norm has no mean.
   std::int64_t mean_elements(std::int64_t rows) const {

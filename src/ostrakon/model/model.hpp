@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <vector>
 
@@ -16,7 +16,7 @@ class Model {
   virtual ~Model() = default;
 
   /// That of parameters and activations.
-  virtual Number number() const = 0;
+  virtual DType dtype() const = 0;
   virtual int units() const = 0;
   /// Of a unit, with their offsets in its flat parameter. The reference stays valid.
   virtual const std::vector<Parameter>& parameters(int unit) const = 0;

@@ -2,7 +2,7 @@
 #include <ostrakon/model/stack_unit.hpp>
 
 #include <algorithm>
-#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/packing.hpp>
 #include <stdexcept>
 #include <utility>
 
@@ -25,7 +25,7 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
   description_.output_bytes = units_.back()->description().output_bytes;
   description_.backward_reads_parameters = false;
 
-  Layout frozen(parameter_alignment), trained(parameter_alignment), saved(buffer_alignment<T>);
+  Packing frozen(parameter_alignment), trained(parameter_alignment), saved(buffer_alignment<T>);
   for (const auto& unit : units_) {
     const plan::UnitDescription& part = unit->description();
     if (part.tied_to >= 0)
@@ -34,15 +34,15 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
     if (part.forward.size() > 1 || part.backward.size() > 1)
       throw std::logic_error("unit " + part.name + " computes in phases: it can't be part of " +
                              description_.name);
-    Place place{};
-    place.frozen = frozen.place(part.frozen_elements);
-    place.trained = trained.place(part.trained_elements());
-    place.saved = saved.place(part.saved_bytes);
-    if (unit != units_.back()) place.output = saved.place(part.output_bytes);
-    places_.push_back(place);
+    UnitOffsets offsets{};
+    offsets.frozen = frozen.place(part.frozen_elements);
+    offsets.trained = trained.place(part.trained_elements());
+    offsets.saved = saved.place(part.saved_bytes);
+    if (unit != units_.back()) offsets.output = saved.place(part.output_bytes);
+    offsets_.push_back(offsets);
 
     for (Parameter parameter : unit->parameters()) {
-      parameter.offset += parameter.frozen ? place.frozen : place.trained;
+      parameter.offset += parameter.frozen ? offsets.frozen : offsets.trained;
       parameters_.push_back(std::move(parameter));
     }
     const plan::Phase &forward = part.forward.front(), &backward = part.backward.front();
@@ -65,16 +65,16 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
 
 template <class T>
 UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>& stack) const {
-  const Place& place = places_[index];
+  const UnitOffsets& offsets = offsets_[index];
   const std::int64_t frozen = units_[index]->description().frozen_elements;
   const std::int64_t trained = units_[index]->description().trained_elements();
   UnitBuffers<T> part = stack;
-  part.frozen = part_of(stack.frozen, place.frozen, frozen);
-  part.parameters = part_of(stack.parameters, place.trained, trained);
-  part.parameter_gradients = part_of(stack.parameter_gradients, place.trained, trained);
-  part.saved = array_in<T>(stack.saved, place.saved);
-  if (index > 0) part.input = array_in<T>(stack.saved, places_[index - 1].output);
-  if (index + 1 < units_.size()) part.output = array_in<T>(stack.saved, place.output);
+  part.frozen = part_of(stack.frozen, offsets.frozen, frozen);
+  part.parameters = part_of(stack.parameters, offsets.trained, trained);
+  part.parameter_gradients = part_of(stack.parameter_gradients, offsets.trained, trained);
+  part.saved = array_in<T>(stack.saved, offsets.saved);
+  if (index > 0) part.input = array_in<T>(stack.saved, offsets_[index - 1].output);
+  if (index + 1 < units_.size()) part.output = array_in<T>(stack.saved, offsets.output);
   return part;
 }
 

@@ -34,7 +34,7 @@ class StackUnit final : public Unit<T> {
 
  private:
   /// Where one of the units finds its part of the stack's buffers.
-  struct Place {
+  struct UnitOffsets {
     std::int64_t frozen;   // elements into the frozen segment
     std::int64_t trained;  // elements into the trained segment, and into its gradients
     std::int64_t saved;    // bytes into `saved`
@@ -44,7 +44,7 @@ class StackUnit final : public Unit<T> {
   UnitBuffers<T> buffers_of(std::size_t index, const UnitBuffers<T>& stack) const;
 
   Units units_;
-  std::vector<Place> places_;  // of each unit
+  std::vector<UnitOffsets> offsets_;  // of each unit
   std::vector<Parameter> parameters_;
   plan::UnitDescription description_;
 };

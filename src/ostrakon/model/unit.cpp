@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/unit.hpp>
 
-#include <ostrakon/model/layout.hpp>
+#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
 
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
                                 const Frozen& frozen) {
-  Layout frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
+  Packing frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
   for (Parameter& parameter : parameters) {
     parameter.owner = owner;
     parameter.frozen = frozen && frozen(parameter.full_name());
-    Layout& segment = parameter.frozen ? frozen_segment : trained_segment;
+    Packing& segment = parameter.frozen ? frozen_segment : trained_segment;
     parameter.offset = segment.place(parameter.elements());
   }
   return {round_up(frozen_segment.size(), parameter_alignment),

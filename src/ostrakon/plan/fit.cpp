@@ -27,14 +27,14 @@ namespace {
 /// Most bytes alive at one action, or a little less: no arena has less.
 std::int64_t most_alive(const StepPlan& plan, Space space) {
   std::vector<std::int64_t> changes(plan.actions.size() + 1, 0);
-  std::int64_t alive = 0;
+  std::int64_t live_bytes = 0;
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.space != space || (!buffer.persistent && buffer.first < 0)) continue;
     changes[buffer.persistent ? 0 : static_cast<std::size_t>(buffer.first)] += buffer.bytes;
     if (!buffer.persistent) changes[static_cast<std::size_t>(buffer.last) + 1] -= buffer.bytes;
   }
   std::int64_t most = 0;
-  for (std::int64_t change : changes) most = std::max(most, alive += change);
+  for (std::int64_t change : changes) most = std::max(most, live_bytes += change);
   return most;
 }
 
@@ -169,7 +169,7 @@ class Search {
                           policy.reduce,
                           policy.offload,
                           policy.moments.count,
-                          policy.moments.number,
+                          policy.moments.dtype,
                           policy.checkpoint_staging,
                           policy.leaves,
                           policy.sum_grain,
@@ -341,7 +341,7 @@ class Search {
   }
 
   using StateKey = std::tuple<const ModelDescription*, Sharding, int, OptimizerGroup, Accumulation,
-                              Number, Offload, int, Number, bool, std::int64_t, std::int64_t, int>;
+                              DType, Offload, int, DType, bool, std::int64_t, std::int64_t, int>;
 
   const std::vector<Candidate>& candidates_;
   const int ranks_, ranks_per_node_;

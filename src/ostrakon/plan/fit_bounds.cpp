@@ -86,7 +86,7 @@ StepPlan Bounds::collectives() const {
     for (Spans at = layouts.gradient.divided; !at.empty(); at = at.outer()) {
       const Axis axis = at.innermost().axis;
       add(plan_.trained(u), at, is_in_each_micro_batch(axis) ? plan_.grid.micro_batches() : 1,
-          layouts.wire_bytes_over(at.innermost()));
+          layouts.reduce_element_bytes_over(at.innermost()));
       // Gradients are gathered, or updates.
       if (!layouts.update.divided.has(axis))
         add(plan_.trained(u), at, 1, layouts.gradient.element_bytes);
@@ -125,15 +125,15 @@ std::int64_t Bounds::transient_bytes() const {
       most = std::max(most, reduced + gradients(u, {}) + unit(u).orthogonalize_workspace_bytes);
     if (u < first_trained_) continue;
     const bool is_last = u == units_ - 1;
-    std::int64_t alive = left + sums + reduced + input_bytes(u) + unit(u).saved_bytes +
-                         backward_workspace_bytes(unit(u)) + gradients(u, {}) + in_flight(u);
+    std::int64_t live_bytes = left + sums + reduced + input_bytes(u) + unit(u).saved_bytes +
+                              backward_workspace_bytes(unit(u)) + gradients(u, {}) + in_flight(u);
     // It is on its way back.
-    if (u > first_trained_ && waits_on_host_[u - 1]) alive += bytes_away(u - 1);
-    alive += gathered_for_backward(u);
-    if (prefetches() && u > first_trained_) alive += gathered_for_backward(u - 1);
-    alive += tied_bytes(u);
-    if (is_last) alive += unit(u).output_bytes;
-    most = std::max(most, alive);
+    if (u > first_trained_ && waits_on_host_[u - 1]) live_bytes += bytes_away(u - 1);
+    live_bytes += gathered_for_backward(u);
+    if (prefetches() && u > first_trained_) live_bytes += gathered_for_backward(u - 1);
+    live_bytes += tied_bytes(u);
+    if (is_last) live_bytes += unit(u).output_bytes;
+    most = std::max(most, live_bytes);
     if (!waits_on_host_[u]) left += bytes_away(u);
     if (stays_gathered()) left += gathered_for_backward(u);
   }
@@ -205,7 +205,7 @@ std::int64_t Bounds::in_flight(int u) const {
     bytes += gradients(v, {});
     const bool packs = plan_.grid.shard() > 1 && plan_.layouts.rounds(plan_.grid.span(Axis::shard));
     if (packs)
-      bytes += 2 * plan_.padded(plan_.trained(v)) * plan_.layouts.wire_bytes;
+      bytes += 2 * plan_.padded(plan_.trained(v)) * plan_.layouts.reduce_element_bytes;
     else if (plan_.grid.ranks() > 1)
       bytes += gradients(v, {});
   }

@@ -80,8 +80,8 @@ GatherPass::GatherPass(Builder& builder, const Policy& policy, const Tasks& task
   }
   check_patterns(builder, policy);
   if (builder.plan().layouts.gathers())
-    schedule_ = std::make_unique<GatherSchedule>(list_visits(tasks), std::move(rules),
-                                                 policy.in_flight_gathers, names);
+    order_ = std::make_unique<GatherOrder>(list_visits(tasks), std::move(rules),
+                                           policy.in_flight_gathers, names);
 }
 
 /// The units whose parameters a task reads. -1: none. What is computed again before a backward
@@ -127,27 +127,27 @@ void GatherPass::gather(int u) {
 }
 
 void GatherPass::before(const Task& task) {
-  if (!schedule_ || !task.computes()) return;
-  for (int u : schedule_->begin(visit_)) gather(u);
+  if (!order_ || !task.computes()) return;
+  for (int u : order_->begin(visit_)) gather(u);
   for (int u : needs_of(task)) {
     if (u >= 0) builder_.release(u, std::exchange(units_[u].on_way, {}));
   }
 }
 
 void GatherPass::after(const Task& task) {
-  if (!schedule_ || !task.computes()) return;
+  if (!order_ || !task.computes()) return;
   for (int u : needs_of(task))
-    if (u >= 0) let_go(u, schedule_->end(visit_, u));
+    if (u >= 0) release(u, order_->end(visit_, u));
   ++visit_;
 }
 
-void GatherPass::let_go(int u, GatherSchedule::End end) {
-  if (end == GatherSchedule::End::stay) return;
+void GatherPass::release(int u, GatherOrder::End end) {
+  if (end == GatherOrder::End::stay) return;
   std::vector<int> ended = {units_[u].gathered};
   // It came from a part that was kept, which has served.
   if (units_[u].kept >= 0) ended.push_back(units_[u].kept);
   units_[u].kept = -1;
-  if (end == GatherSchedule::End::keep_part) {
+  if (end == GatherOrder::End::keep_part) {
     const Span span{Axis::shard, units_[u].parts};
     const Layouts& layouts = builder_.plan().layouts;
     const FlatRange flats = builder_.state(u).flats;

@@ -12,7 +12,7 @@
 namespace ostrakon::plan {
 
 /// Brings parameters to where forward and backward read them, before each task that does, ahead of
-/// it as GatherSchedule says, and lets them go afterwards: all, none, or all but a part.
+/// it as GatherOrder says, and lets them go afterwards: all, none, or all but a part.
 class GatherPass {
  public:
   /// Throws Error where rules for units name none of the model's, or a limit leaves no room for
@@ -39,12 +39,12 @@ class GatherPass {
   std::array<int, 2> needs_of(const Task& task) const;
   std::vector<Visit> list_visits(const Tasks& tasks) const;
   void gather(int u);
-  void let_go(int u, GatherSchedule::End end);
+  void release(int u, GatherOrder::End end);
 
   Builder& builder_;
-  const std::vector<bool> checkpointed_;      // of each unit
-  std::unique_ptr<GatherSchedule> schedule_;  // where parameters are gathered at all
-  int visit_ = 0;                             // that comes up or computes
+  const std::vector<bool> checkpointed_;  // of each unit
+  std::unique_ptr<GatherOrder> order_;    // where parameters are gathered at all
+  int visit_ = 0;                         // that comes up or computes
   std::vector<Unit> units_;
 };
 

@@ -9,8 +9,8 @@
 
 namespace ostrakon::plan {
 
-GatherSchedule::GatherSchedule(std::vector<Visit> visits, std::vector<GatherRules> rules,
-                               GatherLimit limit, const std::vector<std::string>& names)
+GatherOrder::GatherOrder(std::vector<Visit> visits, std::vector<GatherRules> rules,
+                         GatherLimit limit, const std::vector<std::string>& names)
     : visits_(std::move(visits)),
       rules_(std::move(rules)),
       limit_(limit),
@@ -44,7 +44,7 @@ GatherSchedule::GatherSchedule(std::vector<Visit> visits, std::vector<GatherRule
 
 /// In a pipeline several micro-batches may be between forward and backward of a unit. `first` are
 /// the first visits that need each unit.
-void GatherSchedule::find_open(const std::vector<int>& first) {
+void GatherOrder::find_open(const std::vector<int>& first) {
   int most = -1;
   for (const Visit& visit : visits_) most = std::max(most, visit.micro_batch);
   is_open_.assign(visits_.size(), {false, false});
@@ -65,16 +65,16 @@ void GatherSchedule::find_open(const std::vector<int>& first) {
   }
 }
 
-bool GatherSchedule::is_open(int index, int unit) const {
+bool GatherOrder::is_open(int index, int unit) const {
   return is_open_[index][visits_[index].needs[0] == unit ? 0 : 1];
 }
 
-void GatherSchedule::add(InFlight& load, int unit, int sign) const {
+void GatherOrder::add(InFlight& load, int unit, int sign) const {
   load.units += sign;
   load.bytes += sign * rules_[unit].bytes;
 }
 
-int GatherSchedule::next_use(int unit, int after) const {
+int GatherOrder::next_use(int unit, int after) const {
   for (std::size_t v = static_cast<std::size_t>(after) + 1; v < visits_.size(); ++v)
     for (int need : visits_[v].needs)
       if (need == unit) return static_cast<int>(v);
@@ -82,15 +82,14 @@ int GatherSchedule::next_use(int unit, int after) const {
 }
 
 /// What becomes of `unit` after a visit that needs it, if it is not gathered again at once.
-GatherSchedule::State GatherSchedule::state_after(int index, int unit) const {
+GatherOrder::State GatherOrder::state_after(int index, int unit) const {
   return is_open(index, unit) && rules_[unit].reshard.kind == Reshard::never ? State::kept
                                                                              : State::away;
 }
 
 /// Whether all visits from `index` to `use` find room for what they need if `unit`, beside those
 /// `found`, is gathered now, and everything else when it is needed.
-bool GatherSchedule::leaves_room(int unit, int index, int use,
-                                 const std::vector<int>& found) const {
+bool GatherOrder::leaves_room(int unit, int index, int use, const std::vector<int>& found) const {
   if (limit_.units == 0 && limit_.bytes == 0) return true;
   std::map<int, State> changed;
   const auto state = [&](int u) {
@@ -116,7 +115,7 @@ bool GatherSchedule::leaves_room(int unit, int index, int use,
   return true;
 }
 
-std::vector<int> GatherSchedule::wanted(int index) const {
+std::vector<int> GatherOrder::wanted(int index) const {
   std::vector<int> found;
   const auto is_there = [&](int unit) {
     return state_[unit] != State::away ||
@@ -152,12 +151,12 @@ std::vector<int> GatherSchedule::wanted(int index) const {
   return found;
 }
 
-void GatherSchedule::fly(int unit) {
+void GatherOrder::fly(int unit) {
   state_[unit] = State::in_flight;
   add(in_flight_, unit, 1);
 }
 
-std::vector<int> GatherSchedule::begin(int index) {
+std::vector<int> GatherOrder::begin(int index) {
   std::vector<int> found = wanted(index);
   for (int unit : found) fly(unit);
   if ((limit_.units > 0 && in_flight_.units > limit_.units) ||
@@ -166,7 +165,7 @@ std::vector<int> GatherSchedule::begin(int index) {
   return found;
 }
 
-GatherSchedule::End GatherSchedule::end(int index, int unit) {
+GatherOrder::End GatherOrder::end(int index, int unit) {
   if (state_[unit] == State::in_flight) add(in_flight_, unit, -1);
   state_[unit] = state_after(index, unit);
   if (state_[unit] == State::kept) return End::stay;

@@ -28,14 +28,14 @@ struct GatherRules {
 /// Decides, visit by visit in the order of computing, which units are gathered before it and what
 /// becomes of them after it. Keeps GatherLimit: what a visit needs is gathered in any case, and
 /// nothing is prefetched that would not leave room for the visits before its use.
-class GatherSchedule {
+class GatherOrder {
  public:
   /// What becomes of parameters after a visit.
   enum class End { release, stay, keep_part };
 
   /// Throws Error where a visit alone needs more than `limit`; `names` are those of the units.
-  GatherSchedule(std::vector<Visit> visits, std::vector<GatherRules> rules, GatherLimit limit,
-                 const std::vector<std::string>& names);
+  GatherOrder(std::vector<Visit> visits, std::vector<GatherRules> rules, GatherLimit limit,
+              const std::vector<std::string>& names);
 
   /// Units to gather when visit `index` comes up, in this order. To be called for each visit, then
   /// `end` for each unit that it needs.

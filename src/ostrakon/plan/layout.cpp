@@ -55,7 +55,8 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.gathered = is_run ? Layout{{}, Space::device, model.element_bytes} : layouts.compute;
   layouts.gradient = {gradient_spans(grid), update_space, model.master_bytes};
   layouts.update = {update, update_space, model.master_bytes};
-  layouts.wire_bytes = policy.reduce == Number::fp32 ? model.master_bytes : bytes_of(policy.reduce);
+  layouts.reduce_element_bytes =
+      policy.reduce == DType::fp32 ? model.master_bytes : bytes_of(policy.reduce);
   layouts.accumulation = accumulation_of(policy, grid);
   layouts.sum_grain = sum_grain_of(policy);
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;

@@ -37,7 +37,8 @@ struct Layouts {
   Layout gathered;  ///< as forward and backward read them
   Layout gradient;  ///< summed over all leaves
   Layout update;    ///< what a rank updates of them, where it does: moments lie so
-  std::int64_t wire_bytes = 4;  ///< of numbers in which gradients travel within a shard group
+  std::int64_t reduce_element_bytes =
+      4;  ///< of numbers in which gradients travel within a shard group
   // In which order leaves' gradients are summed, which decides the bits of the sums: sum_order.hpp.
   Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
   std::int64_t sum_grain = 0;                             ///< 0: one tree over all leaves
@@ -48,10 +49,10 @@ struct Layouts {
   /// there is such a level or not.
   bool rounds(const Span& span) const {
     return span.axis == Axis::shard && !is_across_nodes(span) &&
-           wire_bytes != gradient.element_bytes;
+           reduce_element_bytes != gradient.element_bytes;
   }
-  std::int64_t wire_bytes_over(const Span& span) const {
-    return rounds(span) ? wire_bytes : gradient.element_bytes;
+  std::int64_t reduce_element_bytes_over(const Span& span) const {
+    return rounds(span) ? reduce_element_bytes : gradient.element_bytes;
   }
 
   /// Whether copies to compute with live beside the masters.

@@ -30,9 +30,9 @@ void find_peak(const StepPlan& plan, MemoryPlan& memory) {
     }
   }
   for (const Buffer& buffer : plan.buffers) {
-    const bool alive = buffer.persistent ||
-                       (buffer.first <= memory.peak_action && memory.peak_action <= buffer.last);
-    if (buffer.space == memory.space && alive)
+    const bool is_live = buffer.persistent ||
+                         (buffer.first <= memory.peak_action && memory.peak_action <= buffer.last);
+    if (buffer.space == memory.space && is_live)
       memory.peak_by_category[static_cast<int>(buffer.category)] += aligned(buffer.bytes);
   }
 }

@@ -47,7 +47,7 @@ class Proof {
     std::array<int, streams> read = nobody();  // by these actions, the last of each stream
   };
   /// Bytes up to `end` that were last written as bytes of `buffer`.
-  struct Piece {
+  struct ByteRange {
     std::int64_t end = 0;
     int buffer = -1;
   };
@@ -129,27 +129,27 @@ class Proof {
     states_[buffer].whole = true;
     const std::int64_t first = begin(buffer), last = end(buffer);
     if (first == last) return;
-    auto piece = pieces_.upper_bound(first);
-    if (piece != pieces_.begin() && std::prev(piece)->second.end > first) --piece;
-    while (piece != pieces_.end() && piece->first < last) {
-      const std::int64_t piece_begin = piece->first;
-      const Piece old = piece->second;
+    auto range = ranges_.upper_bound(first);
+    if (range != ranges_.begin() && std::prev(range)->second.end > first) --range;
+    while (range != ranges_.end() && range->first < last) {
+      const std::int64_t range_begin = range->first;
+      const ByteRange old = range->second;
       taken_from(old.buffer);
       states_[old.buffer].whole = false;
       states_[old.buffer].overwritten_by = buffer;
-      piece = pieces_.erase(piece);
-      if (piece_begin < first) pieces_[piece_begin] = {first, old.buffer};
-      if (old.end > last) pieces_[last] = old;
+      range = ranges_.erase(range);
+      if (range_begin < first) ranges_[range_begin] = {first, old.buffer};
+      if (old.end > last) ranges_[last] = old;
     }
-    pieces_[first] = {last, buffer};
+    ranges_[first] = {last, buffer};
     states_[buffer].whole = true;  // also where pieces of its own were taken
   }
 
   const StepPlan& plan_;
   const MemoryPlan& memory_;
   const Order order_;
-  std::vector<State> states_;             // of each buffer
-  std::map<std::int64_t, Piece> pieces_;  // by their first byte
+  std::vector<State> states_;                 // of each buffer
+  std::map<std::int64_t, ByteRange> ranges_;  // by their first byte
 };
 
 }  // namespace

@@ -69,7 +69,7 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
 
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
                    const char* workspace,
-                   const std::function<void(Action&, int, PhasePlace)>& use) {
+                   const std::function<void(Action&, int, PhasePosition)>& use) {
   const int count = static_cast<int>(phases.size());
   int exchanged = -1;
   for (int p = 0; p < count; ++p) {

@@ -12,7 +12,7 @@ namespace ostrakon::plan {
 void check_phases(const ModelDescription& model, const Grid& grid);
 
 /// Where a phase stands among those of its unit.
-struct PhasePlace {
+struct PhasePosition {
   bool first = true;
   bool last = true;
 
@@ -26,6 +26,6 @@ struct PhasePlace {
 /// one; `use` adds all else that it reads and writes.
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
                    const char* workspace,
-                   const std::function<void(Action& action, int workspace, PhasePlace)>& use);
+                   const std::function<void(Action& action, int workspace, PhasePosition)>& use);
 
 }  // namespace ostrakon::plan

@@ -15,8 +15,8 @@ std::int64_t most_alive(const Rectangles& rectangles, int times) {
     change[static_cast<std::size_t>(rectangle.first)] += rectangle.bytes;
     change[static_cast<std::size_t>(rectangle.last) + 1] -= rectangle.bytes;
   }
-  std::int64_t alive = 0, most = 0;
-  for (std::int64_t by : change) most = std::max(most, alive += by);
+  std::int64_t live_bytes = 0, most = 0;
+  for (std::int64_t by : change) most = std::max(most, live_bytes += by);
   return most;
 }
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/names.hpp>
-#include <ostrakon/base/number.hpp>
 #include <string>
 #include <vector>
 
@@ -128,7 +128,7 @@ struct Checkpointing {
 /// What an optimizer keeps of each parameter that is trained.
 struct Moments {
   int count = 2;  ///< 0 to 2
-  Number number = Number::fp32;
+  DType dtype = DType::fp32;
 };
 
 /// What lives in host memory from step to step, instead of in device memory.
@@ -167,7 +167,7 @@ struct Policy {
   int ranks_per_node = 0;
   Hierarchical hierarchical;
   std::vector<UnitRule> units;
-  Number reduce = Number::fp32;  ///< in which gradients travel within a shard group
+  DType reduce = DType::fp32;  ///< in which gradients travel within a shard group
   Checkpointing activation_checkpointing;
   Moments moments;
   Offload offload = Offload::none;

@@ -71,9 +71,9 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
   bring_to(Space::device, reduction);
   leave_compute(reduction, Stream::reduce);
   const std::int64_t elements = plan.elements(plan.trained(u), reduction.divided);
-  const std::int64_t wire_bytes = plan.layouts.wire_bytes_over(span);
+  const std::int64_t reduce_element_bytes = plan.layouts.reduce_element_bytes_over(span);
   const auto make_staging = [&](const char* what) {
-    return builder_.make_buffer(what, u, Category::staging, elements * wire_bytes);
+    return builder_.make_buffer(what, u, Category::staging, elements * reduce_element_bytes);
   };
   const int packed = plan.layouts.rounds(span) ? make_staging("packed") : -1;
   // That of the level inside nodes has served, and is larger.
@@ -85,8 +85,8 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
                        : builder_.make_gradients(
                              "gradient shard", u,
                              plan.layouts.gradient.over(reduction.divided).in(Space::device));
-  Action& action =
-      builder_.emit_collective(Kind::reduce_scatter, Stream::reduce, u, span, elements, wire_bytes);
+  Action& action = builder_.emit_collective(Kind::reduce_scatter, Stream::reduce, u, span, elements,
+                                            reduce_element_bytes);
   if (sum.tree < span.ranks) action.tree = sum.tree;
   builder_.use(action, Role::parameter_gradients, reduction.sum, Access::read);
   builder_.use(action, Role::packed, packed, Access::write);

@@ -159,9 +159,9 @@ bool computes(const Action& action) {
 
 /// What may run beside what, by binary search: along each stream, what happens before an action
 /// comes first and what happens after it comes last.
-class Beside {
+class Concurrency {
  public:
-  explicit Beside(const StepPlan& plan) : order_(plan) {
+  explicit Concurrency(const StepPlan& plan) : order_(plan) {
     for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
       if (computes(plan.actions[a]))
         computing_[static_cast<int>(plan.actions[a].stream)].push_back(a);
@@ -201,7 +201,7 @@ class Level {
   std::vector<std::int64_t> changes_;
 };
 
-void report_gathered(const StepPlan& plan, Overlap& overlap) {
+void report_gathered(const StepPlan& plan, OverlapBytes& overlap) {
   const int actions = static_cast<int>(plan.actions.size());
   Level units_in_flight(actions), bytes_in_flight(actions), units(actions), bytes(actions);
   std::vector<int> gathered_at(plan.buffers.size(), -1);  // until it has been used
@@ -231,15 +231,15 @@ void report_gathered(const StepPlan& plan, Overlap& overlap) {
   overlap.most_bytes_gathered = bytes.most();
 }
 
-Overlap find_overlap(const StepPlan& plan) {
-  Overlap overlap;
+OverlapBytes find_overlap(const StepPlan& plan) {
+  OverlapBytes overlap;
   report_gathered(plan, overlap);
-  const Beside beside(plan);
+  const Concurrency concurrency(plan);
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[a];
     const std::int64_t sent = plan.bytes_sent(action), copied = copied_bytes(action);
     if (sent == 0 && copied == 0) continue;
-    const bool hidden = beside.is_computed(a);
+    const bool hidden = concurrency.is_computed(a);
     (hidden ? overlap.bytes_while_computing : overlap.bytes_while_nothing_computes) += sent;
     (hidden ? overlap.copied_while_computing : overlap.copied_while_nothing_computes) += copied;
     if (sent > 0)
@@ -258,11 +258,11 @@ double part_percent(std::int64_t part, std::int64_t rest) {
 
 }  // namespace
 
-double while_computing_percent(const Overlap& overlap) {
+double while_computing_percent(const OverlapBytes& overlap) {
   return part_percent(overlap.bytes_while_computing, overlap.bytes_while_nothing_computes);
 }
 
-double copied_while_computing_percent(const Overlap& overlap) {
+double copied_while_computing_percent(const OverlapBytes& overlap) {
   return part_percent(overlap.copied_while_computing, overlap.copied_while_nothing_computes);
 }
 

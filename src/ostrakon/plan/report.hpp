@@ -55,7 +55,7 @@ struct Traffic {
 };
 
 /// What may run at the same time, as far as streams and waits say: a plan knows no time.
-struct Overlap {
+struct OverlapBytes {
   /// Bytes that a rank sends in collectives beside which a forward, a backward or an update may
   /// run, on the device or on the host: one that happens neither before the collective nor after
   /// it.
@@ -80,8 +80,8 @@ struct Overlap {
 
 /// Of all bytes that are sent, and of all that are copied, the share that may be while a rank
 /// computes: in percent, 0 where there are none.
-double while_computing_percent(const Overlap& overlap);
-double copied_while_computing_percent(const Overlap& overlap);
+double while_computing_percent(const OverlapBytes& overlap);
+double copied_while_computing_percent(const OverlapBytes& overlap);
 
 /// Elements of the flat parameters of all units.
 struct Elements {
@@ -141,7 +141,7 @@ struct Report {
   std::int64_t bytes_to_host = 0;     ///< copied from device memory
   std::int64_t bytes_on_host = 0;     ///< as bytes_on_host()
   std::int64_t checkpoint_bytes = 0;  ///< of the copy on the host that is saved, or 0
-  Overlap overlap;
+  OverlapBytes overlap;
 
   std::optional<Estimate> estimate;  ///< for the caller to fill in; a plan knows no machine
 

@@ -46,7 +46,7 @@ Json to_json(const Traffic& traffic) {
           {"largest_message_bytes", traffic.message.largest}};
 }
 
-Json to_json(const Overlap& overlap) {
+Json to_json(const OverlapBytes& overlap) {
   return {{"bytes_sent_while_computing", overlap.bytes_while_computing},
           {"collectives_while_computing", overlap.collectives_while_computing},
           {"percent_of_bytes_while_computing", while_computing_percent(overlap)},
@@ -136,28 +136,28 @@ Json actions_json(const Report& report) {
 }
 
 /// One object on a line, for the lists that may be long: Json itself takes much longer.
-class Line {
+class JsonRow {
  public:
-  Line& put(const char* field, std::int64_t value) {
+  JsonRow& put(const char* field, std::int64_t value) {
     return put_text(field, std::to_string(value));
   }
-  Line& put(const char* field, bool value) { return put_text(field, value ? "true" : "false"); }
-  Line& put(const char* field, double value) {
+  JsonRow& put(const char* field, bool value) { return put_text(field, value ? "true" : "false"); }
+  JsonRow& put(const char* field, double value) {
     return put_text(field, value == 0.0 ? "0.0" : Json(value).dump());
   }
-  Line& put(const char* field, const std::string& value) {
+  JsonRow& put(const char* field, const std::string& value) {
     return put_text(field, Json(value).dump());
   }
   /// A name without anything to escape.
-  Line& put(const char* field, const char* value) {
+  JsonRow& put(const char* field, const char* value) {
     return put_text(field, '"' + std::string(value) + '"');
   }
   template <class Value>
-  Line& put_or_null(const char* field, bool is_there, const Value& value) {
+  JsonRow& put_or_null(const char* field, bool is_there, const Value& value) {
     return is_there ? put(field, value) : put_text(field, "null");
   }
   template <class Items, class Write>
-  Line& put_list(const char* field, const Items& items, const Write& write) {
+  JsonRow& put_list(const char* field, const Items& items, const Write& write) {
     begin(field);
     text_ += '[';
     for (const auto& item : items) {
@@ -175,7 +175,7 @@ class Line {
     if (text_.size() > 1) text_ += ',';
     ((text_ += '"') += field) += "\":";
   }
-  Line& put_text(const char* field, const std::string& value) {
+  JsonRow& put_text(const char* field, const std::string& value) {
     begin(field);
     text_ += value;
     return *this;
@@ -187,7 +187,7 @@ class Line {
 std::string buffer_line(const StepPlan& plan, const Buffer& buffer, std::int64_t offset) {
   std::vector<const FlatParameter*> flats;
   for (int f = buffer.flats.first; f < buffer.flats.end; ++f) flats.push_back(&plan.flats[f]);
-  return Line()
+  return JsonRow()
       .put("name", buffer.name)
       .put("category", key(buffer.category))
       .put("space", name(buffer.space))
@@ -202,7 +202,7 @@ std::string buffer_line(const StepPlan& plan, const Buffer& buffer, std::int64_t
                 })
       .put_list("divided_over", buffer.divided,
                 [](const Span& span) {
-                  return Line()
+                  return JsonRow()
                       .put("axis", name(span.axis))
                       .put("ranks", std::int64_t{span.ranks})
                       .put("stride", std::int64_t{span.stride})
@@ -213,7 +213,7 @@ std::string buffer_line(const StepPlan& plan, const Buffer& buffer, std::int64_t
 
 std::string action_line(const StepPlan& plan, const Action& action, Group group) {
   const bool in_group = array_bytes(action) > 0 || action.kind == Kind::keep;
-  return Line()
+  return JsonRow()
       .put("name", plan.describe(action))
       .put("kind", name(action.kind))
       .put("stream", name(action.stream))
@@ -230,7 +230,7 @@ std::string action_line(const StepPlan& plan, const Action& action, Group group)
       .put("flops", action.flops)
       .put_list("uses", action.uses,
                 [](const Use& use) {
-                  return Line()
+                  return JsonRow()
                       .put("buffer", std::int64_t{use.buffer})
                       .put("role", name(use.role))
                       .put("access", name(use.access))
@@ -293,7 +293,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
   };
   list("units", plan.units.size(), [&](std::size_t u) {
     const PlannedUnit& unit = plan.units[u];
-    return Line()
+    return JsonRow()
         .put("name", unit.name)
         .put("parameter_elements", unit.parameter_elements)
         .put("padded_elements", plan.padded(unit.flats))

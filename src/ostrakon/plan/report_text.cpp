@@ -203,7 +203,7 @@ std::string copies_text(const Report& report) {
   return text.empty() ? "" : "between host and device in a step\n" + text + "\n";
 }
 
-std::string overlap_text(const Overlap& overlap) {
+std::string overlap_text(const OverlapBytes& overlap) {
   std::string text = "overlap that the waits allow";
   const bool sends = overlap.bytes_while_computing + overlap.bytes_while_nothing_computes > 0;
   const bool copies = overlap.copied_while_computing + overlap.copied_while_nothing_computes > 0;

@@ -7,7 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/communication_check.hpp>
 #include <ostrakon/plan/contents_check.hpp>
-#include <ostrakon/plan/meetings.hpp>
+#include <ostrakon/plan/matches.hpp>
 #include <ostrakon/plan/sums_check.hpp>
 #include <stdexcept>
 #include <utility>
@@ -61,11 +61,11 @@ bool is_in_program_order(const RankClasses& classes) {
 /// do.
 class Run {
  public:
-  Run(const RankClasses& classes, std::vector<Meeting> meetings)
-      : classes_(classes), meetings_(std::move(meetings)), arrived_(meetings_.size(), 0) {
+  Run(const RankClasses& classes, std::vector<Match> matches)
+      : classes_(classes), matches_(std::move(matches)), arrived_(matches_.size(), 0) {
     for (int c = 0; c < classes_.count(); ++c) {
       const std::vector<Action>& actions = plan(c).actions;
-      meeting_.emplace_back(actions.size(), -1);
+      match_.emplace_back(actions.size(), -1);
       ended_.emplace_back(actions.size(), false);
       waiting_.emplace_back(actions.size(), 0);
       queues_.emplace_back();
@@ -73,9 +73,9 @@ class Run {
         queues_.back()[static_cast<std::size_t>(actions[a].stream)].actions.push_back(
             static_cast<int>(a));
     }
-    for (std::size_t m = 0; m < meetings_.size(); ++m)
-      for (ActionOfClass place : meetings_[m])
-        meeting_[place.of_class][place.action] = static_cast<int>(m);
+    for (std::size_t m = 0; m < matches_.size(); ++m)
+      for (ActionOfClass place : matches_[m])
+        match_[place.of_class][place.action] = static_cast<int>(m);
   }
 
   /// Throws std::logic_error where not all come to the end.
@@ -116,13 +116,13 @@ class Run {
           waiting_[c][wait] |= 1u << s;
           return;
         }
-      const int meeting = meeting_[c][a];
-      if (meeting < 0) {
+      const int match = match_[c][a];
+      if (match < 0) {
         end({c, a});
         continue;
       }
-      if (++arrived_[meeting] < meetings_[meeting].size()) return;
-      for (ActionOfClass place : meetings_[meeting]) {
+      if (++arrived_[match] < matches_[match].size()) return;
+      for (ActionOfClass place : matches_[match]) {
         end(place);
         ready_.emplace_back(place.of_class, static_cast<int>(at(place).stream));
       }
@@ -166,7 +166,7 @@ class Run {
     if (queue.actions[queue.next] != a) return {{c, queue.actions[queue.next]}, "comes after"};
     for (int wait : at(place).waits)
       if (!ended_[c][wait]) return {{c, wait}, "waits for"};
-    for (ActionOfClass other : meetings_[meeting_[c][a]])
+    for (ActionOfClass other : matches_[match_[c][a]])
       if (other.of_class != c && !is_there(other)) return {other, "meets"};
     throw std::logic_error("an action that could run has not");
   }
@@ -182,10 +182,10 @@ class Run {
   }
 
   const RankClasses& classes_;
-  const std::vector<Meeting> meetings_;
+  const std::vector<Match> matches_;
   std::vector<std::size_t> arrived_;  // of each meeting, how many are there
   // Of each class:
-  std::vector<std::vector<int>> meeting_;  // of each action, or -1
+  std::vector<std::vector<int>> match_;  // of each action, or -1
   std::vector<std::array<Queue, streams>> queues_;
   std::vector<std::vector<bool>> ended_;             // actions
   std::vector<std::vector<std::uint16_t>> waiting_;  // for each action: streams, a bit for each
@@ -198,12 +198,12 @@ class Run {
 void prove_ranks(const std::vector<const StepPlan*>& plans) {
   const RankClasses classes(plans);
   for (int c = 0; c < classes.count(); ++c) check_actions(classes, c);
-  std::vector<Meeting> meetings = find_meetings(classes);
+  std::vector<Match> matches = find_matches(classes);
   // Where ranks' plans differ, that says more than what became of it.
   for (int c = 0; c < classes.count(); ++c) check_step(classes, c);
   // Where no class meets another, each can run in program order.
-  if (meetings.empty() && is_in_program_order(classes)) return;
-  Run(classes, std::move(meetings)).run();
+  if (matches.empty() && is_in_program_order(classes)) return;
+  Run(classes, std::move(matches)).run();
 }
 
 void prove_stages(const std::vector<const StepPlan*>& stages) {

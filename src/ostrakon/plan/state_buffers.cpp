@@ -24,7 +24,7 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
   const Layouts& layouts = plan.layouts;
   const bool is_run = plan.purpose != Purpose::decode;
   const std::int64_t moment_bytes =
-      bytes_of(policy.moments.number) * (layouts.masters.element_bytes / bytes_of(Number::fp32));
+      bytes_of(policy.moments.dtype) * (layouts.masters.element_bytes / bytes_of(DType::fp32));
   const int moments = is_run ? policy.moments.count : 0;
   for (int u = 0; u < builder.units(); ++u) {
     PlannedUnit& state = builder.state(u);

@@ -77,7 +77,7 @@ Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
   Grid grid = any_grid;
   grid.node = 0;  // levels change nothing in this
   const std::int64_t grain = sum_grain_of(policy);
-  const bool rounds = policy.reduce != Number::fp32 && grid.shard() > 1;
+  const bool rounds = policy.reduce != DType::fp32 && grid.shard() > 1;
   if (grain > 0 && !rounds)
     for (Accumulation one : {first, Accumulation::shard_each, Accumulation::reduce_each})
       if (sums_as_one_rank(sum_spans(grid, one), grain)) return one;

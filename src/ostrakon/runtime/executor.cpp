@@ -66,13 +66,13 @@ void show_only(const Program& program, const plan::Action& action, const Arenas&
 ///
 /// It stops at the first of its actions that fails or is left out: all after that one are left out,
 /// so that how many have ended, and whether it stopped, says all about its actions.
-struct Line {
-  std::vector<int> actions;      ///< in plan order
-  int ended = 0;                 ///< so many of them have, from the first on
-  bool stopped = false;          ///< no more of them will
-  std::exception_ptr failure;    ///< of the action at which it stopped, unless that was left out
-  bool runs = false;             ///< its thread has been told to run it and is not done
-  const Line* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
+struct Queue {
+  std::vector<int> actions;       ///< in plan order
+  int ended = 0;                  ///< so many of them have, from the first on
+  bool stopped = false;           ///< no more of them will
+  std::exception_ptr failure;     ///< of the action at which it stopped, unless that was left out
+  bool runs = false;              ///< its thread has been told to run it and is not done
+  const Queue* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
   int awaited = 0;
   std::condition_variable wakes;
   std::thread thread;  ///< begun when it first has something to run
@@ -109,25 +109,25 @@ class Executor::Implementation {
       run_threads();
     else
       run_in_order();
-    const Line* first = nullptr;
-    for (const Line& line : lines_)
-      if (line.failure && (first == nullptr || failed_action(line) < failed_action(*first)))
-        first = &line;
+    const Queue* first = nullptr;
+    for (const Queue& queue : queues_)
+      if (queue.failure && (first == nullptr || failed_action(queue) < failed_action(*first)))
+        first = &queue;
     if (first != nullptr) std::rethrow_exception(first->failure);
   }
 
   std::array<Handler, plan::kinds> handlers;
   Observer observer;
-  std::optional<Shake> shake;
+  std::optional<Perturbation> perturbation;
   std::vector<ActionTime> times;
 
  private:
-  Line& line_of(const plan::Action& action) {
-    return lines_[static_cast<std::size_t>(action.stream)];
+  Queue& queue_of(const plan::Action& action) {
+    return queues_[static_cast<std::size_t>(action.stream)];
   }
-  Line& compute() { return lines_[static_cast<std::size_t>(plan::Stream::compute)]; }
-  static int failed_action(const Line& line) {
-    return line.actions[static_cast<std::size_t>(line.ended)];
+  Queue& compute() { return queues_[static_cast<std::size_t>(plan::Stream::compute)]; }
+  static int failed_action(const Queue& queue) {
+    return queue.actions[static_cast<std::size_t>(queue.ended)];
   }
   const plan::Action& action_at(int index) const {
     return program_->plan.actions[static_cast<std::size_t>(index)];
@@ -152,15 +152,15 @@ class Executor::Implementation {
     program_ = &program;
     shows_regions_ = a_tool_wants_regions();
     times.assign(actions.size(), ActionTime());
-    for (Line& line : lines_) {
-      line.actions.clear();
-      line.ended = 0;
-      line.stopped = false;
-      line.failure = nullptr;
+    for (Queue& queue : queues_) {
+      queue.actions.clear();
+      queue.ended = 0;
+      queue.stopped = false;
+      queue.failure = nullptr;
     }
     position_.resize(actions.size());
     for (std::size_t a = 0; a < actions.size(); ++a) {
-      std::vector<int>& its_stream = line_of(actions[a]).actions;
+      std::vector<int>& its_stream = queue_of(actions[a]).actions;
       position_[a] = static_cast<int>(its_stream.size());
       its_stream.push_back(static_cast<int>(a));
     }
@@ -171,40 +171,40 @@ class Executor::Implementation {
   }
 
   void begin_threads() {
-    for (Line& line : lines_)
-      if (&line != &compute() && !line.actions.empty() && !line.thread.joinable())
-        line.thread = std::thread([this, &line] { serve(line); });
+    for (Queue& queue : queues_)
+      if (&queue != &compute() && !queue.actions.empty() && !queue.thread.joinable())
+        queue.thread = std::thread([this, &queue] { serve(queue); });
   }
 
   void choose_order() {
     order_.resize(position_.size());
     std::array<int, plan::streams> begun{};
     for (std::size_t place = 0; place < order_.size(); ++place) {
-      if (!shake) {
+      if (!perturbation) {
         order_[place] = static_cast<int>(place);
         continue;
       }
       std::array<std::size_t, plan::streams> ready{};
       std::size_t choices = 0;
-      for (std::size_t s = 0; s < lines_.size(); ++s)
-        if (next_is_ready(lines_[s], begun[s], begun)) ready[choices++] = s;
+      for (std::size_t s = 0; s < queues_.size(); ++s)
+        if (next_is_ready(queues_[s], begun[s], begun)) ready[choices++] = s;
       // The first action in plan order that is left is always among them.
       const std::size_t s = ready[random_bits(place) % choices];
-      order_[place] = lines_[s].actions[static_cast<std::size_t>(begun[s]++)];
+      order_[place] = queues_[s].actions[static_cast<std::size_t>(begun[s]++)];
     }
   }
 
-  bool next_is_ready(const Line& line, int next,
+  bool next_is_ready(const Queue& queue, int next,
                      const std::array<int, plan::streams>& begun) const {
-    if (next == static_cast<int>(line.actions.size())) return false;
-    const auto& waits = action_at(line.actions[static_cast<std::size_t>(next)]).waits;
+    if (next == static_cast<int>(queue.actions.size())) return false;
+    const auto& waits = action_at(queue.actions[static_cast<std::size_t>(next)]).waits;
     return std::all_of(waits.begin(), waits.end(), [&](int wait) {
       return begun[static_cast<std::size_t>(action_at(wait).stream)] >= count_with(wait);
     });
   }
 
   std::uint64_t random_bits(std::uint64_t counter) const {
-    return math::mix_bits(math::mix_bits(shake->seed + 1) + counter);
+    return math::mix_bits(math::mix_bits(perturbation->seed + 1) + counter);
   }
 
   // ---- in a run
@@ -213,7 +213,7 @@ class Executor::Implementation {
     for (const int index : order_) {
       const plan::Action& action = action_at(index);
       show_only(*program_, action, arenas_);
-      if (!step(line_of(action), index)) break;
+      if (!step(queue_of(action), index)) break;
     }
     allow_all(*program_, arenas_);
   }
@@ -221,76 +221,77 @@ class Executor::Implementation {
   void run_threads() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      for (Line& line : lines_) {
-        if (&line == &compute() || line.actions.empty()) continue;
-        line.runs = true;
-        line.wakes.notify_one();
+      for (Queue& queue : queues_) {
+        if (&queue == &compute() || queue.actions.empty()) continue;
+        queue.runs = true;
+        queue.wakes.notify_one();
       }
     }
-    run_line(compute());
+    run_queue(compute());
     std::unique_lock<std::mutex> lock(mutex_);
     compute().wakes.wait(lock, [this] { return all_are_done(); });
   }
 
   /// What a thread does from its birth on.
-  void serve(Line& line) {
+  void serve(Queue& queue) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      line.wakes.wait(lock, [&] { return line.runs || ending_; });
-      if (!line.runs) return;
+      queue.wakes.wait(lock, [&] { return queue.runs || ending_; });
+      if (!queue.runs) return;
       lock.unlock();
-      run_line(line);
+      run_queue(queue);
       lock.lock();
-      line.runs = false;
+      queue.runs = false;
       if (all_are_done()) compute().wakes.notify_one();
     }
   }
 
   bool all_are_done() const {
-    return std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.runs; });
+    return std::none_of(queues_.begin(), queues_.end(),
+                        [](const Queue& queue) { return queue.runs; });
   }
 
-  void run_line(Line& line) {
-    for (const int index : line.actions)
-      if (!step(line, index)) return;
+  void run_queue(Queue& queue) {
+    for (const int index : queue.actions)
+      if (!step(queue, index)) return;
   }
 
   /// Runs the next action of a stream, or leaves it out; whether the stream goes on.
-  bool step(Line& line, int index) {
+  bool step(Queue& queue, int index) {
     const plan::Action& action = action_at(index);
     std::exception_ptr failure;
-    const bool may_run = wait_for(line, action);
+    const bool may_run = wait_for(queue, action);
     if (may_run) failure = perform(action, index);
-    tell(line, may_run && !failure, failure);
+    tell(queue, may_run && !failure, failure);
     return may_run && !failure;
   }
 
   /// Returns when all that an action waits for have ended, with true; or one of them never will.
   /// Sleeps on threads only: in order, all that it waits for have had their turn.
-  bool wait_for(Line& line, const plan::Action& action) {
+  bool wait_for(Queue& queue, const plan::Action& action) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (const int wait : action.waits) {
-      const Line& other = line_of(action_at(wait));
+      const Queue& other = queue_of(action_at(wait));
       const int count = count_with(wait);
-      line.awaits = &other;
-      line.awaited = count;
-      line.wakes.wait(lock, [&] { return other.ended >= count || other.stopped; });
-      line.awaits = nullptr;
+      queue.awaits = &other;
+      queue.awaited = count;
+      queue.wakes.wait(lock, [&] { return other.ended >= count || other.stopped; });
+      queue.awaits = nullptr;
       if (other.ended < count) return false;
     }
     return true;
   }
 
   /// One more action of a stream has ended, or the stream stops: wakes who sleeps until then.
-  void tell(Line& line, bool ended, const std::exception_ptr& failure) {
+  void tell(Queue& queue, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended)
-      ++line.ended;
+      ++queue.ended;
     else
-      line.stopped = true;
-    line.failure = failure;
-    for (Line& other : lines_)
-      if (other.awaits == &line && (line.stopped || line.ended >= other.awaited))
+      queue.stopped = true;
+    queue.failure = failure;
+    for (Queue& other : queues_)
+      if (other.awaits == &queue && (queue.stopped || queue.ended >= other.awaited))
         other.wakes.notify_one();
   }
 
@@ -308,7 +309,7 @@ class Executor::Implementation {
         if (!failure) failure = std::current_exception();
       }
     };
-    sleep_if_shaken(2 * static_cast<std::uint64_t>(index));
+    sleep_if_perturbed(2 * static_cast<std::uint64_t>(index));
     time.begin = seconds_now();
     if (handler) {
       std::optional<Region> region;
@@ -325,14 +326,15 @@ class Executor::Implementation {
       });
     }
     time.end = seconds_now();
-    sleep_if_shaken(2 * static_cast<std::uint64_t>(index) + 1);
+    sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
     return failure;
   }
 
-  void sleep_if_shaken(std::uint64_t counter) const {
-    if (!shake || mode_ == Streams::in_plan_order) return;
+  void sleep_if_perturbed(std::uint64_t counter) const {
+    if (!perturbation || mode_ == Streams::in_plan_order) return;
     const double fraction = static_cast<double>(random_bits(counter) >> 11) * 0x1p-53;
-    std::this_thread::sleep_for(std::chrono::duration<double>(fraction * shake->longest_seconds));
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(fraction * perturbation->longest_seconds));
   }
 
   void end_threads() {
@@ -340,9 +342,9 @@ class Executor::Implementation {
       const std::lock_guard<std::mutex> lock(mutex_);
       ending_ = true;
     }
-    for (Line& line : lines_) {
-      line.wakes.notify_one();
-      if (line.thread.joinable()) line.thread.join();
+    for (Queue& queue : queues_) {
+      queue.wakes.notify_one();
+      if (queue.thread.joinable()) queue.thread.join();
     }
   }
 
@@ -356,7 +358,7 @@ class Executor::Implementation {
   std::vector<int> order_;     // in which actions run, where they do so in an order
 
   std::mutex mutex_;  // of what follows, but for the actions of a line
-  std::array<Line, plan::streams> lines_;
+  std::array<Queue, plan::streams> queues_;
   bool ending_ = false;
 };
 
@@ -368,7 +370,7 @@ void Executor::on(plan::Kind kind, Handler handler) {
   implementation_->handlers[static_cast<std::size_t>(kind)] = std::move(handler);
 }
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
-void Executor::shake(Shake shake) { implementation_->shake = shake; }
+void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }
 void Executor::run(const Program& program) { implementation_->run(program); }
 const std::vector<ActionTime>& Executor::times() const { return implementation_->times; }
 

@@ -76,7 +76,7 @@ enum class Streams {
 /// order that streams and waits allow, a function of `seed` and the plan alone, so that ranks with
 /// the same seed stay in step. On threads: every action sleeps up to `longest_seconds` before and
 /// after its work, differently for other seeds.
-struct Shake {
+struct Perturbation {
   std::uint64_t seed = 0;
   double longest_seconds = 0.0;
 };
@@ -114,7 +114,7 @@ class Executor {
 
   void on(plan::Kind kind, Handler handler);
   void observe(Observer observer);
-  void shake(Shake shake);  ///< all runs from now on
+  void perturb(Perturbation perturbation);  ///< all runs from now on
 
   /// Throws std::logic_error for an action without a handler, or that waits for a later one, before
   /// anything runs. `release` needs no handler: its place in the plan and its waits do the work.

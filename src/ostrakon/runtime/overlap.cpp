@@ -14,7 +14,7 @@ struct Account {
   double* hidden = nullptr;
 };
 
-Account account_of(const plan::Action& action, Overlap& overlap) {
+Account account_of(const plan::Action& action, OverlapTimes& overlap) {
   if (plan::communicates(action.kind)) return {&overlap.communication, &overlap.hidden};
   switch (action.stream) {
     case plan::Stream::upload:
@@ -29,9 +29,9 @@ Account account_of(const plan::Action& action, Overlap& overlap) {
 
 }  // namespace
 
-Overlap measure_overlap(const Program& program, const std::vector<ActionTime>& times) {
+OverlapTimes measure_overlap(const Program& program, const std::vector<ActionTime>& times) {
   const std::vector<plan::Action>& actions = program.plan.actions;
-  Overlap overlap;
+  OverlapTimes overlap;
   double first = 0.0, last = 0.0;
   bool any = false;
   std::vector<std::size_t> computes;

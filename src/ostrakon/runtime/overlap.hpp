@@ -7,7 +7,7 @@
 namespace ostrakon::runtime {
 
 /// Where the time of a run of a program went, in seconds.
-struct Overlap {
+struct OverlapTimes {
   double all = 0.0;            ///< from the first action's begin to the last one's end
   double compute = 0.0;        ///< of actions on the compute stream
   double communication = 0.0;  ///< of collectives, each on its own
@@ -18,6 +18,6 @@ struct Overlap {
   double host_hidden = 0.0;
 };
 
-Overlap measure_overlap(const Program& program, const std::vector<ActionTime>& times);
+OverlapTimes measure_overlap(const Program& program, const std::vector<ActionTime>& times);
 
 }  // namespace ostrakon::runtime

@@ -9,8 +9,8 @@ plan::Spans ActionParts::gathered_parts(plan::Role role) const {
   return parts;
 }
 
-Number number_of(const plan::Action& action, const plan::StepPlan& plan, Number compute) {
-  return action.element_bytes == plan.layouts.masters.element_bytes ? Number::fp32 : compute;
+DType dtype_of(const plan::Action& action, const plan::StepPlan& plan, DType compute) {
+  return action.element_bytes == plan.layouts.masters.element_bytes ? DType::fp32 : compute;
 }
 
 }  // namespace ostrakon::train

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/step_context.hpp>
 
@@ -41,6 +41,6 @@ class ActionParts {
 };
 
 /// Of parameters as an action sends or copies them: fp32 masters, or the model's `compute` numbers.
-Number number_of(const plan::Action& action, const plan::StepPlan& plan, Number compute);
+DType dtype_of(const plan::Action& action, const plan::StepPlan& plan, DType compute);
 
 }  // namespace ostrakon::train

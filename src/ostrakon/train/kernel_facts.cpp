@@ -43,8 +43,8 @@ Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
   facts.push_back({"number of threads of kernels", std::to_string(host_threads())});
   facts.push_back({"build", build()});
   facts.push_back({"instruction set compiled for", compiled_instructions()});
-  for (const Number number : std::set<Number>{Number::fp32, settings.precision.gather})
-    facts.push_back({text("digest of ", name(number), " products"), math::gemm_digest(number)});
+  for (const DType dtype : std::set<DType>{DType::fp32, settings.precision.gather})
+    facts.push_back({text("digest of ", name(dtype), " products"), math::gemm_digest(dtype)});
   return facts;
 }
 

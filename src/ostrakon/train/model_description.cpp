@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/optim/muon.hpp>
-#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 
 namespace ostrakon::train {
 namespace {

@@ -23,7 +23,7 @@ ModelState::ModelState(const Programs& programs, const ShardLayout& layout, cons
 }
 
 /// What a buffer has of a unit's parameters.
-void ModelState::initialize(int buffer, Number number, checkpoint::ParameterSource* weights) {
+void ModelState::initialize(int buffer, DType dtype, checkpoint::ParameterSource* weights) {
   const plan::Buffer& target = plan_.buffers[buffer];
   float* const values = memory_.scratch();
   for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
@@ -35,7 +35,7 @@ void ModelState::initialize(int buffer, Number number, checkpoint::ParameterSour
                           read_values(exec_, slices, begin, count, *weights, values);
                         else
                           make_initial_values(exec_, slices, begin, count, seed_, values);
-                        memory_.store(number, values, buffer, offset + begin, count);
+                        memory_.store(dtype, values, buffer, offset + begin, count);
                       });
   }
 }
@@ -43,8 +43,8 @@ void ModelState::initialize(int buffer, Number number, checkpoint::ParameterSour
 void ModelState::initialize(checkpoint::ParameterSource* weights) {
   mesh_.world().agree([&] {
     for (const plan::PlannedUnit& unit : plan_.units) {
-      initialize(unit.masters, Number::fp32, weights);
-      if (unit.working >= 0) initialize(unit.working, compute_number(), weights);
+      initialize(unit.masters, DType::fp32, weights);
+      if (unit.working >= 0) initialize(unit.working, compute_dtype(), weights);
       for (int moments : {unit.first_moments, unit.second_moments})
         if (moments >= 0) memory_.clear(moments);
     }
@@ -53,7 +53,7 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
 }
 
 /// Of one kind of state, which a member of PlannedUnit names, of the part that `counted` says.
-std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, Number number,
+std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
                                     const plan::Spans& counted) {
   auto* digest = memory_.at<std::uint64_t>(plan_.sums);
   Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
@@ -63,7 +63,7 @@ std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*wh
     for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, counted)) {
       const std::uint64_t key = math::random_key(0, slice.parameter->full_name() + " " + what);
       memory_.in_chunks(slice.count, [&](std::int64_t begin, std::int64_t count) {
-        math::add_digest(exec_, memory_.fetch(number, buffer, slice.offset + begin, count), count,
+        math::add_digest(exec_, memory_.fetch(dtype, buffer, slice.offset + begin, count), count,
                          key, slice.first + begin, digest);
       });
     }
@@ -88,13 +88,13 @@ std::uint64_t ModelState::digest() {
   struct Kind {
     const char* name;
     int PlannedUnit::*which;
-    Number number;
+    DType dtype;
     bool counts;  ///< working copies say nothing new, but must be alike
   };
-  const Kind kinds[] = {{"parameters", &PlannedUnit::masters, Number::fp32, true},
+  const Kind kinds[] = {{"parameters", &PlannedUnit::masters, DType::fp32, true},
                         {"first moment", &PlannedUnit::first_moments, moments_, true},
                         {"second moment", &PlannedUnit::second_moments, moments_, true},
-                        {"working copies", &PlannedUnit::working, compute_number(), false}};
+                        {"working copies", &PlannedUnit::working, compute_dtype(), false}};
   const plan::Spans& all_ranks = plan_.layouts.gradient.divided;
   std::uint64_t total = 0;
   for (const Kind& kind : kinds) {
@@ -102,11 +102,11 @@ std::uint64_t ModelState::digest() {
                                   [&](const PlannedUnit& unit) { return unit.*kind.which >= 0; });
     if (any == plan_.units.end()) continue;
     // Each element is counted once over all ranks.
-    if (kind.counts) total += digest_of(kind.name, kind.which, kind.number, all_ranks);
+    if (kind.counts) total += digest_of(kind.name, kind.which, kind.dtype, all_ranks);
     const plan::Spans& stored = plan_.buffers[(*any).*kind.which].divided;
     if (stored == all_ranks) continue;
     // Whoever stores the same must have the same bits.
-    const std::uint64_t mine = digest_of(kind.name, kind.which, kind.number, stored);
+    const std::uint64_t mine = digest_of(kind.name, kind.which, kind.dtype, stored);
     require_alike(kind.name, mine, stored.empty() ? mesh_.world() : mesh_.replicate_group());
   }
   mesh_.world().sum(&total, 1);

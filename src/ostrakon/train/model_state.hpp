@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -20,7 +20,7 @@ namespace ostrakon::train {
 class ModelState {
  public:
   struct Options {
-    Number moments = Number::fp32;
+    DType moments = DType::fp32;
     std::uint64_t seed = 1;  ///< of random weights
     bool pinned_host_memory = true;
   };
@@ -59,12 +59,12 @@ class ModelState {
     std::int64_t staged;  ///< begin in the copy
   };
 
-  Number compute_number() const { return layout_.model().number(); }
-  Number number_of(checkpoint::State state) const { return train::number_of(state, moments_); }
+  DType compute_dtype() const { return layout_.model().dtype(); }
+  DType dtype_of(checkpoint::State state) const { return train::dtype_of(state, moments_); }
 
   // model_state.cpp
-  void initialize(int buffer, Number number, checkpoint::ParameterSource* weights);
-  std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, Number number,
+  void initialize(int buffer, DType dtype, checkpoint::ParameterSource* weights);
+  std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
                           const plan::Spans& counted);
   void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
 
@@ -73,13 +73,13 @@ class ModelState {
   char* bounce(std::int64_t bytes);
   void restore(int buffer, checkpoint::State state, checkpoint::CheckpointReader& checkpoint,
                std::vector<checkpoint::Wanted>& wanted);
-  void gather_shares(int buffer, Number number, const Channels& channels);
+  void gather_shares(int buffer, DType dtype, const Channels& channels);
   void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
 
   const plan::StepPlan& plan_;
   const ShardLayout& layout_;
   mesh::Mesh& mesh_;
-  Number moments_;
+  DType moments_;
   std::uint64_t seed_;
   StateMemory memory_;
   std::vector<SavedBytes> saved_;

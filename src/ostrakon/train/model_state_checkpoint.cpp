@@ -5,8 +5,8 @@
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 #include <ostrakon/train/model_state.hpp>
-#include <ostrakon/train/numbers.hpp>
 #include <stdexcept>
 
 namespace ostrakon::train {
@@ -16,7 +16,7 @@ using checkpoint::State;
 void ModelState::note_saved_bytes() {
   std::int64_t staged = 0;
   for (const SavedSlice& saved : saved_slices(layout_)) {
-    const std::int64_t size = bytes_of(number_of(saved.slice.state));
+    const std::int64_t size = bytes_of(dtype_of(saved.slice.state));
     const std::int64_t bytes = saved.slice.count * size;
     saved_.push_back({saved.buffer, saved.offset * size, bytes, staged});
     staged += bytes;
@@ -77,7 +77,7 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
                          std::vector<checkpoint::Wanted>& wanted) {
   if (buffer < 0) return;
   memory_.clear(buffer);
-  const std::int64_t size = bytes_of(number_of(state));
+  const std::int64_t size = bytes_of(dtype_of(state));
   const plan::Spans& share =
       layout_.is_packed(buffer) ? plan_.buffers[buffer].divided : plan_.layouts.gradient.divided;
   for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, share)) {
@@ -99,10 +99,10 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
 }
 
 /// Gives those who have the same of a unit's state what each of them has read. Collective.
-void ModelState::gather_shares(int buffer, Number number, const Channels& channels) {
+void ModelState::gather_shares(int buffer, DType dtype, const Channels& channels) {
   if (buffer < 0 || layout_.is_packed(buffer)) return;
   const plan::Buffer& target = plan_.buffers[buffer];
-  with_number(number, [&](auto one) {
+  dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
     for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
       const auto find_part = [&](const plan::Spans& divided) {
@@ -122,15 +122,15 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
   const int working = plan_.units[unit].working, masters = plan_.units[unit].masters;
   const plan::Buffer& target = plan_.buffers[working];
   if (target.divided != plan_.buffers[masters].divided)
-    return initialize(working, compute_number(), &checkpoint);
+    return initialize(working, compute_dtype(), &checkpoint);
   memory_.in_chunks(
       plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {
         // What is fetched may be where store() converts.
-        const float* const values = memory_.fetch(Number::fp32, masters, begin, count);
+        const float* const values = memory_.fetch(DType::fp32, masters, begin, count);
         const auto some = static_cast<std::size_t>(count);
         Kokkos::deep_copy(exec_, math::UnmanagedArray<float, Memory>(memory_.scratch(), some),
                           math::UnmanagedArray<const float, Memory>(values, some));
-        memory_.store(compute_number(), memory_.scratch(), working, begin, count);
+        memory_.store(compute_dtype(), memory_.scratch(), working, begin, count);
       });
 }
 
@@ -145,7 +145,7 @@ void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channel
   });
   for (const plan::PlannedUnit& unit : plan_.units)
     for (const State state : all_states)
-      gather_shares(buffer_of(unit, state), number_of(state), channels);
+      gather_shares(buffer_of(unit, state), dtype_of(state), channels);
   mesh::agree_by_name(mesh_.world(), [&] {
     for (int u = 0; u < layout_.model().units() && plan_.layouts.has_copies(); ++u)
       restore_working(u, checkpoint);

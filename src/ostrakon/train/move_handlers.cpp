@@ -5,7 +5,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/action_parts.hpp>
-#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 
 namespace ostrakon::train {
 
@@ -13,8 +13,8 @@ using plan::Kind;
 using plan::Role;
 using runtime::ActionBuffers;
 
-MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels, Number compute,
-                           Number reduce)
+MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels, DType compute,
+                           DType reduce)
     : context_(context), channels_(channels), compute_(compute), reduce_(reduce) {}
 
 void MoveHandlers::install(runtime::Executor& executor) {
@@ -50,8 +50,8 @@ void MoveHandlers::gather(const ActionBuffers& buffers) {
   const plan::Spans whole = parts.gathered(Role::parameters);
   const plan::Spans part = parts.gathered_parts(Role::parameters);
   const Role source = action.buffer(Role::shard) >= 0 ? Role::shard : Role::parameters;
-  with_number(number_of(action, context_.plan(), compute_), [&](auto number) {
-    using T = decltype(number);
+  dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {
+    using T = decltype(one);
     const T* shard = parts.find<T>(source, flat, part);
     if (action.converts) {
       T* const own = parts.find<T>(Role::parameters, flat, part);
@@ -66,8 +66,8 @@ void MoveHandlers::keep(const ActionBuffers& buffers) {
   const ActionParts parts(buffers, context_);
   const plan::StepPlan& plan = context_.plan();
   const plan::Buffer& kept = plan.buffers[buffers.action.buffer(Role::shard)];
-  with_number(compute_, [&](auto number) {
-    using T = decltype(number);
+  dispatch_dtype(compute_, [&](auto one) {
+    using T = decltype(one);
     for (int flat = kept.flats.first; flat < kept.flats.end; ++flat)
       math::copy(exec_, parts.find<T>(Role::parameters, flat, kept.divided),
                  parts.find<T>(Role::shard, flat, kept.divided),
@@ -109,8 +109,8 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
     group.reduce_scatter(gradients, part, buffers.get<float>(Role::staging), shard, local);
     return;
   }
-  with_number(reduce_, [&](auto number) {
-    using T = decltype(number);
+  dispatch_dtype(reduce_, [&](auto one) {
+    using T = decltype(one);
     T* const packed = buffers.get<T>(Role::packed);
     convert(action, gradients, packed, action.elements);
     group.reduce_scatter(packed, part, buffers.get<T>(Role::staging), shard, local);
@@ -136,8 +136,8 @@ void MoveHandlers::gather_updates(const ActionBuffers& buffers) {
   // The buffer may have more than what the span has parts of.
   plan::Spans part = context_.plan().layouts.update.divided;
   while (part.innermost() != action.span) part = part.outer();
-  with_number(number_of(action, context_.plan(), compute_), [&](auto number) {
-    using T = decltype(number);
+  dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {
+    using T = decltype(one);
     group.all_gather(parts.find<T>(Role::shard, part), count,
                      parts.find<T>(Role::shard, part.outer()));
   });

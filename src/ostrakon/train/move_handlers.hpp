@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/channels.hpp>
@@ -15,7 +15,7 @@ class MoveHandlers {
  public:
   /// `compute`: numbers of parameters as they are computed with; `reduce`: of gradients as they
   /// travel within a shard group. Context and channels must outlive it.
-  MoveHandlers(const StepContext& context, const Channels& channels, Number compute, Number reduce);
+  MoveHandlers(const StepContext& context, const Channels& channels, DType compute, DType reduce);
   /// Handles what moves. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -31,7 +31,7 @@ class MoveHandlers {
 
   const StepContext& context_;
   const Channels& channels_;
-  Number compute_, reduce_;
+  DType compute_, reduce_;
   Exec exec_;
 };
 

@@ -6,7 +6,7 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 #include <ostrakon/train/peak_rate.hpp>
 
 namespace ostrakon::train {
@@ -33,9 +33,9 @@ double measure(const runtime::Arena& memory, double seconds) {
 
 }  // namespace
 
-double measure_product_rate(Number number, const runtime::Arena& memory, double seconds) {
+double measure_product_rate(DType dtype, const runtime::Arena& memory, double seconds) {
   double rate = 0.0;
-  with_number(number, [&](auto one) { rate = measure<decltype(one)>(memory, seconds); });
+  dispatch_dtype(dtype, [&](auto one) { rate = measure<decltype(one)>(memory, seconds); });
   return rate;
 }
 

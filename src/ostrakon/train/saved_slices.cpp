@@ -19,8 +19,8 @@ int buffer_of(const plan::PlannedUnit& unit, State state) {
                                         : unit.second_moments;
 }
 
-Number number_of(State state, Number moments) {
-  return state == State::parameters ? Number::fp32 : moments;
+DType dtype_of(State state, DType moments) {
+  return state == State::parameters ? DType::fp32 : moments;
 }
 
 std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
@@ -44,31 +44,31 @@ std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
   return slices;
 }
 
-std::vector<RankPlace> find_places(int rank, mesh::Mesh& mesh) {
-  std::vector<RankPlace> places;
+std::vector<RankLocation> find_rank_locations(int rank, mesh::Mesh& mesh) {
+  std::vector<RankLocation> locations;
   for (const std::string& one : mesh.world().gather_texts(text(rank, " ", mesh.node_index()))) {
     std::istringstream stream(one);
-    RankPlace place{};
-    stream >> place.rank >> place.node;
-    places.push_back(place);
+    RankLocation location{};
+    stream >> location.rank >> location.node;
+    locations.push_back(location);
   }
-  return places;
+  return locations;
 }
 
-checkpoint::ShardMap make_shard_map(const ShardLayout& layout, const std::vector<RankPlace>& places,
-                                    Number moments) {
+checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
+                                    const std::vector<RankLocation>& locations, DType moments) {
   checkpoint::ShardMap map;
   for (int u = 0; u < layout.model().units(); ++u)
     for (const model::Parameter& parameter : layout.model().parameters(u))
       map.parameters.push_back({parameter.owner, parameter.name, parameter.shape,
                                 layout.plan().units[u].name, parameter.frozen});
   for (const State state : all_states)
-    map.numbers[static_cast<std::size_t>(state)] = number_of(state, moments);
-  for (const RankPlace& place : places) {
+    map.dtypes[static_cast<std::size_t>(state)] = dtype_of(state, moments);
+  for (const RankLocation& location : locations) {
     map.slices.emplace_back();
-    for (const SavedSlice& saved : saved_slices(layout.of_rank(place.rank)))
+    for (const SavedSlice& saved : saved_slices(layout.of_rank(location.rank)))
       map.slices.back().push_back(saved.slice);
-    map.nodes.push_back(place.node);
+    map.nodes.push_back(location.node);
   }
   return map;
 }
@@ -102,7 +102,7 @@ Rows require_same_parameters(const checkpoint::Manifest& manifest,
 /// `slices`: those that this rank needs.
 void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
                      const std::vector<const model::Parameter*>& parameters,
-                     const std::vector<SavedSlice>& slices, Number moments) {
+                     const std::vector<SavedSlice>& slices, DType moments) {
   std::vector<std::array<bool, checkpoint::states>> has(manifest.parameters.size());
   for (const checkpoint::FileEntry& file : manifest.files)
     for (const checkpoint::PieceEntry& piece : file.pieces)
@@ -118,15 +118,15 @@ void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
             manifest.parameters[row].frozen ? ", which was frozen" : "", " (its optimizer is ",
             manifest.optimizer,
             "); name it as checkpoint.initial_weights to begin anew with its parameters");
-    require(manifest.numbers[state] == moments, "its moments are ", name(manifest.numbers[state]),
-            "; expected optimizer.moments = ", name(manifest.numbers[state]), ", not ",
+    require(manifest.dtypes[state] == moments, "its moments are ", name(manifest.dtypes[state]),
+            "; expected optimizer.moments = ", name(manifest.dtypes[state]), ", not ",
             name(moments));
   }
 }
 
 }  // namespace
 
-void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, Number moments,
+void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, DType moments,
                  std::int64_t sequence_length) {
   std::vector<const model::Parameter*> parameters;
   for (int u = 0; u < layout.model().units(); ++u)
@@ -137,8 +137,8 @@ void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout
       manifest.progress.samples <= std::numeric_limits<std::int64_t>::max() / (2 * sequence_length),
       "it has seen ", manifest.progress.samples, " samples of ", sequence_length,
       " tokens, more than can be counted");
-  const Number masters = manifest.numbers[static_cast<std::size_t>(State::parameters)];
-  require(masters == Number::fp32, "its parameters are ", name(masters), "; expected fp32");
+  const DType masters = manifest.dtypes[static_cast<std::size_t>(State::parameters)];
+  require(masters == DType::fp32, "its parameters are ", name(masters), "; expected fp32");
   require_moments(manifest, rows, parameters, saved_slices(layout), moments);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -21,7 +21,7 @@ constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
 int buffer_of(const plan::PlannedUnit& unit, checkpoint::State state);
 
 /// In which it is kept. `moments`: those of moments.
-Number number_of(checkpoint::State state, Number moments);
+DType dtype_of(checkpoint::State state, DType moments);
 
 /// What a rank saves of one kind of a parameter's state, and where it has it.
 struct SavedSlice {
@@ -35,21 +35,21 @@ struct SavedSlice {
 std::vector<SavedSlice> saved_slices(const ShardLayout& layout);
 
 /// Where a rank of the world stands.
-struct RankPlace {
+struct RankLocation {
   int rank;  ///< its number in plans
   int node;
 };
 
 /// Of all ranks of the world, in their order. Collective: groups need not be of neighbours.
-std::vector<RankPlace> find_places(int rank, mesh::Mesh& mesh);
+std::vector<RankLocation> find_rank_locations(int rank, mesh::Mesh& mesh);
 
 /// Which rank saves what; the same on every rank.
-checkpoint::ShardMap make_shard_map(const ShardLayout& layout, const std::vector<RankPlace>& places,
-                                    Number moments);
+checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
+                                    const std::vector<RankLocation>& locations, DType moments);
 
 /// Throws Error where a checkpoint is not of the layout's model, or lacks state that the rank
 /// needs. `sequence_length`: tokens of a sample.
-void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, Number moments,
+void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, DType moments,
                  std::int64_t sequence_length);
 
 }  // namespace ostrakon::train

@@ -55,7 +55,7 @@ void Saver::prepare() {
   mesh::agree_by_name(world_, [&] {
     const checkpoint::ShardMap map = trainer_.shard_map();
     file_ = checkpoint::lay_out(map, settings_.checkpoint.files, world_.rank());
-    if (file_.writer != world_.rank()) file_.layout.structure.clear();
+    if (file_.writer != world_.rank()) file_.file_template.structure.clear();
     slices_ =
         match(file_.pieces, map.slices[static_cast<std::size_t>(world_.rank())], world_.rank());
     manifest_.program = text("Ostrakon ", version());
@@ -64,7 +64,7 @@ void Saver::prepare() {
     manifest_.deck = config::write_deck(config::with_absolute_paths(settings_));
     manifest_.optimizer = config::value_of(settings_, "optimizer", "name");
     manifest_.parameters = map.parameters;
-    manifest_.numbers = map.numbers;
+    manifest_.dtypes = map.dtypes;
     if (world_.rank() != 0) return;
     for (const checkpoint::Folder::Entry& entry : folder_.list())
       manifest_.sequence = std::max(manifest_.sequence, entry.sequence);
@@ -74,20 +74,20 @@ void Saver::prepare() {
   prepared_ = true;
 }
 
-void Saver::begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside,
-                  const std::string& huggingface_config) {
+void Saver::begin(const checkpoint::Progress& progress, const std::string& tokenizer,
+                  bool asynchronous, const std::string& huggingface_config) {
   if (is_saving()) finish();
   prepare();
   began_ = seconds_now();
-  beside_ = beside && trainer_.has_staging();
+  asynchronous_ = asynchronous && trainer_.has_staging();
   manifest_.progress = progress;
   manifest_.tokenizer = tokenizer;
   manifest_.huggingface_config = huggingface_config;
   ++manifest_.sequence;
   remark_.clear();
   worked_ = 0.0;
-  hurries_ = !beside_;
-  if (beside_) trainer_.stage();
+  urgent_ = !asynchronous_;
+  if (asynchronous_) trainer_.stage();
   phase_ = Phase::opening;
   if (world_.rank() == 0) run([this] { open(); });
   stalled_ = seconds_now() - began_;
@@ -100,7 +100,7 @@ void Saver::run(std::function<void()> job) {
     job();
     worked_ += seconds_now() - began;
   };
-  if (beside_) {
+  if (asynchronous_) {
     try {
       return background_.start(timed);
     } catch (const std::system_error&) {
@@ -130,11 +130,11 @@ void Saver::open() {
 
 void Saver::write() {
   const auto values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
-    return trainer_.saved(slices_[piece], first, bytes, beside_);
+    return trainer_.saved(slices_[piece], first, bytes, asynchronous_);
   };
   checkpoint::WriteOptions options;
   options.bytes_per_second = 1e6 * settings_.checkpoint.bandwidth;
-  options.hurries = &hurries_;
+  options.urgent = &urgent_;
   options.verify = settings_.checkpoint.verify;
   entry_ = checkpoint::write_shard(partial_, file_, world_.rank(), values, options);
 }
@@ -182,7 +182,7 @@ std::optional<Saver::Saved> Saver::advance() {
 }
 
 std::optional<Saver::Saved> Saver::finish() {
-  hurries_ = true;
+  urgent_ = true;
   std::optional<Saved> saved;
   while (is_saving()) saved = advance();
   return saved;

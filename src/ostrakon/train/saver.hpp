@@ -58,7 +58,7 @@ class Saver {
   /// `beside`: training goes on meanwhile, where there is room for a copy. `tokenizer`: whose
   /// tokens the model is trained on. `huggingface_config`: see checkpoint::Manifest. Waits for a
   /// save that has not ended: call finish() before, to hear of it.
-  void begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool beside,
+  void begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool asynchronous,
              const std::string& huggingface_config = "");
 
   /// What is kept of the training data in checkpoints to come.
@@ -104,10 +104,10 @@ class Saver {
   // Of the save that goes on now. A job reads all of it, and changes partial_, entry_, path_,
   // remark_ and worked_; nobody else does either while it runs.
   Phase phase_ = Phase::none;
-  bool beside_ = false;
+  bool asynchronous_ = false;
   double began_ = 0.0, stalled_ = 0.0, worked_ = 0.0;
-  std::atomic<bool> hurries_{false};  // somebody waits for the job
-  std::string partial_;               // folder
+  std::atomic<bool> urgent_{false};  // somebody waits for the job
+  std::string partial_;              // folder
   checkpoint::FileEntry entry_;
   std::string path_, remark_;
   std::exception_ptr failure_;  // of a job that did not run beside training

@@ -80,7 +80,7 @@ std::int64_t ShardLayout::whole_matrices_before(int unit, std::int64_t offset) c
   return elements;
 }
 
-std::vector<UpdateRange> ShardLayout::update_ranges(int unit, Number moments,
+std::vector<UpdateRange> ShardLayout::update_ranges(int unit, DType moments,
                                                     std::uint64_t seed) const {
   std::vector<UpdateRange> ranges;
   const plan::FlatRange trained = plan_.trained(unit);
@@ -97,7 +97,7 @@ std::vector<UpdateRange> ShardLayout::update_ranges(int unit, Number moments,
     next.second_offset = slice.offset - whole_matrices_before(unit, slice.offset);
     next.count = slice.count;
     next.rounding_key = math::random_key(seed, parameter.full_name() + " moments");
-    const bool may_merge = moments == Number::fp32 && next.rule != optim::OptimizerKind::muon;
+    const bool may_merge = moments == DType::fp32 && next.rule != optim::OptimizerKind::muon;
     if (may_merge && !ranges.empty() && are_updated_alike(ranges.back(), next))
       ranges.back().count = next.offset + next.count - ranges.back().offset;
     else

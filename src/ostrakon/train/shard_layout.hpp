@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/optim/optimizer.hpp>
 #include <ostrakon/plan/step_plan.hpp>
@@ -69,7 +69,7 @@ class ShardLayout {
   /// What the rank updates of a unit, in the order of offsets; none where nothing is trained.
   /// `moments`: parameters whose moments have 16 bits are rounded with random numbers of their own
   /// (of `seed`), and not merged.
-  std::vector<UpdateRange> update_ranges(int unit, Number moments, std::uint64_t seed) const;
+  std::vector<UpdateRange> update_ranges(int unit, DType moments, std::uint64_t seed) const;
 
   /// Alignment and padding of a unit's trained flat parameter.
   std::vector<Gap> gaps(int unit) const;

@@ -5,7 +5,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/model/unit.hpp>
-#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 #include <stdexcept>
 #include <type_traits>
 
@@ -26,9 +26,9 @@ void StateMemory::require_scratch() const {
   if (chunk_ <= 0) throw std::logic_error("the arena has no room to pass values on");
 }
 
-void StateMemory::store(Number number, const float* values, int buffer, std::int64_t first,
+void StateMemory::store(DType dtype, const float* values, int buffer, std::int64_t first,
                         std::int64_t count) {
-  with_number(number, [&](auto one) {
+  dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
     T* const target = at<T>(buffer) + first;
     if (!is_on_host(buffer)) return math::convert(exec_, values, target, count);
@@ -38,9 +38,9 @@ void StateMemory::store(Number number, const float* values, int buffer, std::int
   });
 }
 
-const float* StateMemory::fetch(Number number, int buffer, std::int64_t first, std::int64_t count) {
+const float* StateMemory::fetch(DType dtype, int buffer, std::int64_t first, std::int64_t count) {
   const float* fetched = nullptr;
-  with_number(number, [&](auto one) {
+  dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
     const T* values = at<T>(buffer) + first;
     if (is_on_host(buffer)) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/programs.hpp>
@@ -47,11 +47,10 @@ class StateMemory {
   float* scratch() const { return scratch_; }
   /// Puts a chunk of float, in device memory, into a buffer of `number`, from its element `first`
   /// on.
-  void store(Number number, const float* values, int buffer, std::int64_t first,
-             std::int64_t count);
+  void store(DType dtype, const float* values, int buffer, std::int64_t first, std::int64_t count);
   /// The other way: a chunk as float in device memory, in scratch() unless the buffer itself has
   /// it so. Valid until the next call.
-  const float* fetch(Number number, int buffer, std::int64_t first, std::int64_t count);
+  const float* fetch(DType dtype, int buffer, std::int64_t first, std::int64_t count);
   /// Fills a buffer with zeros.
   void clear(int buffer);
 

@@ -36,14 +36,14 @@ StepSums read_sums(const std::int64_t* sums, std::int64_t tokens, double loss_sc
   return step;
 }
 
-StepGuard::StepGuard(const TrainerSettings& settings, Number compute, bool updates_early)
+StepGuard::StepGuard(const TrainerSettings& settings, DType compute, bool updates_early)
     : settings_(settings.stability),
       clip_norm_(settings.optimizer.clip_norm),
       step_tokens_(settings.step_tokens()),
       compute_(compute),
       reduce_(settings.policy.reduce),
       updates_early_(updates_early),
-      scales_loss_(compute == Number::fp16 || settings.policy.reduce == Number::fp16),
+      scales_loss_(compute == DType::fp16 || settings.policy.reduce == DType::fp16),
       loss_scale_(settings.loss_scale) {
   if (settings_.outlier_threshold > 0.0)
     outliers_.emplace(
@@ -133,9 +133,9 @@ std::string StepGuard::failure(const std::string& when, const std::string& what,
   std::vector<std::string> advice;
   if (updates_ > 0) advice.push_back("a lower optimizer.learning_rate");
   if (updates_ > 0 && of_loss) advice.push_back("a longer schedule.warmup_steps");
-  if (compute_ == Number::fp16)
+  if (compute_ == DType::fp16)
     advice.push_back("precision.gather = bf16");
-  else if (reduce_ == Number::fp16 && !of_loss)
+  else if (reduce_ == DType::fp16 && !of_loss)
     advice.push_back("precision.reduce = bf16");
   return text(when, ": ", what,
               advice.empty() ? "" : ". Try " + config::join(advice, ", ", " or "));

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
@@ -41,7 +41,7 @@ struct Verdict {
 class StepGuard {
  public:
   /// `compute`: the numbers of parameters and activations. `updates_early`: before sums are known.
-  StepGuard(const TrainerSettings& settings, Number compute, bool updates_early);
+  StepGuard(const TrainerSettings& settings, DType compute, bool updates_early);
 
   bool updates_early() const { return updates_early_; }
 
@@ -78,7 +78,7 @@ class StepGuard {
   StabilitySettings settings_;
   double clip_norm_;
   std::int64_t step_tokens_;
-  Number compute_, reduce_;
+  DType compute_, reduce_;
   bool updates_early_;
   bool scales_loss_;
   optim::LossScale loss_scale_;

@@ -35,7 +35,7 @@ class StepHandlers {
   };
   explicit StepHandlers(const Parts& parts)
       : diagnosis_(parts.programs.train.plan, parts.description, parts.context.rank, parts.world),
-        move_(parts.context, parts.channels, parts.layout.model().number(),
+        move_(parts.context, parts.channels, parts.layout.model().dtype(),
               parts.settings.policy.reduce),
         load_(parts.context, parts.programs, parts.settings, parts.world),
         compute_(parts.context, parts.layout, parts.description, parts.settings, diagnosis_),

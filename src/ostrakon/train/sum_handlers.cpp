@@ -7,7 +7,7 @@
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/action_parts.hpp>
-#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 #include <utility>
 
 namespace ostrakon::train {

@@ -68,8 +68,8 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
       description_(describe(*model_, settings_.optimizer)),
       programs_(agree_on_programs(description_, settings_, mesh)),
       layout_(programs_.train.plan, *model_, settings_.optimizer, rank_in_plans(mesh)),
-      places_(find_places(layout_.rank(), mesh)),
-      guard_(settings_, model_->number(), programs_.train.plan.layouts.updates_early) {
+      rank_locations_(find_rank_locations(layout_.rank(), mesh)),
+      guard_(settings_, model_->dtype(), programs_.train.plan.layouts.updates_early) {
   context_.rank = layout_.rank();
 }
 
@@ -98,7 +98,7 @@ void Trainer::require_same_plan() {
 }
 
 void Trainer::allocate() {
-  const ModelState::Options options = {settings_.policy.moments.number, settings_.seed,
+  const ModelState::Options options = {settings_.policy.moments.dtype, settings_.seed,
                                        settings_.pinned_host_memory};
   state_ = std::make_unique<ModelState>(programs_, layout_, options, mesh_);
   channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_);
@@ -164,7 +164,7 @@ void Trainer::visit_parameters(const Visitor& visit) {
 }
 
 checkpoint::ShardMap Trainer::shard_map() const {
-  return make_shard_map(layout_, places_, settings_.policy.moments.number);
+  return make_shard_map(layout_, rank_locations_, settings_.policy.moments.dtype);
 }
 
 checkpoint::Progress Trainer::progress() const {
@@ -177,7 +177,7 @@ checkpoint::Progress Trainer::progress() const {
 }
 
 void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
-  train::require_fit(manifest, layout_, settings_.policy.moments.number, settings_.sequence_length);
+  train::require_fit(manifest, layout_, settings_.policy.moments.dtype, settings_.sequence_length);
 }
 
 void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
@@ -190,7 +190,7 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
 
 double Trainer::measure_peak_flops(double seconds) {
   const double own =
-      measure_product_rate(model_->number(), state_->memory().device_arena(), seconds);
+      measure_product_rate(model_->dtype(), state_->memory().device_arena(), seconds);
   // In whole operations, which sum without rounding.
   std::int64_t sum = std::llround(own);
   mesh_.world().sum(&sum, 1);

@@ -126,7 +126,7 @@ class Trainer {
   /// all run in plan order.
   void observe(runtime::Executor::Observer observer) { executor_->observe(std::move(observer)); }
   /// Changes the order or the time of actions from now on; ranks need the same seed in plan order.
-  void shake(runtime::Shake shake) { executor_->shake(shake); }
+  void perturb(runtime::Perturbation perturbation) { executor_->perturb(perturbation); }
   /// Makes all gathers (or all reductions) slower, as if by the network; see comm::Communicator.
   void slow_down(plan::Stream stream, double seconds_per_byte) {
     channels_->slow_down(stream, seconds_per_byte);
@@ -157,7 +157,7 @@ class Trainer {
   plan::ModelDescription description_;
   Programs programs_;
   ShardLayout layout_;
-  std::vector<RankPlace> places_;  // of each rank of the world
+  std::vector<RankLocation> rank_locations_;  // of each rank of the world
   StepGuard guard_;
   StepContext context_;
   Start start_;

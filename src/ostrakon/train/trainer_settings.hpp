@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/optim/learning_rate.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/optimizer.hpp>
-#include <ostrakon/optim/schedule.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/runtime/executor.hpp>
 
@@ -23,7 +23,7 @@ struct TrainerSettings {
   /// no update depends on the whole gradient: without clipping, loss scale and skipped steps.
   plan::Policy policy;
   optim::OptimizerSettings optimizer;
-  optim::ScheduleSettings schedule;
+  optim::LearningRateSchedule schedule;
   StabilitySettings stability;
   optim::LossScaleSettings loss_scale;  ///< used where numbers of fp16 are computed with or sent
   std::int64_t steps = 1000;            ///< of the schedule

@@ -4,7 +4,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/train/action_parts.hpp>
-#include <ostrakon/train/numbers.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 
 namespace ostrakon::train {
 
@@ -16,9 +16,9 @@ using runtime::ActionBuffers;
 
 UpdateHandlers::UpdateHandlers(const StepContext& context, const ShardLayout& layout,
                                const TrainerSettings& settings)
-    : context_(context), settings_(settings), compute_(layout.model().number()) {
+    : context_(context), settings_(settings), compute_(layout.model().dtype()) {
   for (int u = 0; u < layout.model().units(); ++u)
-    ranges_.push_back(layout.update_ranges(u, settings.policy.moments.number, settings.seed));
+    ranges_.push_back(layout.update_ranges(u, settings.policy.moments.dtype, settings.seed));
 }
 
 void UpdateHandlers::install(runtime::Executor& executor) {
@@ -47,8 +47,8 @@ void UpdateHandlers::direction(const ActionBuffers& buffers) {
   const optim::OptimizerSettings& optimizer = settings_.optimizer;
   const plan::Spans& ours = context_.plan().layouts.update.divided;
   auto* gradients = parts.find<float>(Role::gradient_shard, ours);
-  with_moment(settings_.policy.moments.number, [&](auto number) {
-    using Moment = decltype(number);
+  dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
+    using Moment = decltype(one);
     auto* momentum = parts.find<Moment>(Role::first_moment, ours);
     for (const UpdateRange& range : ranges_[buffers.action.unit]) {
       if (range.rule != OptimizerKind::muon) continue;
@@ -81,8 +81,8 @@ void UpdateHandlers::optimize(const ActionBuffers& buffers) {
   auto* masters = ActionParts(buffers, context_)
                       .find<float>(Role::shard, context_.plan().layouts.update.divided);
   if (!context_.verdict.skip_update)
-    with_moment(settings_.policy.moments.number,
-                [&](auto number) { update<decltype(number)>(buffers, masters); });
+    dispatch_moment_dtype(settings_.policy.moments.dtype,
+                          [&](auto one) { update<decltype(one)>(buffers, masters); });
   // Also where the update is skipped: what is copied on from there must hold something.
   if (buffers.action.buffer(Role::parameters) >= 0) convert_updated(buffers, masters);
 }
@@ -124,8 +124,8 @@ void UpdateHandlers::convert_updated(const ActionBuffers& buffers, const float* 
   const plan::StepPlan& plan = context_.plan();
   const plan::Spans& ours = plan.layouts.update.divided;
   const std::int64_t count = plan.elements(plan.trained(buffers.action.unit), ours);
-  with_number(compute_, [&](auto number) {
-    auto* copy = ActionParts(buffers, context_).find<decltype(number)>(Role::parameters, ours);
+  dispatch_dtype(compute_, [&](auto one) {
+    auto* copy = ActionParts(buffers, context_).find<decltype(one)>(Role::parameters, ours);
     if (buffers.action.stream == Stream::host)
       math::host::convert(masters, copy, count);
     else

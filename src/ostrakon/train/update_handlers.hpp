@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/shard_layout.hpp>
@@ -31,7 +31,7 @@ class UpdateHandlers {
 
   const StepContext& context_;
   const TrainerSettings& settings_;
-  Number compute_;                                ///< of parameters as they are computed with
+  DType compute_;                                 ///< of parameters as they are computed with
   std::vector<std::vector<UpdateRange>> ranges_;  ///< of each unit
   Exec exec_;
 };

@@ -22,7 +22,7 @@ std::string line(const char* what, double seconds, double hidden, std::int64_t s
 
 }  // namespace
 
-void UsageSummary::add(double seconds, const runtime::Overlap& overlap) {
+void UsageSummary::add(double seconds, const runtime::OverlapTimes& overlap) {
   ++steps_;
   seconds_ += seconds;
   overlap_.communication += overlap.communication;

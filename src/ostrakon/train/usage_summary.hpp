@@ -19,7 +19,7 @@ class UsageSummary {
   PeakRate& peak() { return *peak_; }
 
   /// A step: its seconds, the most over ranks, and what overlapped with compute on this rank.
-  void add(double seconds, const runtime::Overlap& overlap);
+  void add(double seconds, const runtime::OverlapTimes& overlap);
 
   /// A line each on communication, copies and work of the host, where there were some: seconds of a
   /// step on each rank, means over ranks and the steps of this process, and the share that
@@ -36,7 +36,7 @@ class UsageSummary {
   std::optional<PeakRate> peak_;
   std::int64_t steps_ = 0;
   double seconds_ = 0.0;
-  runtime::Overlap overlap_;
+  runtime::OverlapTimes overlap_;
 };
 
 }  // namespace ostrakon::train

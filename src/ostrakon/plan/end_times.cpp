@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/plan/schedule.hpp>
+#include <ostrakon/plan/end_times.hpp>
 
 #include <algorithm>
 #include <array>
 
 namespace ostrakon::plan {
 
-std::vector<double> schedule(const StepPlan& plan, const std::vector<double>& seconds) {
+std::vector<double> end_times(const StepPlan& plan, const std::vector<double>& seconds) {
   std::vector<double> ends(plan.actions.size());
   std::array<double, streams> free{};  // from when on each stream has nothing to do
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {

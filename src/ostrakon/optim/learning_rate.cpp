@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/optim/schedule.hpp>
+#include <ostrakon/optim/learning_rate.hpp>
 
 #include <algorithm>
 #include <cmath>
 
 namespace ostrakon::optim {
 
-double learning_rate(const ScheduleSettings& settings, double peak, std::int64_t step,
+double learning_rate(const LearningRateSchedule& settings, double peak, std::int64_t step,
                      std::int64_t steps) {
   const std::int64_t warmup = settings.warmup_steps;
   if (step <= warmup) return peak * (static_cast<double>(step) / static_cast<double>(warmup));

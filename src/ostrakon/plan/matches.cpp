@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/plan/meetings.hpp>
+#include <ostrakon/plan/matches.hpp>
 
 #include <algorithm>
 #include <map>
@@ -23,10 +23,10 @@ class Matching {
  public:
   explicit Matching(const RankClasses& classes) : classes_(classes) {}
 
-  std::vector<Meeting> run() {
+  std::vector<Match> run() {
     match_messages();
     match_collectives();
-    return std::move(meetings_);
+    return std::move(matches_);
   }
 
  private:
@@ -59,7 +59,7 @@ class Matching {
       check_counts(ends.first, ends.second, channel);
       for (std::size_t k = 0; k < channel.sends.size(); ++k) {
         check_message(channel.sends[k], channel.receives[k]);
-        meetings_.push_back({channel.sends[k], channel.receives[k]});
+        matches_.push_back({channel.sends[k], channel.receives[k]});
       }
     }
   }
@@ -146,9 +146,9 @@ class Matching {
                " submits no more");
     }
     for (std::size_t k = 0; k < first.size(); ++k) {
-      Meeting meeting;
-      for (const auto& [member, list] : lists) meeting.push_back(list[k]);
-      meetings_.push_back(std::move(meeting));
+      Match match;
+      for (const auto& [member, list] : lists) match.push_back(list[k]);
+      matches_.push_back(std::move(match));
     }
   }
 
@@ -171,7 +171,7 @@ class Matching {
   }
 
   const RankClasses& classes_;
-  std::vector<Meeting> meetings_;
+  std::vector<Match> matches_;
 };
 
 }  // namespace
@@ -185,6 +185,6 @@ std::string describe(const RankClasses& classes, ActionOfClass place) {
   return classes.describe(place.of_class) + "'s " + plan.describe(plan.actions[place.action]);
 }
 
-std::vector<Meeting> find_meetings(const RankClasses& classes) { return Matching(classes).run(); }
+std::vector<Match> find_matches(const RankClasses& classes) { return Matching(classes).run(); }
 
 }  // namespace ostrakon::plan

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ostrakon/optim/schedule.hpp>
+#include <ostrakon/optim/learning_rate.hpp>
 
 namespace ostrakon::optim {
 namespace {
@@ -15,9 +15,9 @@ double last_rate(Tail tail, double fraction) {
   return tail == Tail::constant ? peak : fraction * peak;
 }
 
-TEST(Schedule, WarmsUpLinearly) {
+TEST(LearningRate, WarmsUpLinearly) {
   for (const Tail tail : tails) {
-    const ScheduleSettings settings = {tail, 7, 0.1};
+    const LearningRateSchedule settings = {tail, 7, 0.1};
     for (std::int64_t step = 1; step <= 7; ++step)
       EXPECT_DOUBLE_EQ(learning_rate(settings, peak, step, 100),
                        peak * static_cast<double>(step) / 7.0);
@@ -28,7 +28,7 @@ TEST(Schedule, WarmsUpLinearly) {
   }
 }
 
-TEST(Schedule, EndsAtTheFinalFraction) {
+TEST(LearningRate, EndsAtTheFinalFraction) {
   for (const Tail tail : tails)
     for (const std::int64_t warmup : {0, 1, 5, 99})
       for (const double fraction : {0.0, 0.1, 1.0})
@@ -36,14 +36,14 @@ TEST(Schedule, EndsAtTheFinalFraction) {
                   last_rate(tail, fraction));
 }
 
-TEST(Schedule, FallsSteadily) {
+TEST(LearningRate, FallsSteadily) {
   for (const Tail tail : {Tail::cosine, Tail::linear})
     for (std::int64_t step = 11; step <= 100; ++step)
       EXPECT_LT(learning_rate({tail, 10, 0.1}, peak, step, 100),
                 learning_rate({tail, 10, 0.1}, peak, step - 1, 100));
 }
 
-TEST(Schedule, HalfWay) {
+TEST(LearningRate, HalfWay) {
   for (const Tail tail : {Tail::cosine, Tail::linear})
     EXPECT_DOUBLE_EQ(learning_rate({tail, 20, 0.2}, peak, 60, 100), 0.6 * peak);
   // A quarter of the way a cosine is above the line, three quarters below.
@@ -52,14 +52,14 @@ TEST(Schedule, HalfWay) {
   EXPECT_DOUBLE_EQ(learning_rate({Tail::linear, 20, 0.0}, 1.0, 40, 100), 0.75);
 }
 
-TEST(Schedule, WithoutWarmup) {
+TEST(LearningRate, WithoutWarmup) {
   EXPECT_DOUBLE_EQ(learning_rate({Tail::linear, 0, 0.0}, 1.0, 1, 4), 0.75);
   EXPECT_EQ(learning_rate({Tail::constant, 0, 0.0}, 1.0, 1, 4), 1.0);
   for (const Tail tail : tails)
     EXPECT_EQ(learning_rate({tail, 0, 0.5}, peak, 1, 1), last_rate(tail, 0.5));
 }
 
-TEST(Schedule, NothingButWarmup) {
+TEST(LearningRate, NothingButWarmup) {
   for (const Tail tail : tails) {
     EXPECT_EQ(learning_rate({tail, 10, 0.1}, 1.0, 1, 10), 0.1);
     EXPECT_EQ(learning_rate({tail, 10, 0.1}, 1.0, 10, 10), 1.0);
@@ -68,31 +68,31 @@ TEST(Schedule, NothingButWarmup) {
   }
 }
 
-TEST(Schedule, StaysAtItsEndBeyondTheRun) {
+TEST(LearningRate, StaysAtItsEndBeyondTheRun) {
   for (const Tail tail : tails)
     EXPECT_EQ(learning_rate({tail, 10, 0.1}, peak, 150, 100), last_rate(tail, 0.1));
 }
 
-ScheduleSettings warmup_stable_decay(std::int64_t warmup, double fraction, std::int64_t decay) {
+LearningRateSchedule warmup_stable_decay(std::int64_t warmup, double fraction, std::int64_t decay) {
   return {Tail::warmup_stable_decay, warmup, fraction, decay};
 }
 
-TEST(Schedule, StaysAtThePeakAndThenDecays) {
-  const ScheduleSettings settings = warmup_stable_decay(4, 0.25, 4);
+TEST(LearningRate, StaysAtThePeakAndThenDecays) {
+  const LearningRateSchedule settings = warmup_stable_decay(4, 0.25, 4);
   const double expected[] = {0.25, 0.5,    0.75,  1.0,    1.0,  1.0, 1.0,
                              1.0,  0.8125, 0.625, 0.4375, 0.25, 0.25};
   for (std::int64_t step = 1; step <= 13; ++step)
     EXPECT_DOUBLE_EQ(learning_rate(settings, 1.0, step, 12), expected[step - 1]) << step;
 }
 
-TEST(Schedule, APlateauDoesNotKnowTheEnd) {
+TEST(LearningRate, APlateauDoesNotKnowTheEnd) {
   // So that a run may be put off, or decay from any of its checkpoints.
-  const ScheduleSettings settings = warmup_stable_decay(10, 0.0, 20);
+  const LearningRateSchedule settings = warmup_stable_decay(10, 0.0, 20);
   for (std::int64_t step = 1; step <= 80; ++step)
     EXPECT_EQ(learning_rate(settings, peak, step, 100), learning_rate(settings, peak, step, 1000));
 }
 
-TEST(Schedule, ADecayOfAllThatRemainsIsTheLine) {
+TEST(LearningRate, ADecayOfAllThatRemainsIsTheLine) {
   for (const std::int64_t decay : {90, 1000})
     for (std::int64_t step = 1; step <= 110; ++step)
       EXPECT_EQ(learning_rate(warmup_stable_decay(10, 0.1, decay), peak, step, 100),
@@ -101,8 +101,8 @@ TEST(Schedule, ADecayOfAllThatRemainsIsTheLine) {
   EXPECT_EQ(learning_rate(warmup_stable_decay(0, 0.5, 1), peak, 1, 1), 0.5 * peak);
 }
 
-TEST(Schedule, InverseSquareRootMeetsTheWarmup) {
-  const ScheduleSettings settings = {Tail::inverse_square_root, 16, 0.1};
+TEST(LearningRate, InverseSquareRootMeetsTheWarmup) {
+  const LearningRateSchedule settings = {Tail::inverse_square_root, 16, 0.1};
   // Vaswani et al. (2017), equation 3, of which the factor before min() is the peak's.
   for (std::int64_t step = 1; step <= 1000; ++step) {
     const auto t = static_cast<double>(step);

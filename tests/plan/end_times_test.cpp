@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ostrakon/plan/schedule.hpp>
+#include <ostrakon/plan/end_times.hpp>
 
 #include "plan/random_plans.hpp"
 
@@ -24,25 +24,25 @@ StepPlan plan_of(const std::vector<std::pair<Stream, std::vector<int>>>& steps) 
   return plan;
 }
 
-TEST(Schedule, ActionsBeginWhenStreamsAndWaitsLetThem) {
+TEST(EndTimes, ActionsBeginWhenStreamsAndWaitsLetThem) {
   const StepPlan plan = plan_of({{Stream::gather, {}},
                                  {Stream::compute, {0}},
                                  {Stream::gather, {}},
                                  {Stream::compute, {2}},
                                  {Stream::reduce, {1}},
                                  {Stream::compute, {4}}});
-  EXPECT_EQ(schedule(plan, {2, 3, 4, 1, 5, 1}), (std::vector<double>{2, 5, 6, 7, 10, 11}));
-  EXPECT_EQ(schedule(plan, {0, 3, 0, 1, 0, 1}), (std::vector<double>{0, 3, 0, 4, 3, 5}));
+  EXPECT_EQ(end_times(plan, {2, 3, 4, 1, 5, 1}), (std::vector<double>{2, 5, 6, 7, 10, 11}));
+  EXPECT_EQ(end_times(plan, {0, 3, 0, 1, 0, 1}), (std::vector<double>{0, 3, 0, 4, 3, 5}));
 }
 
 double last_end(const StepPlan& plan, const std::vector<double>& seconds) {
-  const std::vector<double> ends = schedule(plan, seconds);
+  const std::vector<double> ends = end_times(plan, seconds);
   return *std::max_element(ends.begin(), ends.end());
 }
 
 // As long as the compute stream at least, as long as everything one after the other at most, and
 // that where nothing may run beside anything.
-TEST(Schedule, LiesBetweenTheLongestStreamAndAllInTurn) {
+TEST(EndTimes, LiesBetweenTheLongestStreamAndAllInTurn) {
   for (int depth = 0; depth <= 2; ++depth) {
     Policy policy;
     policy.leaves = 4;

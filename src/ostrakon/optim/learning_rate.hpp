@@ -21,7 +21,7 @@ constexpr const char* name(Tail tail) { return name_in(tail_names, tail); }
 ///                      final_fraction * peak (Hu et al. 2024); a run whose end is put off goes on
 ///                      from any step of the plateau
 /// inverse_square_root  peak * sqrt(warmup_steps / step), without an end (Vaswani et al. 2017)
-struct ScheduleSettings {
+struct LearningRateSchedule {
   Tail tail = Tail::cosine;
   std::int64_t warmup_steps = 0;
   double final_fraction = 0.1;
@@ -30,7 +30,7 @@ struct ScheduleSettings {
 
 /// Rate of `step`, counted from 1, of `steps`: peak * step / warmup_steps up to and with the
 /// warm-up's last step.
-double learning_rate(const ScheduleSettings& settings, double peak, std::int64_t step,
+double learning_rate(const LearningRateSchedule& settings, double peak, std::int64_t step,
                      std::int64_t steps);
 
 }  // namespace ostrakon::optim

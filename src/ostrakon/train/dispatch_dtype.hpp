@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/base/number.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/half.hpp>
 
@@ -12,21 +12,21 @@ constexpr int step_sums = 2 * math::exact_sum_limbs;
 
 /// Calls work(T()) with the type T of such numbers.
 template <class Work>
-void with_number(Number number, const Work& work) {
-  switch (number) {
-    case Number::fp32:
+void dispatch_dtype(DType dtype, const Work& work) {
+  switch (dtype) {
+    case DType::fp32:
       return work(float());
-    case Number::bf16:
+    case DType::bf16:
       return work(bf16());
-    case Number::fp16:
+    case DType::fp16:
       return work(fp16());
   }
 }
 
 /// The same for moments, which have no fp16.
 template <class Work>
-void with_moment(Number number, const Work& work) {
-  return number == Number::bf16 ? work(bf16()) : work(float());
+void dispatch_moment_dtype(DType dtype, const Work& work) {
+  return dtype == DType::bf16 ? work(bf16()) : work(float());
 }
 
 }  // namespace ostrakon::train

@@ -20,7 +20,7 @@ struct ActionOfClass {
 
 /// Actions that happen at the same time or not at all: a send and its receive, a collective of all
 /// ranks of a group.
-using Meeting = std::vector<ActionOfClass>;
+using Match = std::vector<ActionOfClass>;
 
 /// Whether an action sends or receives.
 inline bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
@@ -35,6 +35,6 @@ std::string describe(const RankClasses& classes, ActionOfClass place);
 /// to another and the k-th receive there, the k-th collective on a stream of each class of a group.
 /// Collectives of ranks of one class are left out: they meet in any case. Throws std::logic_error
 /// where what meets is not the same, or meets nothing.
-std::vector<Meeting> find_meetings(const RankClasses& classes);
+std::vector<Match> find_matches(const RankClasses& classes);
 
 }  // namespace ostrakon::plan

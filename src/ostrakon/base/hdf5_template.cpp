@@ -11,14 +11,14 @@
 namespace ostrakon::hdf5 {
 namespace {
 
-constexpr const char* layout_name = "layout of an HDF5 file";  // for messages
-constexpr std::int64_t large_array_bytes = 64 << 10;           // aligned, from here on
+constexpr const char* template_name = "layout of an HDF5 file";  // for messages
+constexpr std::int64_t large_array_bytes = 64 << 10;             // aligned, from here on
 constexpr std::int64_t alignment = 4096;
 
 std::int64_t value_bytes(const ArrayShape& array) {
   auto bytes = static_cast<std::int64_t>(H5Tget_size(stored_type(array.type)));
   for (const std::int64_t extent : array.shape) {
-    require(extent > 0 && bytes <= std::numeric_limits<std::int64_t>::max() / extent, layout_name,
+    require(extent > 0 && bytes <= std::numeric_limits<std::int64_t>::max() / extent, template_name,
             ": ", array.name, " has the shape ", shape_text(array.shape),
             "; expected positive extents and less than 2^63 bytes");
     bytes *= extent;
@@ -32,23 +32,23 @@ class LayoutWriter {
  public:
   LayoutWriter(Storage& storage, std::size_t arrays) {
     const Id access = file_access(storage);
-    check(H5Pset_alignment(access.get(), large_array_bytes, alignment), layout_name,
+    check(H5Pset_alignment(access.get(), large_array_bytes, alignment), template_name,
           "set the alignment");
     // Metadata together, rather than in small blocks among the arrays.
     const std::size_t block = std::min<std::size_t>(2048 + 512 * arrays, 1 << 20);
-    check(H5Pset_meta_block_size(access.get(), block), layout_name, "size blocks of metadata");
+    check(H5Pset_meta_block_size(access.get(), block), template_name, "size blocks of metadata");
     const Id properties = without_times(H5P_FILE_CREATE);
-    file_ = Id(check(H5Fcreate(layout_name, H5F_ACC_TRUNC, properties.get(), access.get()),
-                     layout_name, "create it"),
+    file_ = Id(check(H5Fcreate(template_name, H5F_ACC_TRUNC, properties.get(), access.get()),
+                     template_name, "create it"),
                H5Fclose);
-    root_ = Id(check(H5Gopen2(file_.get(), "/", H5P_DEFAULT), layout_name, "open the root group"),
+    root_ = Id(check(H5Gopen2(file_.get(), "/", H5P_DEFAULT), template_name, "open the root group"),
                H5Gclose);
     group_properties_ = without_times(H5P_GROUP_CREATE);
     array_properties_ = without_times(H5P_DATASET_CREATE);
-    check(H5Pset_layout(array_properties_.get(), H5D_CONTIGUOUS), layout_name, "set up HDF5");
-    check(H5Pset_alloc_time(array_properties_.get(), H5D_ALLOC_TIME_EARLY), layout_name,
+    check(H5Pset_layout(array_properties_.get(), H5D_CONTIGUOUS), template_name, "set up HDF5");
+    check(H5Pset_alloc_time(array_properties_.get(), H5D_ALLOC_TIME_EARLY), template_name,
           "set up HDF5");
-    check(H5Pset_fill_time(array_properties_.get(), H5D_FILL_TIME_NEVER), layout_name,
+    check(H5Pset_fill_time(array_properties_.get(), H5D_FILL_TIME_NEVER), template_name,
           "set up HDF5");
   }
 
@@ -62,39 +62,40 @@ class LayoutWriter {
     const std::vector<hsize_t> extents(array.shape.begin(), array.shape.end());
     const Id space(
         check(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
-              layout_name, "create a data space"),
+              template_name, "create a data space"),
         H5Sclose);
     const Id dataset(
         check(H5Dcreate2(file_.get(), array.name.c_str(), stored_type(array.type), space.get(),
                          H5P_DEFAULT, array_properties_.get(), H5P_DEFAULT),
-              layout_name, "create " + array.name),
+              template_name, "create " + array.name),
         H5Dclose);
     for (const auto& [name, value] : array.attributes) write_attribute(dataset.get(), name, value);
     const haddr_t offset = H5Dget_offset(dataset.get());
-    require(offset != HADDR_UNDEF, layout_name, ": HDF5 gave ", array.name, " no place");
+    require(offset != HADDR_UNDEF, template_name, ": HDF5 gave ", array.name, " no place");
     return static_cast<std::int64_t>(offset);
   }
 
   void close() {
     const bool closed = root_.reset() && file_.reset();
-    require(closed, layout_name, ": can't close it: ", last_failure());
+    require(closed, template_name, ": can't close it: ", last_failure());
   }
 
  private:
   static Id without_times(hid_t list_class) {
-    Id properties = property_list(list_class, layout_name);
-    check(H5Pset_obj_track_times(properties.get(), false), layout_name, "switch times off");
+    Id properties = property_list(list_class, template_name);
+    check(H5Pset_obj_track_times(properties.get(), false), template_name, "switch times off");
     return properties;
   }
 
   static void write_attribute(hid_t object, const std::string& name, const std::string& value) {
-    const Id type = string_type(value.size(), layout_name);
-    const Id space(check(H5Screate(H5S_SCALAR), layout_name, "create a data space"), H5Sclose);
+    const Id type = string_type(value.size(), template_name);
+    const Id space(check(H5Screate(H5S_SCALAR), template_name, "create a data space"), H5Sclose);
     const Id attribute(
         check(H5Acreate2(object, name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
-              layout_name, "create the attribute " + name),
+              template_name, "create the attribute " + name),
         H5Aclose);
-    check(H5Awrite(attribute.get(), type.get(), value.c_str()), layout_name, "write an attribute");
+    check(H5Awrite(attribute.get(), type.get(), value.c_str()), template_name,
+          "write an attribute");
   }
 
   /// Those on the way to an array. HDF5 would make them by itself, but with the time in them.
@@ -105,7 +106,7 @@ class LayoutWriter {
       if (!groups_.insert(group).second) continue;
       const Id made(check(H5Gcreate2(file_.get(), group.c_str(), H5P_DEFAULT,
                                      group_properties_.get(), H5P_DEFAULT),
-                          layout_name, "create the group " + group),
+                          template_name, "create the group " + group),
                     H5Gclose);
     }
   }
@@ -115,18 +116,19 @@ class LayoutWriter {
 };
 
 /// All bytes of a file but those of the arrays.
-std::vector<Layout::Extent> read_structure(Storage& storage, const std::vector<ArrayShape>& arrays,
-                                           const std::vector<std::int64_t>& offsets) {
+std::vector<FileTemplate::Extent> read_structure(Storage& storage,
+                                                 const std::vector<ArrayShape>& arrays,
+                                                 const std::vector<std::int64_t>& offsets) {
   std::vector<std::pair<std::int64_t, std::int64_t>> values;  // begin, end
   for (std::size_t i = 0; i < arrays.size(); ++i)
     values.emplace_back(offsets[i], offsets[i] + value_bytes(arrays[i]));
   std::sort(values.begin(), values.end());
   values.emplace_back(storage.size(), storage.size());
 
-  std::vector<Layout::Extent> structure;
+  std::vector<FileTemplate::Extent> structure;
   std::int64_t at = 0;
   for (const auto& [begin, end] : values) {
-    require(at <= begin, layout_name, ": HDF5 gave two arrays the bytes at ", begin);
+    require(at <= begin, template_name, ": HDF5 gave two arrays the bytes at ", begin);
     if (at < begin) {
       structure.push_back({at, std::string(static_cast<std::size_t>(begin - at), '\0')});
       storage.read(at, begin - at, structure.back().bytes.data());
@@ -138,24 +140,24 @@ std::vector<Layout::Extent> read_structure(Storage& storage, const std::vector<A
 
 }  // namespace
 
-Layout lay_out(const std::vector<std::pair<std::string, std::string>>& attributes,
-               const std::vector<ArrayShape>& arrays) {
+FileTemplate make_template(const std::vector<std::pair<std::string, std::string>>& attributes,
+                           const std::vector<ArrayShape>& arrays) {
   silence();
-  const auto storage = std::make_shared<Storage>(layout_name);
+  const auto storage = std::make_shared<Storage>(template_name);
   LayoutWriter writer(*storage, arrays.size());
   for (const auto& [name, value] : attributes) writer.add_attribute(name, value);
-  Layout layout;
+  FileTemplate made;
   for (const ArrayShape& array : arrays) {
     const std::int64_t bytes = value_bytes(array);
-    layout.offsets.push_back(writer.add(array));
-    require(layout.offsets.back() <= std::numeric_limits<std::int64_t>::max() - bytes, layout_name,
+    made.offsets.push_back(writer.add(array));
+    require(made.offsets.back() <= std::numeric_limits<std::int64_t>::max() - bytes, template_name,
             ": ", array.name, " ends beyond 2^63 bytes");
   }
   writer.close();
   // HDF5 gives the file its length, although nothing is written to its end.
-  layout.bytes = storage->size();
-  layout.structure = read_structure(*storage, arrays, layout.offsets);
-  return layout;
+  made.bytes = storage->size();
+  made.structure = read_structure(*storage, arrays, made.offsets);
+  return made;
 }
 
 }  // namespace ostrakon::hdf5

@@ -138,20 +138,20 @@ than one rank, comm.
 
   kernels    each kernel's rate, and its ratio to the best that this run sees of a large matrix
              product or a large copy; with several ranks, all at once
-  comm       all-gather and reduce-scatter beside MPI's own, on 2 ranks or more; where nodes have
-             several ranks each also in two levels, inside the nodes and across them, and the size
+  comm       all-gather and reduce-scatter compared with MPI's own, on 2 ranks or more; where nodes
+             have several ranks each also in two levels, inside nodes and across them, and the size
              from which that is faster, for parallel.hierarchical_collectives
   step DECK  seconds of a training step, tokens a second, MFU, where the time goes, memory; on
              synthetic data where the deck's files are not there
-  overlap DECK  how much of a slower network's delay is hidden behind compute, for streams in turn
-             and on threads and several depths of prefetch, beside what the plan says; on 2 ranks
-             or more
-  checkpoint DECK  how fast state is saved and read in output.directory, beside dd and cat with as
-             many bytes; how long a step stands still for a save that goes on beside training, and
-             what that costs the steps meanwhile
+  overlap DECK  how much of a slower network's delay is hidden behind compute, for streams inline
+             and on threads and several depths of prefetch, compared with what the plan says; on 2
+             ranks or more
+  checkpoint DECK  how fast state is saved and read in output.directory, compared with dd and cat
+             with as many bytes; how long a step stalls for an asynchronous save, and what that
+             costs the steps meanwhile
 
   --seconds S              how long to measure each row (0.3), or all steps (10)
-  --ranks-per-node N       of comm: takes N neighbouring ranks for a node; default: as they are
+  --ranks-per-node N       of comm: N neighbouring ranks count as a node; default: as they are
   --json                   one JSON object a line
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
                            that is given twice the last value counts
@@ -243,7 +243,7 @@ void run(const apps::Arguments& arguments) {
   world.agree([&] {
     line = parse(arguments);
     require((line.what != "comm" && line.what != "overlap") || world.size() > 1, line.what,
-            " measures ranks that talk, found 1 rank; expected mpiexec -n 2 or more");
+            " measures communication, found 1 rank; expected mpiexec -n 2 or more");
     const int node = line.options.ranks_per_node;
     require(node == 0 || world.size() % node == 0, "--ranks-per-node ", node,
             " does not divide the ", world.size(), " ranks");

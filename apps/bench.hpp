@@ -19,7 +19,7 @@ struct Seconds {
 };
 
 /// Seconds of each of `works`, over about `budget` seconds of repeats for each, at least 3, after a
-/// warm-up. The works take turns, so that noise of the machine meets all of them alike. Each work
+/// warm-up. The works alternate, so that noise of the machine affects all of them alike. Each work
 /// ends with its results in place (fenced). Collective over `world`.
 std::vector<Seconds> measure(comm::Communicator& world, double budget,
                              const std::vector<std::function<void()>>& works);
@@ -63,7 +63,7 @@ struct Options {
 /// Kernels of one rank, all ranks at once.
 void run_kernels(comm::Communicator& world, const Options& options);
 
-/// Collectives beside MPI's own and beside the same in two levels, where ranks are on several
+/// Collectives compared with MPI's own and with the same in two levels, where ranks are on several
 /// nodes; and from which size on two levels are faster. Throws Error on one rank.
 void run_comm(comm::Communicator& world, const Options& options);
 
@@ -73,7 +73,7 @@ void run_step(comm::Communicator& world, config::Settings settings, const Option
 /// How much of a slower network's delay is hidden behind compute, for several depths of prefetch.
 void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options);
 
-/// Saving and reading state, beside dd and cat, and what it costs training.
+/// Saving and reading state, compared with dd and cat, and what it costs training.
 void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options);
 
 /// Takes the synthetic data set where the deck's files are not there, as rank 0 sees it; and more

@@ -26,8 +26,8 @@ double run_shell(const std::string& command) {
   return timer.seconds();
 }
 
-/// A run that is saved and read over and over, beside what the system's own programs do with as
-/// many bytes on the same file system.
+/// A run that is saved and read over and over, compared with the system's own programs on as many
+/// bytes on the same file system.
 class Checkpoints {
  public:
   Checkpoints(comm::Communicator& parent, const config::Settings& settings, double budget)
@@ -56,7 +56,7 @@ class Checkpoints {
     const auto row = [&](const char* what, double seconds, double peer) {
       table.row({what, saver_.bytes(), seconds, bytes / seconds / 1e9, peer / seconds});
     };
-    // By turns: a disk is not as fast at all times.
+    // Alternating, as a disk's rate varies over time.
     std::vector<double> dd, write, cat, read;
     for (int turn = 0; turn < 3; ++turn) {
       // Into a new file, as saves go.
@@ -85,7 +85,7 @@ class Checkpoints {
   }
 
  private:
-  /// Steps by turns without and with a save that goes on beside all of them.
+  /// Alternating: steps without a save, then steps during one.
   template <class Row>
   void measure_asynchronous(double copy, const Row& row) {
     std::vector<double> plain_steps, steps_during_save, stalls;
@@ -108,7 +108,7 @@ class Checkpoints {
     const double plain_median = summarize(plain_steps).median;
     row("step", plain_median, plain_median);
     if (!steps_during_save.empty())
-      row("step beside a save", summarize(steps_during_save).median, plain_median);
+      row("step during a save", summarize(steps_during_save).median, plain_median);
   }
 
   double step() {

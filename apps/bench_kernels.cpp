@@ -22,7 +22,7 @@ namespace {
 
 using math::Transpose;
 
-/// Numbers of a normal distribution, or zeros, in device memory.
+/// Values of a normal distribution, or zeros, in device memory.
 class Array {
  public:
   explicit Array(std::int64_t count, double deviation = 1.0)

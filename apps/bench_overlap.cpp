@@ -26,8 +26,8 @@ constexpr Way ways[] = {{"inline", config::StreamsChoice::in_plan_order, 1},
                         {"threads", config::StreamsChoice::threads, 1},
                         {"threads", config::StreamsChoice::threads, 2}};
 
-/// Steps of one trainer, by turns on the network as it is and on one that is slower by a known
-/// time for each byte.
+/// Steps of one trainer, alternating between the network as it is and one slower by a known time
+/// for each byte.
 class SlowedSteps {
  public:
   SlowedSteps(comm::Communicator& parent, const config::Settings& settings, double budget)

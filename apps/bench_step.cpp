@@ -123,7 +123,7 @@ class StepBench {
                data::name(settings_.data.dataset)});
   }
 
-  /// Seconds are means over ranks and steps, so that they add up where streams run in turn; where a
+  /// Seconds are means over ranks and steps, so that they add up where streams run inline; where a
   /// rank waits for others, it is in a collective.
   void show_kinds(double peak) {
     comm::check_mpi(MPI_Allreduce(MPI_IN_PLACE, clock_.seconds.data(), kinds, MPI_DOUBLE, MPI_SUM,

@@ -41,14 +41,14 @@ diff     prints the largest absolute difference of each parameter; between two c
 export   writes weights as safetensors with the names of Hugging Face's GPT-2, GPT-BigCode, Llama,
          Mistral, Phi-3 or Starcoder2: what the weights began as, or else what the deck describes. OUT is
          a new folder, with config.json; OUT.safetensors is one file of tensors alone
-    --dtype fp32|bf16      numbers of OUT (default fp32)
+    --dtype fp32|bf16      dtype of OUT (default fp32)
     --shard-size SIZE      of the folder's files, at most (default 5GB; 500MB; powers of 1000); there is
                            an index where there are several
 import   writes weights as weights.h5
     --deck DECK            its section `model`, and sequence_length, describe the weights; compared
-                           with config.json beside FILE (default: config.json alone describes them)
+                           with config.json next to FILE (default: config.json alone describes them)
     --tokenizer NAME       whose tokens they know (default: what FILE says, or external)
-reshard  writes a checkpoint as N ranks would have saved it; to resume on N ranks takes no such thing
+reshard  writes a checkpoint as N ranks would have saved it; to resume on N ranks does not need it
     --ranks N              that hold equal parts of each array
     --files KIND           which write one file together (default rank): rank, node or single (all)
     --ranks-per-node M     for --files node (default N)

@@ -238,7 +238,7 @@ std::string exact(double value) {
   return out.str();
 }
 
-/// What a run goes on with, but for arrays.
+/// What a run resumes with, besides arrays.
 Fields fields_of(const Manifest& manifest) {
   const checkpoint::Progress& progress = manifest.progress;
   Fields fields = {{"step", text(progress.step)},
@@ -260,7 +260,7 @@ Fields fields_of(const Manifest& manifest) {
   fields.emplace_back("optimizer", manifest.optimizer);
   fields.emplace_back("tokenizer", manifest.tokenizer);
   for (const State state : all_states)
-    fields.emplace_back(std::string("numbers of ") + checkpoint::name(state),
+    fields.emplace_back(std::string("dtype of ") + checkpoint::name(state),
                         ostrakon::name(manifest.dtypes[static_cast<int>(state)]));
   return fields;
 }

@@ -124,7 +124,7 @@ int import_weights(int argc, char** argv) {
   require_free_name(out, arguments.flag("--overwrite"));
   const bool described = one_model_kind(in) == FileKind::safetensors &&
                          !checkpoint::huggingface_config_next_to(in).empty();
-  require(deck || described, "import needs --deck DECK: no config.json beside '", in,
+  require(deck || described, "import needs --deck DECK: no config.json next to '", in,
           "' describes the model");
   const config::Settings settings = settings_of_safetensors(in, deck, std::nullopt);
   const std::string theirs = tokenizer_of(in);

@@ -70,7 +70,7 @@ void inspect_safetensors(const std::string& path) {
   std::cout << printable(path) << "\n  format      safetensors\n";
   for (const auto& [key, value] : file.metadata())
     std::cout << "  " << printable(key) << ": " << printable(value) << "\n";
-  std::cout << "  numbers     " << format_count(elements) << " in " << file.tensors().size()
+  std::cout << "  elements    " << format_count(elements) << " in " << file.tensors().size()
             << " tensors\n\n";
   table.print();
 }

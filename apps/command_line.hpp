@@ -14,7 +14,7 @@
 
 namespace ostrakon::apps {
 
-/// Options that are to be given once: which of two values is meant, nobody knows.
+/// Options that may be given once only: of two values, neither would be the obvious one.
 class GivenOnce {
  public:
   /// Throws Error where the option was given before, with another value.
@@ -29,7 +29,7 @@ class GivenOnce {
 };
 
 /// What the command line of a program with commands holds: the command, options with values, and
-/// the rest, which are files. Flags of Kokkos are left out.
+/// the rest, which are files. Flags of Kokkos are not included.
 class CommandLine {
  public:
   /// Throws Error where there is an option that is neither `known` nor one of `flags`, or a known

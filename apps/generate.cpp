@@ -60,7 +60,7 @@ void require_text(const apps::ModelFile& model, const CommandLine& line, const s
           ". With --ids this program reads and writes token ids");
 }
 
-/// Opens the weights and checks that this program can do with them what it is asked to.
+/// Opens the weights and checks that this program can use them as requested.
 apps::ModelFile open_model(const std::string& path, const CommandLine& line) {
   const bool described = apps::one_model_kind(path) != apps::FileKind::safetensors;
   require(!described || !line.deck, "--deck is for safetensors; ", path, " has its deck in it");

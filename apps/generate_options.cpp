@@ -28,13 +28,13 @@ Hugging Face's names (a file, an index, or a folder with either).
   --top-p P           choose among the fewest likeliest tokens whose probabilities, after temperature and
                       --top-k, sum to P or more; 1: among all (1)
   --seed S            another seed, another text (1)
-  --ignore-end        go on after the end of a document
+  --ignore-end        continue after the end of a document
   --ids               the prompt and what is written are token ids: for a model whose tokens this program
                       can't turn into text. Ids of the prompt have commas or white space between them;
                       each sample is a line
   --end-of-text ID    with --ids: the token that ends a document, and begins one where there is no prompt
   --deck DECK         for safetensors: its section `model`, and sequence_length, describe the model;
-                      config.json beside them has to agree (default: it alone describes the model)
+                      config.json next to them has to agree (default: it alone describes the model)
   --tokenizer NAME    whose tokens the model knows, where MODEL does not say; text needs `byte`
   --context N         tokens to look back on, where positions are rotary (default: as trained,
                       or of safetensors the positions or the window of config.json, the fewer)

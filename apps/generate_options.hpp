@@ -12,7 +12,7 @@ namespace ostrakon::apps::generate_program {
 
 extern const char* const usage;
 
-/// What a user asks for.
+/// The options of a command line.
 struct CommandLine {
   std::string model;
   std::optional<std::string> deck, tokenizer, prompt, prompt_file;

@@ -24,7 +24,7 @@ bool* open_mpi_4_is_quiet() {
   return static_cast<bool*>(dlsym(RTLD_DEFAULT, "orte_execute_quiet"));
 }
 
-/// Waits until whoever reads our output has read it, and has had a moment to pass it on.
+/// Waits until the reader of our output has read it, and has had a moment to forward it.
 void wait_until_read(int descriptor) {
   using std::chrono::milliseconds;
   constexpr int most_waits = 200;
@@ -50,8 +50,8 @@ void write_error(const std::string& message, bool launched) {
 volatile std::sig_atomic_t status_when_ended = 1;
 
 /// Open MPI's mpiexec tells ranks of the abort, then sends SIGTERM. To it, a rank that leaves at
-/// once, or from inside MPI_Finalize, is a failure, with words of its own; some of these have hung
-/// it.
+/// once, or from inside MPI_Finalize, is a failure, with a message of its own; some of these cases
+/// have hung it.
 extern "C" void leave_in_a_moment(int) {
   const std::timespec moment{0, 200'000'000};
   nanosleep(&moment, nullptr);
@@ -90,12 +90,12 @@ JobEnd::JobEnd() : launched_by_open_mpi_(std::getenv("OMPI_COMM_WORLD_SIZE") != 
 int JobEnd::together(int status, const std::string& message) const {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  // Without a message there is nothing that mpiexec's lines could bury: profilers want
+  // Without a message there is nothing that mpiexec's lines could hide: profilers need
   // MPI_Finalize.
   const bool one_ends_all =
       status != 0 && !message.empty() && launched_by_open_mpi_ && open_mpi_4_is_quiet() != nullptr;
   if (one_ends_all) {
-    // Whoever is ended has nothing left to do.
+    // A rank that is ended has nothing left to do.
     if (rank > 0) wait_to_be_ended(status);
     MPI_Barrier(MPI_COMM_WORLD);
   }

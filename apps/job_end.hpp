@@ -14,7 +14,8 @@ namespace ostrakon::apps {
 ///     MPICH 5            (mpiexec)           0                   1
 ///
 /// So all ranks return. With Open MPI 4, where there is a message, rank 0 ends the job for all of
-/// them, without words; where there is none, as after a stop that was asked for, MPI is finalized.
+/// them, without a further message; where there is none, as after a stop that was asked for, MPI is
+/// finalized.
 class JobEnd {
  public:
   /// Before MPI starts, which adds to the environment.

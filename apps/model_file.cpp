@@ -37,7 +37,7 @@ bool named_as_checkpoint(const std::string& path) {
   return fs::canonical(path, ignored).filename().string().rfind("step-", 0) == 0;
 }
 
-/// Tokens to look back on where nobody says: all positions, or those that attention has all of.
+/// Default tokens to look back on: all positions, or those that attention has all of.
 std::int64_t tokens_of(const checkpoint::HuggingFaceConfig& config) {
   return std::min(config.positions, config.window.value_or(config.positions));
 }

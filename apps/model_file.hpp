@@ -33,7 +33,7 @@ struct ModelFile {
 ModelFile open_with_deck(const std::string& path);
 
 /// Safetensors with Hugging Face's names. `deck`: a file whose section model, and sequence_length,
-/// describe them; where there is none the config.json beside them does. Where there are both, they
+/// describe them; where there is none the config.json next to them does. Where there are both, they
 /// have to agree. `context`: tokens to look back on, where config.json describes them and positions
 /// are rotary; none: as many as its positions, or its window if that is shorter.
 ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
@@ -50,7 +50,7 @@ config::Settings settings_of_deck(const std::string& path);
 /// The tokenizer of a file that does not say.
 constexpr const char* unknown_tokenizer = "external";
 
-/// Whose tokens a file says that it knows.
+/// The tokenizer that a file names.
 std::string tokenizer_of(const std::string& path);
 
 }  // namespace ostrakon::apps

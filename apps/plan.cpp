@@ -51,7 +51,7 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
                            deck, or all ranks on one node where it is 0
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
                            that is given twice the last value counts
-  --json                   write the whole plan as JSON instead: every buffer with its place in
+  --json                   write the whole plan as JSON instead: every buffer with its offset in
                            memory, every action with what it uses and waits for
   --svg FILE               draw the plan too: streams, actions and their waits, memory over the step
   --help, --version
@@ -70,16 +70,16 @@ What time is estimated by:
   --copy-gigabytes-per-second N
                            rate at which a rank copies between host and device, each way (25)
   --host-gigabytes-per-second N
-                           rate at which the host goes over what it sums and updates, each array
-                           counted once (12, about what one thread does)
+                           rate at which the host sums and updates arrays, each counted once
+                           (12, about what one thread does)
 
-The estimate runs the plan on a clock: each action begins when its stream is free and all that it
-waits for has ended, and takes its floating-point operations, the bytes that it sends, copies, or
-goes over on the host, over these rates. Collectives at the same time share a link. All else takes
+The estimate simulates the plan: each action begins when its stream is free and all that it waits
+for has ended, and takes its floating-point operations, or the bytes that it sends, copies or
+processes on the host, over these rates. Collectives at the same time share a link. All else takes
 no time, nor do latencies. MFU is three forwards, whatever is computed twice, over what --gflops
 computes in that time. --json has the estimate where one of the rates is given.
 
---fit sorts by these seconds; of the same, smaller arenas first. It varies, beside what the deck says,
+--fit sorts by these seconds; of the same, smaller arenas first. It varies, in addition to the deck's settings,
     parallel.sharding               none, optimizer, gradients, full
     parallel.shard_group            world, node
     parallel.reshard_after_forward  default, never, the ranks of a node
@@ -97,7 +97,7 @@ and, only where it fits or is faster by more than a per cent,
 It lists what differs, from all that is faster, by more than a per cent: in time, or by less memory;
 and what keeps the bits of one rank where all that is faster, or like it, loses them. Each row says
 whether its sums over leaves are bit for bit those of one rank (bits_of_one_rank with --json).
-Figures are those of plans, never guessed. Settings are left out unplanned only where what they must
+Figures are those of plans, never guessed. Settings are skipped unplanned only where what they must
 keep does not fit, or where what they compute, send or copy alone takes longer than the tenth.
 
 Exit status: 0 done, 1 bad input or failure, also where nothing fits.
@@ -231,9 +231,9 @@ int place_ranks(const config::Settings& settings, const CommandLine& line) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  // A device or a pipe that somebody reads, such as /dev/stdout, will do.
+  // A device or a pipe with a reader, such as /dev/stdout, is fine.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  require(descriptor >= 0 || errno != ENXIO, path, ": is a pipe that nobody reads");
+  require(descriptor >= 0 || errno != ENXIO, path, ": is a pipe without a reader");
   if (descriptor >= 0) ::close(descriptor);
   std::ofstream stream(path, std::ios::binary);
   require(stream.is_open(), path, ": can't be written: ", std::strerror(errno));
@@ -270,7 +270,7 @@ void plan_deck(const CommandLine& line) {
   report.strategy = config::strategy(
       settings, program.plan.layouts.accumulation,
       {program.plan.grid.shard(), plan::may_have_levels(program.plan.grid, ranks_per_node)});
-  // The JSON without rates is what training writes as plan.json, which knows none.
+  // The JSON without rates is what training writes as plan.json, which has none.
   if (!line.json || line.has_rates) {
     plan::Estimate estimate;
     estimate.rates = line.rates();

@@ -173,7 +173,7 @@ int group_ranks(const Settings& settings, const FitRequest& request) {
                                                     : settings.shard_group;
 }
 
-/// Puts back to what the deck says whatever changes nothing beside the others.
+/// Resets to the deck's value every setting that has no effect given the others.
 void simplify(Settings& settings, const Settings& deck, const FitRequest& request) {
   plan::Policy& policy = settings.parallel;
   const plan::Policy& of_deck = deck.parallel;
@@ -227,7 +227,7 @@ void set(Settings& settings, const Choice& choice) {
   for (const Assignment& one : choice) one.key->set(settings, one.value);
 }
 
-/// Without choices that come to the same as one before them.
+/// Without choices equivalent to an earlier one.
 Choices distinct(Choices choices, const Settings& deck) {
   std::set<std::string> seen;
   choices.erase(std::remove_if(choices.begin(), choices.end(),

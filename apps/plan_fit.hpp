@@ -7,7 +7,7 @@
 
 namespace ostrakon::apps {
 
-/// What `ostrakon-plan --fit` is asked for.
+/// The request of `ostrakon-plan --fit`.
 struct FitRequest {
   plan::Room room;
   int ranks = 1;
@@ -17,7 +17,7 @@ struct FitRequest {
 };
 
 /// Fills in what training takes from the ranks that it is started on. Throws Error where these
-/// settings can't be those of so many ranks.
+/// settings do not fit that number of ranks.
 void place_on_ranks(config::Settings& settings, int ranks, int ranks_per_node);
 
 /// What a step of `settings` on `ranks` ranks makes of `seconds`, at `flops` of a rank.

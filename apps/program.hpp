@@ -12,8 +12,8 @@ namespace ostrakon::apps {
 /// What is left of a command line after MPI and Kokkos took theirs.
 using Arguments = std::vector<std::string>;
 
-/// Exit status of a run that was stopped early and can go on: EX_TEMPFAIL, which batch systems are
-/// told to requeue.
+/// Exit status of a run that was stopped early and can be resumed: EX_TEMPFAIL, on which batch
+/// systems can be set to requeue.
 constexpr int status_requeue = 75;
 
 /// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Returns what `body` does,

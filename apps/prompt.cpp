@@ -15,7 +15,7 @@
 namespace ostrakon::apps {
 namespace {
 
-/// Tells who would otherwise wait in silence: at once on a terminal, else after a second.
+/// Says that input is awaited: at once on a terminal, else after a second.
 void tell_that_it_waits(std::ostream& log) {
   constexpr int patience = 1000;  // milliseconds
   pollfd input{STDIN_FILENO, POLLIN, 0};

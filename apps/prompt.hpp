@@ -9,7 +9,7 @@
 namespace ostrakon::apps {
 
 // Prompts from files and standard input lose one newline at their end, which editors and `echo`
-// add. Whoever would wait for standard input without knowing is told so on `log`.
+// add. Waiting for standard input is announced on `log`.
 
 /// The text in a file; "-" is standard input. Throws Error where it can't be read.
 std::string read_prompt(const std::string& path, std::ostream& log);

@@ -12,8 +12,8 @@ namespace ostrakon::apps {
 bool is_run_folder(const std::string& path);
 
 /// What holds the model of a run's folder, the best first: its weights.h5, which ends a run, or
-/// else its checkpoints, the newest first. Those that are seen to be damaged are left out and told
-/// to `log`, a line each. Throws Error where none is left.
+/// else its checkpoints, the newest first. Those found damaged are skipped and reported to `log`, a
+/// line each. Throws Error where none is left.
 std::vector<std::string> models_of_run(const std::string& folder, std::ostream& log);
 
 }  // namespace ostrakon::apps

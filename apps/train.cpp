@@ -29,13 +29,13 @@ checkpoints, weights.h5 and, where output.trace asks for it, trace.json into out
 weights.h5 that is there is renamed to weights.previous.h5, or
 weights.previous-2.h5 and so on.
 
-  --resume auto            go on from the newest checkpoint in output.directory that is not damaged;
-                           without any, begin at step 1: safe in every job script
-  --resume PATH            go on from this checkpoint, or the newest in this folder of them, or of
+  --resume auto            resume from the newest checkpoint in output.directory that is not
+                           damaged; without any, begin at step 1: safe in every job script
+  --resume PATH            resume from this checkpoint, or the newest in this folder of them, or of
                            this run
-  --resume none            begin at step 1, and set checkpoints that are there aside (the default)
-  --allow-changes LIST     go on from a checkpoint, or weights, although what LIST names has changed:
-                           data (other training data), tokenizer (data of another one, also
+  --resume none            begin at step 1, and rename existing checkpoints (the default)
+  --allow-changes LIST     resume from a checkpoint, or begin from weights, although what LIST names
+                           has changed: data (other training data), tokenizer (data of another one, also
                            for validation), program (a checkpoint of a later version of Ostrakon);
                            with commas between
   --break-lock             take output.directory although another run has it, which then ends before
@@ -51,7 +51,7 @@ SIGUSR1, or a file checkpoint_now in output.directory, ask any rank for a checkp
 SIGUSR2 for one at the end of the step, and to stop. Before the first step there is nothing to save:
 the run ends once data and checkpoint are read.
 
-Exit status: 0 done, 1 bad input or failure, 75 stopped early and can go on: start it again.
+Exit status: 0 done, 1 bad input or failure, 75 stopped early and can be resumed: start it again.
 )";
 
 struct CommandLine {

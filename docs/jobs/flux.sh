@@ -4,7 +4,7 @@
 #
 #     flux batch flux.sh my.yaml       # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). Each job
+# Edit the numbers of nodes and ranks, the time, and environment modules. Each job
 # submits the next until the run is done. See docs/jobs.md.
 
 # flux: --job-name=ostrakon

@@ -4,7 +4,7 @@
 #
 #     qsub -v deck=my.yaml pbs.sh      # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). Each job
+# Edit the numbers of nodes and ranks, the time, and environment modules. Each job
 # submits the next until the run is done; where compute nodes can't submit, see docs/jobs.md.
 
 #PBS -N ostrakon

@@ -4,8 +4,8 @@
 #
 #     sbatch slurm.sh my.yaml          # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, and what makes programs known (modules). The job
-# queues itself again under the same number until the run is done. See docs/jobs.md.
+# Edit the numbers of nodes and ranks, the time, and environment modules. The job
+# requeues itself under the same job number until the run is done. See docs/jobs.md.
 
 #SBATCH --job-name=ostrakon
 #SBATCH --nodes=8
@@ -39,7 +39,7 @@ srun --kill-on-bad-exit=0 --wait=60 ostrakon-train "$deck" --resume auto || stat
 
 if [ "$status" -eq 75 ]; then
   if [ "${SLURM_RESTART_COUNT:-0}" -lt "$most_restarts" ]; then
-    echo "not done yet: queues itself again"
+    echo "not done yet: requeued"
     scontrol requeue "$SLURM_JOB_ID"
     exit
   fi

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What has to be the same on all ranks, in a checkpoint, and for the one run in a folder: starts
-// that are unlike are refused by name, and nothing waits for ever.
+// that differ are refused by name, and nothing hangs.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -210,7 +210,7 @@ TEST_F(Agreement, RanksThatComputeUnlikeAreNotSaidToHaveTheBitsOfOneRank) {
   const std::string processor = read_bytes("/proc/cpuinfo");
   if (processor.find(" avx ") == std::string::npos)
     GTEST_SKIP() << "a processor without AVX, or of another kind";
-  expect_in(unlike.out, {"those of one rank but for rounding, as ranks compute unlike:\n",
+  expect_in(unlike.out, {"those of one rank but for rounding, as ranks have different kernels:\n",
                          "the instruction set of oneDNN is SSE4.1 on rank 1 (host "});
 }
 
@@ -236,7 +236,7 @@ TEST_F(Agreement, OtherDataIsRefusedUnlessAllowed) {
   expect_done(on_tokens("copy.h5", {"--resume", "auto", "--set", "training.steps=3"}));
   const Outcome outcome =
       expect_done(on_tokens("c.h5", {"--resume", "auto", "--allow-changes", "tokenizer,data"}), 2);
-  expect_in(outcome.out, {"as --allow-changes tokenizer says", "goes on from"});
+  expect_in(outcome.out, {"as --allow-changes tokenizer says", "resumes from"});
 }
 
 TEST_F(Agreement, OtherSyntheticDataIsRefused) {
@@ -268,7 +268,7 @@ TEST_F(Agreement, OtherVersionsOfTheProgramAreSaidOrRefused) {
   expect_in(expect_done({"--resume", "auto", "--allow-changes", "program"}).out,
             {"saved by Ostrakon 1000.0.1; this is"});
   fs::remove_all(path("run/checkpoints/step-00000004"));
-  // Which version that is nobody knows.
+  // Which version that is is unknown.
   for (const char* odd : {"Ostrakon 0.0.9xyz", "Ostrakon 0.0.9.1", "Ostrakon 0.0", "Other 0.0.9"}) {
     saved_by(odd);
     expect_refused({"--resume", "auto"},
@@ -427,7 +427,7 @@ TEST_F(Agreement, ARunThatWasKilledIsGoneOnWithAtOnce) {
       {"--resume", "auto", "--set", "training.steps=" + std::to_string(std::stoll(newest))}, 2);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(25));
   expect_in(again.out,
-            {"was left by process " + killed, "which is gone: taken over", "goes on from"});
+            {"was left by process " + killed, "which is gone: taken over", "resumes from"});
   EXPECT_EQ(again.out.find("waits"), std::string::npos);
   EXPECT_FALSE(fs::exists(path("run/run.lock")));
 }
@@ -441,7 +441,7 @@ TEST_F(Agreement, ARunWhoseFolderIsTakenEndsAndWritesNoMore) {
   EXPECT_EQ(ended.status, 1);
   EXPECT_FALSE(ended.timed_out);
   expect_in(ended.err, {"was taken by process ", ": nothing more is written there"});
-  // What is there is the second one's alone.
+  // All output is the second run's.
   const std::string rows = read_bytes(path("run/metrics.jsonl"));
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 4) << rows;
   EXPECT_TRUE(fs::exists(path("run/checkpoints/step-00000004")));

@@ -5,7 +5,7 @@
 namespace ostrakon::testing {
 namespace {
 
-/// The small deck that goes on from `checkpoint`, with settings.
+/// The small deck that resumes from `checkpoint`, with settings.
 BadInput bad_resume(const std::string& name, const std::string& checkpoint, const Texts& fragments,
                     const Texts& settings = {}) {
   BadInput bad = bad_settings(name, settings, fragments);

@@ -286,7 +286,7 @@ TEST_F(Checkpoint, IsDividedAnew) {
   EXPECT_FALSE(fs::exists(path("no")));
   EXPECT_FALSE(fs::exists(path("no.partial")));
 
-  // Training goes on from it as from the one that was saved.
+  // Training resumes from it as from the one that was saved.
   for (const std::string& from : {latest, std::string("five")}) {
     const std::string out = "output.directory=on-" + from.substr(0, 4);
     const Outcome outcome = run_command(program(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A run on a machine whose date is set while it goes on.
+// A run on a machine whose date is set while it runs.
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Whole programs, of which every call for a file below their folder fails in turn, with every
-// error: each run ends with status 0 and files that verify and hold what they hold without faults,
-// or with status 1 and a message that says what failed and why. What was good before is there
-// afterwards, byte for byte. Where a run can be resumed, it goes on from the newest checkpoint that
-// is good, to the same end.
+// Whole programs, of which every call for a file below their folder fails once, with every error:
+// each run ends with status 0 and files that verify and hold what they hold without faults, or with
+// status 1 and a message that says what failed and why. What was good before is there afterwards,
+// byte for byte. Where a run can be resumed, it resumes from the newest checkpoint that is good, to
+// the same end.
 //
 //   test_fault_sweep                                       a sample
 //   test_fault_sweep --gtest_also_run_disabled_tests --gtest_filter=*Every*   all
@@ -415,7 +415,7 @@ class FaultSweep : public ::testing::TestWithParam<Program> {
     return "";
   }
 
-  /// The same of a run without faults that was to go on where that one had ended.
+  /// The same of a run without faults that was to resume where that one had ended.
   std::string judge_again(const std::string& name, std::int64_t newest,
                           const Outcome& outcome) const {
     const fs::path folder = scratch_.file(name), reference = scratch_.file("reference");
@@ -479,7 +479,7 @@ void FaultSweep::sweep(const std::vector<Fault>& faults) {
             << std::endl;
 }
 
-/// Every k-th call, and an error for each in turn.
+/// Every k-th call, with the errors in rotation.
 TEST_P(FaultSweep, SampledFailuresAreToldOrDoNoHarm) {
   const Outcome good = run("reference", {});
   ASSERT_EQ(good.status, 0) << good.err;

@@ -86,8 +86,8 @@ class Generate : public SharedFolder<Generate> {
       arguments.push_back(option);
     return must("ostrakon-generate", arguments);
   }
-  /// Started without mpiexec, which may hand on standard input by ways of its own. `shell`: runs
-  /// what is in $@.
+  /// Started without mpiexec, which may forward standard input in its own way. `shell`: runs what
+  /// is in $@.
   static Outcome start_alone(const Texts& arguments, int input, const std::string& shell = "") {
     Command command;
     if (!shell.empty()) command.arguments = {"sh", "-c", shell, "sh"};
@@ -296,7 +296,7 @@ TEST_F(Generate, NobodyWaitsInSilence) {
             std::string::npos)
       << typed.err;
 
-  // A pipe into which nobody writes, until the program has said that it waits.
+  // A pipe without data, until the program has said that it waits.
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   std::thread writer([&] {

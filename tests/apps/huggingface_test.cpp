@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Weights of Hugging Face as a user takes them: the config.json beside them counts.
+// Weights of Hugging Face as a user takes them: the config.json next to them counts.
 
 #include <gtest/gtest.h>
 
@@ -186,7 +186,7 @@ TEST_F(HuggingFace, AConfigThatDiffersIsRefusedWhereverWeightsAreRead) {
 TEST_F(HuggingFace, WithoutAConfigOneLineSaysWhatIsNotChecked) {
   const std::string folder = variant("llama", "alone", nullptr);
   const std::string note =
-      "no config.json beside the tensors: not checked are model.heads = 6, model.norm_epsilon = "
+      "no config.json next to the tensors: not checked are model.heads = 6, model.norm_epsilon = "
       "1e-05, model.rotary_base = 7000.0, and that the model is a plain llama\n";
   expect_in(train_from("llama", folder).out, {note});
   expect_in(
@@ -195,7 +195,7 @@ TEST_F(HuggingFace, WithoutAConfigOneLineSaysWhatIsNotChecked) {
   expect_in(must("ostrakon-checkpoint", {"diff", "alone.h5", folder}), {"note: " + note, "equal"});
 }
 
-/// Through weights.h5, a run, its checkpoint, and a run that goes on from it.
+/// Through weights.h5, a run, its checkpoint, and a run that resumes from it.
 TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
   const Json changes = {{"model_type", "mistral"},  {"architectures", {"MistralForCausalLM"}},
                         {"sliding_window", 32},     {"attention_bias", "missing"},
@@ -225,7 +225,7 @@ TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
     must("ostrakon-checkpoint", {"verify", out});
   }
 
-  // Nobody makes another model of it on the way.
+  // The model is the same after each conversion.
   const Outcome other =
       start("ostrakon-train", {"llama.yaml", "--set", "checkpoint.initial_weights=in.h5", "--set",
                                "model.rotary_base=9000", "--set", "output.directory=other"});

@@ -195,7 +195,7 @@ TEST_F(Plan, WhatRanksMeanForSettingsIsSaidHereAndInTraining) {
     EXPECT_EQ(has(dry, "without effect in shard groups of one rank: reduce\n"), ranks == 1)
         << dry.out;
     for (const Outcome* outcome : {&plan, &dry})
-      EXPECT_TRUE(has(*outcome, " begin beside backward: a step that goes wrong has changed "))
+      EXPECT_TRUE(has(*outcome, " begin overlapped with backward: a failed step has changed "))
           << outcome->out;
     // The same number, without padding.
     const std::size_t at = plan.out.find("\n  frozen ");
@@ -361,8 +361,8 @@ TEST_F(Plan, EstimatesTimeTokensAndMfu) {
   EXPECT_EQ(estimate["exposed_communication_seconds"], 0.0);
   const double tokens = 64 * 24;
   EXPECT_NEAR(estimate["tokens_per_second"].get<double>(), tokens / seconds, 1e-6 * tokens);
-  // Three forwards: for a token two operations for each element of the matrices that it meets, and
-  // two products of its attention with, on average, half of 24 keys.
+  // Three forwards: for a token two operations for each element of the matrices that it is
+  // multiplied with, and two products of its attention with, on average, half of 24 keys.
   const double block = 32 * (32 + 16 + 16) + 32 * 32 + 3 * 32 * 128, head = 257 * 32;
   const double attention = 2 * 2 * (24 / 2) * 32;
   const double model_flops = 3 * tokens * (2 * (2 * block + head) + 2 * attention);
@@ -371,7 +371,7 @@ TEST_F(Plan, EstimatesTimeTokensAndMfu) {
   const Outcome text = run({"deck.yaml", "--gflops", "2"});
   for (const char* words : {"\nestimate, from streams and waits, at 2 GFLOP/s", " tokens/s, MFU "})
     EXPECT_NE(text.out.find(words), std::string::npos) << words << text.out;
-  // plan.json knows no rates.
+  // plan.json has no rates.
   EXPECT_EQ(Json::parse(run({"deck.yaml", "--json"}).out).count("estimate"), 0u);
 }
 
@@ -408,7 +408,7 @@ TEST_F(Fit, EveryRowIsTrue) {
   const Json tight = rows_for("300KiB", {"--any-precision", "--host-bytes", "64KiB"});
   EXPECT_NE(tight.dump().find("activation_checkpointing"), std::string::npos) << tight;
 
-  // A deck that as it is can not be shared by so many ranks, with settings of its own kind.
+  // A deck that as it is can not be divided over that many ranks, with settings of its own kind.
   write_bytes(path("deck.yaml"),
               deck + std::string("  precision: {activations: fp32}\n"
                                  "  memory: {activation_checkpointing: selective mlp}\n"
@@ -423,8 +423,8 @@ TEST_F(Fit, MissesNothing) {
   write_bytes(path("deck.yaml"), deck);
   const std::vector<std::string> place = {"--ranks", "4",     "--ranks-per-node",
                                           "2",       "--set", "training.global_batch_size=8"};
-  // All that has an effect where the host has no room for more than batches, each with and without
-  // overlap.
+  // All that has an effect where the host has no memory for more than batches, each with and
+  // without overlap.
   std::vector<Family> all;
   for (const std::string sharding : {"none", "optimizer", "gradients", "full"})
     for (const char* group : {"world", "node"})
@@ -514,7 +514,7 @@ TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
   EXPECT_GE(count(rows, false), 1) << rows;
   EXPECT_GE(count(rows, true), 1) << rows;
   for (const Json& row : rows) expect_true(row, with_grain("2"));
-  // Without bits beside them, the first that has them would be left out: it is larger.
+  // Without regard to bits, the first that has them would not be listed: it is larger.
   const auto keeps = std::find_if(rows.begin(), rows.end(),
                                   [](const Json& row) { return row["bits_of_one_rank"] == true; });
   EXPECT_GE((*keeps)["arena_bytes"], rows[0]["arena_bytes"]) << rows;

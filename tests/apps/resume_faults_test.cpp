@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Runs that go on although files can't be read at the moment, are damaged, are not seen by a host,
+// Runs that resume although files can't be read at the moment, are damaged, are not seen by a host,
 // or have the names that saves need: what is no damage ends the run and changes nothing.
 
 #include <gtest/gtest.h>
@@ -157,7 +157,7 @@ TEST_F(ResumeFaults, WhatCanNotBeReadNowEndsTheRunAndChangesNothing) {
     bool with_no_memory;  ///< calls that may fail so
   };
   int number = 0;
-  // By rank 0: the manifest, its folder, the list of them. By rank 1: its file of numbers.
+  // By rank 0: the manifest, its folder, the list of them. By rank 1: its file of arrays.
   for (const Case& one : std::vector<Case>{{"step-00000006/manifest.json", "opens", 0, true},
                                            {"step-00000006/manifest.json", "reads", 0, false},
                                            {"step-00000006/manifest.json", "stats", 0, false},
@@ -381,7 +381,7 @@ TEST_F(ResumeFaults, AFailedSaveNamesRankHostAndFile) {
   EXPECT_TRUE(contains(root.err, "manifest.json': Input/output error")) << root.err;
 }
 
-/// Where a file system finds only then that there is no room.
+/// Where a file system reports only then that there is no space.
 TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
   const Texts short_run = {"--set", "training.time_limit_minutes=1e-6", "--set", "output.trace=9"};
   for (const char* const name : {"metrics.jsonl", "trace.json"}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Runs that are asked to save or to stop, are killed or lose their disk, and go on.
+// Runs that are asked to save or to stop, are killed or lose their disk, and are resumed.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -92,7 +92,7 @@ class Resume : public ::testing::Test {
     return outcome.get();
   }
 
-  /// The same rows as a run that nobody has interrupted, up to the last of `settings`.
+  /// The same rows as a run without interruptions, up to the last of `settings`.
   void expect_as_if_nothing_had_happened(const Texts& settings, std::int64_t steps) {
     Texts all = settings;
     all.push_back("output.directory=reference");
@@ -270,7 +270,7 @@ TEST_F(Resume, GoesOnFromAnotherRunAndBeginsWithItsWeights) {
 TEST_F(Resume, OutlivesSavesThatFail) {
   const Texts settings = {"training.steps=9", "checkpoint.every=3"};
   fs::create_directories(path("run"));
-  fs::create_directory_symlink("/sys", output("checkpoints"));  // where nobody makes folders
+  fs::create_directory_symlink("/sys", output("checkpoints"));  // where folders can't be made
   const Outcome outcome = train(2, settings, {"--resume", "auto"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.out.find("checkpoint failed"), std::string::npos) << outcome.out;
@@ -315,7 +315,7 @@ class Faults : public Resume {
     return calls;
   }
 
-  /// A run that was interrupted, or not, goes on to where the reference is.
+  /// A run that was interrupted, or not, continues to where the reference is.
   void expect_to_end_as_the_reference(const std::string& folder, const Texts& settings) const {
     const Outcome rest = train(2, in(folder, settings), {"--resume", "auto"});
     ASSERT_EQ(rest.status, 0) << rest.out << rest.err;
@@ -344,7 +344,7 @@ TEST_F(Faults, KilledAnywhereItGoesOnBitForBit) {
     const Outcome killed =
         train_with(in(folder, settings), number % 2 == 0 ? "kill" : "kill-half", call);
     EXPECT_NE(killed.status, 0);
-    // What a complete save has left is what is gone on from.
+    // A complete save is what is resumed from.
     std::int64_t newest = 0;
     std::error_code none_yet;
     for (const auto& entry : fs::directory_iterator(path(folder + "/checkpoints"), none_yet)) {
@@ -388,7 +388,7 @@ TEST_F(Faults, FullDisksAndErrorsHarmNoOlderCheckpoint) {
     SCOPED_TRACE(text(fault, " at call ", call));
     const std::string folder = text("run-", number);
     const Outcome faulty = train_with(in(folder, settings), fault, call);
-    // Training goes on; the status tells of a last save that failed.
+    // Training continues; the status reports a last save that failed.
     EXPECT_TRUE(faulty.status == 0 || faulty.status == 1) << faulty.status << faulty.err;
     EXPECT_EQ(rows(folder).size(), 6u) << faulty.out << faulty.err;
     if (faulty.status == 1) {

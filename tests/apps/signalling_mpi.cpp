@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded: sends a process a signal (OSTRAKON_SIGNAL) at a moment of its life that is hard to
-// meet by chance (OSTRAKON_SIGNAL_AT): before or after MPI starts or ends, or when main has
+// hit by chance (OSTRAKON_SIGNAL_AT): before or after MPI starts or ends, or when main has
 // returned.
 
 #include <mpi.h>

@@ -53,7 +53,7 @@ std::string digest_without_signals() {
   return expected;
 }
 
-/// A run that was signalled is done, or goes on to the same bits.
+/// A run that was signalled is done, or resumes to the same bits.
 void expect_good_end(const ScratchFolder& folder, int ranks, const Outcome& outcome,
                      const std::string& which) {
   ASSERT_TRUE(outcome.status == 0 || outcome.status == 75)

@@ -197,7 +197,7 @@ TEST_F(Programs, MfuIsNeverAboveOneInSilence) {
                      {"small.yaml", "--set", "output.directory=mfu", "--set",
                       "runtime.peak_gflops=" + gigaflops, "--set", "output.every=1"});
   };
-  // Less than any machine reaches, as if it had been measured beside other work.
+  // Less than any machine reaches, as if it had been measured while other work ran.
   const std::string too_low = run("0.0001");
   int steps = 0;
   for (const Json& row : read_rows("mfu")) {
@@ -321,7 +321,7 @@ TEST_F(Programs, ACollectiveThatFailsOnOneRankEndsTheJob) {
           outcome.err.find("ostrakon-train: error on rank 1: MPI_Allgather failed");
       ASSERT_NE(error, std::string::npos) << outcome.err;
 #if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION <= 4
-      // MPI's own threads may meet closed sockets while the job ends; libevent warns of them.
+      // MPI's own threads may find closed sockets while the job ends; libevent warns of them.
       std::istringstream lines(outcome.err.substr(error));
       std::string line;
       std::getline(lines, line);

@@ -386,7 +386,7 @@ TEST_F(Lock, AFileThatIsRemovedMeanwhileIsTriedAgain) {
 }
 
 TEST_F(Lock, OneOfManyTakersHasIt) {
-  // No lock tells them of each other: the text alone.
+  // No lock separates them: the text alone.
   leave(on_another_host());
   const std::string left = read_bytes(file());
   const auto began = Clock::now();
@@ -400,7 +400,7 @@ TEST_F(Lock, OneOfManyTakersHasIt) {
       all.tell = nullptr;
       all.interval = milliseconds(10'000);  // 2 s to settle
       all.try_lock = lock_nothing;
-      // All see it stand still before one has written.
+      // All see it unchanged before one has written.
       all.read = [&](const std::string& path) {
         return Clock::now() - began < milliseconds(1000) ? LockText{left, 0} : read_lock_text(path);
       };

@@ -120,8 +120,8 @@ class Faults : public ::testing::Test {
     fs::copy(kept, path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
 
-  /// The version of what a run would go on from; -1 where it could not, or where that is neither of
-  /// the two. All that is taken for sound is whole.
+  /// The version of what a run would resume from; -1 where it could not, or where that is neither
+  /// of the two. All that is taken for sound is whole.
   int version_found() const {
     int found = -1;
     for (const Folder::Entry& entry : Folder(path()).list()) {

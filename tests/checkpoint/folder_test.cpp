@@ -225,7 +225,7 @@ TEST_F(CheckpointFolder, ManifestsThatChangeAreLookedAtAgain) {
   fs::last_write_time(path, time);
   EXPECT_EQ(steps(), (Steps{13, 12}));
   EXPECT_EQ(Folder(folder_.path()).list()[1].problem.empty(), false);
-  // Another time, a nanosecond on; mended; another length; another file; none.
+  // Another time, a nanosecond on; repaired; another length; another file; none.
   fs::last_write_time(path, time + std::chrono::nanoseconds(1));
   EXPECT_EQ(steps(), (Steps{13, -12}));
   write_bytes(path, good);
@@ -327,7 +327,7 @@ TEST_F(CheckpointFolder, PrunesAllButTheLastAndMilestones) {
 
 TEST_F(CheckpointFolder, TwoThatWereReadOrSavedStay) {
   for (std::int64_t i = 1; i <= 4; ++i) save(10 * i, i);
-  // Another run goes on from step 20.
+  // Another run resumes from step 20.
   const Folder other(folder_.path());
   EXPECT_TRUE(other.note_sound(place("step-00000020")));
   EXPECT_TRUE(Folder(folder_.path()).note_sound(place("latest")));

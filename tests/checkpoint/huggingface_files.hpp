@@ -16,7 +16,7 @@
 #include "model/model_run.hpp"
 #include "support/scratch_folder.hpp"
 
-// Models of Hugging Face's types with random numbers, and files of them.
+// Models of Hugging Face's types with random values, and files of them.
 
 namespace ostrakon::checkpoint {
 
@@ -61,7 +61,7 @@ inline ModelCase starcoder2_case() {
   return which;
 }
 
-/// Random tensors of these shapes, in numbers that fp32 holds.
+/// Random tensors of these shapes, of values that fp32 holds.
 inline Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
   std::mt19937 generator(7);
   std::normal_distribution<double> normal(0.0, 0.4);

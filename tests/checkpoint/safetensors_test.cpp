@@ -163,7 +163,7 @@ TEST(Safetensors, TheWriterRefusesWhatDoesNotFit) {
                          "expected at most 4 of \"a\""));
     writer.write("a", values.data(), 3);
     EXPECT_TRUE(contains(error_of([&] { writer.write("a", values.data(), 2); }),
-                         "can't write 2 numbers of tensor \"a\""));
+                         "can't write 2 elements of tensor \"a\""));
     EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "\"a\" is not written whole"));
   }
   EXPECT_FALSE(std::filesystem::exists(path));
@@ -286,7 +286,7 @@ std::vector<Malformed> malformed_files() {
       one(R"({"dtype":"F32","shape":[1],"data_offsets":[9223372036854775803,9223372036854775807]})",
           "expected at most 4"),
       one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,null]})", "data_offsets holds null"),
-      // tensors beside each other
+      // tensors next to each other
       {file_of("{\"a\":" + good + ",\"b\":" + good + "}", 4),
        "tensor \"b\" begins at byte 0, inside tensor \"a\"; expected 4"},
       {file_of("{\"a\":" + good + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})", 6),

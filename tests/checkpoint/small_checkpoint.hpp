@@ -21,7 +21,7 @@ namespace ostrakon::checkpoint::testing {
 constexpr std::array<State, states> all_states = {State::parameters, State::first_moment,
                                                   State::second_moment};
 
-/// Numbers as they lie in memory and in files: fp32, or the upper half of it.
+/// Values as they are in memory and in files: fp32, or the upper half of it.
 inline std::string bytes_of_values(const std::vector<float>& values, DType dtype) {
   std::string bytes;
   for (const float value : values) {

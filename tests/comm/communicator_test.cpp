@@ -90,7 +90,7 @@ class Array {
   Kokkos::View<float*, Memory> view_;
 };
 
-/// The same numbers for the same `seed` on every rank; magnitudes so different that the order of
+/// The same values for the same `seed` on every rank; magnitudes so different that the order of
 /// additions shows in the bits.
 std::vector<float> random_values(unsigned seed, std::int64_t count) {
   std::mt19937 generator(seed);
@@ -143,7 +143,7 @@ class CommunicatorTest : public testing::Test {
   Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
 };
 
-// Odd counts travel as floats, multiples of 64 as blocks.
+// Odd counts are sent as floats, multiples of 64 as blocks.
 const std::int64_t shard_sizes[] = {0, 1, 37, 64, 192, 4099, 65536};
 
 TEST_F(CommunicatorTest, AllGatherFromElsewhere) {
@@ -212,12 +212,12 @@ TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
   }
 }
 
-// Several micro-batches, whose trees over a few ranks are added one after the other.
+// Several micro-batches, whose trees over a few ranks are accumulated in order.
 template <class T>
 void expect_chained_sums(Communicator& world) {
   const std::int64_t count = 193;
   const int ranks = world.size(), rounds = 3;
-  // What ranks send of their numbers, in the order of micro-batches and ranks.
+  // What ranks send of their values, in the order of micro-batches and ranks.
   const auto arrays = random_arrays(rounds * ranks, count * ranks);
   std::vector<std::vector<float>> sent = arrays;
   for (std::vector<float>& array : sent)
@@ -346,7 +346,7 @@ TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
     EXPECT_NE(error_of([&] { moved.slow_down(wrong); }), "no error") << wrong;
 }
 
-// A thread that Kokkos doesn't know gathers while this one reduces, each in a group of its own.
+// A thread outside Kokkos gathers while this one reduces, each in a group of its own.
 TEST_F(CommunicatorTest, ThreadsTalkAtTheSameTime) {
   if (!reachable()) GTEST_SKIP() << "device memory";
   if (!Communicator::threads_may_call()) GTEST_SKIP() << "MPI allows one thread only";

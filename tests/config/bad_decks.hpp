@@ -32,7 +32,7 @@ inline void expect_messages(const std::vector<BadDeck>& decks, const std::string
   for (const BadDeck& bad : decks) EXPECT_EQ(message_of(bad.deck, name), bad.message) << bad.deck;
 }
 
-/// A deck with synthetic data that says one thing more.
+/// A deck with synthetic data and one line more.
 inline std::string with(const std::string& section, const std::string& line) {
   return "ostrakon:\n  data:\n    dataset: synthetic\n  " + section + ":\n    " + line + "\n";
 }

@@ -226,7 +226,7 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("model", "blocks_per_unit: 5"),
         "deck.yaml: model.blocks_per_unit = 5 is more than model.layers = 4"},
        {with("model", "heads: 256"),
-        "deck.yaml: model.positions = rotary turns pairs of numbers, so a head's width must be "
+        "deck.yaml: model.positions = rotary rotates pairs of elements, so a head's width must be "
         "even: model.width / model.heads = 256 / 256 = 1"},
        {with("training", "micro_batch_size: 3"),
         "deck.yaml: training.micro_batch_size = 3 does not divide training.global_batch_size = 8 "
@@ -239,10 +239,10 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full"},
        {with("precision", "activations: bf16"),
         "deck.yaml: precision.activations = bf16 is not precision.gather = fp32: units compute in "
-        "the numbers in which parameters are gathered; expected auto or fp32"},
+        "the gather dtype; expected auto or fp32"},
        {with("precision", "gather: bf16\n    activations: fp32"),
         "deck.yaml: precision.activations = fp32 is not precision.gather = bf16: units compute in "
-        "the numbers in which parameters are gathered; expected auto or bf16"},
+        "the gather dtype; expected auto or bf16"},
        {"ostrakon:\n",
         "deck.yaml: data.path is missing: data.dataset = tokens needs a token file, made with "
         "ostrakon-data (data.dataset = synthetic needs none)"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings of a run beside those of the checkpoint that it goes on from, and of ranks.
+// Settings of a run compared with those of the checkpoint that it resumes from, and of ranks.
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>

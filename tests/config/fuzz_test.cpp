@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Whatever stands in a deck, reading it succeeds or throws Error with a clean message.
+// Whatever a deck contains, reading it succeeds or throws Error with a clean message.
 
 #include <gtest/gtest.h>
 

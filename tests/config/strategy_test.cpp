@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings without effect beside others, and the strategy that is shown.
+// Settings without effect given others, and the strategy that is shown.
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
@@ -39,7 +39,7 @@ std::uint64_t plan_of(Settings settings, int ranks) {
   return hash;
 }
 
-/// How many of of_gathers have no effect beside `first`, over all shardings.
+/// How many of of_gathers have no effect given `first`, over all shardings.
 int gathers_without_effect(const std::vector<Override>& first) {
   constexpr int ranks = 8;
   int without = 0;
@@ -228,7 +228,7 @@ TEST(Strategy, ATrialOfAFewStepsNeedsNoOtherSchedule) {
               std::string::npos)
         << summary(settings);
     EXPECT_EQ(summary(read(synthetic, whole)).find("warm-up"), std::string::npos);
-    // What is written says what was used, and can be read, also to go on for longer.
+    // What is written says what was used, and can be read, also to train for longer.
     expect_equal(read(write_deck(settings)), settings);
     std::vector<double> first = rates_of(read(synthetic, whole));
     first.resize(20);

@@ -70,7 +70,7 @@ TEST(Timers, ReportLeastMeanAndMostOverTheRanks) {
   timers.start("save");
   timers.stop("save");
   {
-    ScopedTimer step(timers, "step");  // a name met later goes below its parent all the same
+    ScopedTimer step(timers, "step");  // a name first used later goes below its parent all the same
     ScopedTimer validate(timers, "validate");
   }
   const std::string report = timers.report(MPI_COMM_WORLD);

@@ -24,7 +24,7 @@ TEST(WriteDeck, DefaultsReadBack) {
   expect_equal(settings, read("ostrakon:\n  data:\n    path: tokens.h5\n"));
   EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
   std::istringstream lines(deck);
-  std::string unfolded;  // comments that go on below are on one line
+  std::string unfolded;  // comments that continue below are on one line
   for (std::string line; std::getline(lines, line);) {
     EXPECT_LE(line.size(), 100u) << line;
     const std::size_t first = line.find_first_not_of(' ');
@@ -215,7 +215,7 @@ class RandomPolicies {
     policy.offload_activations = pick(2) == 0;
   }
 
-  /// What is computed again, and in which numbers.
+  /// What is recomputed, and in which dtypes.
   void fill(Settings& settings) {
     fill(settings.parallel);
     settings.precision.gather = static_cast<DType>(pick(3));

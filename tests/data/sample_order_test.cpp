@@ -118,7 +118,7 @@ TEST(SampleOrder, SeedsDifferAndRepeat) {
   EXPECT_NE(order(3), order(4));
 }
 
-/// Runs go on with later versions: the same seed must mean the same samples for ever.
+/// Runs are resumed with later versions: the same seed must always give the same samples.
 TEST(SampleOrder, StaysAsItIs) {
   const SampleOrder order = SampleOrder::shuffled(150, sequence, 1);
   EXPECT_EQ(epoch_of(order, 0), (std::vector<std::int64_t>{8, 72, 24, 40, 88, 56, 104, 120}));

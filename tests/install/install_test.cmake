@@ -16,7 +16,7 @@ endfunction()
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 
-# Another Kokkos stands where CMake looks first; that of the build is found all the same.
+# Another Kokkos is where CMake looks first; that of the build is found all the same.
 set(other ${WORK}/other/lib/cmake/Kokkos)
 file(WRITE ${other}/KokkosConfig.cmake "set(Kokkos_DEVICES OTHER)
 add_library(Kokkos::kokkos INTERFACE IMPORTED)\n")

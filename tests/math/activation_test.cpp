@@ -23,7 +23,7 @@ long double reference_gelu(long double x) {
 
 long double reference_silu(long double x) { return x / (1 + std::exp(-x)); }
 
-/// Numbers up to +-`range`.
+/// Values up to +-`range`.
 template <class T>
 std::vector<T> spread(std::size_t count, std::uint32_t seed, double range) {
   std::vector<T> values = random_values<T>(count, seed);

@@ -37,7 +37,7 @@ using Doubles = std::vector<double>;
 template <class T>
 constexpr double one_store = std::is_same<T, bf16>::value ? 0x1p-8 : 0x1p-11;
 
-/// Numbers that T holds exactly, from -scale to scale, around `offset`.
+/// Values that T holds exactly, from -scale to scale, around `offset`.
 template <class T>
 Doubles inputs(std::int64_t count, std::uint64_t seed, double scale = 1, double offset = 0) {
   Doubles values = random_values<double>(count, seed);

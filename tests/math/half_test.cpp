@@ -124,7 +124,7 @@ TYPED_TEST(Half, KeepsEveryNan) {
             << bits;
 }
 
-// Arrays may be converted by the processor's instructions, numbers are by bits.
+// Arrays may be converted by the processor's instructions, single values are by bits.
 TYPED_TEST(Half, ArraysAreConvertedAsNumbersAre) {
   using T = TypeParam;
   constexpr std::int64_t count = 0x10000;

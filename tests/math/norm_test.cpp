@@ -66,7 +66,7 @@ struct Forward {
   explicit Forward(const Case& c_, std::int64_t gap = 0)
       : c(c_),
         stride(c.width + gap),
-        // Rows of two numbers that nearly meet would be too steep for finite differences.
+        // Rows of two values that nearly agree would be too steep for finite differences.
         x(random_values<T>(c.rows * stride, 12)),
         weight(random_values<T>(c.width, 2)),
         bias(random_values<T>(c.width, 3)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freezing parameters changes where they lie and what is left out, and no bit of what is computed.
+// Freezing parameters changes where they are and what is skipped, and no bit of what is computed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -268,7 +268,7 @@ TEST(Frozen, GradientsOfTheRestAgreeWithFiniteDifferences) {
     }
 }
 
-/// A unit of which nothing is trained hands on the gradient of its input all the same.
+/// A unit of which nothing is trained passes on the gradient of its input all the same.
 TEST(Frozen, WholeUnitsHandOnTheGradientOfTheirInput) {
   for (const ModelCase& which : model_cases()) {
     ModelRun<double> run(which, {}, [](const std::string& name) { return name[0] != 'e'; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoders of 16-bit numbers, beside those of double with the same parameters.
+// Decoders of 16-bit types, compared with those of double with the same parameters.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -223,7 +223,7 @@ TEST(Half, DescribesWhatTakesTwoBytes) {
   }
 }
 
-/// The buffers of one unit for backward, as a caller has them who knows no types.
+/// The buffers of one unit for backward, as a caller has them without types.
 template <class T>
 model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed) {
   model::UnitBuffers<void> buffers;

@@ -41,7 +41,7 @@ double last_end(const StepPlan& plan, const std::vector<double>& seconds) {
 }
 
 // As long as the compute stream at least, as long as everything one after the other at most, and
-// that where nothing may run beside anything.
+// that where nothing may overlap.
 TEST(EndTimes, LiesBetweenTheLongestStreamAndAllInTurn) {
   for (int depth = 0; depth <= 2; ++depth) {
     Policy policy;
@@ -52,7 +52,7 @@ TEST(EndTimes, LiesBetweenTheLongestStreamAndAllInTurn) {
     std::vector<double> seconds;
     double compute = 0.0;
     for (const Action& action : plan.actions) {
-      // Without the load, beside which the first gather runs even where nothing is prefetched.
+      // Without the load, with which the first gather overlaps even where nothing is prefetched.
       const bool works = action.kind != Kind::release && action.kind != Kind::load;
       seconds.push_back(communicates(action.kind) ? 0.5 : works ? 1.0 : 0.0);
       if (action.stream == Stream::compute) compute += seconds.back();

@@ -85,7 +85,7 @@ TEST(FitOrder, AListHasTheFastestThatKeepsTheBitsOfOneRank) {
   EXPECT_TRUE(one_tree[0].bits_of_one_rank);
   EXPECT_EQ(one_tree[0].candidate, 0);
 
-  // Rounded to travel, gradients are one rank's in no order.
+  // Rounded to be sent, gradients are one rank's in no order.
   for (Candidate& candidate : candidates) candidate.policy.reduce = DType::bf16;
   const std::vector<Fit> rounded = list();
   expect_bits(rounded);

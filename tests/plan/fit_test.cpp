@@ -155,7 +155,7 @@ void expect_chosen(const std::vector<Candidate>& candidates, const std::vector<F
         EXPECT_GT(other.seconds * 0.99 * 0.99 * slack, fit.seconds * 0.99);
       }
   }
-  // Nothing that is left out is worth a line.
+  // Nothing that is not listed is worth a line.
   for (const Fit& fit : all) {
     if (!has_room(fit, room)) continue;
     if (best.size() == most &&

@@ -31,7 +31,7 @@ struct InFlight {
   std::int64_t units = 0, bytes = 0;
 };
 
-/// The most gathered parameters that are alive at one action beyond those that stay after forward
+/// The most gathered parameters that are live at one action beyond those that stay after forward
 /// because the policy says `never`: from the plan's actions alone.
 InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
   std::vector<InFlight> change(plan.actions.size() + 1);
@@ -41,7 +41,7 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
     if (buffer.persistent || gather.kind != Kind::gather ||
         gather.buffer(Role::parameters) != static_cast<int>(b) || !buffer.divided.empty())
       continue;
-    // Whoever computes with it, in the order of the plan.
+    // The units that compute with it, in the order of the plan.
     std::vector<int> visits;
     for (int a = buffer.first + 1; a <= buffer.last; ++a) {
       const Action& action = plan.actions[a];
@@ -104,8 +104,8 @@ TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
   EXPECT_GT(full, tests::trials(300)) << "a limit that is never met shows nothing";
 }
 
-// A unit stays for the next micro-batch only where there is room for what comes before its use:
-// also for the one that it is tied to, which stays from forward to backward, and no longer.
+// A unit stays for the next micro-batch only where the limit allows what comes before its use: also
+// for the one that it is tied to, which stays from forward to backward, and no longer.
 TEST(Gathers, StayOnlyBesideWhatTheUnitIsTiedTo) {
   ModelDescription model = make_model(1, false, 38);
   model.units[1].tied_to = 0;
@@ -144,7 +144,7 @@ int gather_for(const StepPlan& plan, int visit) {
   return plan.buffers[buffer].first;
 }
 
-// A gather runs while so many earlier units compute as the depth says, and not while more do.
+// A gather runs while as many earlier units compute as the depth says, and not while more do.
 TEST(Gathers, RunBesideAsManyUnitsAsThePrefetchIsDeep) {
   const ModelDescription model = make_model(6, false, 32);
   for (int depth = 0; depth <= 3; ++depth) {
@@ -190,7 +190,7 @@ TEST(Gathers, ListsSayWhichUnitsArePrefetched) {
   EXPECT_FALSE(order.before(forward, gather_of("block.2")));
   EXPECT_TRUE(order.before(forward, gather_of("block.3")));
 
-  // A list that would take the room of the unit that comes before its use is not followed.
+  // A list that would take the space of the unit that comes before its use is not followed.
   policy.in_flight_gathers.units = 2;
   const StepPlan limited = build_step_plan(model, 2, policy, Purpose::train);
   EXPECT_LE(most_in_flight(limited, policy).units, 2);

@@ -26,7 +26,7 @@ const Spans nothing;
 Spans over_shard(const Grid& grid) { return {grid.span(Axis::shard)}; }
 Spans over_world(const Grid& grid) { return {grid.span(Axis::shard), grid.span(Axis::replicate)}; }
 
-/// With nodes of so many ranks.
+/// With nodes of that many ranks.
 Grid on_nodes(int node, Grid grid) {
   grid.node = node;
   return grid;
@@ -39,7 +39,7 @@ TEST(Grid, LevelsAreTheRanksOfANodeThenOneOfEach) {
   EXPECT_EQ(on_nodes(4, {1, 12, 2}).levels(shard), (Spans{{shard, 4}, {shard, 3, 4}}));
   EXPECT_EQ(on_nodes(4, {1, 8, 1}).levels({shard, 4}), (Spans{{shard, 4}}));
   EXPECT_EQ(on_nodes(2, {1, 8, 1}).levels({shard, 4}), (Spans{{shard, 2}, {shard, 2, 2}}));
-  // Copies of the model beside each other on a node.
+  // Replicas of the model next to each other on a node.
   EXPECT_EQ(on_nodes(4, {1, 2, 8}).levels(shard), (Spans{{shard, 2}}));
   EXPECT_EQ(on_nodes(4, {1, 2, 8}).levels(replicate), (Spans{{replicate, 2}, {replicate, 4, 2}}));
   EXPECT_EQ(on_nodes(6, {1, 3, 4}).levels(replicate), (Spans{{replicate, 2}, {replicate, 2, 2}}));
@@ -178,7 +178,7 @@ TEST(StepPlan, PartsOfRanksTileTheFlatParameter) {
 
 TEST(StepPlan, PartsOfASpanLieInTheOrderOfItsRanks) {
   const StepPlan plan = small_plan();
-  // Ranks 0 to 7 are one copy of the model. Of runs of four neighbours: where each stands.
+  // Ranks 0 to 7 are one replica of the model. Of runs of four neighbours: the index of each.
   EXPECT_EQ(plan.first_element(0, {{Axis::shard, 4}}, 6), 2 * 256);
   // Of one rank of each run: which run.
   EXPECT_EQ(plan.first_element(0, {{Axis::shard, 2, 4}}, 6), 512);

@@ -11,9 +11,10 @@
 
 namespace ostrakon::tests {
 
-/// All that a plan decides, in words and numbers that do not follow the names of the planner's
-/// types: each buffer with its bytes, lifetime and share of a unit's parameters, each action with
-/// its stream, group, sizes, uses and waits, the leaves that ranks work on. A line each.
+/// All that a plan determines, in words and numbers that do not depend on the names of the
+/// planner's types: each buffer with its bytes, lifetime and share of a unit's parameters, each
+/// action with its stream, group, sizes, uses and waits, the leaves that ranks work on. A line
+/// each.
 std::string listing(const plan::StepPlan& plan);
 
 /// A plan to list: its name, and how it is made.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever changes the planner sees here which plans change. Where they are meant to:
+// A change to the planner shows here which plans change. Where they are meant to:
 //   build-ci/tests/plan/list_plans input_decks > tests/plan/listings.txt
 // and the commit says which and why.
 

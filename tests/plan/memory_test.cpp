@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How buffers share an arena: never two that are alive together, and in hardly more bytes than are
-// alive at one time.
+// How buffers share an arena: never two that are live at the same time, and in hardly more bytes
+// than the peak of live bytes.
 
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ TEST(MemoryPlan, BuffersThatAreAliveTogetherShareNothing) {
       try {
         plan = build_step_plan(model, ranks, policy, purpose);
       } catch (const Error&) {
-        continue;  // a limit that leaves no room
+        continue;  // a limit that is too low
       }
       for (Space space : {Space::device, Space::host}) {
         expect_apart(plan, plan_memory(plan, space));
@@ -210,7 +210,7 @@ TEST(MemoryPlan, SoDoTheyWithOtherPolicies) {
   }
 }
 
-// What is gathered far ahead lives across micro-batches.
+// What is gathered far ahead is live across micro-batches.
 TEST(MemoryPlan, SoDoTheyWithDeepPrefetch) {
   const std::pair<const char*, int> layouts[] = {
       {"llama3-8b", 8}, {"llama3-70b", 64}, {"llama3-405b", 64}, {"llama3-405b", 512}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lives in host memory, what is frozen, and what is updated as whole matrices: the plans.
+// What is kept in host memory, what is frozen, and what is updated as whole matrices: the plans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ ModelDescription make_mixed_model(int blocks, bool tied, int frozen, bool matric
   return model;
 }
 
-/// Calls check(model, ranks, policy, name) for many of all combinations: every so manyth.
+/// Calls check(model, ranks, policy, name) for many of all combinations: every n-th.
 template <class Check>
 void for_many(int step, const Check& check) {
   int count = 0;

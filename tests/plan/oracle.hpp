@@ -87,7 +87,7 @@ class Closure {
   std::vector<std::vector<std::uint64_t>> before_;  // of each action, a bit for each other
 };
 
-/// Whether two uses of the same byte, one of which writes, may meet.
+/// Whether two uses of the same byte, one of which writes, may race.
 inline bool has_race(const PlacedPlan& placed, const Closure& closure) {
   struct Used {
     int action, buffer;
@@ -203,7 +203,7 @@ class SymbolicMachine {
         if (use.access != plan::Access::write) {
           bool nothing = false;
           inputs = mix(inputs, read(use.buffer, nothing));
-          // Where a buffer ends, nobody looks at what is in it.
+          // Where a buffer ends, its content is not read.
           if (action.kind != plan::Kind::release) outcome.reads_nothing |= nothing;
         }
       if (action.kind == plan::Kind::clip || action.kind == plan::Kind::optimize ||
@@ -276,7 +276,7 @@ inline Outcome meaning(const PlacedPlan& placed) {
   return SymbolicMachine(apart).run(program_order(apart.plan));
 }
 
-/// Whether a plan can't be run as it is placed: it has no order, may meet a race, or comes in
+/// Whether a plan can't be run as it is placed: it has no order, may have a race, or comes in
 /// program order to something else than it means.
 inline bool is_broken(const PlacedPlan& placed) {
   const std::optional<Closure> closure = Closure::of(placed.plan);

@@ -123,7 +123,7 @@ std::vector<int> actions_of(const StepPlan& plan, Kind kind) {
   return found;
 }
 
-/// Most buffers of that name that are alive at one action.
+/// Most buffers of that name that are live at one action.
 int most_live(const StepPlan& plan, const std::string& name) {
   int most = 0;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
@@ -153,7 +153,7 @@ TEST(Stages, KeepTheActivationsOfAsManyMicroBatchesAsAreInFlight) {
   }
 }
 
-/// Activations that wait on the host take no room on the device, whatever is in flight.
+/// Activations that wait on the host take no space on the device, whatever is in flight.
 TEST(Stages, ActivationsInFlightMayWaitOnTheHost) {
   FourStages four;
   four.policy.offload_activations = true;
@@ -203,7 +203,7 @@ TEST(Stages, WhatTravelsDoesSoBesideCompute) {
       }
       return false;
     };
-    // Nothing can run beside what the first turn needs, nor beside what the last one leaves; the
+    // Nothing can overlap with what the first turn needs, nor with what the last one leaves; the
     // first stage has nothing else to do while its first gradient comes.
     int waits = 0;
     for (Kind kind : {Kind::send, Kind::receive})

@@ -85,7 +85,7 @@ class Random {
   std::mt19937_64 random_{1};
 };
 
-/// Of a few sizes, or of all; short lives, long ones, and such as lie inside each other.
+/// Of a few sizes, or of all; short lifetimes, long ones, and nested ones.
 Rectangles random_rectangles(Random& random, int times) {
   const std::int64_t sizes = 1 + random.below(6), kind = random.below(3);
   std::int64_t size[6];
@@ -116,7 +116,7 @@ TEST(Placement, IsThatOfThePlainRule) {
   }
 }
 
-/// As activations of so many layers: made one after the other, given up backward.
+/// As activations of that many layers: made one after the other, released backward.
 double seconds_to_place(int layers) {
   double least = std::numeric_limits<double>::max();
   for (int i = 0; i < 3; ++i) {

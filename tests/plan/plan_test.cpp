@@ -524,7 +524,7 @@ TEST(MemoryPlan, TableNamesThePeak) {
       build_step_plan(make_model(2, false, 12), 2, make_policy(2), Purpose::train);
   const std::string table = memory_table(plan, plan_memory(plan));
   EXPECT_NE(table.find("optimizer state"), std::string::npos) << table;
-  EXPECT_NE(table.find("alive at "), std::string::npos) << table;
+  EXPECT_NE(table.find("peak at "), std::string::npos) << table;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The proof that must stand before a plan runs: it holds for every plan that is written, and finds
-// what is wrong with plans that were broken on purpose. What is broken, an oracle knows that works
-// by other means.
+// The proof that is required before a plan runs: it holds for every plan that is written, and finds
+// what is wrong with plans that were broken on purpose. What is broken is determined by an oracle
+// that works by other means.
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ Use write(int buffer) { return {Role::output, buffer, Access::write}; }
 Use read(int buffer) { return {Role::input, buffer, Access::read}; }
 Use update(int buffer) { return {Role::saved, buffer, Access::read_write}; }
 
-/// A plan of these actions on buffers "a", "b", ... of 512 bytes, all at offset 0 and never alive
+/// A plan of these actions on buffers "a", "b", ... of 512 bytes, all at offset 0 and never live
 /// together as far as their lifetimes say.
 struct Handmade {
   StepPlan plan;
@@ -241,7 +241,7 @@ TEST(Proof, KeepsBuffersInTheirPlaces) {
   expect_refused(bad, "a buffer that is not there");
   bad = make();
   bad.memory.offsets.pop_back();
-  expect_refused(bad, "places for 1 buffers of 2");
+  expect_refused(bad, "it places 1 buffers of 2");
 }
 
 TEST(Proof, BuffersWithoutBytesMeetNothing) {
@@ -307,7 +307,7 @@ RandomPlan random_plan(std::mt19937_64& random, int most_blocks, int most_ranks,
               text("seed ", seed, ", ", blocks, " blocks, ", ranks, " ranks in groups of ",
                    policy.shard_group, ", purpose ", static_cast<int>(purpose))};
     } catch (const Error&) {
-      // A limit that leaves no room for what one action needs.
+      // A limit that is below what one action needs.
     }
   }
 }
@@ -521,7 +521,7 @@ bool shorten_a_lifetime(PlacedPlan& placed, Random& random) {
   return true;
 }
 
-/// Moves a buffer onto another that is alive with it.
+/// Moves a buffer onto another that is live at the same time.
 bool overlap_two_buffers(PlacedPlan& placed, Random& random) {
   const std::vector<Buffer>& buffers = placed.plan.buffers;
   std::vector<std::pair<std::size_t, std::size_t>> together;

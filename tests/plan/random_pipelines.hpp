@@ -91,7 +91,7 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
                    policy.sum_grain, ", ", micro_batches, " micro-batches, ", blocks + 2,
                    " units, purpose ", name(purpose))};
     } catch (const Error&) {
-      // A limit that leaves no room for what one action needs.
+      // A limit that is below what one action needs.
     }
   }
 }

@@ -56,7 +56,7 @@ inline void tie_units(std::mt19937_64& random, plan::ModelDescription& model) {
 }
 
 /// Adds to a model, here and there, all else that may be in one: frozen parameters, matrices that
-/// are updated as a whole, activations that can be computed again, 16-bit numbers.
+/// are updated as a whole, activations that can be recomputed, 16-bit dtypes.
 inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {
   const auto below = [&](std::int64_t count) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
@@ -118,7 +118,7 @@ constexpr plan::Purpose purposes[] = {plan::Purpose::train, plan::Purpose::evalu
                                       plan::Purpose::export_parameters};
 
 /// A policy with everything in it that may be in one, for a model of `blocks` blocks (tied or not)
-/// on `ranks` ranks: limits leave room for what one action needs.
+/// on `ranks` ranks: limits allow what one action needs.
 inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDescription& model,
                                   int ranks, std::int64_t leaves) {
   const auto below = [&](std::uint64_t count) { return static_cast<int>(random() % count); };

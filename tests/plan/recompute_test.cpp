@@ -77,7 +77,7 @@ TEST(Recompute, ReadsAllParametersThatForwardReads) {
             }
 }
 
-// Numbers of another format are not what is computed with, although no rank has a part only.
+// Values of another dtype are not what is computed with, although no rank has a part only.
 TEST(Recompute, ReadsCopiesToComputeWith) {
   ModelDescription model = make_tied_model(false);
   model.element_bytes = 2;
@@ -112,9 +112,9 @@ TEST(Recompute, OfOtherParametersIsRefused) {
     };
   };
   const auto own = read_instead(Role::parameters, tied_block);
-  expect_has(refusal(model, Sharding::full, own), "needs room for the whole");
+  expect_has(refusal(model, Sharding::full, own), "needs space for the whole");
   expect_has(refusal(model, Sharding::full, read_instead(Role::tied_parameters, of_block)),
-             "needs room for the whole");
+             "needs space for the whole");
   expect_has(refusal(model, Sharding::none, read_instead(Role::tied_parameters, 2)),
              "reads other parameters than forward");
   ModelDescription of_bf16 = model;

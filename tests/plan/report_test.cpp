@@ -438,7 +438,7 @@ TEST(Report, ShowsTheCopyThatCheckpointsAreWrittenFrom) {
       const std::string text = report_text(planned.plan, planned.report);
       const std::string words =
           "  copy for checkpoints            27.00 KiB  in host memory, written while training "
-          "goes on\n";
+          "continues\n";
       ASSERT_EQ(saved, 27 << 10);
       EXPECT_EQ(text.find(words) != std::string::npos, saves) << text;
       std::stringstream stream;

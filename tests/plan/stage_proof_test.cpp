@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The proof over the plans of all ranks: it holds for every pipeline that is planned, and finds
-// what is wrong with plans that were broken on purpose. An oracle that runs each rank by itself
-// knows what is.
+// what is wrong with plans that were broken on purpose. What is wrong is determined by an oracle
+// that runs each rank by itself.
 
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST(StageProof, HoldsForPlansWithoutPipeline) {
       const StepPlan plan = build_step_plan(model, 6, policy, purposes[random() % 3]);
       ASSERT_NO_THROW(prove_stages({&plan})) << trial;
     } catch (const Error&) {
-      // A limit that leaves no room for what one action needs.
+      // A limit that is below what one action needs.
     }
   }
 }
@@ -119,9 +119,9 @@ TEST(StageProof, AssumesNoBuffering) {
   EXPECT_EQ(RankOracle(crossed, Sending::rendezvous, random).run(), "stuck");
   expect_has(
       refused(crossed),
-      "they stop each other: stage 0's send(micro-batch 0, to stage 1) meets stage 1's "
+      "they stop each other: stage 0's send(micro-batch 0, to stage 1) matches stage 1's "
       "receive(micro-batch 0, from stage 0), which comes after stage 1's send(micro-batch 0, "
-      "to stage 0), which meets stage 0's receive(micro-batch 0, from stage 1), which comes "
+      "to stage 0), which matches stage 0's receive(micro-batch 0, from stage 1), which comes "
       "after stage 0's send(micro-batch 0, to stage 1)");
   const RankPlans corrected = all_ranks({HandMade(0).send(1, false).receive(1, true).plan(),
                                          HandMade(1).receive(0, false).send(0, true).plan()});
@@ -231,8 +231,8 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
     std::vector<std::string> reasons;  // one of them, wherever it is refused
   };
   const std::vector<Named> mutations = {
-      {"dropped send", change(Kind::send, remove_action), {"meets nothing"}},
-      {"dropped receive", change(Kind::receive, remove_action), {"meets nothing"}},
+      {"dropped send", change(Kind::send, remove_action), {"has no match"}},
+      {"dropped receive", change(Kind::receive, remove_action), {"has no match"}},
       {"swapped sends", swap_sends, {"they are of other micro-batches"}},
       {"wrong micro-batch",
        change(Kind::receive, [](StepPlan& plan, std::size_t a) { ++plan.actions[a].micro_batch; }),
@@ -265,7 +265,7 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
               [](StepPlan& plan, std::size_t a) {
                 plan.actions[a].peer = (plan.actions[a].peer + 1) % plan.grid.stages();
               }),
-       {"meets nothing", "there is no such other stage"}},
+       {"has no match", "there is no such other stage"}},
       {"swapped collectives on one rank", swap_collectives, {"they are not the same"}},
       {"one clip more on one rank", add_a_clip, {"submits no more"}},
       {"wrong span on one rank",

@@ -149,7 +149,7 @@ std::string describe(const Case& one) {
               name(one.policy.leaf_order), ", nodes of ", one.policy.ranks_per_node);
 }
 
-/// Calls check(one) for so many of random_case, which vary(one, random) has changed.
+/// Calls check(one) for that many of random_case, which vary(one, random) has changed.
 template <class Vary, class Check>
 void for_random_cases(int count, std::uint64_t seed, const Vary& vary, const Check& check) {
   std::mt19937_64 random(seed);
@@ -230,7 +230,7 @@ TEST(SumOrder, LevelsChangeNoSum) {
   EXPECT_GT(with_grain, 500);
 }
 
-// With powers of two, and gradients that travel as they are, some order has the bits of one rank
+// With powers of two, and gradients that are sent as they are, some order has the bits of one rank
 // wherever all ranks after the first trees are in one group, or in one tree.
 TEST(SumOrder, AutomaticAccumulationSumsAsOneRankWhereItCan) {
   int chosen = 0, without = 0;

@@ -104,7 +104,7 @@ TEST(Timing, CollectivesShareALinkAndNoMore) {
   apart.grid = Grid(1, 4, 4);
   apart.actions[1].span.axis = Axis::replicate;
   EXPECT_EQ(time_plan(apart, 4, one).seconds, 5.0);
-  // Up and down do not meet.
+  // Up and down do not share a link.
   StepPlan copies = make_plan({make_action(Kind::copy_to_device, Stream::upload, {}),
                                make_action(Kind::copy_to_host, Stream::download, {})});
   for (Action& action : copies.actions) action.elements = action.element_bytes = 3;

@@ -7,7 +7,7 @@
 // its slice for all rows, which gives sums that are not complete; these are added up and divided
 // over the ranks; each adds its own rows to x. Backward goes the same way. Whatever ranks there
 // are, and in whatever order streams run, the weights after some steps are bit for bit those of a
-// plain loop over leaves that knows nothing of plans.
+// plain loop over leaves without plans.
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@ namespace ostrakon::test {
 /// How often operator new has been called in this program, on all threads.
 std::int64_t allocations();
 
-/// While it lives, operator new throws std::bad_alloc on this thread after `left` more calls. The
-/// form that does not throw is not limited.
+/// During its lifetime, operator new throws std::bad_alloc on this thread after `left` more calls.
+/// The form that does not throw is not limited.
 class LimitedAllocations {
  public:
   explicit LimitedAllocations(int left);

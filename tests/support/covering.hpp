@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Few rows of a table of choices in which all pairs of choices meet.
+// Few rows of a table of choices that cover all pairs of choices.
 
 #include <cstddef>
 #include <functional>
@@ -15,7 +15,7 @@ namespace ostrakon::tests {
 /// One choice of each factor, by number.
 using Choices = std::vector<int>;
 
-/// Valid rows in which every two choices of different factors meet that can meet in any; factor f
+/// Valid rows that cover every two choices of different factors that can be in one row; factor f
 /// has choices 0 to choices_of[f] - 1. By trying: of many random rows the one with the most new
 /// pairs is taken, and so on (D. Cohen et al., "The AETG system", 1997). The same on every rank.
 inline std::vector<Choices> covering_rows(const std::vector<int>& choices_of,
@@ -35,7 +35,7 @@ inline std::vector<Choices> covering_rows(const std::vector<int>& choices_of,
       for (int g = f + 1; g < factors; ++g) pairs.emplace_back(f, row[f], g, row[g]);
     return pairs;
   };
-  // Seen in so many random rows, a pair that can be is among them.
+  // With that many random rows, every possible pair is among them.
   std::set<Pair> left;
   for (int i = 0; i < 20000; ++i) {
     const Choices row = any();

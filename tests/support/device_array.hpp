@@ -47,7 +47,7 @@ class DeviceArray {
   Kokkos::View<T*, Memory> view_;
 };
 
-/// `count` numbers between -1 and 1, always the same for a seed.
+/// `count` values between -1 and 1, always the same for a seed.
 template <class T>
 std::vector<T> random_values(std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 generator(seed);

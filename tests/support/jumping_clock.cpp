@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded: a machine whose date is set while a program runs. After every n times that it is asked
 // for (OSTRAKON_CLOCK_JUMPS_EVERY) it goes so many seconds forward (OSTRAKON_CLOCK_JUMP), and the
-// next time back again. Clocks that the date is no part of go on as they are.
+// next time back again. Clocks that do not include the date are unchanged.
 
 #include <dlfcn.h>
 #include <sys/time.h>

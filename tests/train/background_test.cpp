@@ -27,7 +27,7 @@ std::vector<int> open_signals() {
   return open;
 }
 
-/// A job that runs until it is let go.
+/// A job that runs until it is released.
 class Gate {
  public:
   std::function<void()> job() {

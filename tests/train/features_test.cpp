@@ -23,7 +23,7 @@ History alone(config::Settings settings) {
   return train_history(settings, MPI_COMM_SELF);
 }
 
-/// Rows in which every two choices meet, of factors with so many choices each.
+/// Rows that cover every two choices, of factors with that many choices each.
 std::vector<Choices> pairs_of_choices(const std::vector<int>& choices_of) {
   return covering_rows(choices_of, [](const Choices&) { return true; });
 }
@@ -231,7 +231,7 @@ TEST(Offload, ChangesNoBitWithAnyStrategyInAnyOrder) {
     const Choices& row = rows[r];
     config::Settings settings = short_run(row[model] == 0 ? small_gpt2(8) : small_llama(8), 4);
     settings.model.layers = 3;
-    // Without clipping, updates begin beside backward.
+    // Without clipping, updates overlap with backward.
     settings.optimizer.clip_norm = row[clips] == 0 ? 0.0 : 0.5;
     const auto of = std::make_tuple(row[model], row[clips]);
     if (references.count(of) == 0) references.emplace(of, alone(settings));
@@ -323,7 +323,7 @@ TEST(Offload, KeepsInDeviceMemoryWhatItsNameSays) {
 
 // ---- steps that go wrong
 
-/// Spoils the gradient of unit 1 on the last rank in step 1, takes step 2, and returns the digest
+/// Damages the gradient of unit 1 on the last rank in step 1, takes step 2, and returns the digest
 /// after it.
 std::uint64_t damage_and_continue(const config::Settings& settings, MPI_Comm comm) {
   SmallRun run(settings, comm);
@@ -399,7 +399,7 @@ TEST(Stability, OfSeveralNonFiniteGradientsTheOneNearestToTheLossIsNamed) {
   EXPECT_EQ(run.step(1).skipped, expected);
 }
 
-/// Gradients that are finite, but not as they travel.
+/// Gradients that are finite, but not as they are sent.
 TEST(Stability, AGradientThatOverflowsOnItsWayIsNamedAsASum) {
   int ranks = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);

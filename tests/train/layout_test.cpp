@@ -103,7 +103,7 @@ TEST(Layout, DISABLED_TrulyEveryLayoutGivesTheSameBits) {
       ++runs;
     }
     for (f = 0; f < factors; ++f) {
-      // These two take turns, or the matrix would be six times as large.
+      // These two alternate, or the matrix would be six times as large.
       if (f == reductions_factor || f == blocks_factor) continue;
       if (++layout[f] < choices_of[f]) break;
       layout[f] = 0;
@@ -175,7 +175,7 @@ TEST(Layout, PretendedNodesAreShardGroups) {
   }
 }
 
-/// What two levels may meet, as numbered choices.
+/// What two levels may be combined with, as numbered choices.
 enum LevelsFactor {
   levels_model,
   levels_node,

@@ -2,7 +2,7 @@
 #pragma once
 
 // Everything that a deck can say about how ranks share the work, as numbered choices: to run all
-// combinations, or so few that every two choices meet.
+// combinations, or few that cover every two choices.
 
 #include <iterator>
 #include <ostrakon/config/settings.hpp>
@@ -77,7 +77,7 @@ inline std::string describe(const Layout& layout) {
   return text;
 }
 
-/// Valid layouts in which every two choices meet.
+/// Valid layouts that cover every two choices.
 inline std::vector<Layout> pairwise_layouts() {
   return covering_rows({std::begin(choices_of), std::end(choices_of)}, is_valid);
 }

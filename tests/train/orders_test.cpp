@@ -50,10 +50,10 @@ TEST(EndOfStep, EarlyEndsHaveTheirReason) {
             "stopped after training.time_limit_minutes = 2, at step 3 of 9\n");
   orders.stop = true;
   EXPECT_EQ(described(3, orders),
-            "stopped at step 3 of 9, as a signal asked; --resume auto goes on\n");
+            "stopped at step 3 of 9, as a signal asked; --resume auto resumes it\n");
   orders.at_wall_time = true;
   EXPECT_EQ(described(3, orders),
-            "stopped at step 3 of 9, as runtime.wall_time ends; --resume auto goes on\n");
+            "stopped at step 3 of 9, as runtime.wall_time ends; --resume auto resumes it\n");
   EXPECT_EQ(described(9, orders), "");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that changes what a step computes or where its state lives, each pair of choices in
+// Everything that changes what a step computes or where its state is, each pair of choices in
 // some run of ten steps: its losses are those of one rank, its bytes those of its plan.
 #include <gtest/gtest.h>
 
@@ -54,14 +54,14 @@ const char* const names[factors] = {
 
 int ranks_of(const Choices& row) { return 1 << row[ranks]; }
 
-/// Whether updates begin beside backward, which is no choice of its own.
+/// Whether updates overlap with backward, which is no choice of its own.
 bool updates_early(const Choices& row) {
   const bool on_host = row[offload] == 1 || row[offload] == 3;
   const bool scales = row[precision] == 2 || row[precision] == 4;
   return on_host && row[clipping] == 1 && row[non_finite] == 0 && !scales;
 }
 
-/// Gradients that are rounded to travel have the bits of other layouts of the same groups only.
+/// Gradients that are rounded to be sent have the bits of other layouts of the same groups only.
 bool rounds_gradients(const Choices& row) { return row[precision] >= 3; }
 
 /// What decides how gradients are summed.

@@ -96,7 +96,7 @@ TEST(Frozen, ParametersKeepTheirBitsAndOthersTrainAsBesideARateOfZero) {
       for (const std::string& pattern : patterns)
         rules.push_back(rule(pattern, true, std::nullopt, std::nullopt));
       const std::uint64_t digest = train_steps(settings, 3, MPI_COMM_SELF).digest;
-      // Every two of sharding, offload and blocks meet beside some patterns.
+      // Every two of sharding, offload and blocks are combined with some patterns.
       int row = row_of_pattern++;
       for (const auto sharding : all_shardings) {
         constexpr plan::Offload offloads[] = {plan::Offload::none, plan::Offload::parameters,

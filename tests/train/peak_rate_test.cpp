@@ -89,7 +89,7 @@ TEST(BestProductRate, StaysWithinTheMemory) {
     EXPECT_GT(rate_of(machine, largest), 0.0);
     EXPECT_LE(*machine.sides.rbegin(), largest);
   }
-  // A clock that stands still.
+  // A clock that does not advance.
   EXPECT_TRUE(std::isfinite(best_product_rate(1, 0.25, [](std::int64_t) { return 0.0; })));
 }
 

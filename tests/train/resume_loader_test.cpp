@@ -21,7 +21,7 @@ using testing::write_bytes;
 using train::Resume;
 using train::ResumeLoader;
 
-/// A run that has saved checkpoints of its steps 1 and 2, and another that may go on from them.
+/// A run that has saved checkpoints of its steps 1 and 2, and another that may resume from them.
 class ResumeLoaderTest : public ::testing::Test {
  protected:
   ResumeLoaderTest() {
@@ -63,7 +63,7 @@ class ResumeLoaderTest : public ::testing::Test {
     write_bytes(path, bytes);
   }
 
-  /// What goes on, with what it says.
+  /// A run that resumes, with its output.
   struct Resumer {
     Resumer(const config::Settings& settings, const train::RunOptions& chosen)
         : options(chosen),

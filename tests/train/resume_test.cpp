@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that are saved on some ranks and go on, on others, as if nothing had happened.
+// Runs that are saved on some ranks and resumed on others, with the same result.
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -52,7 +52,7 @@ void from_rank_0(std::vector<T>& values) {
   world.broadcast(values.data(), count * static_cast<std::int64_t>(sizeof(T)), 0);
 }
 
-/// The steps after saved_step of a run on one rank that nobody interrupts.
+/// The steps after saved_step of a run on one rank without interruptions.
 Steps uninterrupted(const config::Settings& settings) {
   Steps before, after;
   const FirstRanks one(1);
@@ -72,7 +72,7 @@ struct Saved {
   std::int64_t has_bits = 0;  ///< of one rank
 };
 
-/// Trains up to saved_step and saves; `beside`: while two more steps run.
+/// Trains up to saved_step and saves; `asynchronous`: while two more steps run.
 Saved save(config::Settings settings, int ranks, const std::string& folder, bool asynchronous) {
   settings.output.directory = folder;
   settings.checkpoint.every = 1;
@@ -122,7 +122,7 @@ Resumed resume(const config::Settings& settings, int ranks, const std::string& p
 void expect_same(const Steps& found, const Steps& expected) {
   if (found.losses.empty()) return;  // not one of its ranks
   EXPECT_EQ(found.losses, expected.losses);
-  // As bits: steps that are left out have no norm.
+  // As bits: steps that are skipped have no norm.
   EXPECT_EQ(
       std::memcmp(found.norms.data(), expected.norms.data(), found.norms.size() * sizeof(double)),
       0);
@@ -261,7 +261,7 @@ TEST(Resume, GoesOnOnEveryNumberOfRanks) {
   }
 }
 
-/// With the same masters, copies to compute with may be in other numbers than before.
+/// With the same masters, compute copies may have another dtype than before.
 TEST(Resume, ComputesInOtherNumbersThanBefore) {
   config::Settings settings = small_llama(8);
   settings.training.steps = last_step;
@@ -283,7 +283,7 @@ TEST(Resume, ComputesInOtherNumbersThanBefore) {
     }
 }
 
-/// Loss scale and the filter of outliers go on where they were, and updates that were left out do
+/// Loss scale and the filter of outliers continue where they were, and updates that were skipped do
 /// not count.
 TEST(Resume, GoesOnWithScalesAndStatistics) {
   config::Settings settings = small_gpt2(8);

@@ -25,7 +25,7 @@ using train::StepEnd;
 /// A run whose checkpoints go to a folder of the test, with steps that are only counted.
 class SavePolicyTest : public ::testing::Test {
  protected:
-  /// `has_copy`: the plan has room for a copy of the state.
+  /// `has_copy`: the plan has a staging copy of the state.
   void make(std::int64_t every, bool has_copy = false) {
     settings_ = small_gpt2(2);
     settings_.output.directory = folder_.file("run");
@@ -162,7 +162,7 @@ TEST_F(SavePolicyTest, KnowsHowLongItTakes) {
   EXPECT_DOUBLE_EQ(guess, static_cast<double>(saver_->bytes()) / run_->mesh.world().size() / 1e8);
   end_step({2, false, false});
   ASSERT_TRUE(saver_->is_saving());
-  EXPECT_DOUBLE_EQ(policy_->seconds_to_save(), 2.0 * guess);  // and the one that goes on
+  EXPECT_DOUBLE_EQ(policy_->seconds_to_save(), 2.0 * guess);  // and the one in progress
   policy_->finish();
   EXPECT_GT(policy_->seconds_to_save(), 0.0);
   EXPECT_NE(policy_->seconds_to_save(), guess);

@@ -131,7 +131,7 @@ struct History {
   double validation_loss = 0.0;
 };
 
-/// Bytes that a rank sends in a step, by formulas that know nothing of plans but the sizes of flat
+/// Bytes that a rank sends in a step, by formulas independent of plans but for the sizes of flat
 /// parameters: M bytes of a unit, W ranks in groups of G with R = W / G replicas, m micro-batches
 /// on a rank.
 struct Traffic {
@@ -154,7 +154,7 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
   const plan::Accumulation accumulation = plan.layouts.accumulation;
   const std::int64_t reductions_within = accumulation == plan::Accumulation::reduce_last ? 1 : m;
   const std::int64_t reductions_across = accumulation == plan::Accumulation::reduce_each ? m : 1;
-  // In fp32 but what travels in 16 bits: gathers, reductions within a group, updates of copies to
+  // In fp32 but what is sent in 16 bits: gathers, reductions within a group, updates of copies to
   // compute with, which ranks keep but where masters on the device are converted as they are
   // gathered.
   const std::int64_t gather_bytes = bytes_of(settings.precision.gather);
@@ -174,11 +174,12 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
                         (span.ranks - 1);
     }
     traffic.across += reductions_across * 4 * share_across;
-    // Gradients come back to whoever updates more than its part, updates to whoever stores more:
-    // one or the other, so that over which ranks moments are divided makes no difference in fp32.
+    // Gradients come back to ranks that update more than their part, updates to ranks that store
+    // more: one or the other, so that over which ranks moments are divided makes no difference in
+    // fp32.
     traffic.across += (over_world && keeps_copies ? gather_bytes : 4) * share_across;
     if (!full) traffic.within += (none ? 4 : gather_bytes) * share_within;
-    // Muon's directions, to whoever has not all of them.
+    // Muon's directions, to ranks that have not all of them.
     if (!plan.units[u].whole_matrices.empty()) {
       if (over_world) traffic.across += 4 * share_across;
       if (!none) traffic.within += 4 * share_within;

@@ -95,7 +95,7 @@ TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
   EXPECT_EQ(guard.judge(2, good_sums()).gradient_scale, 0.5);
   EXPECT_EQ(guard.judge(3, good_sums()).gradient_scale, 0.5);
   EXPECT_EQ(guard.loss_scale(), 4.0);
-  // Only 16-bit numbers with few exponents are scaled; also those that are only sent.
+  // Only 16-bit dtypes with few exponents are scaled; also those that are only sent.
   EXPECT_EQ(StepGuard(settings, DType::bf16, false).loss_scale(), 1.0);
   settings.policy.reduce = DType::fp16;
   EXPECT_EQ(StepGuard(settings, DType::fp32, false).loss_scale(), 8.0);
@@ -150,7 +150,8 @@ TEST(StepGuard, WithEarlyUpdatesClipsNothingAndSaysThatParametersHaveChanged) {
   EXPECT_EQ(guard.judge(1, good_sums(2.0, 100.0)).gradient_scale, 1.0);
   for (const std::string& error :
        {guard.judge(1, bad_loss()).error, guard.judge_gradient(1, "bad").error})
-    EXPECT_NE(error.find("; parameters have changed, as updates on the host begin beside backward"),
+    EXPECT_NE(error.find(
+                  "; parameters have changed, as updates on the host are overlapped with backward"),
               std::string::npos)
         << error;
   EXPECT_TRUE(guard.judge(1, bad_gradient()).needs_diagnosis);

@@ -121,7 +121,7 @@ TEST(SumGrain, SoHasMuon) {
        {"full on the host", sharded(plan::Sharding::full, mesh::world_group, plan::Offload::all)}});
 }
 
-// Four leaves of a rank are one tree; more would be several, which ranks can't go on with.
+// Four leaves of a rank are one tree; more would be several, which ranks can't continue.
 TEST(SumGrain, WholeGradientsHaveThemUpToTheGrain) {
   const config::Settings base = with_grain(small_gpt2(32));
   const History reference = reference_run(base);
@@ -148,7 +148,7 @@ TEST(SumGrain, ReplicasThatCannotGoOnWithASumDiffer) {
   EXPECT_FALSE(same_bits(outcome.history, reference));
 }
 
-// Rounded to travel, gradients are summed in float all the same, wherever the sum so far waits.
+// Rounded to be sent, gradients are summed in float all the same, wherever the sum so far waits.
 TEST(SumGrain, SixteenBitsOnTheWireAreAddedToTheSameSum) {
   config::Settings settings = with_grain(small_gpt2(32));
   settings.parallel.reduce = DType::bf16;

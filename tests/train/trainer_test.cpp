@@ -66,7 +66,7 @@ TEST(Trainer, SendsWhatWasPlanned) {
         settings.training.sequence_length = 4;
         settings.parallel.sharding = sharding;
         settings.parallel.accumulation = accumulation;
-        // With every other accumulation, so that both meet every strategy.
+        // With every other accumulation, so that both are combined with every strategy.
         if (accumulation != plan::Accumulation::reduce_each)
           settings.parallel.shard_optimizer_over = plan::OptimizerGroup::world;
         mesh::Mesh mesh(MPI_COMM_WORLD, 0, group);
@@ -104,7 +104,7 @@ TEST(Trainer, RanksThatHaveMadeOtherPlansAreRefused) {
 }
 
 TEST(Trainer, ReplicasThatDifferAreFound) {
-  // One rank's copy is spoilt: by a reader of the parameters who writes.
+  // One rank's copy is damaged: by a reader of the parameters that writes.
   int ranks = 1, rank = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -139,7 +139,7 @@ class BrokenOnOneRank : public FixedBatch {
   int reads_ = 0;
 };
 
-// Also where updates begin before ranks talk of how the step went, on whatever streams.
+// Also where updates begin before ranks agree on the step, on whatever streams.
 TEST(Trainer, DataThatOneRankCannotReadEndTheStepOnAll) {
   for (const bool early : {false, true})
     for (const auto streams : {config::StreamsChoice::in_plan_order, on_threads}) {
@@ -183,10 +183,11 @@ TEST(Trainer, WhereUpdatesBeginEarlyAFailureSaysThatParametersHaveChanged) {
     FAIL() << "went well";
   } catch (const AgreedError& error) {
     EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what())
-                  .find("; parameters have changed, as updates on the host begin beside backward "
-                        "where optimizer.clip_norm = 0: weights are not written"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what())
+            .find("; parameters have changed, as updates on the host are overlapped with backward "
+                  "where optimizer.clip_norm = 0: weights are not written"),
+        std::string::npos)
         << error.what();
   }
   EXPECT_FALSE(trainer.is_intact());

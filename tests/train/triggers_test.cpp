@@ -70,7 +70,7 @@ TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
   end.set_value();
 }
 
-/// Products of oneDNN 2 don't bear a handler on their stack.
+/// Products of oneDNN 2 don't tolerate a handler on their stack.
 TEST(Triggers, SignalsWaitUntilTheyAreLookedFor) {
   note_signals();
   Triggers triggers("");

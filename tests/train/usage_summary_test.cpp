@@ -18,7 +18,7 @@ TEST(UsageSummary, OverlapIsTheMeanOverStepsAndRanks) {
   usage.add(1.0, overlap);
   usage.add(1.0, overlap);
   EXPECT_EQ(usage.describe_overlap(world),
-            "communication: 1 s a step on each rank, 25 % of it while compute went on\n"
+            "communication: 1 s a step on each rank, 25 % of it while compute continued\n"
             "sums and updates on the host: 0.5 s a step on each rank, 0 % of it while compute went "
             "on\n");
   runtime::OverlapTimes copies;

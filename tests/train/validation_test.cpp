@@ -12,7 +12,7 @@ namespace {
 using train::StepEnd;
 using train::Validation;
 
-/// So many samples of one token.
+/// That many samples of one token.
 class Samples : public data::Dataset {
  public:
   explicit Samples(std::uint64_t samples, std::int64_t length = 2)
@@ -47,7 +47,7 @@ TEST(Validation, IsDueEveryNthStepAndAtTheEnd) {
   EXPECT_FALSE(validation.is_due({2, false, false}));
   EXPECT_TRUE(validation.is_due({3, false, false}));
   EXPECT_TRUE(validation.is_due({4, true, false}));
-  EXPECT_FALSE(validation.is_due({4, true, true}));  // the run goes on later
+  EXPECT_FALSE(validation.is_due({4, true, true}));  // the run is resumed later
   EXPECT_TRUE(validation.is_due({6, true, true}));
 }
 

@@ -31,7 +31,7 @@ void AppendFile::append(const std::string& bytes) {
   }
 }
 
-// File systems over a network may say only now that there was no room.
+// Network file systems may report only now that there was no space.
 void AppendFile::close() {
   if (descriptor_ < 0) return;
   int failed = 0;

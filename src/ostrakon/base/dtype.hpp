@@ -6,7 +6,7 @@
 
 namespace ostrakon {
 
-/// Formats in which numbers are stored and sent.
+/// Element types of arrays that are stored or sent.
 enum class DType { fp32, bf16, fp16 };
 
 constexpr std::int64_t bytes_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }

@@ -7,8 +7,9 @@
 
 namespace ostrakon {
 
-/// What a user did or met that makes a run impossible: a bad key, a damaged file, too little
-/// memory. The text is shown as it is, so it names what was found, where, and what was expected.
+/// A user's mistake, or a condition of the system, that makes a run impossible: a bad key, a
+/// damaged file, too little memory. The text is shown as it is, so it names what was found, where,
+/// and what was expected.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,8 +23,8 @@ class DamagedError : public Error {
   using Error::Error;
 };
 
-/// An Error that every rank throws at the same point: the program may end in good order, and one
-/// rank tells the user. Any other exception may be one rank's alone, and ends the job at once.
+/// An Error that every rank throws at the same point: the program may end regularly, and one rank
+/// tells the user. Any other exception may be one rank's alone, and ends the job at once.
 class AgreedError : public Error {
  public:
   using Error::Error;

@@ -7,9 +7,9 @@
 
 namespace ostrakon {
 
-/// Something that two sides must have alike, with what one of them has: {"checksum", "9f0c..."}.
-/// What ranks are started with, what identifies data, what decides the bits of kernels are lists of
-/// such facts, compared by first_difference().
+/// Something that two sides must have in common, with the value of one of them: {"checksum",
+/// "9f0c..."}. What ranks are started with, what identifies data, what determines the bits of
+/// kernels are lists of such facts, compared by first_difference().
 struct Fact {
   std::string name;
   std::string value;

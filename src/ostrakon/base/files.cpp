@@ -25,7 +25,7 @@ namespace {
 
 int open_file(const std::string& path, PlainFile::Mode mode) {
   const bool reads = mode == PlainFile::Mode::read;
-  // Whoever opens a pipe to read waits for its writer, unless asked not to.
+  // Opening a pipe to read blocks until there is a writer, unless told not to.
   int flags = O_CLOEXEC | (reads ? O_RDONLY | O_NONBLOCK : O_RDWR | O_CREAT);
   if (mode == PlainFile::Mode::create) flags |= O_TRUNC;
   int descriptor = -1;
@@ -136,7 +136,7 @@ bool PlainFile::ends_at(std::int64_t bytes) const {
   return got == bytes - first;
 }
 
-/// Asks for a transfer without a copy where that is wanted and can be; false where it is not to be.
+/// Requests direct I/O where that is wanted and possible; false where it is neither.
 bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* data) const {
   const auto is_aligned = [](std::int64_t number) {
     return number % TransferBuffer::alignment == 0;

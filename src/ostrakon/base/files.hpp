@@ -36,7 +36,7 @@ void get_errors_for_file_sizes();
 std::int64_t free_bytes(const std::string& path);
 
 /// Memory that files are read to and written from without a copy by the system: it begins at a
-/// multiple of `alignment`, and so should offsets and numbers of bytes.
+/// multiple of `alignment`, and so should offsets and byte counts.
 class TransferBuffer {
  public:
   static constexpr std::int64_t alignment = 4096;
@@ -73,18 +73,18 @@ class PlainFile {
 
   const std::string& path() const { return path_; }
   std::int64_t size() const;
-  /// Whether reading finds the end there: some systems tell an older size for a while.
+  /// Whether reading finds the end there: some systems report an older size for a while.
   bool ends_at(std::int64_t bytes) const;
 
   /// From now on what is aligned as TransferBuffer says passes between memory and disk without a
-  /// copy in the system's memory, where the file system can do so: large files come and go faster,
-  /// and push nothing else out of that memory. One thread at a time may use the file then.
+  /// copy in the system's memory, where the file system can do so: large files are transferred
+  /// faster, and evict nothing from that memory. One thread at a time may use the file then.
   void prefer_direct() { wants_direct_ = true; }
   /// All `bytes` bytes, however many calls that takes. `read` throws where the file ends before.
   void read(std::int64_t offset, std::int64_t bytes, void* data) const;
   /// The same, or as many of them as there are before the end of the file. Returns their number.
   std::int64_t read_up_to(std::int64_t offset, std::int64_t bytes, void* data) const;
-  /// Bytes as of `read`, somewhere in `buffer`, which has room for them and twice the alignment
+  /// Bytes as of `read`, somewhere in `buffer`, which has space for them and twice the alignment
   /// more: read with what is around them, so that it may be direct.
   const char* read_aligned(std::int64_t offset, std::int64_t bytes,
                            const TransferBuffer& buffer) const;
@@ -93,8 +93,8 @@ class PlainFile {
   /// Asks the system to begin with writing these bytes to disk, without waiting for it.
   void begin_sync(std::int64_t offset, std::int64_t bytes);
   void sync();
-  /// Asks the system to forget its copy in memory of what is on disk already, so that it is read
-  /// from there.
+  /// Asks the system to drop its cached copy of what is on disk already, so that it is read from
+  /// there.
   void drop_cache(std::int64_t offset, std::int64_t bytes);
   /// Throws where the system could not write all of it.
   void close();

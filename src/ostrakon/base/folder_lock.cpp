@@ -155,7 +155,7 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
   }
   const std::optional<std::string> found = read_or_throw();
   if (!found) return Attempt::again;
-  bool settles = !kernel_lock, is_taken = false;  // from somebody who may be there
+  bool settles = !kernel_lock, is_taken = false;  // from a holder that may still run
   // An empty file is one whose holder has ended, or is just about to write what it is.
   if (!found->empty() || !kernel_lock) {
     if (!is_gone(*found, kernel_lock, settles, is_taken)) {
@@ -167,7 +167,7 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
   }
   write_first(made);
   if (is_taken) tell_taken(*found);
-  // Another one may have come to the same conclusion: the last to write has it.
+  // Another process may have concluded the same: the last to write has it.
   if (settles) wait(std::min(self_.interval / 5, milliseconds(2000)));
   require_taken();
   return Attempt::taken;
@@ -210,7 +210,7 @@ void FolderLock::tell_taken(const std::string& found) const {
   wait(time);
 }
 
-/// Whether nobody changes the file in three intervals.
+/// Whether the file does not change in three intervals.
 bool FolderLock::stands_still(const std::string& found) const {
   const milliseconds interval = interval_of(found, self_.interval);
   const Clock::time_point end = Clock::now() + 3 * interval;
@@ -295,7 +295,7 @@ bool FolderLock::look() {
   return false;
 }
 
-/// Somebody has removed the file by hand, and nobody has taken the folder since.
+/// The file was removed by hand, and no process has taken the folder since.
 bool FolderLock::make_again() {
   const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) return false;

@@ -17,17 +17,18 @@
 // with the process or its host; and its text names the holder (lock_holder.hpp) with a counter that
 // grows while the holder is there, for file systems that don't lock, or on each host apart.
 //
-// Who finds a text and no kernel lock takes the file over where the holder is gone: as the same
-// host, since the same start of it, can tell at once, or else because the counter stands still for
-// three intervals. What can't be read proves nothing: nobody takes over then, and nobody renews.
+// A process that finds a text and no kernel lock takes the file over where the holder is gone: the
+// same host, since the same boot, can tell at once; others because the counter does not change for
+// three intervals. What can't be read proves nothing: there is no take-over then, and no renewal.
 
 namespace ostrakon {
 
 struct FolderLockOptions {
-  bool take_from_holder = false;  ///< whoever has it; the holder notices, see require_held()
+  bool take_from_holder = false;  ///< even if it is held; the holder notices, see require_held()
   std::chrono::milliseconds interval{10'000};  ///< between renewals of the counter
   std::chrono::milliseconds patience{2'000};   ///< for a holder that is just about to end
-  /// Hears, in sentences, what is waited for, and from whom the lock was taken. May be empty.
+  /// Receives sentences: what is waited for, and from which holder the lock was taken. May be
+  /// empty.
   std::function<void(const std::string&)> tell;
   std::string advice;  ///< what follows "... is in use by ...": "; end it"
   /// Who we are; nothing: this process. For tests.
@@ -50,11 +51,11 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
-  /// Throws Error that names who has the folder now where somebody has taken it, or says why that
+  /// Throws Error that names the present holder where the folder was taken over, or says why that
   /// is not known, for longer than an interval. Looks at the file: to be called before a change
   /// that another process must not make at the same time.
   void require_held();
-  /// Whether somebody had taken it when the counter was last to be renewed.
+  /// Whether it was taken over when the counter was last to be renewed.
   bool is_lost() const { return is_lost_; }
 
  private:

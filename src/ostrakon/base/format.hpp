@@ -24,7 +24,7 @@ std::string printable(const std::string& text);
 /// Several lines, as they are.
 std::string printable_lines(const std::string& text);
 
-/// Printable, in double quotes, and not too long: "..." stands for what is left out at the end.
+/// Printable, in double quotes, and not too long: "..." replaces what is cut off at the end.
 std::string shown(const std::string& text);
 
 /// `text`, where it has more than `most` bytes without its middle, but for how much that is.

@@ -12,14 +12,14 @@ struct XXH3_state_s;
 
 /// The part of HDF5 that Ostrakon's files need: whole files of one process, checked at every call.
 /// Files are written under a temporary name and renamed when they are complete; their metadata
-/// carries checksums (the 1.10 file format), so damage is found, not read. No other room sees
+/// carries checksums (the 1.10 file format), so damage is found, not read. No other module includes
 /// hdf5.h. Failures throw ostrakon::Error that names the file; HDF5's own printing of errors is
 /// switched off, for the whole process.
 namespace ostrakon::hdf5 {
 
 class Storage;
 
-/// How a number is stored, or lies in memory. Stored numbers are little-endian.
+/// The type of an element in a file or in memory. Stored elements are little-endian.
 enum class Type { uint8, uint16, uint32, int32, int64, float32, bfloat16 };
 constexpr Named<Type> type_names[] = {{Type::uint8, "uint8"},      {Type::uint16, "uint16"},
                                       {Type::uint32, "uint32"},    {Type::int32, "int32"},
@@ -73,13 +73,13 @@ class Object {
   friend class File;
 };
 
-/// An array of numbers in a file.
+/// An array in a file.
 class Dataset : public Object {
  public:
   Type type() const { return type_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
 
-  /// Adds `count` numbers to a series. Numbers that `type()` can't hold are clipped.
+  /// Adds `count` elements to a series. Values that `type()` can't hold are clipped.
   void append(Type memory_type, const void* values, std::int64_t count);
   /// The whole array.
   void write(Type memory_type, const void* values);
@@ -123,7 +123,7 @@ class File {
   const std::string& kind() const { return kind_; }
   Object root() const;
 
-  /// A one-dimensional, growing data set in chunks of `chunk` numbers, each with a checksum.
+  /// A one-dimensional, growing data set in chunks of `chunk` elements, each with a checksum.
   Dataset create_series(const std::string& name, Type type, std::int64_t chunk);
   /// An array of fixed shape, laid out in one piece. Groups on the way to `name` are made.
   Dataset create_array(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
@@ -162,8 +162,8 @@ struct ArrayShape {
   std::vector<std::pair<std::string, std::string>> attributes;
 };
 
-/// What stands where in an HDF5 file of arrays, each in one piece: all of its bytes but the values.
-/// Who writes `structure`, and the values to where they belong, has written that HDF5 file.
+/// All bytes of an HDF5 file of contiguous arrays but their values, and where those go. Writing
+/// `structure`, and the values at their offsets, gives that HDF5 file.
 struct FileTemplate {
   struct Extent {
     std::int64_t offset = 0;
@@ -179,7 +179,7 @@ struct FileTemplate {
 FileTemplate make_template(const std::vector<std::pair<std::string, std::string>>& attributes,
                            const std::vector<ArrayShape>& arrays);
 
-/// XXH3 (64 bits) of bytes that come in parts. The algorithm reads bytes, so numbers are hashed in
+/// XXH3 (64 bits) of bytes that come in parts. The algorithm reads bytes, so elements are hashed in
 /// the little-endian order that every supported machine has.
 class Checksum {
  public:

@@ -13,7 +13,7 @@ static_assert(sizeof(hid_t) == sizeof(std::int64_t), "HDF5 1.10 or newer");
 namespace {
 
 /// The upper half of an fp32: HDF5 has no such type of its own, but converts whatever is described
-/// to it. Lives as long as the process.
+/// to it. It exists as long as the process.
 hid_t make_bfloat16() {
   constexpr std::size_t bytes = 2, sign = 15, exponent = 7, exponent_bits = 8, mantissa_bits = 7;
   const hid_t type = H5Tcopy(H5T_IEEE_F32LE);

@@ -7,8 +7,8 @@
 #include <ostrakon/base/hdf5_storage.hpp>
 #include <string>
 
-// How this room calls HDF5: each call checked, with messages that name the file. For hdf5*.cpp
-// alone. Identifiers are HDF5's hid_t, whose header nobody else sees.
+// How this module calls HDF5: each call checked, with messages that name the file. For hdf5*.cpp
+// alone. Identifiers are HDF5's hid_t, whose header is included nowhere else.
 
 namespace ostrakon::hdf5 {
 
@@ -53,10 +53,10 @@ Result check_read(Result result, Storage& storage, const std::string& what) {
                    last_failure()));
 }
 
-/// HDF5's type for stored numbers; it lives as long as the process.
+/// HDF5's type for stored elements; it exists as long as the process.
 std::int64_t stored_type(Type type);
 
-/// A string type that holds `size` bytes; HDF5 knows no empty one.
+/// A string type that holds `size` bytes; HDF5 has no empty one.
 Id string_type(std::size_t size, const std::string& path);
 
 /// An empty property list of an HDF5 class. `path` is for messages.

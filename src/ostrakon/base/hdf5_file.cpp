@@ -108,7 +108,7 @@ Dataset File::create_array(const std::string& name, Type type,
 
 bool File::has(const std::string& name) const {
   silence();
-  // HDF5 wants every group on the way to be looked for by itself.
+  // HDF5 needs every group on the path to be looked up by itself.
   for (std::size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
     const std::string part = name.substr(0, end);
     if (check_read(H5Lexists(id_.get(), part.c_str(), H5P_DEFAULT), *storage_, part) == 0) {

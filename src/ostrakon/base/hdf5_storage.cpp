@@ -128,7 +128,7 @@ H5FD_class_t make_driver() {
   return driver;
 }
 
-/// Registered once, for as long as the process lives.
+/// Registered once, for the lifetime of the process.
 hid_t driver() {
   static const H5FD_class_t description = make_driver();
   static const hid_t id = H5FDregister(&description);
@@ -223,7 +223,7 @@ void Storage::finish() {
   require(failure_.empty(), failure_);
   if (!file_) return;
   file_->sync();
-  // So that who reads it back reads what is on the disk.
+  // So that a read-back reads what is on the disk.
   file_->drop_cache(0, size_);
   file_->close();
 }

@@ -17,7 +17,7 @@
 namespace ostrakon {
 namespace {
 
-// Seconds: for somebody to open a pipe to write; for the next bytes of who has.
+// Seconds to wait: for a writer to open a pipe; for the next bytes of a writer.
 constexpr double longest_wait = 10.0, longest_silence = 60.0;
 
 class Descriptor {
@@ -64,14 +64,14 @@ std::string read_text(const std::string& path, std::size_t most) {
       continue;
     }
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) {  // whoever writes takes their time
+    if (got < 0 && errno == EAGAIN) {  // the writer is slow
       require(silent.seconds() < longest_silence, path, ": is a pipe, and its writer has written ",
               "nothing in ", longest_silence, " seconds");
       is_abandoned(file.number(), 1000);
       continue;
     }
     require(got == 0, path, ": can't be read: ", system_error());
-    // The end, unless it is a pipe that nobody has opened to write yet.
+    // The end, unless it is a pipe without a writer so far.
     if (!S_ISFIFO(status.st_mode) || size > 0 || is_abandoned(file.number(), 0)) break;
     require(waited.seconds() < longest_wait, path, ": is a pipe, and nobody has written to it in ",
             longest_wait, " seconds");
@@ -83,7 +83,7 @@ std::string read_text(const std::string& path, std::size_t most) {
 
 void require_no_pipe(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return;  // whoever opens it says why that can't be
+  if (::stat(path.c_str(), &status) != 0) return;  // opening it reports the reason
   require(!S_ISFIFO(status.st_mode), "can't write '", path, "': it is a pipe, not a plain file");
 }
 

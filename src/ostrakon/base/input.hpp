@@ -6,13 +6,13 @@
 
 namespace ostrakon {
 
-/// The text of a file, or of a pipe such as a shell's <(...) or /dev/stdin, as long as somebody
-/// writes to it; its first `most` bytes, where it has more. Throws Error, naming the path, where it
-/// can't be read, is a folder, or a pipe that nobody opens to write within ten seconds.
+/// The text of a file, or of a pipe such as a shell's <(...) or /dev/stdin, until its writers close
+/// it; its first `most` bytes, where it has more. Throws Error, naming the path, where it can't be
+/// read, is a folder, or a pipe that gets no writer within ten seconds.
 std::string read_text(const std::string& path, std::size_t most);
 
 /// For what a program is about to write. Throws Error, naming the path, where a pipe is there:
-/// whoever opens it to write waits until somebody reads.
+/// opening it to write blocks until there is a reader.
 void require_no_pipe(const std::string& path);
 
 /// For text that ends up in a file whose texts are UTF-8. Throws Error, beginning with `what` ("key

@@ -8,7 +8,7 @@
 namespace ostrakon {
 
 /// An enumerator and what it is called, wherever people or programs read it: in decks, messages,
-/// tables and JSON. Enums whose enumerators have names have an array of these beside them.
+/// tables and JSON. Enums whose enumerators have names have an array of these next to them.
 template <class Enum>
 struct Named {
   Enum value;

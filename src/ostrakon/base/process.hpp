@@ -14,7 +14,7 @@ std::string host_name();
 /// A text that is another one after each start of the system; empty where it doesn't say.
 std::string boot_id();
 
-/// What tells process numbers of containers apart; empty where the system doesn't say.
+/// What distinguishes process ids of different containers; empty where the system doesn't say.
 std::string process_namespace();
 
 /// When a process of this host began, in ticks since the system did; -1 where the system shows

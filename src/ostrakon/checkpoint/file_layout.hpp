@@ -21,12 +21,12 @@ struct Piece {
   Slice slice;
   int rank = 0;
   std::int64_t offset = 0;  ///< in the file, in bytes
-  std::int64_t bytes = 0;   ///< of the slice's numbers
+  std::int64_t bytes = 0;   ///< of the slice's elements
 };
 
-/// One file of a checkpoint, but for its numbers: the same for every checkpoint of a run, and known
-/// before the first. A save writes `structure` and then numbers where the pieces say; HDF5 is only
-/// asked for the layout, so that threads can write while others use HDF5.
+/// One file of a checkpoint, but for its arrays' values: the same for every checkpoint of a run,
+/// and known before the first. A save writes `structure` and then values where the pieces say; HDF5
+/// is only asked for the layout, so that threads can write while others use HDF5.
 ///
 /// Arrays are in groups, `/<state>/<owner>/<parameter>` in the parameter's shape where the file has
 /// all of it. Else each run of elements that it has is an array of one dimension, whose name ends
@@ -36,7 +36,7 @@ struct FileLayout {
   std::string name;        ///< "rank-00003.h5", "node-00001.h5" or "state.h5"
   int writer = 0;          ///< the rank that makes the file and writes its structure: its lowest
   std::int64_t bytes = 0;  ///< of the file
-  hdf5::FileTemplate file_template;  ///< its structure, every byte that is no number
+  hdf5::FileTemplate file_template;  ///< its structure: every byte but the arrays' values
   std::vector<Piece> pieces;         ///< of all its ranks, in the order of their offsets
 
   /// XXH3 (64 bits) of `structure`'s bytes, one after the other.

@@ -146,7 +146,7 @@ Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   return entry;
 }
 
-/// Of a checkpoint, or of one that made room for another of its step; -1 for other names.
+/// Of a checkpoint, or of one renamed for another of its step; -1 for other names.
 std::int64_t listed_step_of(const std::string& name) {
   const std::int64_t step = step_of(name);
   return step >= 0 ? step : step_of(name, replaced);
@@ -212,7 +212,7 @@ std::vector<Folder::Entry> Folder::look_at(const Names& listed, Unreadable unrea
       found.entry = {path, step, 0, error.what(), true};
     }
     entries.push_back(found.entry);
-    // Only sound ones: damaged ones are read again each time, as they may be mended meanwhile.
+    // Only sound ones: damaged ones are read again each time, as they may be repaired meanwhile.
     if (found.entry.problem.empty()) sound[path] = found;
   }
   known_ = std::move(sound);
@@ -302,7 +302,7 @@ void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
     if (!entry.problem.empty() || !has_its_name || is_link(entry.path)) continue;
     const bool is_milestone = keep_every > 0 && entry.step % keep_every == 0;
     const bool is_known = sound_steps_.count(entry.step) > 0;
-    // Newer ones must make up for it, and nobody knows whether those that were not read can.
+    // Newer ones must replace it, and it is unknown whether those that were not read can.
     const std::int64_t needed = is_known ? std::min(keep, most_sound) : 1;
     if (place++ >= keep && !is_milestone && sound >= needed)
       discard(entry.path, entry.path + removed);

@@ -36,7 +36,7 @@ class Folder {
     tell   ///< the checkpoint is listed with its problem
   };
   /// Checkpoints, those saved last first; then those whose manifest is damaged, or can't be read,
-  /// latest step first. One that made room for another of its step, which did not come, is listed
+  /// latest step first. One renamed for another of its step, which was never completed, is listed
   /// under the name that it has. Looks at manifests only, and not again at those that are as they
   /// were. Empty where the folder is not there; throws where it is a link that leads nowhere.
   std::vector<Entry> list(Unreadable unreadable = Unreadable::fail) const;
@@ -48,9 +48,9 @@ class Folder {
   /// What list() makes of names().
   std::vector<Entry> look_at(const Names& names, Unreadable unreadable = Unreadable::fail) const;
 
-  /// Removes what interrupted saves have left behind. A checkpoint that made room for another of
-  /// its step gets its name back or, where the other came, that of commit(). Returns the paths that
-  /// were made so. Other files are let alone.
+  /// Removes what interrupted saves have left behind. A checkpoint renamed for another of its step
+  /// gets its name back or, where the other was completed, that of commit(). Returns the paths that
+  /// were made so. Other files are not touched.
   std::vector<std::string> remove_partial() const;
 
   /// An empty folder to save `step` into, in place of what an earlier try left. Makes path(), too.
@@ -81,8 +81,8 @@ class Folder {
 
   /// Gives a folder with checkpoints the name "<path>.previous", or "<path>.previous-2" and so on
   /// where that is taken. Returns it; empty where there are no checkpoints. Where path() is a link,
-  /// that is what happens to the folder that it leads to, and an empty one comes in its place: what
-  /// was linked to another disk goes on there.
+  /// that is what happens to the folder that it leads to, and an empty one takes its place: what
+  /// was linked to another disk continues there.
   std::string set_aside() const;
 
   /// Gives a checkpoint of this folder, by its path, the name "<path>.damaged", or
@@ -91,8 +91,8 @@ class Folder {
   std::string set_damaged_aside(const std::string& path) const;
 
  private:
-  /// What is not the same for any two manifests that stood in one place after each other: device,
-  /// inode, bytes, and the time of the last change in seconds and nanoseconds.
+  /// What differs between any two manifests that had one path after each other: device, inode,
+  /// bytes, and the time of the last change in seconds and nanoseconds.
   using Stamp = std::array<std::int64_t, 5>;
   struct Known {
     Stamp stamp{};

@@ -70,7 +70,7 @@ void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
 
 std::string taken_on_trust(Family family, const model::DecoderSettings& settings) {
   std::string words =
-      text("no config.json beside the tensors: not checked are model.heads = ", settings.heads,
+      text("no config.json next to the tensors: not checked are model.heads = ", settings.heads,
            ", model.norm_epsilon = ", shown(settings.norm_epsilon));
   if (settings.positions == model::Positions::rotary)
     words += text(", model.rotary_base = ", shown(settings.rotary_base));

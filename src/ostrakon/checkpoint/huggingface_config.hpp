@@ -11,7 +11,7 @@
 
 namespace ostrakon::checkpoint {
 
-/// What the config.json beside Hugging Face's tensors says of a model.
+/// What the config.json next to Hugging Face's tensors says of a model.
 struct HuggingFaceConfig {
   /// A key that has a counterpart in a deck.
   struct Value {
@@ -29,7 +29,7 @@ struct HuggingFaceConfig {
   std::string shown_window;
   std::vector<Value> values;
   std::vector<std::string> rotary_bases;  ///< keys that say what model.rotary_base is, with values
-  /// Keys that Decoder does not compute, or does not know, each with its value and why.
+  /// Keys that Decoder does not support, or that are unknown, each with its value and why.
   std::vector<std::string> problems;
   /// What of the file is kept with weights: JSON, every key but nested ones without an effect.
   std::string text;
@@ -48,7 +48,7 @@ HuggingFaceConfig parse_huggingface_config(const std::string& text, const std::s
 
 /// Throws Error that lists every key which changes what is computed and that `ours`, trained on
 /// sequences of `tokens` tokens, does not have: keys whose values differ, keys that Decoder does
-/// not compute, and keys that this program does not know.
+/// not compute, and unknown keys.
 void require_same_model(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
                         std::int64_t tokens);
 

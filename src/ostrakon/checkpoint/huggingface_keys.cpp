@@ -113,7 +113,7 @@ std::vector<RequiredKey> common_required() {
 /// Of all families: what is said of files, training, generation and other heads.
 const std::set<std::string>& common_keys() {
   static const std::set<std::string> keys = {
-      // code beside the file, which transformers runs only where it is told to
+      // code next to the file, which transformers runs only where it is told to
       "auto_map",
       // files and programs
       "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal",

@@ -85,7 +85,7 @@ void HuggingFaceSource::require_tied() {
   const std::string embedding = prefix_ + embedding_name(family_);
   const Shape shape = {settings_.vocabulary, settings_.width};
   require_shape({output_head, shape, 0, settings_.vocabulary, false});
-  // A few rows tell: reading it all would take each rank long.
+  // A few rows suffice: reading all of it would take each rank long.
   constexpr std::int64_t samples = 16;
   std::vector<float> ours(static_cast<std::size_t>(settings_.width)), theirs = ours;
   for (std::int64_t sample = 0; sample < samples; ++sample) {

@@ -16,8 +16,8 @@ namespace ostrakon::checkpoint {
 /// Reads our parameters out of Hugging Face's tensors.
 class HuggingFaceSource : public ParameterSource {
  public:
-  /// `path`: see SafetensorsReader. `config`: what the config.json beside them says, where there is
-  /// one; it is not compared. Throws Error where tensors of the model are missing or of other
+  /// `path`: see SafetensorsReader. `config`: what the config.json next to them says, where there
+  /// is one; it is not compared. Throws Error where tensors of the model are missing or of other
   /// shapes, or there are parameters that the model does not have.
   HuggingFaceSource(const std::string& path, const model::DecoderSettings& settings,
                     const std::optional<HuggingFaceConfig>& config = {});

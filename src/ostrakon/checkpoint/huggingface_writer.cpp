@@ -65,7 +65,7 @@ void write_outputs(const std::string& path, const std::vector<Output>& outputs,
   std::vector<SafetensorsWriter::Tensor> tensors;
   for (const Output& output : outputs) tensors.push_back({output.tensor.name, output.tensor.shape});
   std::map<std::string, std::string> metadata = how.metadata;
-  metadata["format"] = "pt";  // their libraries ask for it
+  metadata["format"] = "pt";  // their libraries require it
   SafetensorsWriter writer(path, how.dtype, std::move(tensors), metadata);
   std::vector<float> buffer;
   for (const Output& output : outputs) {

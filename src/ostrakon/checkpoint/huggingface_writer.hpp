@@ -17,7 +17,7 @@ struct HuggingFaceOutput {
   Family family = Family::llama;
   std::int64_t positions = 1;                   ///< rows of the table of learned positions
   DType dtype = DType::fp32;                    ///< fp32 or bf16
-  std::map<std::string, std::string> metadata;  ///< of each file, beside {"format": "pt"}
+  std::map<std::string, std::string> metadata;  ///< of each file, besides {"format": "pt"}
 };
 
 /// Writes a model as one safetensors file, in pieces: of GPT-2 one whole parameter at a time is in
@@ -26,9 +26,9 @@ void write_huggingface(const std::string& path, const model::DecoderSettings& se
                        const HuggingFaceOutput& output, ParameterSource& source);
 
 /// The same into a folder that is there: tensors in order fill files of at most `shard_bytes` bytes
-/// of numbers, model-00001-of-0000N.safetensors; a larger tensor has one for itself. The index,
-/// model.safetensors.index.json, comes last. Where one file takes all, it is model.safetensors and
-/// there is no index. Returns the number of files of tensors.
+/// of data, model-00001-of-0000N.safetensors; a larger tensor has one for itself. The index,
+/// model.safetensors.index.json, is written last. Where one file takes all, it is model.safetensors
+/// and there is no index. Returns the number of files of tensors.
 int write_huggingface_shards(const std::string& folder, const model::DecoderSettings& settings,
                              std::int64_t shard_bytes, const HuggingFaceOutput& output,
                              ParameterSource& source);

@@ -11,11 +11,11 @@
 
 namespace ostrakon::checkpoint {
 
-/// Checksums are of so many bytes of a piece, its last one of what is left: whoever reads a part of
-/// a piece reads and checks the blocks around it.
+/// Bytes of a piece under one checksum, the last one over what is left: to read a part of a piece,
+/// the blocks around it are read and checked.
 constexpr std::int64_t block_bytes = std::int64_t{4} << 20;
 
-/// What a run needs to go on, beside its arrays; the same on every rank. Sample order and initial
+/// What a run needs to resume, besides its arrays; the same on every rank. Sample order and initial
 /// values come from generators keyed by seed and index, so the seed is all of the generators'
 /// state.
 struct Progress {
@@ -34,7 +34,7 @@ struct Progress {
   std::optional<Outliers> outliers;
 };
 
-/// A piece of a file, as a manifest tells of it.
+/// A piece of a file, as a manifest describes it.
 struct PieceEntry {
   Slice slice;
   int rank = 0;                          ///< that wrote it

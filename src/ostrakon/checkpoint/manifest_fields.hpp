@@ -8,15 +8,15 @@
 #include <variant>
 #include <vector>
 
-// What may stand where in a manifest: the keys of each object, and what is done with their values.
-// For manifest*.cpp alone.
+// What a manifest may contain: the keys of each object, and what is done with their values. For
+// manifest*.cpp alone.
 
 namespace ostrakon::checkpoint {
 
 /// What a key can have, other than an object or an array.
 using Value = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string>;
 
-/// A value, or an object or array, is not what its place wants.
+/// A value, or an object or array, is not what its key requires.
 struct Unfit {
   std::string expected;
 };

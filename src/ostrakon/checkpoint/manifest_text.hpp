@@ -21,7 +21,7 @@ constexpr std::size_t checksum_digits = 16;
 /// XXH3 (64 bits) of a manifest that has such a place, with zeros in it.
 std::uint64_t checksum_of_text(const std::string& manifest);
 
-/// What a parameter's line says for others who read it, beside what ParameterEntry has.
+/// What a parameter's line says for other readers, besides what ParameterEntry has.
 struct ParameterRow {
   DType type{};             ///< of the parameters
   std::int64_t offset = 0;  ///< its first element, where all parameters are one array

@@ -12,7 +12,7 @@ namespace ostrakon::checkpoint {
 /// A weights file, a checkpoint's folder (its parameters; verify() reads these alone) or
 /// safetensors with Hugging Face's names, whichever `path` turns out to be. `tokens`: of the
 /// sequences that the model is trained on, or looks back on. Throws Error where it has not the
-/// parameters of the model, or others, or where the config.json that came with them, beside
+/// parameters of the model, or others, or where the config.json that came with them, next to
 /// safetensors or kept in the file, says that another model is computed: see require_same_model.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,

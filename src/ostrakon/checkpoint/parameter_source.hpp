@@ -39,8 +39,8 @@ class ParameterSource {
   /// they were trained from; empty where none did.
   virtual std::string huggingface_config() const { return ""; }
 
-  /// What the model's settings say that nothing beside the weights confirms, where something could:
-  /// one line for people; empty otherwise.
+  /// What the model's settings say that nothing stored with the weights confirms, where something
+  /// could: one line for people; empty otherwise.
   virtual std::string unchecked() const { return ""; }
 };
 

@@ -19,7 +19,7 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-/// A checkpoint of many ranks has more files than a process may have open: so many a thread.
+/// A checkpoint of many ranks has more files than a process may have open: the limit for a thread.
 constexpr std::size_t most_open_files = 16;
 /// Threads that keep a disk busy.
 constexpr std::size_t most_lanes = 4;
@@ -299,7 +299,7 @@ void CheckpointReader::verify_structure(int file) {
     at = end;
   }
   require_sound(sum.value() == expected.structure, "'", source.path(),
-                "' is damaged: what is in it beside numbers has the checksum ", sum.hex(),
+                "' is damaged: its bytes outside the data have the checksum ", sum.hex(),
                 ", expected ", format_hex(expected.structure));
 }
 

@@ -12,16 +12,16 @@
 
 namespace ostrakon::checkpoint {
 
-/// A slice to be read, and where its numbers go (host memory).
+/// A slice to be read, and where its values go (host memory).
 struct Wanted {
   Slice slice;
   void* values = nullptr;
 };
 
 /// Reads a checkpoint, whatever ranks wrote it: any slice of any array, by one process. Every byte
-/// that it hands out has passed its checksum. Does not use HDF5: where numbers are stands in the
-/// manifest. Throws DamagedError, naming the file, for whatever is of another length or damaged,
-/// and Error for what is missing or can't be read.
+/// that it hands out has passed its checksum. Does not use HDF5: the manifest says where values
+/// are. Throws DamagedError, naming the file, for whatever is of another length or damaged, and
+/// Error for what is missing or can't be read.
 class CheckpointReader : public ParameterSource {
  public:
   /// `folder`: of the manifest.
@@ -37,12 +37,12 @@ class CheckpointReader : public ParameterSource {
   int find(const std::string& owner, const std::string& parameter) const;
   bool has(State state, int parameter) const;
 
-  /// numbers (host memory) = elements [first, first + count) of an array, in the numbers that it is
-  /// kept in: manifest().numbers.
+  /// values (host memory) = elements [first, first + count) of an array, in the dtype that it is
+  /// kept in: manifest().dtypes.
   void read(State state, int parameter, std::int64_t first, std::int64_t count, void* values);
 
-  /// Reads all of them by several threads at once, which is faster: a disk is not asked for the
-  /// next while the last is looked at.
+  /// Reads all of them by several threads at once, which is faster: one thread alone would not read
+  /// the next while it checks the last.
   void read(const std::vector<Wanted>& wanted);
 
   /// As ParameterSource: of State::parameters.
@@ -53,7 +53,7 @@ class CheckpointReader : public ParameterSource {
   /// Whether file `file` of the manifest is there and as long as it should be, and all of it that
   /// is no number is as it was written. Cheap.
   void verify_structure(int file);
-  /// Reads all numbers of file `file`.
+  /// Reads all values of file `file`.
   void verify_numbers(int file);
   /// Both, of all files.
   void verify() override;
@@ -77,7 +77,7 @@ class CheckpointReader : public ParameterSource {
     }
   };
 
-  /// Some of a block that somebody wants.
+  /// A requested part of a block.
   struct Part {
     Block block;
     std::int64_t skipped = 0, taken = 0;  ///< bytes of it

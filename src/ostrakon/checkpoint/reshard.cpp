@@ -14,7 +14,7 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-/// More than jobs have; with a file for each rank, what a folder and file systems still bear.
+/// More than jobs have; with a file for each rank, what file systems still handle in a folder.
 constexpr int most_ranks = 1 << 16;
 /// Entries of the manifest, about 100 bytes each: what still is written and read in a minute.
 constexpr std::size_t most_pieces = 5'000'000;
@@ -62,7 +62,7 @@ std::vector<int> writers(const ShardMap& map, Files files) {
 
 void require_room(const std::string& folder, std::int64_t bytes) {
   const std::int64_t free = free_bytes(folder);
-  require(bytes <= free, "no room for '", folder, "': the numbers alone take ", format_bytes(bytes),
+  require(bytes <= free, "no space for '", folder, "': the data alone takes ", format_bytes(bytes),
           ", ", format_bytes(free), " are free");
 }
 

@@ -30,7 +30,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as th
 
 constexpr const char* index_kind = "safetensors index";
 
-/// The weight_map of an index: tensor -> name of a file beside it.
+/// The weight_map of an index: tensor -> name of a file next to it.
 std::map<std::string, std::string> read_index(const std::string& path) {
   const Json index = read_json_object(path, index_kind, most_header_bytes);
   require(index.contains("weight_map"), index_kind, " '", path, "' has no weight_map");

@@ -32,7 +32,7 @@ struct SafetensorsTensor {
 };
 
 /// Reads tensors, by one process: slices, never more of a file than was asked for. A file's header
-/// is checked whole before anything in it is believed.
+/// is checked as a whole before anything in it is used.
 class SafetensorsReader {
  public:
   /// `path`: a safetensors file, an index, or a folder with model.safetensors.index.json or
@@ -74,15 +74,15 @@ class SafetensorsWriter {
     std::vector<std::int64_t> shape;
   };
 
-  /// All numbers are stored as `number`, fp32 or bf16 (rounded to the nearest, ties to even).
+  /// All elements are stored as `dtype`, fp32 or bf16 (rounded to the nearest, ties to even).
   SafetensorsWriter(const std::string& path, DType dtype, std::vector<Tensor> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  /// The next `count` numbers of the tensor that is next to be written: `name` says which the
+  /// The next `count` elements of the tensor that is next to be written: `name` says which the
   /// caller thinks it is. Throws Error where it is another, has fewer left, or can't be written.
   void write(const std::string& name, const float* values, std::int64_t count);
 
-  /// Throws Error where numbers are missing.
+  /// Throws Error where elements are missing.
   void finish();
 
  private:
@@ -93,7 +93,7 @@ class SafetensorsWriter {
   DType dtype_;
   std::vector<Tensor> tensors_;
   std::size_t next_ = 0;      ///< tensor to write
-  std::int64_t written_ = 0;  ///< numbers of it
+  std::int64_t written_ = 0;  ///< elements of it
   std::vector<std::uint16_t> rounded_;
   std::unique_ptr<NewFile> file_;  ///< null: finished
 };

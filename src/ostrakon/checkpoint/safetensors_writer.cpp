@@ -24,7 +24,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, DType dtype,
                                      const std::map<std::string, std::string>& metadata)
     : path_(path), dtype_(dtype), tensors_(std::move(tensors)) {
   require(dtype == DType::fp32 || dtype == DType::bf16, "can't write ", kind, " '", path,
-          "' of other numbers than fp32 and bf16");
+          "' with a dtype other than fp32 and bf16");
   require(!is_folder(path), "can't write ", kind, " '", path, "': a folder has that name");
   const std::string type_name = dtype == DType::fp32 ? "F32" : "BF16";
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -48,7 +48,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, DType dtype,
   } catch (const nlohmann::json::exception& error) {
     throw Error(text("can't write ", kind, " '", path, "': ", reason_of(error)));
   }
-  // So that numbers begin at a multiple of 8 bytes, for those who map the file.
+  // So that data begin at a multiple of 8 bytes, for readers that map the file.
   json.resize((json.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = json.size();
   require(length <= static_cast<std::uint64_t>(most_header_bytes), "can't write ", kind, " '", path,
@@ -78,7 +78,7 @@ void SafetensorsWriter::write(const std::string& name, const float* values, std:
   const Tensor& tensor = tensors_[next_];
   const std::int64_t left = SafetensorsTensor{"", tensor.shape, 0, 0, 0}.elements() - written_;
   require(tensor.name == name && count > 0 && count <= left, "can't write ", count,
-          " numbers of tensor ", shown(name), " to ", kind, " '", path_, "': expected at most ",
+          " elements of tensor ", shown(name), " to ", kind, " '", path_, "': expected at most ",
           left, " of ", shown(tensor.name));
   if (dtype_ == DType::fp32) {
     put(values, 4 * count);

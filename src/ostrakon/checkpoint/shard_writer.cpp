@@ -31,7 +31,7 @@ class Pace {
   explicit Pace(const WriteOptions& options)
       : bytes_per_second_(options.bytes_per_second), urgent_(options.urgent) {}
 
-  /// Waits until so many bytes more are due, or somebody is in a hurry.
+  /// Waits until that many more bytes are due under the limit, or the save is urgent.
   void wait(std::int64_t bytes) {
     if (bytes_per_second_ <= 0.0) return;
     bytes_ += static_cast<double>(bytes);
@@ -75,7 +75,7 @@ class Chunks {
 
   void flush() {
     if (begin_ == end_) return;
-    // What stands at the edges of the alignment goes by itself, where that is worth it.
+    // Unaligned ends are written separately, where that is worth it.
     constexpr std::int64_t worth = std::int64_t{64} << 10;
     const std::int64_t first = TransferBuffer::round_up(begin_);
     const std::int64_t last = TransferBuffer::round_down(end_);
@@ -123,7 +123,7 @@ class Shard {
   }
 
   void write(const WriteOptions& options);
-  /// Reads what was written, from the disk where the system lets go of its copy.
+  /// Reads what was written, from the disk where the system drops its cached copy.
   void verify();
   void close() { file_.close(); }
   FileEntry take_entry() { return std::move(entry_); }

@@ -13,11 +13,11 @@ namespace ostrakon::checkpoint {
 
 struct WriteOptions {
   double bytes_per_second = 0.0;              ///< at most, of this rank; 0: as fast as it goes
-  const std::atomic<bool>* urgent = nullptr;  ///< the limit is none while it is true
+  const std::atomic<bool>* urgent = nullptr;  ///< no limit while it is true
   bool verify = false;  ///< read back what was written, from the disk where that can be
 };
 
-/// Where numbers come from: values(piece, first, bytes) points to `bytes` bytes of piece `piece` of
+/// The source of values: values(piece, first, bytes) points to `bytes` bytes of piece `piece` of
 /// the file's layout, from its byte `first` on, at most block_bytes at a time, in order; they stay
 /// there until the next call.
 using Values =

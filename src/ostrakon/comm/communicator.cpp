@@ -21,13 +21,13 @@ namespace {
 constexpr std::int64_t block_elements = 64;
 constexpr std::int64_t largest_count = std::numeric_limits<int>::max();
 
-/// One rank's piece as MPI wants it told.
+/// One rank's part of a collective, as MPI counts it.
 struct Message {
   MPI_Datatype type;
   int count;
 };
 
-/// 16-bit numbers travel as integers: MPI does not know their formats, and only moves them.
+/// 16-bit floats are sent as integers: MPI has no such types, and only moves them.
 template <class T>
 MPI_Datatype type_of() {
   return sizeof(T) == 2 ? MPI_UINT16_T : MPI_FLOAT;
@@ -342,7 +342,7 @@ void Communicator::barrier() {
 }
 
 void Communicator::agree(const std::function<void()>& work) {
-  // The smallest counts: of those that met no mere damage, the lowest rank; else of those that did.
+  // The smallest counts: the lowest rank whose error is not mere damage; else of those with damage.
   const int none = 2 * size_;
   int failed = none;
   std::string message;

@@ -17,18 +17,20 @@ void check_mpi(int code, const char* call);
 
 /// How a reduce-scatter adds up what the ranks sent.
 struct LocalSum {
-  /// So many neighbouring ranks by a tree, the trees' sums one after the other; 0: all by one.
+  /// Neighbouring ranks summed by one tree; the trees' sums are accumulated in order; 0: one tree
+  /// over all.
   int tree = 0;
   bool continues = false;  ///< onto what the shard holds
 };
 
-/// A group of ranks that talk through MPI. Owns a duplicate of the communicator that it was made
-/// from. Every method is collective over the group, blocks until this rank's part is done, checks
-/// every return code and throws Error. A group of one rank never calls MPI.
+/// A group of ranks that communicate through MPI. Owns a duplicate of the communicator that it was
+/// made from. Every method is collective over the group, blocks until this rank's part is done,
+/// checks every return code and throws Error. A group of one rank never calls MPI.
 ///
 /// Two threads of a rank may be in collectives at the same time, but of different Communicators,
-/// and only where threads_may_call(); bytes_sent() is read once they have come together again.
-/// Kokkos is called on builds with a device only, so that elsewhere the threads may be any.
+/// and only where threads_may_call(); bytes_sent() is read once they have been joined or
+/// synchronized. Kokkos is called on builds with a device only, so that elsewhere the threads may
+/// be any.
 ///
 /// Traffic counts bytes that this rank sends to *other* ranks by the ring formulas that the plan
 /// uses: all-gather and reduce-scatter of M bytes among W ranks move M (W - 1) / W.
@@ -111,7 +113,7 @@ class Communicator {
   void count_sent(std::int64_t shard_bytes);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  /// 64 floats, or 64 numbers of 16 bits, so that counts up to 2^37 fit an int.
+  /// 64 floats, or 64 elements of 16 bits, so that counts up to 2^37 fit an int.
   std::array<MPI_Datatype, 2> blocks_{MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
   int rank_ = 0;
   int size_ = 1;

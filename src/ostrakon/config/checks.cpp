@@ -55,7 +55,7 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
           ": model.blocks_per_unit = ", model.blocks_per_unit,
           " is more than model.layers = ", model.layers);
   require(model.positions != model::Positions::rotary || model.head_width() % 2 == 0, name,
-          ": model.positions = rotary turns pairs of numbers, so a head's width must be even: ",
+          ": model.positions = rotary rotates pairs of elements, so a head's width must be even: ",
           "model.width / model.heads = ", model.width, " / ", model.heads, " = ",
           model.head_width());
 }
@@ -71,7 +71,7 @@ void check_precision(const PrecisionSettings& precision, const std::string& name
   require(activations == precision.gather, name,
           ": precision.activations = ", ostrakon::name(activations),
           " is not precision.gather = ", ostrakon::name(precision.gather),
-          ": units compute in the numbers in which parameters are gathered; expected auto or ",
+          ": units compute in the gather dtype; expected auto or ",
           ostrakon::name(precision.gather));
 }
 

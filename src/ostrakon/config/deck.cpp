@@ -142,7 +142,8 @@ std::string write_value(const Value& value) {
   return out + '"';
 }
 
-/// `line` with a comment that begins in `column` or later and goes on below where it is long.
+/// `line` with a comment that begins in `column` or later and continues on the next lines where it
+/// is long.
 std::string with_comment(std::string line, std::size_t column, const std::string& comment) {
   constexpr std::size_t longest = 100;
   std::string out;

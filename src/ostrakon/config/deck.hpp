@@ -61,7 +61,7 @@ struct OnRanks {
 };
 
 /// Every setting with its value, a few lines for each section, for people; and which of those that
-/// were given change nothing beside others, such as the sharding, or on such ranks.
+/// were given have no effect given others, such as the sharding, or the ranks.
 std::string summary(const Settings& settings, const OnRanks& ranks = {});
 
 /// The settings that choose how ranks share the work, with values as in a deck but for

@@ -65,7 +65,7 @@ std::string key_of(const std::string& line) {
   return restore_text(key);
 }
 
-/// Teuchos says badly, or not at all, what is wrong with a deck's outermost level.
+/// Teuchos reports errors in a deck's outermost level badly or not at all.
 void require_one_root(const std::string& prepared, const std::string& name) {
   const std::vector<std::string> lines = split_lines(prepared);
   bool found = false;

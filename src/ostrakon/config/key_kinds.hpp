@@ -48,7 +48,7 @@ Key integer(const std::string& name, Field field, std::int64_t least, const std:
   return integer(name, field, least, largest_integer, meaning);
 }
 
-/// The numbers that a key takes, and how to say so.
+/// The range of values that a key takes, and its text.
 struct Range {
   const char* limits;
   bool (*contains)(double);
@@ -99,7 +99,7 @@ Key boolean(const std::string& name, Field field, const std::string& meaning) {
   return key;
 }
 
-/// Throws Error, which names the byte: no file system forbids them, but they spoil what is printed
+/// Throws Error, which names the byte: no file system forbids them, but they break what is printed
 /// and written line by line.
 void require_no_control_characters(const std::string& text);
 

@@ -14,7 +14,7 @@ Section training_section();
 Section optimizer_section();
 Section schedule_section();
 
-// keys_parallel.cpp: how ranks share the work, and what is traded for memory
+// keys_parallel.cpp: how ranks share the work, and what saves memory
 Section parallel_section();
 Section precision_section();
 Section memory_section();

@@ -15,7 +15,8 @@ Key reshard() {
   Key key;
   key.name = "reshard_after_forward";
   key.meaning =
-      "full only: what stays of a unit's gathered parameters until its backward. always: nothing; "
+      "full only: what is kept of a unit's gathered parameters until its backward. always: "
+      "nothing; "
       "default: nothing, but where they would be gathered again at once; never: all of them; N: "
       "one part in N on each rank";
   key.expected = expected_reshard();
@@ -35,7 +36,7 @@ Key gather_limit() {
   Key key;
   key.name = "in_flight_gathers";
   key.meaning =
-      "full only: most parameters that are gathered and not yet released, as a number of units "
+      "full only: limit of parameters gathered and not yet released, as a number of units "
       "(such as 2) or bytes (such as 8 GiB)";
   key.expected = expected_gather_limit();
   key.limits = "unlimited | >= 1 | bytes";
@@ -54,9 +55,8 @@ Key loss_scale() {
   Key key;
   key.name = "loss_scale";
   key.meaning =
-      "gather or reduce fp16 only: what the loss is multiplied with at first, so that small "
-      "gradients do not "
-      "vanish; halves on a step whose gradient overflows, which is left out, and doubles again";
+      "gather or reduce fp16 only: initial factor on the loss, so that small gradients do not "
+      "vanish; halves on a step whose gradient overflows, which is skipped, and doubles again";
   constexpr double largest = 16777216.0;
   key.expected = text("a power of two from 1 to ", format_number(largest));
   key.limits = text("power of two, 1 to ", format_number(largest));
@@ -126,12 +126,12 @@ Section parallel_section() {
       "parallel",
       "how ranks share the work: the same result where ranks and leaves are powers of two. What "
       "to choose is in docs/strategies.md; keys marked `full only` change nothing with another "
-      "sharding, unless memory.offload has parameters copied up for each use",
+      "sharding, unless memory.offload has parameters copied to the device for each use",
       {choice("sharding", FIELD(parallel.sharding), plan::sharding_names,
               "what is divided over a shard group: as DDP, ZeRO-1, -2, -3"),
        named_integer("shard_group", FIELD(shard_group),
                      {{"world", mesh::world_group}, {"node", mesh::node_group}}, 1, most_ranks,
-                     "ranks that share one copy; other groups hold replicas"),
+                     "ranks that share one replica; further groups hold replicas"),
        choice(
            "shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
            plan::optimizer_group_names,
@@ -147,19 +147,20 @@ Section parallel_section() {
               "in which micro-batches are computed; shuffled takes more memory"),
        reshard(),
        integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
-               "units gathered ahead while one computes: parameters (full only), and what updates "
-               "take that must be gathered or copied"),
+               "units whose gathers are issued ahead while one computes: parameters (full only), "
+               "and inputs of updates"),
        integer("backward_prefetch", FIELD(parallel.backward_prefetch.depth), 0, most_units_ahead,
                "full only: the same in backward"),
        gather_limit(),
        integer("in_flight_reductions", FIELD(parallel.in_flight_reductions), 0, most_units_ahead,
                "units whose gradients are reduced while others compute; 0: compute waits"),
-       rules("units", FIELD(parallel.units), read_unit_rules, write_unit_rules,
-             "full only: rules for units by name, in which * stands for any text; the last that "
-             "matches holds. Each sets one or more of reshard_after_forward, forward_prefetch and "
-             "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
-             "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
-             "block.2\""),
+       rules(
+           "units", FIELD(parallel.units), read_unit_rules, write_unit_rules,
+           "full only: rules for units by name, in which * stands for any text; the last that "
+           "matches applies. Each sets one or more of reshard_after_forward, forward_prefetch and "
+           "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
+           "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
+           "block.2\""),
        only("reduction", "ordered", "how gradients are summed"), hierarchical_collectives(),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks,
                "0: as found; ranks of one host")}};
@@ -170,37 +171,37 @@ Section precision_section() {
   for (const Named<DType>& dtype : dtype_names)
     automatic_or_dtypes.push_back({dtype.value, dtype.name});
   return {"precision",
-          "number formats",
-          {only("parameters", "fp32", "of stored parameters, which are updated"),
+          "dtypes",
+          {only("parameters", "fp32", "dtype of master parameters"),
            choice("gather", FIELD(precision.gather), dtype_names,
-                  "dtype of gathered parameters and of what is computed with them"),
+                  "gather dtype: of gathered parameters, compute and activations"),
            choice("activations", FIELD(precision.activations), automatic_or_dtypes,
-                  "auto: as gather, and nothing else, as units compute in the gather dtype"),
+                  "auto: the gather dtype, the only choice"),
            choice("reduce", FIELD(parallel.reduce), dtype_names,
-                  "dtype in which gradients are sent within a shard group; all sums are of fp32"),
+                  "dtype in which gradients are sent within a shard group; sums are fp32"),
            loss_scale()}};
 }
 
 Section memory_section() {
   return {
       "memory",
-      "what is traded for memory: see docs/memory.md",
+      "what saves memory: see docs/memory.md",
       {activation_checkpointing(),
        choice(
            "offload", FIELD(parallel.offload), plan::offload_names,
-           "what is kept in host memory instead of the device's. optimizer: masters, moments and "
-           "summed gradients, which the host updates; parameters: masters and copies to compute "
-           "with, copied to the device for each use; all: both"),
+           "what is kept in host memory instead of device memory. optimizer: masters, moments and "
+           "summed gradients, which the host updates; parameters: masters and compute copies, "
+           "copied to the device for each use; all: both"),
        boolean("pinned", FIELD(pinned_host_memory),
                "host memory that a device copies from and to directly"),
        boolean(
            "early_updates", FIELD(early_updates),
-           "with updates on the host and clip_norm 0, fp16 nowhere, and no step left out: begin "
-           "a unit's overlapped with the backward of the units before it"),
+           "with updates on the host and clip_norm 0, fp16 nowhere, and no step skipped: begin a "
+           "unit's update overlapped with the backward of the units before it"),
        choice("activations", FIELD(parallel.offload_activations),
               std::vector<Named<bool>>{{false, "device"}, {true, "host"}},
-              "memory of what forward saves for backward, but for the last units, whose "
-              "backward follows at once")}};
+              "memory space of what forward saves for backward, except for the last units, "
+              "whose backward follows at once")}};
 }
 
 #undef FIELD

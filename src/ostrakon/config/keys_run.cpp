@@ -46,7 +46,7 @@ Key paths_from() {
 
 Section checkpoint_section() {
   return {"checkpoint",
-          "where training begins, and when it saves its state, from which it can go on",
+          "where training begins, and when it saves its state, from which it can be resumed",
           {integer("every", FIELD(checkpoint.every), 0,
                    "steps between checkpoints; 0: only when a signal or runtime.wall_time asks"),
            integer("keep", FIELD(checkpoint.keep), 1, "checkpoints to keep, of those saved last"),
@@ -54,8 +54,8 @@ Section checkpoint_section() {
                    "keep for good those of steps that this divides; 0: none"),
            choice("files", FIELD(checkpoint.files), checkpoint::files_names, "one for each"),
            boolean("async", FIELD(checkpoint.asynchronous),
-                   "go on while a copy of the state, in host memory, is written; without `every` "
-                   "there is no room for one"),
+                   "continue training while a copy of the state in host memory is written; needs "
+                   "`every`"),
            boolean("verify", FIELD(checkpoint.verify), "read back what was written"),
            number("bandwidth", FIELD(checkpoint.bandwidth), not_negative,
                   "MB/s that a rank writes at most; 0: no limit"),
@@ -75,17 +75,19 @@ Section output_section() {
 }
 
 Section runtime_section() {
-  return {"runtime",
-          "this machine",
-          {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
-                         "of a rank, in the matrix library; auto: as many as Kokkos runs kernels "
-                         "on, the least over ranks"),
-           number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
-                  "peak rate of a rank, which MFU is a share of; 0: measured"),
-           wall_time(),
-           choice("streams", FIELD(runtime.streams), streams_choice_names,
-                  "threads: communication overlapped with compute"),
-           paths_from()}};
+  return {
+      "runtime",
+      "this machine",
+      {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
+                     "of a rank in the matrix library; auto: as many as Kokkos runs kernels "
+                     "on, the least over ranks"),
+       number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
+              "peak rate of a rank, which MFU is a share of; 0: measured"),
+       wall_time(),
+       choice(
+           "streams", FIELD(runtime.streams), streams_choice_names,
+           "threads: communication overlapped with compute; inline: in plan order on one thread"),
+       paths_from()}};
 }
 
 #undef FIELD

@@ -20,9 +20,10 @@ Key sum_grain() {
   Key key;
   key.name = "sum_grain";
   key.meaning =
-      "leaves whose gradients are summed by a tree; the trees' sums are added one after the other. "
+      "leaves (micro-batches of the global batch) whose gradients are summed by one tree; the sums "
+      "of trees are accumulated in order. "
       "Fewer partial sums are kept over many micro-batches, with the same bits on any power of two "
-      "of ranks. It decides the bits. 0: one tree over all leaves";
+      "of ranks. Determines the bits. 0: one tree over all leaves";
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   key.expected = text("0 or a power of two up to ", largest);
   key.limits = "0 | power of two";
@@ -49,7 +50,7 @@ Section model_section() {
        choice("activation", FIELD(model.activation), model::activation_names, "of the MLP"),
        integer("layers", FIELD(model.layers), 1, most_layers, "transformer blocks"),
        named_integer("blocks_per_unit", FIELD(model.blocks_per_unit), {{"auto", 0}}, 1, most_layers,
-                     "gathered together"),
+                     "blocks that are gathered together, as one unit"),
        integer("width", FIELD(model.width), 1, most_columns, "of the residual stream"),
        integer("heads", FIELD(model.heads), 1, most_columns, "of attention"),
        integer("kv_heads", FIELD(model.kv_heads), 0, most_columns,
@@ -60,10 +61,11 @@ Section model_section() {
                "number of tokens; bytes: 257"),
        boolean("bias", FIELD(model.bias), "in linear layers and norms"),
        boolean("tie_embeddings", FIELD(model.tie_embeddings),
-               "the input embedding is the output projection, too: tied parameters"),
+               "input embedding and output projection are tied parameters"),
        number("norm_epsilon", FIELD(model.norm_epsilon), small,
               "epsilon that norms add to the variance"),
-       number("rotary_base", FIELD(model.rotary_base), rotary_base, "for rotary positions"),
+       number("rotary_base", FIELD(model.rotary_base), rotary_base,
+              "of rotary positional encoding"),
        number("initializer_deviation", FIELD(model.initializer_deviation), positive,
               "standard deviation of initial weights")}};
 }
@@ -83,7 +85,7 @@ Section data_section() {
 
 Section training_section() {
   return {"training",
-          "length, batch sizes, and what is done about steps that go wrong",
+          "length, batch sizes, and handling of non-finite and outlying steps",
           {integer("steps", FIELD(training.steps), 1, "optimizer steps"),
            integer("global_batch_size", FIELD(training.global_batch_size), 1,
                    "sequences in a step, over all ranks"),
@@ -95,21 +97,21 @@ Section training_section() {
            integer("validation_batches", FIELD(training.validation_batches), 1,
                    "global batches in one validation"),
            number("time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
-                  "stop in good order after this long; 0: no limit"),
+                  "end the run after this time, as after its last step; 0: no limit"),
            choice("on_non_finite", FIELD(stability.skip_non_finite),
                   std::vector<Named<bool>>{{false, "stop"}, {true, "skip"}},
                   "where loss or gradient are not finite: end the run, or skip the update"),
            number("skip_outliers", FIELD(stability.outlier_threshold), not_negative,
                   "deviations above the mean of loss or gradient norm from which a step's update "
-                  "is left out; 0: none is"),
+                  "is skipped; 0: none is"),
            integer("outlier_window", FIELD(stability.outlier_window), 2,
-                   "steps that this mean looks back over, about")}};
+                   "window of that running mean, in steps")}};
 }
 
 Section optimizer_section() {
   return {
       "optimizer",
-      "how parameters follow gradients",
+      "how parameters are updated",
       {choice("name", FIELD(optimizer.kind), optim::optimizer_names,
               "all with decoupled weight decay; muon is for the matrices of blocks, all others are "
               "updated by adamw"),
@@ -125,9 +127,8 @@ Section optimizer_section() {
        number("epsilon", FIELD(optimizer.epsilon), small,
               "adamw (in muon too): epsilon added to the root of the second moment"),
        number("momentum", FIELD(optimizer.momentum), below_one,
-              "sgd and muon: decay of the sum of gradients; 0: none, for sgd without state"),
-       boolean("nesterov", FIELD(optimizer.nesterov),
-               "sgd and muon: look ahead along the momentum"),
+              "sgd and muon: momentum; 0: none, for sgd without state"),
+       boolean("nesterov", FIELD(optimizer.nesterov), "sgd and muon: Nesterov momentum"),
        integer("muon_iterations", FIELD(optimizer.muon_iterations), 1, most_muon_iterations,
                "muon only: Newton-Schulz iterations that orthogonalize a matrix"),
        number("muon_rate_factor", FIELD(optimizer.muon_rate_factor), positive,
@@ -137,10 +138,10 @@ Section optimizer_section() {
                                         {DType::bf16, name(DType::bf16)}},
               "dtype of optimizer state; bf16 with stochastic rounding"),
        number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
-              "largest norm of the whole gradient; 0: any"),
+              "largest norm of the whole gradient; 0: no clipping"),
        rules("parameters", FIELD(optimizer.parameters), read_parameter_rules, write_parameter_rules,
              "rules for parameters by full name, in which * stands for any text; of those that "
-             "match and set the same, the last holds. Each sets one or more of frozen (never "
+             "match and set the same, the last applies. Each sets one or more of frozen (never "
              "updated), trained (not frozen after all), learning_rate (at its peak) and "
              "weight_decay. Such as \"embedding.*: frozen; *.norm.*: learning_rate 1e-4, "
              "weight_decay 0.01\"")}};

@@ -18,7 +18,7 @@ std::vector<std::string> words(const std::string& text);
 /// Settings are those of plan::UnitRule. A prefetch is an integer or names of units. Throws Error
 /// that names the rule and what was expected there.
 std::vector<plan::UnitRule> read_unit_rules(const std::string& text);
-/// Leaves out rules that set nothing.
+/// Omits rules that set nothing.
 std::string write_unit_rules(const std::vector<plan::UnitRule>& rules);
 
 /// The same for parameters, with the settings of optim::ParameterRule:

@@ -29,7 +29,7 @@ struct TrainingSettings {
   std::uint64_t seed = 1;
   std::int64_t validate_every = 0;      ///< steps; 0: never
   std::int64_t validation_batches = 8;  ///< global batches in one validation
-  double time_limit_minutes = 0.0;      ///< stop in good order after this long; 0: no limit
+  double time_limit_minutes = 0.0;      ///< end the run after this time; 0: no limit
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size; }
 };
@@ -67,7 +67,7 @@ struct CheckpointSettings {
   std::int64_t keep = 2;   ///< of those saved last
   std::int64_t keep_every = 0;  ///< steps of which multiples are kept for good; 0: none
   checkpoint::Files files = checkpoint::Files::rank;
-  bool asynchronous = true;     ///< training goes on while a copy is written
+  bool asynchronous = true;     ///< training continues while a copy is written
   bool verify = false;          ///< read back what was written
   double bandwidth = 0.0;       ///< MB/s of a rank at most; 0: no limit
   std::string initial_weights;  ///< a file that checkpoint::open_parameters takes; empty: random
@@ -84,18 +84,18 @@ struct RuntimeSettings {
   PathsFrom paths_from = PathsFrom::deck;
 };
 
-/// In which numbers parameters travel and are computed with; masters are fp32, and gradients travel
-/// as Policy says.
+/// The dtypes in which parameters are gathered and computed with; masters are fp32, and gradients
+/// are sent as Policy says.
 struct PrecisionSettings {
   DType gather = DType::fp32;
   std::optional<DType> activations;     ///< none: as gather, the one that it may be
   optim::LossScaleSettings loss_scale;  ///< of fp16
 };
 
-/// What is done about a step whose loss or gradient is not as it should be.
+/// The handling of a step whose loss or gradient is not finite, or an outlier.
 struct StabilitySettings {
-  bool skip_non_finite = false;    ///< leave out the update instead of stopping
-  double outlier_threshold = 0.0;  ///< deviations from which a step is left out; 0: none is
+  bool skip_non_finite = false;    ///< skip the update instead of stopping
+  double outlier_threshold = 0.0;  ///< deviations from which a step is skipped; 0: none is
   std::int64_t outlier_window = 128;
 };
 
@@ -121,10 +121,10 @@ struct Settings {
   std::map<std::string, std::string> path_origins;
 };
 
-/// Numbers of fp16 have few exponents: small gradients vanish in them.
+/// fp16 has a small range of exponents: small gradients vanish in it.
 bool scales_loss(const Settings& settings);
 
-/// What a plan knows of a model before its units are known: the sizes of its numbers.
+/// What a plan knows of a model before its units are known: the sizes of its elements.
 plan::ModelDescription without_units(const Settings& settings);
 
 /// Sets what of the policy follows from other settings: leaves, sum_grain, moments.count,

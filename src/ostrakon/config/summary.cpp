@@ -25,7 +25,7 @@ plan::Layouts typical_layouts(const Settings& settings) {
   return plan::find_layouts(settings.parallel, without_units(settings), grid, plan::Purpose::train);
 }
 
-/// Whether a key of the section parallel may change anything beside the sharding that is chosen.
+/// Whether a key of the section parallel may have an effect with the sharding that is chosen.
 bool has_effect(const Settings& settings, const std::string& key) {
   const plan::Layouts layouts = typical_layouts(settings);
   if (layouts.gathers()) return true;
@@ -36,7 +36,7 @@ bool has_effect(const Settings& settings, const std::string& key) {
          key != "in_flight_gathers" && key != "units";
 }
 
-/// Where a setting has its default, nobody expects anything of it.
+/// A setting at its default is not reported as without effect.
 bool is_given(const Settings& settings, const Key& key) {
   static const Settings defaults;
   return key.get(settings).shown() != key.get(defaults).shown();
@@ -79,7 +79,7 @@ bool has_use_for_muon(const Settings& settings) {
 bool updates_on_host(const Settings& settings) {
   return plan::offloads(settings.parallel.offload, plan::Offload::optimizer);
 }
-/// Only steps after so many are judged, see optim::OutlierFilter.
+/// Only steps after that many are judged, see optim::OutlierFilter.
 bool has_steps_to_judge(const Settings& settings) {
   return settings.training.steps > std::max<std::int64_t>(2, settings.stability.outlier_window / 2);
 }

@@ -65,7 +65,7 @@ std::string format_table(const std::vector<Timer>& timers, const std::vector<dou
 }  // namespace
 
 struct Timers::Implementation {
-  std::vector<Timer> timers = {{"total", 0, 0, 0.0, 1, seconds_now()}};  // as they were first met
+  std::vector<Timer> timers = {{"total", 0, 0, 0.0, 1, seconds_now()}};  // in order of first use
   std::size_t current = 0;
 
   /// The timer of that name under the current one; made where there is none.

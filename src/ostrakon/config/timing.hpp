@@ -10,8 +10,8 @@
 namespace ostrakon::config {
 
 /// Nested wall-clock timers by name, from construction to report. Names are unique among timers
-/// under the same parent. Not thread-safe; allocates host memory only, and that the first time that
-/// a name is met.
+/// under the same parent. Not thread-safe; allocates host memory only, and that at the first use of
+/// a name.
 class Timers {
  public:
   Timers();
@@ -29,7 +29,7 @@ class Timers {
   void stop_down_to(std::size_t count);
 
   /// Collective over `comm`. On rank 0 a table of calls and of seconds (least, mean and most over
-  /// the ranks); elsewhere empty. All ranks must have met the same names in the same order. Timers
+  /// the ranks); elsewhere empty. All ranks must have used the same names in the same order. Timers
   /// that run now count with what they had at their last stop, but for the total.
   std::string report(MPI_Comm comm);
 
@@ -38,7 +38,7 @@ class Timers {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Runs a timer for as long as it lives. Its end stops those within that an exception left running.
+/// Runs a timer during its own lifetime. Its end stops those within that an exception left running.
 class ScopedTimer {
  public:
   ScopedTimer(Timers& timers, const std::string& name) : timers_(timers), outer_(timers.running()) {

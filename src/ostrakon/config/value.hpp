@@ -8,7 +8,7 @@
 
 namespace ostrakon::config {
 
-/// What a deck says for one key, before it is known what the key wants.
+/// What a deck says for one key, before it is known what the key takes.
 struct Value {
   enum class Kind { boolean, number, text, list, section, nothing };
 
@@ -22,7 +22,7 @@ struct Value {
   static Value of(const std::string& text);
   static Value of(Kind kind);
 
-  /// True for what can stand on one line after a key: a boolean, a number or text.
+  /// True for what fits on one line after a key: a boolean, a number or text.
   bool is_scalar() const;
 
   /// The number, where it is an integer within these bounds.

@@ -9,7 +9,7 @@
 namespace ostrakon::config {
 namespace {
 
-/// "1:02:03" as {1, 2, 3}; nothing where it is no such list of whole numbers.
+/// "1:02:03" as {1, 2, 3}; nothing where it is not such a list of whole numbers.
 std::vector<double> numbers_between_colons(const std::string& text) {
   std::vector<double> numbers(1, 0.0);
   int digits = 0;

@@ -48,7 +48,7 @@ SampleOrder::SampleOrder(std::int64_t token_count, std::int64_t sequence_length)
 SampleOrder SampleOrder::shuffled(std::int64_t token_count, std::int64_t sequence_length,
                                   std::uint64_t seed) {
   SampleOrder order(token_count, sequence_length);
-  // Little text leaves less room for the offset, but always one sample.
+  // Little text leaves fewer offsets to choose from, but always one sample.
   order.offsets_ = std::min(sequence_length, token_count - sequence_length);
   order.samples_ = static_cast<std::uint64_t>((token_count - order.offsets_) / sequence_length);
   order.new_order_each_epoch_ = true;

@@ -10,7 +10,7 @@
 
 namespace ostrakon::data {
 
-/// Text files found, in the order in which they are read, and what was left out of them.
+/// Text files found, in the order in which they are read, and what was excluded.
 struct TextFiles {
   std::vector<std::string> paths;
   std::vector<std::string> binary;     ///< a NUL byte in the first 8 KiB

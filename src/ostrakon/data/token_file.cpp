@@ -21,7 +21,7 @@ constexpr std::int64_t chunk_tokens = 32768;
 constexpr std::int64_t chunk_offsets = 2048;
 constexpr std::int64_t verify_block = 32 * chunk_tokens;
 
-// Attributes can't grow without end, and nobody reads a thousand paths.
+// The size of attributes is limited, and a thousand paths are of no use to a reader.
 constexpr std::size_t longest_list = 32768;
 
 hdf5::Type smallest_type(std::int64_t vocabulary) {

@@ -48,7 +48,7 @@ struct Block {
   std::int64_t queries() const { return end - begin; }
 };
 
-/// Where the operands of a block begin, and how far its heads lie apart.
+/// Where the operands of a block begin, and the stride between its heads.
 class Operands {
  public:
   explicit Operands(const AttentionShape& shape)
@@ -139,7 +139,7 @@ void softmax_rows(const Exec& exec, const Block& block, C* scores, T* probabilit
       });
 }
 
-/// What the rows of the backward kernel read beside the scores.
+/// What the rows of the backward kernel read besides the scores.
 template <class T>
 struct RowOperands {
   const compute_t<T>* log_sum_exp;

@@ -12,9 +12,8 @@ namespace ostrakon::math {
 
 /// sums[c] = the sum of term(r, c) for r in [0, rows), for every c in [0, columns): threads of a
 /// team add up blocks of 64 rows each, and then the blocks, both in order, so that the result
-/// depends neither on the size of the team nor on who comes first. Term is
-/// KOKKOS_LAMBDA(int64_t, int64_t) -> T. Allocates nothing: the blocks' sums stand in shared
-/// memory.
+/// depends neither on the size of the team nor on the order of threads. Term is
+/// KOKKOS_LAMBDA(int64_t, int64_t) -> T. Allocates nothing: the blocks' sums are in shared memory.
 template <class T, class Term>
 void sum_over_rows(const Exec& exec, const char* name, std::int64_t rows, std::int64_t columns,
                    const Term& term, T* sums) {

@@ -17,7 +17,7 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
 
-  // Adding 1.5 * 2^23 rounds to a whole number, which then stands in the low bits.
+  // Adding 1.5 * 2^23 rounds to a whole number, which is then in the low bits.
   constexpr float shifter = 12582912.0f;
   constexpr std::uint32_t shifter_bits = 0x4B400000u;
   const float shifted = x * 1.44269504f + shifter;

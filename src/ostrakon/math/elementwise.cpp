@@ -92,7 +92,7 @@ void add_up_pieces(T* x, int pieces, std::int64_t count, T* sum) {
 }
 
 /// Adds the sum of `pieces` pieces to `sum`, `width` elements (narrow_run at most), or `stores` it
-/// there; clobbers x, but for 16-bit numbers.
+/// there; clobbers x, but for 16-bit elements.
 template <class T, class C = compute_t<T>>
 void add_pieces(T* x, int pieces, std::int64_t stride, std::int64_t width, bool stores, C* sum) {
   const auto add = [&](const C* total) {

@@ -26,8 +26,8 @@ void add_to(const Exec& exec, const T* x, T* y, std::int64_t count);
 template <class T>
 void tree_sum(const Exec& exec, T* x, int pieces, std::int64_t count);
 
-/// The same, bit for bit, without Kokkos: on the calling thread, which may be one that Kokkos
-/// doesn't know, and on memory that the host may follow.
+/// The same, bit for bit, without Kokkos: on the calling thread, which Kokkos need not know, and on
+/// host-accessible memory.
 namespace host {
 
 template <class A, class B>
@@ -43,8 +43,8 @@ template <class T>
 void tree_sum(T* x, int pieces, std::int64_t count, compute_t<T>* sum);
 
 /// Sums every `tree` neighbouring pieces by such a tree, the last ones maybe fewer, and the trees'
-/// sums one after the other: ((T0 + T1) + T2) + ... Where `continues` they are added to what is in
-/// `sum`, which then shares no element with x. Else as tree_sum.
+/// sums in order: ((T0 + T1) + T2) + ... Where `continues` they are added to what is in `sum`,
+/// which then shares no element with x. Else as tree_sum.
 template <class T>
 void chain_sum(T* x, int pieces, int tree, bool continues, std::int64_t count, compute_t<T>* sum);
 

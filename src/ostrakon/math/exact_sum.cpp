@@ -40,8 +40,8 @@ class LimbWriter {
     const std::uint64_t low = significand << shift;
     // Two shifts, as one by 64 is undefined.
     const std::uint64_t high = significand >> 1 >> (63 - shift);
-    // Digits in [-2^31, 2^31): those of many terms then hardly add up, and a limb has room for 2^32
-    // terms at worst.
+    // Digits in [-2^31, 2^31): those of many terms then hardly add up, and a limb holds 2^32 terms
+    // at worst.
     const std::int64_t digit0 = centered(low & 0xFFFFFFFFu);
     const std::int64_t middle = static_cast<std::int64_t>(low >> 32) + (digit0 < 0 ? 1 : 0);
     const std::int64_t digit1 = centered(static_cast<std::uint64_t>(middle) & 0xFFFFFFFFu);

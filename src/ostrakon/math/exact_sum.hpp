@@ -7,11 +7,11 @@
 namespace ostrakon::math {
 
 /// A sum of doubles without rounding (Kulisch's long accumulator): a fixed-point integer wide
-/// enough for every finite double, in 64-bit limbs that each hold 32 bits and room for carries.
-/// Integer addition is associative, so neither the order of the additions nor the number of ranks
-/// that share them shows in the result; two accumulators add limb by limb (MPI_SUM on int64). All
-/// of them together take 2^32 terms at least, before a limb could overflow. The last limb counts
-/// non-finite terms, which are left out of the sum.
+/// enough for every finite double, in 64-bit limbs that each hold 32 bits and have spare bits for
+/// carries. Integer addition is associative, so neither the order of the additions nor the number
+/// of ranks that share them shows in the result; two accumulators add limb by limb (MPI_SUM on
+/// int64). All of them together take 2^32 terms at least, before a limb could overflow. The last
+/// limb counts non-finite terms, which are excluded from the sum.
 constexpr int exact_sum_limbs = 68;
 
 /// Adds the sum of x[i]^2 to `limbs` (exact_sum_limbs, device memory): exactly over blocks of
@@ -24,8 +24,8 @@ constexpr std::int64_t norm_block = 64;
 template <class T>
 void add_squares(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs);
 
-/// The same on host memory, with the same bits, on the calling thread, which may be one that Kokkos
-/// doesn't know. Nobody else may use `limbs` meanwhile.
+/// The same on host memory, with the same bits, on the calling thread, which Kokkos need not know.
+/// No other thread may use `limbs` meanwhile.
 namespace host {
 template <class T>
 void add_squares(const T* x, std::int64_t count, std::int64_t* limbs);
@@ -35,14 +35,14 @@ void add_squares(const T* x, std::int64_t count, std::int64_t* limbs);
 template <class T>
 void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs);
 
-/// Moves carries up, so that every limb has the room of a fresh one again; the sum stays what it
-/// is. Host memory.
+/// Propagates carries, so that every limb has all of its spare bits again; the sum is unchanged.
+/// Host memory.
 void exact_sum_carry(std::int64_t* limbs);
 
 /// The accumulated sum, rounded once to double. Host memory.
 double exact_sum_value(const std::int64_t* limbs);
 
-/// How many non-finite terms were met. Host memory.
+/// The number of non-finite terms. Host memory.
 std::int64_t exact_sum_non_finite(const std::int64_t* limbs);
 
 }  // namespace ostrakon::math

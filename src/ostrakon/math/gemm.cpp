@@ -266,12 +266,12 @@ void store_block(const Exec& exec, Matrix<const A> from, float beta, Matrix<B> t
       });
 }
 
-// Where products of 16-bit matrices are made in float: at most this much of C, and so many terms,
-// at a time. The blocks, and so the bits, follow from the shapes alone.
+// Where products of 16-bit matrices are made in float: the most of C, and of terms, at a time. The
+// blocks, and so the bits, follow from the shapes alone.
 constexpr std::int64_t float_block = 1024;
 constexpr std::int64_t float_terms = 512;
 
-/// Room for one block of A, B and C, 8 MiB, from the first use on.
+/// Memory for one block of A, B and C, 8 MiB, from the first use on.
 struct FloatBlocks {
   float a[float_block * float_terms];
   float b[float_block * float_terms];

@@ -46,7 +46,7 @@ class Values {
   Room values_;
 };
 
-/// The same numbers everywhere, between -1/2 and 1/2.
+/// The same values on every machine, between -1/2 and 1/2.
 template <class T>
 std::vector<T> random_values(std::int64_t count, std::uint64_t key) {
   std::vector<T> values;
@@ -84,7 +84,7 @@ void add_products(hdf5::Checksum& sum) {
 }
 
 #if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_ON_DEVICE
-/// Numbers as dnnl_cpu_isa_t has them, which grow with oneDNN's versions.
+/// Values of dnnl_cpu_isa_t, to which oneDNN's versions add.
 std::string instructions_text(int instructions) {
   switch (instructions) {
     case 0x1:

@@ -6,7 +6,7 @@
 
 namespace ostrakon::math {
 
-/// What the bits of matrix products depend on in this process beside shapes and threads: the
+/// What the bits of matrix products depend on in this process besides shapes and threads: the
 /// library, its version, and the instructions or the device that it uses here.
 Facts gemm_facts();
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Numbers of 16 bits. They are for keeping and sending; kernels convert them to float, compute
-// there, and round once where they store. Conversions are by bits, so that hosts and devices agree,
-// and do not branch, so that loops over them vectorise, which compilers don't do with _Float16.
+// 16-bit floats. They are for storing and sending; kernels convert them to float, compute there,
+// and round once where they store. Conversions are by bits, so that hosts and devices agree, and do
+// not branch, so that loops over them vectorise, which compilers don't do with _Float16.
 
 #include <cstring>
 #include <ostrakon/math/portability.hpp>

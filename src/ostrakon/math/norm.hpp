@@ -25,7 +25,7 @@ template <class T>
 void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
                 const compute_t<T>* mean, const compute_t<T>* rstd, Matrix<T> y);
 
-/// Whether a gradient replaces what stands in its place, which is not read then, or is added to it.
+/// Whether a gradient overwrites its output, which is not read then, or is added to it.
 enum class GradientUpdate { overwrite, add };
 
 /// dx = dL/dx or dx += dL/dx where `dy` is dL/dy. Shapes as in norm_forward.

@@ -66,8 +66,8 @@ class Compiled {
   std::unordered_map<int, memory> arguments_;
 };
 
-/// The kinds of products that a thread has met: a training step repeats its few hundred. Null where
-/// oneDNN has no code.
+/// A thread's cache of products: a training step repeats its few hundred. Null where oneDNN has no
+/// code.
 class Products {
  public:
   Compiled* find(const Product& p) {

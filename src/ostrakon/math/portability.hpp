@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The one place that knows how Kokkos 3.4 and Kokkos 5 differ.
+// The one place that handles the differences of Kokkos 3.4 and Kokkos 5.
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ostrakon {
 
-/// Where kernels run and where their data lives. Everything else derives from these two.
+/// Where kernels run and where their data are. Everything else derives from these two.
 using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
 

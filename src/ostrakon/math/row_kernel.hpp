@@ -4,7 +4,7 @@
 // One source for kernels that work row by row. On the host a row is a plain loop whose sums run in
 // sixteen lanes, which compilers vectorise and which fixes the order of the additions; on a device
 // a row belongs to a team of threads. For kernels whose elements share what the row has (a sum, a
-// maximum, a token's id); where every element stands alone, work_items.hpp wastes no team on it.
+// maximum, a token's id); where elements are independent, work_items.hpp wastes no team on it.
 
 #include <ostrakon/math/work_items.hpp>
 

@@ -11,8 +11,8 @@ constexpr std::int64_t size_ratio() {
   return static_cast<std::int64_t>(sizeof(U) / sizeof(T));  // NOLINT(bugprone-sizeof-expression)
 }
 
-/// Elements of T in a workspace that has room for `count` of U, wherever it begins. U is T or
-/// what T is computed in.
+/// Elements of T in a workspace that can hold `count` of U, wherever it begins. U is T or what T is
+/// computed in.
 template <class T, class U>
 constexpr std::int64_t scratch_elements(std::int64_t count) {
   constexpr std::int64_t ratio = size_ratio<T, U>();

@@ -64,7 +64,7 @@ comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicato
   return comm::Communicator::split(world.mpi(), lowest_rank(world, node));
 }
 
-/// Where a rank, or a run of ranks, lives.
+/// The host, node, cores and devices of a rank, or of a run of ranks.
 struct NodePlacement {
   std::set<int> ranks;
   std::string host;
@@ -75,7 +75,7 @@ struct NodePlacement {
 
 /// The cores that this process may run on; empty where the system doesn't say.
 std::set<int> allowed_cores() {
-  // The kernel refuses a mask smaller than its own, whose size it doesn't tell.
+  // The kernel refuses a mask smaller than its own, whose size it doesn't report.
   for (std::size_t size = 1024; size <= (1U << 18); size *= 4) {
     cpu_set_t* mask = CPU_ALLOC(size);
     if (mask == nullptr) break;

@@ -12,8 +12,8 @@ constexpr int world_group = 0;
 constexpr int node_group = -1;
 
 /// Throws Error where one of the nodes of that many consecutive ranks has ranks on several hosts:
-/// what is taken for traffic inside a node would cross the network. `hosts`: of each rank, a text
-/// that is the same for ranks that share memory, "<any number> <name>".
+/// what counts as traffic inside a node would cross the network. `hosts`: of each rank, a text that
+/// is the same for ranks that share memory, "<any number> <name>".
 void require_nodes_within_hosts(const std::vector<std::string>& hosts, int ranks_per_node);
 
 /// Ranks of every node where all have equally many and each has neighbours, in the order of the

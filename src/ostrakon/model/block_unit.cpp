@@ -74,7 +74,7 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   linear_forward_add<T>(exec, down_, parameters, activated, y);
 }
 
-/// Queries and keys, which are next to each other in a row, turn; values do not.
+/// Queries and keys, which are next to each other in a row, are rotated; values are not.
 template <class T>
 void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, Matrix<T> qkv,
                           std::int64_t first_position) const {
@@ -96,7 +96,7 @@ void BlockUnit<T>::activate(const Exec& exec, Matrix<const T> up, Matrix<T> acti
 // ---- backward -----------------------------------------------------------------------------------
 
 /// `gradient` is dL/dy, then dL/dmiddle, then dL/dx: each branch adds its part to what the residual
-/// connection hands on unchanged.
+/// connection passes on unchanged.
 template <class T>
 void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                             compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {

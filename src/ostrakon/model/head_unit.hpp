@@ -36,13 +36,13 @@ class HeadUnit final : public Unit<T> {
   /// See Decoder::logits.
   void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& buffers,
               Matrix<compute_t<T>> out) const;
-  /// Bytes of workspace that logits of so many rows take.
+  /// Bytes of workspace for the logits of that many rows.
   std::int64_t logits_workspace_bytes(std::int64_t rows) const;
 
  private:
   using Compute = compute_t<T>;
 
-  /// Offsets in the workspace, in bytes, all alive to the end. Forward: normed; backward: dnormed,
+  /// Offsets in the workspace, in bytes, all in use to the end. Forward: normed; backward: dnormed,
   /// since normed then lies in `gradient`, which is written last.
   struct WorkspaceLayout {
     std::int64_t normed, mean, rstd, logits;

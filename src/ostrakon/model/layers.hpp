@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Linear layers and norms as parts of a unit: they know where their parameters lie in the unit's
-// flat parameter, and call the kernels with them. Gradients of frozen parameters are not computed.
+// Linear layers and norms as parts of a unit: they have the locations of their parameters in the
+// unit's flat parameter, and call the kernels with them. Gradients of frozen parameters are not
+// computed.
 
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/model/unit.hpp>

@@ -11,8 +11,8 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Lays arrays end to end in one buffer, each at a multiple of `alignment`. All numbers are
-/// elements, or all are bytes.
+/// Lays arrays end to end in one buffer, each at a multiple of `alignment`. Sizes and offsets are
+/// all in elements, or all in bytes.
 class Packing {
  public:
   explicit Packing(std::int64_t alignment) : alignment_(alignment) {}

@@ -77,8 +77,8 @@ struct UnitBuffers {
   compute_t<T>* tied_gradients = nullptr;       ///< backward writes all of it
 };
 
-/// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding goes on from
-/// the rows before, whose `saved` is still there.
+/// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding continues
+/// from the rows before, whose `saved` is still there.
 struct RowRange {
   std::int64_t begin, end;
 };
@@ -99,7 +99,7 @@ class Unit {
   /// Reads parameters, input (or tokens, or targets); writes output and saved.
   ///
   /// Where `output` is null, only `saved` is written, and nothing is computed that it does not
-  /// take: so what was let go after forward is there again for backward, bit for bit. A unit that
+  /// take: so what was released after forward is there again for backward, bit for bit. A unit that
   /// saves nothing has nothing to do then. The workspace is forward's.
   virtual void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const = 0;
 

@@ -18,7 +18,7 @@ constexpr const char* name(Tail tail) { return name_in(tail_names, tail); }
 /// cosine, linear       down to final_fraction * peak at the last step
 /// constant             stays at the peak
 /// warmup_stable_decay  stays at the peak, then linearly over the last decay_steps down to
-///                      final_fraction * peak (Hu et al. 2024); a run whose end is put off goes on
+///                      final_fraction * peak (Hu et al. 2024); a run that is extended resumes
 ///                      from any step of the plateau
 /// inverse_square_root  peak * sqrt(warmup_steps / step), without an end (Vaswani et al. 2017)
 struct LearningRateSchedule {

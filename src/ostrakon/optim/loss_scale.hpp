@@ -15,8 +15,8 @@ struct LossScaleSettings {
 
 /// What the loss is multiplied with before backward in fp16, so that small gradients do not vanish,
 /// and their sums divided by after (Micikevicius et al. 2018): doubles after growth_interval good
-/// steps in a row, halves on a step whose gradient is not finite, which is then left out. All ranks
-/// keep their own, alike, as each decides from the sums that all share.
+/// steps in a row, halves on a step whose gradient is not finite, which is then skipped. All ranks
+/// keep equal copies, as each decides from the sums that all share.
 class LossScale {
  public:
   /// What a checkpoint holds.

@@ -9,7 +9,7 @@ namespace ostrakon::optim {
 /// values alike. Three parts, as only the second needs the whole matrix:
 ///
 ///   muon_direction   any stretch of the matrix: momentum, Nesterov
-///   orthogonalize    the whole matrix, gathered: the same bits whoever does it
+///   orthogonalize    the whole matrix, gathered: the same bits on any rank
 ///   muon_apply       any stretch of it
 ///
 /// The step is learning_rate * 0.2 * sqrt(max(rows, columns)) times the orthogonal matrix (Liu et

@@ -48,7 +48,7 @@ struct UpdateStep {
   double weight_decay = 0.0;    ///< 0 for parameters that do not decay
   double gradient_scale = 1.0;  ///< multiplies the gradient first: clipping, 1 / loss scale
   // For moments of 16 bits alone: the random bits that round element i of the call are a function
-  // of (rounding_key, first_element + i, step), whoever holds the element.
+  // of (rounding_key, first_element + i, step), on whichever rank it is.
   std::uint64_t rounding_key = 0;  ///< math::random_key of the run's seed and the parameter's name
   std::int64_t first_element = 0;  ///< the call's first element, counted in the parameter
 };
@@ -63,7 +63,7 @@ void update(const Exec& exec, OptimizerKind rule, const OptimizerSettings& setti
             Moment* second_moment, std::int64_t count);
 
 /// The same, bit for bit where kernels run on the host, without Kokkos: on the calling thread,
-/// which may be one that Kokkos doesn't know, and on memory that the host may follow.
+/// which Kokkos need not know, and on host-accessible memory.
 namespace host {
 
 template <class T, class Moment>

@@ -10,11 +10,11 @@ struct OutlierSettings {
   double threshold = 6.0;     ///< deviations above the mean from which a step is skipped
 };
 
-/// Tells steps whose loss or gradient norm leaps out of what came before, so that they can be left
-/// out of training. Mean and variance are exponentially weighted with 2 / (window + 1) (plain means
-/// until that many steps were seen); no step is skipped before window / 2 (at least 2) were seen.
-/// What lies beyond the threshold enters the statistics as if it were on it: one outlier hardly
-/// moves them, while a level that stays is the new normal after a few dozen steps.
+/// Finds steps whose loss or gradient norm is an outlier among those before, so that they can be
+/// skipped. Mean and variance are exponentially weighted with 2 / (window + 1) (plain means until
+/// that many steps were seen); no step is skipped before window / 2 (at least 2) were seen. What
+/// lies beyond the threshold enters the statistics as if it were on it: one outlier hardly moves
+/// them, while a lasting change of level is accepted after a few dozen steps.
 class OutlierFilter {
  public:
   /// Deviations are taken as at least this fraction of the mean, so that where a value has hardly
@@ -42,8 +42,8 @@ class OutlierFilter {
   /// Throws Error where window is below 2 or threshold is not positive.
   explicit OutlierFilter(const OutlierSettings& settings);
 
-  /// Judges a step by those before it, then takes it in. Values that all ranks share give the same
-  /// verdict on all ranks. What is not finite is skipped and not taken in.
+  /// Compares a step with those before it, then adds it to the statistics. Values that all ranks
+  /// share give the same verdict on all ranks. What is not finite is skipped and not added.
   Verdict judge(double loss, double gradient_norm);
 
   const State& state() const { return state_; }

@@ -9,7 +9,8 @@
 namespace ostrakon::optim {
 
 /// What a deck says of the parameters whose full name (model::Parameter::full_name) matches
-/// `pattern`, in which * stands for any text. Of rules that match and set the same, the last holds.
+/// `pattern`, in which * stands for any text. Of rules that match and set the same, the last
+/// applies.
 struct ParameterRule {
   std::string pattern;
   std::optional<bool> frozen;

@@ -2,7 +2,8 @@
 #pragma once
 
 // Moments of 16 bits are rounded stochastically: in bf16 a moving average whose change is below
-// 2^-9 of it would else stand still. The random bits of an element do not depend on who holds it.
+// 2^-9 of it would else not change. The random bits of an element do not depend on the rank that
+// has it.
 
 #include <ostrakon/math/random.hpp>
 

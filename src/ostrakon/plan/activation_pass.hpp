@@ -11,7 +11,7 @@
 
 namespace ostrakon::plan {
 
-/// Whether what backward of a unit reads waits in host memory. Beside the loss, the last two
+/// Whether what backward of a unit reads waits in host memory. Next to the loss, the last two
 /// backwards follow their forwards at once.
 bool waits_on_host(const ModelDescription& model, const Policy& policy, int unit);
 

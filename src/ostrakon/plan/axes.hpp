@@ -12,8 +12,8 @@ namespace ostrakon::plan {
 /// A dimension along which a step is divided: the micro-batches of a rank, and dimensions of ranks.
 enum class Axis {
   micro_batch,  ///< leaves that a rank works through one after the other; no dimension of ranks
-  shard,        ///< ranks that share one copy of the model
-  replicate,    ///< copies of the model
+  shard,        ///< ranks that share one replica of the model
+  replicate,    ///< replicas of the model
   pipeline      ///< stages: ranks that have some of the units each, and hand activations on
 };
 constexpr Named<Axis> axis_names[] = {{Axis::micro_batch, "micro_batch"},
@@ -23,10 +23,9 @@ constexpr Named<Axis> axis_names[] = {{Axis::micro_batch, "micro_batch"},
 constexpr const char* name(Axis axis) { return name_in(axis_names, axis); }
 constexpr int axes = static_cast<int>(std::size(axis_names));
 
-/// Ranks along an axis, or a part of it: `ranks` of them, each `stride` places after the one
-/// before. All ranks of an axis are {axis, its size}; a run of N neighbours is {axis, N}; one rank
-/// of each such run is {axis, size / N, N}. The ranks of an axis fall into equal groups of this
-/// form.
+/// Ranks along an axis, or a part of it: `ranks` of them, each `stride` ranks after the one before.
+/// All ranks of an axis are {axis, its size}; a run of N neighbours is {axis, N}; one rank of each
+/// such run is {axis, size / N, N}. The ranks of an axis fall into equal groups of this form.
 struct Span {
   Axis axis = Axis::shard;
   int ranks = 1;
@@ -108,8 +107,8 @@ constexpr void Spans::push(const Span& span) {
 }
 
 /// The sizes of all axes in a step. Ranks are numbered along the axes of ranks in the order of
-/// Axis, the first one fastest: neighbours share a copy of the model, and the ranks of a stage are
-/// neighbours.
+/// Axis, the first one fastest: neighbours share a replica of the model, and the ranks of a stage
+/// are neighbours.
 struct Grid {
   std::array<std::int64_t, axes> sizes;
   /// Neighbouring ranks of a node, where collectives that span nodes are in two levels: inside the
@@ -144,7 +143,7 @@ struct Grid {
   bool has_levels() const {
     return levels(Axis::shard).size() > 1 || levels(Axis::replicate).size() > 1;
   }
-  /// How far the numbers of neighbours along an axis, or in a span, are apart.
+  /// The difference of the ranks of neighbours along an axis, or in a span.
   int stride(Axis axis) const {
     std::int64_t stride = 1;
     for (int a = static_cast<int>(Axis::micro_batch) + 1; a < static_cast<int>(axis); ++a)
@@ -162,7 +161,7 @@ struct Grid {
 };
 
 /// Of a run of ranks along an axis that spans nodes of `ranks_per_node` ranks: how many are on each
-/// node. 1 where the run is inside a node, or nodes have different numbers of them.
+/// node. 1 where the run is inside a node, or the counts of nodes differ.
 int neighbours_on_node(const Grid& grid, const Span& run, int ranks_per_node);
 
 }  // namespace ostrakon::plan

@@ -10,8 +10,8 @@
 
 namespace ostrakon::plan {
 
-/// The host may be slower than the device for a while: compute waits so many units later for what
-/// the host works on, for the sake of memory alone.
+/// The host may be slower than the device for a while: compute waits this many units later for what
+/// the host works on, only to limit memory.
 constexpr std::size_t units_behind = 4;
 
 /// Appends actions and buffers to a plan. Knows which action used a buffer last. A buffer begins
@@ -20,14 +20,14 @@ constexpr std::size_t units_behind = 4;
 ///
 /// Functions that make a buffer of a unit take what it is called after the unit's name. They return
 /// its number, or -1 where nothing would be in it, but for state, which is there in any case. Uses
-/// of buffer -1 are left out.
+/// of buffer -1 are ignored.
 class Builder {
  public:
   /// The units, their flat parameters and the layouts of a plan without actions.
   Builder(const ModelDescription& model, const Grid& grid, const Layouts& layouts, Purpose purpose,
           int stage = 0);
 
-  /// Makes room for what so many tasks come to, mostly.
+  /// Reserves memory for the actions and buffers of that many tasks, approximately.
   void reserve(std::size_t tasks);
 
   const StepPlan& plan() const { return plan_; }
@@ -37,7 +37,7 @@ class Builder {
   /// What a unit computes with: its own parameters, then those that it is tied to.
   const std::vector<ParameterUse>& parameter_uses(int u) const { return parameter_uses_[u]; }
   bool is_trained(int u) const { return !plan_.trained(u).empty(); }
-  /// A unit in the plan, for whoever makes buffers of its state to say which these are.
+  /// A unit in the plan, for passes that make buffers of its state to say which these are.
   PlannedUnit& state(int u) { return plan_.units[u]; }
   const PlannedUnit& state(int u) const { return plan_.units[u]; }
   void note_sums(int buffer) { plan_.sums = buffer; }
@@ -52,7 +52,7 @@ class Builder {
   int make_array(const std::string& what, int u, Category category, FlatRange flats,
                  const Layout& layout);
   int make_gradients(const std::string& what, int u, const Layout& layout);
-  /// An array that lives from step to step: `elements` of a rank's part, or all of it.
+  /// An array that persists from step to step: `elements` of a rank's part, or all of it.
   int make_state(const std::string& what, int u, Category category, FlatRange flats,
                  const Layout& layout, std::int64_t elements);
   int make_state(const std::string& what, int u, Category category, FlatRange flats,

@@ -48,7 +48,7 @@ std::string wrong_parts(const StepPlan& plan, const Action& action) {
                         });
   if (whole == nullptr || (part == nullptr && !in_place))
     return of_collective(action, "without buffers");
-  // The levels of a gather share a buffer: it has room for more than the first one gathers, and the
+  // The levels of a gather share a buffer: it is larger than what the first one gathers, and the
   // second has its parts there.
   const Spans& gathered = reduces ? whole->divided : plan.gathered(action, role);
   Spans parts = gathered;

@@ -61,7 +61,7 @@ std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Ta
 void ComputePass::forward(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
-  // What is gathered for the first unit is on its way while the batch is read.
+  // What is gathered for the first unit is in flight while the batch is read.
   if (u == 0) load(task, tape);
   tape.units[u].output =
       builder_.make_buffer("output", u, Category::activations, unit.output_bytes);

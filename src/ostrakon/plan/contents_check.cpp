@@ -71,7 +71,7 @@ std::string ContentsCheck::need_room(int buffer, FlatRange flats, const Spans& d
   const Buffer& array = plan_.buffers[buffer];
   if (flats.first < array.flats.first || flats.end > array.flats.end ||
       !divided.starts_with(array.divided))
-    return text("needs room for ", described(divided), " in ", quoted(array), ", which is for ",
+    return text("needs space for ", described(divided), " in ", quoted(array), ", which is for ",
                 described(array.divided));
   if (array.bytes != plan_.elements(array.flats, array.divided) * element_bytes)
     return text("needs elements of ", element_bytes, " bytes in ", quoted(array), ", whose ",
@@ -299,7 +299,7 @@ std::string ContentsCheck::wrong_use(const Action& action, const Use& use) {
   if (buffer.flats.empty()) return "";
   const Spans divided = expected(action, use);
   if (buffer.divided != divided)
-    return text("needs room for ", described(divided), " in ", quoted(buffer), ", which is for ",
+    return text("needs space for ", described(divided), " in ", quoted(buffer), ", which is for ",
                 described(buffer.divided));
   if (use.access != Access::write) return need(use.buffer, buffer.flats, divided);
   set(use.buffer, buffer.flats, divided);

@@ -11,22 +11,21 @@
 namespace ostrakon::plan {
 
 /// Follows what the arrays in a plan's buffers are divided over, action after action: which part of
-/// each flat parameter a rank has there. That may be less than the buffer has room for: between the
+/// each flat parameter a rank has there. That may be less than the buffer can hold: between the
 /// levels of a gather, and between an update and the gather of what other ranks updated. Streams
 /// and waits keep the order of the plan where it matters, see prove_memory.
 class ContentsCheck {
  public:
   explicit ContentsCheck(const StepPlan& plan);
 
-  /// What is wrong with the buffers that live from step to step, or "": they are laid out as the
-  /// plan's layouts say.
+  /// What is wrong with the persistent buffers, or "": they are laid out as the plan's layouts say.
   std::string wrong_begin() const;
 
   /// The next action, which wrong_communication accepts. What is wrong with it, or "": what it
   /// reads must be there, divided as it takes it to be.
   std::string wrong(const Action& action);
 
-  /// After all actions, the same: what lives from step to step must be as it was.
+  /// After all actions, the same: persistent buffers must be as they were.
   std::string wrong_end() const;
 
  private:

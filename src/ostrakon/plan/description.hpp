@@ -55,7 +55,7 @@ struct UnitDescription {
 struct ModelDescription {
   std::vector<UnitDescription> units;
   std::int64_t batch_bytes = 0;     ///< tokens and targets of one leaf
-  std::int64_t gradient_bytes = 0;  ///< the gradient that travels back from unit to unit
+  std::int64_t gradient_bytes = 0;  ///< the gradient passed backward from unit to unit
   std::int64_t element_bytes = 4;   ///< of parameters as they are computed with
   std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients
   std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
@@ -66,8 +66,8 @@ struct ModelDescription {
   bool has_loss = true;             ///< whether its last unit is the model's
 };
 
-/// Floating-point operations of one leaf that count for MFU: three forwards, whatever is computed
-/// twice, without the gradients of what is frozen, or comes before all that is trained.
+/// Floating-point operations of one leaf that count for MFU: three forwards, whatever is
+/// recomputed, without the gradients of what is frozen, or comes before all that is trained.
 inline double model_flops(const ModelDescription& model) {
   double flops = 0.0;
   bool is_before_trained = !model.input_has_gradient;

@@ -24,7 +24,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Most bytes alive at one action, or a little less: no arena has less.
+/// Peak live bytes, or a little less: a lower bound of the arena.
 std::int64_t most_alive(const StepPlan& plan, Space space) {
   std::vector<std::int64_t> changes(plan.actions.size() + 1, 0);
   std::int64_t live_bytes = 0;
@@ -158,7 +158,7 @@ class Search {
     return families;
   }
 
-  /// The plan of what lives from step to step, which is the same for many candidates.
+  /// The plan of persistent state, which is the same for many candidates.
   const StepPlan& plan_of_state(const Candidate& candidate) {
     const Policy& policy = candidate.policy;
     const StateKey key = {candidate.model,
@@ -352,7 +352,7 @@ class Search {
   std::vector<std::optional<Fit>> figures_;  // where it is known to fit
   std::set<int> is_laid_out_;                // those of which it is known whether they fit
   std::size_t limit_ = 0;                    // length of the list
-  bool skips_ = false;                       // whether anything was left out as too slow
+  bool skips_ = false;                       // whether anything was skipped as too slow
   std::vector<Least> least_;
   std::vector<Fit> chosen_;   // one of each family, in the order of the list
   std::exception_ptr error_;  // the first

@@ -51,7 +51,7 @@ struct Fits {
   /// `small_difference`, or has the bits of one rank where that one loses them: what is slower has
   /// to save something.
   std::vector<Fit> best;
-  /// Where none fits: of those with room on the host the one with the smallest arena; without a
+  /// Where none fits: of those that fit in host memory the one with the smallest arena; without a
   /// candidate where there is none.
   Fit smallest;
   // Where some fit, all candidates are in one of these.
@@ -62,15 +62,15 @@ struct Fits {
   std::int64_t impossible = 0;  ///< that can't be planned
 };
 
-/// At most this much of a run's arena is sure without planning a step: what lives from step to
-/// step, and what must be there while each unit's backward of the last micro-batch runs. Takes time
-/// in proportion to the number of units. Throws Error as build_step_plan.
+/// A lower bound of a run's arena without planning a step: what persists from step to step, and
+/// what must be there while each unit's backward of the last micro-batch runs. Takes time in
+/// proportion to the number of units. Throws Error as build_step_plan.
 std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const Policy& policy);
 
-/// Of each family of candidates that fits into `room` the one that Candidate::family says; of these
-/// the `most` fastest, without those that differ from a faster one by no more than Fits::best says.
-/// Leaves out candidates that can't be planned; throws the Error of the first where that is all of
-/// them.
+/// Of each family of candidates that fits into `room` (bytes) the one that Candidate::family says;
+/// of these the `most` fastest, without those that differ from a faster one by no more than
+/// Fits::best says. Skips candidates that can't be planned; throws the Error of the first where
+/// that is all of them.
 ///
 /// Each candidate is planned once at most, by the least time that it can take: the longest of what
 /// it computes, sends, copies and does on the host, which is known before. Those are never planned

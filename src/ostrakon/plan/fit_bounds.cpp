@@ -127,7 +127,7 @@ std::int64_t Bounds::transient_bytes() const {
     const bool is_last = u == units_ - 1;
     std::int64_t live_bytes = left + sums + reduced + input_bytes(u) + unit(u).saved_bytes +
                               backward_workspace_bytes(unit(u)) + gradients(u, {}) + in_flight(u);
-    // It is on its way back.
+    // It is being copied back.
     if (u > first_trained_ && waits_on_host_[u - 1]) live_bytes += bytes_away(u - 1);
     live_bytes += gathered_for_backward(u);
     if (prefetches() && u > first_trained_) live_bytes += gathered_for_backward(u - 1);
@@ -143,7 +143,7 @@ std::int64_t Bounds::transient_bytes() const {
 bool Bounds::parameters_are_on_host() const { return plan_.layouts.compute.space == Space::host; }
 
 std::int64_t Bounds::gathers_at_least(int u) const {
-  // What is needed again within so many visits may be there still.
+  // What is needed again within that many visits may be there still.
   const int reach = reach_ + 1;
   const std::int64_t forward = u > reach ? plan_.grid.micro_batches() : 1;
   const Reshard::Kind reshard = policy_.reshard_after_forward.kind;

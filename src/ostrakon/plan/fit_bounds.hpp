@@ -23,18 +23,18 @@ class Bounds {
   /// Of a rank's step, but for updates. The last unit has no forward.
   double flops() const;
 
-  /// At least so many bytes are copied: what is gathered, summed gradients, updates, activations.
+  /// Lower bound of bytes copied: what is gathered, summed gradients, updates, activations.
   std::int64_t copied_bytes() const;
 
   /// A plan of collectives that are in every step, each as one over all that it is about in the
   /// step: no more is sent in them than in the step.
   StepPlan collectives() const;
 
-  /// At least so many bytes_on_host(): of updates.
+  /// Lower bound of bytes_on_host(): of updates.
   std::int64_t bytes_on_host() const;
 
-  /// Bytes of device memory that are alive, beside those that live from step to step, at one
-  /// backward or another of the last micro-batch, or while matrices are updated.
+  /// Live bytes of device memory, besides persistent ones, at one backward or another of the last
+  /// micro-batch, or while matrices are updated.
   std::int64_t transient_bytes() const;
 
  private:

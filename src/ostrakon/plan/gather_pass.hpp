@@ -12,11 +12,11 @@
 namespace ostrakon::plan {
 
 /// Brings parameters to where forward and backward read them, before each task that does, ahead of
-/// it as GatherOrder says, and lets them go afterwards: all, none, or all but a part.
+/// it as GatherOrder says, and releases them afterwards: all, none, or all but a part.
 class GatherPass {
  public:
-  /// Throws Error where rules for units name none of the model's, or a limit leaves no room for
-  /// what one task needs.
+  /// Throws Error where rules for units name none of the model's, or a limit is below what one task
+  /// needs.
   GatherPass(Builder& builder, const Policy& policy, const Tasks& tasks);
 
   void before(const Task& task);
@@ -28,10 +28,10 @@ class GatherPass {
   }
 
  private:
-  /// A unit's parameters on their way: buffers, -1 where there is none.
+  /// A unit's parameters in flight: buffers, -1 where there is none.
   struct Unit {
-    int parts = 0;            ///< into so many they are divided that are kept after forward
-    int gathered = -1;        ///< -1 while it is let go
+    int parts = 0;            ///< number of parts of which one is kept after forward
+    int gathered = -1;        ///< -1 while released
     int kept = -1;            ///< part kept after forward
     std::vector<int> on_way;  ///< copies that it is gathered from
   };
@@ -44,7 +44,7 @@ class GatherPass {
   Builder& builder_;
   const std::vector<bool> checkpointed_;  // of each unit
   std::unique_ptr<GatherOrder> order_;    // where parameters are gathered at all
-  int visit_ = 0;                         // that comes up or computes
+  int visit_ = 0;                         // the next one, or the one that computes
   std::vector<Unit> units_;
 };
 

@@ -87,8 +87,8 @@ GatherOrder::State GatherOrder::state_after(int index, int unit) const {
                                                                              : State::away;
 }
 
-/// Whether all visits from `index` to `use` find room for what they need if `unit`, beside those
-/// `found`, is gathered now, and everything else when it is needed.
+/// Whether all visits from `index` to `use` stay within the limit if `unit`, besides those `found`,
+/// is gathered now, and everything else when it is needed.
 bool GatherOrder::leaves_room(int unit, int index, int use, const std::vector<int>& found) const {
   if (limit_.units == 0 && limit_.bytes == 0) return true;
   std::map<int, State> changed;
@@ -143,7 +143,7 @@ std::vector<int> GatherOrder::wanted(int index) const {
     for (int unit : visits_[v].needs) {
       // One that is there, but not any more by then, can't be gathered now.
       if (unit < 0 || is_there(unit)) continue;
-      // In the order of use: nothing later takes the room of what comes before it.
+      // In the order of use: nothing later takes the space of what comes before it.
       if (!leaves_room(unit, index, v, found)) return found;
       found.push_back(unit);
     }
@@ -174,7 +174,7 @@ GatherOrder::End GatherOrder::end(int index, int unit) {
   if (is_open(index, unit) && reshard == Reshard::partly) return End::keep_part;
   if (reshard != Reshard::automatic || next < 0) return End::release;
   // What was kept until this visit is away after it, also a unit whose own end comes next: where it
-  // is needed again, it takes room.
+  // is needed again, it takes space.
   for (int other : visits_[index].needs)
     if (other >= 0 && state_[other] == State::kept) state_[other] = state_after(index, other);
   // Released, it would be gathered again before anything is computed: it stays.

@@ -17,7 +17,7 @@ struct Visit {
   bool forward = true;
 };
 
-/// What the schedule has to know of a unit.
+/// What GatherOrder has to know of a unit.
 struct GatherRules {
   std::int64_t bytes = 0;  ///< of its gathered parameters
   Reshard reshard;
@@ -27,7 +27,7 @@ struct GatherRules {
 
 /// Decides, visit by visit in the order of computing, which units are gathered before it and what
 /// becomes of them after it. Keeps GatherLimit: what a visit needs is gathered in any case, and
-/// nothing is prefetched that would not leave room for the visits before its use.
+/// nothing is prefetched that would exceed the limit at a visit before its use.
 class GatherOrder {
  public:
   /// What becomes of parameters after a visit.
@@ -37,8 +37,8 @@ class GatherOrder {
   GatherOrder(std::vector<Visit> visits, std::vector<GatherRules> rules, GatherLimit limit,
               const std::vector<std::string>& names);
 
-  /// Units to gather when visit `index` comes up, in this order. To be called for each visit, then
-  /// `end` for each unit that it needs.
+  /// Units to gather before visit `index`, in this order. To be called for each visit, then `end`
+  /// for each unit that it needs.
   std::vector<int> begin(int index);
   End end(int index, int unit);
 

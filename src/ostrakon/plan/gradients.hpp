@@ -6,7 +6,7 @@
 
 namespace ostrakon::plan {
 
-/// What gradients are alive for, in bytes with the alignment of the arena.
+/// Live gradients by use, in bytes with the alignment of the arena.
 struct GradientBytes {
   /// Of units whose backward runs, or that are being reduced, copied or added to a sum.
   std::int64_t in_flight = 0;
@@ -16,7 +16,7 @@ struct GradientBytes {
   std::int64_t sums = 0;
 };
 
-/// The buffers of Category::gradients in `space` that are alive while `action` runs.
+/// The buffers of Category::gradients in `space` that are live while `action` runs.
 GradientBytes gradients_alive(const StepPlan& plan, Space space, int action);
 
 }  // namespace ostrakon::plan

@@ -48,7 +48,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   const bool have_copies = is_run && (are_apart || (convert && !convert_in_gather));
 
   Layouts layouts;
-  // Beside copies, masters are needed only where they are updated.
+  // With compute copies, masters are needed only where they are updated.
   layouts.masters = {have_copies ? update : compute, master_space, model.master_bytes};
   layouts.compute =
       have_copies ? Layout{compute, copy_space, model.element_bytes} : layouts.masters;

@@ -11,8 +11,8 @@
 namespace ostrakon::plan {
 
 /// How an array of a unit's parameters, or of what is like them, lies: what it is divided over, in
-/// which memory, in numbers of how many bytes. In DTensor's words, what `divided` names is Shard;
-/// all other axes are Replicate.
+/// which memory, with how many bytes per element. In DTensor's words, what `divided` names is
+/// Shard; all other axes are Replicate.
 struct Layout {
   Spans divided;
   Space space = Space::device;
@@ -28,8 +28,8 @@ struct Layout {
 };
 
 /// The five layouts of a flat parameter, which say all of a strategy: sharding, hybrid sharding,
-/// offload and precision. Whatever asks who gathers, what waits on the host or whether there is a
-/// copy to compute with reads this table.
+/// offload and precision. Passes read from this table who gathers, what waits on the host and
+/// whether there is a compute copy.
 struct Layouts {
   Layout masters;   ///< as updated, from step to step
   Layout compute;   ///< copies to compute with, from step to step; or the masters where there are
@@ -37,16 +37,15 @@ struct Layouts {
   Layout gathered;  ///< as forward and backward read them
   Layout gradient;  ///< summed over all leaves
   Layout update;    ///< what a rank updates of them, where it does: moments lie so
-  std::int64_t reduce_element_bytes =
-      4;  ///< of numbers in which gradients travel within a shard group
+  std::int64_t reduce_element_bytes = 4;  ///< of gradients as sent within a shard group
   // In which order leaves' gradients are summed, which decides the bits of the sums: sum_order.hpp.
   Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
   std::int64_t sum_grain = 0;                             ///< 0: one tree over all leaves
   bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
 
-  /// Whether gradients are rounded to travel over a span. Between copies of the model they are sent
-  /// as they are, and so are sums of a node's ranks: rounded once, they have the same bits whether
-  /// there is such a level or not.
+  /// Whether gradients are rounded to be sent over a span. Between replicas they are sent as they
+  /// are, and so are sums of a node's ranks: rounded once, they have the same bits whether there is
+  /// such a level or not.
   bool rounds(const Span& span) const {
     return span.axis == Axis::shard && !is_across_nodes(span) &&
            reduce_element_bytes != gradient.element_bytes;
@@ -55,20 +54,20 @@ struct Layouts {
     return rounds(span) ? reduce_element_bytes : gradient.element_bytes;
   }
 
-  /// Whether copies to compute with live beside the masters.
+  /// Whether there are compute copies in addition to the masters.
   bool has_copies() const { return compute != masters; }
   /// Whether parameters must be gathered, converted or copied before they are read.
   bool gathers() const { return gathered != compute; }
-  /// Whether gradients are summed, or copied, beside compute.
+  /// Whether gradients are summed, or copied, overlapped with compute.
   bool reduces() const { return !gradient.divided.empty() || gradient.space == Space::host; }
-  /// Whether something is brought to where a rank updates, or the update itself runs beside
-  /// compute, so that those of several units may be under way.
+  /// Whether something is brought to where a rank updates, or the update itself overlaps with
+  /// compute, so that those of several units may be in flight.
   bool updates_ahead() const {
     return gradient.divided != update.divided || masters.space == Space::host;
   }
 };
 
-/// The table. A pure function of the policy, the sizes of the axes, the numbers' sizes that the
+/// The table. A pure function of the policy, the sizes of the axes, the element sizes that the
 /// model says, and what the plan is for.
 Layouts find_layouts(const Policy& policy, const ModelDescription& model, const Grid& grid,
                      Purpose purpose);

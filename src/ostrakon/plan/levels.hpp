@@ -13,7 +13,7 @@ Grid one_level(int ranks, const Policy& policy, int stages = 1);
 /// The same, and whether collectives are in two levels on them, as Policy::hierarchical says. It is
 /// one choice for all units, as it decides where shards lie, and changes no bit: what is summed
 /// inside a node is a power of two of ranks, and no more leaves than Policy::sum_grain has in a
-/// tree; or there is one level. Throws Error where Hierarchical::always asks for what can't be.
+/// tree; or there is one level. Throws Error where Hierarchical::always is not possible.
 Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, int stages = 1);
 
 /// Whether collectives over any axis of `grid` could be in two levels on nodes of `ranks_per_node`

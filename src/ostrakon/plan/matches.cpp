@@ -82,7 +82,7 @@ class Matching {
     refuse(classes_.describe(from), " sends ", sends, " times to ", classes_.describe(to),
            ", which receives ", receives, " times; ",
            sends < receives ? described(channel.receives[k]) : described(channel.sends[k]),
-           " meets nothing");
+           " has no match");
   }
 
   std::string difference(ActionOfClass send, ActionOfClass receive) const {
@@ -98,7 +98,7 @@ class Matching {
 
   void check_message(ActionOfClass send, ActionOfClass receive) const {
     const std::string reason = difference(send, receive);
-    if (!reason.empty()) refuse(described(send), " meets ", described(receive), ": ", reason);
+    if (!reason.empty()) refuse(described(send), " matches ", described(receive), ": ", reason);
   }
 
   // ---- collectives
@@ -120,7 +120,7 @@ class Matching {
         if (!global && (!communicates(action.kind) || span.ranks == 1)) continue;
         std::vector<int>& members = groups[{span.axis, span.ranks, span.stride}];
         if (members.empty()) members = global ? everyone : classes_.group(c, span);
-        // Ranks that all run the same plan meet in any case.
+        // Ranks that all run the same plan match in any case.
         if (members.size() == 1) continue;
         submitted[{action.stream, span.axis, span.ranks, span.stride, members}][c].push_back(
             {c, a});

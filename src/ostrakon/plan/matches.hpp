@@ -31,10 +31,10 @@ inline bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::r
 /// "stage 1's send(block.3, micro-batch 0, to stage 2)".
 std::string describe(const RankClasses& classes, ActionOfClass place);
 
-/// What meets what between classes, by the order in which each submits it: the k-th send from one
+/// What matches what between classes, by the order in which each submits it: the k-th send from one
 /// to another and the k-th receive there, the k-th collective on a stream of each class of a group.
-/// Collectives of ranks of one class are left out: they meet in any case. Throws std::logic_error
-/// where what meets is not the same, or meets nothing.
+/// Collectives of ranks of one class are skipped: they match in any case. Throws std::logic_error
+/// where matches differ, or one has no match.
 std::vector<Match> find_matches(const RankClasses& classes);
 
 }  // namespace ostrakon::plan

@@ -74,7 +74,7 @@ std::string memory_table(const StepPlan& plan, const MemoryPlan& memory) {
                   format_bytes(memory.peak_by_category[c]).c_str());
     table += line;
   }
-  std::snprintf(line, sizeof line, "  %-22s %12s  alive at ", "most",
+  std::snprintf(line, sizeof line, "  %-22s %12s  peak at ", "most",
                 format_bytes(memory.peak_live_bytes).c_str());
   table += line;
   table += memory.peak_action < 0 ? "no action" : plan.describe(plan.actions[memory.peak_action]);

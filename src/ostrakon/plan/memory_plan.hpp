@@ -19,16 +19,16 @@ struct MemoryPlan {
       offsets;  ///< of each buffer, in bytes; -1: in another space, or not used
   std::int64_t arena_bytes = 0;
   std::int64_t persistent_bytes = 0;  ///< the arena's first part, the same in all plans of a run
-  std::int64_t peak_live_bytes = 0;   ///< most bytes alive at one action: no layout needs less
+  std::int64_t peak_live_bytes = 0;   ///< lower bound of any placement
   int peak_action = -1;
-  std::array<std::int64_t, categories> peak_by_category{};  ///< alive at peak_action
+  std::array<std::int64_t, categories> peak_by_category{};  ///< live at peak_action
 };
 
 /// Gives two buffers the same bytes only where the lifetime of one ends in the plan before that of
 /// the other begins. See place() for how; a plan of 300,000 actions takes a second or two.
 MemoryPlan plan_memory(const StepPlan& plan, Space space = Space::device);
 
-/// The proof that must stand before anything runs. It trusts nothing that made the plan: not that
+/// The proof that is required before anything runs. It trusts nothing that made the plan: not that
 /// waits are enough, nor lifetimes, nor offsets. It shows that
 /// - waits are for earlier actions, so that program order is one of the orders that they allow;
 /// - every two uses of the same byte, one of which writes, happen one before the other by streams

@@ -13,9 +13,9 @@ namespace {
   throw std::logic_error("the memory plan is wrong: " + reason);
 }
 
-/// Goes over a plan in program order, knowing of each byte which buffer's content it holds. A
-/// buffer is always used as a whole, so its bytes are all written and read at the same actions, and
-/// what is known of them is known once for the buffer.
+/// Walks a plan in program order and tracks which buffer's content each byte holds. A buffer is
+/// always used as a whole, so its bytes are all written and read at the same actions, and what is
+/// known of them is known once for the buffer.
 class Proof {
  public:
   Proof(const StepPlan& plan, const MemoryPlan& memory)
@@ -60,7 +60,7 @@ class Proof {
 
   void check_places() {
     if (memory_.offsets.size() != plan_.buffers.size())
-      refuse("it has places for " + std::to_string(memory_.offsets.size()) + " buffers of " +
+      refuse("it places " + std::to_string(memory_.offsets.size()) + " buffers of " +
              std::to_string(plan_.buffers.size()));
     for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) {
       const Buffer& buffer = plan_.buffers[b];
@@ -122,7 +122,7 @@ class Proof {
     states_[buffer].read = nobody();
   }
 
-  /// Makes all bytes of `buffer` its own; taken_from(owner) is called for each piece that has been
+  /// Makes all bytes of `buffer` its own; taken_from(owner) is called for each range that has been
   /// another's, or its own.
   template <class TakenFrom>
   void take(int buffer, const TakenFrom& taken_from) {
@@ -142,7 +142,7 @@ class Proof {
       if (old.end > last) ranges_[last] = old;
     }
     ranges_[first] = {last, buffer};
-    states_[buffer].whole = true;  // also where pieces of its own were taken
+    states_[buffer].whole = true;  // also where ranges of its own were taken
   }
 
   const StepPlan& plan_;

@@ -30,7 +30,7 @@ struct Exchange {
   std::int64_t element_bytes = 4;
 
   std::int64_t whole_bytes() const { return elements * element_bytes; }
-  /// Of what a rank hands over, and of what it gets.
+  /// Of what a rank sends, and of what it receives.
   std::int64_t bytes_in() const {
     return kind == ExchangeKind::gather ? whole_bytes() / span.ranks : whole_bytes();
   }

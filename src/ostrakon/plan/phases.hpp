@@ -11,7 +11,7 @@ namespace ostrakon::plan {
 /// over ranks or parts that do not divide.
 void check_phases(const ModelDescription& model, const Grid& grid);
 
-/// Where a phase stands among those of its unit.
+/// The position of a phase among those of its unit.
 struct PhasePosition {
   bool first = true;
   bool last = true;
@@ -22,7 +22,7 @@ struct PhasePosition {
 
 /// Appends the phases of a unit's forward, recompute or backward (`kind`), each an action on the
 /// compute stream, and the exchanges between them. Each phase gets a workspace of its own, called
-/// `workspace`, what the exchange before it brought, and room for what it hands over to the next
+/// `workspace`, what the exchange before it received, and a buffer for what it passes to the next
 /// one; `use` adds all else that it reads and writes.
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
                    const char* workspace,

@@ -14,7 +14,7 @@
 namespace ostrakon::plan {
 namespace {
 
-constexpr int most_actions_with_waits = 200;  // more lines can't be told apart
+constexpr int most_actions_with_waits = 200;  // more lines can't be distinguished
 constexpr double left = 110, right = 150, top = 78;
 constexpr double gap_width = 44, memory_height = 320;
 
@@ -93,7 +93,7 @@ class Picture {
     slot_ = std::clamp((1400.0 - gaps) / count, 1.2, 26.0);
     shows_waits_ = count <= most_actions_with_waits;
     lane_gap_ = shows_waits_ ? 34.0 : 8.0;
-    // Narrow bars have no room for words.
+    // Narrow bars are too small for text.
     lane_height_ = slot_ >= 11.0 ? 118.0 : 46.0;
     double x = left;
     int end = 0;
@@ -248,7 +248,7 @@ class Picture {
                     action.span.ranks, format_bytes(message_bytes(action)).c_str());
     if (copied_bytes(action) > 0) text += format_bytes(copied_bytes(action)) + " copied\n";
     if (action.flops > 0.0) text += flops_text(action.flops) + "\n";
-    text += format_bytes(total(a)) + " alive</title>";
+    text += format_bytes(total(a)) + " live</title>";
     // A release is the end of something, no work.
     const bool works = action.kind != Kind::release;
     const double height = works ? lane_height_ - 4 : 10.0;
@@ -279,7 +279,7 @@ class Picture {
   }
 
   std::string draw_memory() const {
-    std::string text = words(left, memory_top_ - 32, "small ink", "bytes of a rank alive");
+    std::string text = words(left, memory_top_ - 32, "small ink", "live bytes of a rank");
     const double tick = tick_bytes(most_);
     for (double bytes = 0.0; bytes <= most_; bytes += tick) {
       text += print("<path class=\"line\" stroke-width=\"0.7\" d=\"M%.1f %.1fH%.1f\"/>\n", left,

@@ -11,11 +11,11 @@ namespace ostrakon::plan {
 constexpr int most_drawn_actions = 3000;
 
 /// The plan as an SVG image that needs no other file: streams as lanes with the actions as bars in
-/// plan order (every action as wide as every other: a plan knows no time), in short plans with a
-/// line to each action from those that it waits for; below them the bytes of device memory alive at
-/// each action by category, with the peak marked. Of plans of more than most_drawn_actions it shows
-/// the first micro-batch, that with the peak and the last, or where they are long their beginnings
-/// and ends. What is no character in `title` is replaced.
+/// plan order (all actions equally wide: a plan has no times), in short plans with a line to each
+/// action from those that it waits for; below them the live bytes of device memory at each action
+/// by category, with the peak marked. Of plans of more than most_drawn_actions it shows the first
+/// micro-batch, that with the peak and the last, or where they are long their beginnings and ends.
+/// What is no character in `title` is replaced.
 std::string picture_svg(const StepPlan& plan, const MemoryPlan& memory, const std::string& title);
 
 }  // namespace ostrakon::plan

@@ -23,7 +23,7 @@ std::string print(const char* format, Arguments... arguments) {
   return line;
 }
 
-/// `text` as it may stand in XML; what is no character there is replaced.
+/// `text` escaped for XML; what is no character there is replaced.
 std::string escape(const std::string& text);
 
 /// The beginning of an image of this size in pixels: its CSS classes and its background.
@@ -33,8 +33,8 @@ std::string svg_head(double width, double height);
 std::string words(double x, double y, const std::string& css, const std::string& what,
                   const std::string& attributes = "");
 
-/// Colors and what they stand for, beside each other from `first_x`; `what` they are about is at
-/// the left of the image.
+/// Colors and their labels, next to each other from `first_x`; `what` they are about is at the left
+/// of the image.
 std::string legend(const char* what, double first_x, double y,
                    const std::vector<std::pair<std::string, std::string>>& entries);
 

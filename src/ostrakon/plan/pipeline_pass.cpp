@@ -13,7 +13,7 @@ PipelinePass::PipelinePass(Builder& builder, const Tasks& tasks, Tapes& tapes)
     if (begins_turn(task)) turns_.push_back(task);
 }
 
-/// The unit with the loss goes on from forward to backward in the same turn.
+/// The unit with the loss continues from forward to backward in the same turn.
 bool PipelinePass::begins_turn(const Task& task) const {
   if (task.work == Work::forward) return task.unit == 0;
   if (task.work != Work::backward || task.unit != builder_.units() - 1) return false;

@@ -9,10 +9,10 @@
 namespace ostrakon::plan {
 
 /// What crosses the borders of a stage: inputs come and outputs go forward, their gradients the
-/// other way, each between ranks with the same place in neighbouring stages.
+/// other way, each between ranks with the same index in neighbouring stages.
 ///
-/// Nothing is buffered on the way: a send is done when the other stage has received. So that a
-/// stage neither stands still meanwhile nor stops its neighbour, a turn (forward or backward of a
+/// Nothing is buffered in between: a send is done when the other stage has received. So that a
+/// stage neither stalls meanwhile nor blocks its neighbour, a turn (forward or backward of a
 /// micro-batch) begins by beginning to receive what it and the next turn need, and ends by waiting
 /// for what earlier turns have sent, not for what it sends itself. Sends are one stream and
 /// receives another, both in the order of turns: the send of a turn waits for no receive of a later
@@ -38,9 +38,9 @@ class PipelinePass {
   Tapes& tapes_;
   const int first_trained_;
   std::vector<Task> turns_;   // the first task of each
-  std::size_t begun_ = 0;     // turns that have come up
+  std::size_t begun_ = 0;     // turns that have begun
   std::size_t received_ = 0;  // turns whose receives are written
-  int sent_ = -1;             // a buffer on its way
+  int sent_ = -1;             // a buffer in flight
   int sent_by_ = -1;          // the unit that left it
 };
 

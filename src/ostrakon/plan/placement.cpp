@@ -8,7 +8,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Most bytes that are alive at one time.
+/// Peak live bytes.
 std::int64_t most_alive(const Rectangles& rectangles, int times) {
   std::vector<std::int64_t> change(static_cast<std::size_t>(times) + 1, 0);
   for (const Rectangle& rectangle : rectangles) {
@@ -52,7 +52,7 @@ class Taken {
     }
   }
 
-  /// The lowest offset from `offset` on with so many free bytes.
+  /// The lowest offset from `offset` on with that many free bytes.
   std::int64_t lowest_free(std::int64_t offset, std::int64_t bytes) {
     for (auto run = first_beyond(offset); run != runs_.end() && run->begin < offset + bytes; ++run)
       offset = run->end;
@@ -73,8 +73,8 @@ class Taken {
   std::vector<Run> runs_;
 };
 
-/// Times at which rectangles begin, numbered: of two that are alive together, one is when the other
-/// begins. So nothing else of time has to be known.
+/// Times at which rectangles begin, numbered: of two with overlapping lifetimes, one is live when
+/// the other begins. No other times matter.
 class Begins {
  public:
   Begins(const Rectangles& rectangles, int times) : number_(static_cast<std::size_t>(times), 0) {
@@ -99,9 +99,9 @@ class Begins {
 };
 
 /// What is placed: a segment tree over time (J. L. Bentley, 1977). A rectangle's lifetime is a few
-/// nodes of the tree, the largest that lie inside it; what is alive with it is found at these nodes
-/// and those above them. Like rectangles, one after the other in time or one above the other, are
-/// one run of bytes there, however many they are.
+/// nodes of the tree, the largest that lie inside it; what is live at the same time is found at
+/// these nodes and those above them. Like rectangles, one after the other in time or one above the
+/// other, are one run of bytes there, however many they are.
 class Placed {
  public:
   explicit Placed(const Begins& begins) : begins_(begins) {
@@ -110,7 +110,7 @@ class Placed {
     ever_.resize(2 * leaves_);
   }
 
-  /// The lowest offset from `base` on where the rectangle meets none of them.
+  /// The lowest offset from `base` on where the rectangle intersects none of them.
   std::int64_t lowest_free(const Rectangle& rectangle, std::int64_t base) {
     in_the_way_.clear();
     visit(
@@ -159,7 +159,7 @@ class Placed {
 
   const Begins& begins_;
   std::size_t leaves_ = 1;         // one for each time, and some: a power of two
-  std::vector<Taken> throughout_;  // by node that is no leaf: by what is alive at all of its times
+  std::vector<Taken> throughout_;  // by inner node of the tree: by what is live at all of its times
                                    // and is not also so for the node above it
   std::vector<Taken> ever_;        // by node: at any of its times, by what is not `throughout_`
                                    // a node above it
@@ -167,7 +167,7 @@ class Placed {
 };
 
 /// Places `rectangles` one by one in the given order, each at the lowest offset from `base` where
-/// it meets none that is alive with it. Returns the end of the highest.
+/// it intersects none. Returns the end of the highest.
 std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& order,
                             const Begins& begins, std::int64_t base) {
   Placed placed(begins);

@@ -6,7 +6,7 @@
 
 namespace ostrakon::plan {
 
-/// A buffer in the plane of time and bytes: alive from `first` to `last`, at `offset` once placed.
+/// A buffer in the plane of time and bytes: live from `first` to `last`, at `offset` once placed.
 struct Rectangle {
   int first = 0;
   int last = 0;
@@ -17,10 +17,11 @@ struct Rectangle {
 };
 using Rectangles = std::vector<Rectangle>;
 
-/// Gives every rectangle an offset from `base` so that no two that are alive together overlap; the
-/// highest end, which it returns, is close to the least that is possible. Times are below `times`.
+/// Gives every rectangle an offset from `base` so that no two with overlapping lifetimes share
+/// bytes; the highest end, which it returns, is close to the least that is possible. Times are
+/// below `times`.
 ///
-/// Each goes to the lowest place that is free while it is alive: the largest first, and those of
+/// Each goes to the lowest offset that is free during its lifetime: the largest first, and those of
 /// one size, of which a plan has many, in the order in which they begin, so that they leave no
 /// holes among themselves. Where that is half a percent or more over the bound, those that lie
 /// above it go first, again and again, a few times; then the same for the order of their ends,

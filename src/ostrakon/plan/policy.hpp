@@ -67,7 +67,7 @@ struct Reshard {
   bool operator==(const Reshard& other) const { return kind == other.kind && ranks == other.ranks; }
 };
 
-/// Which gathers begin when a unit begins to compute, beside its own: those of the units that
+/// Which gathers begin when a unit begins to compute, besides its own: those of the units that
 /// compute next, or of units by name.
 struct Prefetch {
   int depth = 1;
@@ -107,7 +107,7 @@ struct Hierarchical {
 };
 
 /// Settings for units whose name matches a pattern, in which * stands for any text. Of rules that
-/// match and set the same, the last holds.
+/// match and set the same, the last applies.
 struct UnitRule {
   std::string pattern;
   std::optional<Reshard> reshard_after_forward;
@@ -120,7 +120,7 @@ bool matches(const std::string& pattern, const std::string& name);
 
 /// Whose saved activations are not kept from forward to backward, but computed again.
 struct Checkpointing {
-  int every = 0;  ///< of the units that can, every so manyth from the first; 1: all; 0: none
+  int every = 0;  ///< of the units that can, every n-th from the first; 1: all; 0: none
 
   bool operator==(const Checkpointing& other) const { return every == other.every; }
 };
@@ -131,7 +131,7 @@ struct Moments {
   DType dtype = DType::fp32;
 };
 
-/// What lives in host memory from step to step, instead of in device memory.
+/// What is kept in host memory from step to step, instead of in device memory.
 enum class Offload {
   none,
   optimizer,   ///< masters, moments and gradients, which the host updates; a copy of the parameters
@@ -167,22 +167,23 @@ struct Policy {
   int ranks_per_node = 0;
   Hierarchical hierarchical;
   std::vector<UnitRule> units;
-  DType reduce = DType::fp32;  ///< in which gradients travel within a shard group
+  DType reduce = DType::fp32;  ///< in which gradients are sent within a shard group
   Checkpointing activation_checkpointing;
   Moments moments;
   Offload offload = Offload::none;
   /// Whether what forward leaves behind for backward waits in host memory, but for the last units,
   /// whose backward follows at once.
   bool offload_activations = false;
-  /// With updates on the host: whether a unit's may begin as soon as its gradient is summed, beside
-  /// the backward of the units before it. No gradient can be clipped then, nor a step left out.
+  /// With updates on the host: whether a unit's may begin as soon as its gradient is summed,
+  /// overlapped with the backward of the units before it. No gradient can be clipped then, nor a
+  /// step skipped.
   bool early_updates = false;
-  /// Whether host memory has room for a copy of all that a rank saves, from which a checkpoint is
-  /// written while training goes on.
+  /// Whether host memory has a staging copy of all that a rank saves, from which a checkpoint is
+  /// written while training continues.
   bool checkpoint_staging = false;
   std::int64_t leaves = 1;  ///< micro-batches in the global batch
-  /// So many leaves' gradients, a power of two, are summed by a tree, and the trees' sums one after
-  /// the other; 0: one tree over all. It decides the bits of the sums.
+  /// The number of leaves, a power of two, whose gradients are summed by one tree; the trees' sums
+  /// are accumulated in order; 0: one tree over all. It determines the bits of the sums.
   std::int64_t sum_grain = 0;
 };
 

@@ -76,7 +76,7 @@ std::vector<int> RankClasses::classes_of_group(int rank, const Span& span) const
 /// Divides classes by what partners their ranks have, until all of a class have the same.
 /// Afterwards classes are numbered by their lowest ranks.
 void RankClasses::refine() {
-  std::map<const StepPlan*, std::set<int>> peers;  // stages that a plan talks to
+  std::map<const StepPlan*, std::set<int>> peers;  // stages that a plan communicates with
   for (const StepPlan* plan : plans_) {
     const auto [found, is_new] = peers.try_emplace(plan);
     if (!is_new) continue;

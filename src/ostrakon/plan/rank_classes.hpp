@@ -8,7 +8,7 @@ namespace ostrakon::plan {
 
 /// Ranks sorted into classes: those of a class run the same plan, and their partners in collectives
 /// and messages are of the same classes. So where all begin together, the ranks of a class do the
-/// same at the same time, and one of them can stand for all.
+/// same at the same time, and one of them represents all.
 class RankClasses {
  public:
   /// plans[r] is what rank r runs. Throws std::logic_error where plans are not for that many ranks,

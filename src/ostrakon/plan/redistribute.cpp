@@ -69,7 +69,7 @@ int redistribute(Builder& builder, int u, int source, const Layout& to, const Mo
   while (divided.size() > to.divided.size()) {
     const Span span = divided.innermost();
     divided = divided.outer();
-    // The first of two levels gathers to where the second one goes on in place.
+    // The first of two levels gathers to where the second one continues in place.
     const bool goes_on = is_across_nodes(span);
     const int whole = make_whole(goes_on ? divided.outer() : divided);
     gather_over(span, whole);

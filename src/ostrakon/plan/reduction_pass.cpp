@@ -45,14 +45,14 @@ void ReductionPass::reduce(Reduction reduction) {
   if (in_flight_ == 0) finish_reductions(0);
 }
 
-/// From here on it goes beside compute, and beside no more than `in_flight_` others.
+/// From here on it overlaps with compute, and with no more than `in_flight_` others.
 void ReductionPass::leave_compute(Reduction& reduction, Stream stream) {
   if (reduction.stream == Stream::compute)
     finish_reductions(static_cast<std::size_t>(std::max(in_flight_ - 1, 0)));
   reduction.stream = stream;
 }
 
-/// Copies what is summed so far to where it goes on.
+/// Copies what is summed so far to where the sum continues.
 void ReductionPass::bring_to(Space space, Reduction& reduction) {
   if (reduction.sum < 0 || builder_.buffer(reduction.sum).space == space) return;
   const bool up = space == Space::device;

@@ -27,7 +27,7 @@ class ReductionPass {
   void on(const Task& task, Tape& tape);
 
  private:
-  /// One micro-batch's gradients of a unit on their way through the sums.
+  /// One micro-batch's gradients of a unit while they are summed.
   struct Reduction {
     int unit = -1;
     int micro_batch = -1;

@@ -9,11 +9,11 @@ namespace ostrakon::plan {
 
 // The one tree in which gradients are summed over the leaves of the global batch. A node over n
 // leaves has the largest power of two below n on its left and the rest on its right, so an aligned
-// run of 2^k leaves is always a node: whoever owns such runs can sum them alone, and the sum over
+// run of 2^k leaves is always a node: the owner of such runs can sum them alone, and the sum over
 // all has the same bits however the runs are spread over ranks.
 //
 // With a grain, each `grain` leaves make such a tree, the last ones maybe with fewer, and the
-// trees' sums are added one after the other: ((T0 + T1) + T2) + ... That is a binary tree again, in
+// trees' sums are accumulated in order: ((T0 + T1) + T2) + ... That is a binary tree again, in
 // which nodes over more than `grain` leaves have the last tree on their right. The grain is a power
 // of two, so the runs of 2^k leaves, up to the grain, are nodes as before.
 

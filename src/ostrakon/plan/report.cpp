@@ -157,8 +157,8 @@ bool computes(const Action& action) {
   }
 }
 
-/// What may run beside what, by binary search: along each stream, what happens before an action
-/// comes first and what happens after it comes last.
+/// Which actions may run at the same time, by binary search: along each stream, what happens before
+/// an action comes first and what happens after it comes last.
 class Concurrency {
  public:
   explicit Concurrency(const StepPlan& plan) : order_(plan) {
@@ -180,7 +180,7 @@ class Concurrency {
   std::array<std::vector<int>, streams> computing_;  // what each stream computes
 };
 
-/// What there is at most of things that come and go.
+/// The maximum of a count or a size over time.
 class Level {
  public:
   explicit Level(std::size_t actions) : changes_(actions + 1) {}
@@ -211,7 +211,7 @@ void report_gathered(const StepPlan& plan, OverlapBytes& overlap) {
       const Buffer& buffer = plan.buffers[use.buffer];
       int& gathered = gathered_at[use.buffer];
       // What is in host memory whole is copied to where others are gathered. What is divided still
-      // is on its way.
+      // is in flight.
       const bool begins = use.access == Access::write && action.stream != Stream::compute &&
                           buffer.category == Category::gathered && buffer.divided.empty();
       if (begins) {

@@ -16,7 +16,7 @@ namespace ostrakon::plan {
 
 using CategoryBytes = std::array<std::int64_t, categories>;
 
-/// Bytes that are alive at the peak and belong to one unit.
+/// Live bytes at the peak that belong to one unit.
 struct UnitBytes {
   std::string unit;  ///< "-" for what belongs to no unit
   CategoryBytes by_category{};
@@ -54,15 +54,14 @@ struct Traffic {
   std::vector<TrafficOfSpan> levels;
 };
 
-/// What may run at the same time, as far as streams and waits say: a plan knows no time.
+/// What may run at the same time, as far as streams and waits say: a plan has no times.
 struct OverlapBytes {
-  /// Bytes that a rank sends in collectives beside which a forward, a backward or an update may
-  /// run, on the device or on the host: one that happens neither before the collective nor after
+  /// Bytes that a rank sends in collectives that may overlap with a forward, a backward or an
+  /// update, on the device or on the host: one that happens neither before the collective nor after
   /// it.
   std::int64_t bytes_while_computing = 0;
   std::int64_t collectives_while_computing = 0;
-  /// All others: the first gathers of a step, its last reduction, all that compute stands still
-  /// for.
+  /// All others: the first gathers of a step, its last reduction, all that compute stalls for.
   std::int64_t bytes_while_nothing_computes = 0;
   std::int64_t collectives_while_nothing_computes = 0;
   /// The same of what is copied between host and device memory.
@@ -70,7 +69,7 @@ struct OverlapBytes {
   std::int64_t copies_while_computing = 0;
   std::int64_t copied_while_nothing_computes = 0;
   std::int64_t copies_while_nothing_computes = 0;
-  /// Most gathered parameters that are on their way or in their first use; within GatherLimit.
+  /// Most gathered parameters that are in flight or in their first use; within GatherLimit.
   std::int64_t most_units_in_flight = 0;
   std::int64_t most_bytes_in_flight = 0;
   /// Most gathered parameters that are there at all, with those that stay whole after forward.
@@ -103,7 +102,7 @@ std::vector<std::string> without_effect(const std::vector<Setting>& strategy);
 /// What a rank needs of one memory space. Bytes of buffers include the alignment of the arena.
 struct MemoryUse {
   std::int64_t arena_bytes = 0;
-  std::int64_t lower_bound_bytes = 0;  ///< most bytes alive at one action
+  std::int64_t lower_bound_bytes = 0;  ///< peak live bytes
   std::int64_t persistent_bytes = 0;
   /// Parameters, moments and summed gradients that a rank has before it updates: what sharding
   /// divides. 0 in plans that don't train.
@@ -143,7 +142,7 @@ struct Report {
   std::int64_t checkpoint_bytes = 0;  ///< of the copy on the host that is saved, or 0
   OverlapBytes overlap;
 
-  std::optional<Estimate> estimate;  ///< for the caller to fill in; a plan knows no machine
+  std::optional<Estimate> estimate;  ///< for the caller to fill in; a plan has no rates
 
   std::array<std::int64_t, kinds> actions{};  ///< of each kind
   std::array<double, kinds> flops{};
@@ -156,7 +155,7 @@ bool updates_early(const StepPlan& plan);
 /// after: "gather(block.3) after backward(block.5, micro-batch 2)".
 std::string describe_at(const StepPlan& plan, int action);
 
-/// The bytes of one memory space alive at each action, those that live from step to step included.
+/// The live bytes of one memory space at each action, persistent ones included.
 std::vector<CategoryBytes> live_bytes(const StepPlan& plan, Space space = Space::device);
 
 /// A node is `ranks_per_node` neighbouring ranks; 0: one node has them all. `memory` and

@@ -115,7 +115,8 @@ std::string memory_text(const char* where, const MemoryUse& use) {
       text += row(name(category), format_bytes(use.peak_by_category[c])) + "\n";
     if (category == Category::gradients) text += gradients_text(use.peak_gradients);
   }
-  text += row("alive together", format_bytes(use.lower_bound_bytes)) + "  no layout needs less\n";
+  text += row("peak live bytes", format_bytes(use.lower_bound_bytes)) +
+          "  lower bound of any placement\n";
   const double above = static_cast<double>(use.arena_bytes) /
                            static_cast<double>(std::max<std::int64_t>(use.lower_bound_bytes, 1)) -
                        1.0;
@@ -128,7 +129,7 @@ std::string memory_text(const char* where, const MemoryUse& use) {
 }
 
 std::string peak_text(const MemoryUse& use) {
-  return "\nalive at the peak, by unit\n" + units_table(use.peak_by_unit);
+  return "\nlive bytes at the peak, by unit\n" + units_table(use.peak_by_unit);
 }
 
 std::string memory_text(const Report& report) {
@@ -143,7 +144,7 @@ std::string memory_text(const Report& report) {
                                      : "  what is read from files and summed over ranks\n");
   if (report.checkpoint_bytes > 0)
     text += row("copy for checkpoints", format_bytes(report.checkpoint_bytes)) +
-            "  in host memory, written while training goes on\n";
+            "  in host memory, written while training continues\n";
   text += peak_text(report.device);
   if (!is_plain) text += "\n" + memory_text("host memory", host) + peak_text(host);
   return text;
@@ -213,7 +214,7 @@ std::string overlap_text(const OverlapBytes& overlap) {
     text += row("sent while computing", format_bytes(overlap.bytes_while_computing)) +
             number_text(overlap.collectives_while_computing, "collective", "collectives") +
             print(", %.1f %% of the bytes", while_computing_percent(overlap)) +
-            ": a forward, a backward or an update may run beside it\n" +
+            ": may overlap with a forward, a backward or an update\n" +
             row("sent while nothing computes", format_bytes(overlap.bytes_while_nothing_computes)) +
             number_text(overlap.collectives_while_nothing_computes, "collective", "collectives") +
             "\n";
@@ -317,8 +318,8 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << (report.nodes == 1 ? " node of " : " nodes of ") << format_count(report.ranks_per_node)
        << "\n"
        << row("shard group", format_count(plan.grid.shard())) << "  "
-       << format_count(plan.grid.replicas()) << (plan.grid.replicas() == 1 ? " copy" : " copies")
-       << " of the model\n"
+       << format_count(plan.grid.replicas())
+       << (plan.grid.replicas() == 1 ? " replica" : " replicas") << " of the model\n"
        << (plan.grid.has_levels()
                ? text_row("collectives", collectives_text(plan.grid, report.ranks_per_node))
                : "")

@@ -25,6 +25,6 @@ std::string collectives_text(const Grid& grid, int ranks_per_node);
 
 /// What to say of a plan that updates_early().
 constexpr const char* early_updates =
-    "begin beside backward: a step that goes wrong has changed parameters";
+    "begin overlapped with backward: a failed step has changed parameters";
 
 }  // namespace ostrakon::plan

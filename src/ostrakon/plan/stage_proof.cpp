@@ -56,7 +56,7 @@ bool is_in_program_order(const RankClasses& classes) {
   return true;
 }
 
-/// Runs the plans of all classes: each stream in its order, all waits kept, what meets at the same
+/// Runs the plans of all classes: each stream in its order, all waits kept, matches at the same
 /// time. One order shows it for all, since nothing that could run is ever stopped by what others
 /// do.
 class Run {
@@ -104,8 +104,8 @@ class Run {
   };
   using QueueOf = std::pair<int, int>;  // class, stream
 
-  /// Goes on with a stream as far as it can. Its first action is looked at again when what it waits
-  /// for has ended.
+  /// Advances a stream as far as it can. Its first action is checked again when what it waits for
+  /// has ended.
   void look_at(QueueOf which) {
     const auto [c, s] = which;
     Queue& queue = queues_[c][s];
@@ -167,11 +167,11 @@ class Run {
     for (int wait : at(place).waits)
       if (!ended_[c][wait]) return {{c, wait}, "waits for"};
     for (ActionOfClass other : matches_[match_[c][a]])
-      if (other.of_class != c && !is_there(other)) return {other, "meets"};
+      if (other.of_class != c && !is_there(other)) return {other, "matches"};
     throw std::logic_error("an action that could run has not");
   }
 
-  /// Whether nothing keeps an action from meeting its partners.
+  /// Whether nothing keeps an action from running with its partners.
   bool is_there(ActionOfClass place) const {
     const auto [c, a] = place;
     const Queue& queue = queues_[c][static_cast<std::size_t>(at(place).stream)];
@@ -183,7 +183,7 @@ class Run {
 
   const RankClasses& classes_;
   const std::vector<Match> matches_;
-  std::vector<std::size_t> arrived_;  // of each meeting, how many are there
+  std::vector<std::size_t> arrived_;  // of each match, how many have arrived
   // Of each class:
   std::vector<std::vector<int>> match_;  // of each action, or -1
   std::vector<std::array<Queue, streams>> queues_;
@@ -201,7 +201,7 @@ void prove_ranks(const std::vector<const StepPlan*>& plans) {
   std::vector<Match> matches = find_matches(classes);
   // Where ranks' plans differ, that says more than what became of it.
   for (int c = 0; c < classes.count(); ++c) check_step(classes, c);
-  // Where no class meets another, each can run in program order.
+  // Without matches between classes, each can run in program order.
   if (matches.empty() && is_in_program_order(classes)) return;
   Run(classes, std::move(matches)).run();
 }

@@ -25,8 +25,8 @@ void check_stages(const ModelDescription& model, const std::vector<UnitRange>& s
             " and leaves nothing for the next");
     for (std::int64_t bytes : {last.output_bytes, model.gradient_bytes})
       require(bytes % model.element_bytes == 0, "unit ", last.name, " is the last of stage ", s,
-              " and hands on ", bytes, " bytes, which are no numbers of ", model.element_bytes,
-              " bytes");
+              " and passes on ", bytes, " bytes, which is not a multiple of the dtype's ",
+              model.element_bytes, " bytes");
   }
   require(next == units, "the stages have ", next, " units of ", units);
   for (const UnitRange& stage : stages)

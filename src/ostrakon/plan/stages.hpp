@@ -29,8 +29,8 @@ Policy policy_of_stage(const Policy& policy, const ModelDescription& stage);
 
 /// Writes the plans of one step in which each stage of a pipeline, of `ranks_of_stage` ranks, has
 /// some of the model's units: one plan for each stage, which all of its ranks run. They run one
-/// forward, one backward. Units, flat parameters and buffers of a plan are those of its stage.
-/// What a stage leaves for a neighbour travels while the stage computes for other micro-batches.
+/// forward, one backward. Units, flat parameters and buffers of a plan are those of its stage. What
+/// a stage sends to a neighbour is in flight while the stage computes for other micro-batches.
 ///
 /// `stages` must name each unit once, in order. Throws Error where that does not hold, where a
 /// unit is tied to one of another stage, for what build_step_plan throws it, and for decoding,

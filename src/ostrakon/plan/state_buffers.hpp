@@ -6,9 +6,8 @@
 
 namespace ostrakon::plan {
 
-/// Makes the buffers that live from step to step, unit by unit: masters, copies to compute with,
-/// moments; then the step's sums, and the copy of all that a rank saves. The same in all plans of a
-/// run.
+/// Makes the persistent buffers, unit by unit: masters, compute copies, moments; then the step's
+/// sums, and the copy of all that a rank saves. The same in all plans of a run.
 void make_state_buffers(Builder& builder, const Policy& policy);
 
 }  // namespace ostrakon::plan

@@ -113,11 +113,11 @@ enum class Role : std::uint8_t {
   output,
   saved,
   workspace,
-  gradient,  ///< of activations, travelling backward
+  gradient,  ///< of activations, passed backward
   parameter_gradients,
   tied_gradients,
   gradient_shard,  ///< summed over ranks, this rank's part
-  packed,          ///< gradients as they travel
+  packed,          ///< gradients as they are sent
   source,          ///< of an accumulation or a copy
   target,          ///< of a copy
   staging,
@@ -203,7 +203,7 @@ struct Buffer {
   std::int64_t bytes = 0;
   Category category = Category::other;
   Space space = Space::device;
-  bool persistent = false;  ///< lives from step to step
+  bool persistent = false;  ///< kept from step to step
   int first = -1;           ///< first and last action that use it
   int last = -1;
   // Of parameters, gradients and moments.
@@ -224,18 +224,18 @@ struct Action {  // in an order that leaves few gaps: plans have some hundred th
   Kind kind = Kind::begin;
   Stream stream = Stream::compute;
   ExchangeKind exchange = ExchangeKind::gather;  ///< of exchange
-  bool converts = false;          ///< gather: its shard are masters, which travel in another format
+  bool converts = false;  ///< gather: its shard are masters, which are sent in another dtype
   bool gradients_opened = false;  ///< backward adds to what a unit that is tied to it wrote
   int unit = -1;
   int micro_batch = -1;
   int phase = -1;  ///< where the unit has several; of an exchange: the one before it
   int peer = -1;   ///< of send and receive: the other stage
   Span span;       ///< of a communication: its ranks. Of `keep`: into how many parts
-  /// Reduce_scatter: so many neighbouring ranks' gradients are summed by a tree, and the trees'
-  /// sums one after the other; 0: one tree over all.
+  /// Reduce_scatter: the number of neighbouring ranks whose gradients are summed by one tree; the
+  /// trees' sums are accumulated in order; 0: one tree over all.
   int tree = 0;
   std::int64_t elements = 0;  ///< that it is about: gathered or scattered over the span, or read
-  std::int64_t element_bytes = 0;  ///< of those, as they travel
+  std::int64_t element_bytes = 0;  ///< of those, as they are sent
   double flops = 0.0;
   /// Gather: the one flat parameter that it is about; where what it gathers is a part of what the
   /// buffer will hold, what that part is divided over: see StepPlan::gathered. Without a buffer of
@@ -259,9 +259,8 @@ struct Action {  // in an order that leaves few gaps: plans have some hundred th
   bool continues_sum() const;
 };
 
-/// What a plan knows of a unit: its parameters, and where state that lives from step to step is.
-/// Buffers are -1 where a plan has none: units without trained parameters have no moments and no
-/// gradients.
+/// What a plan knows of a unit: its parameters, and where its persistent state is. Buffers are -1
+/// where a plan has none: units without trained parameters have no moments and no gradients.
 struct PlannedUnit {
   std::string name;
   FlatRange flats;                          ///< all of them
@@ -273,7 +272,7 @@ struct PlannedUnit {
   /// As the first, but without what is in whole_matrices, whose rule has only one: as many bytes as
   /// the rank with the most has, those of the others packed at the front.
   int second_moments = -1;
-  int gradients = -1;  ///< summed over micro-batches and ranks: alive from norm to update
+  int gradients = -1;  ///< summed over micro-batches and ranks: live from norm to update
 
   /// What is computed with, or gathered from.
   int compute() const { return working >= 0 ? working : masters; }
@@ -285,8 +284,8 @@ struct PlannedUnit {
 /// action *happens before* another if it is earlier on the same stream, or waited for, or happens
 /// before one that does. Program order is also the order of memory: a buffer begins, in whatever
 /// stream, after the compute action that stands before it in the plan, and ends with a compute
-/// action that has waited for all of its uses. So buffers whose lifetimes in the plan don't meet
-/// never meet in any order that the waits allow; prove_memory shows it for each plan.
+/// action that has waited for all of its uses. So buffers whose lifetimes in the plan are disjoint
+/// are so in any order that the waits allow; prove_memory shows it for each plan.
 struct StepPlan {
   Purpose purpose = Purpose::train;
   Grid grid;
@@ -314,7 +313,7 @@ struct StepPlan {
   std::int64_t offset_in(const Buffer& buffer, int flat, const Spans& divided, int rank) const;
 
   /// What the whole of a gather is divided over, which lies in the buffer in `role`: what the
-  /// action says, or all that the buffer has room for.
+  /// action says, or all that the buffer can hold.
   const Spans& gathered(const Action& action, Role role) const {
     return action.divided.empty() ? buffers[action.buffer(role)].divided : action.divided;
   }
@@ -324,7 +323,7 @@ struct StepPlan {
   std::vector<Span> sum_spans() const;
 
   /// The leaf of the global batch that a rank works on as its `micro_batch`. Neighbouring leaves go
-  /// to whoever is summed first, as sum_spans() says, so that sums are nodes of one tree.
+  /// to ranks that are summed first, as sum_spans() says, so that sums are nodes of one tree.
   std::int64_t leaf(int rank, std::int64_t micro_batch) const;
 
   /// "gather(block.3)", "backward(head, micro-batch 2)".
@@ -337,7 +336,7 @@ struct StepPlan {
   double flops() const;
 
   /// Whether sums over leaves are bit for bit those of one rank: whether they are the same
-  /// additions (sums_as_one_rank in sum_order.hpp), and none is rounded to travel.
+  /// additions (sums_as_one_rank in sum_order.hpp), and none is rounded to be sent.
   bool has_the_bits_of_one_rank() const;
 
   /// Hash of the actions and buffers, which ranks have to agree on.
@@ -349,11 +348,11 @@ struct StepPlan {
 /// Flat parameters are padded so that they divide into equal parts of a multiple of 64 elements.
 /// policy.leaves must be a multiple of `ranks`, and `ranks` of policy.shard_group. A unit may be
 /// tied to one before it, and no two to the same. Throws Error where that does not hold, where a
-/// rule for units names none of the model's, and where a limit of gathers leaves no room for what
-/// one action needs.
+/// rule for units names none of the model's, and where a limit of gathers is below what one action
+/// needs.
 ///
-/// A *visit* is a forward or a backward that needs gathered parameters. When it comes up, its own
-/// gather is written first if it is not there yet, then those of later visits as Prefetch says and
+/// A *visit* is a forward or a backward that needs gathered parameters. Before it, its own gather
+/// is written first if it is not there yet, then those of later visits as Prefetch says and
 /// GatherLimit allows; they wait for the compute action before the visit, so that they run while it
 /// computes, and no earlier. With in_flight_reductions = n, the reduction of a unit's gradients
 /// runs while the next n units compute.

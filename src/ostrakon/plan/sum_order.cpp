@@ -91,7 +91,7 @@ std::int64_t sum_grain_of(const Policy& policy) {
 std::string describe_grain(std::int64_t grain) {
   if (grain == 0) return "";
   return grain == 1 ? "one leaf after the other"
-                    : text("trees over ", grain, " leaves, added one after the other");
+                    : text("trees over ", grain, " leaves, accumulated in order");
 }
 
 std::string why_grain_differs(const Grid& grid, Accumulation accumulation, std::int64_t grain) {
@@ -102,7 +102,7 @@ std::string why_grain_differs(const Grid& grid, Accumulation accumulation, std::
   for (const Span& span : spans) {
     if (leaves > grain && span.axis != Axis::micro_batch) {
       why += text(span.axis == Axis::shard ? "ranks of a shard group" : "replicas", " add sums of ",
-                  leaves, " leaves each by a tree, not one after the other");
+                  leaves, " leaves each by a tree, not in order");
       break;
     }
     leaves *= span.ranks;

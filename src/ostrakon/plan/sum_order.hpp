@@ -26,8 +26,8 @@ std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation);
 /// How gradients are summed over one of these spans.
 struct SpanSum {
   Span span;
-  /// So many neighbouring items are summed by a tree, and the trees' sums one after the other. As
-  /// many as the span has: one tree.
+  /// The number of neighbouring items that are summed by one tree; the trees' sums are accumulated
+  /// in order. As many as the span has: one tree.
   int tree = 1;
   /// Ranks before the micro-batches sum more leaves than a tree may be over. So the collective over
   /// the last of them adds a micro-batch's trees, one by one, to the sum over the micro-batches
@@ -37,7 +37,7 @@ struct SpanSum {
 };
 
 /// A tree is over as many items as `grain` leaves allow; 0: over all. Ranks that come after more
-/// leaves than that, and can't add theirs in turn, are summed by one tree.
+/// leaves than that, and can't add theirs in order, are summed by one tree.
 std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain);
 
 /// Whether these are the additions of one rank that has all leaves. `grain`: 0 or a power of two.
@@ -46,13 +46,13 @@ bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain);
 /// policy.accumulation, or what `automatic` stands for. That is shard_each where gradients are
 /// sharded, or optimizer state is and waits on the host; else reduce_last. With a grain with which
 /// this does not sum as one rank does, it is shard_each or reduce_each, the first that does, if one
-/// does and no gradient is rounded to travel.
+/// does and no gradient is rounded to be sent.
 Accumulation accumulation_of(const Policy& policy, const Grid& grid);
 
 /// policy.sum_grain, or 0 where one tree is over all leaves.
 std::int64_t sum_grain_of(const Policy& policy);
 
-/// "trees over 8 leaves, added one after the other"; "" where one tree is over all leaves.
+/// "trees over 8 leaves, accumulated in order"; "" where one tree is over all leaves.
 std::string describe_grain(std::int64_t grain);
 
 /// Why sums over leaves differ from one rank's, and what to set, if it is the grain that makes them

@@ -9,7 +9,7 @@
 namespace ostrakon::plan {
 
 /// Follows the reduce-scatters of a plan: each must sum over one of the plan's spans, after those
-/// before it, by the trees that span_sums says. Of sums that go on over micro-batches, a unit's
+/// before it, by the trees that span_sums says. Of sums that continue over micro-batches, a unit's
 /// first one begins, and all others add to it.
 class SumsCheck {
  public:

@@ -20,7 +20,7 @@ struct UnitTape {
 struct Tape {
   int batch = -1;
   int received = -1;  ///< what the first unit reads, where it comes from another stage
-  int gradient = -1;  ///< that travels backward from unit to unit
+  int gradient = -1;  ///< passed backward from unit to unit
   std::vector<UnitTape> units;
 
   /// What a unit reads.

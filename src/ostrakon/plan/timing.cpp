@@ -84,7 +84,7 @@ class Simulation {
     }
   }
 
-  /// Goes on with the first resource from `resource` on that the running action uses, or ends it.
+  /// Continues with the first resource from `resource` on that the running action uses, or ends it.
   void use_from(Lane& lane, int resource) {
     while (resource < resources && !(lane.work[static_cast<std::size_t>(resource)] > 0.0))
       ++resource;

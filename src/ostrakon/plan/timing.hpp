@@ -13,7 +13,7 @@ struct Rates {
   double bytes_inside_nodes = 250e9;
   double bytes_across_nodes = 25e9;
   double bytes_copied = 25e9;   ///< between host and device memory, each way
-  double bytes_on_host = 12e9;  ///< arrays that the host goes over, each counted once
+  double bytes_on_host = 12e9;  ///< arrays that the host processes, each counted once
 };
 
 /// When each action of a step runs, in seconds from the begin of the step.
@@ -29,7 +29,7 @@ struct Timing {
 
 /// A list schedule: each action begins as soon as its stream is free and all that it waits for has
 /// ended, and takes as long as its floating-point operations, the bytes that it sends inside and
-/// across nodes, copies, or goes over on the host, one after the other, need at `rates`. Those that
+/// across nodes, copies, or processes on the host, one after the other, need at `rates`. Those that
 /// run at the same time share a link between ranks equally. All else takes no time. Throws
 /// std::logic_error where an action waits for what can't come before it. Time in proportion to the
 /// number of actions and waits.

@@ -63,7 +63,7 @@ void UpdatePass::begin(int u) {
   if (!state.whole_matrices.empty()) orthogonalize(u, update);
   update.masters = state.masters;
   if (layouts_.masters.space != layouts_.update.space) {
-    // There is room for what other ranks update of it.
+    // It can hold what other ranks update, too.
     update.masters =
         builder_.make_array("masters", u, Category::parameters, builder_.plan().trained(u),
                             layouts_.masters.in(layouts_.update.space));
@@ -103,7 +103,7 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   if (on_host) builder_.copy(u, ours, update.gradients);
 }
 
-/// Updates what a rank has to, and brings it to where it is computed with.
+/// Updates a rank's part, and brings it to where it is computed with.
 void UpdatePass::end(int u) {
   Update update = std::move(updates_.front());
   updates_.pop_front();
@@ -120,7 +120,7 @@ void UpdatePass::end(int u) {
   finish(behind_);
 }
 
-/// Returns the buffer with what is updated, in the numbers of compute.
+/// Returns the buffer with what is updated, in the compute dtype.
 int UpdatePass::optimize(int u, Update& update) {
   const StepPlan& plan = builder_.plan();
   const PlannedUnit& state = builder_.state(u);
@@ -130,7 +130,7 @@ int UpdatePass::optimize(int u, Update& update) {
   if (layouts_.has_copies() && layouts_.compute.space == layouts_.update.space) {
     converted = state.working;
   } else if (layouts_.has_copies() && (converts || !on_host)) {
-    // On the device, with room for what other ranks update of it.
+    // On the device, with space for what other ranks update of it.
     const Spans& divided = on_host ? layouts_.update.divided : layouts_.compute.divided;
     converted =
         builder_.make_array("updated", u, Category::parameters, plan.trained(u),
@@ -151,7 +151,7 @@ int UpdatePass::optimize(int u, Update& update) {
   return converted >= 0 ? converted : update.masters;
 }
 
-/// Whoever updates less than it computes with gets the rest from others, on the device.
+/// A rank that updates less than it computes with gets the rest from others, on the device.
 void UpdatePass::spread(int u, int fresh, Update& update) {
   const int computed = builder_.state(u).compute();
   const std::int64_t element_bytes = layouts_.compute.element_bytes;

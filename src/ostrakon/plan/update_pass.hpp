@@ -12,7 +12,7 @@
 namespace ostrakon::plan {
 
 /// Updates parameters: brings gradients, and masters, to where a rank updates them, and what is
-/// updated to where it is computed with. What later updates need is on its way meanwhile.
+/// updated to where it is computed with. What later updates need is in flight meanwhile.
 class UpdatePass {
  public:
   UpdatePass(Builder& builder, const Policy& policy, const Tasks& tasks, bool updates_early,

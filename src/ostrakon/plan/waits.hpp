@@ -7,7 +7,7 @@ namespace ostrakon::plan {
 
 /// Writes the waits of all actions, so that streams may run at the same time and every action still
 /// finds what it finds in program order. An action waits for
-/// - whoever writes what it reads, and, before it writes, whoever has read or written that buffer;
+/// - those that write what it reads, and, before it writes, those that read or wrote that buffer;
 /// - where a buffer begins with it on another stream than compute, the compute action before it in
 ///   the plan: the bytes that it takes may have been in use until then.
 /// Of those only what does not follow from others is written down.

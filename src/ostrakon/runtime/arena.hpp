@@ -9,7 +9,7 @@ namespace ostrakon::runtime {
 
 /// The one allocation of a run in a memory space: planned memory in `Memory`, or in `HostMemory`;
 /// or, where it shall not be pinned, in host memory that a device reaches through copies only. Not
-/// initialised, so that pages come to the rank that first writes them.
+/// initialised, so that pages are placed near the rank that first writes them.
 class Arena {
  public:
   /// Of no bytes allocates nothing.

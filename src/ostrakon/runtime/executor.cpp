@@ -62,16 +62,16 @@ void show_only(const Program& program, const plan::Action& action, const Arenas&
           static_cast<std::size_t>(program.plan.buffers[used.buffer].bytes));
 }
 
-/// A stream in a run.
+/// The queue of a stream in a run.
 ///
-/// It stops at the first of its actions that fails or is left out: all after that one are left out,
+/// It stops at the first of its actions that fails or is skipped: all after that one are skipped,
 /// so that how many have ended, and whether it stopped, says all about its actions.
 struct Queue {
   std::vector<int> actions;       ///< in plan order
-  int ended = 0;                  ///< so many of them have, from the first on
+  int ended = 0;                  ///< number of actions that have ended
   bool stopped = false;           ///< no more of them will
-  std::exception_ptr failure;     ///< of the action at which it stopped, unless that was left out
-  bool runs = false;              ///< its thread has been told to run it and is not done
+  std::exception_ptr failure;     ///< of the action at which it stopped, unless that was skipped
+  bool runs = false;              ///< its thread has been started on it and is not done
   const Queue* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
   int awaited = 0;
   std::condition_variable wakes;
@@ -232,7 +232,7 @@ class Executor::Implementation {
     compute().wakes.wait(lock, [this] { return all_are_done(); });
   }
 
-  /// What a thread does from its birth on.
+  /// The main function of a thread.
   void serve(Queue& queue) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -256,7 +256,7 @@ class Executor::Implementation {
       if (!step(queue, index)) return;
   }
 
-  /// Runs the next action of a stream, or leaves it out; whether the stream goes on.
+  /// Runs the next action of a stream, or skips it; whether the stream continues.
   bool step(Queue& queue, int index) {
     const plan::Action& action = action_at(index);
     std::exception_ptr failure;
@@ -267,7 +267,7 @@ class Executor::Implementation {
   }
 
   /// Returns when all that an action waits for have ended, with true; or one of them never will.
-  /// Sleeps on threads only: in order, all that it waits for have had their turn.
+  /// Blocks on threads only: in order, all that it waits for have run.
   bool wait_for(Queue& queue, const plan::Action& action) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (const int wait : action.waits) {
@@ -282,7 +282,7 @@ class Executor::Implementation {
     return true;
   }
 
-  /// One more action of a stream has ended, or the stream stops: wakes who sleeps until then.
+  /// One more action of a stream has ended, or the stream stops: wakes threads that wait for this.
   void tell(Queue& queue, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended)
@@ -297,7 +297,7 @@ class Executor::Implementation {
 
   /// What the action's handler threw, or null.
   std::exception_ptr perform(const plan::Action& action, int index) {
-    // Tools and observers hear of one thread only: few of them bear more.
+    // Tools and observers see one thread only: few of them are thread-safe.
     const bool is_told = mode_ == Streams::in_plan_order || action.stream == plan::Stream::compute;
     const Handler& handler = handler_of(action);
     ActionTime& time = times[static_cast<std::size_t>(index)];
@@ -317,7 +317,7 @@ class Executor::Implementation {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action.kind, true);
         handler(ActionBuffers(*program_, action, arenas_));
-        // Other streams read what kernels wrote, from threads that Kokkos does not know.
+        // Other streams read what kernels wrote, from threads outside Kokkos.
         if constexpr (on_device)
           if (mode_ == Streams::threads && is_told) Kokkos::fence();
       });
@@ -351,7 +351,7 @@ class Executor::Implementation {
   const Arenas arenas_;
   const Streams mode_;
 
-  // Of the run: written before threads are told to run.
+  // Of the run: written before threads are started on it.
   const Program* program_ = nullptr;
   bool shows_regions_ = false;
   std::vector<int> position_;  // of each action in its stream

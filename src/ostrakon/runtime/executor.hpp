@@ -27,8 +27,8 @@ struct Program {
   std::int64_t arena_bytes() const { return memory.arena_bytes + host_memory.arena_bytes; }
 };
 
-/// Plans memory and proves it; and, where the plan is not that of one of several stages, that ranks
-/// which run it meet each other.
+/// Plans memory and proves it; and, where the plan is not that of one of several stages, that the
+/// communication of ranks which run it matches.
 Program make_program(plan::StepPlan plan);
 
 /// The arenas of a run, one for each memory space.
@@ -72,10 +72,10 @@ enum class Streams {
            ///< of its own, begun with the first such run, from which Kokkos is not to be entered
 };
 
-/// Upsets the time at which actions run, to show that it changes no bit. In plan order: another
-/// order that streams and waits allow, a function of `seed` and the plan alone, so that ranks with
-/// the same seed stay in step. On threads: every action sleeps up to `longest_seconds` before and
-/// after its work, differently for other seeds.
+/// Perturbs the schedule, to show that it changes no bit. In plan order: another order that streams
+/// and waits allow, a function of `seed` and the plan alone, so that ranks with the same seed stay
+/// in step. On threads: every action sleeps up to `longest_seconds` before and after its work,
+/// differently for other seeds.
 struct Perturbation {
   std::uint64_t seed = 0;
   double longest_seconds = 0.0;
@@ -87,8 +87,8 @@ struct ActionTime {
   double end = 0.0;
 };
 
-/// Runs programs in the arenas of a run. It knows no policy: what an action does is the handler of
-/// its kind.
+/// Runs programs in the arenas of a run. It does not depend on the policy: what an action does is
+/// the handler of its kind.
 ///
 /// An action begins when the action before it on its stream has ended and all that it waits for
 /// have. On threads, handlers of different streams run at the same time; what an action wrote is
@@ -98,7 +98,7 @@ struct ActionTime {
 /// Where a handler throws, run() throws the same once nothing runs any more; of several, what the
 /// first of them in plan order threw. In plan order nothing more is begun: ranks in the same order
 /// on which the same action fails have made the same calls. On threads the actions that the failed
-/// one happens before are left out and all others still run, so that again ranks on which the same
+/// one happens before are skipped and all others still run, so that again ranks on which the same
 /// ones fail make the same calls; and a rank that fails alone waits for no other.
 class Executor {
  public:
@@ -120,7 +120,7 @@ class Executor {
   /// anything runs. `release` needs no handler: its place in the plan and its waits do the work.
   void run(const Program& program);
 
-  /// Of each action of the last run; of those that were left out, zeros.
+  /// Of each action of the last run; of those that were skipped, zeros.
   const std::vector<ActionTime>& times() const;
 
  private:

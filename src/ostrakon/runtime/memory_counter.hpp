@@ -7,7 +7,7 @@
 namespace ostrakon::runtime {
 
 /// What Kokkos has allocated, in all its memory spaces, as its Tools callbacks report it. Callbacks
-/// of a tool that the user loaded go on being called.
+/// of a tool that the user loaded are still called.
 struct MemoryCount {
   std::int64_t bytes = 0;        ///< allocated now
   std::int64_t peak_bytes = 0;   ///< most at any time since start_counting_memory
@@ -18,7 +18,7 @@ struct MemoryCount {
 void start_counting_memory();
 MemoryCount memory_count();
 
-/// Most resident memory of this process so far, in bytes; 0 where the system does not tell.
+/// Most resident memory of this process so far, in bytes; 0 where the system does not report it.
 std::int64_t peak_resident_bytes();
 /// Memory that this process could still get, in bytes. Of the host: what the system calls
 /// available, or less where control groups limit it; of a device: what is free there. In builds

@@ -36,7 +36,7 @@ OverlapTimes measure_overlap(const Program& program, const std::vector<ActionTim
   bool any = false;
   std::vector<std::size_t> computes;
   for (std::size_t a = 0; a < times.size(); ++a) {
-    if (times[a].end == 0.0) continue;  // left out
+    if (times[a].end == 0.0) continue;  // skipped
     first = any ? std::min(first, times[a].begin) : times[a].begin;
     last = std::max(last, times[a].end);
     any = true;

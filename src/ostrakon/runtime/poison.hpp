@@ -2,7 +2,7 @@
 #pragma once
 
 // In a build with the address sanitizer the executor forbids all of the arena but the buffers that
-// the running action declares, so an access that the plan does not know of ends the program. The
+// the running action declares, so an access that the plan does not declare ends the program. The
 // copy that a checkpoint is written from stays open: another thread reads it at any time.
 
 #include <cstddef>

@@ -71,7 +71,7 @@ std::string trace_step(const Program& program, const std::vector<ActionTime>& ti
   std::string text;
   for (std::size_t a = 0; a < times.size(); ++a) {
     const plan::Action& action = program.plan.actions[a];
-    if (times[a].end == 0.0) continue;  // left out
+    if (times[a].end == 0.0) continue;  // skipped
     // Both ends are rounded, not the duration, so that bars that don't overlap still don't.
     const std::int64_t begin = nanoseconds(times[a].begin - origin);
     const std::int64_t end = nanoseconds(times[a].end - origin);

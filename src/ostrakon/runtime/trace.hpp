@@ -16,7 +16,7 @@ std::string begin_trace();
 /// Names of the process `rank` and its threads.
 std::string trace_rank(int rank, const std::string& host);
 
-/// The actions of one run of a program that were not left out, with the unit, the micro-batch, the
+/// The actions of one run of a program that were not skipped, with the unit, the micro-batch, the
 /// step, of communications the bytes that this rank sends to others, and of copies those copied.
 /// Times are given relative to `origin`, in seconds of the clock that `times` are of.
 std::string trace_step(const Program& program, const std::vector<ActionTime>& times, int rank,

@@ -40,7 +40,7 @@ class ActionParts {
   int rank_;
 };
 
-/// Of parameters as an action sends or copies them: fp32 masters, or the model's `compute` numbers.
+/// Of parameters as an action sends or copies them: fp32 masters, or the model's `compute` dtype.
 DType dtype_of(const plan::Action& action, const plan::StepPlan& plan, DType compute);
 
 }  // namespace ostrakon::train

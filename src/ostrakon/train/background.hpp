@@ -9,8 +9,8 @@
 
 namespace ostrakon::train {
 
-/// A thread that does one job at a time, beside the one that owns this object. Begun with the first
-/// job; its signals are blocked, so that they reach threads that expect them.
+/// A thread that does one job at a time, next to the one that owns this object. Begun with the
+/// first job; its signals are blocked, so that they reach threads that expect them.
 class Background {
  public:
   Background() = default;
@@ -19,8 +19,8 @@ class Background {
   /// Waits for the job.
   ~Background();
 
-  /// Throws std::logic_error where a job runs, or where nobody has learned that the last one
-  /// failed; std::system_error where there can be no thread.
+  /// Throws std::logic_error where a job runs, or where the failure of the last one was not
+  /// collected; std::system_error where there can be no thread.
   void start(std::function<void()> job);
   /// Whether a job runs. False once it has ended, well or not.
   bool is_busy() const;

@@ -19,15 +19,15 @@ class Console {
     std::int64_t steps = 1;  ///< training.steps
     std::int64_t every = 1;  ///< output.every: steps between lines
   };
-  /// `out` lives as long.
+  /// `out` must outlive it.
   Console(std::ostream& out, const Options& options);
 
   bool is_root() const { return options_.is_root; }
 
   /// Prints words with their ends of lines; control characters in them are made visible.
   void say(const std::string& words) const;
-  /// Ends a progress line that the next one would replace, so that what comes now stands on a line
-  /// of its own.
+  /// Ends a progress line that the next one would replace, so that the next output has a line of
+  /// its own.
   void end_line();
   /// The progress line of a step, where one is due.
   void show(const StepMetrics& metrics);

@@ -40,8 +40,8 @@ void require_program(const std::string& theirs, const AllowedChanges& allowed, L
   notes.push_back(text("saved by ", theirs, "; this is ", ours));
 }
 
-/// Whether a tokenizer's name says whose tokens there are: not of a file that does not know, nor of
-/// the synthetic process, nor of a file that was made elsewhere.
+/// Whether a tokenizer's name identifies the tokens: not of a file that does not say, nor of the
+/// synthetic process, nor of a file that was made elsewhere.
 bool is_known(const std::string& tokenizer) {
   return !tokenizer.empty() && tokenizer != "external" && tokenizer != "synthetic";
 }
@@ -71,7 +71,7 @@ void require_data(const Facts& now, const Facts& before, const std::string& data
   const std::string what = text("the ", changed->name, " of its training data was ",
                                 changed->theirs, ", and is ", changed->ours);
   require(allowed.data, what, data_path.empty() ? "" : " in " + data_path,
-          "; expected the same data, or --allow-changes data to go on with other data");
+          "; expected the same data, or --allow-changes data to continue with other data");
   notes.push_back(what + ", as --allow-changes data says");
 }
 

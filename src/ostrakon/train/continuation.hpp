@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-// What a run may go on from: a checkpoint, or weights, of the same model, optimizer and data.
+// What a run may resume from: a checkpoint, or weights, of the same model, optimizer and data.
 
 namespace ostrakon::train {
 
-/// What a user says may have changed, though training would go on with something else than before:
-/// --allow-changes.
+/// What a user allows to have changed, though training would continue with something else than
+/// before: --allow-changes.
 struct AllowedChanges {
   bool data = false;       ///< other training data
   bool program = false;    ///< a checkpoint of a later version of Ostrakon
@@ -32,8 +32,8 @@ std::vector<std::string> require_continuation(const config::Settings& settings, 
                                               const std::string& path,
                                               const AllowedChanges& allowed);
 
-/// Throws Error where weights, from `path`, know other tokens than the data has, unless allowed; a
-/// line for people where that is so. Not where one of the two does not say.
+/// Throws Error where weights, from `path`, are of other tokens than the data has, unless allowed;
+/// a line for people where that is so. Not where one of the two does not say.
 std::vector<std::string> require_same_tokenizer(const std::string& of_weights,
                                                 const std::string& path, const std::string& of_data,
                                                 const AllowedChanges& allowed);

@@ -54,7 +54,7 @@ std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
   const int unit = distance % 2 == 0 ? computed : model_.units[computed].tied_to;
   const bool mine = origin_ && origin_->distance == distance;
   std::string ranks;
-  int more = -4;  // so many are named
+  int more = -4;  // number of names shown
   for (const std::string& rank : world_.gather_texts(
            mine ? text("rank ", world_.rank(), " (micro-batch ", origin_->micro_batch, ")") : ""))
     if (!rank.empty() && ++more <= 0) ranks += (ranks.empty() ? "" : ", ") + rank;

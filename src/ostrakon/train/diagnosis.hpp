@@ -32,7 +32,7 @@ class Diagnosis {
   /// done.
   std::string name_origin(const runtime::ActionBuffers& buffers);
 
-  // Early updates use gradients up before anybody asks: what is known then was noted as their
+  // Early updates consume gradients before a diagnosis: what is known then was noted as their
   // squares were summed.
 
   /// Forgets what was noted: at the begin of a step.

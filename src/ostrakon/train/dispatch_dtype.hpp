@@ -10,7 +10,7 @@ namespace ostrakon::train {
 /// Integers of a step's sums: of losses, then of squared gradients.
 constexpr int step_sums = 2 * math::exact_sum_limbs;
 
-/// Calls work(T()) with the type T of such numbers.
+/// Calls work(T()) with the type T of this dtype.
 template <class Work>
 void dispatch_dtype(DType dtype, const Work& work) {
   switch (dtype) {

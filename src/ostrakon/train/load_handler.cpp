@@ -49,7 +49,7 @@ void LoadHandler::load(const ActionBuffers& buffers) {
     context_.load_error = error.what();
     std::fill_n(batch, numbers, 0);
   }
-  // Where updates begin before ranks talk of the step, none may be made of what was not read.
+  // Where updates begin before ranks agree on the step, none may use what was not read.
   if (context_.trains() && micro_batch == last_load_before_updates_) {
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
     context_.is_intact = false;

@@ -12,8 +12,8 @@
 
 namespace ostrakon::train {
 
-/// What reads the tokens of a micro-batch. A rank that can't read goes on to where all ranks next
-/// talk of how the step went: that is `clip`, or with early updates the last load before them.
+/// What reads the tokens of a micro-batch. A rank that can't read continues to where all ranks next
+/// agree on the step: that is `clip`, or with early updates the last load before them.
 class LoadHandler {
  public:
   /// What it is given, but the settings, must outlive it.

@@ -12,8 +12,8 @@
 
 namespace ostrakon::train {
 
-/// The decoder of a run: in the deck's numbers and leaf, with what its rules freeze. Throws Error
-/// where the model's settings don't fit together.
+/// The decoder of a run: in the deck's dtype and leaf shape, with what its rules freeze. Throws
+/// Error where the model's settings don't fit together.
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings);
 
 /// What a Trainer takes of a deck. Collective over the mesh, which decides how streams run. Throws

@@ -26,7 +26,7 @@ std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks) {
 namespace {
 
 std::vector<MemoryNeed> needs_of(const Programs& programs) {
-  // Every process needs room beside the arena: libraries, message buffers, the program itself.
+  // Every process needs memory besides the arena: libraries, message buffers, the program itself.
   constexpr std::int64_t process_bytes = std::int64_t{150} << 20;
   const std::int64_t on_device_planned = programs.arena_bytes(plan::Space::device);
   const std::int64_t on_host_planned = programs.arena_bytes(plan::Space::host);

@@ -14,11 +14,12 @@ namespace ostrakon::train {
 struct MemoryNeed {
   std::string where;  ///< " in device memory", or nothing where there is but one
   std::int64_t planned = 0;
-  std::int64_t process = 0;  ///< beside what is planned
+  std::int64_t process = 0;  ///< besides what is planned
   std::int64_t available = 0;
 };
 
-/// The arithmetic of the first of `needs` that is too large for so many ranks; empty where none is.
+/// The arithmetic of the first of `needs` that is too large for that many ranks; empty where none
+/// is.
 std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks);
 
 /// Throws Error with the arithmetic where the ranks of this rank's host need more than it or its

@@ -24,7 +24,7 @@ struct StepMetrics {
   std::int64_t allocations = 0;         ///< made during this step, of the rank with most
   std::int64_t resident_bytes = 0;      ///< most so far, of the rank with most
   std::optional<double> loss_scale;     ///< where gradients are scaled: of this step
-  std::string skipped;                  ///< why the update was left out; empty where it was not
+  std::string skipped;                  ///< why the update was skipped; empty where it was not
   std::optional<std::uint64_t> state_digest;
 };
 
@@ -32,7 +32,7 @@ struct StepMetrics {
 struct ValidationMetrics {
   std::int64_t step = 0;
   double validation_loss = 0.0;         ///< nats per token
-  std::optional<double> bits_per_byte;  ///< where the data tells how long its tokens are
+  std::optional<double> bits_per_byte;  ///< where the data has the lengths of tokens
 };
 
 /// Appends rows to a file, each written at once, so that a run can be watched and nothing is lost
@@ -40,8 +40,7 @@ struct ValidationMetrics {
 /// can't be read or written; no row is lost then.
 class MetricsFile {
  public:
-  /// Goes on behind what is in the file, less its rows of steps after `last`: see
-  /// cut_metrics_after.
+  /// Appends to what is in the file, less its rows of steps after `last`: see cut_metrics_after.
   explicit MetricsFile(const std::string& path, std::int64_t last = 0);
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);

@@ -105,7 +105,7 @@ std::uint64_t ModelState::digest() {
     if (kind.counts) total += digest_of(kind.name, kind.which, kind.dtype, all_ranks);
     const plan::Spans& stored = plan_.buffers[(*any).*kind.which].divided;
     if (stored == all_ranks) continue;
-    // Whoever stores the same must have the same bits.
+    // Ranks that store the same must have the same bits.
     const std::uint64_t mine = digest_of(kind.name, kind.which, kind.dtype, stored);
     require_alike(kind.name, mine, stored.empty() ? mesh_.world() : mesh_.replicate_group());
   }

@@ -28,7 +28,7 @@ void ModelState::note_saved_bytes() {
 void ModelState::stage() {
   exec_.fence();
   char* const copy = memory_.at<char>(plan_.checkpoint);
-  // In parts of so many bytes, so that all cores that this rank has to itself can help.
+  // In parts of this many bytes, so that all cores of this rank can take part.
   constexpr std::int64_t most = std::int64_t{4} << 20;
   struct Copy {
     const char* from;
@@ -65,7 +65,7 @@ const void* ModelState::saved(std::size_t slice, std::int64_t first, std::int64_
   return copy;
 }
 
-/// At least so many bytes of host memory.
+/// At least that many bytes of host memory.
 char* ModelState::bounce(std::int64_t bytes) {
   bounce_.resize(std::max(bounce_.size(), static_cast<std::size_t>(bytes)));
   return bounce_.data();
@@ -125,7 +125,7 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
     return initialize(working, compute_dtype(), &checkpoint);
   memory_.in_chunks(
       plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {
-        // What is fetched may be where store() converts.
+        // What is fetched may be in the buffer in which store() converts.
         const float* const values = memory_.fetch(DType::fp32, masters, begin, count);
         const auto some = static_cast<std::size_t>(count);
         Kokkos::deep_copy(exec_, math::UnmanagedArray<float, Memory>(memory_.scratch(), some),

@@ -32,7 +32,7 @@ void MoveHandlers::install(runtime::Executor& executor) {
 
 template <class A, class B>
 void MoveHandlers::convert(const plan::Action& action, const A* from, B* to, std::int64_t count) {
-  // Other streams may be threads that Kokkos does not know, where memory is the host's.
+  // Other streams may be threads outside Kokkos, where memory is the host's.
   if (on_device || action.stream == plan::Stream::compute) {
     math::convert(exec_, from, to, count);
     if constexpr (on_device) exec_.fence();

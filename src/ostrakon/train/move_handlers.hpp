@@ -13,8 +13,8 @@ namespace ostrakon::train {
 /// that stays after forward.
 class MoveHandlers {
  public:
-  /// `compute`: numbers of parameters as they are computed with; `reduce`: of gradients as they
-  /// travel within a shard group. Context and channels must outlive it.
+  /// `compute`: dtype of parameters as they are computed with; `reduce`: of gradients as they are
+  /// sent within a shard group. Context and channels must outlive it.
   MoveHandlers(const StepContext& context, const Channels& channels, DType compute, DType reduce);
   /// Handles what moves. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);

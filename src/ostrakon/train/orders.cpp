@@ -30,7 +30,7 @@ std::string describe_early_end(const StepEnd& end, const Orders& orders,
                 ", at step ", end.step, " of ", training.steps, "\n");
   return text("stopped at step ", end.step, " of ", training.steps,
               orders.at_wall_time ? ", as runtime.wall_time ends" : ", as a signal asked",
-              "; --resume auto goes on\n");
+              "; --resume auto resumes it\n");
 }
 
 double seconds_to_stop(double longest_step, double saving) {

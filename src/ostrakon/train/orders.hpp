@@ -9,7 +9,7 @@
 
 namespace ostrakon::train {
 
-/// What is asked of a run at the end of a step; the same on all ranks, whichever of them was asked.
+/// Requests to a run at the end of a step; the same on all ranks, whichever of them received them.
 struct Orders {
   bool save = false;          ///< a checkpoint, now
   bool stop = false;          ///< with a checkpoint
@@ -18,11 +18,11 @@ struct Orders {
   bool is_writing = false;    ///< some rank works on a checkpoint
 };
 
-/// Where a run stands after a step.
+/// The state of a run after a step.
 struct StepEnd {
   std::int64_t step = 0;
   bool is_last = false;  ///< of this process
-  bool stops = false;    ///< before the last step of training: to go on from its checkpoint
+  bool stops = false;    ///< before the last step of training: to be resumed from its checkpoint
 };
 
 /// Of `step`, where training has `steps`.
@@ -34,22 +34,22 @@ std::string describe_early_end(const StepEnd& end, const Orders& orders,
 
 /// Seconds that it may take to stop with a checkpoint: one more step, what is to be saved by then,
 /// and what may go slower than before. `longest_step`: seconds of the longest step so far, with
-/// what stood behind it; `saving`: SavePolicy::seconds_to_save().
+/// what followed it; `saving`: SavePolicy::seconds_to_save().
 double seconds_to_stop(double longest_step, double saving);
 
-/// Collects what users, batch systems and the clock ask of a run: signals, the file checkpoint_now
-/// in output.directory, runtime.wall_time and training.time_limit_minutes. The clock is that of
-/// rank 0.
+/// Collects requests of users, batch systems and the clock: signals, the file checkpoint_now in
+/// output.directory, runtime.wall_time and training.time_limit_minutes. The clock is that of rank
+/// 0.
 class OrderTaker {
  public:
   OrderTaker(const config::Settings& settings, comm::Communicator& world);
 
-  /// Collective. What was asked since the last call. `training_seconds`: since training began;
+  /// Collective. Requests since the last call. `training_seconds`: since training began;
   /// `seconds_to_stop`: see above; `is_writing`: of this rank.
   Orders take(double training_seconds, double seconds_to_stop, bool is_writing);
 
-  /// Collective: whether a signal asks for a stop, which stays asked for. `has_steps`: whether
-  /// there are steps to leave out, the same on all ranks.
+  /// Collective: whether a signal requests a stop, which stays requested. `has_steps`: whether
+  /// there are steps left to skip, the same on all ranks.
   bool wants_stop(bool has_steps);
 
  private:

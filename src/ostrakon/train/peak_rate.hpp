@@ -11,7 +11,7 @@ namespace ostrakon::train {
 /// about `budget` seconds.
 ///
 /// `seconds_of(side)` multiplies two side x side matrices and returns how long it took. Sides are
-/// powers of two from 256 to `largest_side` (which stands alone where it is smaller), up to the
+/// powers of two from 256 to `largest_side` (which is the only one where it is smaller), up to the
 /// first whose product takes some milliseconds. Each side gets the same share of the time, so most
 /// windows are short: a scheduler that lets others run every few milliseconds leaves some of them
 /// undisturbed.

@@ -11,7 +11,7 @@ void require_same_state(const runtime::Program& one, const runtime::Program& oth
   for (std::size_t b = 0; b < one.plan.buffers.size() && one.plan.buffers[b].persistent; ++b)
     if (other.memory.offsets[b] != one.memory.offsets[b] ||
         other.host_memory.offsets[b] != one.host_memory.offsets[b])
-      throw std::logic_error("plans of a run have their state in different places");
+      throw std::logic_error("plans of a run place persistent buffers differently");
 }
 
 }  // namespace

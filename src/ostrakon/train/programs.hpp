@@ -11,8 +11,7 @@
 
 namespace ostrakon::train {
 
-/// The programs of a run. All three share its arenas, with what lives from step to step in the same
-/// places.
+/// The programs of a run. All three share its arenas, with persistent buffers at the same offsets.
 struct Programs {
   runtime::Program train;
   runtime::Program evaluate;

@@ -15,7 +15,7 @@ struct Ranks {
 };
 
 /// Collective over `parent`: makes the mesh, and gives matrix products their threads. Throws
-/// AgreedError where ranks have different settings, or where these can't be those of so many ranks;
+/// AgreedError where ranks have different settings, or where these do not fit that number of ranks;
 /// unless `dry_run`, also where a step is too large to be planned, or its parameters for the host.
 Ranks make_ranks(const config::Settings& settings, MPI_Comm parent, bool dry_run);
 

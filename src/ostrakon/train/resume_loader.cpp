@@ -123,7 +123,7 @@ std::unique_ptr<checkpoint::CheckpointReader> ResumeLoader::open(const std::stri
   return reader;
 }
 
-/// The model that a run began with is the one that it goes on with.
+/// The model that a run began with is the one that it resumes with.
 void ResumeLoader::require_source(const std::string& huggingface_config) const {
   if (huggingface_config.empty()) return;
   checkpoint::require_same_model(
@@ -147,8 +147,8 @@ void ResumeLoader::find_place(const std::string& path, Loaded& loaded) {
 bool ResumeLoader::is_own(const std::string& path) const {
   if (!is_folder(own_.path())) return false;
   std::error_code problem;
-  // Where its name stands: the checkpoint itself may be a link to an archive. But `latest` is one
-  // to another name.
+  // By its name: the checkpoint itself may be a link to an archive. But `latest` is one to another
+  // name.
   const fs::path name = fs::path(path).lexically_normal();
   const fs::path real = name.filename() == "latest" ? fs::canonical(name, problem) : name;
   require(!problem, "can't look at '", path, "': ", problem.message());
@@ -158,7 +158,7 @@ bool ResumeLoader::is_own(const std::string& path) const {
 void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifest& manifest,
                               const std::vector<std::string>& notes) const {
   std::string words =
-      text("checkpoint\n  goes on from           ", path, ", step ", manifest.progress.step, " of ",
+      text("checkpoint\n  resumes from           ", path, ", step ", manifest.progress.step, " of ",
            settings_.training.steps, ", saved by ", manifest.ranks,
            manifest.ranks == 1 ? " rank" : " ranks", "\n", note_lines(notes));
   if (console_.is_root()) {

@@ -17,26 +17,26 @@
 
 namespace ostrakon::train {
 
-/// Finds the checkpoint that a run goes on from and loads it: of several the newest that is not
+/// Finds the checkpoint that a run resumes from and loads it: of several the newest that is not
 /// damaged. Nothing in a folder is changed before the state is loaded, by tidy(). find(), load()
 /// and require_none_since() are collective and throw AgreedError.
 class ResumeLoader {
  public:
-  /// `own`: the checkpoints of this run's folder. All of it lives as long.
+  /// `own`: the checkpoints of this run's folder. All of it must outlive this.
   ResumeLoader(const config::Settings& settings, const RunOptions& options, mesh::Mesh& mesh,
                const checkpoint::Folder& own, Console& console);
 
   /// Looks for checkpoints, as options.resume says. Throws where there are some and all of them are
-  /// damaged, or where the one that was asked for is not there.
+  /// damaged, or where the requested one is not there.
   void find();
-  /// After find(): whether there is a checkpoint to go on from; the same on all ranks.
+  /// After find(): whether there is a checkpoint to resume from; the same on all ranks.
   bool has_found() const { return !candidates_.empty(); }
 
   /// On rank 0, `is_new_lock`: the run's folder could be locked only after find(). Throws where
   /// another run has saved there meanwhile.
   void require_none_since(bool is_new_lock) const;
 
-  /// What a run goes on with, beside its state; the same on all ranks.
+  /// What a run resumes with, besides its state; the same on all ranks.
   struct Loaded {
     std::int64_t step = 0;              ///< of the checkpoint
     std::int64_t skipped_in_a_row = 0;  ///< steps before it that changed nothing

@@ -15,7 +15,7 @@ using checkpoint::Folder;
 
 enum class Kind : int { nothing, checkpoint, folder };
 
-/// What is at `path`; that of a run stands for its folder of checkpoints.
+/// What is at `path`; a run's folder means its folder of checkpoints.
 Kind kind_at(std::string& path) {
   if (checkpoint::is_checkpoint(path)) return Kind::checkpoint;
   if (!is_folder(path)) return Kind::nothing;

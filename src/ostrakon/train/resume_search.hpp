@@ -9,7 +9,7 @@
 
 namespace ostrakon::train {
 
-/// Checkpoints that a run may go on from; the same on all ranks, but for `problems`.
+/// Checkpoints that a run may resume from; the same on all ranks, but for `problems`.
 struct FoundCheckpoints {
   std::vector<std::string> sound;     ///< paths, the newest first: those whose manifest is sound
   std::vector<std::string> damaged;   ///< paths of those whose manifest is damaged

@@ -99,7 +99,7 @@ class Run {
     });
   }
 
-  /// Where a stop is asked for before anything is computed: there is nothing to save.
+  /// Where a stop is requested before anything is computed: there is nothing to save.
   bool stops_before_first_step() {
     const bool stops = orders_.wants_stop(steps_done_ < settings_.training.steps);
     if (stops)
@@ -151,7 +151,7 @@ class Run {
     world().barrier();
     recorder_.begin(steps_done_ + 1);
     const Stopwatch since_start;
-    double longest_step = 0.0;  // seconds, with what stands behind it
+    double longest_step = 0.0;  // seconds, with what follows it
     StepEnd end;
     while (steps_done_ < training.steps && !end.is_last) {
       const Stopwatch clock;
@@ -211,11 +211,11 @@ class Run {
     console_.say(text("weights are in ", path, "\n"));
   }
 
-  /// After a failure, of which the caller tells: nothing of this is to hide it.
+  /// After a failure, which the caller reports: nothing of this is to hide it.
   void keep_what_was_learned() {
     if (!folder_.is_held()) return;
     if (saver_.is_saving()) saves_.finish();
-    // A step that failed may have spoilt the weights.
+    // A step that failed may have damaged the weights.
     if (steps_done_ == 0 || !trainer_.is_intact()) return;
     try {
       save_final_weights();

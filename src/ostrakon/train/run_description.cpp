@@ -82,14 +82,15 @@ std::string order_of_sums(const plan::StepPlan& plan) {
          plan::describe_grain(grain) + "\n";
 }
 
-/// `unlike_kernels`: how ranks compute unlike; empty: they don't.
+/// `unlike_kernels`: how the kernels of ranks differ; empty: they don't.
 std::string describe_sums(const plan::StepPlan& plan, const std::string& unlike_kernels,
                           int matrix_threads) {
   return "  sums over leaves       " +
          (!plan.has_the_bits_of_one_rank() || !unlike_kernels.empty()
               ? "those of one rank but for rounding"
               : "bit for bit those of one rank" + with_threads(matrix_threads)) +
-         (unlike_kernels.empty() ? "" : ", as ranks compute unlike:\n      " + unlike_kernels) +
+         (unlike_kernels.empty() ? ""
+                                 : ", as ranks have different kernels:\n      " + unlike_kernels) +
          "\n" + order_of_sums(plan);
 }
 
@@ -116,7 +117,7 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << "  compute                " << plan::format_flops(plan.flops()) << "\n"
       << "  streams                "
       << (trainer.streams() == runtime::Streams::threads ? "on threads of their own"
-                                                         : "in turn, on one thread")
+                                                         : "inline, on one thread")
       << "\n"
       << threads_line(host_threads(), matrix_threads, mesh.cores())
       << (plan::updates_early(plan) ? text("  updates                ", plan::early_updates, "\n")

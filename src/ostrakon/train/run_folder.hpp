@@ -52,8 +52,8 @@ class RunFolder {
   /// Adds a row to metrics.jsonl, after a look at the lock. Collective; throws AgreedError.
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
-  /// After the last row: some file systems say only now that there was no room. On rank 0; throws
-  /// Error.
+  /// After the last row: some file systems report only now that there was no space. On rank 0;
+  /// throws Error.
   void close_metrics() { metrics_->close(); }
 
  private:

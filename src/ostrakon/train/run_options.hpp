@@ -17,7 +17,7 @@ struct RunOptions {
   Resume resume = Resume::none;
   std::string
       checkpoint;  ///< of Resume::path: its folder, or one of checkpoints, of which the newest
-  AllowedChanges allowed;   ///< since the checkpoint, or the weights, that it goes on from
+  AllowedChanges allowed;   ///< since the checkpoint, or the weights, that it continues from
   bool break_lock = false;  ///< take output.directory from a run that has it, see FolderLock
   bool dry_run = false;     ///< show the plan, then stop before anything is allocated
   bool terminal = false;    ///< one progress line, rewritten, instead of a line every so often

@@ -49,7 +49,7 @@ std::vector<Candidate> candidates(const std::vector<float>& logits,
   // Without an order there is no likeliest one.
   for (std::size_t token = 0; token < logits.size(); ++token)
     require(std::isfinite(logits[token]), "the model's logit of token ", token, " is ",
-            logits[token], "; expected finite numbers: its weights are no good");
+            logits[token], "; expected finite numbers: its weights are not finite or too large");
   if (sampling.temperature <= 0.0) return {{likeliest(logits, 1).front(), 1.0}};
   std::size_t count = logits.size();
   if (sampling.top_k > 0) count = std::min(count, static_cast<std::size_t>(sampling.top_k));

@@ -17,7 +17,7 @@ namespace ostrakon::train {
 /// ranks, but for seconds_to_save().
 class SavePolicy {
  public:
-  /// Calls Saver::begin with the state of the run. `overlapped`: while steps go on.
+  /// Calls Saver::begin with the state of the run. `overlapped`: while steps continue.
   using Begin = std::function<void(bool overlapped)>;
 
   /// `every`: steps between checkpoints; 0: only those that are asked for. `ranks`: of the world.
@@ -26,18 +26,18 @@ class SavePolicy {
   /// There is a checkpoint of this step already: none is saved again.
   void note_saved(std::int64_t step) { saved_step_ = step; }
 
-  /// Saves where that is due or ordered, beside the steps to come where there is room for a copy of
-  /// the state; else goes on with the save before, where no rank works on it. Throws AgreedError
-  /// where a run that stops has no checkpoint of its last step.
+  /// Saves where that is due or requested, overlapped with the next steps where there is a staging
+  /// copy of the state; else advances the save before, where no rank works on it. Throws
+  /// AgreedError where a run that stops has no checkpoint of its last step.
   void after_step(const StepEnd& end, const Orders& orders, const Begin& begin);
-  /// Waits for the save that goes on.
+  /// Waits for the save in progress.
   void finish();
-  /// Throws AgreedError where the last save failed: who asked for checkpoints learns from the exit
-  /// status that it is not there.
+  /// Throws AgreedError where the last save failed: the exit status then says that a requested
+  /// checkpoint is not there.
   void require_saved() const;
 
   /// Seconds that are still needed to have a checkpoint of a step to come: the longest save so far,
-  /// or a guess, for that and for the one that goes on.
+  /// or a guess, for that and for the one in progress.
   double seconds_to_save() const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace ostrakon::train {
 
-/// What a weights file says beside parameters: see checkpoint::WeightsWriter.
+/// What a weights file says besides parameters: see checkpoint::WeightsWriter.
 struct WeightsOrigin {
   std::string deck;
   std::int64_t step = 0;

@@ -34,7 +34,7 @@ struct SavedSlice {
 /// leave to it. Over all ranks each element of the state is in one slice.
 std::vector<SavedSlice> saved_slices(const ShardLayout& layout);
 
-/// Where a rank of the world stands.
+/// The location of a rank of the world.
 struct RankLocation {
   int rank;  ///< its number in plans
   int node;

@@ -188,7 +188,7 @@ std::optional<Saver::Saved> Saver::finish() {
   return saved;
 }
 
-/// On rank 0, what each rank has written, as text: what is made of it is the job's.
+/// On rank 0, what each rank has written, as text: the job evaluates it.
 std::vector<std::string> Saver::gather_entries() {
   std::vector<std::string> entries;
   world_.show_first(checkpoint::write_file_entry(entry_),

@@ -21,7 +21,7 @@ namespace ostrakon::train {
 
 /// Saves the state of a run, one checkpoint at a time, in three jobs: rank 0 makes a folder; every
 /// rank writes what it has; and when all have done so rank 0 adds the manifest and gives the folder
-/// its name. Where the plan has room for a copy of the state, the jobs run beside training:
+/// its name. Where the plan has a staging copy of the state, the jobs overlap with training:
 ///
 ///     saver.begin(...);            // copies, then a thread writes
 ///     ... steps; after each of them, where no rank is_busy(): saver.advance() ...
@@ -37,9 +37,9 @@ class Saver {
     std::int64_t step = 0;
     std::int64_t bytes = 0;  ///< of all files
     double seconds = 0.0;    ///< since begin()
-    double stalled = 0.0;    ///< of these, how long training stood still
+    double stalled = 0.0;    ///< of these, how long training stalled
     double worked = 0.0;     ///< of these, how long this rank was at work: what another takes
-    std::string remark;      ///< of rank 0: what did not go well beside it, or was renamed
+    std::string remark;      ///< of rank 0: other failures, or what was renamed
   };
 
   Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer);
@@ -47,17 +47,17 @@ class Saver {
   /// Works out what is written where, as the first begin() would; collective.
   void prepare();
 
-  /// Where it saves; on rank 0 alone to be changed, and only where no save goes on.
+  /// Where it saves; on rank 0 alone to be changed, and only where no save is in progress.
   const checkpoint::Folder& folder() const { return folder_; }
 
-  /// Whether there is room for a copy of the state, from which it saves while steps go on.
+  /// Whether there is a staging copy of the state, from which it saves while steps continue.
   bool can_overlap() const { return trainer_.has_staging(); }
   /// Bytes of a checkpoint on all ranks together, after prepare().
   std::int64_t bytes() const { return bytes_; }
 
-  /// `beside`: training goes on meanwhile, where there is room for a copy. `tokenizer`: whose
-  /// tokens the model is trained on. `huggingface_config`: see checkpoint::Manifest. Waits for a
-  /// save that has not ended: call finish() before, to hear of it.
+  /// `asynchronous`: training continues meanwhile, where there is a staging copy. `tokenizer`: of
+  /// the tokens that the model is trained on. `huggingface_config`: see checkpoint::Manifest. Waits
+  /// for a save that has not ended: call finish() before, for its result.
   void begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool asynchronous,
              const std::string& huggingface_config = "");
 
@@ -71,7 +71,7 @@ class Saver {
   bool is_saving() const { return phase_ != Phase::none; }
   /// Whether this rank is at work on it.
   bool is_busy() const { return background_.is_busy(); }
-  /// Goes on where no rank is busy; what was saved, once that is so.
+  /// Advances the save where no rank is busy; returns what was saved, once it is complete.
   std::optional<Saved> advance();
   /// Waits for the end of what is_saving().
   std::optional<Saved> finish();
@@ -101,16 +101,16 @@ class Saver {
   std::vector<std::size_t> slices_;  // of each piece of file_, where it is this rank's
   std::int64_t bytes_ = 0;
 
-  // Of the save that goes on now. A job reads all of it, and changes partial_, entry_, path_,
-  // remark_ and worked_; nobody else does either while it runs.
+  // Of the save in progress. A job reads all of it, and changes partial_, entry_, path_, remark_
+  // and worked_; nothing else accesses it while the job runs.
   Phase phase_ = Phase::none;
   bool asynchronous_ = false;
   double began_ = 0.0, stalled_ = 0.0, worked_ = 0.0;
-  std::atomic<bool> urgent_{false};  // somebody waits for the job
+  std::atomic<bool> urgent_{false};  // something waits for the job
   std::string partial_;              // folder
   checkpoint::FileEntry entry_;
   std::string path_, remark_;
-  std::exception_ptr failure_;  // of a job that did not run beside training
+  std::exception_ptr failure_;  // of a job that was not overlapped with training
   Background background_;       // last: ends before what its job uses
 };
 

@@ -64,7 +64,7 @@ std::vector<ParameterSlice> ShardLayout::slices_in_buffer(int buffer,
 }
 
 bool ShardLayout::is_packed(int buffer) const {
-  // A unit without parameters has no flat parameter that could tell it.
+  // A unit without parameters has no flat parameter to derive it from.
   if (plan_.buffers[buffer].flats.empty()) return false;
   const plan::PlannedUnit& unit = plan_.units[plan_.flats[plan_.buffers[buffer].flats.first].unit];
   return buffer == unit.second_moments && !unit.whole_matrices.empty();

@@ -41,7 +41,7 @@ struct Gap {
 /// can be asked about any rank, on any rank. The first three must outlive it.
 ///
 /// Offsets are in elements. Buffers of second moments are packed: matrices that are updated as a
-/// whole (Muon) have none, and leave no room.
+/// whole (Muon) have none, and take no space.
 class ShardLayout {
  public:
   ShardLayout(const plan::StepPlan& plan, const model::Model& model,
@@ -74,7 +74,7 @@ class ShardLayout {
   /// Alignment and padding of a unit's trained flat parameter.
   std::vector<Gap> gaps(int unit) const;
 
-  /// Whether a buffer leaves out elements: second moments of a unit with whole matrices.
+  /// Whether a buffer lacks elements: second moments of a unit with whole matrices.
   bool is_packed(int buffer) const;
 
  private:

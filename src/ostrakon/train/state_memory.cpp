@@ -17,13 +17,13 @@ StateMemory::StateMemory(const Programs& programs, bool pinned)
       host_arena_(programs.arena_bytes(plan::Space::host), plan::Space::host, pinned),
       scratch_(reinterpret_cast<float*>(arena_.data() + program_.memory.persistent_bytes)) {
   const std::int64_t room = arena_.bytes() - program_.memory.persistent_bytes;
-  constexpr std::int64_t chunks = 2;  // scratch, and what is on its way
+  constexpr std::int64_t chunks = 2;  // scratch, and what is in flight
   chunk_ = room / (chunks * static_cast<std::int64_t>(sizeof(float))) / model::parameter_alignment *
            model::parameter_alignment;
 }
 
 void StateMemory::require_scratch() const {
-  if (chunk_ <= 0) throw std::logic_error("the arena has no room to pass values on");
+  if (chunk_ <= 0) throw std::logic_error("the arena has no staging chunk");
 }
 
 void StateMemory::store(DType dtype, const float* values, int buffer, std::int64_t first,

@@ -10,8 +10,8 @@
 
 namespace ostrakon::train {
 
-/// The arenas of a run, and the buffers in them that live from step to step. Takes the memory that
-/// `programs` need, which must outlive it. Not while a program runs.
+/// The arenas of a run, and the persistent buffers in them. Takes the memory that `programs` need,
+/// which must outlive it. Not while a program runs.
 class StateMemory {
  public:
   /// `pinned`: host memory, where there is a device.
@@ -43,7 +43,7 @@ class StateMemory {
     for (std::int64_t begin = 0; begin < count; begin += chunk_)
       work(begin, std::min(chunk_, count - begin));
   }
-  /// Room for a chunk of float in device memory.
+  /// Space for a chunk of float in device memory.
   float* scratch() const { return scratch_; }
   /// Puts a chunk of float, in device memory, into a buffer of `number`, from its element `first`
   /// on.
@@ -56,7 +56,7 @@ class StateMemory {
 
  private:
   void require_scratch() const;
-  /// A second chunk, for numbers on their way between host and device.
+  /// A second chunk, staging between host and device.
   template <class T>
   T* transfer() const {
     return reinterpret_cast<T*>(scratch_ + chunk_);

@@ -144,7 +144,7 @@ std::string StepGuard::failure(const std::string& when, const std::string& what,
 /// What to say of parameters where a step fails; empty where none has changed.
 std::string StepGuard::changed_parameters() const {
   if (!updates_early_) return "";
-  return "; parameters have changed, as updates on the host begin beside backward where "
+  return "; parameters have changed, as updates on the host are overlapped with backward where "
          "optimizer.clip_norm = 0: weights are not written";
 }
 

@@ -21,7 +21,7 @@ struct StepSums {
 };
 
 /// The sums of losses, then of squared gradients (step_sums integers, host memory, see
-/// math/exact_sum.hpp), as numbers. `tokens`: of the global batch; `loss_scale`: with which
+/// math/exact_sum.hpp), as doubles. `tokens`: of the global batch; `loss_scale`: with which
 /// gradients were computed.
 StepSums read_sums(const std::int64_t* sums, std::int64_t tokens, double loss_scale);
 
@@ -32,7 +32,7 @@ struct Verdict {
                                  ///< loss scale undone
   std::string skipped;           ///< why the update is skipped; empty where that is to be found out
   bool needs_diagnosis = false;  ///< where the gradient is not finite: see judge_gradient
-  std::string error;             ///< why the run has to end; empty: it goes on
+  std::string error;             ///< why the run has to end; empty: it continues
 };
 
 /// Decides from a step's sums whether its update is made, and how gradients are scaled. It keeps
@@ -40,7 +40,7 @@ struct Verdict {
 /// number of updates. It does not communicate: all ranks see the same sums and decide alike.
 class StepGuard {
  public:
-  /// `compute`: the numbers of parameters and activations. `updates_early`: before sums are known.
+  /// `compute`: dtype of parameters and activations. `updates_early`: before sums are known.
   StepGuard(const TrainerSettings& settings, DType compute, bool updates_early);
 
   bool updates_early() const { return updates_early_; }
@@ -55,13 +55,13 @@ class StepGuard {
   Verdict before_sums() const;
   /// Judges step `step`, once a step. Changes the loss scale and the statistics of outliers.
   Verdict judge(std::int64_t step, const StepSums& sums);
-  /// Where judge() says that it needs a diagnosis: goes on with it, "the gradient of head is not
+  /// Where judge() says that it needs a diagnosis: continues with it, "the gradient of head is not
   /// finite ...".
   Verdict judge_gradient(std::int64_t step, const std::string& diagnosis) const;
   /// Says that the step was not an error.
   void finish(const Verdict& verdict);
 
-  /// Why a run has to end after a validation with these sums; empty: it goes on.
+  /// Why a run has to end after a validation with these sums; empty: it continues.
   std::string validation_error(std::int64_t step, const StepSums& sums) const;
 
   /// Writes its state into a checkpoint's progress, and takes it from there. restore() throws Error

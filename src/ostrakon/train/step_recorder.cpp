@@ -65,7 +65,7 @@ void StepRecorder::record(const ValidationMetrics& metrics) {
   console_.show(metrics);
 }
 
-/// What is measured is of the rank with most: a promise that one rank breaks is broken.
+/// The maximum over ranks: a guarantee holds for all ranks or not at all.
 StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, double seconds) {
   const config::TrainingSettings& training = settings_.training;
   const std::int64_t tokens = training.global_batch_size * training.sequence_length;

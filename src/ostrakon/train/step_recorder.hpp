@@ -34,8 +34,8 @@ class SkippedSteps {
   std::int64_t in_a_row() const { return in_a_row_; }
   /// As a checkpoint says.
   void restore(std::int64_t in_a_row) { in_a_row_ = in_a_row; }
-  /// Takes note of a step: `why` its update was left out, or empty. Throws AgreedError where it is
-  /// one too many; to be called with the same on all ranks.
+  /// Notes a step: `why` its update was skipped, or empty. Throws AgreedError where it is one too
+  /// many; to be called with the same on all ranks.
   void note(std::int64_t step, const std::string& why);
 
  private:

@@ -30,7 +30,7 @@ StepSize step_size(const config::Settings& settings, int ranks) {
 }
 
 void require_short_plan(const StepSize& size) {
-  // A plan takes memory too: so many actions about as much as the rest of the process may.
+  // A plan takes memory too: this many actions about as much as the rest of the process may.
   constexpr std::int64_t most_visits = 60000;
   require(size.visits() <= most_visits, "the plan of a step is too long: ", size.units, " units x ",
           size.micro_batches, " micro-batches on each rank = ", format_count(size.visits()),

@@ -18,7 +18,7 @@ struct StepSize {
   std::int64_t visits() const { return units * micro_batches; }
 };
 
-/// Of settings that check_ranks takes for so many ranks.
+/// Of settings that check_ranks accepts for that many ranks.
 StepSize step_size(const config::Settings& settings, int ranks);
 
 /// Throws Error where the plan of such a step takes more memory than the rest of a process may.
@@ -29,7 +29,7 @@ void require_short_plan(const StepSize& size);
 void require_room_for_parameters(const StepSize& size, int ranks, int host_ranks,
                                  std::int64_t available);
 
-/// Both, before the plan is written, which may take minutes. Of the room only where that takes
+/// Both, before the plan is written, which may take minutes. Of the memory only where that takes
 /// longer than a moment: a plan gives all of what a run needs. Throws Error, perhaps on some ranks.
 void require_possible_step(const config::Settings& settings, mesh::Mesh& mesh);
 

@@ -50,7 +50,7 @@ void SumHandlers::begin(const ActionBuffers& buffers) {
 void SumHandlers::accumulate(const ActionBuffers& buffers) {
   const auto* source = buffers.get<float>(Role::source);
   auto* sum = buffers.get<float>(Role::parameter_gradients);
-  // Other streams may be threads that Kokkos does not know. Their memory is the host's.
+  // Other streams may be threads outside Kokkos. Their memory is the host's.
   if (buffers.action.stream == plan::Stream::compute)
     math::add_to(exec_, source, sum, buffers.action.elements);
   else
@@ -84,7 +84,7 @@ const std::int64_t* SumHandlers::add_sums(const ActionBuffers& buffers) {
     std::fill_n(losses, step_sums, std::int64_t{0});
   std::int64_t on_device[step_sums];
   math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), on_device, step_sums);
-  // Carries now, so that room for them is needed once a rank, not once a term.
+  // Carries now, so that spare bits are needed once a rank, not once a term.
   for (std::int64_t* sum : {losses, squares, on_device, on_device + math::exact_sum_limbs})
     math::exact_sum_carry(sum);
   for (int i = 0; i < step_sums; ++i) losses[i] += on_device[i];

@@ -16,8 +16,8 @@ namespace ostrakon::train {
 /// may depend on it, and ranks may compute the same product. Collective; the same on all ranks.
 int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& world);
 
-/// Gives the matrix library of this process the threads that runtime.threads asks for, and returns
-/// how many. Collective; the same on all ranks.
+/// Gives the matrix library of this process the threads that runtime.threads sets, and returns how
+/// many. Collective; the same on all ranks.
 int set_matrix_threads(const config::Settings& settings, comm::Communicator& world);
 
 /// A line on the threads of a rank that has `cores` cores, 0 where ranks outnumber them: how many
@@ -34,9 +34,9 @@ struct StreamsFacts {
   int compute_threads = 1;         ///< of a rank
 };
 
-/// How streams run: as runtime.streams says, or where it leaves the choice, on threads where that
-/// pays: with something to run on them, and two cores to spare. Throws Error where threads are
-/// asked for and can't be had.
+/// How streams run: as runtime.streams says, or where that is auto, on threads where that pays:
+/// with something to run on them, and two cores to spare. Throws Error where threads are set and
+/// not available.
 runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts);
 
 /// The same for a run. Collective over the mesh, the same on all ranks. Throws AgreedError.

@@ -7,7 +7,7 @@
 
 namespace ostrakon::train {
 
-/// A trace file, which is whole after each step: the next step goes over what ends it.
+/// A trace file, which is complete after each step: the next step overwrites its end.
 class TraceFile {
  public:
   /// Throws Error where it can't be made.

@@ -12,7 +12,7 @@
 namespace ostrakon::train {
 
 /// Writes the actions of some steps, on all ranks, to a trace file. The first step of a process is
-/// not like the others: it is left out where there are more.
+/// not like the others: it is skipped where there are more.
 class TraceRecorder {
  public:
   /// `steps`: how many to record; 0: none, and there is no file.

@@ -69,9 +69,9 @@ class Trainer {
   /// global_batch_size samples.
   ///
   /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read; no
-  /// parameter has changed then, but where updates run beside backward (Policy::early_updates): see
-  /// is_intact(). Whose gradient it was is found by running the step once more, which takes its
-  /// time and changes nothing.
+  /// parameter has changed then, unless updates overlap with backward (Policy::early_updates): see
+  /// is_intact(). The unit with that gradient is found by running the step once more, which takes
+  /// its time and changes nothing.
   StepResult step(data::Dataset& dataset, std::int64_t step);
 
   /// False once a step has failed after some of the parameters were updated.
@@ -93,10 +93,10 @@ class Trainer {
 
   /// Which rank saves what; the same on every rank. Not collective.
   checkpoint::ShardMap shard_map() const;
-  /// What is saved beside arrays. Not collective.
+  /// What is saved besides arrays. Not collective.
   checkpoint::Progress progress() const;
 
-  /// Whether the plan has room for a copy of what this rank saves.
+  /// Whether the plan has a staging copy of what this rank saves.
   bool has_staging() const { return programs_.train.plan.checkpoint >= 0; }
   /// See ModelState.
   void stage() { state_->stage(); }
@@ -122,8 +122,8 @@ class Trainer {
   /// When each action of the last step, evaluation or export ran; of a step that ran twice, the
   /// second time. Not collective.
   const std::vector<runtime::ActionTime>& action_times() const { return executor_->times(); }
-  /// Told of every action of the compute stream before and after it runs; of the others too, where
-  /// all run in plan order.
+  /// Called before and after every action of the compute stream; of the others too, where all run
+  /// in plan order.
   void observe(runtime::Executor::Observer observer) { executor_->observe(std::move(observer)); }
   /// Changes the order or the time of actions from now on; ranks need the same seed in plan order.
   void perturb(runtime::Perturbation perturbation) { executor_->perturb(perturbation); }

@@ -10,7 +10,7 @@
 
 namespace ostrakon::train {
 
-/// What is done about a step whose loss or gradient is not finite, or an outlier.
+/// The handling of a step whose loss or gradient is not finite, or an outlier.
 struct StabilitySettings {
   bool skip_non_finite = false;    ///< skip the update instead of stopping
   double outlier_threshold = 0.0;  ///< deviations above the mean from which it is skipped; 0: none
@@ -25,7 +25,7 @@ struct TrainerSettings {
   optim::OptimizerSettings optimizer;
   optim::LearningRateSchedule schedule;
   StabilitySettings stability;
-  optim::LossScaleSettings loss_scale;  ///< used where numbers of fp16 are computed with or sent
+  optim::LossScaleSettings loss_scale;  ///< used where fp16 is computed with or sent
   std::int64_t steps = 1000;            ///< of the schedule
   std::int64_t global_batch_size = 8;   ///< samples in a step
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf

@@ -8,8 +8,8 @@
 namespace ostrakon::train {
 
 /// The buffers of an action as its unit takes them; a leaf has `rows` tokens, then as many targets.
-/// `tied_to`: the unit whose parameters it reads besides its own, or -1.
-/// T: the unit's numbers, or void where they are known at run time only.
+/// `tied_to`: the unit whose parameters it reads besides its own, or -1. T: the unit's type, or
+/// void where it is known at run time only.
 template <class T>
 model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
                                    const plan::StepPlan& plan, int tied_to, std::int64_t rows) {

@@ -83,7 +83,7 @@ void UpdateHandlers::optimize(const ActionBuffers& buffers) {
   if (!context_.verdict.skip_update)
     dispatch_moment_dtype(settings_.policy.moments.dtype,
                           [&](auto one) { update<decltype(one)>(buffers, masters); });
-  // Also where the update is skipped: what is copied on from there must hold something.
+  // Also where the update is skipped: what is copied from there must hold something.
   if (buffers.action.buffer(Role::parameters) >= 0) convert_updated(buffers, masters);
 }
 

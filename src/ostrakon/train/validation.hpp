@@ -26,7 +26,7 @@ class Validation {
   const data::Dataset& data() const { return *dataset_; }
 
   /// Whether to validate after a step: each training.validate_every, and after the last one of a
-  /// run that is not to go on from a checkpoint.
+  /// run that is not to be resumed.
   bool is_due(const StepEnd& end) const;
   /// Collective.
   ValidationMetrics measure(Trainer& trainer, std::int64_t step);

@@ -9,7 +9,7 @@ from spack_repo.builtin.build_systems.rocm import ROCmPackage
 
 from spack.package import *
 
-# This recipe travels with the sources: what it builds is the clone that it lies in.
+# This recipe comes with the sources: what it builds is the clone that it lies in.
 CLONE = pathlib.Path(__file__).resolve().parents[5]
 
 

@@ -245,7 +245,7 @@ TEST_F(Agreement, OtherSyntheticDataIsRefused) {
                  {"the noise of its training data was 0.1", "and is 0.25"});
 }
 
-TEST_F(Agreement, CheckpointsThatDoNotSayTheirDataGoOn) {
+TEST_F(Agreement, CheckpointsThatDoNotSayTheirDataAreResumed) {
   expect_done({"--set", "training.steps=2"});
   rewrite("run/checkpoints/step-00000002", [](checkpoint::Manifest& manifest) {
     EXPECT_FALSE(manifest.data.empty());

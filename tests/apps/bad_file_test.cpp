@@ -111,7 +111,7 @@ TEST_F(BadInputs, AreTheLastLineOnTheScreen) {
     }
 }
 
-TEST_F(BadInputs, WhereToGoOn) {
+TEST_F(BadInputs, WhereToResume) {
   const std::string step = "synthetic/checkpoints/step-00000002";
   const std::string no_checkpoint =
       ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path";

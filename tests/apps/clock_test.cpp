@@ -53,7 +53,7 @@ double longest_timer(const std::string& out) {
   return most;
 }
 
-TEST(Clock, TheDateMayBeSetWhileARunGoesOn) {
+TEST(Clock, TheDateMayBeSetDuringARun) {
   // Starting MPI alone asks for the date more than a thousand times.
   const char* const every[] = {"1", "7", "100", "1000"};
   const char* const three_years = "100000000";

@@ -140,7 +140,7 @@ TEST_F(Resume, StopsOnAllRanksWhenOneIsAskedToTerminate) {
   }
 }
 
-TEST_F(Resume, SavesWhenAskedAndGoesOn) {
+TEST_F(Resume, SavesWhenAskedAndContinues) {
   const auto save_appears = [&](std::size_t number) {
     return wait_for([&] { return checkpoints().size() == number; });
   };
@@ -171,7 +171,7 @@ TEST_F(Resume, StopsInTimeForTheEndOfTheJob) {
   EXPECT_EQ(checkpoints().size(), 2u);
 }
 
-TEST_F(Resume, GoesOnAfterItsProcessesWereKilled) {
+TEST_F(Resume, ResumesAfterItsProcessesWereKilled) {
   const Texts settings = {"checkpoint.every=3", "training.steps=120"};
   for (int times = 0; times < 3; ++times) {
     std::future<Outcome> outcome = std::async(std::launch::async, [&] {
@@ -239,7 +239,7 @@ TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
   EXPECT_NE(named.err.find("step-00000012"), std::string::npos) << named.err;
 }
 
-TEST_F(Resume, GoesOnFromAnotherRunAndBeginsWithItsWeights) {
+TEST_F(Resume, ResumesFromAnotherRunAndBeginsWithItsWeights) {
   const Texts settings = {"training.steps=12", "checkpoint.every=4", "checkpoint.keep=9"};
   Texts other = settings;
   other.push_back("output.directory=other");
@@ -331,7 +331,7 @@ class Faults : public Resume {
   }
 };
 
-TEST_F(Faults, KilledAnywhereItGoesOnBitForBit) {
+TEST_F(Faults, KilledAnywhereItResumesBitForBit) {
   const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=1"};
   const int calls = count_calls(settings);
   std::cout << calls << " calls\n";
@@ -360,7 +360,7 @@ TEST_F(Faults, KilledAnywhereItGoesOnBitForBit) {
 }
 
 /// Ranks make different calls, and one may be ahead of the other.
-TEST_F(Faults, TwoRanksKilledAnywhereGoOnBitForBit) {
+TEST_F(Faults, TwoRanksKilledAnywhereResumeBitForBit) {
   for (const char* const files : {"rank", "single"}) {
     const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=1",
                             text("checkpoint.files=", files)};

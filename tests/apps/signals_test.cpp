@@ -143,7 +143,7 @@ bool signal_after(std::chrono::milliseconds delay, int signal, const ScratchFold
   return sent;
 }
 
-TEST(Signals, AtAnyMomentTheRunEndsWellOrGoesOn) {
+TEST(Signals, AtAnyMomentTheRunEndsWellOrCanBeResumed) {
   const int moments = 30 / every_nth(2);
   constexpr int kinds[] = {SIGUSR2, SIGTERM, SIGUSR1};
   digest_without_signals();

@@ -293,7 +293,7 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
   EXPECT_TRUE(contains(longer, "\"max_position_embeddings\": 10000")) << longer;
 }
 
-TEST_F(HuggingFaceConfigFile, IsFoundBesideTensors) {
+TEST_F(HuggingFaceConfigFile, IsFoundNextToTensors) {
   EXPECT_EQ(huggingface_config_next_to(folder_.file("")), "");
   testing::write_bytes(folder_.file("config.json"), llama);
   EXPECT_EQ(huggingface_config_next_to(folder_.file("model.safetensors")),

@@ -246,7 +246,7 @@ void expect_chained_sums(Communicator& world) {
   }
 }
 
-TEST_F(CommunicatorTest, ReduceScatterGoesOnWithASum) {
+TEST_F(CommunicatorTest, ReduceScatterContinuesASum) {
   if (!memory_is_host_accessible) GTEST_SKIP() << "device memory";
   expect_chained_sums<float>(world);
   expect_chained_sums<bf16>(world);
@@ -347,7 +347,7 @@ TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
 }
 
 // A thread outside Kokkos gathers while this one reduces, each in a group of its own.
-TEST_F(CommunicatorTest, ThreadsTalkAtTheSameTime) {
+TEST_F(CommunicatorTest, ThreadsCommunicateAtTheSameTime) {
   if (!reachable()) GTEST_SKIP() << "device memory";
   if (!Communicator::threads_may_call()) GTEST_SKIP() << "MPI allows one thread only";
   Communicator gathers = Communicator::duplicate(world.mpi());

@@ -109,7 +109,7 @@ TEST(Settings, ReadsWhenAndHowCheckpointsAreSaved) {
   EXPECT_EQ(files("single"), checkpoint::Files::single);
 }
 
-TEST(Settings, HostMemoryHasRoomForACheckpointThatIsWrittenBesideTraining) {
+TEST(Settings, HostMemoryHasSpaceForACheckpointThatIsWrittenDuringTraining) {
   for (const char* every : {"0", "1", "500"})
     for (const char* async : {"true", "false"}) {
       const Settings settings =

@@ -330,7 +330,7 @@ TEST(Strategy, TheSummarySaysWhatRulesSetForFrozenParametersOnly) {
             "block.0.*: learning_rate 1; block.2.*: learning_rate 2");
 }
 
-TEST(Strategy, GradientsTravelNowhereInGroupsOfOneRank) {
+TEST(Strategy, GradientsAreSentNowhereInGroupsOfOneRank) {
   const Settings settings = read(synthetic, {{"precision.reduce", "bf16"}});
   for (const int ranks : {0, 1, 2}) {
     EXPECT_EQ(summary(settings, OnRanks{ranks})

@@ -58,7 +58,7 @@ TEST(LossScale, FollowsItsTable) {
   }
 }
 
-TEST(LossScale, GoesOnFromItsState) {
+TEST(LossScale, ContinuesFromItsState) {
   LossScale whole(small());
   LossScale stopped(small());
   for (int step = 0; step < 40; ++step) {

@@ -131,7 +131,7 @@ TEST(OutlierFilter, SkipsWhatIsNotFiniteAndForgetsIt) {
   EXPECT_EQ(filter.state().steps, 0);
 }
 
-TEST(OutlierFilter, GoesOnFromItsState) {
+TEST(OutlierFilter, ContinuesFromItsState) {
   OutlierSettings settings;
   settings.window = 8;
   settings.threshold = 2.0;

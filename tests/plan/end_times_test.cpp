@@ -42,7 +42,7 @@ double last_end(const StepPlan& plan, const std::vector<double>& seconds) {
 
 // As long as the compute stream at least, as long as everything one after the other at most, and
 // that where nothing may overlap.
-TEST(EndTimes, LiesBetweenTheLongestStreamAndAllInTurn) {
+TEST(EndTimes, LieBetweenTheLongestStreamAndAllInSequence) {
   for (int depth = 0; depth <= 2; ++depth) {
     Policy policy;
     policy.leaves = 4;

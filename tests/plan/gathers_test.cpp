@@ -106,7 +106,7 @@ TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
 
 // A unit stays for the next micro-batch only where the limit allows what comes before its use: also
 // for the one that it is tied to, which stays from forward to backward, and no longer.
-TEST(Gathers, StayOnlyBesideWhatTheUnitIsTiedTo) {
+TEST(Gathers, StayOnlyWithWhatTheUnitIsTiedTo) {
   ModelDescription model = make_model(1, false, 38);
   model.units[1].tied_to = 0;
   Policy policy = sharded(4);
@@ -145,7 +145,7 @@ int gather_for(const StepPlan& plan, int visit) {
 }
 
 // A gather runs while as many earlier units compute as the depth says, and not while more do.
-TEST(Gathers, RunBesideAsManyUnitsAsThePrefetchIsDeep) {
+TEST(Gathers, OverlapWithAsManyUnitsAsThePrefetchIsDeep) {
   const ModelDescription model = make_model(6, false, 32);
   for (int depth = 0; depth <= 3; ++depth) {
     Policy policy = sharded(2);
@@ -298,7 +298,7 @@ TEST(Gathers, RefuseWhatCannotBeKept) {
             "embedding, block.0, ... head");
 }
 
-TEST(Reductions, RunBesideAsManyUnitsAsTheLimitSays) {
+TEST(Reductions, OverlapWithAsManyUnitsAsTheLimitSays) {
   const ModelDescription model = make_model(6, false, 37);
   for (int most = 0; most <= 3; ++most) {
     Policy policy = sharded(2);

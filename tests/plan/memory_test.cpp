@@ -58,7 +58,7 @@ void expect_apart(const StepPlan& plan, const MemoryPlan& memory) {
   EXPECT_LT(memory.arena_bytes - end, buffer_alignment);
 }
 
-TEST(MemoryPlan, BuffersThatAreAliveTogetherShareNothing) {
+TEST(MemoryPlan, BuffersWithOverlappingLifetimesShareNothing) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < tests::trials(300); ++trial) {
     const int ranks = static_cast<int>(1 + random() % 4);
@@ -82,7 +82,7 @@ TEST(MemoryPlan, BuffersThatAreAliveTogetherShareNothing) {
   }
 }
 
-TEST(MemoryPlan, PeakIsTheMostThatIsAliveAtOneAction) {
+TEST(MemoryPlan, PeakIsTheMostThatIsLiveAtOneAction) {
   std::mt19937_64 random(2);
   for (int trial = 0; trial < 20; ++trial) {
     const ModelDescription model = make_model(2, random() % 2 == 0, random());
@@ -157,7 +157,7 @@ void expect_tight(const RealModel& model, int ranks, Policy policy, double most,
   }
 }
 
-TEST(MemoryPlan, RealModelsNeedHardlyMoreThanIsAlive) {
+TEST(MemoryPlan, RealModelsNeedHardlyMoreThanTheirLiveBytes) {
   for (const char* name : {"gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b"}) {
     const RealModel model = read_deck(name);
     for (int ranks : {8, 64, 512, 4096}) expect_tight(model, ranks, {}, 0.005, "as by default");

@@ -323,7 +323,7 @@ TEST(WholeMatrices, SecondMomentsAndWorkAreThoseOfTheRankWithTheMost) {
     }
 }
 
-TEST(EarlyUpdates, ComeBesideTheBackwardOfUnitsBefore) {
+TEST(EarlyUpdates, OverlapWithTheBackwardOfUnitsBefore) {
   const ModelDescription model = make_mixed_model(4, false, 0, false, false);
   Policy policy = make_policy(4);
   policy.offload = Offload::all;

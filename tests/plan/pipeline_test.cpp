@@ -190,7 +190,7 @@ TEST(Stages, NeighboursSendAndReceiveEachMicroBatchOnceEachWay) {
   }
 }
 
-TEST(Stages, WhatTravelsDoesSoBesideCompute) {
+TEST(Stages, MessagesOverlapWithCompute) {
   const std::vector<StepPlan> plans = FourStages().build();
   for (const StepPlan& plan : plans) {
     const Order order(plan);

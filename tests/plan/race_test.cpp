@@ -244,7 +244,7 @@ TEST(Proof, KeepsBuffersInTheirPlaces) {
   expect_refused(bad, "it places 1 buffers of 2");
 }
 
-TEST(Proof, BuffersWithoutBytesMeetNothing) {
+TEST(Proof, BuffersWithoutBytesOverlapNothing) {
   Handmade handmade(
       2, {make_action(Stream::compute, {write(0)}), make_action(Stream::gather, {write(1)}),
           make_action(Stream::gather, {read(1)}), make_action(Stream::compute, {read(0)})});

@@ -94,7 +94,7 @@ config::Settings with_precision(config::Settings settings, DType gather, DType r
 
 // On one number of ranks 16-bit runs have the same bits with every strategy that reduces alike; and
 // with gradients reduced in fp32, the same bits as one rank.
-TEST(Precision, SixteenBitsHaveTheBitsOfOneRankWhereGradientsTravelInFull) {
+TEST(Precision, SixteenBitsHaveTheBitsOfOneRankWhereGradientsAreSentInFull) {
   for (const DType dtype : {DType::bf16, DType::fp16})
     for (config::Settings settings : {short_run(small_gpt2(8), 3), short_run(small_llama(8), 3)}) {
       settings = with_precision(settings, dtype, DType::fp32);
@@ -118,7 +118,7 @@ TEST(Precision, SixteenBitsHaveTheBitsOfOneRankWhereGradientsTravelInFull) {
     }
 }
 
-TEST(Precision, GradientsTravelInSixteenBitsAsAlikeOnAllStrategies) {
+TEST(Precision, GradientsSentInSixteenBitsAreAlikeOnAllStrategies) {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     config::Settings settings = with_precision(short_run(small_llama(8), 3), DType::bf16, dtype);
     settings.parallel.accumulation = plan::Accumulation::shard_each;
@@ -448,7 +448,7 @@ TEST(Stability, AnOutlierIsNamedByWhatIsBeyondTheThreshold) {
 }
 
 /// What is known then.
-TEST(Stability, WhereUpdatesRunBesideBackwardABadGradientHasSpoiltParameters) {
+TEST(Stability, WhereUpdatesOverlapWithBackwardABadGradientHasDamagedParameters) {
   for (const auto offload : {plan::Offload::optimizer, plan::Offload::all}) {
     config::Settings settings = short_run(small_llama(8), 4);
     settings.optimizer.clip_norm = 0.0;

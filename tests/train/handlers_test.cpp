@@ -194,7 +194,7 @@ TEST(LoadHandler, ReadsTheLeavesOfThisRank) {
   EXPECT_TRUE(bench.context.is_intact);
 }
 
-TEST(LoadHandler, NotesAnErrorAndGoesOn) {
+TEST(LoadHandler, NotesAnErrorAndContinues) {
   const config::Settings deck = small_llama(24);
   Bench bench(deck);
   train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings,

@@ -74,7 +74,7 @@ bool matches_any(const std::vector<std::string>& patterns, const std::string& na
                      [&](const std::string& pattern) { return plan::matches(pattern, name); });
 }
 
-TEST(Frozen, ParametersKeepTheirBitsAndOthersTrainAsBesideARateOfZero) {
+TEST(Frozen, ParametersKeepTheirBitsAndOthersTrainAsWithARateOfZero) {
   const std::vector<std::vector<std::string>> all_patterns = {
       {"embedding.*"},
       {"block.0.*"},

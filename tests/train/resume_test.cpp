@@ -179,7 +179,7 @@ std::string describe(const Choices& row) {
   return text;
 }
 
-TEST(Resume, GoesOnWithTheSameBitsFromAnyLayoutToAnyOther) {
+TEST(Resume, HasTheSameBitsFromAnyLayoutToAnyOther) {
   std::map<std::string, Steps> references;
   const std::vector<Choices> rows =
       covering_rows({std::begin(choices_of), std::end(choices_of)}, is_valid);
@@ -209,7 +209,7 @@ TEST(Resume, GoesOnWithTheSameBitsFromAnyLayoutToAnyOther) {
 }
 
 // Where shards lie depends on the levels; checkpoints are read by slices.
-TEST(Resume, GoesOnFromOneLevelInTwoAndBack) {
+TEST(Resume, FromOneLevelToTwoAndBack) {
   config::Settings settings = small_llama(8);
   settings.training.steps = last_step;
   const Steps reference = uninterrupted(settings);
@@ -236,7 +236,7 @@ TEST(Resume, GoesOnFromOneLevelInTwoAndBack) {
 }
 
 /// Three ranks: bit for bit where the plan says so, and else but for rounding.
-TEST(Resume, GoesOnOnEveryNumberOfRanks) {
+TEST(Resume, OnEveryNumberOfRanks) {
   config::Settings settings = small_gpt2(24);
   settings.training.steps = last_step;
   const Steps reference = uninterrupted(settings);
@@ -285,7 +285,7 @@ TEST(Resume, ComputesInOtherNumbersThanBefore) {
 
 /// Loss scale and the filter of outliers continue where they were, and updates that were skipped do
 /// not count.
-TEST(Resume, GoesOnWithScalesAndStatistics) {
+TEST(Resume, KeepsScalesAndStatistics) {
   config::Settings settings = small_gpt2(8);
   settings.training.steps = last_step;
   settings.precision.gather = DType::fp16;

@@ -102,7 +102,7 @@ TEST_F(RunFolderTest, OutputMustHaveAPlaceThere) {
   EXPECT_NE(error_of([&] { make().make(); }).find(" can't be made: "), std::string::npos);
 }
 
-TEST_F(RunFolderTest, MetricsOfTheSameRunGoOn) {
+TEST_F(RunFolderTest, MetricsOfTheSameRunAreContinued) {
   RunFolder folder = make();
   folder.make();
   StepMetrics metrics;

@@ -101,7 +101,7 @@ TEST_F(SavePolicyTest, SavesNoStepTwice) {
   EXPECT_EQ(begun_, std::vector<std::int64_t>{4});
 }
 
-TEST_F(SavePolicyTest, SavesBesideTheStepsToComeWhereThereIsRoom) {
+TEST_F(SavePolicyTest, SavesDuringTheNextStepsWhereThereIsAStagingCopy) {
   make(2, true);
   end_step({2, false, false});
   EXPECT_TRUE(saver_->is_saving());

@@ -172,7 +172,7 @@ TEST(StepGuard, SkipsOutliersAndSaysWhatIsOne) {
   EXPECT_NE(guard.judge(6, good_sums(200.0, 4.0)).skipped.find("the loss is "), std::string::npos);
 }
 
-TEST(StepGuard, GoesOnWhereItWasSaved) {
+TEST(StepGuard, ContinuesWhereItWasSaved) {
   TrainerSettings settings = settings_of_tests();
   settings.loss_scale = {8.0, 1.0, 64.0, 3};
   settings.stability.outlier_threshold = 3.0;

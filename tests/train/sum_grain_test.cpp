@@ -136,7 +136,7 @@ TEST(SumGrain, WholeGradientsHaveThemUpToTheGrain) {
   }
 }
 
-TEST(SumGrain, ReplicasThatCannotGoOnWithASumDiffer) {
+TEST(SumGrain, ReplicasThatCannotContinueASumDiffer) {
   const config::Settings base = with_grain(small_gpt2(32));
   const History reference = reference_run(base);
   const FirstRanks some(8);

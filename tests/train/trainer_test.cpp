@@ -266,7 +266,7 @@ TEST(Trainer, ModelFlopsAreThoseThatItsGradientsNeed) {
   }
 }
 
-TEST(Trainer, StopsAtALossThatIsNotFiniteBeforeItSpoilsParameters) {
+TEST(Trainer, StopsAtALossThatIsNotFiniteBeforeItDamagesParameters) {
   config::Settings settings = small_llama(24);
   settings.optimizer.learning_rate = 1e30;
   settings.schedule.warmup_steps = 0;

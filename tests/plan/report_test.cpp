@@ -783,8 +783,8 @@ TEST(Report, SaysInWhichOrderAGrainSums) {
     return report_text(planned.plan, planned.report);
   };
   const std::string order =
-      "  order of sums                trees over 4 leaves, added one after "
-      "the other\n";
+      "  order of sums                trees over 4 leaves, accumulated in "
+      "order\n";
   EXPECT_TRUE(
       has(text_of(), "  sums over leaves             bit for bit those of one rank\n" + order))
       << text_of();
@@ -792,14 +792,14 @@ TEST(Report, SaysInWhichOrderAGrainSums) {
   const std::string why =
       "  sums over leaves             those of one rank but for rounding\n"
       "                               training.sum_grain = 4: ranks of a shard "
-      "group add sums of 8 leaves each by a tree, not one after the other; "
+      "group add sums of 8 leaves each by a tree, not in order; "
       "parallel.accumulation = shard_each sums as one rank does\n";
   EXPECT_TRUE(has(text_of(), why + order)) << text_of();
   policy.shard_group = 4;
   policy.accumulation = Accumulation::shard_each;
   EXPECT_TRUE(has(text_of(),
                   "training.sum_grain = 4: replicas add sums of 32 leaves each by a "
-                  "tree, not one after the other; parallel.accumulation = reduce_each "
+                  "tree, not in order; parallel.accumulation = reduce_each "
                   "sums as one rank does\n"))
       << text_of();
   policy.sum_grain = 64;

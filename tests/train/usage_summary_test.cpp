@@ -18,9 +18,9 @@ TEST(UsageSummary, OverlapIsTheMeanOverStepsAndRanks) {
   usage.add(1.0, overlap);
   usage.add(1.0, overlap);
   EXPECT_EQ(usage.describe_overlap(world),
-            "communication: 1 s a step on each rank, 25 % of it while compute continued\n"
-            "sums and updates on the host: 0.5 s a step on each rank, 0 % of it while compute went "
-            "on\n");
+            "communication: 1 s a step on each rank, 25 % of it overlapped with compute\n"
+            "sums and updates on the host: 0.5 s a step on each rank, 0 % of it overlapped "
+            "with compute\n");
   runtime::OverlapTimes copies;
   copies.copying = copies.copying_hidden = 3.0;
   usage.add(1.0, copies);

@@ -17,7 +17,7 @@ std::string line(const char* what, double seconds, double hidden, std::int64_t s
   if (sums[0] == 0) return "";
   return text(
       what, ": ", 1e-6 * static_cast<double>(sums[0]) / static_cast<double>(steps * world.size()),
-      " s a step on each rank, ", 100 * sums[1] / sums[0], " % of it while compute continued\n");
+      " s a step on each rank, ", 100 * sums[1] / sums[0], " % of it overlapped with compute\n");
 }
 
 }  // namespace

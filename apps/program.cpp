@@ -1,140 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.hpp"
 
-#include <mpi.h>
-#include <algorithm>
-#include <cstring>
-#include <exception>
-#include <filesystem>
-#include <iostream>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/facts.hpp>
 #include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/input.hpp>
-#include <ostrakon/base/version.hpp>
-#include <ostrakon/comm/agreement.hpp>
-#include <ostrakon/comm/communicator.hpp>
-#include <ostrakon/math/portability.hpp>
-
-#include "job_end.hpp"
-#include "message.hpp"
 
 namespace ostrakon::apps {
-namespace {
-
-int rank_among(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
-
-int ranks_of(MPI_Comm comm) {
-  int ranks = 0;
-  MPI_Comm_size(comm, &ranks);
-  return ranks;
-}
-
-/// What --help or --version, whichever comes first, asks for; empty where there is neither.
-std::string answer_to(const char* name, const char* usage, int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--help") == 0) return usage;
-    if (std::strcmp(argv[i], "--version") == 0) return text(name, " ", version(), "\n");
-  }
-  return "";
-}
-
-/// What all ranks of a job have to have alike. Flags of Kokkos may be of one rank: its device.
-Facts start_facts(const char* name, int argc, char** argv) {
-  std::string line;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument.rfind("--kokkos-", 0) == 0) continue;
-    const bool is_plain =
-        !argument.empty() && argument.find_first_of(" \t\n'\"\\") == std::string::npos;
-    line += (line.empty() ? "" : " ") + (is_plain ? argument : "'" + argument + "'");
-  }
-  return {
-      {"program", name}, {"version of Ostrakon", version()}, {"command line", "\"" + line + "\""}};
-}
-
-/// Starts Kokkos on this rank's share of the host's devices (`local`: its number on the host),
-/// unless the user's flags choose one.
-void start_kokkos(int& argc, char** argv, int local) {
-#if defined(KOKKOS_ENABLE_CUDA)
-  int devices = 0;
-  bool chosen = cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0;
-  for (int i = 1; i < argc; ++i)
-    chosen = chosen || std::strncmp(argv[i], "--kokkos-device-id", 18) == 0 ||
-             std::strncmp(argv[i], "--kokkos-map-device-id-by", 25) == 0;
-  std::string flag = "--kokkos-device-id=" + std::to_string(chosen ? 0 : local % devices);
-  std::vector<char*> extended(argv, argv + argc);
-  if (!chosen) extended.push_back(flag.data());
-  int count = static_cast<int>(extended.size());
-  extended.push_back(nullptr);
-  Kokkos::initialize(count, extended.data());
-  std::copy(extended.begin(), extended.begin() + count, argv);
-  argc = count;
-#else
-  (void)local;
-  Kokkos::initialize(argc, argv);
-#endif
-}
-
-}  // namespace
 
 std::string read_file(const std::string& path) {
   require(!is_folder(path), path, ": is a folder; expected a deck");
   // Decks are short; a data file given by mistake is not.
   return read_text(path, 1 << 20);
-}
-
-int run_program(const char* name, const char* usage, int argc, char** argv,
-                const std::function<int(const Arguments&)>& body) {
-  get_errors_for_file_sizes();
-  const std::string answer = answer_to(name, usage, argc, argv);
-  const JobEnd end;
-  if (!answer.empty() && !end.launched()) {
-    std::cout << answer;
-    return 0;
-  }
-  int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  try {
-    comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-    comm::require_agreement(world, "ranks were not started alike", start_facts(name, argc, argv));
-  } catch (const std::exception& error) {
-    return end.together(1, error_message(name, error.what()));
-  }
-  if (!answer.empty()) {
-    if (rank_among(MPI_COMM_WORLD) == 0) std::cout << answer << std::flush;
-    return end.together(0, "");
-  }
-  try {
-    // Where it fails, for a flag that Kokkos can't read or a device that is not there, it has
-    // started nothing.
-    const int local = comm::Communicator::split_shared_memory(MPI_COMM_WORLD).rank();
-    comm::Communicator::duplicate(MPI_COMM_WORLD).agree([&] { start_kokkos(argc, argv, local); });
-  } catch (const std::exception& error) {
-    const std::string message = error.what();
-    return end.together(
-        1, error_message(name, "Kokkos can't start: " + message.substr(0, message.find('\n'))));
-  }
-  int status = 0;
-  std::string message;
-  try {
-    status = body(Arguments(argv + 1, argv + argc));
-  } catch (const AgreedError& error) {
-    message = error_message(name, error.what());
-    status = 1;
-  } catch (const std::exception& error) {
-    // Perhaps this rank's alone: the others would wait for it for ever.
-    message = error_message(name, rank_among(MPI_COMM_WORLD), error.what());
-    if (ranks_of(MPI_COMM_WORLD) > 1) end.alone(message);
-    status = 1;
-  }
-  Kokkos::finalize();
-  return end.together(status, message);
 }
 
 config::Settings read_deck(comm::Communicator& world, const std::string& path,

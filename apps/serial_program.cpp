@@ -6,8 +6,7 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
-
-#include "message.hpp"
+#include <ostrakon/base/message.hpp>
 
 namespace ostrakon::apps {
 

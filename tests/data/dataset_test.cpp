@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <ostrakon/data/dataset.hpp>
@@ -77,6 +78,21 @@ TEST_F(TokenDatasets, SamplesAreWindowsOfTheFile) {
     for (std::int64_t i = 0; i <= sequence; ++i) {
       ASSERT_EQ(found[static_cast<std::size_t>(i)], (order.first_token(index) + i) % vocabulary);
     }
+  }
+}
+
+TEST_F(TokenDatasets, BatchesAreTokensAndThenTargets) {
+  const auto dataset = open(Split::training, 1);
+  ASSERT_EQ(dataset->sample_bytes(), 2 * sequence * 4);
+  constexpr std::int64_t count = 3, first = 5;
+  std::vector<std::int32_t> batch(2 * count * sequence);
+  dataset->fill(first, count, batch.data());
+  for (std::int64_t s = 0; s < count; ++s) {
+    const std::vector<std::int32_t> drawn = sample(*dataset, first + static_cast<std::uint64_t>(s));
+    const auto begin = batch.begin() + s * sequence;
+    EXPECT_TRUE(std::equal(begin, begin + sequence, drawn.begin()));
+    const auto targets = begin + count * sequence;
+    EXPECT_TRUE(std::equal(targets, targets + sequence, drawn.begin() + 1));
   }
 }
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Run by CTest: install, build the consumer, run it.
 
-# Configures the consumer into WORK/<folder>; further arguments go to CMake.
-set(configure ${CMAKE_COMMAND} -S ${CONSUMER} -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER}
-    "-DCMAKE_CXX_FLAGS=${FLAGS}" -D CMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
+set(settings -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER} "-DCMAKE_CXX_FLAGS=${FLAGS}"
+    -D CMAKE_FIND_PACKAGE_NO_PACKAGE_REGISTRY=ON)
+set(configure ${CMAKE_COMMAND} -S ${CONSUMER} ${settings})
 
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status)
@@ -106,3 +106,5 @@ list_prefix(after)
 if(NOT before STREQUAL after)
   message(FATAL_ERROR "an installed deck wrote into the prefix")
 endif()
+
+include(${CMAKE_CURRENT_LIST_DIR}/own_model_test.cmake)

@@ -116,6 +116,17 @@ TEST(Phases, OverOneRankNothingIsExchanged) {
             find(plan, "forward(block.0, micro-batch 0, phase 1)").buffer(Role::exchanged));
 }
 
+TEST(Phases, MayFollowEachOtherWithoutAnExchange) {
+  TwoPhases two;
+  two.model.units[1].forward[0].then.reset();
+  const StepPlan plan = two.build();
+  const Action& first = find(plan, "forward(block.0, micro-batch 0, phase 0)");
+  const Action& second = find(plan, "forward(block.0, micro-batch 0, phase 1)");
+  EXPECT_EQ(first.buffer(Role::handed), -1);
+  EXPECT_EQ(second.buffer(Role::exchanged), -1);
+  EXPECT_EQ(first.buffer(Role::saved), second.buffer(Role::saved));
+}
+
 TEST(Phases, AreWrittenForModelsOfAllKinds) {
   std::mt19937_64 random(31);
   int exchanges = 0, recomputed = 0;
@@ -169,8 +180,6 @@ TEST(Phases, RefuseExchangesThatDivideNothing) {
       refusal([](UnitDescription& unit) { unit.forward[0].then->span.axis = Axis::pipeline; }),
       "unit block.0: the exchange after phase 0 of forward is along pipeline, expected an axis "
       "of ranks of a stage");
-  EXPECT_EQ(refusal([](UnitDescription& unit) { unit.forward[0].then.reset(); }),
-            "unit block.0: phase 0 of forward is followed by another without an exchange");
   EXPECT_EQ(refusal([](UnitDescription& unit) { unit.backward.pop_back(); }),
             "unit block.0: phase 0 of backward is the last, but an exchange follows");
   EXPECT_EQ(refusal([](UnitDescription& unit) { unit.backward.clear(); }),

@@ -172,7 +172,7 @@ TEST(LoadHandler, ReadsTheLeavesOfThisRank) {
                           bench.mesh.world());
   load.install(bench.executor);
   CountingSamples samples(deck.training.sequence_length + 1, none_broken);
-  bench.context.dataset = &samples;
+  bench.context.samples = &samples;
   bench.context.first_sample = 7;
   std::int64_t seen = 0;
   const std::int64_t tokens = deck.training.sequence_length, rows = 2 * tokens;
@@ -203,7 +203,7 @@ TEST(LoadHandler, NotesAnErrorAndContinues) {
   const std::int64_t leaf = bench.plan().leaf(bench.context.rank, 0);
   CountingSamples samples(deck.training.sequence_length + 1,
                           static_cast<std::uint64_t>(2 * leaf + 1));
-  bench.context.dataset = &samples;
+  bench.context.samples = &samples;
   EXPECT_NO_THROW(bench.run());
   EXPECT_EQ(bench.context.load_error, "the disk is gone");
 }
@@ -217,11 +217,11 @@ TEST(LoadHandler, WithEarlyUpdatesRanksAgreeBeforeThem) {
                           bench.mesh.world());
   load.install(bench.executor);
   CountingSamples broken(deck.training.sequence_length + 1, 0);  // on one rank
-  bench.context.dataset = &broken;
+  bench.context.samples = &broken;
   EXPECT_THROW(bench.run(), AgreedError);
   EXPECT_TRUE(bench.context.is_intact);
   CountingSamples samples(deck.training.sequence_length + 1, none_broken);
-  bench.context.dataset = &samples;
+  bench.context.samples = &samples;
   bench.context.load_error.clear();
   bench.run();
   EXPECT_FALSE(bench.context.is_intact);
@@ -265,7 +265,8 @@ class OnesModel : public model::Model {
     return like_.parameters(unit);
   }
   plan::ModelDescription description() const override { return like_.description(); }
-  void forward(int, const Exec&, const model::UnitBuffers<void>&, model::RowRange) const override {}
+  model::LossTerms loss_terms() const override { return like_.loss_terms(); }
+  void forward(int, const Exec&, const model::UnitBuffers<void>&) const override {}
   void backward(int unit, const Exec&, const model::UnitBuffers<void>& buffers, float,
                 bool gradients_opened) const override {
     auto* gradients = static_cast<float*>(buffers.parameter_gradients);
@@ -298,7 +299,7 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       train::ComputeHandlers compute(bench.context, layout, bench.parts.description,
                                      bench.parts.settings, diagnosis);
       train::SumHandlers sum(bench.context, guard, diagnosis, world,
-                             bench.parts.settings.step_tokens());
+                             bench.parts.settings.step_terms());
       move.install(bench.executor);
       compute.install(bench.executor);
       bench.executor.on(Kind::loss, [](const ActionBuffers&) {});

@@ -20,7 +20,7 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 TrainerSettings settings_of_tests() {
   TrainerSettings settings;
   settings.global_batch_size = 2;
-  settings.sequence_length = 8;
+  settings.loss = {1, 8, "tokens"};
   settings.optimizer.clip_norm = 0.0;
   return settings;
 }

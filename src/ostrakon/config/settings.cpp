@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/config/settings.hpp>
 
-#include <algorithm>
-
 namespace ostrakon::config {
 namespace {
 
-/// Arrays of state that the rule with the most of them needs: of an optimizer with two rules, each
-/// serves both.
-int moments(const optim::OptimizerSettings& optimizer) {
-  const optim::OptimizerKind of_vectors = optim::rule_of(optimizer, model::Parameter());
-  return std::max(optim::moments(optimizer, optimizer.kind), optim::moments(optimizer, of_vectors));
-}
-
-/// Whether the whole gradient of a step is known to be taken as it is, before all of it is there.
-bool takes_every_gradient(const Settings& settings) {
-  return settings.optimizer.clip_norm == 0.0 && !scales_loss(settings) &&
-         !settings.stability.skip_non_finite && settings.stability.outlier_threshold == 0.0;
+/// See plan::may_update_early.
+plan::GradientUses gradient_uses(const Settings& settings) {
+  return {settings.optimizer.clip_norm > 0.0, scales_loss(settings),
+          settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
 }
 
 }  // namespace
@@ -36,11 +27,10 @@ void complete(Settings& settings) {
   plan::Policy& policy = settings.parallel;
   policy.leaves = settings.training.leaves();
   policy.sum_grain = settings.training.sum_grain;
-  policy.moments.count = moments(settings.optimizer);
+  policy.moments.count = optim::moments(settings.optimizer);
   policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;
-  policy.early_updates = settings.early_updates &&
-                         plan::offloads(policy.offload, plan::Offload::optimizer) &&
-                         takes_every_gradient(settings);
+  policy.early_updates =
+      settings.early_updates && plan::may_update_early(policy.offload, gradient_uses(settings));
 }
 
 }  // namespace ostrakon::config

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/data/dataset.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <limits>
@@ -125,6 +126,17 @@ class SyntheticDataset : public Dataset {
 };
 
 }  // namespace
+
+void Dataset::fill(std::uint64_t first, std::int64_t count, void* batch) {
+  const std::int64_t tokens = length_ - 1;
+  auto* const inputs = static_cast<std::int32_t*>(batch);
+  auto* const targets = inputs + count * tokens;
+  for (std::int64_t s = 0; s < count; ++s) {
+    read(first + static_cast<std::uint64_t>(s), sample_.data());
+    std::copy_n(sample_.begin(), tokens, inputs + s * tokens);
+    std::copy_n(sample_.begin() + 1, tokens, targets + s * tokens);
+  }
+}
 
 std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
                                       std::int64_t sequence_length, std::int64_t vocabulary,

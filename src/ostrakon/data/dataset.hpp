@@ -7,7 +7,9 @@
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/data/sample_source.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::data {
 
@@ -26,14 +28,19 @@ struct DataSettings {
 
 /// Sequences of tokens by global index: what a sample holds is a function of (seed, index), never
 /// of the number of ranks.
-class Dataset {
+class Dataset : public SampleSource {
  public:
-  virtual ~Dataset() = default;
-
   /// Writes `length` tokens of sample `index` (host memory), all in [0, vocabulary). Epoch after
   /// epoch, each in another order. Throws Error where the file can't be read or a token is out of
   /// range.
   virtual void read(std::uint64_t index, std::int32_t* tokens) = 0;
+
+  /// A batch has the tokens (samples, sequence_length) and then the targets, the same shifted by
+  /// one, as int32.
+  void fill(std::uint64_t first, std::int64_t count, void* batch) override;
+  std::int64_t sample_bytes() const override {
+    return 2 * (length_ - 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
 
   /// Tokens in a sample: sequence_length + 1 (inputs and, shifted by one, targets).
   std::int64_t length() const { return length_; }
@@ -47,15 +54,17 @@ class Dataset {
   /// What makes it other data where it differs, in any file: the dataset and, of a token file, its
   /// checksum, number of tokens, vocabulary and tokenizer; of the synthetic process what defines
   /// it. Empty: not known.
-  virtual Facts identity() const { return {}; }
+  Facts identity() const override { return {}; }
   /// Mean number of bytes of text that a token stands for, where known (token files).
   virtual std::optional<double> bytes_per_token() const { return std::nullopt; }
 
  protected:
-  explicit Dataset(std::int64_t length) : length_(length) {}
+  explicit Dataset(std::int64_t length)
+      : length_(length), sample_(static_cast<std::size_t>(length)) {}
 
  private:
   std::int64_t length_;
+  std::vector<std::int32_t> sample_;  ///< for fill
 };
 
 enum class Split { training, validation };

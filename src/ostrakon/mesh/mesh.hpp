@@ -28,7 +28,7 @@ class Mesh {
   /// divide the ranks, or a node would have ranks on two hosts.
   /// Shard groups: all ranks, those of a node, or that many neighbours; AgreedError where they are
   /// not all of one size.
-  Mesh(MPI_Comm parent, int ranks_per_node, int shard_group = world_group);
+  explicit Mesh(MPI_Comm parent, int ranks_per_node = 0, int shard_group = world_group);
 
   comm::Communicator& world() { return world_; }
   /// The ranks of this rank's node.

@@ -1,28 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/decoder_model.hpp>
 
+#include <ostrakon/model/typed_buffers.hpp>
 #include <stdexcept>
 
 namespace ostrakon::model {
 namespace {
 
+/// Tokens, then targets.
 template <class T>
-UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
-  static_assert(std::is_same<compute_t<T>, float>::value, "gradients are float");
-  UnitBuffers<T> result;
-  result.tokens = buffers.tokens;
-  result.targets = buffers.targets;
-  result.parameters = static_cast<const T*>(buffers.parameters);
-  result.frozen = static_cast<const T*>(buffers.frozen);
-  result.tied_parameters = static_cast<const T*>(buffers.tied_parameters);
-  result.tied_frozen = static_cast<const T*>(buffers.tied_frozen);
-  result.input = static_cast<const T*>(buffers.input);
-  result.output = static_cast<T*>(buffers.output);
-  result.saved = static_cast<T*>(buffers.saved);
-  result.workspace = static_cast<T*>(buffers.workspace);
-  result.gradient = static_cast<T*>(buffers.gradient);
-  result.parameter_gradients = static_cast<float*>(buffers.parameter_gradients);
-  result.tied_gradients = static_cast<float*>(buffers.tied_gradients);
+UnitBuffers<T> with_tokens(const UnitBuffers<void>& buffers, std::int64_t rows) {
+  UnitBuffers<T> result = typed<T>(buffers);
+  result.tokens = static_cast<const std::int32_t*>(buffers.batch);
+  result.targets = result.tokens + rows;
   return result;
 }
 
@@ -39,17 +29,20 @@ class DecoderOf final : public Model {
     return decoder_.unit(unit).parameters();
   }
   plan::ModelDescription description() const override { return decoder_.description(); }
+  LossTerms loss_terms() const override { return {decoder_.leaf().batch, rows(), "tokens"}; }
 
-  void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
-               RowRange rows) const override {
-    decoder_.unit(unit).forward(exec, typed<T>(buffers), rows);
+  void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
+    decoder_.unit(unit).forward(exec, with_tokens<T>(buffers, rows()), {0, rows()});
   }
   void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
                 bool gradients_opened) const override {
-    decoder_.unit(unit).backward(exec, typed<T>(buffers), loss_scale, gradients_opened);
+    decoder_.unit(unit).backward(exec, with_tokens<T>(buffers, rows()), loss_scale,
+                                 gradients_opened);
   }
 
  private:
+  std::int64_t rows() const { return decoder_.leaf().rows(); }
+
   DType dtype_;
   Decoder<T> decoder_;
 };

@@ -8,6 +8,13 @@
 
 namespace ostrakon::model {
 
+/// Of what the loss of a leaf consists.
+struct LossTerms {
+  std::int64_t samples = 1;     ///< of a leaf
+  std::int64_t terms = 1;       ///< losses of a leaf, over which the loss is a mean
+  const char* name = "tokens";  ///< what they are, for messages
+};
+
 /// What a Trainer trains: a chain of units, each of which reads the output of the one before, and
 /// the last of which computes the losses. The type of parameters and activations is known at run
 /// time only; gradients of parameters and losses are float in any case. It holds no arrays.
@@ -22,10 +29,10 @@ class Model {
   virtual const std::vector<Parameter>& parameters(int unit) const = 0;
   /// Sizes, for plans.
   virtual plan::ModelDescription description() const = 0;
+  virtual LossTerms loss_terms() const = 0;
 
-  /// See Unit.
-  virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
-                       RowRange rows) const = 0;
+  /// A phase of a unit's forward, or of its backward: see Unit.
+  virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const = 0;
   virtual void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
                         float loss_scale, bool gradients_opened) const = 0;
 

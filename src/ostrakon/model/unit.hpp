@@ -5,6 +5,7 @@
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::model {
@@ -30,6 +31,15 @@ struct Parameter {
     std::int64_t product = 1;
     for (std::int64_t extent : shape) product *= extent;
     return product;
+  }
+
+  /// A parameter that starts with zeros and does not decay.
+  static Parameter zeros(std::string name, std::vector<std::int64_t> shape) {
+    return {std::move(name), std::move(shape)};
+  }
+  /// One that starts with random numbers of mean 0 and decays.
+  static Parameter normal(std::string name, std::vector<std::int64_t> shape, double deviation) {
+    return {std::move(name), std::move(shape), Initializer::normal, deviation, true};
   }
 };
 
@@ -62,7 +72,12 @@ SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::s
 /// known at run time only.
 template <class T>
 struct UnitBuffers {
-  const std::int32_t* tokens = nullptr;   ///< (rows)
+  int phase = 0;                    ///< of forward or backward, that is computed
+  bool recomputes = false;          ///< forward for what it saves alone
+  const void* batch = nullptr;      ///< the samples of the leaf
+  const void* exchanged = nullptr;  ///< from the phase before, where an exchange is between them
+  void* handed = nullptr;           ///< for the phase after, the same
+  const std::int32_t* tokens = nullptr;   ///< (rows), of a decoder's batch
   const std::int32_t* targets = nullptr;  ///< (rows)
   const T* parameters = nullptr;          ///< the flat parameter's trained segment
   const T* frozen = nullptr;              ///< its frozen segment
@@ -83,9 +98,9 @@ struct RowRange {
   std::int64_t begin, end;
 };
 
-/// A part of a model whose parameters are gathered and released together. A model is a chain of
-/// units: implement this to train your own, sharded, with Ostrakon. Units hold no arrays: every
-/// buffer is planned, and comes with the call.
+/// A part of a Decoder whose parameters are gathered and released together. Units hold no arrays:
+/// every buffer is planned, and comes with the call. They have one phase. Models of one's own are
+/// made of ChainUnits.
 template <class T>
 class Unit {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/optim/optimizer.hpp>
 
+#include <algorithm>
 #include <ostrakon/optim/rules.hpp>
 #include <ostrakon/optim/update_loop.hpp>
 #include <stdexcept>
@@ -40,6 +41,11 @@ OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter&
 int moments(const OptimizerSettings& settings, OptimizerKind rule) {
   if (rule == OptimizerKind::adamw) return 2;
   return rule == OptimizerKind::sgd && settings.momentum == 0.0 ? 0 : 1;
+}
+
+int moments(const OptimizerSettings& settings) {
+  const OptimizerKind of_vectors = rule_of(settings, model::Parameter());
+  return std::max(moments(settings, settings.kind), moments(settings, of_vectors));
 }
 
 template <class T, class Moment>

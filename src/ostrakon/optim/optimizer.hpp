@@ -41,6 +41,9 @@ OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter&
 /// Arrays of state per parameter under the rule `rule`: 0, 1 (first moment) or 2 (and second).
 int moments(const OptimizerSettings& settings, OptimizerKind rule);
 
+/// Those that a plan has: of the rule with the most of them, where there are two.
+int moments(const OptimizerSettings& settings);
+
 /// What one call is done with.
 struct UpdateStep {
   std::int64_t step = 1;  ///< counts from 1

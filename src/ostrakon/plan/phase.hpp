@@ -44,10 +44,12 @@ struct Phase {
   double flops = 0.0;            ///< floating-point operations; their number outgrows 64 bits
   double recompute_flops = 0.0;  ///< of a forward's, where it leaves only what backward reads
   std::int64_t workspace_bytes = 0;
-  std::optional<Exchange> then = {};  ///< before the next phase; none after the last
+  /// Before the next phase; none after the last. Phases without one in between pass on what is in
+  /// `saved`, each with a workspace of its own.
+  std::optional<Exchange> then = {};
 };
 
-/// One after the other, each but the last followed by an exchange.
+/// One after the other.
 using Phases = std::vector<Phase>;
 
 inline double flops(const Phases& phases) {

@@ -57,9 +57,8 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
       for (std::size_t p = 0; p < phases->size(); ++p) {
         const std::optional<Exchange>& then = (*phases)[p].then;
         const bool is_last = p + 1 == phases->size();
-        require(then.has_value() != is_last, "unit ", unit.name, ": phase ", p, " of ", what,
-                is_last ? " is the last, but an exchange follows"
-                        : " is followed by another without an exchange");
+        require(!then || !is_last, "unit ", unit.name, ": phase ", p, " of ", what,
+                " is the last, but an exchange follows");
         if (then)
           check_exchange(*then, grid,
                          text("unit ", unit.name, ": the exchange after phase ", p, " of ", what));
@@ -86,7 +85,7 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
     use(action, works_in, {p == 0, p + 1 == count});
     builder.use(action, Role::exchanged, exchanged, Access::read);
     builder.use(action, Role::handed, handed, Access::write);
-    if (phase.then) exchanged = append_exchange(builder, task, p, *phase.then, handed);
+    exchanged = phase.then ? append_exchange(builder, task, p, *phase.then, handed) : -1;
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace ostrakon::plan {
 
-/// Throws Error where a unit's phases and exchanges do not follow each other, or an exchange is
-/// over ranks or parts that do not divide.
+/// Throws Error where a unit has no phase, an exchange follows its last one, or an exchange is over
+/// ranks or parts that do not divide.
 void check_phases(const ModelDescription& model, const Grid& grid);
 
 /// The position of a phase among those of its unit.

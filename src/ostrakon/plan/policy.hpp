@@ -152,6 +152,20 @@ constexpr bool offloads(Offload offload, Offload part) {
   return offload == part || offload == Offload::all;
 }
 
+/// What about a step depends on the gradient of the whole model.
+struct GradientUses {
+  bool clips = false;        ///< by its norm
+  bool scales_loss = false;  ///< and skips the step where it is not finite
+  bool may_skip = false;     ///< the step, where it is not finite or an outlier
+};
+
+/// Whether the update of a unit may begin before the gradients of all units are known: on the host,
+/// where it overlaps with backward, and where nothing depends on the whole gradient.
+constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
+  return offloads(offload, Offload::optimizer) && !uses.clips && !uses.scales_loss &&
+         !uses.may_skip;
+}
+
 struct Policy {
   Sharding sharding = Sharding::full;
   int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks

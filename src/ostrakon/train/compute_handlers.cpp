@@ -19,8 +19,8 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
       model_(layout.model()),
       description_(description),
       diagnosis_(diagnosis),
-      rows_(settings.leaf_rows()),
-      step_tokens_(settings.step_tokens()) {
+      leaf_terms_(settings.leaf_terms()),
+      step_terms_(settings.step_terms()) {
   for (int u = 0; u < model_.units(); ++u) gaps_.push_back(layout.gaps(u));
 }
 
@@ -35,21 +35,22 @@ void ComputeHandlers::install(runtime::Executor& executor) {
 void ComputeHandlers::forward(const ActionBuffers& buffers) {
   const int unit = buffers.action.unit;
   const int tied_to = description_.units[unit].tied_to;
-  model_.forward(unit, exec_, unit_buffers<void>(buffers, context_.plan(), tied_to, rows_),
-                 {0, rows_});
+  model_.forward(unit, exec_, unit_buffers<void>(buffers, context_.plan(), tied_to));
 }
 
 void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const int tied_to = description_.units[action.unit].tied_to;
-  const model::UnitBuffers<void> unit =
-      unit_buffers<void>(buffers, context_.plan(), tied_to, rows_);
+  const model::UnitBuffers<void> unit = unit_buffers<void>(buffers, context_.plan(), tied_to);
+  const auto phases = static_cast<int>(description_.units[action.unit].backward.size());
+  const bool is_last_phase = unit.phase + 1 == phases;
   auto* const own = static_cast<float*>(unit.parameter_gradients);
   auto* const tied = static_cast<float*>(unit.tied_gradients);
   if (own != nullptr && !action.gradients_opened) clear_gaps(action.unit, own);
   if (tied != nullptr) clear_gaps(tied_to, tied);
-  const double scale = context_.result.loss_scale / static_cast<double>(step_tokens_);
+  const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
   model_.backward(action.unit, exec_, unit, static_cast<float>(scale), action.gradients_opened);
+  if (!is_last_phase) return;
   if (action.unit == context_.inject_nonfinite && action.micro_batch == 0 && own != nullptr)
     math::fill(exec_, own, 1, std::numeric_limits<float>::infinity());
   if (context_.diagnoses) diagnosis_.inspect(action, own, tied);
@@ -62,7 +63,7 @@ void ComputeHandlers::clear_gaps(int unit, float* gradients) {
 }
 
 void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
-  math::add_terms(exec_, buffers.get<float>(Role::output), rows_,
+  math::add_terms(exec_, buffers.get<float>(Role::output), leaf_terms_,
                   buffers.get<std::int64_t>(Role::sums));
 }
 

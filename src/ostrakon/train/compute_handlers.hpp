@@ -36,8 +36,8 @@ class ComputeHandlers {
   const plan::ModelDescription& description_;
   Diagnosis& diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
-  std::int64_t rows_;                   ///< of a leaf
-  std::int64_t step_tokens_;
+  std::int64_t leaf_terms_;             ///< of the loss
+  std::int64_t step_terms_;
   Exec exec_;
 };
 

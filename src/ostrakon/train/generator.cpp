@@ -59,8 +59,8 @@ void Generator::load(checkpoint::ParameterSource& weights) {
 void Generator::run_unit(const ActionBuffers& buffers) {
   const int u = buffers.action.unit;
   const int tied_to = decoder_->unit(u).description().tied_to;
-  const model::UnitBuffers<float> unit =
-      unit_buffers<float>(buffers, program_.plan, tied_to, decoder_->leaf().rows());
+  model::UnitBuffers<float> unit = unit_buffers<float>(buffers, program_.plan, tied_to);
+  unit.tokens = static_cast<const std::int32_t*>(unit.batch);
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto end = static_cast<std::int64_t>(pending_.size());
   if (u < decoder_->units() - 1) {

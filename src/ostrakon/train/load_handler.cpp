@@ -13,11 +13,7 @@ using runtime::ActionBuffers;
 
 LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
                          const TrainerSettings& settings, comm::Communicator& world)
-    : context_(context),
-      world_(world),
-      samples_(settings.micro_batch_size),
-      tokens_(settings.sequence_length),
-      sample_(static_cast<std::size_t>(tokens_ + 1)) {
+    : context_(context), world_(world), samples_(settings.micro_batch_size) {
   const plan::StepPlan& plan = programs.train.plan;
   if (!plan.layouts.updates_early) return;
   for (const plan::Action& action : plan.actions)
@@ -28,34 +24,25 @@ void LoadHandler::install(runtime::Executor& executor) {
   executor.on(plan::Kind::load, [this](const ActionBuffers& buffers) { load(buffers); });
 }
 
-/// Tokens, then targets, of the samples of a leaf.
-void LoadHandler::read(std::int64_t leaf, std::int32_t* batch) {
-  for (std::int64_t s = 0; s < samples_; ++s) {
-    const std::int64_t sample = leaf * samples_ + s;
-    context_.dataset->read(context_.first_sample + static_cast<std::uint64_t>(sample),
-                           sample_.data());
-    std::copy_n(sample_.begin(), tokens_, batch + s * tokens_);
-    std::copy_n(sample_.begin() + 1, tokens_, batch + (samples_ + s) * tokens_);
-  }
-}
-
 void LoadHandler::load(const ActionBuffers& buffers) {
   const int micro_batch = buffers.action.micro_batch;
-  const std::int64_t numbers = 2 * samples_ * tokens_;
-  auto* batch = buffers.get<std::int32_t>(Role::host_batch);
+  const int on_host = buffers.action.buffer(Role::host_batch);
+  const auto bytes = static_cast<std::size_t>(context_.plan().buffers[on_host].bytes);
+  auto* const batch = buffers.at<unsigned char>(on_host);
+  const std::int64_t leaf = context_.plan().leaf(context_.rank, micro_batch);
   try {
-    read(context_.plan().leaf(context_.rank, micro_batch), batch);
+    context_.samples->fill(context_.first_sample + static_cast<std::uint64_t>(leaf * samples_),
+                           samples_, batch);
   } catch (const std::exception& error) {
     context_.load_error = error.what();
-    std::fill_n(batch, numbers, 0);
+    std::fill_n(batch, bytes, static_cast<unsigned char>(0));
   }
   // Where updates begin before ranks agree on the step, none may use what was not read.
   if (context_.trains() && micro_batch == last_load_before_updates_) {
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
     context_.is_intact = false;
   }
-  math::copy_to_device(exec_, batch, buffers.get<std::int32_t>(Role::batch),
-                       static_cast<std::size_t>(numbers));
+  math::copy_to_device(exec_, batch, buffers.get<unsigned char>(Role::batch), bytes);
 }
 
 }  // namespace ostrakon::train

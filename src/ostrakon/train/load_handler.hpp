@@ -8,12 +8,11 @@
 #include <ostrakon/train/programs.hpp>
 #include <ostrakon/train/step_context.hpp>
 #include <ostrakon/train/trainer_settings.hpp>
-#include <vector>
 
 namespace ostrakon::train {
 
-/// What reads the tokens of a micro-batch. A rank that can't read continues to where all ranks next
-/// agree on the step: that is `clip`, or with early updates the last load before them.
+/// What reads the samples of a micro-batch. A rank that can't read continues to where all ranks
+/// next agree on the step: that is `clip`, or with early updates the last load before them.
 class LoadHandler {
  public:
   /// What it is given, but the settings, must outlive it.
@@ -24,14 +23,11 @@ class LoadHandler {
 
  private:
   void load(const runtime::ActionBuffers& buffers);
-  void read(std::int64_t leaf, std::int32_t* batch);
 
   StepContext& context_;
   comm::Communicator& world_;
   std::int64_t samples_;               ///< of a leaf
-  std::int64_t tokens_;                ///< of a sample
   int last_load_before_updates_ = -1;  ///< micro-batch; -1: updates wait for `clip`
-  std::vector<std::int32_t> sample_;   ///< one, with its last target
   Exec exec_;
 };
 

@@ -67,7 +67,7 @@ void ResumeLoader::require_none_since(bool is_new_lock) const {
 ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
   for (const std::string& path : candidates_) {
     std::unique_ptr<checkpoint::CheckpointReader> reader;
-    if (!is_sound(path, [&] { reader = open(path); })) continue;
+    if (!is_sound(path, [&] { reader = open_checkpoint(mesh_, path); })) continue;
     const checkpoint::Manifest& manifest = reader->manifest();
     std::vector<std::string> notes;
     mesh_.world().agree([&] {
@@ -103,24 +103,6 @@ bool ResumeLoader::is_sound(const std::string& path, const std::function<void()>
     return false;
   }
   return true;
-}
-
-/// Its manifest is read once; every rank looks at some of its files.
-std::unique_ptr<checkpoint::CheckpointReader> ResumeLoader::open(const std::string& path) {
-  comm::Communicator& world = mesh_.world();
-  std::string manifest;
-  mesh::agree_by_name(world, [&] {
-    if (console_.is_root()) manifest = checkpoint::load_manifest(path);
-  });
-  manifest = world.broadcast(manifest, 0);
-  std::unique_ptr<checkpoint::CheckpointReader> reader;
-  mesh::agree_by_name(world, [&] {
-    reader = std::make_unique<checkpoint::CheckpointReader>(path, manifest);
-    const auto files = static_cast<int>(reader->manifest().files.size());
-    for (int file = world.rank(); file < files; file += world.size())
-      reader->verify_structure(file);
-  });
-  return reader;
 }
 
 /// The model that a run began with is the one that it resumes with.

@@ -56,7 +56,6 @@ class ResumeLoader {
  private:
   [[noreturn]] void refuse_all() const;
   bool is_sound(const std::string& path, const std::function<void()>& work);
-  std::unique_ptr<checkpoint::CheckpointReader> open(const std::string& path);
   void require_source(const std::string& huggingface_config) const;
   bool is_own(const std::string& path) const;
   void find_place(const std::string& path, Loaded& loaded);

@@ -103,4 +103,22 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const Folder& own,
   return found;
 }
 
+std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
+                                                              const std::string& path) {
+  comm::Communicator& world = mesh.world();
+  std::string manifest;
+  mesh::agree_by_name(world, [&] {
+    if (world.rank() == 0) manifest = checkpoint::load_manifest(path);
+  });
+  manifest = world.broadcast(manifest, 0);
+  std::unique_ptr<checkpoint::CheckpointReader> reader;
+  mesh::agree_by_name(world, [&] {
+    reader = std::make_unique<checkpoint::CheckpointReader>(path, manifest);
+    const auto files = static_cast<int>(reader->manifest().files.size());
+    for (int file = world.rank(); file < files; file += world.size())
+      reader->verify_structure(file);
+  });
+  return reader;
+}
+
 }  // namespace ostrakon::train

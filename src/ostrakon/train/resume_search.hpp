@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <string>
 #include <vector>
@@ -24,5 +26,10 @@ struct FoundCheckpoints {
 /// see different checkpoints.
 FoundCheckpoints find_resumable(mesh::Mesh& mesh, const checkpoint::Folder& own,
                                 const std::optional<std::string>& asked);
+
+/// A checkpoint that all ranks read: rank 0 reads its manifest, and every rank looks at some of its
+/// files. Collective; throws AgreedError, and AgreedDamage where another checkpoint may do.
+std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
+                                                              const std::string& path);
 
 }  // namespace ostrakon::train

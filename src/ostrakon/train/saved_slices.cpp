@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/saved_slices.hpp>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <map>
@@ -127,16 +128,16 @@ void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
 }  // namespace
 
 void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, DType moments,
-                 std::int64_t sequence_length) {
+                 const model::LossTerms& loss) {
   std::vector<const model::Parameter*> parameters;
   for (int u = 0; u < layout.model().units(); ++u)
     for (const model::Parameter& parameter : layout.model().parameters(u))
       parameters.push_back(&parameter);
   const Rows rows = require_same_parameters(manifest, parameters);
-  require(
-      manifest.progress.samples <= std::numeric_limits<std::int64_t>::max() / (2 * sequence_length),
-      "it has seen ", manifest.progress.samples, " samples of ", sequence_length,
-      " tokens, more than can be counted");
+  const std::int64_t of_sample = std::max<std::int64_t>(loss.terms / loss.samples, 1);
+  require(manifest.progress.samples <= std::numeric_limits<std::int64_t>::max() / (2 * of_sample),
+          "it has seen ", manifest.progress.samples, " samples of ", of_sample, " ", loss.name,
+          ", more than can be counted");
   const DType masters = manifest.dtypes[static_cast<std::size_t>(State::parameters)];
   require(masters == DType::fp32, "its parameters are ", name(masters), "; expected fp32");
   require_moments(manifest, rows, parameters, saved_slices(layout), moments);

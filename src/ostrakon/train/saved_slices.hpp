@@ -48,8 +48,8 @@ checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
                                     const std::vector<RankLocation>& locations, DType moments);
 
 /// Throws Error where a checkpoint is not of the layout's model, or lacks state that the rank
-/// needs. `sequence_length`: tokens of a sample.
+/// needs. `loss`: of the model, to bound what is counted.
 void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, DType moments,
-                 std::int64_t sequence_length);
+                 const model::LossTerms& loss);
 
 }  // namespace ostrakon::train

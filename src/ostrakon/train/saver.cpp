@@ -27,10 +27,6 @@ namespace {
 
 constexpr std::size_t not_ours = static_cast<std::size_t>(-1);
 
-std::string folder_of(const config::Settings& settings) {
-  return (std::filesystem::path(settings.output.directory) / "checkpoints").string();
-}
-
 /// Which of a rank's slices each of its pieces is.
 std::vector<std::size_t> match(const std::vector<Piece>& pieces, const std::vector<Slice>& slices,
                                int rank) {
@@ -47,22 +43,39 @@ std::vector<std::size_t> match(const std::vector<Piece>& pieces, const std::vect
 
 }  // namespace
 
-Saver::Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer)
-    : settings_(settings), world_(mesh.world()), trainer_(trainer), folder_(folder_of(settings)) {}
+SaverSettings saver_settings(const config::Settings& settings) {
+  const config::CheckpointSettings& own = settings.checkpoint;
+  SaverSettings result;
+  result.folder = (std::filesystem::path(settings.output.directory) / "checkpoints").string();
+  result.keep = own.keep;
+  result.keep_every = own.keep_every;
+  result.files = own.files;
+  result.verify = own.verify;
+  result.bandwidth = own.bandwidth;
+  result.deck = config::write_deck(config::with_absolute_paths(settings));
+  result.optimizer = config::value_of(settings, "optimizer", "name");
+  return result;
+}
+
+Saver::Saver(SaverSettings settings, mesh::Mesh& mesh, Trainer& trainer)
+    : settings_(std::move(settings)),
+      world_(mesh.world()),
+      trainer_(trainer),
+      folder_(settings_.folder) {}
 
 void Saver::prepare() {
   if (prepared_) return;
   mesh::agree_by_name(world_, [&] {
     const checkpoint::ShardMap map = trainer_.shard_map();
-    file_ = checkpoint::lay_out(map, settings_.checkpoint.files, world_.rank());
+    file_ = checkpoint::lay_out(map, settings_.files, world_.rank());
     if (file_.writer != world_.rank()) file_.file_template.structure.clear();
     slices_ =
         match(file_.pieces, map.slices[static_cast<std::size_t>(world_.rank())], world_.rank());
     manifest_.program = text("Ostrakon ", version());
     manifest_.plan = trainer_.program(plan::Purpose::train).plan.hash();
     manifest_.ranks = world_.size();
-    manifest_.deck = config::write_deck(config::with_absolute_paths(settings_));
-    manifest_.optimizer = config::value_of(settings_, "optimizer", "name");
+    manifest_.deck = settings_.deck;
+    manifest_.optimizer = settings_.optimizer;
     manifest_.parameters = map.parameters;
     manifest_.dtypes = map.dtypes;
     if (world_.rank() != 0) return;
@@ -133,9 +146,9 @@ void Saver::write() {
     return trainer_.saved(slices_[piece], first, bytes, asynchronous_);
   };
   checkpoint::WriteOptions options;
-  options.bytes_per_second = 1e6 * settings_.checkpoint.bandwidth;
+  options.bytes_per_second = 1e6 * settings_.bandwidth;
   options.urgent = &urgent_;
-  options.verify = settings_.checkpoint.verify;
+  options.verify = settings_.verify;
   entry_ = checkpoint::write_shard(partial_, file_, world_.rank(), values, options);
 }
 
@@ -149,7 +162,7 @@ void Saver::commit(const std::vector<std::string>& entries) {
     remark_ = text("an earlier checkpoint of step ", step, " is in ", committed.previous, " now");
   try {
     folder_.mark_latest(step);
-    folder_.prune(settings_.checkpoint.keep, settings_.checkpoint.keep_every);
+    folder_.prune(settings_.keep, settings_.keep_every);
   } catch (const Error& error) {
     remark_ += (remark_.empty() ? "" : "; ") + std::string(error.what());
   }

@@ -19,6 +19,21 @@
 
 namespace ostrakon::train {
 
+/// Where and how checkpoints are saved, and what they say of the run besides its state.
+struct SaverSettings {
+  std::string folder;           ///< of checkpoints
+  std::int64_t keep = 2;        ///< of those saved last
+  std::int64_t keep_every = 0;  ///< steps of which multiples are kept for good; 0: none
+  checkpoint::Files files = checkpoint::Files::rank;
+  bool verify = false;     ///< read back what was written
+  double bandwidth = 0.0;  ///< MB/s of a rank at most; 0: no limit
+  std::string deck;        ///< of a run that has one
+  std::string optimizer;   ///< its name
+};
+
+/// Those of a deck.
+SaverSettings saver_settings(const config::Settings& settings);
+
 /// Saves the state of a run, one checkpoint at a time, in three jobs: rank 0 makes a folder; every
 /// rank writes what it has; and when all have done so rank 0 adds the manifest and gives the folder
 /// its name. Where the plan has a staging copy of the state, the jobs overlap with training:
@@ -42,7 +57,10 @@ class Saver {
     std::string remark;      ///< of rank 0: other failures, or what was renamed
   };
 
-  Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer);
+  /// Mesh and trainer must outlive it.
+  Saver(SaverSettings settings, mesh::Mesh& mesh, Trainer& trainer);
+  Saver(const config::Settings& settings, mesh::Mesh& mesh, Trainer& trainer)
+      : Saver(saver_settings(settings), mesh, trainer) {}
 
   /// Works out what is written where, as the first begin() would; collective.
   void prepare();
@@ -88,7 +106,7 @@ class Saver {
   std::string manifest_of(const std::vector<std::string>& entries) const;
   void fail(const std::string& why);
 
-  const config::Settings& settings_;
+  SaverSettings settings_;
   comm::Communicator& world_;
   Trainer& trainer_;
   checkpoint::Folder folder_;  // rank 0's to change

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/step_guard.hpp>
 #include <string>
@@ -12,7 +12,7 @@ namespace ostrakon::train {
 
 /// What a step leaves behind, the same bits on every rank and every layout.
 struct StepResult {
-  double loss = 0.0;       ///< nats per token, mean over the global batch
+  double loss = 0.0;       ///< mean of its terms over the global batch (nats per token)
   double grad_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
   double loss_scale = 1.0;
@@ -29,7 +29,7 @@ struct StepContext {
   // ---- Set by the Trainer before a program runs, and not changed while it does.
   int rank = 0;  ///< number in plans
   const runtime::Program* program = nullptr;
-  data::Dataset* dataset = nullptr;
+  data::SampleSource* samples = nullptr;
   std::uint64_t first_sample = 0;  ///< of the global batch
   std::int64_t step = 0;           ///< the last one of training, where it does not train
   std::int64_t update = 1;         ///< that it makes, counted from 1

@@ -22,14 +22,13 @@ optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& s
 
 }  // namespace
 
-StepSums read_sums(const std::int64_t* sums, std::int64_t tokens, double loss_scale) {
+StepSums read_sums(const std::int64_t* sums, std::int64_t terms, double loss_scale) {
   constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
   const std::int64_t* const squares = sums + math::exact_sum_limbs;
   StepSums step;
   step.non_finite_losses = math::exact_sum_non_finite(sums);
-  step.loss = step.non_finite_losses > 0
-                  ? not_a_number
-                  : math::exact_sum_value(sums) / static_cast<double>(tokens);
+  step.loss = step.non_finite_losses > 0 ? not_a_number
+                                         : math::exact_sum_value(sums) / static_cast<double>(terms);
   step.gradient_is_finite = math::exact_sum_non_finite(squares) == 0;
   step.grad_norm = step.gradient_is_finite ? std::sqrt(math::exact_sum_value(squares)) / loss_scale
                                            : not_a_number;
@@ -39,11 +38,12 @@ StepSums read_sums(const std::int64_t* sums, std::int64_t tokens, double loss_sc
 StepGuard::StepGuard(const TrainerSettings& settings, DType compute, bool updates_early)
     : settings_(settings.stability),
       clip_norm_(settings.optimizer.clip_norm),
-      step_tokens_(settings.step_tokens()),
+      step_terms_(settings.step_terms()),
+      term_name_(settings.loss.name),
       compute_(compute),
       reduce_(settings.policy.reduce),
       updates_early_(updates_early),
-      scales_loss_(compute == DType::fp16 || settings.policy.reduce == DType::fp16),
+      scales_loss_(scales_loss(compute, settings.policy.reduce)),
       loss_scale_(settings.loss_scale) {
   if (settings_.outlier_threshold > 0.0)
     outliers_.emplace(
@@ -114,7 +114,8 @@ std::string StepGuard::validation_error(std::int64_t step, const StepSums& sums)
 }
 
 std::string StepGuard::loss_text(const StepSums& sums) const {
-  return text("the loss is not finite (", sums.non_finite_losses, " of ", step_tokens_, " tokens)");
+  return text("the loss is not finite (", sums.non_finite_losses, " of ", step_terms_, " ",
+              term_name_, ")");
 }
 
 std::string StepGuard::outlier_text(const optim::OutlierFilter::Verdict& verdict) const {

@@ -14,16 +14,21 @@ namespace ostrakon::train {
 
 /// What all ranks know of a step once its sums are added over them.
 struct StepSums {
-  double loss = 0.0;  ///< nats per token, mean over the global batch; NaN where some is not finite
+  double loss = 0.0;                   ///< mean over the global batch; NaN where some is not finite
   double grad_norm = 0.0;              ///< before clipping; NaN where it is not finite
-  std::int64_t non_finite_losses = 0;  ///< tokens whose loss is not finite
+  std::int64_t non_finite_losses = 0;  ///< terms of the loss that are not finite
   bool gradient_is_finite = true;
 };
 
 /// The sums of losses, then of squared gradients (step_sums integers, host memory, see
-/// math/exact_sum.hpp), as doubles. `tokens`: of the global batch; `loss_scale`: with which
-/// gradients were computed.
-StepSums read_sums(const std::int64_t* sums, std::int64_t tokens, double loss_scale);
+/// math/exact_sum.hpp), as doubles. `terms`: of the loss of a global batch; `loss_scale`: with
+/// which gradients were computed.
+StepSums read_sums(const std::int64_t* sums, std::int64_t terms, double loss_scale);
+
+/// Whether losses are scaled before backward: where fp16 is computed with or sent.
+constexpr bool scales_loss(DType compute, DType reduce) {
+  return compute == DType::fp16 || reduce == DType::fp16;
+}
 
 /// What becomes of a step.
 struct Verdict {
@@ -77,7 +82,8 @@ class StepGuard {
 
   StabilitySettings settings_;
   double clip_norm_;
-  std::int64_t step_tokens_;
+  std::int64_t step_terms_;
+  const char* term_name_;
   DType compute_, reduce_;
   bool updates_early_;
   bool scales_loss_;

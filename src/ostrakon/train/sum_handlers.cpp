@@ -22,12 +22,12 @@ static_assert(model::parameter_alignment % math::norm_block == 0,
               "parameters begin within a block of the norm");
 
 SumHandlers::SumHandlers(StepContext& context, StepGuard& guard, Diagnosis& diagnosis,
-                         comm::Communicator& world, std::int64_t step_tokens)
+                         comm::Communicator& world, std::int64_t step_terms)
     : context_(context),
       guard_(guard),
       diagnosis_(diagnosis),
       world_(world),
-      step_tokens_(step_tokens) {}
+      step_terms_(step_terms) {}
 
 void SumHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::begin, [this](const ActionBuffers& buffers) { begin(buffers); });
@@ -96,7 +96,7 @@ const std::int64_t* SumHandlers::add_sums(const ActionBuffers& buffers) {
 }
 
 void SumHandlers::clip(const ActionBuffers& buffers) {
-  const StepSums sums = read_sums(add_sums(buffers), step_tokens_, context_.result.loss_scale);
+  const StepSums sums = read_sums(add_sums(buffers), step_terms_, context_.result.loss_scale);
   context_.result.loss = sums.loss;
   if (!context_.trains()) {
     const std::string error = guard_.validation_error(context_.step, sums);

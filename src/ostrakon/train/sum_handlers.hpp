@@ -15,9 +15,9 @@ namespace ostrakon::train {
 /// which the guard judges it.
 class SumHandlers {
  public:
-  /// `step_tokens`: of a global batch. The others must outlive it.
+  /// `step_terms`: of the loss of a global batch. The others must outlive it.
   SumHandlers(StepContext& context, StepGuard& guard, Diagnosis& diagnosis,
-              comm::Communicator& world, std::int64_t step_tokens);
+              comm::Communicator& world, std::int64_t step_terms);
   /// Handles what adds up. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -33,7 +33,7 @@ class SumHandlers {
   StepGuard& guard_;
   Diagnosis& diagnosis_;
   comm::Communicator& world_;
-  std::int64_t step_tokens_;
+  std::int64_t step_terms_;
   Exec exec_;
 };
 

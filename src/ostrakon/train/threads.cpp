@@ -14,10 +14,14 @@ int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& worl
   return static_cast<int>(threads);
 }
 
-int set_matrix_threads(const config::Settings& settings, comm::Communicator& world) {
-  const int threads = matrix_threads(settings.runtime.threads, host_threads(), world);
+int set_matrix_threads(comm::Communicator& world, std::int64_t wanted) {
+  const int threads = matrix_threads(wanted, host_threads(), world);
   math::set_gemm_threads(threads);
   return threads;
+}
+
+int set_matrix_threads(const config::Settings& settings, comm::Communicator& world) {
+  return set_matrix_threads(world, settings.runtime.threads);
 }
 
 std::string threads_line(int of_kernels, int of_matrices, int cores) {

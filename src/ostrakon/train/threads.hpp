@@ -16,8 +16,11 @@ namespace ostrakon::train {
 /// may depend on it, and ranks may compute the same product. Collective; the same on all ranks.
 int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& world);
 
-/// Gives the matrix library of this process the threads that runtime.threads sets, and returns how
-/// many. Collective; the same on all ranks.
+/// Gives the matrix library of this process as many threads, and returns how many. Collective; the
+/// same on all ranks.
+int set_matrix_threads(comm::Communicator& world, std::int64_t wanted = config::automatic_threads);
+
+/// The same with the threads that runtime.threads sets.
 int set_matrix_threads(const config::Settings& settings, comm::Communicator& world);
 
 /// A line on the threads of a rank that has `cores` cores, 0 where ranks outnumber them: how many

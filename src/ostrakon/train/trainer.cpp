@@ -17,42 +17,47 @@ using plan::Purpose;
 
 namespace {
 
-/// Throws Error where they can't all be kept.
+/// Throws Error where the model and the settings contradict each other.
 void require_possible(const TrainerSettings& settings) {
-  require(settings.micro_batch_size >= 1 && settings.sequence_length >= 1 &&
+  require(settings.micro_batch_size >= 1 &&
               settings.global_batch_size >= settings.micro_batch_size &&
               settings.global_batch_size % settings.micro_batch_size == 0,
           "a global batch of ", settings.global_batch_size, " samples in micro-batches of ",
-          settings.micro_batch_size, ", each of ", settings.sequence_length,
-          " tokens; expected at least 1 of each, and a whole number of micro-batches");
-  const bool may_skip = settings.optimizer.clip_norm > 0.0 || settings.stability.skip_non_finite ||
-                        settings.stability.outlier_threshold > 0.0;
-  require(
-      !settings.policy.early_updates || !may_skip,
-      "early updates, which are made before the norm of the gradient is known, with clipping or "
-      "skipped steps, which depend on it");
+          settings.micro_batch_size, "; expected at least 1, and a whole number of micro-batches");
+  require(settings.loss.samples == settings.micro_batch_size, "the model is made for leaves of ",
+          settings.loss.samples, " samples, but micro_batch_size is ", settings.micro_batch_size);
 }
 
-TrainerSettings with_mesh(TrainerSettings settings, mesh::Mesh& mesh) {
+/// Ranks that compute a unit together are not there yet.
+void require_no_exchange(const plan::ModelDescription& model) {
+  for (const plan::UnitDescription& unit : model.units)
+    for (const plan::Phases* phases : {&unit.forward, &unit.backward})
+      for (const plan::Phase& phase : *phases)
+        require(!phase.then || phase.then->span.ranks == 1, "unit ", unit.name,
+                " exchanges activations over ", phase.then ? phase.then->span.ranks : 1,
+                " ranks, which a Trainer can't do yet; expected a span of 1 rank");
+}
+
+/// With what follows from the model, the optimizer and the mesh.
+TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
+  settings.loss = model.loss_terms();
   mesh.world().agree([&] { require_possible(settings); });
-  settings.policy.leaves = settings.leaves();
-  settings.policy = on_mesh(settings.policy, mesh);
+  plan::Policy& policy = settings.policy;
+  policy.leaves = settings.leaves();
+  policy.moments.count = optim::moments(settings.optimizer);
+  const plan::GradientUses uses = {
+      settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),
+      settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
+  policy.early_updates = settings.early_updates && plan::may_update_early(policy.offload, uses);
+  policy = on_mesh(policy, mesh);
   return settings;
-}
-
-void require_leaves_of(const plan::ModelDescription& model, const TrainerSettings& settings) {
-  // Tokens and targets.
-  const auto expected = 2 * settings.leaf_rows() * static_cast<std::int64_t>(sizeof(std::int32_t));
-  require(model.batch_bytes == expected, "the model reads leaves of ", model.batch_bytes,
-          " bytes; ", settings.micro_batch_size, " samples of ", settings.sequence_length,
-          " tokens are ", expected);
 }
 
 Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSettings& settings,
                            mesh::Mesh& mesh) {
   Programs programs;
   mesh.world().agree([&] {
-    require_leaves_of(model, settings);
+    require_no_exchange(model);
     programs = make_programs(model, mesh.world().size(), settings.policy);
   });
   return programs;
@@ -62,7 +67,7 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
 
 Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
                  mesh::Mesh& mesh)
-    : settings_(with_mesh(settings, mesh)),
+    : settings_(complete(settings, *model, mesh)),
       mesh_(mesh),
       model_(std::move(model)),
       description_(describe(*model_, settings_.optimizer)),
@@ -108,9 +113,17 @@ void Trainer::allocate() {
   handlers_->install(*executor_);
 }
 
-void Trainer::begin_step(data::Dataset& dataset, std::int64_t step) {
+void Trainer::read_from(data::SampleSource& samples) {
+  const std::int64_t bytes = samples.sample_bytes() * settings_.micro_batch_size;
+  require(bytes == description_.batch_bytes, "a leaf of ", settings_.micro_batch_size,
+          " samples of ", samples.sample_bytes(), " bytes has ", bytes,
+          " bytes; the model reads leaves of ", description_.batch_bytes);
+  context_.samples = &samples;
+}
+
+void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
   context_.program = &programs_.train;
-  context_.dataset = &dataset;
+  read_from(samples);
   context_.first_sample = static_cast<std::uint64_t>(samples_before(step));
   context_.step = step;
   context_.update = guard_.updates() + 1;
@@ -122,8 +135,8 @@ void Trainer::begin_step(data::Dataset& dataset, std::int64_t step) {
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.steps);
 }
 
-StepResult Trainer::step(data::Dataset& dataset, std::int64_t step) {
-  begin_step(dataset, step);
+StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
+  begin_step(samples, step);
   const bool was_intact = context_.is_intact;
   executor_->run(programs_.train);
   if (context_.verdict.needs_diagnosis) diagnose();
@@ -144,9 +157,9 @@ void Trainer::diagnose() {
   if (!context_.verdict.error.empty()) throw AgreedError(context_.verdict.error);
 }
 
-double Trainer::evaluate(data::Dataset& dataset, std::int64_t batches) {
+double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   context_.program = &programs_.evaluate;
-  context_.dataset = &dataset;
+  read_from(samples);
   double total = 0.0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
@@ -177,7 +190,7 @@ checkpoint::Progress Trainer::progress() const {
 }
 
 void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
-  train::require_fit(manifest, layout_, settings_.policy.moments.dtype, settings_.sequence_length);
+  train::require_fit(manifest, layout_, settings_.policy.moments.dtype, settings_.loss);
 }
 
 void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {

@@ -7,7 +7,7 @@
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
-#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/runtime/executor.hpp>
@@ -31,7 +31,8 @@ namespace ostrakon::train {
 class Trainer {
  public:
   /// `mesh` must outlive it. Throws AgreedError where there is no such plan, where settings
-  /// contradict each other, and where the model was made for leaves of another size than they say.
+  /// contradict each other, where the model was made for leaves of another size than they say, and
+  /// where units exchange activations over more than one rank.
   Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
           mesh::Mesh& mesh);
   Trainer(const Trainer&) = delete;
@@ -42,6 +43,8 @@ class Trainer {
   const model::Model& model() const { return *model_; }
   const runtime::Program& program(plan::Purpose purpose) const { return programs_.of(purpose); }
   runtime::Streams streams() const { return settings_.streams; }
+  /// With what the Trainer has set.
+  const TrainerSettings& settings() const { return settings_; }
   /// Floating-point operations that a step of the model takes on each rank, whatever the plan
   /// computes twice: those of forward, and two products for each of its products in backward. But
   /// none for the gradient of a frozen matrix, nor before the first unit that is trained. What MFU
@@ -68,17 +71,17 @@ class Trainer {
   /// Step `step`, from 1 on or from the first after that of the checkpoint, on the next
   /// global_batch_size samples.
   ///
-  /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read; no
-  /// parameter has changed then, unless updates overlap with backward (Policy::early_updates): see
-  /// is_intact(). The unit with that gradient is found by running the step once more, which takes
-  /// its time and changes nothing.
-  StepResult step(data::Dataset& dataset, std::int64_t step);
+  /// Throws Error where samples have another size than the model reads, and AgreedError where a
+  /// loss or a gradient is not finite, or data can't be read; no parameter has changed then, unless
+  /// updates overlap with backward (Policy::early_updates): see is_intact(). The unit with that
+  /// gradient is found by running the step once more, which takes its time and changes nothing.
+  StepResult step(data::SampleSource& samples, std::int64_t step);
 
   /// False once a step has failed after some of the parameters were updated.
   bool is_intact() const { return context_.is_intact; }
 
-  /// Mean loss over `batches` global batches from sample 0, in nats per token.
-  double evaluate(data::Dataset& dataset, std::int64_t batches);
+  /// Mean loss over `batches` global batches from sample 0 (of tokens: in nats per token).
+  double evaluate(data::SampleSource& samples, std::int64_t batches);
 
   /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with the unit's two flat
   /// parameters in device memory.
@@ -144,7 +147,8 @@ class Trainer {
     std::int64_t samples = 0;  ///< that the steps before took
   };
 
-  void begin_step(data::Dataset& dataset, std::int64_t step);
+  void read_from(data::SampleSource& samples);
+  void begin_step(data::SampleSource& samples, std::int64_t step);
   void diagnose();
   /// Samples that steps before `step` take.
   std::int64_t samples_before(std::int64_t step) const {

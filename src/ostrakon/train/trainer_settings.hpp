@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/model/model.hpp>
 #include <ostrakon/optim/learning_rate.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/optimizer.hpp>
@@ -19,9 +20,12 @@ struct StabilitySettings {
 
 /// How a model is trained, whatever it is and wherever the settings come from.
 struct TrainerSettings {
-  /// Its shard_group, ranks_per_node and leaves are set by the Trainer. `early_updates` only where
-  /// no update depends on the whole gradient: without clipping, loss scale and skipped steps.
+  /// What to shard, recompute, keep in host memory, ... Its shard_group, ranks_per_node, leaves,
+  /// moments.count and early_updates are set by the Trainer.
   plan::Policy policy;
+  /// Whether updates on the host may begin before the gradients of all units are known, where
+  /// plan::may_update_early allows it.
+  bool early_updates = true;
   optim::OptimizerSettings optimizer;
   optim::LearningRateSchedule schedule;
   StabilitySettings stability;
@@ -29,14 +33,15 @@ struct TrainerSettings {
   std::int64_t steps = 1000;            ///< of the schedule
   std::int64_t global_batch_size = 8;   ///< samples in a step
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf
-  std::int64_t sequence_length = 256;   ///< tokens of a sample, without the last target
+  model::LossTerms loss;                ///< set by the Trainer: what the model says
   std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   bool pinned_host_memory = true;  ///< where there is a device
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size; }
-  std::int64_t leaf_rows() const { return micro_batch_size * sequence_length; }
-  std::int64_t step_tokens() const { return global_batch_size * sequence_length; }
+  /// Of the loss, whose mean is over those of a step.
+  std::int64_t leaf_terms() const { return loss.terms; }
+  std::int64_t step_terms() const { return leaves() * loss.terms; }
 };
 
 }  // namespace ostrakon::train

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <ostrakon/model/unit.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <type_traits>
 
 namespace ostrakon::train {
 
-/// The buffers of an action as its unit takes them; a leaf has `rows` tokens, then as many targets.
+/// The buffers of an action as its unit takes them, but for a decoder's tokens and targets.
 /// `tied_to`: the unit whose parameters it reads besides its own, or -1. T: the unit's type, or
 /// void where it is known at run time only.
 template <class T>
 model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
-                                   const plan::StepPlan& plan, int tied_to, std::int64_t rows) {
+                                   const plan::StepPlan& plan, int tied_to) {
   using plan::Role;
   using Gradient = std::remove_pointer_t<decltype(model::UnitBuffers<T>::parameter_gradients)>;
   // A unit's whole parameters are those that are frozen, then those that are trained.
@@ -25,8 +26,11 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
       return flat + frozen;
   };
   model::UnitBuffers<T> unit;
-  unit.tokens = buffers.get<std::int32_t>(Role::batch);
-  unit.targets = unit.tokens + rows;
+  unit.phase = std::max(buffers.action.phase, 0);
+  unit.recomputes = buffers.action.kind == plan::Kind::recompute;
+  unit.batch = buffers.get<void>(Role::batch);
+  unit.exchanged = buffers.get<void>(Role::exchanged);
+  unit.handed = buffers.get<void>(Role::handed);
   unit.frozen = buffers.get<T>(Role::parameters);
   unit.parameters = after_frozen(unit.frozen, buffers.action.unit);
   unit.tied_frozen = buffers.get<T>(Role::tied_parameters);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "job_end.hpp"
+#include <ostrakon/train/job_end.hpp>
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -15,7 +15,7 @@
 #include <iostream>
 #include <thread>
 
-namespace ostrakon::apps {
+namespace ostrakon::train {
 namespace {
 
 /// What `mpiexec --quiet` sets in mpiexec, in this process: Open MPI 4 has no call for it. Null
@@ -111,4 +111,4 @@ void JobEnd::alone(const std::string& message) const {
   std::abort();
 }
 
-}  // namespace ostrakon::apps
+}  // namespace ostrakon::train

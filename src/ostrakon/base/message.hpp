@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace ostrakon::apps {
+namespace ostrakon {
 
 /// What a program says before it leaves with status 1: "<name>: error: <what>", as a terminal may
 /// show it, and without its middle where a value that it names has filled pages.
@@ -12,4 +12,4 @@ std::string error_message(const std::string& name, const std::string& what);
 /// Of one rank: "<name>: error on rank <rank>: <what>".
 std::string error_message(const std::string& name, int rank, const std::string& what);
 
-}  // namespace ostrakon::apps
+}  // namespace ostrakon

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "message.hpp"
+#include <ostrakon/base/message.hpp>
 
 #include <ostrakon/base/format.hpp>
 
-namespace ostrakon::apps {
+namespace ostrakon {
 
 namespace {
 
@@ -22,4 +22,4 @@ std::string error_message(const std::string& name, int rank, const std::string& 
   return fit_to_screen(name + ": error on rank " + std::to_string(rank) + ": " + what);
 }
 
-}  // namespace ostrakon::apps
+}  // namespace ostrakon

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace ostrakon::apps {
+namespace ostrakon::train {
 
 /// How a job ends so that its own message is the last on the screen. mpiexec adds lines of its own
 /// where a rank's exit status is not 0, or where one calls MPI_Abort:
@@ -37,4 +37,4 @@ class JobEnd {
   bool launched_by_open_mpi_ = false;  ///< by its mpiexec
 };
 
-}  // namespace ostrakon::apps
+}  // namespace ostrakon::train

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <ostrakon/data/sample_source.hpp>
+#include <ostrakon/model.hpp>
+#include <ostrakon/model/gradient_check.hpp>
+#include <vector>
+
+// Whether backward of a model of your own is that of its forward: see docs/own-models.md.
+//
+//     const ostrakon::GradientReport report = ostrakon::check_gradients(chain, samples);
+//     if (!report.passed()) throw ostrakon::AgreedError(report.text());
+//
+// Public is what the headers in this folder declare or name here, and no other header.
+
+namespace ostrakon {
+
+using model::check_gradients;
+using model::GradientCheckSettings;
+using model::GradientProblem;
+using model::GradientReport;
+
+/// With the first leaf of `samples`. Throws Error also where samples have another size than the
+/// chain says, or can't be read.
+template <class T>
+GradientReport check_gradients(const Chain<T>& chain, data::SampleSource& samples,
+                               const GradientCheckSettings& settings = {}) {
+  require(samples.sample_bytes() == chain.leaf().sample_bytes, "samples have ",
+          samples.sample_bytes(), " bytes; the chain expects ", chain.leaf().sample_bytes);
+  std::vector<std::byte> batch(static_cast<std::size_t>(chain.leaf().bytes()));
+  samples.fill(0, chain.leaf().samples, batch.data());
+  return model::check_gradients(chain, batch.data(), settings);
+}
+
+}  // namespace ostrakon

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/chain.hpp>
+
+#include <algorithm>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/model/chain_check.hpp>
+#include <ostrakon/model/typed_buffers.hpp>
+
+namespace ostrakon::model {
+namespace {
+
+template <class T>
+constexpr DType number_of = DType::fp32;
+template <>
+constexpr DType number_of<bf16> = DType::bf16;
+template <>
+constexpr DType number_of<fp16> = DType::fp16;
+
+/// What the phase is given by the exchange before it, and gives to the one after it; null where
+/// there is none.
+const plan::Exchange* exchange_after(const plan::Phases& phases, int phase) {
+  if (phase < 0) return nullptr;
+  const auto& then = phases[static_cast<std::size_t>(phase)].then;
+  return then ? &*then : nullptr;
+}
+
+template <class T>
+std::vector<ChainUnitDescription> describe_all(const typename Chain<T>::Units& units) {
+  std::vector<ChainUnitDescription> all;
+  for (const auto& unit : units) {
+    require(unit != nullptr, "unit ", all.size(), " of a chain is null");
+    all.push_back(unit->describe());
+  }
+  return all;
+}
+
+}  // namespace
+
+template <class T>
+Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen)
+    : units_(std::move(units)), leaf_(leaf), descriptions_(describe_all<T>(units_)) {
+  require(leaf.samples >= 1 && leaf.sample_bytes >= 1, "a leaf of ", leaf.samples, " samples of ",
+          leaf.sample_bytes, " bytes; expected at least 1 of each");
+  check_chain(descriptions_);
+  for (int u = 0; u < this->units(); ++u) {
+    describe(u, frozen);
+    if (!is_loss(u))
+      description_.gradient_bytes =
+          std::max(description_.gradient_bytes, description_.units.back().output_bytes);
+  }
+  require_different_parameters(descriptions_);
+  description_.batch_bytes = leaf.bytes();
+  description_.element_bytes = sizeof(T);
+  description_.master_bytes = sizeof(compute_t<T>);
+}
+
+template <class T>
+void Chain<T>::describe(int unit, const Frozen& frozen) {
+  ChainUnitDescription& own = descriptions_[static_cast<std::size_t>(unit)];
+  std::vector<std::string> fixed;
+  for (Parameter& parameter : own.parameters) {
+    parameter.owner = own.name;
+    if (parameter.frozen) fixed.push_back(parameter.full_name());
+  }
+  const SegmentSizes sizes =
+      lay_out_parameters(own.parameters, own.name, [&](const std::string& name) {
+        return std::find(fixed.begin(), fixed.end(), name) != fixed.end() ||
+               (frozen && frozen(name));
+      });
+  plan::UnitDescription planned;
+  planned.name = own.name;
+  planned.parameter_elements = sizes.frozen + sizes.trained;
+  planned.frozen_elements = sizes.frozen;
+  for (const Parameter& parameter : own.parameters)
+    if (parameter.frozen) planned.frozen_count += parameter.elements();
+  const auto element_bytes =
+      static_cast<std::int64_t>(is_loss(unit) ? sizeof(compute_t<T>) : sizeof(T));
+  planned.output_bytes = own.output * element_bytes;
+  planned.saved_bytes = own.saved_bytes;
+  planned.forward = own.forward;
+  planned.backward = own.backward;
+  planned.gradient_flops = plan::flops(own.backward);
+  planned.recomputes = own.saved_bytes > 0 && !is_loss(unit);
+  planned.reads_batch = own.reads_batch;
+  planned.backward_reads_parameters = own.backward_reads_parameters || is_loss(unit);
+  if (is_loss(unit))
+    planned.backward.insert(planned.backward.begin(), own.forward.begin(), own.forward.end());
+  if (!own.tied_to.empty()) {
+    const auto named = [&](const plan::UnitDescription& other) {
+      return other.name == own.tied_to;
+    };
+    const auto& before = description_.units;
+    const auto found = std::find_if(before.begin(), before.end(), named);
+    planned.tied_to = static_cast<int>(found - before.begin());
+    planned.tied_gradients = found->trained_elements() > 0;
+  }
+  description_.units.push_back(std::move(planned));
+}
+
+template <class T>
+void Chain<T>::set_common(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
+                          const plan::Phases& phases, UnitCall<T>& call) const {
+  const ChainUnitDescription& own = this->unit(unit);
+  const char* const name = own.name.c_str();
+  const auto bytes = [&](auto* data, std::int64_t size, const char* what) {
+    using Byte = std::conditional_t<std::is_const<std::remove_pointer_t<decltype(data)>>::value,
+                                    const std::byte, std::byte>;
+    return Bytes<Byte>(reinterpret_cast<Byte*>(data), size, name, what);
+  };
+  call.exec = exec;
+  call.phase = phase;
+  if (own.reads_batch)
+    call.batch = bytes(static_cast<const std::byte*>(buffers.batch), leaf_.bytes(), "batch");
+  if (buffers.input != nullptr)
+    call.input = Array<const T>(buffers.input, static_cast<std::size_t>(own.input));
+  if (!own.parameters.empty())
+    call.parameters = {buffers.parameters, buffers.frozen, own.parameters};
+  if (tied_to(unit) >= 0)
+    call.tied_parameters = {buffers.tied_parameters, buffers.tied_frozen,
+                            parameters(tied_to(unit))};
+  call.workspace = bytes(buffers.workspace, phases[static_cast<std::size_t>(phase)].workspace_bytes,
+                         "workspace");
+  if (const plan::Exchange* before = exchange_after(phases, phase - 1))
+    call.exchanged =
+        bytes(static_cast<const std::byte*>(buffers.exchanged), before->bytes_out(), "exchanged");
+  if (const plan::Exchange* after = exchange_after(phases, phase))
+    call.handed = bytes(static_cast<std::byte*>(buffers.handed), after->bytes_in(), "handed");
+}
+
+template <class T>
+void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
+                           int phase) const {
+  const ChainUnitDescription& own = this->unit(unit);
+  ForwardCall<T> call;
+  set_common(unit, exec, buffers, phase, own.forward, call);
+  const bool is_last = phase + 1 == static_cast<int>(own.forward.size());
+  const auto count = static_cast<std::size_t>(own.output);
+  if (is_last && buffers.output != nullptr) {
+    if (is_loss(unit))
+      call.losses = Array<compute_t<T>>(reinterpret_cast<compute_t<T>*>(buffers.output), count);
+    else
+      call.output = Array<T>(buffers.output, count);
+  }
+  call.saved = {reinterpret_cast<std::byte*>(buffers.saved), own.saved_bytes, own.name.c_str(),
+                "saved"};
+  call.recomputes = buffers.recomputes;
+  units_[static_cast<std::size_t>(unit)]->forward(call);
+}
+
+template <class T>
+void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const {
+  run_forward(unit, exec, buffers, buffers.phase);
+}
+
+template <class T>
+void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
+                        compute_t<T> loss_scale, bool gradients_opened) const {
+  const ChainUnitDescription& own = this->unit(unit);
+  const int forwards = is_loss(unit) ? static_cast<int>(own.forward.size()) : 0;
+  if (buffers.phase < forwards) return run_forward(unit, exec, buffers, buffers.phase);
+  const int phase = buffers.phase - forwards;
+  BackwardCall<T> call;
+  set_common(unit, exec, buffers, phase, own.backward, call);
+  if (buffers.gradient != nullptr)
+    call.gradient =
+        Array<T>(buffers.gradient,
+                 static_cast<std::size_t>(std::max(own.input, is_loss(unit) ? 0 : own.output)));
+  call.saved = {reinterpret_cast<std::byte*>(buffers.saved), own.saved_bytes, own.name.c_str(),
+                "saved"};
+  call.loss_scale = loss_scale;
+  if (!own.parameters.empty())
+    call.parameter_gradients = {buffers.parameter_gradients, nullptr, own.parameters};
+  call.adds_gradients = gradients_opened;
+  if (const int tied = tied_to(unit); tied >= 0) {
+    call.tied_gradients = {buffers.tied_gradients, nullptr, parameters(tied)};
+    const std::int64_t trained =
+        description_.units[static_cast<std::size_t>(tied)].trained_elements();
+    if (phase == 0 && buffers.tied_gradients != nullptr)
+      math::fill(exec, buffers.tied_gradients, trained, compute_t<T>(0));
+  }
+  units_[static_cast<std::size_t>(unit)]->backward(call);
+}
+
+namespace {
+
+template <class T>
+class ChainModel final : public Model {
+ public:
+  explicit ChainModel(Chain<T> chain) : chain_(std::move(chain)) {}
+
+  DType dtype() const override { return number_of<T>; }
+  int units() const override { return chain_.units(); }
+  const std::vector<Parameter>& parameters(int unit) const override {
+    return chain_.parameters(unit);
+  }
+  plan::ModelDescription description() const override { return chain_.description(); }
+  LossTerms loss_terms() const override {
+    return {chain_.leaf().samples, chain_.losses(), "losses"};
+  }
+  void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
+    chain_.forward(unit, exec, typed<T>(buffers));
+  }
+  void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
+                bool gradients_opened) const override {
+    chain_.backward(unit, exec, typed<T>(buffers), loss_scale, gradients_opened);
+  }
+
+ private:
+  Chain<T> chain_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<const Model> make_model(Chain<T> chain) {
+  return std::make_unique<ChainModel<T>>(std::move(chain));
+}
+
+template class Chain<float>;
+template class Chain<double>;
+template class Chain<bf16>;
+template class Chain<fp16>;
+template std::unique_ptr<const Model> make_model(Chain<float> chain);
+template std::unique_ptr<const Model> make_model(Chain<bf16> chain);
+template std::unique_ptr<const Model> make_model(Chain<fp16> chain);
+
+}  // namespace ostrakon::model

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <ostrakon/model/chain_unit.hpp>
+#include <ostrakon/model/model.hpp>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// Samples that a rank computes at once, and the bytes of each in a batch.
+struct LeafSize {
+  std::int64_t samples = 1;
+  std::int64_t sample_bytes = 0;
+
+  std::int64_t bytes() const { return samples * sample_bytes; }
+};
+
+/// Units one after the other, of which the last computes the losses. Lays out their parameters and
+/// describes them to the planner. T: float, double, bf16 or fp16.
+template <class T>
+class Chain {
+ public:
+  using Units = std::vector<std::unique_ptr<ChainUnit<T>>>;
+
+  /// `frozen`: parameters that are not trained, by full name, besides those that units say
+  /// themselves.
+  ///
+  /// Throws Error, naming the unit, where sizes are negative or do not meet, the last unit has no
+  /// losses or another has, two units or parameters have one name, or tied_to names no earlier
+  /// unit.
+  Chain(Units units, LeafSize leaf, const Frozen& frozen = {});
+
+  int units() const { return static_cast<int>(units_.size()); }
+  const ChainUnitDescription& unit(int index) const {
+    return descriptions_[static_cast<std::size_t>(index)];
+  }
+  /// With offsets.
+  const std::vector<Parameter>& parameters(int unit) const { return this->unit(unit).parameters; }
+  /// The unit that `unit` is tied to, or -1.
+  int tied_to(int unit) const { return description_.units[static_cast<std::size_t>(unit)].tied_to; }
+  LeafSize leaf() const { return leaf_; }
+  /// Losses of a leaf.
+  std::int64_t losses() const { return descriptions_.back().output; }
+  /// The loss unit's backward is its forward's phases and then its own, as it has no forward
+  /// before it.
+  const plan::ModelDescription& description() const { return description_; }
+
+  /// A phase of a unit's forward, or backward as it is planned.
+  void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
+                bool gradients_opened) const;
+
+ private:
+  bool is_loss(int unit) const { return unit + 1 == units(); }
+  void describe(int unit, const Frozen& frozen);
+  void set_common(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
+                  const plan::Phases& phases, UnitCall<T>& call) const;
+  void run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase) const;
+
+  Units units_;
+  LeafSize leaf_;
+  std::vector<ChainUnitDescription> descriptions_;
+  plan::ModelDescription description_;
+};
+
+/// As a Trainer takes it. T: float, bf16 or fp16.
+template <class T>
+std::unique_ptr<const Model> make_model(Chain<T> chain);
+
+}  // namespace ostrakon::model

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/model/chain_unit.hpp>
+#include <vector>
+
+// What can be wrong with the units of a chain. Throws Error that names the unit.
+
+namespace ostrakon::model {
+
+/// Their names, sizes, phases, parameters and whom they are tied to.
+void check_chain(const std::vector<ChainUnitDescription>& units);
+
+/// After the owners of parameters are set: no two of them, in any units, have one full name.
+void require_different_parameters(const std::vector<ChainUnitDescription>& units);
+
+}  // namespace ostrakon::model

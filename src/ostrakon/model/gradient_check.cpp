@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/gradient_check.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/model/unit_trial.hpp>
+
+namespace ostrakon::model {
+namespace {
+
+/// Uniform in [-1, 1).
+double random_number(std::uint64_t key, std::int64_t element) {
+  return math::philox(key, static_cast<std::uint64_t>(element), 0).word[0] * 0x1p-31 - 1.0;
+}
+
+/// Around its initial values: zeros would hide what they are multiplied with.
+double value_of(const Parameter& parameter, std::uint64_t key, std::int64_t element) {
+  constexpr double spread = 0.1;
+  const double random = random_number(key, element);
+  if (parameter.initializer == Initializer::normal)
+    return std::max(parameter.deviation, spread) * random;
+  return (parameter.initializer == Initializer::ones ? 1.0 : 0.0) + spread * random;
+}
+
+template <class T>
+ParameterValues<T> make_values(const Chain<T>& chain, int unit, std::uint64_t seed) {
+  ParameterValues<T> values;
+  if (unit < 0) return values;
+  const plan::UnitDescription& planned = chain.description().units[static_cast<std::size_t>(unit)];
+  values.trained.resize(static_cast<std::size_t>(planned.trained_elements()));
+  values.frozen.resize(static_cast<std::size_t>(planned.frozen_elements));
+  for (const Parameter& parameter : chain.parameters(unit)) {
+    std::vector<T>& segment = parameter.frozen ? values.frozen : values.trained;
+    const std::uint64_t key = math::random_key(seed, parameter.full_name());
+    for (std::int64_t i = 0; i < parameter.elements(); ++i)
+      segment[static_cast<std::size_t>(parameter.offset + i)] =
+          static_cast<T>(value_of(parameter, key, i));
+  }
+  return values;
+}
+
+/// Which of `count` elements are compared: the first, the last, and others at random.
+std::vector<std::int64_t> pick(std::int64_t count, std::int64_t wanted, std::uint64_t key) {
+  std::vector<std::int64_t> picked;
+  if (wanted == 0 || count <= wanted) {
+    for (std::int64_t i = 0; i < count; ++i) picked.push_back(i);
+    return picked;
+  }
+  picked = {0, count - 1};
+  for (std::int64_t i = 2; i < wanted; ++i)
+    picked.push_back(static_cast<std::int64_t>(
+        math::philox(key, static_cast<std::uint64_t>(i), 1).word[0] % count));
+  return picked;
+}
+
+/// The check of one unit.
+template <class T>
+class UnitCheck {
+ public:
+  UnitCheck(const Chain<T>& chain, int unit, const void* batch, const std::vector<T>& input,
+            const GradientCheckSettings& settings, GradientReport& report)
+      : chain_(chain),
+        unit_(unit),
+        name_(chain.unit(unit).name),
+        settings_(settings),
+        report_(report),
+        own_(make_values(chain, unit, settings.seed)),
+        tied_(make_values(chain, chain.tied_to(unit), settings.seed)),
+        input_(input),
+        trial_(chain, unit, batch, own_, tied_, input) {
+    if (settings_.step == 0.0) settings_.step = is_double ? 1e-5 : 1e-2;
+    if (settings_.tolerance == 0.0) settings_.tolerance = is_double ? 1e-6 : 1e-2;
+  }
+
+  /// Returns the unit's output.
+  std::vector<T> run() {
+    output_ = trial_.forward();
+    if (!is_sound("forward") || !is_written("output", output_)) return output_;
+    check_recompute();
+    weigh_output();
+    const std::vector<T> gradient = trial_.backward(is_loss() ? std::vector<T>() : weights_, {});
+    if (!is_sound("backward")) return output_;
+    const std::vector<T> gradients = trial_.gradients(), tied = trial_.tied_gradients();
+    if (is_written("input", gradient))
+      compare("input", input_, 0, gradient, [&](const std::vector<T>& x) { trial_.set_input(x); });
+    check_parameters(unit_, "", own_.trained, gradients,
+                     [&](const std::vector<T>& x) { trial_.set_trained(x); });
+    if (chain_.tied_to(unit_) >= 0)
+      check_parameters(chain_.tied_to(unit_), text(chain_.unit(chain_.tied_to(unit_)).name, "."),
+                       tied_.trained, tied, [&](const std::vector<T>& x) { trial_.set_tied(x); });
+    check_adding(gradients);
+    return output_;
+  }
+
+ private:
+  static constexpr bool is_double = std::is_same<T, double>::value;
+
+  bool is_loss() const { return unit_ + 1 == chain_.units(); }
+
+  void add_problem(const std::string& array, std::int64_t element, const std::string& what,
+                   double backward = 0.0, double difference = 0.0) {
+    const std::string place = element < 0 ? array : text(array, "[", element, "]");
+    report_.problems.push_back(
+        {name_, array, element, backward, difference,
+         text("unit ", name_, ": ", place, place.empty() ? "" : ": ", what)});
+  }
+
+  bool is_sound(const char* call) {
+    const std::string damage = trial_.damage();
+    if (!damage.empty()) add_problem("", -1, text(call, " ", damage));
+    return damage.empty();
+  }
+
+  /// Of `values`, those from `first` on, `count` of them.
+  bool is_written(const std::string& array, const std::vector<T>& values, std::int64_t first,
+                  std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T& value = values[static_cast<std::size_t>(first + i)];
+      if (std::isfinite(value)) continue;
+      add_problem(array, i, is_unset(&value, sizeof value) ? "is not written" : "is not finite");
+      return false;
+    }
+    return true;
+  }
+  bool is_written(const std::string& array, const std::vector<T>& values) {
+    return is_written(array, values, 0, static_cast<std::int64_t>(values.size()));
+  }
+
+  void check_recompute() {
+    if (is_loss() || chain_.unit(unit_).saved_bytes == 0) return;
+    const std::vector<unsigned char> before = trial_.saved();
+    trial_.recompute();
+    if (!is_sound("forward that recomputes")) return;
+    const std::vector<unsigned char> after = trial_.saved();
+    const auto differs = std::mismatch(before.begin(), before.end(), after.begin());
+    if (differs.first != before.end())
+      add_problem("saved", differs.first - before.begin(),
+                  "this byte differs where forward recomputes");
+  }
+
+  /// What is differentiated: the sum of losses, or of the output with random weights.
+  void weigh_output() {
+    const std::uint64_t key = math::random_key(settings_.seed, name_ + " output");
+    double squares = 0.0;
+    for (std::size_t i = 0; i < output_.size(); ++i) {
+      weights_.push_back(
+          is_loss() ? T(1) : static_cast<T>(random_number(key, static_cast<std::int64_t>(i))));
+      const double term = static_cast<double>(weights_[i]) * static_cast<double>(output_[i]);
+      squares += term * term;
+    }
+    rounding_ = 16.0 * std::numeric_limits<T>::epsilon() * std::sqrt(squares);
+  }
+
+  double function() {
+    const std::vector<T> output = trial_.forward();
+    double sum = 0.0;
+    for (std::size_t i = 0; i < output.size(); ++i)
+      sum += static_cast<double>(weights_[i]) * static_cast<double>(output[i]);
+    return sum;
+  }
+
+  template <class Set>
+  void check_parameters(int owner, const std::string& prefix, const std::vector<T>& values,
+                        const std::vector<T>& gradients, const Set& set) {
+    for (const Parameter& parameter : chain_.parameters(owner)) {
+      if (parameter.frozen) continue;
+      const std::string array = prefix + parameter.name;
+      if (!is_written(array, gradients, parameter.offset, parameter.elements())) continue;
+      const auto begin = gradients.begin() + parameter.offset;
+      compare(array, values, parameter.offset, std::vector<T>(begin, begin + parameter.elements()),
+              set);
+    }
+  }
+
+  /// `gradients`: of elements from `first` of `values` on, which `set` hands to the unit.
+  template <class Set>
+  void compare(const std::string& array, const std::vector<T>& values, std::int64_t first,
+               const std::vector<T>& gradients, const Set& set) {
+    struct Compared {
+      std::int64_t element;
+      double backward, difference, distance;
+    };
+    std::vector<Compared> all;
+    double largest = 0.0;
+    std::vector<T> moved = values;
+    const std::uint64_t key = math::random_key(settings_.seed, name_ + " " + array);
+    for (const std::int64_t i :
+         pick(static_cast<std::int64_t>(gradients.size()), settings_.elements, key)) {
+      T& value = moved[static_cast<std::size_t>(first + i)];
+      const T middle = value;
+      const double step = settings_.step * std::max(1.0, std::abs(static_cast<double>(middle)));
+      const T above = static_cast<T>(middle + step), below = static_cast<T>(middle - step);
+      const double distance = static_cast<double>(above) - static_cast<double>(below);
+      const auto function_at = [&](T there) {
+        value = there;
+        set(moved);
+        return function();
+      };
+      const double difference = (function_at(above) - function_at(below)) / distance;
+      value = middle;
+      const auto backward = static_cast<double>(gradients[static_cast<std::size_t>(i)]);
+      largest = std::max({largest, std::abs(backward), std::abs(difference)});
+      all.push_back({i, backward, difference, distance});
+    }
+    set(values);
+    report_.compared += static_cast<std::int64_t>(all.size());
+    const Compared* worst = nullptr;
+    double most = 1.0;  // of what is allowed
+    int wrong = 0;
+    for (const Compared& one : all) {
+      const double scale =
+          std::max({std::abs(one.backward), std::abs(one.difference), 0.05 * largest});
+      const double allowed = settings_.tolerance * scale + rounding_ / one.distance;
+      const double excess = std::abs(one.backward - one.difference) / allowed;
+      // Also where it is not a number.
+      if (excess <= 1.0) continue;
+      ++wrong;
+      if (worst == nullptr || excess > most) worst = &one;
+      most = std::max(most, excess);
+    }
+    if (worst != nullptr)
+      add_problem(array, worst->element,
+                  text("the gradient is ", worst->backward, " from backward, ", worst->difference,
+                       " from differences (", wrong, " of ", all.size(), " compared differ)"),
+                  worst->backward, worst->difference);
+  }
+
+  /// Backward once more, where gradients hold something: a unit that is tied to this one writes
+  /// first.
+  void check_adding(const std::vector<T>& gradients) {
+    bool is_tied_to = false;
+    for (int u = unit_ + 1; u < chain_.units(); ++u)
+      is_tied_to = is_tied_to || chain_.tied_to(u) == unit_;
+    if (!is_tied_to || gradients.empty()) return;
+    std::vector<T> base(gradients.size(), T(1));
+    trial_.forward();
+    trial_.backward(is_loss() ? std::vector<T>() : weights_, base);
+    const std::vector<T> sums = trial_.gradients();
+    for (const Parameter& parameter : chain_.parameters(unit_)) {
+      for (std::int64_t i = 0; i < (parameter.frozen ? 0 : parameter.elements()); ++i) {
+        const auto at = static_cast<std::size_t>(parameter.offset + i);
+        const double expected = 1.0 + static_cast<double>(gradients[at]);
+        const double error = std::abs(static_cast<double>(sums[at]) - expected);
+        if (error <= settings_.tolerance * std::max(1.0, std::abs(expected))) continue;
+        add_problem(parameter.name, i,
+                    text("with adds_gradients backward leaves ", sums[at], ", expected ", expected),
+                    static_cast<double>(sums[at]), expected);
+        break;
+      }
+    }
+  }
+
+  const Chain<T>& chain_;
+  int unit_;
+  std::string name_;
+  GradientCheckSettings settings_;
+  GradientReport& report_;
+  ParameterValues<T> own_, tied_;
+  std::vector<T> input_, output_, weights_;
+  double rounding_ = 0.0;  ///< of what is differentiated
+  UnitTrial<T> trial_;
+};
+
+}  // namespace
+
+std::string GradientReport::text() const {
+  if (passed()) return ostrakon::text(compared, " gradients agree with differences of the loss");
+  std::string lines;
+  for (const GradientProblem& problem : problems)
+    lines += (lines.empty() ? "" : "\n") + problem.text;
+  return lines;
+}
+
+template <class T>
+GradientReport check_gradients(const Chain<T>& chain, const void* batch,
+                               const GradientCheckSettings& settings) {
+  require(settings.elements >= 0 && settings.step >= 0.0 && settings.tolerance >= 0.0,
+          "a gradient check of ", settings.elements, " elements with step ", settings.step,
+          " and tolerance ", settings.tolerance, "; expected at least 0 of each");
+  GradientReport report;
+  std::vector<T> output;
+  for (int u = 0; u < chain.units(); ++u) {
+    const std::size_t before = report.problems.size();
+    output = UnitCheck<T>(chain, u, batch, output, settings, report).run();
+    // The next unit would compute with it.
+    for (std::size_t p = before; p < report.problems.size(); ++p)
+      if (report.problems[p].array == "output") return report;
+  }
+  return report;
+}
+
+template GradientReport check_gradients(const Chain<float>& chain, const void* batch,
+                                        const GradientCheckSettings& settings);
+template GradientReport check_gradients(const Chain<double>& chain, const void* batch,
+                                        const GradientCheckSettings& settings);
+
+}  // namespace ostrakon::model

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/math/portability.hpp>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// A buffer in device memory between two guards of known bytes, which show whether a kernel wrote
+/// next to it. Unset bytes are 0xff: as floating-point numbers, NaN.
+class GuardedBuffer {
+ public:
+  /// All of it unset.
+  explicit GuardedBuffer(std::int64_t bytes = 0);
+
+  std::int64_t size() const { return size_; }  ///< bytes
+  /// Null if it has no bytes. Aligned to 64 bytes.
+  template <class A>
+  A* data() const {
+    return size_ == 0 ? nullptr : reinterpret_cast<A*>(bytes_.data() + guard_bytes);
+  }
+
+  void unset() const;
+  /// `size()` bytes of host memory.
+  void set(const void* host) const;
+  /// In host memory.
+  std::vector<unsigned char> get() const;
+  template <class A>
+  std::vector<A> get_as() const {
+    const std::vector<unsigned char> bytes = get();
+    const auto* const first = reinterpret_cast<const A*>(bytes.data());
+    return std::vector<A>(first, first + bytes.size() / sizeof(A));
+  }
+  /// Whether nothing was written next to it.
+  bool has_whole_guards() const;
+
+  static constexpr unsigned char unset_byte = 0xff;
+
+ private:
+  static constexpr std::int64_t guard_bytes = 256;
+  static constexpr unsigned char guard_byte = 0xa5;
+
+  std::int64_t size_;
+  Kokkos::View<unsigned char*, Memory> bytes_;
+};
+
+/// Whether `count` bytes at `bytes` are still unset.
+bool is_unset(const void* bytes, std::size_t count);
+
+}  // namespace ostrakon::model

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/model/unit.hpp>
+#include <type_traits>
+#include <vector>
+
+// What a unit of one's own computes with.
+
+namespace ostrakon::model {
+
+/// An array in device memory (where there is no device: host memory): an unmanaged Kokkos view.
+/// Owns nothing; valid for the call that it comes with.
+template <class A>
+using Array = math::UnmanagedArray<A, Memory>;
+
+/// The array as a row-major matrix. Throws Error where it has fewer elements.
+template <class A>
+Matrix<A> as_matrix(const Array<A>& array, std::int64_t rows, std::int64_t columns) {
+  require(rows >= 0 && columns >= 0 && rows * columns <= static_cast<std::int64_t>(array.size()),
+          "a matrix of ", rows, " x ", columns, " in an array of ", array.size(), " elements");
+  return {array.data(), rows, columns};
+}
+
+/// f(i) for each i in [0, count), in any order, on `exec`; does not wait. F: a KOKKOS_LAMBDA.
+template <class F>
+void for_each(const Exec& exec, std::int64_t count, const F& f) {
+  Kokkos::parallel_for(Kokkos::RangePolicy<Exec>(exec, 0, count), f);
+}
+
+/// A planned buffer of so many bytes, in which a unit places arrays of any type. Byte: std::byte,
+/// or const std::byte where the unit may only read.
+template <class Byte>
+class Bytes {
+ public:
+  Bytes() = default;
+  /// `unit` and `name` are for messages, and must outlive it.
+  Bytes(Byte* data, std::int64_t size, const char* unit, const char* name)
+      : data_(data), size_(data == nullptr ? 0 : size), unit_(unit), name_(name) {}
+
+  Byte* data() const { return data_; }
+  std::int64_t size() const { return size_; }
+
+  /// `count` elements of A from byte `first` on; const where the unit may only read. Buffers are
+  /// aligned to 64 bytes or more. Throws Error, naming unit and buffer, where they are not inside,
+  /// or `first` is not a multiple of A's alignment.
+  template <class A>
+  auto array(std::int64_t first, std::int64_t count) const {
+    using Element = std::conditional_t<std::is_const<Byte>::value, const A, A>;
+    const auto size = static_cast<std::int64_t>(sizeof(A));
+    require(first >= 0 && count >= 0 && first % static_cast<std::int64_t>(alignof(A)) == 0 &&
+                count <= (size_ - first) / size && first <= size_,
+            "unit ", unit_, ": ", count, " elements of ", size, " bytes from byte ", first,
+            " on of its ", name_, ", which has ", size_, " bytes");
+    return Array<Element>(reinterpret_cast<Element*>(data_ + first),
+                          static_cast<std::size_t>(count));
+  }
+
+ private:
+  Byte* data_ = nullptr;
+  std::int64_t size_ = 0;
+  const char* unit_ = "";
+  const char* name_ = "";
+};
+
+/// A unit's parameters, or their gradients, one array each, by their place in the unit's list.
+/// A: the elements.
+template <class A>
+class ParameterArrays {
+ public:
+  ParameterArrays() = default;
+  /// The segments of a flat parameter; null where a call does not have one. `parameters` outlives
+  /// it.
+  ParameterArrays(A* trained, A* frozen, const std::vector<Parameter>& parameters)
+      : trained_(trained), frozen_(frozen), parameters_(&parameters) {}
+
+  /// Of parameter `index`. Empty where the call does not have it: a gradient of what is frozen.
+  /// Throws Error where there is no such parameter.
+  Array<A> operator()(int index) const {
+    const int count = parameters_ == nullptr ? 0 : static_cast<int>(parameters_->size());
+    require(index >= 0 && index < count, "parameter ", index, " of a unit that has ", count);
+    const Parameter& parameter = (*parameters_)[static_cast<std::size_t>(index)];
+    A* const segment = parameter.frozen ? frozen_ : trained_;
+    if (segment == nullptr) return {};
+    return Array<A>(segment + parameter.offset, static_cast<std::size_t>(parameter.elements()));
+  }
+
+  /// The same as a matrix, of the parameter's shape: its first extent, and the product of the
+  /// others. Empty where the array is.
+  Matrix<A> matrix(int index) const {
+    const Array<A> array = (*this)(index);
+    const std::vector<std::int64_t>& shape = (*parameters_)[static_cast<std::size_t>(index)].shape;
+    const std::int64_t rows = shape.empty() ? 1 : shape.front();
+    const auto size = static_cast<std::int64_t>(array.size());
+    return {array.data(), size == 0 ? 0 : rows, size == 0 ? 0 : size / rows};
+  }
+
+ private:
+  A* trained_ = nullptr;
+  A* frozen_ = nullptr;
+  const std::vector<Parameter>* parameters_ = nullptr;
+};
+
+/// What forward and backward have in common. T: float, double, bf16 or fp16, in which parameters
+/// and activations are kept; kernels compute in compute_t<T>, which is float for the 16-bit types.
+template <class T>
+struct UnitCall {
+  Exec exec;                            ///< where kernels run; calls need not wait for them
+  int phase = 0;                        ///< which one of UnitDescription::forward, or backward
+  Bytes<const std::byte> batch;         ///< as a SampleSource wrote it; empty unless reads_batch
+  Array<const T> input;                 ///< (input), the output of the unit before
+  ParameterArrays<const T> parameters;  ///< in backward only if backward_reads_parameters
+  ParameterArrays<const T> tied_parameters;  ///< of the unit that it is tied to
+  Bytes<std::byte> workspace;                ///< of the phase; undefined before it
+  Bytes<const std::byte> exchanged;          ///< what came of the exchange before this phase
+  Bytes<std::byte> handed;                   ///< for the exchange after this phase
+};
+
+/// Forward: reads batch, input and parameters; writes output (or losses) and saved.
+template <class T>
+struct ForwardCall : UnitCall<T> {
+  /// (output). Empty in all but the last phase, and in a call that recomputes.
+  Array<T> output;
+  /// (output), of the loss unit, in place of `output`: what the loss is the mean of.
+  Array<compute_t<T>> losses;
+  /// For backward. All phases of a forward share it.
+  Bytes<std::byte> saved;
+  /// The call is there for `saved` alone, which gets the same bits as in the first forward: what
+  /// only the output takes need not be computed (activation checkpointing).
+  bool recomputes = false;
+};
+
+/// Backward: reads what forward has read and saved; writes gradients.
+template <class T>
+struct BackwardCall : UnitCall<T> {
+  /// One array for both: before, its first `output` elements are dL/d output; after, its first
+  /// `input` elements are dL/d input. The loss unit's is undefined before, and gets the gradient of
+  /// loss_scale * (sum of losses). All phases share it.
+  Array<T> gradient;
+  /// As forward left it. May be used as scratch: nothing in it is needed afterwards.
+  Bytes<std::byte> saved;
+  compute_t<T> loss_scale = 1;  ///< of the loss unit: multiplies its losses
+  /// Each of them, (elements of the parameter), has to be written. With `adds_gradients` they hold
+  /// what a unit that is tied to this one has written: add to them.
+  ParameterArrays<compute_t<T>> parameter_gradients;
+  bool adds_gradients = false;
+  /// Of the unit that this one is tied to. Zero before: write those that this unit reads.
+  ParameterArrays<compute_t<T>> tied_gradients;
+};
+
+}  // namespace ostrakon::model

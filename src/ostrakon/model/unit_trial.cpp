@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/unit_trial.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <ostrakon/base/error.hpp>
+#include <utility>
+
+namespace ostrakon::model {
+namespace {
+
+template <class T>
+GuardedBuffer make_buffer(const std::vector<T>& values) {
+  GuardedBuffer buffer(static_cast<std::int64_t>(values.size() * sizeof(T)));
+  buffer.set(values.data());
+  return buffer;
+}
+
+/// For dL/d output (not of losses), then dL/d input.
+template <class T>
+std::int64_t gradient_bytes(const Chain<T>& chain, int unit) {
+  const ChainUnitDescription& own = chain.unit(unit);
+  return std::max(own.input, own.is_loss ? 0 : own.output) * static_cast<std::int64_t>(sizeof(T));
+}
+
+}  // namespace
+
+template <class T>
+UnitTrial<T>::UnitTrial(const Chain<T>& chain, int unit, const void* batch,
+                        const ParameterValues<T>& own, const ParameterValues<T>& tied,
+                        const std::vector<T>& input)
+    : chain_(chain),
+      unit_(unit),
+      planned_(chain.description().units[static_cast<std::size_t>(unit)]),
+      reads_{GuardedBuffer(chain.leaf().bytes()), make_buffer(own.trained), make_buffer(own.frozen),
+             make_buffer(tied.trained),           make_buffer(tied.frozen), make_buffer(input)},
+      writes_{GuardedBuffer(planned_.output_bytes), GuardedBuffer(planned_.saved_bytes),
+              GuardedBuffer(gradient_bytes(chain, unit)), GuardedBuffer(reads_.trained.size()),
+              GuardedBuffer(reads_.tied_trained.size())} {
+  reads_.batch.set(batch);
+  for (const plan::Phases* phases : {&planned_.forward, &planned_.backward})
+    for (const plan::Phase& phase : *phases)
+      require(!phase.then || phase.then->span.ranks == 1, "unit ", planned_.name,
+              " exchanges activations over ", phase.then ? phase.then->span.ranks : 1,
+              " ranks; a check of gradients computes on one");
+}
+
+template <class T>
+void UnitTrial<T>::note_read_only() {
+  read_only_.clear();
+  for (const auto& [name, buffer] :
+       {std::pair{"batch", &reads_.batch}, std::pair{"parameters", &reads_.trained},
+        std::pair{"frozen parameters", &reads_.frozen},
+        std::pair{"tied parameters", &reads_.tied_trained},
+        std::pair{"tied frozen parameters", &reads_.tied_frozen},
+        std::pair{"input", &reads_.input}})
+    read_only_.push_back({name, buffer, buffer->get()});
+}
+
+template <class T>
+void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_output, bool adds) {
+  note_read_only();
+  damage_.clear();
+  const bool has_parameters = !is_backward || planned_.backward_reads_parameters;
+  UnitBuffers<T> buffers;
+  buffers.recomputes = !is_backward && !with_output;
+  buffers.batch = reads_.batch.template data<const std::byte>();
+  if (has_parameters) {
+    buffers.parameters = reads_.trained.template data<const T>();
+    buffers.frozen = reads_.frozen.template data<const T>();
+  }
+  buffers.tied_parameters = reads_.tied_trained.template data<const T>();
+  buffers.tied_frozen = reads_.tied_frozen.template data<const T>();
+  buffers.input = reads_.input.template data<const T>();
+  buffers.saved = writes_.saved.template data<T>();
+  if (is_backward) {
+    buffers.gradient = writes_.gradient.template data<T>();
+    buffers.parameter_gradients = writes_.gradients.template data<T>();
+    buffers.tied_gradients = writes_.tied_gradients.template data<T>();
+  }
+  GuardedBuffer handed;
+  const Exec exec;
+  const auto look_at = [&](const GuardedBuffer& buffer, const char* name) {
+    if (!buffer.has_whole_guards()) damage_ = text("wrote outside of its ", name);
+  };
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    const GuardedBuffer workspace(phases[p].workspace_bytes);
+    const GuardedBuffer exchanged =
+        std::exchange(handed, GuardedBuffer(phases[p].then ? phases[p].then->bytes_in() : 0));
+    buffers.phase = static_cast<int>(p);
+    // Forward writes its output in the last phase; the loss unit's backward begins with forward.
+    const bool writes_output = with_output && (is_backward || p + 1 == phases.size());
+    buffers.output = writes_output ? writes_.output.template data<T>() : nullptr;
+    buffers.workspace = workspace.data<T>();
+    buffers.exchanged = exchanged.data<const std::byte>();
+    buffers.handed = handed.data<std::byte>();
+    if (is_backward)
+      chain_.backward(unit_, exec, buffers, T(1), adds);
+    else
+      chain_.forward(unit_, exec, buffers);
+    exec.fence();
+    look_at(workspace, "workspace");
+    look_at(exchanged, "exchanged");
+    look_at(handed, "handed");
+  }
+  for (const auto& [name, buffer] :
+       {std::pair{"output", &writes_.output}, std::pair{"saved", &writes_.saved},
+        std::pair{"gradient", &writes_.gradient},
+        std::pair{"parameter gradients", &writes_.gradients},
+        std::pair{"tied gradients", &writes_.tied_gradients}})
+    look_at(*buffer, name);
+}
+
+template <class T>
+std::string UnitTrial<T>::damage() const {
+  for (const ReadOnly& one : read_only_) {
+    if (!one.buffer->has_whole_guards()) return text("wrote outside of its ", one.name);
+    if (one.buffer->get() != one.before) return text("wrote to its ", one.name);
+  }
+  return damage_;
+}
+
+template <class T>
+std::vector<T> UnitTrial<T>::forward() {
+  writes_.output.unset();
+  writes_.saved.unset();
+  run(planned_.forward, false, true, false);
+  return writes_.output.template get_as<T>();
+}
+
+template <class T>
+void UnitTrial<T>::recompute() {
+  writes_.saved.unset();
+  run(planned_.forward, false, false, false);
+}
+
+template <class T>
+std::vector<T> UnitTrial<T>::backward(const std::vector<T>& output_gradient,
+                                      const std::vector<T>& base) {
+  writes_.gradient.unset();
+  writes_.tied_gradients.unset();
+  std::vector<unsigned char> start = writes_.gradient.get();
+  if (!output_gradient.empty())
+    std::memcpy(start.data(), output_gradient.data(), output_gradient.size() * sizeof(T));
+  writes_.gradient.set(start.data());
+  const bool adds = !base.empty();
+  if (adds)
+    writes_.gradients.set(base.data());
+  else
+    writes_.gradients.unset();
+  const bool is_loss = unit_ + 1 == chain_.units();
+  run(planned_.backward, true, is_loss, adds);
+  std::vector<T> gradient = writes_.gradient.template get_as<T>();
+  gradient.resize(static_cast<std::size_t>(chain_.unit(unit_).input));
+  return gradient;
+}
+
+template class UnitTrial<float>;
+template class UnitTrial<double>;
+
+}  // namespace ostrakon::model

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostrakon/checkpoint/file_layout.hpp>
+#include <ostrakon/data/sample_source.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/train/saver.hpp>
+#include <ostrakon/train/trainer.hpp>
+#include <string>
+
+namespace ostrakon::train {
+
+struct CheckpointOptions {
+  std::string folder;           ///< made where it is not there; for one run at a time
+  std::int64_t keep = 2;        ///< of those saved last
+  std::int64_t keep_every = 0;  ///< steps of which multiples are kept for good; 0: none
+  checkpoint::Files files = checkpoint::Files::rank;  ///< one of each rank, each node, or one
+  bool verify = false;                                ///< read back what was written
+};
+
+/// Saves a Trainer's state to a folder, "<folder>/step-00001200", and resumes from there, on any
+/// number of ranks and with any sharding, with the same bits. All methods are collective over the
+/// mesh and throw AgreedError; a save that fails leaves earlier checkpoints as they were. The
+/// format is in docs/checkpoint-format.md, and ostrakon-checkpoint reads it.
+class Checkpoints {
+ public:
+  /// Mesh and trainer must outlive it. `samples`: the training data, whose identity() is kept.
+  Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Trainer& trainer,
+              const data::SampleSource& samples);
+
+  /// Restores the newest checkpoint that is not damaged, and returns its step: training continues
+  /// with the next one. 0 where the folder has none: call Trainer::initialize. Throws where there
+  /// are some and all are damaged, and where the newest is of another model, optimizer or data.
+  std::int64_t resume();
+
+  /// Saves the state after the last step. With Policy::checkpoint_staging it is copied, and written
+  /// while steps are taken: call advance() after each of them.
+  void save();
+  /// Continues a save where no rank is still writing. Cheap; waits for nothing.
+  void advance();
+  /// Waits for a save, before the program ends.
+  void finish();
+
+  /// Step of the newest checkpoint that is known to be saved, or was restored; 0: none.
+  std::int64_t saved_step() const { return saved_step_; }
+
+ private:
+  void note(const std::optional<Saver::Saved>& saved);
+  void restore(const std::string& path);
+
+  mesh::Mesh& mesh_;
+  Trainer& trainer_;
+  Facts data_;
+  Saver saver_;
+  std::int64_t saved_step_ = 0;
+};
+
+}  // namespace ostrakon::train

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// What is left of a command line after MPI and Kokkos took theirs.
+using Arguments = std::vector<std::string>;
+
+/// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Returns what `body` does,
+/// which is the same on all ranks, as the exit status. Exceptions become exit
+/// status 1 and one message from one rank: "<name>: error: <what>". An exception that is not sure
+/// to have been thrown by all ranks ends the whole job at once.
+///
+/// All ranks have to be started alike, but for flags of Kokkos: the same program, version and
+/// arguments. They compare that before anything else, and --help (`usage`) and --version are
+/// answered then, by rank 0; where nothing has launched the process, before MPI is started.
+int run_program(const char* name, const char* usage, int argc, char** argv,
+                const std::function<int(const Arguments&)>& body);
+
+}  // namespace ostrakon::train

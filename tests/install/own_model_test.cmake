@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# Included by install_test.cmake: builds examples/own_model against the installed copy, and runs it
+# on several ranks, resumed, killed, and with a wrong backward.
+
+run(${CMAKE_COMMAND} -S ${EXAMPLE} -B ${WORK}/own_model ${settings}
+    -D CMAKE_PREFIX_PATH=${WORK}/prefix)
+run(${CMAKE_COMMAND} --build ${WORK}/own_model)
+set(own_model ${WORK}/own_model/own_model)
+set(folders ${WORK}/own_model_runs)
+file(MAKE_DIRECTORY ${folders})
+
+# Runs it on `ranks` ranks; sets `result` to the digest that it ends with.
+function(run_own_model result ranks)
+  execute_process(COMMAND $ENV{OSTRAKON_MPIEXEC} -n ${ranks} ${own_model} ${ARGN}
+                  WORKING_DIRECTORY ${folders} RESULT_VARIABLE status OUTPUT_VARIABLE output)
+  if(NOT status EQUAL 0 OR NOT output MATCHES "step [0-9]+, digest ([0-9a-f]+)\n$")
+    message(FATAL_ERROR "status ${status} from own_model ${ARGN} on ${ranks} ranks:\n${output}")
+  endif()
+  set(${result} ${CMAKE_MATCH_1} PARENT_SCOPE)
+endfunction()
+
+function(expect_digest found expected what)
+  if(NOT found STREQUAL expected)
+    message(FATAL_ERROR "own_model, ${what}: digest ${found}, expected ${expected}")
+  endif()
+endfunction()
+
+# The same bits on any number of ranks.
+run_own_model(expected 1 one 40)
+foreach(ranks IN ITEMS 2 4)
+  run_own_model(found ${ranks} on_${ranks} 40)
+  expect_digest(${found} ${expected} "${ranks} ranks")
+endforeach()
+
+# Resumed on others.
+run_own_model(found 2 resumed 20)
+if(found STREQUAL expected)
+  message(FATAL_ERROR "own_model: digest ${found} after 20 steps and after 40")
+endif()
+run_own_model(found 4 resumed 40 --resume)
+expect_digest(${found} ${expected} "resumed")
+
+# Killed, whatever it is doing, and resumed from the newest checkpoint.
+run(${CMAKE_CURRENT_LIST_DIR}/kill_own_model ${own_model} ${folders}/killed)
+file(READ_SYMLINK ${folders}/killed/latest newest)
+if(NOT newest MATCHES "^step-0*([1-9][0-9]*)$")
+  message(FATAL_ERROR "own_model, killed: the newest checkpoint is ${newest}")
+endif()
+math(EXPR steps "${CMAKE_MATCH_1} + 20")
+run_own_model(found 2 killed ${steps} --resume)
+run_own_model(expected 1 whole ${steps})
+expect_digest(${found} ${expected} "killed after step ${CMAKE_MATCH_1}, and resumed")
+
+# What is wrong with backward is named.
+execute_process(COMMAND $ENV{OSTRAKON_MPIEXEC} -n 2 ${own_model} wrong 20 --wrong-gradient
+                WORKING_DIRECTORY ${folders} RESULT_VARIABLE status OUTPUT_QUIET
+                ERROR_VARIABLE output)
+if(NOT status EQUAL 1 OR NOT output MATCHES "own_model: error: unit residual\\.2: input.*unit residual\\.2: weight\\[[0-9]+\\]: the gradient is "
+   OR output MATCHES "unit residual\\.[013]" OR EXISTS ${folders}/wrong)
+  message(FATAL_ERROR "status ${status} from own_model with a wrong gradient:\n${output}")
+endif()
+
+# Short enough to be read, and of public headers alone.
+file(READ ${EXAMPLE}/own_model.cpp text)
+string(REGEX MATCH "#include <ostrakon/[^>]*/[^>]*>" not_public "${text}")
+if(not_public)
+  message(FATAL_ERROR "examples/own_model/own_model.cpp: ${not_public} is not a public header")
+endif()
+string(REGEX MATCHALL "\n" ends "${text}")
+list(LENGTH ends lines)
+if(lines GREATER_EQUAL 200)
+  message(FATAL_ERROR "examples/own_model/own_model.cpp has ${lines} lines; expected less than 200")
+endif()

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chain of units describes itself to the planner, and refuses what can't be.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <ostrakon/base/error.hpp>
+
+#include "model/small_chain.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+/// A unit that describes itself as it is told, and computes nothing.
+class Described final : public Unit<float> {
+ public:
+  explicit Described(UnitDescription description) : description_(std::move(description)) {}
+  UnitDescription describe() const override { return description_; }
+  void forward(const ForwardCall<float>&) const override {}
+  void backward(const BackwardCall<float>&) const override {}
+
+ private:
+  UnitDescription description_;
+};
+
+using Descriptions = std::vector<UnitDescription>;
+
+Descriptions small_descriptions() {
+  Descriptions all;
+  for (const auto& unit : small_units<float>()) all.push_back(unit->describe());
+  return all;
+}
+
+Chain<float> chain_of(const Descriptions& descriptions) {
+  Units<float> units;
+  for (const UnitDescription& one : descriptions) units.push_back(std::make_unique<Described>(one));
+  return {std::move(units), {small_rows, SmallSamples().sample_bytes()}};
+}
+
+std::string refusal(const std::function<void(Descriptions&)>& change) {
+  Descriptions all = small_descriptions();
+  change(all);
+  return testing::error_of([&] { chain_of(all); });
+}
+
+TEST(Chain, DescribesItselfToThePlanner) {
+  BendKind frozen, in_phases;
+  frozen.is_frozen = true;
+  in_phases.has_phases = true;
+  const Chain<float> chain = small_chain<float>(frozen, in_phases);
+  const plan::ModelDescription& model = chain.description();
+  ASSERT_EQ(model.units.size(), 5u);
+  EXPECT_EQ(model.batch_bytes, small_all * 4);
+  EXPECT_EQ(model.gradient_bytes, small_all * 4);
+  EXPECT_EQ(model.element_bytes, 4);
+  EXPECT_EQ(model.units[0].parameter_elements, 0);
+  EXPECT_TRUE(model.units[0].reads_batch);
+  EXPECT_FALSE(model.units[0].recomputes);
+  const plan::UnitDescription& first = model.units[1];
+  EXPECT_EQ(first.parameter_elements, 2 * 64);
+  EXPECT_EQ(first.frozen_elements, 64);
+  EXPECT_EQ(first.frozen_count, small_width);
+  EXPECT_TRUE(first.recomputes);
+  EXPECT_FALSE(first.reads_batch);
+  EXPECT_EQ(model.units[2].forward.size(), 2u);
+  EXPECT_EQ(model.units[3].tied_to, 1);
+  EXPECT_TRUE(model.units[3].tied_gradients);
+  // Losses are float; its backward begins with its forward.
+  EXPECT_EQ(model.units[4].output_bytes, small_rows * 4);
+  EXPECT_EQ(model.units[4].backward.size(), 2u);
+  EXPECT_EQ(chain.parameters(2)[1].full_name(), "bend.1.shift");
+  EXPECT_EQ(chain.parameters(2)[1].offset, 64);
+  EXPECT_EQ(make_model(small_chain<float>())->parameter_count(), 5 * small_width);
+}
+
+TEST(Chain, OfSixteenBitsHasLossesAndGradientsOfFloat) {
+  const Chain<bf16> chain = small_chain<bf16>();
+  EXPECT_EQ(chain.description().units[4].output_bytes, small_rows * 4);
+  EXPECT_EQ(chain.description().units[1].output_bytes, small_all * 2);
+  EXPECT_EQ(chain.description().master_bytes, 4);
+  EXPECT_EQ(make_model(small_chain<bf16>())->dtype(), DType::bf16);
+}
+
+TEST(Chain, FreezesByName) {
+  const Chain<float> chain(small_units<float>(), {small_rows, 4 * small_width},
+                           [](const std::string& name) { return name == "bend.1.scale"; });
+  EXPECT_TRUE(chain.parameters(2)[0].frozen);
+  EXPECT_FALSE(chain.parameters(1)[0].frozen);
+}
+
+TEST(Chain, RefusesWhatCannotBe) {
+  EXPECT_EQ(refusal([](Descriptions&) {}), "no error");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[2].input = 7; }),
+            "unit bend.1 reads 7 elements, but unit bend.0 before it writes 10");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[0].input = 3; }),
+            "unit source reads 3 elements, but is the first: expected 0, as it reads the batch");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[0].reads_batch = false; }),
+            "unit source is the first and reads nothing: expected reads_batch");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[4].is_loss = false; }),
+            "unit squares is the last and computes no losses: expected is_loss");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[1].is_loss = true; }),
+            "unit bend.0 computes losses, but is not the last unit");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[2].name = "bend.0"; }),
+            "two units have the name bend.0");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[2].name = "a b"; }),
+            "unit 2 of a chain has the name 'a b'; expected letters, digits, '_', '-' and '.'");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[2].saved_bytes = -1; }),
+            "unit bend.1 has saved bytes: -1; expected at least 0");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[0].output = 0; }), "unit source has no output");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[1].backward[0].workspace_bytes = -8; }),
+            "unit bend.0: backward has a workspace of -8 bytes");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[1].forward[0].flops = -1; }),
+            "unit bend.0: forward takes -1 floating-point operations, and 0 to recompute");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[1].forward.clear(); }),
+            "unit bend.0: forward has no phase");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[1].parameters[1].name = "scale"; }),
+            "unit bend.0: two parameters have the name scale");
+  EXPECT_EQ(refusal([](Descriptions& all) {
+              all[1].parameters[1].shape = {3, 0};
+            }),
+            "unit bend.0: parameter shift has an extent of 0; expected at least 1");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[1].parameters[1].name = "a/b"; }),
+            "unit bend.0: a parameter has the name 'a/b'; expected letters, digits, '_', '-' and "
+            "'.'");
+  EXPECT_EQ(refusal([](Descriptions& all) {
+              all[1].name = "bend";
+              all[3].tied_to.clear();
+              all[1].parameters[0].name = "1.scale";
+            }),
+            "units bend and bend.1 both have a parameter with the full name bend.1.scale");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[3].tied_to = "squares"; }),
+            "unit tied is tied to squares, which is no unit before it");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[2].tied_to = "bend.0"; }),
+            "unit tied is tied to bend.0, to which another unit is tied; expected one at most");
+  EXPECT_EQ(refusal([](Descriptions& all) {
+              all[2].tied_to = "bend.0";
+              all[3].tied_to = "bend.1";
+            }),
+            "unit tied is tied to bend.1, which is tied to another unit itself");
+  EXPECT_EQ(refusal([](Descriptions& all) { all.erase(all.begin(), all.end() - 1); }),
+            "a chain of 1 units; expected at least one, and then the one that computes the losses");
+  EXPECT_EQ(testing::error_of([] {
+              Chain<float>(small_units<float>(), {0, 20});
+            }),
+            "a leaf of 0 samples of 20 bytes; expected at least 1 of each");
+}
+
+TEST(Bytes, RefuseArraysBeyondThem) {
+  alignas(64) std::byte memory[64] = {};
+  const Bytes<std::byte> bytes(memory, 64, "bend.0", "saved");
+  EXPECT_EQ(bytes.array<float>(16, 12).size(), 12u);
+  EXPECT_EQ(testing::error_of([&] { bytes.array<float>(16, 13); }),
+            "unit bend.0: 13 elements of 4 bytes from byte 16 on of its saved, which has 64 bytes");
+  EXPECT_NE(testing::error_of([&] { bytes.array<double>(4, 1); }), "no error");
+  EXPECT_NE(testing::error_of([&] { bytes.array<float>(68, 0); }), "no error");
+  EXPECT_NE(testing::error_of([&] { bytes.array<float>(0, -1); }), "no error");
+  EXPECT_EQ(testing::error_of([&] { as_matrix(bytes.array<float>(0, 16), 3, 6); }),
+            "a matrix of 3 x 6 in an array of 16 elements");
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

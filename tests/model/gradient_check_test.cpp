@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient check passes right units, and names wrong ones.
+
+#include <gtest/gtest.h>
+
+#include "model/small_chain.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+/// Of bend.1, or of bend.0, with this fault; none of its other units.
+template <class T>
+GradientReport check(Fault fault, bool of_first = false, BendKind kind = {}) {
+  kind.fault = fault;
+  SmallSamples samples;
+  const BendKind right;
+  return check_gradients(of_first ? small_chain<T>(kind, right) : small_chain<T>(right, kind),
+                         samples);
+}
+
+TEST(GradientCheck, PassesUnitsOfAllKinds) {
+  for (const bool has_phases : {false, true})
+    for (const bool has_exchanges : {false, true})
+      for (const bool is_frozen : {false, true}) {
+        BendKind kind;
+        kind.has_phases = has_phases;
+        kind.has_exchanges = has_phases && has_exchanges;
+        kind.is_frozen = is_frozen;
+        for (const bool of_first : {false, true}) {
+          const GradientReport report = check<double>(Fault::none, of_first, kind);
+          EXPECT_TRUE(report.passed()) << report.text();
+          // Four inputs; scale and shift of two units, of the first one again by the one that is
+          // tied to it; the target.
+          const int arrays = 7 - (is_frozen ? (of_first ? 2 : 1) : 0);
+          EXPECT_EQ(report.compared, 4 * small_all + arrays * small_width);
+          const GradientReport in_float = check<float>(Fault::none, of_first, kind);
+          EXPECT_TRUE(in_float.passed()) << in_float.text();
+        }
+      }
+}
+
+struct Found {
+  Fault fault;
+  const char* array;
+  const char* words;
+};
+
+TEST(GradientCheck, NamesWhatIsWrong) {
+  const Found all[] = {
+      {Fault::wrong_gradient, "scale", "from differences (5 of 5 compared differ)"},
+      {Fault::wrong_input_gradient, "input", "from differences (10 of 10 compared differ)"},
+      {Fault::unwritten_gradient, "scale", "unit bend.1: scale[4]: is not written"},
+      {Fault::recomputes_otherwise, "saved", "this byte differs where forward recomputes"},
+      {Fault::writes_outside, "", "unit bend.1: forward wrote outside of its saved"},
+      {Fault::writes_to_input, "", "unit bend.1: forward wrote to its input"},
+      {Fault::unwritten_output, "output", "unit bend.1: output[3]: is not written"}};
+  for (const Found& expected : all)
+    for (const GradientReport& report :
+         {check<double>(expected.fault), check<float>(expected.fault)}) {
+      ASSERT_FALSE(report.problems.empty()) << expected.words;
+      const GradientProblem& first = report.problems.front();
+      EXPECT_EQ(first.unit, "bend.1");
+      EXPECT_EQ(first.array, expected.array);
+      EXPECT_NE(first.text.find(expected.words), std::string::npos) << first.text;
+      // Units before and after are right.
+      for (const GradientProblem& problem : report.problems) EXPECT_EQ(problem.unit, "bend.1");
+      EXPECT_NE(report.text().find(first.text), std::string::npos);
+    }
+}
+
+TEST(GradientCheck, TellsBothValues) {
+  const GradientReport report = check<double>(Fault::wrong_gradient);
+  ASSERT_EQ(report.problems.size(), 1u) << report.text();
+  const GradientProblem& problem = report.problems.front();
+  EXPECT_GE(problem.element, 0);
+  EXPECT_NEAR(problem.backward, -problem.difference, 1e-6 * std::abs(problem.difference));
+}
+
+TEST(GradientCheck, FindsAUnitThatDoesNotAddToWhatATiedOneHasWritten) {
+  const GradientReport report = check<double>(Fault::forgets_to_add, true);
+  ASSERT_FALSE(report.passed());
+  EXPECT_EQ(report.problems.front().unit, "bend.0");
+  EXPECT_NE(report.problems.front().text.find("with adds_gradients"), std::string::npos);
+  // Nothing is tied to the other one.
+  EXPECT_TRUE(check<double>(Fault::forgets_to_add, false).passed());
+}
+
+TEST(GradientCheck, ComputesOnOneRank) {
+  BendKind kind;
+  kind.has_phases = kind.has_exchanges = true;
+  kind.exchange_ranks = 2;
+  EXPECT_THROW(check<double>(Fault::none, false, kind), Error);
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chain of units of one's own, trained with plain settings, without a deck.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cmath>
+#include <cstdint>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/training.hpp>
+#include <vector>
+
+#include "model/small_chain.hpp"
+#include "support/scratch_folder.hpp"
+#include "support/shared_folder.hpp"
+#include "train/small_runs.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+TrainerSettings plain_settings() {
+  TrainerSettings settings;
+  settings.steps = 8;
+  settings.global_batch_size = 8 * small_rows;
+  settings.micro_batch_size = small_rows;
+  settings.optimizer.learning_rate = 1e-2;
+  return settings;
+}
+
+BendKind with_phases(bool has_exchanges) {
+  BendKind kind;
+  kind.has_phases = true;
+  kind.has_exchanges = has_exchanges;
+  return kind;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::uint64_t digest = 0;
+};
+
+Trained train_steps(Trainer& trainer, std::int64_t first, std::int64_t last) {
+  SmallSamples samples;
+  Trained trained;
+  for (std::int64_t step = first; step <= last; ++step)
+    trained.losses.push_back(trainer.step(samples, step).loss);
+  trained.digest = trainer.state_digest();
+  return trained;
+}
+
+Trained train_chain(const TrainerSettings& settings, Chain<float> chain, MPI_Comm comm) {
+  Mesh mesh(comm);
+  Trainer trainer(make_model(std::move(chain)), settings, mesh);
+  trainer.require_same_plan();
+  trainer.allocate();
+  trainer.initialize();
+  return train_steps(trainer, 1, settings.steps);
+}
+
+/// What one rank gets, with the simplest settings; known to all ranks.
+const Trained& reference() {
+  static const Trained trained = train_chain(plain_settings(), small_chain<float>(), MPI_COMM_SELF);
+  return trained;
+}
+
+TEST(OwnModel, LearnsWithPlainSettings) {
+  EXPECT_LT(reference().losses.back(), 0.9 * reference().losses.front());
+}
+
+// The loss is a mean over rows: computed by hand before the first update.
+TEST(OwnModel, LossIsTheMeanOfItsTerms) {
+  TrainerSettings settings = plain_settings();
+  settings.optimizer.learning_rate = 0.0;
+  Mesh mesh(MPI_COMM_SELF);
+  Trainer trainer(make_model(small_chain<float>()), settings, mesh);
+  trainer.allocate();
+  trainer.initialize();
+  std::vector<std::vector<float>> values(5);
+  trainer.visit_parameters([&](int unit, const float* trained, const float*) {
+    if (unit == 1 || unit == 2) values[unit].assign(trained, trained + small_width);
+  });
+  SmallSamples samples;
+  std::vector<float> batch(static_cast<std::size_t>(8 * small_all));
+  samples.fill(0, 8 * small_rows, batch.data());
+  double sum = 0.0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const auto j = i % static_cast<std::size_t>(small_width);
+    const double first = std::tanh(values[1][j] * batch[i]);
+    const double y = values[1][j] * std::tanh(values[2][j] * first) - 0.3;
+    sum += y * y;
+  }
+  EXPECT_NEAR(trainer.step(samples, 1).loss, sum / (8 * small_rows), 1e-5);
+}
+
+TEST(OwnModel, HasTheBitsOfOneRankWithAnyStrategy) {
+  for (const auto sharding : all_shardings)
+    for (const int every : {0, 1})
+      for (const auto offload : {plan::Offload::none, plan::Offload::all}) {
+        TrainerSettings settings = plain_settings();
+        settings.policy.sharding = sharding;
+        settings.policy.activation_checkpointing.every = every;
+        settings.policy.offload = offload;
+        settings.policy.offload_activations = offload == plan::Offload::all;
+        const Trained trained = train_chain(settings, small_chain<float>(), MPI_COMM_WORLD);
+        EXPECT_EQ(trained.losses, reference().losses);
+        EXPECT_EQ(trained.digest, reference().digest);
+      }
+}
+
+TEST(OwnModel, RunsInPhases) {
+  for (const bool has_exchanges : {false, true})
+    for (const int every : {0, 1}) {
+      TrainerSettings settings = plain_settings();
+      settings.policy.activation_checkpointing.every = every;
+      const BendKind kind = with_phases(has_exchanges);
+      const Trained trained = train_chain(settings, small_chain<float>(kind, kind), MPI_COMM_WORLD);
+      EXPECT_EQ(trained.digest, reference().digest);
+    }
+}
+
+TEST(OwnModel, RefusesExchangesOverRanks) {
+  BendKind kind = with_phases(true);
+  Mesh mesh(MPI_COMM_WORLD);
+  kind.exchange_ranks = mesh.world().size();
+  const auto make = [&] {
+    return Trainer(make_model(small_chain<float>({}, kind)), plain_settings(), mesh);
+  };
+  if (mesh.world().size() == 1) {
+    EXPECT_NO_THROW(make());
+    return;
+  }
+  EXPECT_EQ(testing::error_of(make),
+            text("unit bend.1 exchanges activations over ", mesh.world().size(),
+                 " ranks, which a Trainer can't do yet; expected a span of 1 rank"));
+}
+
+TEST(OwnModel, TrainsInSixteenBits) {
+  TrainerSettings settings = plain_settings();
+  Mesh mesh(MPI_COMM_WORLD);
+  Trainer trainer(make_model(small_chain<bf16>()), settings, mesh);
+  trainer.allocate();
+  trainer.initialize();
+  const Trained trained = train_steps(trainer, 1, settings.steps);
+  for (std::size_t i = 0; i < trained.losses.size(); ++i)
+    EXPECT_NEAR(trained.losses[i], reference().losses[i], 0.02 * reference().losses[i]);
+}
+
+TEST(OwnModel, SettingsThatFollowFromOthersAreSetByTheTrainer) {
+  Mesh mesh(MPI_COMM_WORLD);
+  const auto made = [&](const TrainerSettings& settings) {
+    return Trainer(make_model(small_chain<float>()), settings, mesh).settings().policy;
+  };
+  TrainerSettings settings = plain_settings();
+  EXPECT_EQ(made(settings).leaves, 8);
+  EXPECT_EQ(made(settings).moments.count, 2);
+  EXPECT_FALSE(made(settings).early_updates);
+  settings.optimizer.kind = OptimizerKind::sgd;
+  EXPECT_EQ(made(settings).moments.count, 1);
+  settings.optimizer.momentum = 0.0;
+  EXPECT_EQ(made(settings).moments.count, 0);
+  // On the host, without clipping and skipped steps.
+  settings.policy.offload = plan::Offload::all;
+  EXPECT_FALSE(made(settings).early_updates);
+  settings.optimizer.clip_norm = 0.0;
+  EXPECT_TRUE(made(settings).early_updates);
+  settings.stability.skip_non_finite = true;
+  EXPECT_FALSE(made(settings).early_updates);
+  settings.stability.skip_non_finite = false;
+  settings.policy.reduce = DType::fp16;
+  EXPECT_FALSE(made(settings).early_updates);
+  settings.policy.reduce = DType::fp32;
+  settings.early_updates = false;
+  EXPECT_FALSE(made(settings).early_updates);
+}
+
+TEST(OwnModel, SettingsThatContradictTheModelAreRefused) {
+  Mesh mesh(MPI_COMM_WORLD);
+  TrainerSettings settings = plain_settings();
+  settings.micro_batch_size = 4;
+  const auto make = [&] { return Trainer(make_model(small_chain<float>()), settings, mesh); };
+  EXPECT_EQ(testing::error_of(make),
+            "the model is made for leaves of 2 samples, but micro_batch_size is 4");
+  settings.micro_batch_size = 3;
+  EXPECT_NE(testing::error_of(make).find("a whole number of micro-batches"), std::string::npos);
+}
+
+/// Samples of another size than the model reads.
+class Larger : public SmallSamples {
+ public:
+  std::int64_t sample_bytes() const override { return 24; }
+};
+
+TEST(OwnModel, SamplesOfAnotherSizeAreRefused) {
+  Mesh mesh(MPI_COMM_WORLD);
+  Trainer trainer(make_model(small_chain<float>()), plain_settings(), mesh);
+  trainer.allocate();
+  trainer.initialize();
+  Larger samples;
+  EXPECT_EQ(testing::error_of([&] { trainer.step(samples, 1); }),
+            "a leaf of 2 samples of 24 bytes has 48 bytes; the model reads leaves of 40");
+}
+
+/// Samples that make one loss of the first step infinite.
+class Infinite : public SmallSamples {
+ public:
+  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
+    SmallSamples::fill(first, count, batch);
+    if (first == 0) *static_cast<float*>(batch) = std::nanf("");
+  }
+};
+
+TEST(OwnModel, LossesThatAreNotFiniteAreCounted) {
+  Mesh mesh(MPI_COMM_WORLD);
+  Trainer trainer(make_model(small_chain<float>()), plain_settings(), mesh);
+  trainer.allocate();
+  trainer.initialize();
+  Infinite samples;
+  const std::string message = testing::error_of([&] { trainer.step(samples, 1); });
+  EXPECT_NE(message.find("the loss is not finite (1 of 16 losses)"), std::string::npos) << message;
+}
+
+TEST(OwnModel, GradientsThatAreNotFiniteAreFoundWhereTheyAre) {
+  for (const bool has_phases : {false, true}) {
+    Mesh mesh(MPI_COMM_WORLD);
+    const BendKind kind = has_phases ? with_phases(false) : BendKind();
+    Trainer trainer(make_model(small_chain<float>(kind, kind)), plain_settings(), mesh);
+    trainer.allocate();
+    trainer.initialize();
+    SmallSamples samples;
+    trainer.inject_nonfinite(2, mesh.world().size() - 1);
+    const std::string message = testing::error_of([&] { trainer.step(samples, 1); });
+    EXPECT_NE(message.find("the gradient of bend.1 is not finite"), std::string::npos) << message;
+  }
+}
+
+/// A trainer with its checkpoints.
+struct Saved {
+  explicit Saved(const std::string& folder, TrainerSettings settings = plain_settings(),
+                 const SampleSource& samples = SmallSamples())
+      : trainer(make_model(small_chain<float>()), settings, mesh),
+        checkpoints(options_of(folder), mesh, trainer, samples) {
+    trainer.allocate();
+  }
+  static CheckpointOptions options_of(const std::string& folder) {
+    CheckpointOptions options;
+    options.folder = folder;
+    return options;
+  }
+  Mesh mesh{MPI_COMM_WORLD};
+  Trainer trainer;
+  Checkpoints checkpoints;
+};
+
+TEST(Checkpoints, ResumeWithTheSameBits) {
+  for (const bool in_background : {false, true}) {
+    const testing::SharedFolder folder;
+    TrainerSettings settings = plain_settings();
+    settings.policy.checkpoint_staging = in_background;
+    SmallSamples samples;
+    {
+      Saved run(folder.path(), settings);
+      EXPECT_EQ(run.checkpoints.resume(), 0);
+      run.trainer.initialize();
+      for (std::int64_t step = 1; step <= 5; ++step) {
+        run.trainer.step(samples, step);
+        run.checkpoints.advance();
+        if (step == 3) run.checkpoints.save();
+      }
+      run.checkpoints.finish();
+      EXPECT_EQ(run.checkpoints.saved_step(), 3);
+    }
+    settings.policy.sharding = plan::Sharding::none;
+    Saved run(folder.path(), settings);
+    ASSERT_EQ(run.checkpoints.resume(), 3);
+    EXPECT_EQ(train_steps(run.trainer, 4, 8).digest, reference().digest);
+  }
+}
+
+class OtherData : public SmallSamples {
+ public:
+  Facts identity() const override { return {{"data", "cosines"}}; }
+};
+
+TEST(Checkpoints, OfAnotherRunAreRefused) {
+  const testing::SharedFolder folder;
+  {
+    Saved run(folder.path());
+    run.trainer.initialize();
+    train_steps(run.trainer, 1, 1);
+    run.checkpoints.save();
+  }
+  Saved other_data(folder.path(), plain_settings(), OtherData());
+  const std::string path = folder.path() + "/step-00000001";
+  EXPECT_EQ(testing::error_of([&] { other_data.checkpoints.resume(); }),
+            "checkpoint " + path +
+                " does not fit: the data of its training data was sines, and is cosines now");
+  TrainerSettings settings = plain_settings();
+  settings.optimizer.kind = OptimizerKind::lion;
+  Saved other_optimizer(folder.path(), settings);
+  EXPECT_EQ(testing::error_of([&] { other_optimizer.checkpoints.resume(); }),
+            "checkpoint " + path + " does not fit: its optimizer is adamw, not lion");
+}
+
+/// Changes a byte in the middle of a file.
+void damage(const std::string& path) {
+  std::string bytes = testing::read_bytes(path);
+  bytes[bytes.size() / 2] ^= 1;
+  testing::write_bytes(path, bytes);
+}
+
+TEST(Checkpoints, DamagedOnesAreLeftForOlderOnes) {
+  const testing::SharedFolder folder;
+  Saved run(folder.path());
+  run.trainer.initialize();
+  for (std::int64_t step = 1; step <= 2; ++step) {
+    train_steps(run.trainer, step, step);
+    run.checkpoints.save();
+  }
+  comm::Communicator& world = run.mesh.world();
+  if (world.rank() == 0) damage(folder.path() + "/step-00000002/manifest.json");
+  world.barrier();
+  Saved next(folder.path());
+  EXPECT_EQ(next.checkpoints.resume(), 1);
+  EXPECT_EQ(train_steps(next.trainer, 2, 8).digest, reference().digest);
+  if (world.rank() == 0) damage(folder.path() + "/step-00000001/manifest.json");
+  world.barrier();
+  Saved last(folder.path());
+  EXPECT_EQ(testing::error_of([&] { last.checkpoints.resume(); }),
+            "all checkpoints in " + folder.path() + " are damaged");
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

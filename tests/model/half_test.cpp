@@ -225,10 +225,9 @@ TEST(Half, DescribesWhatTakesTwoBytes) {
 
 /// The buffers of one unit for backward, as a caller has them without types.
 template <class T>
-model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed) {
+model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed, const void* batch) {
   model::UnitBuffers<void> buffers;
-  buffers.tokens = typed.tokens;
-  buffers.targets = typed.targets;
+  buffers.batch = batch;
   buffers.parameters = typed.parameters;
   buffers.frozen = typed.frozen;
   buffers.tied_parameters = typed.tied_parameters;
@@ -254,6 +253,11 @@ void expect_same_as_typed(DType dtype, const ModelCase& which, const Recompute& 
   EXPECT_EQ(description.element_bytes, bytes_of(dtype));
   EXPECT_EQ(description.element_bytes, run.description.element_bytes);
   EXPECT_EQ(description.master_bytes, 4);
+  std::vector<std::int32_t> tokens_then_targets = run.token_ids;
+  tokens_then_targets.insert(tokens_then_targets.end(), run.target_ids.begin(),
+                             run.target_ids.end());
+  GuardedArray<std::int32_t> batch(2 * run.rows());
+  batch.assign(tokens_then_targets);
   for (int u = 0; u < run.units(); ++u) {
     const plan::UnitDescription& unit = description.units[u];
     EXPECT_EQ(unit.saved_bytes, run.description.units[u].saved_bytes);
@@ -264,15 +268,15 @@ void expect_same_as_typed(DType dtype, const ModelCase& which, const Recompute& 
     EXPECT_EQ(decoder->parameters(u).back().full_name(),
               run.decoder.unit(u).parameters().back().full_name());
     auto workspace = GuardedArray<T>::of_bytes(unit.forward.front().workspace_bytes);
-    model::UnitBuffers<void> buffers = untyped(run.buffers(u));
+    model::UnitBuffers<void> buffers = untyped(run.buffers(u), batch.data());
     buffers.workspace = workspace.data();
-    decoder->forward(u, run.exec, buffers, {0, run.rows()});
+    decoder->forward(u, run.exec, buffers);
     run.exec.fence();
   }
   for (int u = run.head(); u >= run.first_trained(); --u) {
     const plan::UnitDescription& unit = description.units[u];
     auto workspace = GuardedArray<T>::of_bytes(unit.backward.front().workspace_bytes);
-    model::UnitBuffers<void> buffers = untyped(run.buffers(u));
+    model::UnitBuffers<void> buffers = untyped(run.buffers(u), batch.data());
     buffers.workspace = workspace.data();
     buffers.gradient = run.gradient.data();
     buffers.parameter_gradients = run.gradients[u].data();

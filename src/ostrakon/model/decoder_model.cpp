@@ -11,6 +11,7 @@ namespace {
 template <class T>
 UnitBuffers<T> with_tokens(const UnitBuffers<void>& buffers, std::int64_t rows) {
   UnitBuffers<T> result = typed<T>(buffers);
+  if (buffers.batch == nullptr) return result;
   result.tokens = static_cast<const std::int32_t*>(buffers.batch);
   result.targets = result.tokens + rows;
   return result;

@@ -165,7 +165,7 @@ class BadInputs : public ::testing::Test {
     const std::string weights = read_bytes(path("trained/weights.h5"));
     write_bytes(path("truncated-weights.h5"), weights.substr(0, weights.size() / 2));
     std::string flipped = weights;
-    flipped[weights.size() / 2] = static_cast<char>(flipped[weights.size() / 2] ^ 1);
+    flipped[place_in_values(weights)] ^= 1;
     write_bytes(path("flipped-weights.h5"), flipped);
     make_plain_hdf5(path("plain.h5"));
     break_checkpoints();
@@ -222,6 +222,18 @@ class BadInputs : public ::testing::Test {
     if (at == std::string::npos) throw std::runtime_error("nothing to flip in " + from);
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     write_bytes(path(to), bytes);
+  }
+
+  /// A byte among floating-point values: half of the bytes around it have their highest bit set, as
+  /// no text and nothing between HDF5's objects has.
+  static std::size_t place_in_values(const std::string& bytes) {
+    constexpr std::size_t window = 256;
+    for (std::size_t begin = bytes.size() / 2; begin + window < bytes.size(); ++begin) {
+      const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(begin);
+      const auto high = std::count_if(first, first + window, [](char byte) { return byte < 0; });
+      if (high >= 96) return begin + window / 2;
+    }
+    throw std::runtime_error("no values in " + std::to_string(bytes.size()) + " bytes");
   }
 
   /// Copies of a good checkpoint, each with one thing wrong.

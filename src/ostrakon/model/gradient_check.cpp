@@ -215,9 +215,9 @@ class UnitCheck {
       const double scale =
           std::max({std::abs(one.backward), std::abs(one.difference), 0.05 * largest});
       const double allowed = settings_.tolerance * scale + rounding_ / one.distance;
+      // Both may be 0 where nothing is allowed; not a number is never equal.
+      if (std::abs(one.backward - one.difference) <= allowed) continue;
       const double excess = std::abs(one.backward - one.difference) / allowed;
-      // Also where it is not a number.
-      if (excess <= 1.0) continue;
       ++wrong;
       if (worst == nullptr || excess > most) worst = &one;
       most = std::max(most, excess);

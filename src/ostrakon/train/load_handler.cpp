@@ -35,6 +35,7 @@ void LoadHandler::load(const ActionBuffers& buffers) {
                            samples_, batch);
   } catch (const std::exception& error) {
     context_.load_error = error.what();
+    if (context_.load_error.empty()) context_.load_error = "samples can't be read";
     std::fill_n(batch, bytes, static_cast<unsigned char>(0));
   }
   // Where updates begin before ranks agree on the step, none may use what was not read.

@@ -20,6 +20,11 @@ option(Ostrakon_ENABLE_CBLAS "Multiply matrices with a CBLAS where it is found" 
 option(Ostrakon_ENABLE_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 option(Ostrakon_ENABLE_SANITIZERS "Build with the address and undefined-behaviour sanitizers" OFF)
 option(Ostrakon_ENABLE_HEADER_CHECKS "Compile every public header by itself" OFF)
+set(_check_views OFF)
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(_check_views ON)
+endif()
+option(Ostrakon_ENABLE_VIEW_CHECKS "Check each index into a view" ${_check_views})
 set(Ostrakon_REQUIRE_BACKEND "" CACHE STRING
     "Refuse a Kokkos without this backend: OPENMP, CUDA, HIP, ...; empty: take any")
 option(BUILD_SHARED_LIBS "Build a shared library" OFF)

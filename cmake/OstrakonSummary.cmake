@@ -27,4 +27,5 @@ message(STATUS "  MPI         ${MPI_CXX_VERSION} (${MPIEXEC_EXECUTABLE})")
 message(STATUS "  HDF5        ${OSTRAKON_HDF5_LIBRARY}")
 message(STATUS "  GEMM        ${_gemm}")
 message(STATUS "  tests ${Ostrakon_ENABLE_TESTS}, programs ${Ostrakon_ENABLE_APPS}, "
-               "native ${Ostrakon_ENABLE_NATIVE}, sanitizers ${Ostrakon_ENABLE_SANITIZERS}")
+               "native ${Ostrakon_ENABLE_NATIVE}, sanitizers ${Ostrakon_ENABLE_SANITIZERS}, "
+               "view checks ${Ostrakon_ENABLE_VIEW_CHECKS}")

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <limits>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 #include <random>
 #include <vector>
 
@@ -25,25 +25,31 @@ class DeviceArray {
     return std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : T(0);
   }
 
+  View<T*> view() const { return device_view(view_); }
+  operator View<T*>() const { return view(); }
+  operator View<const T*>() const { return view(); }
+  View<T**> matrix(std::int64_t rows, std::int64_t columns) const {
+    return view().matrix(rows, columns);
+  }
   T* data() const { return view_.data(); }
   std::int64_t size() const { return static_cast<std::int64_t>(view_.extent(0)); }
 
   /// Overwrites all of it; `values` has its size.
   void assign(const std::vector<T>& values) const {
-    Kokkos::deep_copy(view_, HostView(values.data(), values.size()));
+    Kokkos::deep_copy(view_, HostArray(values.data(), values.size()));
   }
   /// What is there now, all kernels before this call done.
   std::vector<T> host() const {
     std::vector<T> values(view_.extent(0));
     Kokkos::fence();
-    Kokkos::deep_copy(MutableHostView(values.data(), values.size()), view_);
+    Kokkos::deep_copy(MutableHostArray(values.data(), values.size()), view_);
     return values;
   }
 
  private:
   using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-  using HostView = Kokkos::View<const T*, Kokkos::HostSpace, Unmanaged>;
-  using MutableHostView = Kokkos::View<T*, Kokkos::HostSpace, Unmanaged>;
+  using HostArray = Kokkos::View<const T*, Kokkos::HostSpace, Unmanaged>;
+  using MutableHostArray = Kokkos::View<T*, Kokkos::HostSpace, Unmanaged>;
   Kokkos::View<T*, Memory> view_;
 };
 

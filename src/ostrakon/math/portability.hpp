@@ -26,6 +26,13 @@ constexpr bool on_device = OSTRAKON_ON_DEVICE == 1;
 static_assert(on_device == !std::is_same<Exec, Kokkos::DefaultHostExecutionSpace>::value,
               "OSTRAKON_ON_DEVICE does not know Kokkos's default execution space");
 
+// 1 where the compiler makes code for a device, not for the host, of a function that runs on both.
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__) || defined(__SYCL_DEVICE_ONLY__)
+#define OSTRAKON_IN_DEVICE_CODE 1
+#else
+#define OSTRAKON_IN_DEVICE_CODE 0
+#endif
+
 /// Host memory that a device copies from and to directly: pinned. Where there is no device, any.
 #if !OSTRAKON_ON_DEVICE
 using HostMemory = Kokkos::HostSpace;

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Arrays as kernels, units and optimizers take them: where the elements are, how many, and in which
+// memory space. A view owns nothing and is captured by value.
+//
+//     View<const float**> x     a matrix in device memory, row-major, read only
+//     HostView<double*> sums    an array in host memory
+//
+// A host view is another type than a device view also where there is no device: a kernel that is
+// given one does not compile.
+//
+// With OSTRAKON_CHECK_VIEWS (CMake: Ostrakon_ENABLE_VIEW_CHECKS) each index and each part is
+// checked, and so is that the plan has not freed the buffer. What is outside ends the run with the
+// buffer, the extents and the action. On a device only extents are checked, without names. Without
+// it nothing is checked, and a view is as small and fast as its pointer and extents.
+
+#include <cstddef>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view_origin.hpp>
+#include <type_traits>
+#include <vector>
+
+namespace ostrakon {
+
+/// Memory spaces of views.
+struct OnDevice {
+  using MemorySpace = Memory;  ///< where kernels run
+};
+struct OnHost {
+  using MemorySpace = Kokkos::HostSpace;  ///< what host code reaches, pinned or not
+};
+
+// As for ViewSource.
+#if defined(OSTRAKON_CHECK_VIEWS)
+inline namespace checked_views {
+#endif
+
+/// Data: T* for an array, T** for a matrix. Space: OnDevice or OnHost.
+template <class Data, class Space = OnDevice>
+class View;
+
+template <class Data>
+using DeviceView = View<Data, OnDevice>;
+template <class Data>
+using HostView = View<Data, OnHost>;
+
+/// An array. One that does not exist, such as the bias of a layer without one, is null: it has no
+/// elements, and converts to false. Indices and extents are elements.
+template <class T, class Space>
+class View<T*, Space> : private ViewSource {
+ public:
+  using Element = T;
+
+  View() = default;
+  /// `origin`, if any, outlives the view.
+  KOKKOS_FUNCTION View(T* data, std::int64_t extent, const ViewOrigin* origin = nullptr)
+      : ViewSource(origin), data_(data), extent_(extent) {}
+
+  /// A view of T is one of const T.
+  template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
+  KOKKOS_FUNCTION View(const View<U*, Space>& other)
+      : View(other.data(), other.size(), other.origin()) {}
+
+  KOKKOS_FUNCTION T& operator()(std::int64_t i) const {
+    check_index(i, extent_);
+    return data_[i];
+  }
+  KOKKOS_FUNCTION T& operator[](std::int64_t i) const { return (*this)(i); }
+
+  KOKKOS_FUNCTION T* data() const { return data_; }
+  KOKKOS_FUNCTION std::int64_t size() const { return extent_; }
+  KOKKOS_FUNCTION std::int64_t extent(int) const { return extent_; }
+  KOKKOS_FUNCTION explicit operator bool() const { return data_ != nullptr; }
+  using ViewSource::origin;
+
+  /// Elements [begin, end). Of an array that does not exist: itself.
+  KOKKOS_FUNCTION View range(std::int64_t begin, std::int64_t end) const {
+    if (!data_) return *this;
+    check_range("elements", begin, end, extent_);
+    return {data_ + begin, end - begin, origin()};
+  }
+
+  /// The first rows x columns elements as a matrix. Of an array that does not exist: one that does
+  /// not either, of that shape.
+  KOKKOS_FUNCTION View<T**, Space> matrix(std::int64_t rows, std::int64_t columns) const {
+    if (data_) check_range("elements", 0, rows * columns, extent_);
+    return {data_, rows, columns, columns, origin()};
+  }
+
+  /// For deep_copy, and for kernels of one's own.
+  auto kokkos() const {
+    return Kokkos::View<T*, Kokkos::LayoutRight, typename Space::MemorySpace,
+                        Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data_,
+                                                                 static_cast<std::size_t>(extent_));
+  }
+
+ private:
+  T* data_ = nullptr;
+  std::int64_t extent_ = 0;
+};
+
+/// A row-major matrix: element (i, j) is at data() + i * stride() + j.
+template <class T, class Space>
+class View<T**, Space> : private ViewSource {
+ public:
+  using Element = T;
+
+  View() = default;
+  KOKKOS_FUNCTION View(T* data, std::int64_t rows, std::int64_t columns)
+      : View(data, rows, columns, columns) {}
+  /// Rows begin `stride` elements apart. `origin`, if any, outlives the view.
+  KOKKOS_FUNCTION View(T* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                       const ViewOrigin* origin = nullptr)
+      : ViewSource(origin), data_(data), rows_(rows), columns_(columns), stride_(stride) {}
+
+  /// A view of T is one of const T.
+  template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
+  KOKKOS_FUNCTION View(const View<U**, Space>& other)
+      : View(other.data(), other.rows(), other.columns(), other.stride(), other.origin()) {}
+
+  KOKKOS_FUNCTION T& operator()(std::int64_t row, std::int64_t column) const {
+    check_index(row, column, rows_, columns_);
+    return data_[row * stride_ + column];
+  }
+
+  KOKKOS_FUNCTION T* data() const { return data_; }
+  KOKKOS_FUNCTION std::int64_t rows() const { return rows_; }
+  KOKKOS_FUNCTION std::int64_t columns() const { return columns_; }
+  KOKKOS_FUNCTION std::int64_t stride() const { return stride_; }
+  /// rows() for 0, columns() for 1.
+  KOKKOS_FUNCTION std::int64_t extent(int dimension) const {
+    return dimension == 0 ? rows_ : columns_;
+  }
+  KOKKOS_FUNCTION explicit operator bool() const { return data_ != nullptr; }
+  using ViewSource::origin;
+
+  /// (columns), row i.
+  KOKKOS_FUNCTION View<T*, Space> row(std::int64_t i) const {
+    check_index(i, rows_);
+    return {data_ + i * stride_, columns_, origin()};
+  }
+
+  /// Rows [begin, end). Of a matrix that does not exist: itself, as for column_range.
+  KOKKOS_FUNCTION View row_range(std::int64_t begin, std::int64_t end) const {
+    if (!data_) return *this;
+    check_range("rows", begin, end, rows_);
+    return {data_ + begin * stride_, end - begin, columns_, stride_, origin()};
+  }
+  /// Columns [begin, end).
+  KOKKOS_FUNCTION View column_range(std::int64_t begin, std::int64_t end) const {
+    if (!data_) return *this;
+    check_range("columns", begin, end, columns_);
+    return {data_ + begin, rows_, end - begin, stride_, origin()};
+  }
+
+  /// All elements, row by row. For matrices whose rows follow each other: stride() is columns(), or
+  /// there is one row.
+  KOKKOS_FUNCTION View<T*, Space> flat() const {
+    if (rows_ > 1) check_range("columns of a flat view", 0, stride_, columns_);
+    return {data_, rows_ * columns_, origin()};
+  }
+
+  /// For deep_copy, and for kernels of one's own.
+  auto kokkos() const {
+    return Kokkos::View<T**, Kokkos::LayoutStride, typename Space::MemorySpace,
+                        Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+        data_,
+        Kokkos::LayoutStride(static_cast<std::size_t>(rows_), static_cast<std::size_t>(stride_),
+                             static_cast<std::size_t>(columns_), 1));
+  }
+
+ private:
+  T* data_ = nullptr;
+  std::int64_t rows_ = 0;
+  std::int64_t columns_ = 0;
+  std::int64_t stride_ = 0;
+};
+
+#if defined(OSTRAKON_CHECK_VIEWS)
+}  // namespace checked_views
+#endif
+
+/// The whole elements of type A that are in an array of other elements, whose bytes they share.
+/// std::byte is what every array has.
+template <class A, class T, class Space>
+auto view_as(const View<T*, Space>& array) {
+  using Element = std::conditional_t<std::is_const<T>::value, const A, A>;
+  const auto bytes = array.size() * static_cast<std::int64_t>(sizeof(T));
+  return View<Element*, Space>(reinterpret_cast<Element*>(array.data()),
+                               bytes / static_cast<std::int64_t>(sizeof(A)), array.origin());
+}
+
+/// The elements of a vector, which outlives the view and keeps its size.
+template <class T>
+HostView<T*> host_view(std::vector<T>& values) {
+  return {values.data(), static_cast<std::int64_t>(values.size())};
+}
+template <class T>
+HostView<const T*> host_view(const std::vector<T>& values) {
+  return {values.data(), static_cast<std::int64_t>(values.size())};
+}
+
+/// The elements of an array of Kokkos in device memory, which outlives the view.
+template <class T, class... Properties>
+DeviceView<T*> device_view(const Kokkos::View<T*, Properties...>& array) {
+  static_assert(Kokkos::SpaceAccessibility<
+                    Exec, typename Kokkos::View<T*, Properties...>::memory_space>::accessible,
+                "kernels don't reach this array");
+  return {array.data(), static_cast<std::int64_t>(array.extent(0))};
+}
+
+}  // namespace ostrakon

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled with OSTRAKON_CHECK_VIEWS in all builds: what is outside of a view ends the run.
+
+#include <gtest/gtest.h>
+
+#include <ostrakon/math/view.hpp>
+#include <vector>
+
+namespace ostrakon {
+namespace {
+
+#if !defined(OSTRAKON_CHECK_VIEWS)
+#error "these tests need views that check"
+#endif
+
+class ViewChecksDeathTest : public ::testing::Test {
+ protected:
+  std::vector<float> values_ = std::vector<float>(12, 1.0f);
+  ViewOrigin origin_{"saved of block.3", "forward(block.3, micro-batch 0)"};
+  HostView<float*> array_{values_.data(), 12, &origin_};
+  HostView<float**> matrix_ = array_.matrix(3, 4);
+};
+
+TEST_F(ViewChecksDeathTest, IndexOutsideOfAnArray) {
+  EXPECT_EQ(array_(11), 1.0f);
+  EXPECT_DEATH(array_(12),
+               "index 12 is outside of a view of buffer 'saved of block.3' with extents \\(12\\), "
+               "made for forward\\(block.3, micro-batch 0\\)");
+  EXPECT_DEATH(array_[-1], "index -1 is outside");
+  const HostView<const float*> read_only = array_;
+  EXPECT_DEATH(read_only(12), "'saved of block.3'");
+}
+
+TEST_F(ViewChecksDeathTest, IndexOutsideOfAMatrix) {
+  EXPECT_EQ(matrix_(2, 3), 1.0f);
+  EXPECT_DEATH(matrix_(0, 4),
+               "index \\(0, 4\\) is outside of a view of buffer 'saved of block.3' "
+               "with extents \\(3, 4\\)");
+  EXPECT_DEATH(matrix_(3, 0), "index \\(3, 0\\)");
+  EXPECT_DEATH(matrix_(-1, 0), "index \\(-1, 0\\)");
+  EXPECT_DEATH(matrix_(0, -1), "index \\(0, -1\\)");
+  EXPECT_DEATH(matrix_.row(3), "index 3 is outside");
+  EXPECT_DEATH(matrix_.row(2)(4), "index 4 is outside .* extents \\(4\\)");
+}
+
+TEST_F(ViewChecksDeathTest, PartsOutside) {
+  EXPECT_DEATH(array_.range(5, 13), "elements \\[5, 13\\) is outside .* extents \\(12\\)");
+  EXPECT_DEATH(array_.range(5, 4), "elements \\[5, 4\\)");
+  EXPECT_DEATH(array_.range(-1, 4), "elements \\[-1, 4\\)");
+  EXPECT_DEATH(array_.matrix(4, 4), "elements \\[0, 16\\)");
+  EXPECT_DEATH(matrix_.row_range(1, 4), "rows \\[1, 4\\)");
+  EXPECT_DEATH(matrix_.column_range(1, 5), "columns \\[1, 5\\)");
+  EXPECT_DEATH(matrix_.column_range(0, 2).flat(), "columns of a flat view");
+  EXPECT_DEATH(array_.range(2, 5)(3), "index 3 .* extents \\(3\\)");
+}
+
+TEST_F(ViewChecksDeathTest, BufferThatThePlanHasFreed) {
+  const HostView<float**> kept = matrix_.column_range(0, 2);
+  origin_.live = false;
+  EXPECT_DEATH(kept(0, 0),
+               "index \\(0, 0\\) of a view of buffer 'saved of block.3' with extents \\(3, 2\\), "
+               "made for forward\\(block.3, micro-batch 0\\): used after that action");
+  EXPECT_DEATH(array_(0), "the plan may have freed the buffer");
+  EXPECT_DEATH(kept.row_range(0, 1), "the plan may have freed the buffer");
+}
+
+TEST_F(ViewChecksDeathTest, ArrayWithoutAName) {
+  const HostView<float*> x = host_view(values_);
+  EXPECT_DEATH(x(12), "index 12 is outside of a view of an array with extents \\(12\\)");
+  EXPECT_DEATH(HostView<float*>()(0), "extents \\(0\\)");
+}
+
+}  // namespace
+}  // namespace ostrakon

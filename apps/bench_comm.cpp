@@ -25,7 +25,7 @@ struct Buffers {
         staging("staging", full.extent(0)),
         part("part", static_cast<std::size_t>(shard_elements * part_ranks)),
         shard("shard", static_cast<std::size_t>(shard_elements)) {
-    math::fill(Exec(), full.data(), shard_elements * ranks, 1.0f);
+    math::fill(Exec(), device_view(full), 1.0f);
   }
 };
 

@@ -29,9 +29,11 @@ class Array {
       : view_("bench", static_cast<std::size_t>(count)) {
     if (deviation == 0.0) return;
     static std::uint64_t key = 0;
-    math::fill_normal(Exec(), view_.data(), count, ++key, 0, deviation);
+    math::fill_normal(Exec(), device_view(view_), ++key, 0, deviation);
   }
-  float* data() const { return view_.data(); }
+  View<float*> view() const { return device_view(view_); }
+  operator View<float*>() const { return view(); }
+  operator View<const float*>() const { return view(); }
 
  private:
   Kokkos::View<float*, Memory> view_;
@@ -40,12 +42,12 @@ class Array {
 class MatrixArray : public Array {
  public:
   MatrixArray(std::int64_t rows, std::int64_t columns, double deviation = 1.0)
-      : Array(rows * columns, deviation), matrix_(data(), rows, columns) {}
-  operator Matrix<float>() const { return matrix_; }
-  operator Matrix<const float>() const { return matrix_; }
+      : Array(rows * columns, deviation), matrix_(view().matrix(rows, columns)) {}
+  operator View<float**>() const { return matrix_; }
+  operator View<const float**>() const { return matrix_; }
 
  private:
-  Matrix<float> matrix_;
+  View<float**> matrix_;
 };
 
 /// Token ids without order, in [0, vocabulary).
@@ -155,8 +157,8 @@ class Kernels {
     const double flops = 2.0 * static_cast<double>(n * inputs * outputs);
     const std::string shape = text(n, " x ", inputs, " -> ", outputs);
     const auto multiply = [&](const char* name, Transpose turn_a, Transpose turn_b,
-                              const Matrix<float>& a, const Matrix<float>& b,
-                              const Matrix<float>& c) {
+                              const View<float**>& a, const View<float**>& b,
+                              const View<float**>& c) {
       compute_row(name, shape, flops,
                   [&] { math::gemm<float, float>(exec_, turn_a, turn_b, 1.0f, a, b, 0.0f, c); });
     };
@@ -190,12 +192,11 @@ class Kernels {
     const std::string name = text(shape.batch, " x ", shape.tokens, ", ", shape.heads, "/",
                                   shape.kv_heads, " heads of ", shape.head_width);
     compute_row("attention", name, 2.0 * product, [&] {
-      math::attention_forward<float>(exec_, shape, qkv, 0, shape.tokens, out, log_sum_exp.data(),
-                                     workspace.data());
+      math::attention_forward<float>(exec_, shape, qkv, 0, shape.tokens, out, log_sum_exp,
+                                     workspace);
     });
     compute_row("attention, backward", name, 5.0 * product, [&] {
-      math::attention_backward<float>(exec_, shape, qkv, out, log_sum_exp.data(), dout, dqkv,
-                                      workspace.data());
+      math::attention_backward<float>(exec_, shape, qkv, out, log_sum_exp, dout, dqkv, workspace);
     });
   }
 
@@ -214,12 +215,12 @@ class Kernels {
     const double product = 2.0 * static_cast<double>(n * columns * classes);
     const std::string shape = text(n, " x ", columns, " -> ", classes);
     compute_row("cross-entropy", shape, product, [&] {
-      math::linear_cross_entropy_forward<float>(exec_, x, weight, targets.data(), losses.data(),
-                                                workspace.data());
+      math::linear_cross_entropy_forward<float>(exec_, x, weight, device_view(targets), losses,
+                                                workspace);
     });
     compute_row("cross-entropy, backward", shape, 3.0 * product, [&] {
-      math::linear_cross_entropy_backward<float>(exec_, x, weight, targets.data(), 1e-3f,
-                                                 losses.data(), dx, dweight, workspace.data());
+      math::linear_cross_entropy_backward<float>(exec_, x, weight, device_view(targets), 1e-3f,
+                                                 losses, dx, dweight, workspace);
     });
   }
 
@@ -232,28 +233,25 @@ class Kernels {
     const MatrixArray x(rows, width), y(rows, width), dx(rows, width);
     const Array weight(width), bias(width), dweight(width), dbias(width), mean(rows), rstd(rows);
     const bool layer = kind == math::NormKind::layernorm;
-    const float* const bias_data = layer ? bias.data() : nullptr;
-    float* const dbias_data = layer ? dbias.data() : nullptr;
+    const View<const float*> bias_data = layer ? bias.view() : View<float*>();
+    const View<float*> dbias_data = layer ? dbias.view() : View<float*>();
     const double size = static_cast<double>(rows * width);
     const std::string shape = text(rows, " x ", width);
     memory_row(name, shape, 2.0 * size, [&] {
-      math::norm_forward<float>(exec_, kind, 1e-5, x, weight.data(), bias_data, y, mean.data(),
-                                rstd.data());
+      math::norm_forward<float>(exec_, kind, 1e-5, x, weight, bias_data, y, mean, rstd);
     });
     memory_row(name + ", by input", shape, 4.0 * size, [&] {
-      math::norm_backward_input<float>(exec_, kind, x, weight.data(), mean.data(), rstd.data(), y,
-                                       dx);
+      math::norm_backward_input<float>(exec_, kind, x, weight, mean, rstd, y, dx);
     });
     memory_row(name + ", by weight", shape, 2.0 * size, [&] {
-      math::norm_backward_parameters<float>(exec_, kind, x, mean.data(), rstd.data(), y,
-                                            dweight.data(), dbias_data);
+      math::norm_backward_parameters<float>(exec_, kind, x, mean, rstd, y, dweight, dbias_data);
     });
   }
 
   void activations() {
     const MatrixArray x(ffn_rows, ffn_width), y(ffn_rows, ffn_width), both(ffn_rows, 2 * ffn_width),
         dboth(ffn_rows, 2 * ffn_width);
-    const Matrix<float> dx(dboth.data(), ffn_rows, ffn_width);
+    const View<float**> dx = dboth.view().matrix(ffn_rows, ffn_width);
     const double size = static_cast<double>(ffn_rows * ffn_width);
     const std::string shape = text(ffn_rows, " x ", ffn_width);
     memory_row("gelu", shape, 2.0 * size, [&] { math::gelu_forward<float>(exec_, x, y); });
@@ -270,12 +268,14 @@ class Kernels {
     const auto ids = random_ids(rows, vocabulary);
     const double size = static_cast<double>(rows * width);
     const std::string shape = text(rows, " of ", vocabulary, " x ", width);
-    memory_row("embedding", shape, 2.0 * size,
-               [&] { math::embedding_forward<float>(exec_, ids.data(), tokens, 0, table, {}, x); });
-    memory_row("embedding, backward", shape, 3.0 * size,
-               [&] { math::embedding_backward<float>(exec_, ids.data(), tokens, x, table, {}); });
+    memory_row("embedding", shape, 2.0 * size, [&] {
+      math::embedding_forward<float>(exec_, device_view(ids), tokens, 0, table, {}, x);
+    });
+    memory_row("embedding, backward", shape, 3.0 * size, [&] {
+      math::embedding_backward<float>(exec_, device_view(ids), tokens, x, table, {});
+    });
     memory_row("embedding + positions", shape, 3.0 * size, [&] {
-      math::embedding_forward<float>(exec_, ids.data(), tokens, 0, table, positions, x);
+      math::embedding_forward<float>(exec_, device_view(ids), tokens, 0, table, positions, x);
     });
     memory_row("rotary", text(rows, " x ", width), 2.0 * size, [&] {
       math::rotate<float>(exec_, math::Rotation::forward, x, 64, 10000.0, tokens, 0);
@@ -289,15 +289,14 @@ class Kernels {
     const std::int64_t count = ffn_rows * ffn_width;
     const auto size = static_cast<double>(count);
     const std::string shape = text(ffn_rows, " x ", ffn_width);
-    memory_row("add_to", text(count), 3.0 * size,
-               [&] { math::add_to<float>(exec_, x.data(), y.data(), count); });
+    memory_row("add_to", text(count), 3.0 * size, [&] { math::add_to<float>(exec_, x.view(), y); });
     memory_row("tree_sum", text(pieces, " x ", count / pieces), 1.25 * size,
-               [&] { math::tree_sum<float>(exec_, x.data(), pieces, count / pieces); });
-    memory_row("add_bias", shape, 2.0 * size, [&] { math::add_bias<float>(exec_, x, row.data()); });
-    memory_row("column_sums", shape, size, [&] { math::column_sums<float>(exec_, x, row.data()); });
-    memory_row("fill", text(count), size, [&] { math::fill<float>(exec_, y.data(), count, 1.0f); });
+               [&] { math::tree_sum<float>(exec_, x.view().matrix(pieces, count / pieces)); });
+    memory_row("add_bias", shape, 2.0 * size, [&] { math::add_bias<float>(exec_, x, row); });
+    memory_row("column_sums", shape, size, [&] { math::column_sums<float>(exec_, x, row); });
+    memory_row("fill", text(count), size, [&] { math::fill<float>(exec_, y, 1.0f); });
     memory_row("fill_normal", text(count), size,
-               [&] { math::fill_normal<float>(exec_, y.data(), count, 1, 0, 0.02); });
+               [&] { math::fill_normal<float>(exec_, y, 1, 0, 0.02); });
   }
 
   void optimizer() {
@@ -310,15 +309,15 @@ class Kernels {
     step.learning_rate = 1e-4;
     step.weight_decay = 0.1;
     memory_row("adamw", text(count), 7.0 * size, [&] {
-      optim::adamw<float>(exec_, parameters.data(), gradients.data(), first.data(), second.data(),
-                          count, step);
+      optim::adamw<float>(exec_, parameters.view().data(), gradients.view().data(),
+                          first.view().data(), second.view().data(), count, step);
     });
     memory_row("exact norm", text(count), size,
-               [&] { math::add_squares<float>(exec_, gradients.data(), count, limbs.data()); });
+               [&] { math::add_squares<float>(exec_, gradients, device_view(limbs)); });
     memory_row("exact sum", text(count), size,
-               [&] { math::add_terms<float>(exec_, gradients.data(), count, limbs.data()); });
+               [&] { math::add_terms<float>(exec_, gradients, device_view(limbs)); });
     memory_row("digest", text(count), size,
-               [&] { math::add_digest(exec_, parameters.data(), count, 1, 0, digest.data()); });
+               [&] { math::add_digest(exec_, parameters, 1, 0, device_view(digest)); });
   }
 
   comm::Communicator& world_;

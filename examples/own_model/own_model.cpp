@@ -84,7 +84,7 @@ struct Residual final : ostrakon::Unit<T> {
     const auto sums = as_matrix(t, rows, points);
     gemm<T>(call.exec, Transpose::no, Transpose::no, 1, as_matrix(x, rows, points),
             call.parameters.matrix(0), 0, sums);
-    ostrakon::add_bias(call.exec, sums, call.parameters(1).data());
+    ostrakon::add_bias<T>(call.exec, sums, call.parameters(1));
     for_each(
         call.exec, all, KOKKOS_LAMBDA(std::int64_t i) {
           t(i) = std::tanh(t(i));
@@ -101,7 +101,7 @@ struct Residual final : ostrakon::Unit<T> {
     const auto dm = as_matrix(d, rows, points);
     gemm<T>(call.exec, Transpose::yes, Transpose::no, 1, as_matrix(call.input, rows, points), dm, 0,
             call.parameter_gradients.matrix(0));
-    ostrakon::column_sums<T>(call.exec, dm, call.parameter_gradients(1).data());
+    ostrakon::column_sums<T>(call.exec, dm, call.parameter_gradients(1));
     gemm<T>(call.exec, Transpose::no, Transpose::yes, 1, dm, call.parameters.matrix(0), 1,
             as_matrix(g, rows, points));
   }

@@ -39,7 +39,7 @@ using model::Parameter;
 using plan::Phase;
 using plan::Phases;
 
-// Arrays: Array<T> is a Kokkos view, Matrix<T> (math/portability.hpp) a row-major matrix; kernels
+// Arrays: Array<T> is View<T*>, an array, and View<T**> a row-major matrix (math/view.hpp); kernels
 // run on Exec, in Memory.
 using model::Array;
 using model::as_matrix;

@@ -140,8 +140,8 @@ std::vector<float> updates_of(const Settings& settings) {
       optim::host::muon_direction(optimizer, step, gradients.data(), first.data(), count);
       const test::DeviceArray<float> direction(
           std::vector<float>(gradients.begin(), gradients.begin() + count));
-      optim::orthogonalize(Exec(), Matrix<float>(direction.data(), side, side),
-                           optimizer.muon_iterations, workspace.data());
+      optim::orthogonalize(Exec(), View<float**>(direction.data(), side, side),
+                           optimizer.muon_iterations, view_as<std::byte>(workspace.view()));
       optim::host::muon_apply(optimizer, step, side, side, parameters.data(),
                               direction.host().data(), count);
     }

@@ -142,21 +142,21 @@ struct Attention {
         log_sum_exp(rows_of(shape) * shape.heads),
         dqkv(rows_of(shape) * qkv_columns(shape)) {}
 
-  Matrix<T> qkv_matrix() const { return {qkv.data(), rows_of(shape), qkv_columns(shape)}; }
-  Matrix<T> out_matrix() const { return {out.data(), rows_of(shape), out_columns(shape)}; }
+  View<T**> qkv_matrix() const { return {qkv.data(), rows_of(shape), qkv_columns(shape)}; }
+  View<T**> out_matrix() const { return {out.data(), rows_of(shape), out_columns(shape)}; }
 
   void forward(std::int64_t begin, std::int64_t end) const {
     const DeviceArray<T> workspace(math::attention_forward_workspace<T>(shape));
-    math::attention_forward<T>(Exec(), shape, qkv_matrix(), begin, end, out_matrix(),
-                               log_sum_exp.data(), workspace.data());
+    math::attention_forward<T>(Exec(), shape, qkv_matrix(), begin, end, out_matrix(), log_sum_exp,
+                               workspace);
     Exec().fence();
   }
   void backward(const std::vector<T>& dout) const {
     const DeviceArray<T> workspace(math::attention_backward_workspace<T>(shape)), device_dout(dout);
-    math::attention_backward<T>(Exec(), shape, qkv_matrix(), out_matrix(), log_sum_exp.data(),
-                                Matrix<T>(device_dout.data(), rows_of(shape), out_columns(shape)),
-                                Matrix<T>(dqkv.data(), rows_of(shape), qkv_columns(shape)),
-                                workspace.data());
+    math::attention_backward<T>(Exec(), shape, qkv_matrix(), out_matrix(), log_sum_exp,
+                                View<T**>(device_dout.data(), rows_of(shape), out_columns(shape)),
+                                View<T**>(dqkv.data(), rows_of(shape), qkv_columns(shape)),
+                                workspace);
     Exec().fence();
   }
 };
@@ -328,7 +328,7 @@ TEST(AttentionShapes, AreChecked) {
   EXPECT_THROW(attention.forward(3, 2), Error);
   const auto forward_as = [&](const AttentionShape& other) {
     math::attention_forward<double>(Exec(), other, attention.qkv_matrix(), 0, 4,
-                                    attention.out_matrix(), nullptr, nullptr);
+                                    attention.out_matrix(), {}, {});
   };
   EXPECT_THROW(forward_as({1, 4, 2, 2, 3}), Error);  // qkv would have more columns
   EXPECT_THROW(forward_as({2, 4, 2, 1, 3}), Error);

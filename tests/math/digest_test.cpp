@@ -17,7 +17,7 @@ std::uint64_t digest(const std::vector<float>& x, std::uint64_t key = 1, std::in
                      std::uint64_t start = 0) {
   const DeviceArray<float> device(x);
   const DeviceArray<std::uint64_t> sum(std::vector<std::uint64_t>{start});
-  add_digest(Exec(), device.data(), static_cast<std::int64_t>(x.size()), key, first, sum.data());
+  add_digest(Exec(), device, key, first, sum);
   return sum.host()[0];
 }
 

@@ -26,11 +26,11 @@ TYPED_TEST(Elementwise, FillsCopiesAndAdds) {
   for (std::int64_t count : {0, 1, 17, 1000}) {
     const std::vector<T> x = random_values<T>(count, 1), y = random_values<T>(count, 2);
     const DeviceArray<T> device_x(x), device_y(y), filled(count), copied(count);
-    math::fill(Exec(), filled.data(), count, T(2.5));
+    math::fill<T>(Exec(), filled, T(2.5));
     EXPECT_EQ(filled.host(), std::vector<T>(count, T(2.5)));
-    math::copy<T>(Exec(), device_x.data(), copied.data(), count);
+    math::copy<T>(Exec(), device_x, copied);
     EXPECT_EQ(copied.host(), x);
-    math::add_to<T>(Exec(), device_x.data(), device_y.data(), count);
+    math::add_to<T>(Exec(), device_x, device_y);
     std::vector<T> sum = y;
     for (std::int64_t i = 0; i < count; ++i) sum[i] += x[i];
     EXPECT_EQ(device_y.host(), sum);
@@ -54,7 +54,7 @@ TYPED_TEST(Elementwise, TreeSumAddsInTheOrderOfTheTree) {
     for (std::int64_t count : {1, 7, 1500}) {
       const std::vector<T> x = random_values<T>(pieces * count, pieces);
       const DeviceArray<T> device_x(x);
-      math::tree_sum(Exec(), device_x.data(), pieces, count);
+      math::tree_sum(Exec(), device_x.matrix(pieces, count));
       std::vector<T> sum = device_x.host();
       sum.resize(count);
       std::vector<T> expected(count);
@@ -69,22 +69,23 @@ TYPED_TEST(Elementwise, TheHostAloneHasTheSameBits) {
     for (std::int64_t count : {0, 1, 7, 512, 1500}) {
       const std::vector<T> x = random_values<T>(pieces * count, pieces);
       const DeviceArray<T> device_x(x);
-      math::tree_sum(Exec(), device_x.data(), pieces, count);
+      math::tree_sum(Exec(), device_x.matrix(pieces, count));
       std::vector<T> expected = device_x.host();
       expected.resize(count);
 
       std::vector<T> apart = x, in_place = x, sum(count);
-      math::host::tree_sum(apart.data(), pieces, count, sum.data());
+      math::host::tree_sum<T>(host_view(apart).matrix(pieces, count), host_view(sum));
       EXPECT_TRUE(same_bits(sum, expected)) << pieces << " pieces of " << count;
-      math::host::tree_sum(in_place.data(), pieces, count, in_place.data());
+      math::host::tree_sum<T>(host_view(in_place).matrix(pieces, count),
+                              host_view(in_place).range(0, count));
       in_place.resize(count);
       EXPECT_TRUE(same_bits(in_place, expected)) << pieces << " pieces of " << count;
 
       std::vector<T> added = sum;
-      math::host::add_to(x.data(), added.data(), count);
+      math::host::add_to<T>(host_view(x).range(0, count), host_view(added).range(0, count));
       for (std::int64_t i = 0; i < count; ++i) EXPECT_EQ(added[i], sum[i] + x[i]);
     }
-  EXPECT_THROW(math::host::tree_sum<T>(nullptr, 0, 5, nullptr), Error);
+  EXPECT_THROW(math::host::tree_sum<T>({nullptr, 0, 5}, {nullptr, 5}), Error);
 }
 
 TYPED_TEST(Elementwise, ChainsOfTreesAreAddedInOrder) {
@@ -102,16 +103,18 @@ TYPED_TEST(Elementwise, ChainsOfTreesAreAddedInOrder) {
               expected[i] = piece == 0 && !continues ? sum : expected[i] + sum;
             }
           std::vector<T> apart = x, sum = start;
-          math::host::chain_sum(apart.data(), pieces, tree, continues, count, sum.data());
+          math::host::chain_sum<T>(host_view(apart).matrix(pieces, count), tree, continues,
+                                   host_view(sum));
           EXPECT_TRUE(same_bits(sum, expected)) << pieces << " by " << tree << " of " << count;
           if (continues) continue;
           std::vector<T> in_place = x;
-          math::host::chain_sum(in_place.data(), pieces, tree, false, count, in_place.data());
+          math::host::chain_sum<T>(host_view(in_place).matrix(pieces, count), tree, false,
+                                   host_view(in_place).range(0, count));
           in_place.resize(count);
           EXPECT_TRUE(same_bits(in_place, expected)) << pieces << " by " << tree;
         }
-  EXPECT_THROW(math::host::chain_sum<T>(nullptr, 2, 0, false, 5, nullptr), Error);
-  EXPECT_THROW(math::host::chain_sum<T>(nullptr, 0, 1, false, 5, nullptr), Error);
+  EXPECT_THROW(math::host::chain_sum<T>({nullptr, 2, 5}, 0, false, {nullptr, 5}), Error);
+  EXPECT_THROW(math::host::chain_sum<T>({nullptr, 0, 5}, 1, false, {nullptr, 5}), Error);
 }
 
 TYPED_TEST(Elementwise, TreeSumOfSubtreesIsThatOfTheWhole) {
@@ -119,12 +122,13 @@ TYPED_TEST(Elementwise, TreeSumOfSubtreesIsThatOfTheWhole) {
   constexpr std::int64_t count = 100;
   const std::vector<T> x = random_values<T>(8 * count, 9);
   const DeviceArray<T> whole(x), parts(x);
-  math::tree_sum(Exec(), whole.data(), 8, count);
+  math::tree_sum(Exec(), whole.matrix(8, count));
   for (int part = 0; part < 4; ++part) {
-    math::tree_sum(Exec(), parts.data() + 2 * part * count, 2, count);
-    math::copy<T>(Exec(), parts.data() + 2 * part * count, parts.data() + part * count, count);
+    const View<T**> pair = parts.matrix(8, count).row_range(2 * part, 2 * part + 2);
+    math::tree_sum(Exec(), pair);
+    math::copy<T>(Exec(), pair.row(0), parts.matrix(8, count).row(part));
   }
-  math::tree_sum(Exec(), parts.data(), 4, count);
+  math::tree_sum(Exec(), parts.matrix(4, count));
   std::vector<T> sum = whole.host(), sum_of_parts = parts.host();
   sum.resize(count);
   sum_of_parts.resize(count);
@@ -132,7 +136,7 @@ TYPED_TEST(Elementwise, TreeSumOfSubtreesIsThatOfTheWhole) {
 }
 
 TYPED_TEST(Elementwise, TreeSumRefusesNoPieces) {
-  EXPECT_THROW(math::tree_sum<TypeParam>(Exec(), nullptr, 0, 5), Error);
+  EXPECT_THROW(math::tree_sum<TypeParam>(Exec(), {nullptr, 0, 5}), Error);
 }
 
 TYPED_TEST(Elementwise, BiasIsAddedToEveryRowAndToNothingElse) {
@@ -143,8 +147,7 @@ TYPED_TEST(Elementwise, BiasIsAddedToEveryRowAndToNothingElse) {
     const std::vector<T> x = random_values<T>(rows * stride, 1),
                          bias = random_values<T>(columns, 2);
     const DeviceArray<T> device_x(x), device_bias(bias);
-    math::add_bias<T>(Exec(), Matrix<T>(device_x.data(), rows, columns, stride),
-                      device_bias.data());
+    math::add_bias<T>(Exec(), View<T**>(device_x.data(), rows, columns, stride), device_bias);
     std::vector<T> expected = x;
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < columns; ++j) expected[i * stride + j] += bias[j];
@@ -159,7 +162,7 @@ TYPED_TEST(Elementwise, ColumnSumsAgreeWithPlainLoops) {
       const std::int64_t stride = columns + 3;
       const std::vector<T> x = random_values<T>(rows * stride, rows + columns);
       const DeviceArray<T> device_x(x), sums(columns);
-      math::column_sums<T>(Exec(), Matrix<T>(device_x.data(), rows, columns, stride), sums.data());
+      math::column_sums<T>(Exec(), View<T**>(device_x.data(), rows, columns, stride), sums);
       std::vector<double> expected(columns, 0.0);
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < columns; ++j) expected[j] += x[i * stride + j];
@@ -172,9 +175,9 @@ TYPED_TEST(Elementwise, ColumnSumsOfAPartAreThoseOfTheWhole) {
   using T = TypeParam;
   constexpr std::int64_t rows = 300, columns = 150, first = 41, last = 120;
   const DeviceArray<T> x(random_values<T>(rows * columns, 3)), whole(columns), part(last - first);
-  const Matrix<T> matrix(x.data(), rows, columns);
-  math::column_sums<T>(Exec(), matrix, whole.data());
-  math::column_sums<T>(Exec(), matrix.column_range(first, last), part.data());
+  const View<T**> matrix = x.matrix(rows, columns);
+  math::column_sums<T>(Exec(), matrix, whole);
+  math::column_sums<T>(Exec(), matrix.column_range(first, last), part);
   const std::vector<T> sums = whole.host();
   EXPECT_TRUE(same_bits(part.host(), std::vector<T>(sums.begin() + first, sums.begin() + last)));
 }
@@ -183,7 +186,7 @@ TYPED_TEST(Elementwise, ColumnSumsOfAPartAreThoseOfTheWhole) {
 TEST(ColumnSums, RoundingStaysSmallOverManyRows) {
   constexpr std::int64_t rows = 100000;
   const DeviceArray<float> x(std::vector<float>(rows, 0.1f)), sum(1);
-  math::column_sums<float>(Exec(), Matrix<float>(x.data(), rows, 1), sum.data());
+  math::column_sums<float>(Exec(), x.matrix(rows, 1), sum);
   EXPECT_NEAR(sum.host()[0] / (rows * static_cast<double>(0.1f)), 1.0, 2e-5);
 }
 

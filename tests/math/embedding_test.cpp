@@ -38,7 +38,7 @@ std::vector<T> forward(const Case& c, const std::vector<T>& token_table,
   const DeviceArray<T> token(token_table);
   const DeviceArray<T> position(position_table);
   const DeviceArray<T> out(c.rows() * c.width);
-  embedding_forward<T>(Exec(), id.data(), c.tokens, c.first_position,
+  embedding_forward<T>(Exec(), id, c.tokens, c.first_position,
                        {token.data(), c.vocabulary, c.width},
                        {c.positions ? position.data() : nullptr, c.table_rows(), c.width},
                        {out.data(), c.rows(), c.width});
@@ -77,7 +77,7 @@ void check_backward() {
     const DeviceArray<T> dy(dout);
     const DeviceArray<T> dtoken(token);
     const DeviceArray<T> dposition(position);
-    embedding_backward<T>(Exec(), id.data(), c.tokens, {dy.data(), c.rows(), c.width},
+    embedding_backward<T>(Exec(), id, c.tokens, {dy.data(), c.rows(), c.width},
                           {dtoken.data(), c.vocabulary, c.width},
                           {c.positions ? dposition.data() : nullptr, c.tokens, c.width});
     const std::vector<std::int32_t> host_ids = ids(c);
@@ -108,7 +108,7 @@ TEST(Embedding, LeavesOutGradientsThatAreNotWanted) {
     const DeviceArray<float> dtoken(token), dposition(position), token_alone(token),
         position_alone(position);
     const auto backward = [&](float* token_gradient, float* position_gradient) {
-      embedding_backward<float>(Exec(), id.data(), c.tokens, {dy.data(), c.rows(), c.width},
+      embedding_backward<float>(Exec(), id, c.tokens, {dy.data(), c.rows(), c.width},
                                 {token_gradient, c.vocabulary, c.width},
                                 {position_gradient, c.tokens, c.width});
     };
@@ -131,7 +131,7 @@ TEST(Embedding, BackwardAgreesWithFiniteDifferences) {
   const DeviceArray<double> dy(dout);
   const DeviceArray<double> dtoken(token.size(), 0.0);
   const DeviceArray<double> dposition(position.size(), 0.0);
-  embedding_backward<double>(Exec(), id.data(), c.tokens, {dy.data(), c.rows(), c.width},
+  embedding_backward<double>(Exec(), id, c.tokens, {dy.data(), c.rows(), c.width},
                              {dtoken.data(), c.vocabulary, c.width},
                              {dposition.data(), c.tokens, c.width});
   const auto loss = [&] { return test::weighted_sum(forward(c, token, position), dout); };

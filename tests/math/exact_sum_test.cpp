@@ -19,7 +19,7 @@ template <class T>
 Limbs terms(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_limbs, 0)) {
   const DeviceArray<T> device(x);
   const DeviceArray<std::int64_t> sum(limbs);
-  add_terms<T>(Exec(), device.data(), static_cast<std::int64_t>(x.size()), sum.data());
+  add_terms<T>(Exec(), device, sum);
   return sum.host();
 }
 
@@ -27,17 +27,17 @@ template <class T>
 Limbs squares(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_limbs, 0)) {
   const DeviceArray<T> device(x);
   const DeviceArray<std::int64_t> sum(limbs);
-  add_squares<T>(Exec(), device.data(), static_cast<std::int64_t>(x.size()), sum.data());
+  add_squares<T>(Exec(), device, sum);
   return sum.host();
 }
 
 template <class T>
 Limbs squares_on_host(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_limbs, 0)) {
-  host::add_squares(x.data(), static_cast<std::int64_t>(x.size()), limbs.data());
+  host::add_squares<T>(host_view(x), host_view(limbs));
   return limbs;
 }
 
-double total(const std::vector<double>& x) { return exact_sum_value(terms(x).data()); }
+double total(const std::vector<double>& x) { return exact_sum_value(host_view(terms(x))); }
 
 /// The sum rounded once, by another way: an expansion of numbers that do not overlap (Shewchuk
 /// 1997). No partial sum may overflow.
@@ -166,7 +166,7 @@ TEST(ExactSum, LimbsHaveRoomForManyTerms) {
     Limbs limbs = terms(std::vector<double>{x});
     for (int doubling = 0; doubling < 31; ++doubling)
       for (std::int64_t& limb : limbs) limb *= 2;
-    ASSERT_EQ(exact_sum_value(limbs.data()), std::ldexp(x, 31));
+    ASSERT_EQ(exact_sum_value(host_view(limbs)), std::ldexp(x, 31));
     for (const std::int64_t limb : limbs) ASSERT_LE(std::abs(limb), std::int64_t{1} << 62);
   }
 }
@@ -184,16 +184,16 @@ TEST(ExactSum, CarriesLeaveTheSumAlone) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " range " << range);
       std::vector<double> x = wild(200, seed, -range, range);
       Limbs limbs = terms(x);
-      exact_sum_carry(limbs.data());
+      exact_sum_carry(host_view(limbs));
       expect_carried(limbs);
-      ASSERT_EQ(exact_sum_value(limbs.data()), reference_sum(x));
+      ASSERT_EQ(exact_sum_value(host_view(limbs)), reference_sum(x));
       const Limbs once = limbs;
-      exact_sum_carry(limbs.data());
+      exact_sum_carry(host_view(limbs));
       ASSERT_EQ(limbs, once);
 
       const std::vector<double> more = wild(100, seed + 1000, -range, range);
       x.insert(x.end(), more.begin(), more.end());
-      ASSERT_EQ(exact_sum_value(terms(more, limbs).data()), reference_sum(x));
+      ASSERT_EQ(exact_sum_value(host_view(terms(more, limbs))), reference_sum(x));
     }
 }
 
@@ -210,12 +210,12 @@ TEST(ExactSum, CarriesKeepTheSign) {
                                        {0x1p+600, -0x1p+601}}) {
     const double expected = total(x);
     Limbs limbs = terms(x);
-    exact_sum_carry(limbs.data());
+    exact_sum_carry(host_view(limbs));
     expect_carried(limbs);
-    EXPECT_EQ(exact_sum_value(limbs.data()), expected);
+    EXPECT_EQ(exact_sum_value(host_view(limbs)), expected);
     std::vector<double> opposite = x;
     for (double& value : opposite) value = -value;
-    EXPECT_EQ(exact_sum_value(terms(opposite, limbs).data()), 0.0);
+    EXPECT_EQ(exact_sum_value(host_view(terms(opposite, limbs))), 0.0);
   }
 }
 
@@ -225,34 +225,34 @@ TEST(ExactSum, CarriesMakeRoom) {
     Limbs limbs = terms(std::vector<double>{x});
     for (int doubling = 0; doubling < 80; ++doubling) {
       for (std::int64_t& limb : limbs) limb *= 2;
-      if (doubling % 16 == 15) exact_sum_carry(limbs.data());
+      if (doubling % 16 == 15) exact_sum_carry(host_view(limbs));
     }
     expect_carried(limbs);
-    EXPECT_EQ(exact_sum_value(limbs.data()), std::ldexp(x, 80));
+    EXPECT_EQ(exact_sum_value(host_view(limbs)), std::ldexp(x, 80));
   }
   // Limbs as full as they may be, of either sign.
   for (const std::int64_t full :
        {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
     Limbs limbs(exact_sum_limbs, 0);
     for (int i = 0; i < 40; ++i) limbs[i] = full;
-    const double before = exact_sum_value(limbs.data());
-    exact_sum_carry(limbs.data());
+    const double before = exact_sum_value(host_view(limbs));
+    exact_sum_carry(host_view(limbs));
     expect_carried(limbs);
-    EXPECT_EQ(exact_sum_value(limbs.data()), before);
+    EXPECT_EQ(exact_sum_value(host_view(limbs)), before);
   }
 }
 
 TEST(ExactSum, CarriesLeaveTheCountOfNonFiniteTermsAlone) {
   const double infinity = std::numeric_limits<double>::infinity();
   Limbs limbs = terms<double>({-1.0, infinity, -infinity});
-  exact_sum_carry(limbs.data());
-  EXPECT_EQ(exact_sum_non_finite(limbs.data()), 2);
-  EXPECT_EQ(exact_sum_value(limbs.data()), -1.0);
+  exact_sum_carry(host_view(limbs));
+  EXPECT_EQ(exact_sum_non_finite(host_view(limbs)), 2);
+  EXPECT_EQ(exact_sum_value(host_view(limbs)), -1.0);
 }
 
 TEST(ExactSum, FloatsAreConvertedFirst) {
   const std::vector<float> x = {0.1f, -3e38f, 1e-45f, 3e38f};
-  EXPECT_EQ(exact_sum_value(terms(x).data()), reference_sum({double(0.1f), double(1e-45f)}));
+  EXPECT_EQ(exact_sum_value(host_view(terms(x))), reference_sum({double(0.1f), double(1e-45f)}));
 }
 
 template <class T>
@@ -267,7 +267,7 @@ void check_squares() {
   for (const std::size_t count : {0, 1, 7, 63, 64, 65, 130, 5000}) {
     const std::vector<T> x = random_values<T>(count, 7);
     const double expected = reference_squares(x);
-    ASSERT_NEAR(exact_sum_value(squares(x).data()), expected, 3e-15 * expected);
+    ASSERT_NEAR(exact_sum_value(host_view(squares(x))), expected, 3e-15 * expected);
   }
 }
 
@@ -315,7 +315,7 @@ void check_host_squares() {
     x[count / 9] = infinity;
     x.back() = nan;
     ASSERT_EQ(squares_on_host(x), squares(x));
-    ASSERT_GT(exact_sum_non_finite(squares_on_host(x).data()), 0);
+    ASSERT_GT(exact_sum_non_finite(host_view(squares_on_host(x))), 0);
   }
 }
 
@@ -328,8 +328,8 @@ TEST(ExactSum, CountsNonFiniteTerms) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Limbs limbs = terms<double>({1.0, nan, 2.0, infinity, -infinity, -0.5});
-  EXPECT_EQ(exact_sum_non_finite(limbs.data()), 3);
-  EXPECT_EQ(exact_sum_value(limbs.data()), 2.5);
+  EXPECT_EQ(exact_sum_non_finite(host_view(limbs)), 3);
+  EXPECT_EQ(exact_sum_value(host_view(limbs)), 2.5);
 
   std::vector<double> x(64 * 4, 1.0);
   x[3] = nan;
@@ -337,9 +337,9 @@ TEST(ExactSum, CountsNonFiniteTerms) {
   x[64] = 1e200;    // overflows when squared
   x[64 * 3 + 5] = nan;
   const Limbs blocks = squares(x);
-  EXPECT_EQ(exact_sum_non_finite(blocks.data()), 3);
-  EXPECT_EQ(exact_sum_value(blocks.data()), 64.0);
-  EXPECT_EQ(exact_sum_non_finite(squares(std::vector<float>(100, 3e38f)).data()), 0);
+  EXPECT_EQ(exact_sum_non_finite(host_view(blocks)), 3);
+  EXPECT_EQ(exact_sum_value(host_view(blocks)), 64.0);
+  EXPECT_EQ(exact_sum_non_finite(host_view(squares(std::vector<float>(100, 3e38f)))), 0);
 }
 
 }  // namespace

@@ -56,8 +56,8 @@ std::vector<T> reference(Transpose ta, Transpose tb, double alpha, const HostMat
 }
 
 template <class T>
-Matrix<T> view(const DeviceArray<T>& values, const HostMatrix<T>& shape) {
-  return Matrix<T>(values.data(), shape.rows, shape.columns, shape.stride);
+View<T**> view(const DeviceArray<T>& values, const HostMatrix<T>& shape) {
+  return View<T**>(values.data(), shape.rows, shape.columns, shape.stride);
 }
 
 template <class T>
@@ -117,8 +117,8 @@ TYPED_TEST(Gemm, EmptyResultsAreLeftAlone) {
   using T = TypeParam;
   expect_product<T>(0, 4, 3, Transpose::no, Transpose::no, T(1), T(0), 0);
   expect_product<T>(4, 0, 3, Transpose::no, Transpose::yes, T(1), T(0), 0);
-  math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), Matrix<T>(), Matrix<T>(), T(0),
-                Matrix<T>());
+  math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), View<T**>(), View<T**>(), T(0),
+                View<T**>());
 }
 
 TYPED_TEST(Gemm, BatchesStepByTheirStrides) {
@@ -129,11 +129,11 @@ TYPED_TEST(Gemm, BatchesStepByTheirStrides) {
   const DeviceArray<T> device_queries(queries.values), device_keys(keys.values);
   const DeviceArray<T> scores(heads * tokens * tokens);
   const auto first_head = [&](const DeviceArray<T>& x) {
-    return Matrix<T>(x.data(), tokens, width, heads * width);
+    return View<T**>(x.data(), tokens, width, heads * width);
   };
   math::gemm_batched<T>(Exec(), Transpose::no, Transpose::yes, T(2), first_head(device_queries),
                         width, first_head(device_keys), width, T(0),
-                        Matrix<T>(scores.data(), tokens, tokens), tokens * tokens, heads);
+                        View<T**>(scores.data(), tokens, tokens), tokens * tokens, heads);
   std::vector<double> expected;
   for (std::int64_t h = 0; h < heads; ++h)
     for (std::int64_t i = 0; i < tokens; ++i)
@@ -164,14 +164,14 @@ TYPED_TEST(Gemm, RefusesShapesThatDoNotFit) {
   using T = TypeParam;
   const DeviceArray<T> x(100);
   const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
-    return Matrix<T>(x.data(), rows, columns);
+    return View<T**>(x.data(), rows, columns);
   };
-  const auto multiply = [&](Matrix<T> a, Matrix<T> b, Matrix<T> c) {
+  const auto multiply = [&](View<T**> a, View<T**> b, View<T**> c) {
     math::gemm<T>(Exec(), Transpose::no, Transpose::yes, T(1), a, b, T(0), c);
   };
   EXPECT_THROW(multiply(matrix(2, 3), matrix(4, 5), matrix(2, 4)), Error);
   EXPECT_THROW(multiply(matrix(2, 3), matrix(4, 3), matrix(4, 2)), Error);
-  EXPECT_THROW(multiply(matrix(2, 3), matrix(4, 3), Matrix<T>(x.data(), 2, 4, 3)), Error);
+  EXPECT_THROW(multiply(matrix(2, 3), matrix(4, 3), View<T**>(x.data(), 2, 4, 3)), Error);
   try {
     multiply(matrix(2, 3), matrix(4, 5), matrix(2, 4));
   } catch (const Error& error) {
@@ -215,8 +215,8 @@ TYPED_TEST(Gemm, CountsBeyondThirtyTwoBitsOrRefuses) {
   a.row(1)[0] = T(5);
   const DeviceArray<T> b(std::vector<T>{3}), c(2);
   try {
-    math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), Matrix<T>(a.row(0), 2, 1, far),
-                  Matrix<T>(b.data(), 1, 1), T(0), Matrix<T>(c.data(), 2, 1));
+    math::gemm<T>(Exec(), Transpose::no, Transpose::no, T(1), View<T**>(a.row(0), 2, 1, far),
+                  View<T**>(b.data(), 1, 1), T(0), View<T**>(c.data(), 2, 1));
     EXPECT_EQ(c.host(), (std::vector<T>{6, 15}));
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("the row stride of A is 4294967297"),

@@ -62,7 +62,7 @@ Doubles doubles(const DeviceArray<T>& array) {
 }
 
 template <class T>
-Matrix<T> matrix(const DeviceArray<T>& array, std::int64_t columns) {
+View<T**> matrix(const DeviceArray<T>& array, std::int64_t columns) {
   return {array.data(), columns == 0 ? 0 : array.size() / columns, columns};
 }
 
@@ -119,20 +119,19 @@ NormResults run_norm(NormKind kind, std::int64_t width, const Doubles& x, const 
   const auto out = unwritten<T>(count), again = unwritten<T>(count), din = unwritten<T>(count);
   const auto mean = unwritten<C>(rows), rstd = unwritten<C>(rows);
   const auto dweight = unwritten<C>(width), dbias = unwritten<C>(width);
-  C* const mean_or_null = centered ? mean.data() : nullptr;
-  const T* const bias_or_null = centered ? shift.data() : nullptr;
+  const View<C*> mean_if_any = centered ? mean.view() : View<C*>();
+  const View<const T*> bias_if_any = centered ? shift.view() : View<T*>();
   const Exec exec;
-  norm_forward<T>(exec, kind, 1e-5, matrix(in, width), gain.data(), bias_or_null,
-                  matrix(out, width), mean_or_null, rstd.data());
-  norm_apply<T>(exec, kind, matrix(in, width), gain.data(), bias_or_null, mean_or_null, rstd.data(),
+  norm_forward<T>(exec, kind, 1e-5, matrix(in, width), gain, bias_if_any, matrix(out, width),
+                  mean_if_any, rstd);
+  norm_apply<T>(exec, kind, matrix(in, width), gain, bias_if_any, mean_if_any, rstd,
                 matrix(again, width));
-  norm_backward_input<T>(exec, kind, matrix(in, width), gain.data(), mean_or_null, rstd.data(),
+  norm_backward_input<T>(exec, kind, matrix(in, width), gain, mean_if_any, rstd,
                          matrix(dout, width), matrix(din, width), GradientUpdate::overwrite);
-  norm_backward_input<T>(exec, kind, matrix(in, width), gain.data(), mean_or_null, rstd.data(),
+  norm_backward_input<T>(exec, kind, matrix(in, width), gain, mean_if_any, rstd,
                          matrix(dout, width), matrix(added, width), GradientUpdate::add);
-  norm_backward_parameters<T>(exec, kind, matrix(in, width), mean_or_null, rstd.data(),
-                              matrix(dout, width), dweight.data(),
-                              centered ? dbias.data() : nullptr);
+  norm_backward_parameters<T>(exec, kind, matrix(in, width), mean_if_any, rstd, matrix(dout, width),
+                              dweight, centered ? dbias.view() : View<C*>());
   return {doubles(out),
           doubles(again),
           centered ? doubles(mean) : Doubles(),
@@ -183,7 +182,7 @@ ActivationResults run_activations(std::int64_t width, const Doubles& x, const Do
   gelu_backward<T>(exec, matrix(in, 2 * width), matrix(dout, 2 * width), matrix(dgelu, 2 * width));
   swiglu_forward<T>(exec, matrix(in, 2 * width), matrix(swiglu, width));
   swiglu_backward<T>(exec, matrix(in, 2 * width),
-                     Matrix<T>(dout.data(), count / (2 * width), width, 2 * width),
+                     View<T**>(dout.data(), count / (2 * width), width, 2 * width),
                      matrix(dswiglu, 2 * width));
   return {doubles(gelu), doubles(dgelu), doubles(swiglu), doubles(dswiglu)};
 }
@@ -233,10 +232,10 @@ EmbeddingResults run_embedding(const std::vector<std::int32_t>& ids, std::int64_
   const auto dout = device<T>(dy);
   const auto out = unwritten<T>(dout.size());
   const DeviceArray<C> dtokens(token_table.size(), C(1)), dpositions(position_table.size(), C(2));
-  embedding_forward<T>(Exec(), device_ids.data(), tokens, 1, matrix(token_table, width),
+  embedding_forward<T>(Exec(), device_ids, tokens, 1, matrix(token_table, width),
                        matrix(position_table, width), matrix(out, width));
-  embedding_backward<T>(Exec(), device_ids.data(), tokens, matrix(dout, width),
-                        matrix(dtokens, width), matrix(dpositions, width));
+  embedding_backward<T>(Exec(), device_ids, tokens, matrix(dout, width), matrix(dtokens, width),
+                        matrix(dpositions, width));
   return {doubles(out), doubles(dtokens), doubles(dpositions)};
 }
 
@@ -267,11 +266,11 @@ ElementwiseResults run_elementwise(std::int64_t width, const Doubles& x, const D
   const auto sums = unwritten<compute_t<T>>(width);
   const auto copied = unwritten<T>(from.size()), filled = unwritten<T>(from.size());
   const Exec exec;
-  add_to<T>(exec, from.data(), added.data(), from.size());
-  add_bias<T>(exec, matrix(biased, width), terms.data());
-  column_sums<T>(exec, matrix(from, width), sums.data());
-  copy<T>(exec, from.data(), copied.data(), from.size());
-  fill<T>(exec, filled.data(), filled.size(), T(0.75));
+  add_to<T>(exec, from, added);
+  add_bias<T>(exec, matrix(biased, width), terms);
+  column_sums<T>(exec, matrix(from, width), sums);
+  copy<T>(exec, from, copied);
+  fill<T>(exec, filled, T(0.75));
   return {doubles(added), doubles(biased), doubles(sums), doubles(copied), doubles(filled)};
 }
 
@@ -308,11 +307,11 @@ HeadResults run_head(std::int64_t width, const std::vector<std::int32_t>& target
   const auto dweight = unwritten<C>(table.size());
   const std::int64_t needed = linear_cross_entropy_workspace<T>(rows, vocabulary);
   const auto workspace = unwritten<T>(needed + shift + 1);
-  linear_cross_entropy_forward<T>(Exec(), matrix(in, width), matrix(table, width),
-                                  device_targets.data(), losses.data(), workspace.data() + shift);
-  linear_cross_entropy_backward<T>(Exec(), matrix(in, width), matrix(table, width),
-                                   device_targets.data(), C(scale), again.data(), matrix(dx, width),
-                                   matrix(dweight, width), workspace.data() + shift);
+  linear_cross_entropy_forward<T>(Exec(), matrix(in, width), matrix(table, width), device_targets,
+                                  losses, workspace.view().range(shift, workspace.size()));
+  linear_cross_entropy_backward<T>(Exec(), matrix(in, width), matrix(table, width), device_targets,
+                                   C(scale), again, matrix(dx, width), matrix(dweight, width),
+                                   workspace.view().range(shift, workspace.size()));
   EXPECT_TRUE(std::isnan(doubles(workspace).back())) << "written beyond the workspace";
   return {doubles(losses), doubles(again), doubles(dx), doubles(dweight)};
 }
@@ -362,13 +361,14 @@ AttentionResults run_attention(const AttentionShape& shape, const Doubles& qkv, 
   const auto sums = unwritten<C>(shape.batch * shape.heads * shape.tokens);
   const auto forward = unwritten<T>(attention_forward_workspace<T>(shape) + shift + 1);
   attention_forward<T>(Exec(), shape, matrix(in, all_width), 0, shape.tokens,
-                       matrix(written, width), sums.data(), forward.data() + shift);
+                       matrix(written, width), sums, forward.view().range(shift, forward.size()));
   // Backward from the same output, so that only its own rounding shows.
   const auto from = out.empty() ? written : device<T>(out);
   const auto from_sums = out.empty() ? sums : device<C>(log_sum_exp);
   const auto backward = unwritten<T>(attention_backward_workspace<T>(shape) + shift + 1);
-  attention_backward<T>(Exec(), shape, matrix(in, all_width), matrix(from, width), from_sums.data(),
-                        matrix(given, width), matrix(din, all_width), backward.data() + shift);
+  attention_backward<T>(Exec(), shape, matrix(in, all_width), matrix(from, width), from_sums,
+                        matrix(given, width), matrix(din, all_width),
+                        backward.view().range(shift, backward.size()));
   EXPECT_TRUE(std::isnan(doubles(forward).back()) && std::isnan(doubles(backward).back()))
       << "written beyond the workspace";
   return {doubles(written), doubles(sums), doubles(din)};
@@ -412,9 +412,9 @@ Doubles run_gemm(const Product& p, double alpha, const Doubles& a, const Doubles
                  const Doubles& c) {
   const auto device_a = device<T>(a), device_b = device<T>(b);
   const auto device_c = device<C>(c);
-  const Matrix<T> of_a(device_a.data(), p.a_rows(), p.a_columns(), p.a_columns() + p.padding);
-  const Matrix<T> of_b(device_b.data(), p.b_rows(), p.b_columns(), p.b_columns() + 2 * p.padding);
-  const Matrix<C> of_c(device_c.data(), p.m, p.n, p.n + 3 * p.padding);
+  const View<T**> of_a(device_a.data(), p.a_rows(), p.a_columns(), p.a_columns() + p.padding);
+  const View<T**> of_b(device_b.data(), p.b_rows(), p.b_columns(), p.b_columns() + 2 * p.padding);
+  const View<C**> of_c(device_c.data(), p.m, p.n, p.n + 3 * p.padding);
   using Compute = compute_t<T>;
   gemm<T>(Exec(), p.turn_a, p.turn_b, static_cast<Compute>(alpha), of_a, of_b,
           static_cast<Compute>(beta), of_c);

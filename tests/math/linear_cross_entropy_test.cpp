@@ -86,21 +86,20 @@ struct Head {
         dweight(s.vocabulary * s.width),
         workspace(math::linear_cross_entropy_workspace<T>(s.rows, s.vocabulary)) {}
 
-  Matrix<T> by_row(const DeviceArray<T>& array) const {
+  View<T**> by_row(const DeviceArray<T>& array) const {
     return {array.data(), shape.rows, shape.width};
   }
-  Matrix<T> by_word(const DeviceArray<T>& array) const {
+  View<T**> by_word(const DeviceArray<T>& array) const {
     return {array.data(), shape.vocabulary, shape.width};
   }
   void forward() const {
-    math::linear_cross_entropy_forward<T>(Exec(), by_row(x), by_word(weight), targets.data(),
-                                          losses.data(), workspace.data());
+    math::linear_cross_entropy_forward<T>(Exec(), by_row(x), by_word(weight), targets, losses,
+                                          workspace);
     Exec().fence();
   }
   void backward(T scale) const {
-    math::linear_cross_entropy_backward<T>(Exec(), by_row(x), by_word(weight), targets.data(),
-                                           scale, losses.data(), by_row(dx), by_word(dweight),
-                                           workspace.data());
+    math::linear_cross_entropy_backward<T>(Exec(), by_row(x), by_word(weight), targets, scale,
+                                           losses, by_row(dx), by_word(dweight), workspace);
     Exec().fence();
   }
 };
@@ -183,8 +182,8 @@ TYPED_TEST(LinearCrossEntropy, LeavesOutAGradientOfTheWeightThatIsNotWanted) {
     const Head<T> both = random_head<T>(shape), alone = random_head<T>(shape);
     both.backward(T(0.5));
     math::linear_cross_entropy_backward<T>(
-        Exec(), alone.by_row(alone.x), alone.by_word(alone.weight), alone.targets.data(), T(0.5),
-        alone.losses.data(), alone.by_row(alone.dx), {}, alone.workspace.data());
+        Exec(), alone.by_row(alone.x), alone.by_word(alone.weight), alone.targets, T(0.5),
+        alone.losses, alone.by_row(alone.dx), {}, alone.workspace);
     Exec().fence();
     EXPECT_TRUE(same_bits(alone.losses.host(), both.losses.host())) << name_of(shape);
     EXPECT_TRUE(same_bits(alone.dx.host(), both.dx.host())) << name_of(shape);
@@ -207,14 +206,13 @@ TEST(LinearCrossEntropyWorkspace, HoldsAChunkOfLogitsNotAll) {
 
 TEST(LinearCrossEntropyShapes, AreChecked) {
   const Head<double> head = random_head<double>({4, 3, 5});
-  const Matrix<double> narrow(head.weight.data(), 5, 2);
-  EXPECT_THROW(math::linear_cross_entropy_forward<double>(Exec(), head.by_row(head.x), narrow,
-                                                          head.targets.data(), head.losses.data(),
-                                                          head.workspace.data()),
+  const View<double**> narrow(head.weight.data(), 5, 2);
+  EXPECT_THROW(math::linear_cross_entropy_forward<double>(
+                   Exec(), head.by_row(head.x), narrow, head.targets, head.losses, head.workspace),
                Error);
   EXPECT_THROW(math::linear_cross_entropy_backward<double>(
-                   Exec(), head.by_row(head.x), head.by_word(head.weight), head.targets.data(), 1.0,
-                   head.losses.data(), head.by_row(head.dx), narrow, head.workspace.data()),
+                   Exec(), head.by_row(head.x), head.by_word(head.weight), head.targets, 1.0,
+                   head.losses, head.by_row(head.dx), narrow, head.workspace),
                Error);
 }
 

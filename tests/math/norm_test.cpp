@@ -76,15 +76,15 @@ struct Forward {
         y(x.size(), T(-7)),
         mean(c.rows),
         rstd(c.rows) {
-    norm_forward<T>(Exec(), c.kind, epsilon, matrix(dx), dweight.data(), bias_or_null(), matrix(y),
-                    mean_or_null(), rstd.data());
+    norm_forward<T>(Exec(), c.kind, epsilon, matrix(dx), dweight, bias_if_any(), matrix(y),
+                    mean_if_any(), rstd);
   }
 
-  Matrix<T> matrix(const DeviceArray<T>& array) const {
+  View<T**> matrix(const DeviceArray<T>& array) const {
     return {array.data(), c.rows, c.width, stride};
   }
-  const T* bias_or_null() const { return c.bias ? dbias.data() : nullptr; }
-  T* mean_or_null() const { return c.kind == NormKind::rmsnorm ? nullptr : mean.data(); }
+  View<const T*> bias_if_any() const { return c.bias ? dbias.view() : View<T*>(); }
+  View<T*> mean_if_any() const { return c.kind == NormKind::rmsnorm ? View<T*>() : mean.view(); }
 };
 
 template <class T>
@@ -121,8 +121,8 @@ void check_apply() {
     SCOPED_TRACE(name(c));
     const Forward<T> f(c, 1);
     DeviceArray<T> again(f.x.size(), T(-7));
-    norm_apply<T>(Exec(), c.kind, f.matrix(f.dx), f.dweight.data(), f.bias_or_null(),
-                  f.mean_or_null(), f.rstd.data(), f.matrix(again));
+    norm_apply<T>(Exec(), c.kind, f.matrix(f.dx), f.dweight, f.bias_if_any(), f.mean_if_any(),
+                  f.rstd, f.matrix(again));
     ASSERT_EQ(again.host(), f.y.host());
   }
 }
@@ -141,8 +141,7 @@ TEST(Norm, RowsDoNotDependOnTheirNeighbours) {
       DeviceArray<float> mean(1);
       DeviceArray<float> rstd(1);
       norm_forward<float>(Exec(), kind, epsilon, all.matrix(all.dx).row_range(r, r + 1),
-                          all.dweight.data(), all.dbias.data(), {row.data(), 1, 77}, mean.data(),
-                          rstd.data());
+                          all.dweight, all.dbias, {row.data(), 1, 77}, mean, rstd);
       ASSERT_EQ(row.host(), std::vector<float>(y.begin() + r * 77, y.begin() + (r + 1) * 77));
     }
   }
@@ -160,23 +159,22 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
     const DeviceArray<double> gradient(before), overwritten(f.x.size());
     const DeviceArray<double> weight_gradient(c.width);
     const DeviceArray<double> bias_gradient(c.width);
-    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight.data(), f.mean_or_null(),
-                                f.rstd.data(), f.matrix(dout), f.matrix(gradient));
-    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight.data(), f.mean_or_null(),
-                                f.rstd.data(), f.matrix(dout), f.matrix(overwritten),
-                                GradientUpdate::overwrite);
-    norm_backward_parameters<double>(Exec(), c.kind, f.matrix(f.dx), f.mean_or_null(),
-                                     f.rstd.data(), f.matrix(dout), weight_gradient.data(),
-                                     c.bias ? bias_gradient.data() : nullptr);
+    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight, f.mean_if_any(), f.rstd,
+                                f.matrix(dout), f.matrix(gradient));
+    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight, f.mean_if_any(), f.rstd,
+                                f.matrix(dout), f.matrix(overwritten), GradientUpdate::overwrite);
+    norm_backward_parameters<double>(Exec(), c.kind, f.matrix(f.dx), f.mean_if_any(), f.rstd,
+                                     f.matrix(dout), weight_gradient,
+                                     c.bias ? bias_gradient.view() : View<double*>());
 
     Forward<double> moved(c);
     const auto loss = [&]() {
       const DeviceArray<double> x(moved.x);
       const DeviceArray<double> weight(moved.weight);
       const DeviceArray<double> bias(moved.bias);
-      norm_forward<double>(Exec(), c.kind, epsilon, f.matrix(x), weight.data(),
-                           c.bias ? bias.data() : nullptr, f.matrix(moved.y), moved.mean_or_null(),
-                           moved.rstd.data());
+      norm_forward<double>(Exec(), c.kind, epsilon, f.matrix(x), weight,
+                           c.bias ? bias.view() : View<double*>(), f.matrix(moved.y),
+                           moved.mean_if_any(), moved.rstd);
       return test::weighted_sum(moved.y.host(), dy);
     };
     std::vector<double> added = gradient.host();
@@ -194,8 +192,8 @@ TEST(Norm, LayernormOfOneColumnHasNoGradient) {
   const Forward<double> f({NormKind::layernorm, 5, 1, true});
   const DeviceArray<double> dy(random_values<double>(5, 4));
   const DeviceArray<double> gradient(5, 0.0);
-  norm_backward_input<double>(Exec(), NormKind::layernorm, f.matrix(f.dx), f.dweight.data(),
-                              f.mean.data(), f.rstd.data(), f.matrix(dy), f.matrix(gradient));
+  norm_backward_input<double>(Exec(), NormKind::layernorm, f.matrix(f.dx), f.dweight, f.mean,
+                              f.rstd, f.matrix(dy), f.matrix(gradient));
   for (const double value : gradient.host()) EXPECT_NEAR(value, 0.0, 1e-12);
 }
 
@@ -207,9 +205,8 @@ TEST(Norm, LongColumnsStayAccurate) {
   const DeviceArray<float> rstd(rows, 1.0f);
   const DeviceArray<float> dweight(width);
   const DeviceArray<float> dbias(width);
-  norm_backward_parameters<float>(Exec(), NormKind::rmsnorm, {x.data(), rows, width}, nullptr,
-                                  rstd.data(), {dy.data(), rows, width}, dweight.data(),
-                                  dbias.data());
+  norm_backward_parameters<float>(Exec(), NormKind::rmsnorm, {x.data(), rows, width}, {}, rstd,
+                                  {dy.data(), rows, width}, dweight, dbias);
   const double exact = rows * static_cast<double>(0.1f);
   for (const float sum : dweight.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
   for (const float sum : dbias.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
@@ -224,14 +221,14 @@ void check_single_gradients() {
     const DeviceArray<T> dy(random_values<T>(f.x.size(), 4));
     const DeviceArray<T> dweight(c.width), dbias(c.width), weight_alone(c.width),
         bias_alone(c.width);
-    const auto backward = [&](T* weight_gradient, T* bias_gradient) {
-      norm_backward_parameters<T>(Exec(), c.kind, f.matrix(f.dx), f.mean_or_null(), f.rstd.data(),
+    const auto backward = [&](View<T*> weight_gradient, View<T*> bias_gradient) {
+      norm_backward_parameters<T>(Exec(), c.kind, f.matrix(f.dx), f.mean_if_any(), f.rstd,
                                   f.matrix(dy), weight_gradient, bias_gradient);
     };
-    backward(dweight.data(), dbias.data());
-    backward(weight_alone.data(), nullptr);
-    backward(nullptr, bias_alone.data());
-    backward(nullptr, nullptr);
+    backward(dweight, dbias);
+    backward(weight_alone, {});
+    backward({}, bias_alone);
+    backward({}, {});
     ASSERT_EQ(weight_alone.host(), dweight.host());
     ASSERT_EQ(bias_alone.host(), dbias.host());
   }
@@ -245,8 +242,8 @@ TEST(Norm, LeavesOutGradientsThatAreNotWanted) {
 TEST(Norm, NoRows) {
   const DeviceArray<double> weight(3);
   const DeviceArray<double> dweight(3, 5.0);
-  norm_backward_parameters<double>(Exec(), NormKind::rmsnorm, {weight.data(), 0, 3}, nullptr,
-                                   nullptr, {weight.data(), 0, 3}, dweight.data(), nullptr);
+  norm_backward_parameters<double>(Exec(), NormKind::rmsnorm, {weight.data(), 0, 3}, {}, {},
+                                   {weight.data(), 0, 3}, dweight, {});
   EXPECT_EQ(dweight.host(), std::vector<double>(3, 0.0));
 }
 

@@ -17,7 +17,7 @@ template <class T>
 std::vector<T> normal(std::int64_t count, std::uint64_t key, std::int64_t first,
                       double deviation = 1.0) {
   const DeviceArray<T> x(count, T(99));
-  fill_normal<T>(Exec(), x.data(), count, key, first, deviation);
+  fill_normal<T>(Exec(), x, key, first, deviation);
   return x.host();
 }
 

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/view.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "support/device_array.hpp"
@@ -32,6 +35,33 @@ static_assert(!std::is_constructible<View<float*>, View<float**>>::value);
 static_assert(!std::is_constructible<DeviceView<float*>, HostView<float*>>::value);
 static_assert(!std::is_constructible<HostView<float*>, DeviceView<float*>>::value);
 static_assert(!std::is_constructible<DeviceView<const float**>, HostView<float**>>::value);
+
+// Nor does a kernel compile that is given a host view, nor a loop of the host with a device view.
+template <class X, class = void>
+struct Fills : std::false_type {};
+template <class X>
+struct Fills<X, std::void_t<decltype(math::fill<float>(Exec(), std::declval<X>(), 1.0f))>>
+    : std::true_type {};
+static_assert(Fills<View<float*>>::value);
+static_assert(!Fills<HostView<float*>>::value);
+
+template <class X, class = void>
+struct Multiplies : std::false_type {};
+template <class X>
+struct Multiplies<X, std::void_t<decltype(math::gemm<float>(
+                         Exec(), math::Transpose::no, math::Transpose::no, 1.0f, std::declval<X>(),
+                         View<float**>(), 0.0f, View<float**>()))>> : std::true_type {};
+static_assert(Multiplies<View<float**>>::value);
+static_assert(!Multiplies<HostView<float**>>::value);
+
+template <class X, class = void>
+struct AddsOnHost : std::false_type {};
+template <class X>
+struct AddsOnHost<
+    X, std::void_t<decltype(math::host::add_to<float>(std::declval<X>(), HostView<float*>()))>>
+    : std::true_type {};
+static_assert(AddsOnHost<HostView<const float*>>::value);
+static_assert(!AddsOnHost<View<const float*>>::value);
 
 /// Numbers 0, 1, 2, ...
 std::vector<float> count_up(std::int64_t count) {

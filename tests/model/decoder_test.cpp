@@ -182,10 +182,10 @@ TEST(Decoder, LogitsAgreeWithPlainLoops) {
     const std::int64_t last = run.rows() - 1;
     GuardedArray<double> workspace(2 * (width + 1)), logits(vocabulary);
     model::UnitBuffers<double> buffers = run.buffers(run.head());
-    buffers.workspace = workspace.data();
-    const Matrix<const double> x(buffers.input, run.rows(), width);
+    buffers.workspace = workspace;
+    const View<const double**> x = buffers.input.matrix(run.rows(), width);
     run.decoder.logits(run.exec, x.row_range(last, last + 1), buffers,
-                       Matrix<double>(logits.data(), 1, vocabulary));
+                       View<double**>(logits.data(), 1, vocabulary));
     run.exec.fence();
     const std::vector<double> all = run_reference(run, which).logits;
     EXPECT_LE(

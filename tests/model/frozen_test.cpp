@@ -371,8 +371,8 @@ TEST(Frozen, LogitsHaveTheSameBits) {
         auto workspace = GuardedArray<float>::of_bytes(head.forward.front().workspace_bytes);
         auto out = GuardedArray<float>::of_bytes(head.output_bytes);
         model::UnitBuffers<float> buffers = run.buffers(run.head());
-        buffers.workspace = workspace.data();
-        const Matrix<const float> x(buffers.input, run.rows(), which.settings.width);
+        buffers.workspace = workspace;
+        const View<const float**> x = buffers.input.matrix(run.rows(), which.settings.width);
         run.decoder.logits(run.exec, x.row_range(run.rows() - 1, run.rows()), buffers,
                            {out.data(), 1, which.settings.vocabulary});
         run.exec.fence();
@@ -423,15 +423,15 @@ TEST(Frozen, StacksOfAWholeModelComputeTheSame) {
       }
 
     model::UnitBuffers<double> buffers;
-    buffers.tokens = chain.tokens.data();
-    buffers.targets = chain.targets.data();
-    buffers.parameters = trained.data();
-    buffers.frozen = frozen.data();
-    buffers.output = output.data();
-    buffers.saved = saved.data();
-    buffers.workspace = workspace.data();
-    buffers.gradient = gradient.data();
-    buffers.parameter_gradients = gradients.data();
+    buffers.tokens = chain.tokens;
+    buffers.targets = chain.targets;
+    buffers.parameters = trained;
+    buffers.frozen = frozen;
+    buffers.output = output;
+    buffers.saved = saved;
+    buffers.workspace = workspace;
+    buffers.gradient = gradient;
+    buffers.parameter_gradients = gradients;
     stack.forward(chain.exec, buffers, {0, chain.rows()});
     stack.backward(chain.exec, buffers, 0.25, false);
     chain.exec.fence();

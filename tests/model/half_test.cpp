@@ -171,8 +171,8 @@ void expect_logits_near_double(double tolerance) {
       auto workspace = GuardedArray<A>::of_bytes(head.forward.front().workspace_bytes);
       auto out = GuardedArray<compute_t<A>>::of_bytes(head.output_bytes);
       model::UnitBuffers<A> buffers = of.buffers(of.head());
-      buffers.workspace = workspace.data();
-      const Matrix<const A> x(buffers.input, of.rows(), which.settings.width);
+      buffers.workspace = workspace;
+      const View<const A**> x = buffers.input.matrix(of.rows(), which.settings.width);
       of.decoder.logits(of.exec, x.row_range(of.rows() - 1, of.rows()), buffers,
                         {out.data(), 1, which.settings.vocabulary});
       of.exec.fence();
@@ -225,16 +225,17 @@ TEST(Half, DescribesWhatTakesTwoBytes) {
 
 /// The buffers of one unit for backward, as a caller has them without types.
 template <class T>
-model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed, const void* batch) {
+model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed,
+                                 View<const std::int32_t*> batch) {
   model::UnitBuffers<void> buffers;
-  buffers.batch = batch;
-  buffers.parameters = typed.parameters;
-  buffers.frozen = typed.frozen;
-  buffers.tied_parameters = typed.tied_parameters;
-  buffers.tied_frozen = typed.tied_frozen;
-  buffers.input = typed.input;
-  buffers.output = typed.output;
-  buffers.saved = typed.saved;
+  buffers.batch = view_as<std::byte>(batch);
+  buffers.parameters = view_as<std::byte>(typed.parameters);
+  buffers.frozen = view_as<std::byte>(typed.frozen);
+  buffers.tied_parameters = view_as<std::byte>(typed.tied_parameters);
+  buffers.tied_frozen = view_as<std::byte>(typed.tied_frozen);
+  buffers.input = view_as<std::byte>(typed.input);
+  buffers.output = view_as<std::byte>(typed.output);
+  buffers.saved = view_as<std::byte>(typed.saved);
   return buffers;
 }
 
@@ -268,19 +269,20 @@ void expect_same_as_typed(DType dtype, const ModelCase& which, const Recompute& 
     EXPECT_EQ(decoder->parameters(u).back().full_name(),
               run.decoder.unit(u).parameters().back().full_name());
     auto workspace = GuardedArray<T>::of_bytes(unit.forward.front().workspace_bytes);
-    model::UnitBuffers<void> buffers = untyped(run.buffers(u), batch.data());
-    buffers.workspace = workspace.data();
+    model::UnitBuffers<void> buffers = untyped<T>(run.buffers(u), batch.view());
+    buffers.workspace = view_as<std::byte>(workspace.view());
     decoder->forward(u, run.exec, buffers);
     run.exec.fence();
   }
   for (int u = run.head(); u >= run.first_trained(); --u) {
     const plan::UnitDescription& unit = description.units[u];
     auto workspace = GuardedArray<T>::of_bytes(unit.backward.front().workspace_bytes);
-    model::UnitBuffers<void> buffers = untyped(run.buffers(u), batch.data());
-    buffers.workspace = workspace.data();
-    buffers.gradient = run.gradient.data();
-    buffers.parameter_gradients = run.gradients[u].data();
-    if (unit.tied_to >= 0) buffers.tied_gradients = run.gradients[unit.tied_to].data();
+    model::UnitBuffers<void> buffers = untyped<T>(run.buffers(u), batch.view());
+    buffers.workspace = view_as<std::byte>(workspace.view());
+    buffers.gradient = view_as<std::byte>(run.gradient.view());
+    buffers.parameter_gradients = view_as<float>(run.gradients[u].view());
+    if (unit.tied_to >= 0)
+      buffers.tied_gradients = view_as<float>(run.gradients[unit.tied_to].view());
     decoder->backward(u, run.exec, buffers, 0.5f, run.opened(u));
     run.exec.fence();
   }

@@ -39,6 +39,9 @@ class GuardedArray {
   static GuardedArray of_bytes(std::int64_t bytes) { return GuardedArray(bytes / sizeof(T)); }
 
   T* data() const { return all_.data() + guard; }
+  View<T*> view() const { return all_.view().range(guard, all_.size() - guard); }
+  operator View<T*>() const { return view(); }
+  operator View<const T*>() const { return view(); }
   std::int64_t size() const { return count_; }
 
   std::vector<T> values() const {
@@ -215,17 +218,17 @@ class ModelRun {
 
   model::UnitBuffers<T> buffers(int u) const {
     model::UnitBuffers<T> b;
-    b.tokens = u == 0 ? tokens.data() : nullptr;
-    b.targets = u == head() ? targets.data() : nullptr;
-    b.parameters = data_of(parameters[u]);
-    b.frozen = data_of(frozen[u]);
-    b.input = u == 0 ? nullptr : outputs[u - 1].data();
-    b.output = outputs[u].data();
-    b.saved = saved[u].data();
+    if (u == 0) b.tokens = tokens;
+    if (u == head()) b.targets = targets;
+    b.parameters = view_of(parameters[u]);
+    b.frozen = view_of(frozen[u]);
+    if (u > 0) b.input = outputs[u - 1];
+    b.output = outputs[u];
+    b.saved = saved[u];
     const int tied_to = description.units[u].tied_to;
     if (tied_to >= 0) {
-      b.tied_parameters = data_of(parameters[tied_to]);
-      b.tied_frozen = data_of(frozen[tied_to]);
+      b.tied_parameters = view_of(parameters[tied_to]);
+      b.tied_frozen = view_of(frozen[tied_to]);
     }
     return b;
   }
@@ -235,7 +238,7 @@ class ModelRun {
     auto workspace =
         GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace.data();
+    b.workspace = workspace;
     decoder.unit(u).forward(exec, b, {begin, end});
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
@@ -263,12 +266,12 @@ class ModelRun {
     auto workspace =
         GuardedArray<T>::of_bytes(description.units[u].backward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace.data();
-    if (!description.units[u].backward_reads_parameters) b.parameters = b.frozen = nullptr;
-    b.gradient = gradient.data();
-    b.parameter_gradients = data_of(gradients[u]);
+    b.workspace = workspace;
+    if (!description.units[u].backward_reads_parameters) b.parameters = b.frozen = {};
+    b.gradient = gradient;
+    b.parameter_gradients = view_of(gradients[u]);
     const int tied_to = description.units[u].tied_to;
-    if (tied_to >= 0 && opened(tied_to)) b.tied_gradients = gradients[tied_to].data();
+    if (tied_to >= 0 && opened(tied_to)) b.tied_gradients = gradients[tied_to];
     decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "backward workspace of unit " << u;
@@ -284,8 +287,8 @@ class ModelRun {
     auto workspace =
         GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace.data();
-    b.output = nullptr;
+    b.workspace = workspace;
+    b.output = {};
     decoder.unit(u).forward(exec, b, {0, rows()});
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
@@ -356,8 +359,8 @@ class ModelRun {
  private:
   /// Null without elements: then a call must not use it.
   template <class A>
-  static A* data_of(const GuardedArray<A>& array) {
-    return array.size() == 0 ? nullptr : array.data();
+  static View<A*> view_of(const GuardedArray<A>& array) {
+    return array.size() == 0 ? View<A*>() : array.view();
   }
 
   void initialize(int u) {

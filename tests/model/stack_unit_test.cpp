@@ -278,19 +278,19 @@ TEST(StackUnit, HoldsAWholeModel) {
   parameters.assign(flat);
 
   model::UnitBuffers<double> buffers;
-  buffers.tokens = chain.tokens.data();
-  buffers.targets = chain.targets.data();
-  buffers.parameters = parameters.data();
-  buffers.output = output.data();
-  buffers.saved = saved.data();
-  buffers.workspace = workspace.data();
+  buffers.tokens = chain.tokens;
+  buffers.targets = chain.targets;
+  buffers.parameters = parameters;
+  buffers.output = output;
+  buffers.saved = saved;
+  buffers.workspace = workspace;
   stack.forward(chain.exec, buffers, {0, chain.rows()});
   chain.exec.fence();
   chain.forward();
   EXPECT_EQ(output.values(), chain.outputs[chain.head()].values());
 
-  buffers.gradient = gradient.data();
-  buffers.parameter_gradients = gradients.data();
+  buffers.gradient = gradient;
+  buffers.parameter_gradients = gradients;
   stack.backward(chain.exec, buffers, 0.25, false);
   chain.exec.fence();
   chain.backward(0.25);
@@ -325,9 +325,9 @@ TEST(StackUnit, OfOneUnitIsThatUnit) {
 
   run.gradients[0].assign(before);
   model::UnitBuffers<double> buffers;
-  buffers.tokens = run.tokens.data();
-  buffers.gradient = run.gradient.data();
-  buffers.parameter_gradients = run.gradients[0].data();
+  buffers.tokens = run.tokens;
+  buffers.gradient = run.gradient;
+  buffers.parameter_gradients = run.gradients[0];
   stack.backward(run.exec, buffers, 1.0, true);
   run.exec.fence();
   EXPECT_EQ(run.gradients[0].values(), expected);

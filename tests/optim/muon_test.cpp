@@ -78,8 +78,8 @@ template <class T>
 std::vector<T> orthogonalized(const Dense& x, int iterations) {
   const DeviceArray<T> matrix(test::converted<T>(x.values));
   const DeviceArray<unsigned char> workspace(orthogonalize_workspace<T>(x.rows, x.columns));
-  orthogonalize<T>(Exec(), Matrix<T>(matrix.data(), x.rows, x.columns), iterations,
-                   workspace.data());
+  orthogonalize<T>(Exec(), View<T**>(matrix.data(), x.rows, x.columns), iterations,
+                   view_as<std::byte>(workspace.view()));
   return matrix.host();
 }
 
@@ -176,8 +176,8 @@ TEST(Orthogonalize, KeepsToItsRowsAndItsWorkspace) {
       for (std::int64_t j = 0; j < shape.columns; ++j)
         rows[i * stride + j] = static_cast<float>(x(i, j));
     const DeviceArray<float> matrix(rows);
-    orthogonalize<float>(Exec(), Matrix<float>(matrix.data(), shape.rows, shape.columns, stride), 5,
-                         workspace.data());
+    orthogonalize<float>(Exec(), View<float**>(matrix.data(), shape.rows, shape.columns, stride), 5,
+                         view_as<std::byte>(workspace.view()));
     const std::vector<float> found = matrix.host();
     const Dense expected = reference(x, 5);
     for (std::int64_t i = 0; i < shape.rows; ++i)
@@ -195,7 +195,8 @@ TEST(Orthogonalize, KeepsToItsRowsAndItsWorkspace) {
 TEST(Orthogonalize, RefusesNoIterations) {
   const DeviceArray<float> x(1, 1.0f);
   const DeviceArray<unsigned char> workspace(orthogonalize_workspace<float>(1, 1));
-  EXPECT_THROW(orthogonalize<float>(Exec(), Matrix<float>(x.data(), 1, 1), 0, workspace.data()),
+  EXPECT_THROW(orthogonalize<float>(Exec(), View<float**>(x.data(), 1, 1), 0,
+                                    view_as<std::byte>(workspace.view())),
                Error);
 }
 
@@ -240,8 +241,8 @@ State<T, Moment> run(const OptimizerSettings& settings, std::int64_t piece) {
       muon_direction<T, Moment>(Exec(), settings, with, direction.data() + begin,
                                 momentum.data() + begin, std::min(piece, count - begin));
     }
-    orthogonalize<T>(Exec(), Matrix<T>(direction.data(), shape.rows, shape.columns),
-                     settings.muon_iterations, workspace.data());
+    orthogonalize<T>(Exec(), View<T**>(direction.data(), shape.rows, shape.columns),
+                     settings.muon_iterations, view_as<std::byte>(workspace.view()));
     for (std::int64_t begin = 0; begin < count; begin += piece)
       muon_apply<T>(Exec(), settings, with, shape.rows, shape.columns, parameters.data() + begin,
                     direction.data() + begin, std::min(piece, count - begin));
@@ -258,8 +259,8 @@ State<T, Moment> run_on_host(const OptimizerSettings& settings) {
     std::vector<T> direction = random_values<T>(count, 100 + step);
     host::muon_direction<T, Moment>(settings, with, direction.data(), state.momentum.data(), count);
     const DeviceArray<T> matrix(direction);
-    orthogonalize<T>(Exec(), Matrix<T>(matrix.data(), shape.rows, shape.columns),
-                     settings.muon_iterations, workspace.data());
+    orthogonalize<T>(Exec(), View<T**>(matrix.data(), shape.rows, shape.columns),
+                     settings.muon_iterations, view_as<std::byte>(workspace.view()));
     direction = matrix.host();
     host::muon_apply<T>(settings, with, shape.rows, shape.columns, state.parameters.data(),
                         direction.data(), count);

@@ -173,6 +173,50 @@ TEST(Executor, HandsOutEveryBufferOfARole) {
   executor.run(program);
 }
 
+TEST(Executor, HandsOutViewsInTheSpaceOfTheBuffer) {
+  const runtime::Program program = program_of_both_spaces();
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  int calls = 0;
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    ++calls;
+    const DeviceView<std::int32_t*> sums = buffers.device_view<std::int32_t>(Role::sums);
+    EXPECT_EQ(sums.size(), 2);
+    EXPECT_EQ(sums.data(), buffers.get<std::int32_t>(Role::sums));
+    EXPECT_EQ(buffers.host_view<char>(Role::host_sums).size(), 8);
+    EXPECT_FALSE(buffers.device_view<float>(Role::shard));
+    EXPECT_THROW(buffers.device_view<float>(Role::host_sums), std::logic_error);
+    if (memory_is_host_accessible) {
+      EXPECT_EQ(buffers.host_view<std::int32_t>(Role::sums).data(), sums.data());
+    } else {
+      EXPECT_THROW(buffers.host_view<std::int32_t>(Role::sums), std::logic_error);
+    }
+  });
+  executor.run(program);
+  EXPECT_EQ(calls, 1);
+}
+
+#if defined(OSTRAKON_CHECK_VIEWS)
+TEST(ExecutorDeathTest, ViewsKnowTheirBufferAndEndWithTheirAction) {
+  runtime::Program program = program_of_both_spaces();
+  program.plan.buffers[1].name = "sums on the host";
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  HostView<std::int64_t*> kept;
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    kept = buffers.host_view<std::int64_t>(Role::host_sums);
+    kept(0) = 1;
+    EXPECT_DEATH(kept(1),
+                 "index 1 is outside of a view of buffer 'sums on the host' with extents "
+                 "\\(1\\), made for clip");
+  });
+  executor.run(program);
+  EXPECT_DEATH(kept(0),
+               "index 0 of a view of buffer 'sums on the host' with extents \\(1\\), made "
+               "for clip: used after that action, when the plan may have freed the buffer");
+}
+#endif
+
 TEST(Arena, OfNoBytesAllocatesNothing) {
   runtime::start_counting_memory();
   const runtime::MemoryCount before = runtime::memory_count();

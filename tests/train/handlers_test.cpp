@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "support/device_array.hpp"
 #include "train/planned_parts.hpp"
 #include "train/small_runs.hpp"
 
@@ -86,13 +87,14 @@ TEST(Diagnosis, NamesTheUnitNearestToTheLoss) {
   const plan::Action none;
   const ActionBuffers buffers(bench.parts.programs.train, none, arenas);
   const auto inspect = [&](int unit, int micro_batch, bool is_bad) {
-    std::vector<float> gradients(
+    std::vector<float> values(
         static_cast<std::size_t>(bench.plan().padded(bench.plan().trained(unit))));
-    if (is_bad) gradients.back() = std::numeric_limits<float>::quiet_NaN();
+    if (is_bad) values.back() = std::numeric_limits<float>::quiet_NaN();
+    const test::DeviceArray<float> gradients(values);
     plan::Action action;
     action.unit = unit;
     action.micro_batch = micro_batch;
-    diagnosis.inspect(action, gradients.data(), nullptr);
+    diagnosis.inspect(action, gradients, {});
   };
   // Backward comes from the loss: what the first ranks find in a unit before is no news.
   inspect(2, 0, false);
@@ -122,11 +124,11 @@ TEST(Diagnosis, NamesAUnitThatIsTied) {
   };
   std::vector<float> own = gradients_of(head.unit), tied = gradients_of(0);
   tied.front() = std::numeric_limits<float>::infinity();
-  diagnosis.inspect(head, own.data(), tied.data());
+  diagnosis.inspect(head, test::DeviceArray<float>(own), test::DeviceArray<float>(tied));
   EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of embedding is not finite", 0), 0u);
   diagnosis.restart();
   own.back() = std::numeric_limits<float>::infinity();
-  diagnosis.inspect(head, own.data(), tied.data());
+  diagnosis.inspect(head, test::DeviceArray<float>(own), test::DeviceArray<float>(tied));
   EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of head is not finite", 0), 0u);
 }
 
@@ -238,10 +240,10 @@ TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
     std::int64_t seen = 0;
     bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
       const int flat = bench.plan().trained(buffers.action.unit).first;
-      std::vector<float> expected(static_cast<std::size_t>(bench.plan().flats[flat].padded));
+      const test::DeviceArray<float> initial(bench.plan().flats[flat].padded);
       train::make_initial_values(Exec(), bench.parts.layout.slices_of_part(flat, {}), 0,
-                                 static_cast<std::int64_t>(expected.size()),
-                                 bench.parts.settings.seed, expected.data());
+                                 bench.parts.settings.seed, initial);
+      const std::vector<float> expected = initial.host();
       const auto* gathered = buffers.get<char>(Role::parameters);
       for (std::size_t i = 0; i < expected.size(); ++i, ++seen)
         if (compute == DType::fp32)
@@ -269,7 +271,7 @@ class OnesModel : public model::Model {
   void forward(int, const Exec&, const model::UnitBuffers<void>&) const override {}
   void backward(int unit, const Exec&, const model::UnitBuffers<void>& buffers, float,
                 bool gradients_opened) const override {
-    auto* gradients = static_cast<float*>(buffers.parameter_gradients);
+    const View<float*> gradients = buffers.parameter_gradients;
     for (const model::Parameter& parameter : parameters(unit))
       for (std::int64_t i = 0; i < parameter.elements(); ++i)
         gradients[parameter.offset + i] =

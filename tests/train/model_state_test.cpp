@@ -167,8 +167,8 @@ TEST(StateMemory, PassesValuesOnInChunks) {
            {std::pair{unit.masters, DType::fp32}, std::pair{unit.first_moments, DType::bf16}}) {
         for (int i = 0; i < 8; ++i) memory.scratch()[i] = static_cast<float>(i + 1);
         memory.clear(buffer);
-        memory.store(number, memory.scratch(), buffer, 5, 8);
-        const float* const back = memory.fetch(number, buffer, 4, 9);
+        memory.store(number, memory.scratch().range(0, 8), buffer, 5);
+        const View<const float*> back = memory.fetch(number, buffer, 4, 9);
         for (int i = 0; i < 9; ++i) EXPECT_EQ(back[i], static_cast<float>(i));
       }
     });

@@ -29,8 +29,8 @@ Values values_of(train::Trainer& trainer) {
     for (const model::Parameter& parameter : trainer.model().parameters(unit)) {
       std::vector<float>& copy = values[parameter.full_name()];
       copy.resize(static_cast<std::size_t>(parameter.elements()));
-      math::copy_to_host(Exec(), (parameter.frozen ? frozen : trained) + parameter.offset,
-                         copy.data(), copy.size());
+      const float* const from = (parameter.frozen ? frozen : trained) + parameter.offset;
+      math::copy_to_host(Exec(), View<const float*>(from, parameter.elements()), host_view(copy));
     }
   });
   return values;

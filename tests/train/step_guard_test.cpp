@@ -31,26 +31,29 @@ StepSums bad_gradient() { return {2.0, not_a_number, 0, false}; }
 
 TEST(StepGuard, ReadsSumsOfLossesAndSquares) {
   std::vector<std::int64_t> sums(step_sums);
-  const float roots_of_losses[] = {1.0f, 3.0f};  // 1 + 9
-  const float gradients[] = {6.0f, 8.0f};        // 36 + 64
-  math::host::add_squares(roots_of_losses, 2, sums.data());
-  math::host::add_squares(gradients, 2, sums.data() + math::exact_sum_limbs);
-  StepSums step = read_sums(sums.data(), 4, 5.0);
+  const auto losses = host_view(sums).range(0, math::exact_sum_limbs);
+  const auto squares = host_view(sums).range(math::exact_sum_limbs, 2 * math::exact_sum_limbs);
+  const auto add = [](const std::vector<float>& roots, HostView<std::int64_t*> sum) {
+    math::host::add_squares<float>(host_view(roots), sum);
+  };
+  add({1.0f, 3.0f}, losses);   // 1 + 9
+  add({6.0f, 8.0f}, squares);  // 36 + 64
+  StepSums step = read_sums(host_view(sums), 4, 5.0);
   EXPECT_EQ(step.loss, 2.5);
   EXPECT_EQ(step.grad_norm, 2.0);
   EXPECT_EQ(step.non_finite_losses, 0);
   EXPECT_TRUE(step.gradient_is_finite);
 
-  const float infinite[] = {std::numeric_limits<float>::infinity()};
-  math::host::add_squares(infinite, 1, sums.data() + math::exact_sum_limbs);
-  step = read_sums(sums.data(), 4, 5.0);
+  const std::vector<float> infinite = {std::numeric_limits<float>::infinity()};
+  add(infinite, squares);
+  step = read_sums(host_view(sums), 4, 5.0);
   EXPECT_EQ(step.loss, 2.5);
   EXPECT_FALSE(step.gradient_is_finite);
   EXPECT_TRUE(std::isnan(step.grad_norm));
 
-  math::host::add_squares(infinite, 1, sums.data());
-  math::host::add_squares(infinite, 1, sums.data());
-  step = read_sums(sums.data(), 4, 5.0);
+  add(infinite, losses);
+  add(infinite, losses);
+  step = read_sums(host_view(sums), 4, 5.0);
   EXPECT_EQ(step.non_finite_losses, 2);
   EXPECT_TRUE(std::isnan(step.loss));
 }

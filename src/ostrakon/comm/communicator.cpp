@@ -68,14 +68,14 @@ void copy(const A* from, B* to, std::int64_t count) {
   if (static_cast<const void*>(from) == to || count == 0) return;
   if constexpr (on_device) {
     if constexpr (std::is_same<A, B>::value)
-      math::copy(Exec(), from, to, count);
+      math::copy<A>(Exec(), View<const A*>(from, count), View<B*>(to, count));
     else
-      math::convert(Exec(), from, to, count);
+      math::convert<A, B>(Exec(), View<const A*>(from, count), View<B*>(to, count));
     Kokkos::fence();
   } else if constexpr (std::is_same<A, B>::value) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(A));
   } else {
-    math::host::convert(from, to, count);
+    math::host::convert<A, B>(HostView<const A*>(from, count), HostView<B*>(to, count));
   }
 }
 
@@ -211,8 +211,9 @@ void Communicator::reduce_scatter(const T* full, std::int64_t shard_elements, T*
   check_mpi(
       MPI_Alltoall(full, message.count, message.type, staging, message.count, message.type, comm_),
       "MPI_Alltoall");
-  math::host::chain_sum(staging, size_, local.tree > 0 ? local.tree : size_, local.continues,
-                        shard_elements, shard);
+  math::host::chain_sum<T>(HostView<T**>(staging, size_, shard_elements),
+                           local.tree > 0 ? local.tree : size_, local.continues,
+                           HostView<float*>(shard, shard_elements));
   count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
 }
 

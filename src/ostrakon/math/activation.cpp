@@ -43,12 +43,12 @@ KOKKOS_INLINE_FUNCTION T gelu_derivative(T x) {
 }  // namespace
 
 template <class T>
-void gelu_forward(const Exec& exec, ConstMatrix<T> x, Matrix<T> y) {
-  const std::int64_t columns = x.columns;
+void gelu_forward(const Exec& exec, View<const T**> x, View<T**> y) {
+  const std::int64_t columns = x.columns();
   for_each_row(
-      exec, "gelu_forward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const T* in = x.row(r);
-        T* out = y.row(r);
+      exec, "gelu_forward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto in = x.row(r);
+        const auto out = y.row(r);
         row.loop(columns, [=](std::int64_t i) {
           out[i] = static_cast<T>(gelu(static_cast<compute_t<T>>(in[i])));
         });
@@ -56,13 +56,13 @@ void gelu_forward(const Exec& exec, ConstMatrix<T> x, Matrix<T> y) {
 }
 
 template <class T>
-void gelu_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> dy, Matrix<T> dx) {
-  const std::int64_t columns = x.columns;
+void gelu_backward(const Exec& exec, View<const T**> x, View<const T**> dy, View<T**> dx) {
+  const std::int64_t columns = x.columns();
   for_each_row(
-      exec, "gelu_backward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const T* in = x.row(r);
-        const T* dout = dy.row(r);
-        T* din = dx.row(r);
+      exec, "gelu_backward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto in = x.row(r);
+        const auto dout = dy.row(r);
+        const auto din = dx.row(r);
         row.loop(columns, [=](std::int64_t i) {
           din[i] = static_cast<T>(dout[i] * gelu_derivative(static_cast<compute_t<T>>(in[i])));
         });
@@ -70,13 +70,13 @@ void gelu_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> dy, Matrix
 }
 
 template <class T>
-void swiglu_forward(const Exec& exec, ConstMatrix<T> gate_up, Matrix<T> y) {
-  const std::int64_t columns = y.columns;
+void swiglu_forward(const Exec& exec, View<const T**> gate_up, View<T**> y) {
+  const std::int64_t columns = y.columns();
   for_each_row(
-      exec, "swiglu_forward", y.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const T* gate = gate_up.row(r);
-        const T* up = gate + columns;
-        T* out = y.row(r);
+      exec, "swiglu_forward", y.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto gate = gate_up.row(r).range(0, columns);
+        const auto up = gate_up.row(r).range(columns, 2 * columns);
+        const auto out = y.row(r);
         row.loop(columns, [=](std::int64_t i) {
           const compute_t<T> g = gate[i];
           out[i] = static_cast<T>(g * sigmoid(g) * up[i]);
@@ -85,16 +85,16 @@ void swiglu_forward(const Exec& exec, ConstMatrix<T> gate_up, Matrix<T> y) {
 }
 
 template <class T>
-void swiglu_backward(const Exec& exec, ConstMatrix<T> gate_up, ConstMatrix<T> dy,
-                     Matrix<T> dgate_up) {
-  const std::int64_t columns = dy.columns;
+void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> dy,
+                     View<T**> dgate_up) {
+  const std::int64_t columns = dy.columns();
   for_each_row(
-      exec, "swiglu_backward", dy.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const T* gate = gate_up.row(r);
-        const T* up = gate + columns;
-        const T* dout = dy.row(r);
-        T* dgate = dgate_up.row(r);
-        T* dup = dgate + columns;
+      exec, "swiglu_backward", dy.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto gate = gate_up.row(r).range(0, columns);
+        const auto up = gate_up.row(r).range(columns, 2 * columns);
+        const auto dout = dy.row(r);
+        const auto dgate = dgate_up.row(r).range(0, columns);
+        const auto dup = dgate_up.row(r).range(columns, 2 * columns);
         row.loop(columns, [=](std::int64_t i) {
           using C = compute_t<T>;
           const C g = gate[i];
@@ -107,11 +107,11 @@ void swiglu_backward(const Exec& exec, ConstMatrix<T> gate_up, ConstMatrix<T> dy
       });
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                           \
-  template void gelu_forward<T>(const Exec&, ConstMatrix<T>, Matrix<T>);                  \
-  template void gelu_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>, Matrix<T>); \
-  template void swiglu_forward<T>(const Exec&, ConstMatrix<T>, Matrix<T>);                \
-  template void swiglu_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>, Matrix<T>);
+#define OSTRAKON_INSTANTIATE(T)                                                             \
+  template void gelu_forward<T>(const Exec&, View<const T**>, View<T**>);                   \
+  template void gelu_backward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>); \
+  template void swiglu_forward<T>(const Exec&, View<const T**>, View<T**>);                 \
+  template void swiglu_backward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

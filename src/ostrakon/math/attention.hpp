@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -31,15 +32,15 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape);
 /// Attends from queries [query_begin, query_end) of every sequence to keys [0, query].
 /// Writes those rows of `out`, and log_sum_exp (batch, heads, tokens) at those tokens.
 template <class T>
-void attention_forward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
-                       std::int64_t query_begin, std::int64_t query_end, Matrix<T> out,
-                       compute_t<T>* log_sum_exp, T* workspace);
+void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
+                       std::int64_t query_begin, std::int64_t query_end, View<T**> out,
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace);
 
 /// dqkv, shape of qkv, overwritten; from what attention_forward over all queries read and wrote and
 /// `dout`, shape of `out`.
 template <class T>
-void attention_backward(const Exec& exec, const AttentionShape& shape, ConstMatrix<T> qkv,
-                        ConstMatrix<T> out, const compute_t<T>* log_sum_exp, ConstMatrix<T> dout,
-                        Matrix<T> dqkv, T* workspace);
+void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
+                        View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                        View<const T**> dout, View<T**> dqkv, View<T*> workspace);
 
 }  // namespace ostrakon::math

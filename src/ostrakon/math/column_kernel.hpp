@@ -10,13 +10,14 @@ namespace ostrakon::math {
 
 #if OSTRAKON_ON_DEVICE
 
-/// sums[c] = the sum of term(r, c) for r in [0, rows), for every c in [0, columns): threads of a
+/// sums[c] = the sum of term(r, c) for r in [0, rows), for every column c: threads of a
 /// team add up blocks of 64 rows each, and then the blocks, both in order, so that the result
 /// depends neither on the size of the team nor on the order of threads. Term is
 /// KOKKOS_LAMBDA(int64_t, int64_t) -> T. Allocates nothing: the blocks' sums are in shared memory.
 template <class T, class Term>
-void sum_over_rows(const Exec& exec, const char* name, std::int64_t rows, std::int64_t columns,
-                   const Term& term, T* sums) {
+void sum_over_rows(const Exec& exec, const char* name, std::int64_t rows, const Term& term,
+                   View<T*> sums) {
+  const std::int64_t columns = sums.size();
   constexpr std::int64_t rows_per_block = 64;
   constexpr std::int64_t blocks_per_round = 32;
   constexpr std::int64_t rows_per_round = rows_per_block * blocks_per_round;
@@ -30,7 +31,7 @@ void sum_over_rows(const Exec& exec, const char* name, std::int64_t rows, std::i
         const std::int64_t first = team.league_rank() * columns_per_team;
         const std::int64_t width = smaller(columns_per_team, columns - first);
         T* const partial = static_cast<T*>(team.team_scratch(0).get_shmem(scratch));
-        T* const total = sums + first;
+        const auto total = sums.range(first, first + width);
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width),
                              [&](std::int64_t j) { total[j] = 0; });
         for (std::int64_t begin = 0; begin < rows; begin += rows_per_round) {

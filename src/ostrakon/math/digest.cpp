@@ -7,24 +7,24 @@
 
 namespace ostrakon::math {
 
-void add_digest(const Exec& exec, const float* x, std::int64_t count, std::uint64_t key,
-                std::int64_t first, std::uint64_t* digest) {
+void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::int64_t first,
+                View<std::uint64_t*> digest) {
   constexpr std::int64_t elements_per_item = per_item(4096, 64);
   for_each_item(
-      exec, "add_digest", items_for(count, elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
+      exec, "add_digest", items_for(x.size(), elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t begin = item * elements_per_item;
-        const std::int64_t end = smaller(begin + elements_per_item, count);
+        const std::int64_t end = smaller(begin + elements_per_item, x.size());
         const std::uint64_t start = mix_bits(key + 0x9E3779B97F4A7C15u);
         std::uint64_t sum = 0;
         for (std::int64_t i = begin; i < end; ++i) {
           std::uint32_t bits;
-          std::memcpy(&bits, x + i, sizeof bits);
+          std::memcpy(&bits, &x(i), sizeof bits);
           // Mixed twice, so that equal values at two places, or two values that change places, do
           // not cancel in the sum.
           const std::uint64_t place = mix_bits(start + static_cast<std::uint64_t>(first + i));
           sum += mix_bits(place + bits);
         }
-        Kokkos::atomic_add(digest, sum);
+        Kokkos::atomic_add(&digest(0), sum);
       });
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
-/// Adds (modulo 2^64) a hash of (key, first + i, bits of x[i]) for every i to *digest (device
-/// memory). Being a sum, it does not depend on who hashed which part.
-void add_digest(const Exec& exec, const float* x, std::int64_t count, std::uint64_t key,
-                std::int64_t first, std::uint64_t* digest);
+/// Adds (modulo 2^64) a hash of (key, first + i, bits of x[i]) for every i to digest(0). Being a
+/// sum, it does not depend on who hashed which part.
+void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::int64_t first,
+                View<std::uint64_t*> digest);
 
 }  // namespace ostrakon::math

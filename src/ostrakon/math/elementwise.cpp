@@ -5,28 +5,32 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/convert_run.hpp>
+#include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
 namespace {
 
-/// On the host: sums[j] of `width` columns starting at x. Rows are summed in blocks and the blocks
-/// after that, so that rounding grows with rows / block_rows, not with rows.
+/// On the host: the sums of the columns of x, `max_width` at most. Rows are summed in blocks and
+/// the blocks after that, so that rounding grows with rows / block_rows, not with rows.
 template <class T, std::int64_t max_width, class C = compute_t<T>>
-[[maybe_unused]] KOKKOS_FUNCTION void sum_columns(const T* x, std::int64_t rows,
-                                                  std::int64_t stride, std::int64_t width,
-                                                  C* sums) {
+[[maybe_unused]] KOKKOS_FUNCTION void sum_columns(View<const T**> x, View<C*> sums) {
   constexpr std::int64_t block_rows = 64;
+  const std::int64_t width = x.columns();
   C total[max_width] = {};
-  for (std::int64_t begin = 0; begin < rows; begin += block_rows) {
-    const std::int64_t end = smaller(rows, begin + block_rows);
+  for (std::int64_t begin = 0; begin < x.rows(); begin += block_rows) {
+    const std::int64_t end = smaller(x.rows(), begin + block_rows);
     C partial[max_width] = {};
     if (width == max_width) {  // the usual case, with a length that the compiler knows
-      for (std::int64_t i = begin; i < end; ++i)
-        for (std::int64_t j = 0; j < max_width; ++j) partial[j] += x[i * stride + j];
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto row = x.row(i);
+        for (std::int64_t j = 0; j < max_width; ++j) partial[j] += row[j];
+      }
     } else {
-      for (std::int64_t i = begin; i < end; ++i)
-        for (std::int64_t j = 0; j < width; ++j) partial[j] += x[i * stride + j];
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto row = x.row(i);
+        for (std::int64_t j = 0; j < width; ++j) partial[j] += row[j];
+      }
     }
     for (std::int64_t j = 0; j < max_width; ++j) total[j] += partial[j];
   }
@@ -36,25 +40,25 @@ template <class T, std::int64_t max_width, class C = compute_t<T>>
 constexpr std::int64_t tree_run = 512;  // that many elements of all pieces stay in cache
 constexpr std::int64_t narrow_run = 256;
 
-/// Sums `width` elements of each of `pieces` pieces, `stride` apart, into the first of them. A node
-/// over n pieces splits into the largest power of two below n and the rest. Adding neighbours at
-/// distance 1, 2, 4, ... makes just these nodes.
-template <class T>
-KOKKOS_FUNCTION void sum_pieces(T* x, int pieces, std::int64_t stride, std::int64_t width) {
-  for (std::int64_t distance = 1; distance < pieces; distance *= 2)
-    for (std::int64_t piece = 0; piece + distance < pieces; piece += 2 * distance) {
-      T* left = x + piece * stride;
-      const T* right = left + distance * stride;
-      for (std::int64_t i = 0; i < width; ++i) left[i] += right[i];
+/// Sums the rows of x into the first of them. A node over n rows splits into the largest power of
+/// two below n and the rest. Adding neighbours at distance 1, 2, 4, ... makes just these nodes.
+template <class T, class Space>
+KOKKOS_FUNCTION void sum_pieces(View<T**, Space> x) {
+  for (std::int64_t distance = 1; distance < x.rows(); distance *= 2)
+    for (std::int64_t piece = 0; piece + distance < x.rows(); piece += 2 * distance) {
+      const auto left = x.row(piece);
+      const auto right = x.row(piece + distance);
+      for (std::int64_t i = 0; i < x.columns(); ++i) left[i] += right[i];
     }
 }
 
-/// Sums `width` elements (narrow_run at most) of each of `pieces` pieces as they are in the wider
-/// type, in the same tree. Whole nodes wait in a stack for the one on their right: after p pieces
-/// there is one for each bit of p.
+/// Sums the rows of x (narrow_run columns at most) as they are in the wider type, in the same tree.
+/// Whole nodes wait in a stack for the one on their right: after p rows there is one for each bit
+/// of p.
 template <class T, class C = compute_t<T>>
-void sum_narrow_pieces(const T* x, int pieces, std::int64_t stride, std::int64_t width, C* sum) {
+void sum_narrow_pieces(HostView<T**> x, HostView<C*> sum) {
   constexpr int most_nodes = 32;
+  const std::int64_t width = x.columns();
   C node[most_nodes][narrow_run];
   int nodes = 0;
   const auto add_last_two = [&] {
@@ -62,188 +66,215 @@ void sum_narrow_pieces(const T* x, int pieces, std::int64_t stride, std::int64_t
     C* left = node[nodes - 1];
     for (std::int64_t i = 0; i < width; ++i) left[i] += right[i];
   };
-  for (int piece = 0; piece < pieces; ++piece) {
-    convert_run(x + piece * stride, node[nodes++], width);
-    for (int bit = piece; bit % 2 == 1; bit /= 2) add_last_two();
+  for (std::int64_t piece = 0; piece < x.rows(); ++piece) {
+    convert_run(x.row(piece).data(), node[nodes++], width);
+    for (std::int64_t bit = piece; bit % 2 == 1; bit /= 2) add_last_two();
   }
   while (nodes > 1) add_last_two();
-  std::copy(node[0], node[0] + width, sum);
+  std::copy(node[0], node[0] + width, sum.range(0, width).data());
 }
 
-/// Sums pieces of `count` elements into `sum`; clobbers x.
+/// Sums the rows of x into `sum`; clobbers x.
 template <class T>
-void add_up_pieces(T* x, int pieces, std::int64_t count, T* sum) {
-  int left = 1;
-  while (2 * left < pieces) left *= 2;
-  for (std::int64_t first = 0; first < count; first += tree_run) {
-    const std::int64_t width = smaller(tree_run, count - first);
-    T* const begin = x + first;
-    T* const to = sum + first;
-    if (pieces == 1) {
-      if (to != begin) std::copy(begin, begin + width, to);
+void add_up_pieces(HostView<T**> x, HostView<T*> sum) {
+  std::int64_t left = 1;
+  while (2 * left < x.rows()) left *= 2;
+  for (std::int64_t first = 0; first < x.columns(); first += tree_run) {
+    const std::int64_t width = smaller(tree_run, x.columns() - first);
+    const HostView<T**> run = x.column_range(first, first + width);
+    const HostView<T*> begin = run.row(0);
+    const HostView<T*> to = sum.range(first, first + width);
+    if (x.rows() == 1) {
+      if (to.data() != begin.data()) std::copy(begin.data(), begin.data() + width, to.data());
       continue;
     }
     // The two halves of the tree where they are; their sum, the last, at once to where it belongs.
-    T* const other = begin + left * count;
-    sum_pieces(begin, left, count, width);
-    sum_pieces(other, pieces - left, count, width);
-    for (std::int64_t i = 0; i < width; ++i) to[i] = begin[i] + other[i];
+    const HostView<T**> other = run.row_range(left, x.rows());
+    sum_pieces(run.row_range(0, left));
+    sum_pieces(other);
+    const HostView<T*> other_sum = other.row(0);
+    for (std::int64_t i = 0; i < width; ++i) to[i] = begin[i] + other_sum[i];
   }
 }
 
-/// Adds the sum of `pieces` pieces to `sum`, `width` elements (narrow_run at most), or `stores` it
-/// there; clobbers x, but for 16-bit elements.
+/// Adds the sum of the rows of x (narrow_run columns at most) to `sum`, or `stores` it there;
+/// clobbers x, but for 16-bit elements.
 template <class T, class C = compute_t<T>>
-void add_pieces(T* x, int pieces, std::int64_t stride, std::int64_t width, bool stores, C* sum) {
+void add_pieces(HostView<T**> x, bool stores, HostView<C*> sum) {
+  const std::int64_t width = x.columns();
   const auto add = [&](const C* total) {
-    if (stores && sum != total) std::copy(total, total + width, sum);
+    if (stores && sum.data() != total) std::copy(total, total + width, sum.data());
     if (stores) return;
     for (std::int64_t i = 0; i < width; ++i) sum[i] += total[i];
   };
   if constexpr (is_16bit<T>) {
     C total[narrow_run];
-    sum_narrow_pieces(x, pieces, stride, width, total);
+    sum_narrow_pieces(x, HostView<C*>(total, width));
     add(total);
   } else {
-    sum_pieces(x, pieces, stride, width);
-    add(x);
+    sum_pieces(x);
+    add(x.row(0).data());
   }
 }
 
-void require_pieces(int pieces) {
+void require_pieces(std::int64_t pieces) {
   require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
+}
+
+// One loop for kernels and for the calling thread.
+
+template <class Where, class A, class B, class Space>
+void convert_on(const Where& where, View<const A*, Space> x, View<B*, Space> y) {
+  require_equal_sizes("convert", x.size(), y.size());
+  constexpr std::int64_t run = per_item_on<Where>(4096);
+  for_each_item(
+      where, "convert", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t first = item * run;
+        const std::int64_t end = smaller(first + run, x.size());
+        convert_run(x.range(first, end).data(), y.range(first, end).data(), end - first);
+      });
+}
+
+template <class Where, class T, class Space>
+void add_on(const Where& where, View<const T*, Space> x, View<T*, Space> y) {
+  require_equal_sizes("add_to", x.size(), y.size());
+  for_each_item(
+      where, "add_to", y.size(),
+      KOKKOS_LAMBDA(std::int64_t i) { y[i] = static_cast<T>(y[i] + x[i]); });
 }
 
 }  // namespace
 
 template <class T>
-void fill(const Exec& exec, T* x, std::int64_t count, T value) {
+void fill(const Exec& exec, View<T*> x, T value) {
   for_each_item(
-      exec, "fill", count, KOKKOS_LAMBDA(std::int64_t i) { x[i] = value; });
+      exec, "fill", x.size(), KOKKOS_LAMBDA(std::int64_t i) { x[i] = value; });
 }
 
 template <class T>
-void copy(const Exec& exec, const T* x, T* y, std::int64_t count) {
+void copy(const Exec& exec, View<const T*> x, View<T*> y) {
+  require_equal_sizes("copy", x.size(), y.size());
   for_each_item(
-      exec, "copy", count, KOKKOS_LAMBDA(std::int64_t i) { y[i] = x[i]; });
+      exec, "copy", y.size(), KOKKOS_LAMBDA(std::int64_t i) { y[i] = x[i]; });
 }
 
 template <class A, class B>
-void convert(const Exec& exec, const A* x, B* y, std::int64_t count) {
-  constexpr std::int64_t run = per_item(4096);
-  for_each_item(
-      exec, "convert", items_for(count, run), KOKKOS_LAMBDA(std::int64_t item) {
-        const std::int64_t first = item * run;
-        convert_run(x + first, y + first, smaller(run, count - first));
-      });
+void convert(const Exec& exec, View<const A*> x, View<B*> y) {
+  convert_on(exec, x, y);
 }
 
 template <class A, class B>
-void host::convert(const A* x, B* y, std::int64_t count) {
-  convert_run(x, y, count);
+void host::convert(HostView<const A*> x, HostView<B*> y) {
+  convert_on(CallingThread(), x, y);
 }
 
 template <class T>
-void add_to(const Exec& exec, const T* x, T* y, std::int64_t count) {
-  for_each_item(
-      exec, "add_to", count, KOKKOS_LAMBDA(std::int64_t i) { y[i] = static_cast<T>(y[i] + x[i]); });
+void add_to(const Exec& exec, View<const T*> x, View<T*> y) {
+  add_on(exec, x, y);
 }
 
 template <class T>
-void tree_sum(const Exec& exec, T* x, int pieces, std::int64_t count) {
-  require_pieces(pieces);
+void host::add_to(HostView<const T*> x, HostView<T*> y) {
+  add_on(CallingThread(), x, y);
+}
+
+template <class T>
+void tree_sum(const Exec& exec, View<T**> x) {
+  require_pieces(x.rows());
   constexpr std::int64_t run = per_item(tree_run);
   for_each_item(
-      exec, "tree_sum", items_for(count, run), KOKKOS_LAMBDA(std::int64_t item) {
+      exec, "tree_sum", items_for(x.columns(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
-        sum_pieces(x + first, pieces, count, smaller(run, count - first));
+        sum_pieces(x.column_range(first, smaller(first + run, x.columns())));
       });
 }
 
 template <class T>
-void host::add_to(const T* x, T* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(y[i] + x[i]);
-}
-
-template <class T>
-void host::tree_sum(T* x, int pieces, std::int64_t count, compute_t<T>* sum) {
-  require_pieces(pieces);
+void host::tree_sum(HostView<T**> x, HostView<compute_t<T>*> sum) {
+  require_pieces(x.rows());
+  require_equal_sizes("tree_sum", x.columns(), sum.size());
   if constexpr (is_16bit<T>) {
-    for (std::int64_t first = 0; first < count; first += narrow_run)
-      sum_narrow_pieces(x + first, pieces, count, smaller(narrow_run, count - first), sum + first);
+    for (std::int64_t first = 0; first < sum.size(); first += narrow_run) {
+      const std::int64_t end = smaller(first + narrow_run, sum.size());
+      sum_narrow_pieces(x.column_range(first, end), sum.range(first, end));
+    }
   } else {
-    add_up_pieces(x, pieces, count, sum);
+    add_up_pieces(x, sum);
   }
 }
 
 template <class T>
-void host::chain_sum(T* x, int pieces, int tree, bool continues, std::int64_t count,
-                     compute_t<T>* sum) {
+void host::chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute_t<T>*> sum) {
+  const std::int64_t pieces = x.rows();
   require_pieces(pieces);
+  require_equal_sizes("chain_sum", x.columns(), sum.size());
   require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
-  if (tree >= pieces && !continues) return tree_sum(x, pieces, count, sum);
-  for (std::int64_t first = 0; first < count; first += narrow_run) {
-    const std::int64_t width = smaller(narrow_run, count - first);
-    for (int piece = 0; piece < pieces; piece += tree)
-      add_pieces(x + piece * count + first, std::min(tree, pieces - piece), count, width,
-                 piece == 0 && !continues, sum + first);
+  if (tree >= pieces && !continues) return tree_sum(x, sum);
+  for (std::int64_t first = 0; first < sum.size(); first += narrow_run) {
+    const std::int64_t end = smaller(first + narrow_run, sum.size());
+    const HostView<T**> run = x.column_range(first, end);
+    for (std::int64_t piece = 0; piece < pieces; piece += tree)
+      add_pieces(run.row_range(piece, smaller(piece + tree, pieces)), piece == 0 && !continues,
+                 sum.range(first, end));
   }
 }
 
 template <class T>
-void add_bias(const Exec& exec, Matrix<T> x, const T* bias) {
+void add_bias(const Exec& exec, View<T**> x, View<const T*> bias) {
+  require_equal_sizes("add_bias", x.columns(), bias.size());
   constexpr std::int64_t run = per_item(4096);
-  const std::int64_t columns = x.columns;
+  const std::int64_t columns = x.columns();
   const std::int64_t runs = items_for(columns, run);
   for_each_item(
-      exec, "add_bias", x.rows * runs, KOKKOS_LAMBDA(std::int64_t item) {
+      exec, "add_bias", x.rows() * runs, KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item % runs * run;
         const std::int64_t width = smaller(run, columns - first);
-        T* row = x.row(item / runs) + first;
-        const T* terms = bias + first;
+        const auto row = x.row(item / runs).range(first, first + width);
+        const auto terms = bias.range(first, first + width);
         for (std::int64_t j = 0; j < width; ++j) row[j] = static_cast<T>(row[j] + terms[j]);
       });
 }
 
 template <class T>
-void column_sums(const Exec& exec, ConstMatrix<T> x, compute_t<T>* sums) {
+void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) {
+  require_equal_sizes("column_sums", x.columns(), sums.size());
 #if OSTRAKON_ON_DEVICE
   sum_over_rows(
-      exec, "column_sums", x.rows, x.columns,
+      exec, "column_sums", x.rows(),
       KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) { return x(r, j); }, sums);
 #else
   constexpr std::int64_t run = 256;
-  const std::int64_t columns = x.columns;
+  const std::int64_t columns = x.columns();
   for_each_item(
       exec, "column_sums", items_for(columns, run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
-        const std::int64_t width = smaller(run, columns - first);
-        sum_columns<T, run>(x.data + first, x.rows, x.stride, width, sums + first);
+        const std::int64_t end = smaller(first + run, columns);
+        sum_columns<T, run>(x.column_range(first, end), sums.range(first, end));
       });
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                      \
-  template void fill<T>(const Exec&, T*, std::int64_t, T);                           \
-  template void copy<T>(const Exec&, const T*, T*, std::int64_t);                    \
-  template void add_to<T>(const Exec&, const T*, T*, std::int64_t);                  \
-  template void host::add_to<T>(const T*, T*, std::int64_t);                         \
-  template void host::tree_sum<T>(T*, int, std::int64_t, compute_t<T>*);             \
-  template void host::chain_sum<T>(T*, int, int, bool, std::int64_t, compute_t<T>*); \
-  template void add_bias<T>(const Exec&, Matrix<T>, const T*);                       \
-  template void column_sums<T>(const Exec&, ConstMatrix<T>, compute_t<T>*);
+#define OSTRAKON_INSTANTIATE(T)                                                        \
+  template void fill<T>(const Exec&, View<T*>, T);                                     \
+  template void copy<T>(const Exec&, View<const T*>, View<T*>);                        \
+  template void add_to<T>(const Exec&, View<const T*>, View<T*>);                      \
+  template void host::add_to<T>(HostView<const T*>, HostView<T*>);                     \
+  template void host::tree_sum<T>(HostView<T**>, HostView<compute_t<T>*>);             \
+  template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>); \
+  template void add_bias<T>(const Exec&, View<T**>, View<const T*>);                   \
+  template void column_sums<T>(const Exec&, View<const T**>, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)
 OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
-template void tree_sum<float>(const Exec&, float*, int, std::int64_t);
-template void tree_sum<double>(const Exec&, double*, int, std::int64_t);
+template void tree_sum<float>(const Exec&, View<float**>);
+template void tree_sum<double>(const Exec&, View<double**>);
 
-#define OSTRAKON_INSTANTIATE(A, B)                                      \
-  template void convert<A, B>(const Exec&, const A*, B*, std::int64_t); \
-  template void host::convert<A, B>(const A*, B*, std::int64_t);
+#define OSTRAKON_INSTANTIATE(A, B)                                    \
+  template void convert<A, B>(const Exec&, View<const A*>, View<B*>); \
+  template void host::convert<A, B>(HostView<const A*>, HostView<B*>);
 OSTRAKON_INSTANTIATE(float, float)
 OSTRAKON_INSTANTIATE(double, double)
 OSTRAKON_INSTANTIATE(float, bf16)

@@ -2,60 +2,62 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
-/// x[0..count) = value.
-template <class T>
-void fill(const Exec& exec, T* x, std::int64_t count, T value);
+// Arrays of one call have equal sizes; else the call throws Error.
 
-/// y[0..count) = x[0..count).
+/// x[i] = value.
 template <class T>
-void copy(const Exec& exec, const T* x, T* y, std::int64_t count);
+void fill(const Exec& exec, View<T*> x, T value);
+
+/// y[i] = x[i].
+template <class T>
+void copy(const Exec& exec, View<const T*> x, View<T*> y);
 
 /// y[i] = x[i] in another type: float and double to themselves, float to and from the 16-bit types.
 template <class A, class B>
-void convert(const Exec& exec, const A* x, B* y, std::int64_t count);
+void convert(const Exec& exec, View<const A*> x, View<B*> y);
 
 /// y[i] += x[i].
 template <class T>
-void add_to(const Exec& exec, const T* x, T* y, std::int64_t count);
+void add_to(const Exec& exec, View<const T*> x, View<T*> y);
 
-/// Sums `pieces` arrays of `count` elements, piece p at x + p * count, in the order of the fixed
-/// binary tree (see plan/reduction_tree.hpp); the sum replaces piece 0, other pieces are clobbered.
+/// Sums the rows of x (pieces, count) in the order of the fixed binary tree (see
+/// plan/reduction_tree.hpp); the sum replaces row 0, other rows are clobbered.
 template <class T>
-void tree_sum(const Exec& exec, T* x, int pieces, std::int64_t count);
+void tree_sum(const Exec& exec, View<T**> x);
 
-/// The same, bit for bit, without Kokkos: on the calling thread, which Kokkos need not know, and on
-/// host-accessible memory.
+/// The same, bit for bit, without Kokkos: on the calling thread, which Kokkos need not know.
 namespace host {
 
 template <class A, class B>
-void convert(const A* x, B* y, std::int64_t count);
+void convert(HostView<const A*> x, HostView<B*> y);
 
 template <class T>
-void add_to(const T* x, T* y, std::int64_t count);
+void add_to(HostView<const T*> x, HostView<T*> y);
 
-/// The sum goes to sum[0..count), which may be piece 0 and else shares no element with x; all of x
-/// is clobbered. Pieces of 16 bits stay as they are: what is summed is their conversion to float,
-/// and the sum shares nothing with them.
+/// The sum of the rows of x (pieces, count) goes to sum (count), which may be row 0 and else shares
+/// no element with x; all of x is clobbered. Rows of 16 bits stay as they are: what is summed is
+/// their conversion to float, and the sum shares nothing with them.
 template <class T>
-void tree_sum(T* x, int pieces, std::int64_t count, compute_t<T>* sum);
+void tree_sum(HostView<T**> x, HostView<compute_t<T>*> sum);
 
-/// Sums every `tree` neighbouring pieces by such a tree, the last ones maybe fewer, and the trees'
-/// sums in order: ((T0 + T1) + T2) + ... Where `continues` they are added to what is in `sum`,
-/// which then shares no element with x. Else as tree_sum.
+/// Sums every `tree` neighbouring rows by such a tree, the last ones maybe fewer, and the trees'
+/// sums in order: ((T0 + T1) + T2) + ... Where `continues` they are added to what is in
+/// `sum`, which then shares no element with x. Else as tree_sum.
 template <class T>
-void chain_sum(T* x, int pieces, int tree, bool continues, std::int64_t count, compute_t<T>* sum);
+void chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute_t<T>*> sum);
 
 }  // namespace host
 
-/// x(i, j) += bias[j] for every row.
+/// x(i, j) += bias(j) for every row.
 template <class T>
-void add_bias(const Exec& exec, Matrix<T> x, const T* bias);
+void add_bias(const Exec& exec, View<T**> x, View<const T*> bias);
 
-/// sums[j] = sum over rows of x(i, j), always in the same order. Overwrites.
+/// sums(j) = sum over rows of x(i, j), always in the same order. Overwrites.
 template <class T>
-void column_sums(const Exec& exec, ConstMatrix<T> x, compute_t<T>* sums);
+void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums);
 
 }  // namespace ostrakon::math

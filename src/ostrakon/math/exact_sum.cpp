@@ -16,10 +16,10 @@ constexpr int lowest_exponent = -1074;  // of the smallest subnormal, bit 0 of l
 /// Adds doubles to the limbs: as one thread of many, or as the only one. A term touches three
 /// neighbouring limbs, and terms that follow each other mostly the same three: those are kept here
 /// until another place is due.
-template <bool one_of_many>
+template <bool one_of_many, class Space>
 class LimbWriter {
  public:
-  KOKKOS_INLINE_FUNCTION explicit LimbWriter(std::int64_t* limbs) : limbs_(limbs) {}
+  KOKKOS_INLINE_FUNCTION explicit LimbWriter(View<std::int64_t*, Space> limbs) : limbs_(limbs) {}
 
   KOKKOS_INLINE_FUNCTION void add(double term) {
     std::uint64_t bits;
@@ -54,25 +54,25 @@ class LimbWriter {
 
   KOKKOS_INLINE_FUNCTION void flush() {
     for (int i = 0; i < 3; ++i) {
-      if (digits_[i] != 0) add_to(limbs_ + first_ + i, digits_[i]);
+      if (digits_[i] != 0) add_to(limbs_(first_ + i), digits_[i]);
       digits_[i] = 0;
     }
-    if (non_finite_ != 0) add_to(limbs_ + value_limbs, non_finite_);
+    if (non_finite_ != 0) add_to(limbs_(value_limbs), non_finite_);
     non_finite_ = 0;
   }
 
  private:
-  KOKKOS_INLINE_FUNCTION static void add_to(std::int64_t* limb, std::int64_t digits) {
+  KOKKOS_INLINE_FUNCTION static void add_to(std::int64_t& limb, std::int64_t digits) {
     if constexpr (one_of_many)
-      Kokkos::atomic_add(limb, digits);
+      Kokkos::atomic_add(&limb, digits);
     else
-      *limb += digits;
+      limb += digits;
   }
   KOKKOS_INLINE_FUNCTION static std::int64_t centered(std::uint64_t digit) {
     return static_cast<std::int64_t>(digit) - (digit >> 31 ? std::int64_t{1} << digit_bits : 0);
   }
 
-  std::int64_t* limbs_;
+  View<std::int64_t*, Space> limbs_;
   int first_ = 0;
   std::int64_t digits_[3] = {0, 0, 0};
   std::int64_t non_finite_ = 0;
@@ -108,14 +108,14 @@ OSTRAKON_SUM_OF_SQUARES double sum_of_squares(const T* x, std::int64_t count) {
 
 #undef OSTRAKON_SUM_OF_SQUARES
 
-/// Adds the squares of blocks [begin, end) of the `count` elements.
-template <bool one_of_many, class T>
-KOKKOS_INLINE_FUNCTION void add_blocks(const T* x, std::int64_t count, std::int64_t begin,
-                                       std::int64_t end, std::int64_t* limbs) {
-  LimbWriter<one_of_many> writer(limbs);
+/// Adds the squares of blocks [begin, end) of x.
+template <bool one_of_many, class T, class Space>
+KOKKOS_INLINE_FUNCTION void add_blocks(View<const T*, Space> x, std::int64_t begin,
+                                       std::int64_t end, View<std::int64_t*, Space> limbs) {
+  LimbWriter<one_of_many, Space> writer(limbs);
   for (std::int64_t block = begin; block < end; ++block) {
-    const std::int64_t first = block * norm_block;
-    writer.add(sum_of_squares(x + first, smaller(norm_block, count - first)));
+    const auto terms = x.range(block * norm_block, smaller((block + 1) * norm_block, x.size()));
+    writer.add(sum_of_squares(terms.data(), terms.size()));
   }
   writer.flush();
 }
@@ -126,7 +126,7 @@ struct Digits {
   std::uint32_t digit[value_limbs];
   bool negative;
 
-  explicit Digits(const std::int64_t* limbs) : negative(carry(limbs, 1) < 0) {
+  explicit Digits(HostView<const std::int64_t*> limbs) : negative(carry(limbs, 1) < 0) {
     if (negative) carry(limbs, -1);
   }
 
@@ -136,7 +136,7 @@ struct Digits {
 
  private:
   /// Fills in the digits of sign * limbs; returns what is left over: -1 where that is negative.
-  std::int64_t carry(const std::int64_t* limbs, std::int64_t sign) {
+  std::int64_t carry(HostView<const std::int64_t*> limbs, std::int64_t sign) {
     std::int64_t over = 0;
     for (int i = 0; i < value_limbs; ++i) {
       // In two parts: limb + over may not fit into 64 bits.
@@ -151,35 +151,35 @@ struct Digits {
 }  // namespace
 
 template <class T>
-void add_squares(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs) {
+void add_squares(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
   constexpr std::int64_t blocks_per_item = per_item(64, 4);
-  const std::int64_t blocks = items_for(count, norm_block);
+  const std::int64_t blocks = items_for(x.size(), norm_block);
   for_each_item(
       exec, "add_squares", items_for(blocks, blocks_per_item), KOKKOS_LAMBDA(std::int64_t item) {
-        add_blocks<true>(x, count, item * blocks_per_item,
-                         smaller((item + 1) * blocks_per_item, blocks), limbs);
+        add_blocks<true>(x, item * blocks_per_item, smaller((item + 1) * blocks_per_item, blocks),
+                         limbs);
       });
 }
 
 template <class T>
-void host::add_squares(const T* x, std::int64_t count, std::int64_t* limbs) {
-  add_blocks<false>(x, count, 0, items_for(count, norm_block), limbs);
+void host::add_squares(HostView<const T*> x, HostView<std::int64_t*> limbs) {
+  add_blocks<false>(x, 0, items_for(x.size(), norm_block), limbs);
 }
 
 template <class T>
-void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs) {
+void add_terms(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
   constexpr std::int64_t terms_per_item = per_item(4096, 16);
   for_each_item(
-      exec, "add_terms", items_for(count, terms_per_item), KOKKOS_LAMBDA(std::int64_t item) {
-        LimbWriter<true> writer(limbs);
-        const std::int64_t end = smaller((item + 1) * terms_per_item, count);
+      exec, "add_terms", items_for(x.size(), terms_per_item), KOKKOS_LAMBDA(std::int64_t item) {
+        LimbWriter<true, OnDevice> writer(limbs);
+        const std::int64_t end = smaller((item + 1) * terms_per_item, x.size());
         for (std::int64_t i = item * terms_per_item; i < end; ++i)
           writer.add(static_cast<double>(x[i]));
         writer.flush();
       });
 }
 
-void exact_sum_carry(std::int64_t* limbs) {
+void exact_sum_carry(HostView<std::int64_t*> limbs) {
   std::int64_t over = 0;
   for (int i = 0; i + 1 < value_limbs; ++i) {
     // In two parts: limb + over may not fit into 64 bits.
@@ -190,7 +190,7 @@ void exact_sum_carry(std::int64_t* limbs) {
   limbs[value_limbs - 1] += over;  // which keeps the sign
 }
 
-double exact_sum_value(const std::int64_t* limbs) {
+double exact_sum_value(HostView<const std::int64_t*> limbs) {
   const Digits sum(limbs);
   int top = value_limbs * digit_bits - 1;
   while (top >= 0 && !sum.bit(top)) --top;
@@ -209,12 +209,14 @@ double exact_sum_value(const std::int64_t* limbs) {
   return sum.negative ? -magnitude : magnitude;
 }
 
-std::int64_t exact_sum_non_finite(const std::int64_t* limbs) { return limbs[value_limbs]; }
+std::int64_t exact_sum_non_finite(HostView<const std::int64_t*> limbs) {
+  return limbs[value_limbs];
+}
 
-#define OSTRAKON_INSTANTIATE(T)                                                     \
-  template void add_squares<T>(const Exec&, const T*, std::int64_t, std::int64_t*); \
-  template void host::add_squares<T>(const T*, std::int64_t, std::int64_t*);        \
-  template void add_terms<T>(const Exec&, const T*, std::int64_t, std::int64_t*);
+#define OSTRAKON_INSTANTIATE(T)                                                    \
+  template void add_squares<T>(const Exec&, View<const T*>, View<std::int64_t*>);  \
+  template void host::add_squares<T>(HostView<const T*>, HostView<std::int64_t*>); \
+  template void add_terms<T>(const Exec&, View<const T*>, View<std::int64_t*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 #undef OSTRAKON_INSTANTIATE

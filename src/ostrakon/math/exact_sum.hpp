@@ -2,7 +2,7 @@
 #pragma once
 
 #include <array>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -14,35 +14,34 @@ namespace ostrakon::math {
 /// limb counts non-finite terms, which are excluded from the sum.
 constexpr int exact_sum_limbs = 68;
 
-/// Adds the sum of x[i]^2 to `limbs` (exact_sum_limbs, device memory): exactly over blocks of
-/// `norm_block` elements from x[0] on, each of them summed in double, in an order that depends on
-/// nothing but the length of the block. A shard that begins at a multiple of norm_block in the flat
-/// parameter thus adds the same terms whatever the number of shards; a last block that is shorter
-/// counts as if zeros followed. A block that has a NaN or an infinity, or whose sum overflows,
-/// counts as one non-finite term.
+/// Adds the sum of x[i]^2 to `limbs` (exact_sum_limbs): exactly over blocks of `norm_block`
+/// elements from x[0] on, each of them summed in double, in an order that depends on nothing but
+/// the length of the block. A shard that begins at a multiple of norm_block in the flat parameter
+/// thus adds the same terms whatever the number of shards; a last block that is shorter counts as
+/// if zeros followed. A block that has a NaN or an infinity, or whose sum overflows, counts as one
+/// non-finite term.
 constexpr std::int64_t norm_block = 64;
 template <class T>
-void add_squares(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs);
+void add_squares(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs);
 
 /// The same on host memory, with the same bits, on the calling thread, which Kokkos need not know.
 /// No other thread may use `limbs` meanwhile.
 namespace host {
 template <class T>
-void add_squares(const T* x, std::int64_t count, std::int64_t* limbs);
+void add_squares(HostView<const T*> x, HostView<std::int64_t*> limbs);
 }  // namespace host
 
 /// Adds every x[i], exactly.
 template <class T>
-void add_terms(const Exec& exec, const T* x, std::int64_t count, std::int64_t* limbs);
+void add_terms(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs);
 
 /// Propagates carries, so that every limb has all of its spare bits again; the sum is unchanged.
-/// Host memory.
-void exact_sum_carry(std::int64_t* limbs);
+void exact_sum_carry(HostView<std::int64_t*> limbs);
 
-/// The accumulated sum, rounded once to double. Host memory.
-double exact_sum_value(const std::int64_t* limbs);
+/// The accumulated sum, rounded once to double.
+double exact_sum_value(HostView<const std::int64_t*> limbs);
 
-/// The number of non-finite terms. Host memory.
-std::int64_t exact_sum_non_finite(const std::int64_t* limbs);
+/// The number of non-finite terms.
+std::int64_t exact_sum_non_finite(HostView<const std::int64_t*> limbs);
 
 }  // namespace ostrakon::math

@@ -38,26 +38,34 @@ struct Extents {
 };
 
 template <class T>
-std::string shape_text(const Matrix<T>& x, Transpose transpose) {
-  return text("(", x.rows, ", ", x.columns, ")", transpose == Transpose::yes ? " transposed" : "");
+std::string shape_text(const View<T**>& x, Transpose transpose) {
+  return text("(", x.rows(), ", ", x.columns(), ")",
+              transpose == Transpose::yes ? " transposed" : "");
 }
 
 template <class T, class C>
-Extents checked_extents(Transpose transpose_a, Transpose transpose_b, const Matrix<const T>& a,
-                        const Matrix<const T>& b, const Matrix<C>& c) {
+Extents checked_extents(Transpose transpose_a, Transpose transpose_b, const View<const T**>& a,
+                        const View<const T**>& b, const View<C**>& c) {
   const bool turn_a = transpose_a == Transpose::yes;
   const bool turn_b = transpose_b == Transpose::yes;
-  const std::int64_t m = turn_a ? a.columns : a.rows;
-  const std::int64_t k = turn_a ? a.rows : a.columns;
-  const std::int64_t k_of_b = turn_b ? b.columns : b.rows;
-  const std::int64_t n = turn_b ? b.rows : b.columns;
-  const bool fits = k == k_of_b && c.rows == m && c.columns == n && m >= 0 && n >= 0 && k >= 0;
-  const bool strides_fit = a.stride >= a.columns && b.stride >= b.columns && c.stride >= c.columns;
+  const std::int64_t m = turn_a ? a.columns() : a.rows();
+  const std::int64_t k = turn_a ? a.rows() : a.columns();
+  const std::int64_t k_of_b = turn_b ? b.columns() : b.rows();
+  const std::int64_t n = turn_b ? b.rows() : b.columns();
+  const bool fits = k == k_of_b && c.rows() == m && c.columns() == n && m >= 0 && n >= 0 && k >= 0;
+  const bool strides_fit =
+      a.stride() >= a.columns() && b.stride() >= b.columns() && c.stride() >= c.columns();
   if (!fits || !strides_fit)
     throw Error(text("gemm: A ", shape_text(a, transpose_a), " and B ", shape_text(b, transpose_b),
                      " do not multiply into C ", shape_text(c, Transpose::no), "; row strides are ",
-                     a.stride, ", ", b.stride, " and ", c.stride));
+                     a.stride(), ", ", b.stride(), " and ", c.stride()));
   return {m, n, k};
+}
+
+/// The matrix of the same shape `offset` elements on.
+template <class T>
+View<T**> moved(const View<T**>& x, std::int64_t offset) {
+  return {x.data() + offset, x.rows(), x.columns(), x.stride(), x.origin()};
 }
 
 /// The type of sizes in CBLAS and cuBLAS.
@@ -68,10 +76,10 @@ Extents checked_extents(Transpose transpose_a, Transpose transpose_b, const Matr
 }
 
 template <class C>
-void scale(const Exec& exec, compute_t<C> beta, Matrix<C> c) {
-  const std::int64_t columns = c.columns;
+void scale(const Exec& exec, compute_t<C> beta, View<C**> c) {
+  const std::int64_t columns = c.columns();
   for_each_item(
-      exec, "gemm_scale", c.rows * columns, KOKKOS_LAMBDA(std::int64_t item) {
+      exec, "gemm_scale", c.rows() * columns, KOKKOS_LAMBDA(std::int64_t item) {
         C& element = c(item / columns, item % columns);
         element = beta == 0 ? C(0) : static_cast<C>(beta * element);
       });
@@ -80,17 +88,17 @@ void scale(const Exec& exec, compute_t<C> beta, Matrix<C> c) {
 /// The product without a library: an item of work is a run of columns of one row of C.
 template <class T, class C>
 [[maybe_unused]] void plain_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-                                 compute_t<T> alpha, Matrix<const T> a, Matrix<const T> b,
-                                 compute_t<T> beta, Matrix<C> c) {
+                                 compute_t<T> alpha, View<const T**> a, View<const T**> b,
+                                 compute_t<T> beta, View<C**> c) {
   using Sum = compute_t<T>;
   constexpr std::int64_t run = per_item(64);
   const std::int64_t runs = items_for(extents.n, run);
   const std::int64_t n = extents.n;
   const std::int64_t k = extents.k;
-  const std::int64_t a_row = turn_a ? 1 : a.stride;
-  const std::int64_t a_term = turn_a ? a.stride : 1;
-  const std::int64_t b_term = turn_b ? 1 : b.stride;
-  const std::int64_t b_column = turn_b ? b.stride : 1;
+  const std::int64_t a_row = turn_a ? 1 : a.stride();
+  const std::int64_t a_term = turn_a ? a.stride() : 1;
+  const std::int64_t b_term = turn_b ? 1 : b.stride();
+  const std::int64_t b_column = turn_b ? b.stride() : 1;
   for_each_item(
       exec, "gemm", extents.m * runs, KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t row = item / runs;
@@ -98,11 +106,11 @@ template <class T, class C>
         const std::int64_t width = smaller(run, n - first);
         Sum sums[run] = {};
         for (std::int64_t term = 0; term < k; ++term) {
-          const Sum factor = a.data[row * a_row + term * a_term];
-          const T* terms = b.data + term * b_term + first * b_column;
+          const Sum factor = a.data()[row * a_row + term * a_term];
+          const T* terms = b.data() + term * b_term + first * b_column;
           for (std::int64_t j = 0; j < width; ++j) sums[j] += factor * terms[j * b_column];
         }
-        C* out = c.row(row) + first;
+        const auto out = c.row(row).range(first, first + width);
         for (std::int64_t j = 0; j < width; ++j)
           out[j] = static_cast<C>(alpha * sums[j] + (beta == Sum(0) ? Sum(0) : beta * out[j]));
       });
@@ -137,34 +145,34 @@ constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value   ? CUDA_R_16B
 // cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-                  compute_t<T> alpha, Matrix<const T> a, std::int64_t stride_a, Matrix<const T> b,
-                  std::int64_t stride_b, compute_t<T> beta, Matrix<C> c, std::int64_t stride_c,
+                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
+                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
                   std::int64_t count) {
   const auto operation_a = turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const auto operation_b = turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const int m = blas_int(extents.m, "the number of rows");
   const int n = blas_int(extents.n, "the number of columns");
   const int k = blas_int(extents.k, "the number of terms");
-  const int lda = blas_int(a.stride, "the row stride of A");
-  const int ldb = blas_int(b.stride, "the row stride of B");
-  const int ldc = blas_int(c.stride, "the row stride of C");
+  const int lda = blas_int(a.stride(), "the row stride of A");
+  const int ldb = blas_int(b.stride(), "the row stride of B");
+  const int ldc = blas_int(c.stride(), "the row stride of C");
   const int batches = blas_int(count, "the number of products");
   const cublasHandle_t handle = cublas_handle(exec);
   if constexpr (std::is_same<T, float>::value) {
     check_cublas(cublasSgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha,
-                                           b.data, ldb, stride_b, a.data, lda, stride_a, &beta,
-                                           c.data, ldc, stride_c, batches),
+                                           b.data(), ldb, stride_b, a.data(), lda, stride_a, &beta,
+                                           c.data(), ldc, stride_c, batches),
                  "cublasSgemmStridedBatched");
   } else if constexpr (is_16bit<T>) {
     check_cublas(cublasGemmStridedBatchedEx(
-                     handle, operation_b, operation_a, n, m, k, &alpha, b.data, cuda_type<T>, ldb,
-                     stride_b, a.data, cuda_type<T>, lda, stride_a, &beta, c.data, cuda_type<C>,
+                     handle, operation_b, operation_a, n, m, k, &alpha, b.data(), cuda_type<T>, ldb,
+                     stride_b, a.data(), cuda_type<T>, lda, stride_a, &beta, c.data(), cuda_type<C>,
                      ldc, stride_c, batches, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
                  "cublasGemmStridedBatchedEx");
   } else {
     check_cublas(cublasDgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha,
-                                           b.data, ldb, stride_b, a.data, lda, stride_a, &beta,
-                                           c.data, ldc, stride_c, batches),
+                                           b.data(), ldb, stride_b, a.data(), lda, stride_a, &beta,
+                                           c.data(), ldc, stride_c, batches),
                  "cublasDgemmStridedBatched");
   }
 }
@@ -173,44 +181,44 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
 
 #if defined(OSTRAKON_GEMM_ONEDNN)
 void onednn_gemm(bool turn_a, bool turn_b, const Extents& extents, float alpha,
-                 Matrix<const float> a, Matrix<const float> b, float beta, Matrix<float> c) {
+                 View<const float**> a, View<const float**> b, float beta, View<float**> c) {
   const dnnl_status_t status =
       dnnl_sgemm(turn_a ? 'T' : 'N', turn_b ? 'T' : 'N', extents.m, extents.n, extents.k, alpha,
-                 a.data, a.stride, b.data, b.stride, beta, c.data, c.stride);
+                 a.data(), a.stride(), b.data(), b.stride(), beta, c.data(), c.stride());
   require(status == dnnl_success, "dnnl_sgemm failed: oneDNN status ", static_cast<int>(status));
 }
 #endif
 
 #if defined(OSTRAKON_GEMM_CBLAS)
 template <class T>
-void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, T alpha, Matrix<const T> a,
-                Matrix<const T> b, T beta, Matrix<T> c) {
+void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, T alpha, View<const T**> a,
+                View<const T**> b, T beta, View<T**> c) {
   const auto operation_a = turn_a ? CblasTrans : CblasNoTrans;
   const auto operation_b = turn_b ? CblasTrans : CblasNoTrans;
   const int m = blas_int(extents.m, "the number of rows");
   const int n = blas_int(extents.n, "the number of columns");
   const int k = blas_int(extents.k, "the number of terms");
-  const int lda = blas_int(a.stride, "the row stride of A");
-  const int ldb = blas_int(b.stride, "the row stride of B");
-  const int ldc = blas_int(c.stride, "the row stride of C");
+  const int lda = blas_int(a.stride(), "the row stride of A");
+  const int ldb = blas_int(b.stride(), "the row stride of B");
+  const int ldc = blas_int(c.stride(), "the row stride of C");
   if constexpr (std::is_same<T, float>::value) {
-    cblas_sgemm(CblasRowMajor, operation_a, operation_b, m, n, k, alpha, a.data, lda, b.data, ldb,
-                beta, c.data, ldc);
+    cblas_sgemm(CblasRowMajor, operation_a, operation_b, m, n, k, alpha, a.data(), lda, b.data(),
+                ldb, beta, c.data(), ldc);
   } else {
-    cblas_dgemm(CblasRowMajor, operation_a, operation_b, m, n, k, alpha, a.data, lda, b.data, ldb,
-                beta, c.data, ldc);
+    cblas_dgemm(CblasRowMajor, operation_a, operation_b, m, n, k, alpha, a.data(), lda, b.data(),
+                ldb, beta, c.data(), ldc);
   }
 }
 #endif
 
 template <class T, class C>
 void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, float alpha,
-                   Matrix<const T> a, Matrix<const T> b, float beta, Matrix<C> c);
+                   View<const T**> a, View<const T**> b, float beta, View<C**> c);
 
 template <class T, class C>
 void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-              compute_t<T> alpha, Matrix<const T> a, Matrix<const T> b, compute_t<T> beta,
-              Matrix<C> c) {
+              compute_t<T> alpha, View<const T**> a, View<const T**> b, compute_t<T> beta,
+              View<C**> c) {
 #if defined(OSTRAKON_GEMM_ONEDNN)
   if constexpr (is_16bit<T>) {
     using onednn::format_of;
@@ -220,14 +228,14 @@ void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents
                                     extents.m,
                                     extents.n,
                                     extents.k,
-                                    turn_a ? 1 : a.stride,
-                                    turn_a ? a.stride : 1,
-                                    turn_b ? 1 : b.stride,
-                                    turn_b ? b.stride : 1,
-                                    c.stride,
+                                    turn_a ? 1 : a.stride(),
+                                    turn_a ? a.stride() : 1,
+                                    turn_b ? 1 : b.stride(),
+                                    turn_b ? b.stride() : 1,
+                                    c.stride(),
                                     alpha,
                                     beta};
-      if (onednn::multiply(product, a.data, b.data, c.data)) return;
+      if (onednn::multiply(product, a.data(), b.data(), c.data())) return;
     }
   }
 #endif
@@ -253,12 +261,12 @@ void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents
 
 /// to = from in another type, on top of beta * to.
 template <class A, class B>
-void store_block(const Exec& exec, Matrix<const A> from, float beta, Matrix<B> to) {
-  const std::int64_t columns = from.columns;
+void store_block(const Exec& exec, View<const A**> from, float beta, View<B**> to) {
+  const std::int64_t columns = from.columns();
   for_each_item(
-      exec, "gemm_convert", from.rows, KOKKOS_LAMBDA(std::int64_t r) {
-        const A* in = from.row(r);
-        B* out = to.row(r);
+      exec, "gemm_convert", from.rows(), KOKKOS_LAMBDA(std::int64_t r) {
+        const A* in = from.row(r).range(0, columns).data();
+        B* out = to.row(r).range(0, columns).data();
         if (beta == 0)
           convert_run(in, out, columns);
         else
@@ -281,14 +289,14 @@ struct FloatBlocks {
 /// The product of 16-bit matrices by the library for float.
 template <class T, class C>
 void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, float alpha,
-                   Matrix<const T> a, Matrix<const T> b, float beta, Matrix<C> c) {
+                   View<const T**> a, View<const T**> b, float beta, View<C**> c) {
   static const std::unique_ptr<FloatBlocks> blocks(new FloatBlocks);
-  const auto part = [&](Matrix<const T> x, bool turn, std::int64_t row, std::int64_t rows,
+  const auto part = [&](View<const T**> x, bool turn, std::int64_t row, std::int64_t rows,
                         std::int64_t column, std::int64_t columns, float* room) {
-    const Matrix<const T> from =
+    const View<const T**> from =
         turn ? x.row_range(column, column + columns).column_range(row, row + rows)
              : x.row_range(row, row + rows).column_range(column, column + columns);
-    const Matrix<float> to(room, from.rows, from.columns);
+    const View<float**> to(room, from.rows(), from.columns());
     store_block<T, float>(exec, from, 0, to);
     return to;
   };
@@ -296,8 +304,8 @@ void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& ex
     for (std::int64_t i = 0; i < extents.m; i += float_block) {
       const std::int64_t rows = smaller(float_block, extents.m - i);
       const std::int64_t columns = smaller(float_block, extents.n - j);
-      const Matrix<C> to = c.row_range(i, i + rows).column_range(j, j + columns);
-      Matrix<float> sum(blocks->c, rows, columns);
+      const View<C**> to = c.row_range(i, i + rows).column_range(j, j + columns);
+      View<float**> sum(blocks->c, rows, columns);
       float onto = 0;
       if constexpr (!is_16bit<C>) {
         sum = to;
@@ -305,8 +313,8 @@ void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& ex
       }
       for (std::int64_t k = 0; k < extents.k; k += float_terms) {
         const std::int64_t terms = smaller(float_terms, extents.k - k);
-        const Matrix<const float> a_block = part(a, turn_a, i, rows, k, terms, blocks->a);
-        const Matrix<const float> b_block = part(b, turn_b, k, terms, j, columns, blocks->b);
+        const View<const float**> a_block = part(a, turn_a, i, rows, k, terms, blocks->a);
+        const View<const float**> b_block = part(b, turn_b, k, terms, j, columns, blocks->b);
         one_gemm<float, float>(exec, turn_a, turn_b, {rows, columns, terms}, alpha, a_block,
                                b_block, onto, sum);
         onto = 1;
@@ -317,14 +325,12 @@ void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& ex
 
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-                  compute_t<T> alpha, Matrix<const T> a, std::int64_t stride_a, Matrix<const T> b,
-                  std::int64_t stride_b, compute_t<T> beta, Matrix<C> c, std::int64_t stride_c,
+                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
+                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
                   std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
-    a.data += stride_a;
-    b.data += stride_b;
-    c.data += stride_c;
+    one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, moved(a, i * stride_a),
+                   moved(b, i * stride_b), beta, moved(c, i * stride_c));
   }
 }
 
@@ -334,14 +340,13 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
 
 template <class T, class C>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
-                  compute_t<T> alpha, ConstMatrix<T> a, std::int64_t stride_a, ConstMatrix<T> b,
-                  std::int64_t stride_b, compute_t<T> beta, Matrix<C> c, std::int64_t stride_c,
+                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
+                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
                   std::int64_t count) {
   const Extents extents = checked_extents<T, C>(transpose_a, transpose_b, a, b, c);
   if (extents.m == 0 || extents.n == 0 || count == 0) return;
   if (extents.k == 0) {  // BLAS libraries differ on this one
-    for (std::int64_t i = 0; i < count; ++i)
-      scale(exec, beta, Matrix<C>(c.data + i * stride_c, c.rows, c.columns, c.stride));
+    for (std::int64_t i = 0; i < count; ++i) scale(exec, beta, moved(c, i * stride_c));
     return;
   }
   library_gemm<T, C>(exec, transpose_a == Transpose::yes, transpose_b == Transpose::yes, extents,
@@ -350,7 +355,7 @@ void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b
 
 template <class T, class C>
 void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
-          ConstMatrix<T> a, ConstMatrix<T> b, compute_t<T> beta, Matrix<C> c) {
+          View<const T**> a, View<const T**> b, compute_t<T> beta, View<C**> c) {
   gemm_batched<T, C>(exec, transpose_a, transpose_b, alpha, a, 0, b, 0, beta, c, 0, 1);
 }
 
@@ -393,12 +398,12 @@ void set_gemm_threads(int threads) {
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T, C)                                                             \
-  template void gemm<T, C>(const Exec&, Transpose, Transpose, compute_t<T>, ConstMatrix<T>,    \
-                           ConstMatrix<T>, compute_t<T>, Matrix<C>);                           \
-  template void gemm_batched<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,            \
-                                   ConstMatrix<T>, std::int64_t, ConstMatrix<T>, std::int64_t, \
-                                   compute_t<T>, Matrix<C>, std::int64_t, std::int64_t);
+#define OSTRAKON_INSTANTIATE(T, C)                                                               \
+  template void gemm<T, C>(const Exec&, Transpose, Transpose, compute_t<T>, View<const T**>,     \
+                           View<const T**>, compute_t<T>, View<C**>);                            \
+  template void gemm_batched<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,              \
+                                   View<const T**>, std::int64_t, View<const T**>, std::int64_t, \
+                                   compute_t<T>, View<C**>, std::int64_t, std::int64_t);
 OSTRAKON_INSTANTIATE(float, float)
 OSTRAKON_INSTANTIATE(double, double)
 OSTRAKON_INSTANTIATE(bf16, bf16)

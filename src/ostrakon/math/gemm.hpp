@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -14,13 +15,14 @@ enum class Transpose { no, yes };
 /// are multiplied and summed in float. Throws Error naming both shapes where they do not fit.
 template <class T, class C = T>
 void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
-          ConstMatrix<T> a, ConstMatrix<T> b, compute_t<T> beta, Matrix<C> c);
+          View<const T**> a, View<const T**> b, compute_t<T> beta, View<C**> c);
 
-/// `count` products as above; product i uses A + i * stride_a and so on (strides in elements).
+/// `count` products as above; product i uses A + i * stride_a and so on (strides in elements):
+/// a, b and c are the operands of the first.
 template <class T, class C = T>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
-                  compute_t<T> alpha, ConstMatrix<T> a, std::int64_t stride_a, ConstMatrix<T> b,
-                  std::int64_t stride_b, compute_t<T> beta, Matrix<C> c, std::int64_t stride_c,
+                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
+                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
                   std::int64_t count);
 
 /// Which library multiplies matrices of float here: "oneDNN", "CBLAS", "cuBLAS" or "Kokkos".

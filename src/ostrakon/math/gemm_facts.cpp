@@ -39,7 +39,7 @@ class Values {
     else
       values_.resize(static_cast<std::size_t>(count));
   }
-  T* data() { return values_.data(); }
+  View<T*> view() { return {values_.data(), static_cast<std::int64_t>(values_.size())}; }
 
  private:
   using Room = std::conditional_t<on_device, Kokkos::View<T*, Memory>, std::vector<T>>;
@@ -64,15 +64,14 @@ void add_product(Transpose transpose_a, Transpose transpose_b, hdf5::Checksum& s
   const Exec exec;
   Values<T> a(m * k), b(k * n);
   Values<C> c(m * n);
-  copy_to_device(exec, random_values<T>(m * k, 1).data(), a.data(), m * k);
-  copy_to_device(exec, random_values<T>(k * n, 2).data(), b.data(), k * n);
+  const std::vector<T> a_values = random_values<T>(m * k, 1), b_values = random_values<T>(k * n, 2);
+  copy_to_device(exec, host_view(a_values), a.view());
+  copy_to_device(exec, host_view(b_values), b.view());
   const bool turn_a = transpose_a == Transpose::yes, turn_b = transpose_b == Transpose::yes;
-  gemm<T, C>(exec, transpose_a, transpose_b, 1.0f,
-             Matrix<const T>(a.data(), turn_a ? k : m, turn_a ? m : k),
-             Matrix<const T>(b.data(), turn_b ? n : k, turn_b ? k : n), 0.0f,
-             Matrix<C>(c.data(), m, n));
+  gemm<T, C>(exec, transpose_a, transpose_b, 1.0f, a.view().matrix(turn_a ? k : m, turn_a ? m : k),
+             b.view().matrix(turn_b ? n : k, turn_b ? k : n), 0.0f, c.view().matrix(m, n));
   std::vector<C> result(m * n);
-  copy_to_host(exec, static_cast<const C*>(c.data()), result.data(), result.size());
+  copy_to_host(exec, c.view(), host_view(result));
   sum.add(result.data(), static_cast<std::int64_t>(result.size() * sizeof(C)));
 }
 

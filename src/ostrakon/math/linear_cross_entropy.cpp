@@ -20,34 +20,36 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
 }
 
 template <class T>
-void check_shapes(const Matrix<const T>& x, const Matrix<const T>& weight) {
-  require(x.columns == weight.columns && weight.rows >= 1, "linear_cross_entropy: x (", x.rows,
-          ", ", x.columns, ") and weight (", weight.rows, ", ", weight.columns,
+void check_shapes(const View<const T**>& x, const View<const T**>& weight) {
+  require(x.columns() == weight.columns() && weight.rows() >= 1, "linear_cross_entropy: x (",
+          x.rows(), ", ", x.columns(), ") and weight (", weight.rows(), ", ", weight.columns(),
           "), expected equal widths and a vocabulary of at least 1");
 }
 
 template <class T, class C>
-void check_same_shape(const Matrix<const T>& x, const Matrix<C>& dx, const char* name) {
-  require(dx.rows == x.rows && dx.columns == x.columns, "linear_cross_entropy: ", name, " is (",
-          dx.rows, ", ", dx.columns, "), expected (", x.rows, ", ", x.columns, ")");
+void check_same_shape(const View<const T**>& x, const View<C**>& dx, const char* name) {
+  require(dx.rows() == x.rows() && dx.columns() == x.columns(), "linear_cross_entropy: ", name,
+          " is (", dx.rows(), ", ", dx.columns(), "), expected (", x.rows(), ", ", x.columns(),
+          ")");
 }
 
 template <class T>
-Matrix<compute_t<T>> chunk_logits(const Exec& exec, Matrix<const T> x, Matrix<const T> weight,
-                                  compute_t<T>* workspace) {
-  const Matrix<compute_t<T>> logits(workspace, x.rows, weight.rows);
+View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<const T**> weight,
+                                  View<compute_t<T>*> room) {
+  const View<compute_t<T>**> logits = room.matrix(x.rows(), weight.rows());
   gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, logits);
   return logits;
 }
 
 template <class T>
-void losses_of(const Exec& exec, Matrix<const T> logits, const std::int32_t* targets, T* losses) {
+void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
+               View<T*> losses) {
   for_each_row(
-      exec, "cross_entropy", logits.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const T* z = logits.row(index);
-        const T largest = row.maximum(logits.columns, z[0], [&](std::int64_t i) { return z[i]; });
+      exec, "cross_entropy", logits.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const T largest = row.maximum(logits.columns(), z[0], [&](std::int64_t i) { return z[i]; });
         const T total = row.template sum<T>(
-            logits.columns, [&](std::int64_t i) { return fast_exp(z[i] - largest); });
+            logits.columns(), [&](std::int64_t i) { return fast_exp(z[i] - largest); });
         row.once([&] { losses[index] = (largest - z[targets[index]]) + log(total); });
       });
 }
@@ -55,27 +57,27 @@ void losses_of(const Exec& exec, Matrix<const T> logits, const std::int32_t* tar
 /// The same, and dlogits = (softmax - one at the target) * scale, rounded once; logits are
 /// clobbered.
 template <class T, class C = compute_t<T>>
-void losses_and_dlogits(const Exec& exec, Matrix<C> logits, const std::int32_t* targets, C scale,
-                        C* losses, Matrix<T> dlogits) {
+void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int32_t*> targets,
+                        C scale, View<C*> losses, View<T**> dlogits) {
   for_each_row(
-      exec, "dcross_entropy", logits.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        C* z = logits.row(index);
-        T* dz = dlogits.row(index);
+      exec, "dcross_entropy", logits.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
         const std::int64_t target = targets[index];
         const C at_target = z[target];
-        const C largest = row.maximum(logits.columns, z[0], [&](std::int64_t i) { return z[i]; });
-        const C total = row.template sum<C>(logits.columns, [&](std::int64_t i) {
+        const C largest = row.maximum(logits.columns(), z[0], [&](std::int64_t i) { return z[i]; });
+        const C total = row.template sum<C>(logits.columns(), [&](std::int64_t i) {
           z[i] = fast_exp(z[i] - largest);
           return z[i];
         });
         const C factor = scale / total;
-        row.loop(logits.columns, [&](std::int64_t i) { z[i] *= factor; });
+        row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
         row.once([&] {
           z[target] -= scale;
           losses[index] = (largest - at_target) + log(total);
         });
         if (is_16bit<T>)
-          row.loop(logits.columns, [&](std::int64_t i) { dz[i] = static_cast<T>(z[i]); });
+          row.loop(logits.columns(), [&](std::int64_t i) { dz[i] = static_cast<T>(z[i]); });
       });
 }
 
@@ -88,55 +90,59 @@ std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t voca
 }
 
 template <class T>
-void linear_cross_entropy_forward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
-                                  const std::int32_t* targets, compute_t<T>* losses, T* workspace) {
+void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
+                                  View<const std::int32_t*> targets, View<compute_t<T>*> losses,
+                                  View<T*> workspace) {
   check_shapes<T>(x, weight);
   Scratch<T> scratch(workspace);
-  const std::int64_t chunk = chunk_rows(x.rows, weight.rows);
-  auto* const room = scratch.template take<compute_t<T>>(chunk * weight.rows);
-  for (std::int64_t begin = 0; begin < x.rows; begin += chunk) {
-    const std::int64_t end = std::min(x.rows, begin + chunk);
+  const std::int64_t chunk = chunk_rows(x.rows(), weight.rows());
+  const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * weight.rows());
+  for (std::int64_t begin = 0; begin < x.rows(); begin += chunk) {
+    const std::int64_t end = std::min(x.rows(), begin + chunk);
     const auto logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room);
-    losses_of<compute_t<T>>(exec, logits, targets + begin, losses + begin);
+    losses_of<compute_t<T>>(exec, logits, targets.range(begin, end), losses.range(begin, end));
   }
 }
 
 template <class T>
-void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
-                                   const std::int32_t* targets, compute_t<T> scale,
-                                   compute_t<T>* losses, Matrix<T> dx, Matrix<compute_t<T>> dweight,
-                                   T* workspace) {
+void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
+                                   View<const std::int32_t*> targets, compute_t<T> scale,
+                                   View<compute_t<T>*> losses, View<T**> dx,
+                                   View<compute_t<T>**> dweight, View<T*> workspace) {
   using C = compute_t<T>;
   check_shapes<T>(x, weight);
   check_same_shape<T, T>(x, dx, "dx");
-  if (dweight.data) check_same_shape<T, C>(weight, dweight, "dweight");
-  const std::int64_t chunk = chunk_rows(x.rows, weight.rows);
+  if (dweight) check_same_shape<T, C>(weight, dweight, "dweight");
+  const std::int64_t chunk = chunk_rows(x.rows(), weight.rows());
   Scratch<T> scratch(workspace);
-  C* const room = scratch.template take<C>(chunk * weight.rows);
-  T* const stored_room = stored_at(room, scratch.template take<T>(0));
+  const View<C*> room = scratch.template take<C>(chunk * weight.rows());
+  const View<T*> stored_room =
+      stored_at(room, scratch.template take<T>(is_16bit<T> ? chunk * weight.rows() : 0));
   std::int64_t begin = 0;
   do {  // at least once: without rows dweight becomes 0
-    const std::int64_t end = std::min(x.rows, begin + chunk);
-    const Matrix<const T> x_chunk = x.row_range(begin, end);
-    const Matrix<C> logits = chunk_logits<T>(exec, x_chunk, weight, room);
-    const Matrix<T> dlogits(stored_room, logits.rows, logits.columns);
-    losses_and_dlogits<T>(exec, logits, targets + begin, scale, losses + begin, dlogits);
+    const std::int64_t end = std::min(x.rows(), begin + chunk);
+    const View<const T**> x_chunk = x.row_range(begin, end);
+    const View<C**> logits = chunk_logits<T>(exec, x_chunk, weight, room);
+    const View<T**> dlogits = stored_room.matrix(logits.rows(), logits.columns());
+    losses_and_dlogits<T>(exec, logits, targets.range(begin, end), scale, losses.range(begin, end),
+                          dlogits);
     gemm<T>(exec, Transpose::no, Transpose::no, C(1), dlogits, weight, C(0),
             dx.row_range(begin, end));
-    if (dweight.data)
+    if (dweight)
       gemm<T>(exec, Transpose::yes, Transpose::no, C(1), dlogits, x_chunk, begin == 0 ? C(0) : C(1),
               dweight);
     begin = end;
-  } while (begin < x.rows);
+  } while (begin < x.rows());
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                    \
-  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t);             \
-  template void linear_cross_entropy_forward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>,       \
-                                                const std::int32_t*, compute_t<T>*, T*);           \
-  template void linear_cross_entropy_backward<T>(const Exec&, ConstMatrix<T>, ConstMatrix<T>,      \
-                                                 const std::int32_t*, compute_t<T>, compute_t<T>*, \
-                                                 Matrix<T>, Matrix<compute_t<T>>, T*);
+#define OSTRAKON_INSTANTIATE(T)                                                                 \
+  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t);          \
+  template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,  \
+                                                View<const std::int32_t*>, View<compute_t<T>*>, \
+                                                View<T*>);                                      \
+  template void linear_cross_entropy_backward<T>(                                               \
+      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,   \
+      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -16,15 +17,16 @@ template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary);
 
 template <class T>
-void linear_cross_entropy_forward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
-                                  const std::int32_t* targets, compute_t<T>* losses, T* workspace);
+void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
+                                  View<const std::int32_t*> targets, View<compute_t<T>*> losses,
+                                  View<T*> workspace);
 
 /// Loss and gradient in one pass: losses as above; dx and dweight, overwritten, are the gradients
-/// of scale * sum(losses). Where dweight.data is null, dweight is not computed.
+/// of scale * sum(losses). Where dweight does not exist it is not computed.
 template <class T>
-void linear_cross_entropy_backward(const Exec& exec, ConstMatrix<T> x, ConstMatrix<T> weight,
-                                   const std::int32_t* targets, compute_t<T> scale,
-                                   compute_t<T>* losses, Matrix<T> dx, Matrix<compute_t<T>> dweight,
-                                   T* workspace);
+void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
+                                   View<const std::int32_t*> targets, compute_t<T> scale,
+                                   View<compute_t<T>*> losses, View<T**> dx,
+                                   View<compute_t<T>**> dweight, View<T*> workspace);
 
 }  // namespace ostrakon::math

@@ -14,18 +14,18 @@ namespace {
 // product and a sum in one copy of an expression and not in another.
 template <class T>
 void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_statistics,
-               double epsilon, ConstMatrix<T> x, const T* weight, const T* bias, Matrix<T> y,
-               compute_t<T>* mean, compute_t<T>* rstd, const compute_t<T>* saved_mean,
-               const compute_t<T>* saved_rstd) {
+               double epsilon, View<const T**> x, View<const T*> weight, View<const T*> bias,
+               View<T**> y, View<compute_t<T>*> mean, View<compute_t<T>*> rstd,
+               View<const compute_t<T>*> saved_mean, View<const compute_t<T>*> saved_rstd) {
   using C = compute_t<T>;
-  const std::int64_t width = x.columns;
+  const std::int64_t width = x.columns();
   const C over_width = C(1) / static_cast<C>(width);
   const C small = static_cast<C>(epsilon);
   const bool centered = kind == NormKind::layernorm;
   for_each_row(
-      exec, name, x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const T* in = x.row(r);
-        T* out = y.row(r);
+      exec, name, x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto in = x.row(r);
+        const auto out = y.row(r);
         C center = 0;
         C scale;
         if (compute_statistics) {
@@ -58,34 +58,33 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
 }  // namespace
 
 template <class T>
-void norm_forward(const Exec& exec, NormKind kind, double epsilon, ConstMatrix<T> x,
-                  const T* weight, const T* bias, Matrix<T> y, compute_t<T>* mean,
-                  compute_t<T>* rstd) {
-  normalize<T>(exec, "norm_forward", kind, true, epsilon, x, weight, bias, y, mean, rstd, nullptr,
-               nullptr);
+void norm_forward(const Exec& exec, NormKind kind, double epsilon, View<const T**> x,
+                  View<const T*> weight, View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
+                  View<compute_t<T>*> rstd) {
+  normalize<T>(exec, "norm_forward", kind, true, epsilon, x, weight, bias, y, mean, rstd, {}, {});
 }
 
 template <class T>
-void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
-                const compute_t<T>* mean, const compute_t<T>* rstd, Matrix<T> y) {
-  normalize<T>(exec, "norm_apply", kind, false, 0.0, x, weight, bias, y, nullptr, nullptr, mean,
-               rstd);
+void norm_apply(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
+                View<const T*> bias, View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                View<T**> y) {
+  normalize<T>(exec, "norm_apply", kind, false, 0.0, x, weight, bias, y, {}, {}, mean, rstd);
 }
 
 template <class T>
-void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
-                         const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
-                         Matrix<T> dx, GradientUpdate update) {
+void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
+                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                         View<const T**> dy, View<T**> dx, GradientUpdate update) {
   using C = compute_t<T>;
-  const std::int64_t width = x.columns;
+  const std::int64_t width = x.columns();
   const C over_width = C(1) / static_cast<C>(width);
   const bool centered = kind == NormKind::layernorm;
   const bool adds = update == GradientUpdate::add;
   for_each_row(
-      exec, "norm_backward", x.rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const T* in = x.row(r);
-        const T* dout = dy.row(r);
-        T* din = dx.row(r);
+      exec, "norm_backward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto in = x.row(r);
+        const auto dout = dy.row(r);
+        const auto din = dx.row(r);
         const C center = centered ? mean[r] : C(0);
         const C scale = rstd[r];
         // With n = (x - mean) rstd and g = dy weight, both of this row:
@@ -113,17 +112,18 @@ void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, cons
 }
 
 template <class T>
-void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
-                              const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
-                              compute_t<T>* dweight, compute_t<T>* dbias) {
+void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
+                              View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                              View<const T**> dy, View<compute_t<T>*> dweight,
+                              View<compute_t<T>*> dbias) {
   using C = compute_t<T>;
-  const std::int64_t rows = x.rows;
-  const std::int64_t width = x.columns;
+  const std::int64_t rows = x.rows();
+  const std::int64_t width = x.columns();
   const bool centered = kind == NormKind::layernorm;
 #if OSTRAKON_ON_DEVICE
   if (dweight)
     sum_over_rows(
-        exec, "norm_parameters", rows, width,
+        exec, "norm_parameters", rows,
         KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) {
           const C center = centered ? mean[r] : C(0);
           return dy(r, j) * ((x(r, j) - center) * rstd[r]);
@@ -148,8 +148,8 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
           C weight_block[columns_per_item] = {};
           C bias_block[columns_per_item] = {};
           for (std::int64_t r = begin; r < end; ++r) {
-            const T* in = x.row(r) + first;
-            const T* dout = dy.row(r) + first;
+            const auto in = x.row(r).range(first, first + columns);
+            const auto dout = dy.row(r).range(first, first + columns);
             const C center = centered ? mean[r] : C(0);
             const C scale = rstd[r];
             for (std::int64_t j = 0; j < columns; ++j) {
@@ -170,17 +170,19 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                    \
-  template void norm_forward<T>(const Exec&, NormKind, double, ConstMatrix<T>, const T*, const T*, \
-                                Matrix<T>, compute_t<T>*, compute_t<T>*);                          \
-  template void norm_apply<T>(const Exec&, NormKind, ConstMatrix<T>, const T*, const T*,           \
-                              const compute_t<T>*, const compute_t<T>*, Matrix<T>);                \
-  template void norm_backward_input<T>(const Exec&, NormKind, ConstMatrix<T>, const T*,            \
-                                       const compute_t<T>*, const compute_t<T>*, ConstMatrix<T>,   \
-                                       Matrix<T>, GradientUpdate);                                 \
-  template void norm_backward_parameters<T>(const Exec&, NormKind, ConstMatrix<T>,                 \
-                                            const compute_t<T>*, const compute_t<T>*,              \
-                                            ConstMatrix<T>, compute_t<T>*, compute_t<T>*);
+#define OSTRAKON_INSTANTIATE(T)                                                                 \
+  template void norm_forward<T>(const Exec&, NormKind, double, View<const T**>, View<const T*>, \
+                                View<const T*>, View<T**>, View<compute_t<T>*>,                 \
+                                View<compute_t<T>*>);                                           \
+  template void norm_apply<T>(const Exec&, NormKind, View<const T**>, View<const T*>,           \
+                              View<const T*>, View<const compute_t<T>*>,                        \
+                              View<const compute_t<T>*>, View<T**>);                            \
+  template void norm_backward_input<T>(const Exec&, NormKind, View<const T**>, View<const T*>,  \
+                                       View<const compute_t<T>*>, View<const compute_t<T>*>,    \
+                                       View<const T**>, View<T**>, GradientUpdate);             \
+  template void norm_backward_parameters<T>(                                                    \
+      const Exec&, NormKind, View<const T**>, View<const compute_t<T>*>,                        \
+      View<const compute_t<T>*>, View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

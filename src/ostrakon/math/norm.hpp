@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -13,32 +14,35 @@ constexpr Named<NormKind> norm_names[] = {{NormKind::layernorm, "layernorm"},
 constexpr const char* name(NormKind kind) { return name_in(norm_names, kind); }
 
 /// y = (x - mean) * rstd * weight + bias; mean is 0 and unused for rmsnorm.
-/// Shapes: x, y (rows, width); weight, bias (width), bias may be null; mean, rstd (rows), written.
-/// `mean` may be null for rmsnorm.
+/// Shapes: x, y (rows, width); weight, bias (width), bias may not exist; mean, rstd (rows),
+/// written. `mean` need not exist for rmsnorm.
 template <class T>
-void norm_forward(const Exec& exec, NormKind kind, double epsilon, ConstMatrix<T> x,
-                  const T* weight, const T* bias, Matrix<T> y, compute_t<T>* mean,
-                  compute_t<T>* rstd);
+void norm_forward(const Exec& exec, NormKind kind, double epsilon, View<const T**> x,
+                  View<const T*> weight, View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
+                  View<compute_t<T>*> rstd);
 
 /// y again from the saved mean and rstd, bit for bit what norm_forward wrote.
 template <class T>
-void norm_apply(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight, const T* bias,
-                const compute_t<T>* mean, const compute_t<T>* rstd, Matrix<T> y);
+void norm_apply(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
+                View<const T*> bias, View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                View<T**> y);
 
 /// Whether a gradient overwrites its output, which is not read then, or is added to it.
 enum class GradientUpdate { overwrite, add };
 
 /// dx = dL/dx or dx += dL/dx where `dy` is dL/dy. Shapes as in norm_forward.
 template <class T>
-void norm_backward_input(const Exec& exec, NormKind kind, ConstMatrix<T> x, const T* weight,
-                         const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
-                         Matrix<T> dx, GradientUpdate update = GradientUpdate::add);
+void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
+                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                         View<const T**> dy, View<T**> dx,
+                         GradientUpdate update = GradientUpdate::add);
 
-/// dweight, dbias (width): overwritten, summed over rows in a fixed order. Either may be null: it
-/// is not computed then.
+/// dweight, dbias (width): overwritten, summed over rows in a fixed order. One that does not
+/// exist is not computed.
 template <class T>
-void norm_backward_parameters(const Exec& exec, NormKind kind, ConstMatrix<T> x,
-                              const compute_t<T>* mean, const compute_t<T>* rstd, ConstMatrix<T> dy,
-                              compute_t<T>* dweight, compute_t<T>* dbias);
+void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
+                              View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                              View<const T**> dy, View<compute_t<T>*> dweight,
+                              View<compute_t<T>*> dbias);
 
 }  // namespace ostrakon::math

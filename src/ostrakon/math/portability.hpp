@@ -50,49 +50,6 @@ using HostMemory = Kokkos::HostSpace;
 constexpr bool memory_is_host_accessible =
     Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible;
 
-/// Row-major matrix of `rows` x `columns`, row i at `data + i * stride`. Owns nothing.
-template <class T>
-struct Matrix {
-  T* data = nullptr;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t stride = 0;
-
-  Matrix() = default;
-  KOKKOS_FUNCTION Matrix(T* data_, std::int64_t rows_, std::int64_t columns_, std::int64_t stride_)
-      : data(data_), rows(rows_), columns(columns_), stride(stride_) {}
-  KOKKOS_FUNCTION Matrix(T* data_, std::int64_t rows_, std::int64_t columns_)
-      : Matrix(data_, rows_, columns_, columns_) {}
-
-  /// A matrix of T is one of const T.
-  template <class U,
-            class = std::enable_if_t<std::is_same<const U, T>::value && !std::is_const<U>::value>>
-  KOKKOS_FUNCTION Matrix(const Matrix<U>& other)
-      : Matrix(other.data, other.rows, other.columns, other.stride) {}
-
-  KOKKOS_FUNCTION T& operator()(std::int64_t row, std::int64_t column) const {
-    return data[row * stride + column];
-  }
-  KOKKOS_FUNCTION T* row(std::int64_t index) const { return data + index * stride; }
-
-  /// Rows [begin, end) of this matrix.
-  Matrix row_range(std::int64_t begin, std::int64_t end) const {
-    return {data + begin * stride, end - begin, columns, stride};
-  }
-  /// Columns [begin, end) of this matrix.
-  Matrix column_range(std::int64_t begin, std::int64_t end) const {
-    return {data + begin, rows, end - begin, stride};
-  }
-};
-
-/// Keeps a function's parameter of this type out of template argument deduction.
-template <class T>
-struct TypeIdentity {
-  using type = T;
-};
-template <class T>
-using ConstMatrix = Matrix<const typename TypeIdentity<T>::type>;
-
 namespace math {
 // Kokkos moved its mathematical functions out of Experimental in 3.7.
 #if KOKKOS_VERSION >= 30700

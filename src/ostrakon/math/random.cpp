@@ -37,8 +37,9 @@ std::uint64_t random_key(std::uint64_t seed, const std::string& name) {
 }
 
 template <class T>
-void fill_normal(const Exec& exec, T* x, std::int64_t count, std::uint64_t key, std::int64_t first,
+void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
                  double deviation) {
+  const std::int64_t count = x.size();
   if (count == 0) return;
   // Elements 2c and 2c + 1 of the sequence come from counter c; the range may begin or end in the
   // midst of a pair.
@@ -56,9 +57,7 @@ void fill_normal(const Exec& exec, T* x, std::int64_t count, std::uint64_t key, 
       });
 }
 
-template void fill_normal<float>(const Exec&, float*, std::int64_t, std::uint64_t, std::int64_t,
-                                 double);
-template void fill_normal<double>(const Exec&, double*, std::int64_t, std::uint64_t, std::int64_t,
-                                  double);
+template void fill_normal<float>(const Exec&, View<float*>, std::uint64_t, std::int64_t, double);
+template void fill_normal<double>(const Exec&, View<double*>, std::uint64_t, std::int64_t, double);
 
 }  // namespace ostrakon::math

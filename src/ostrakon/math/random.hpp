@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 #include <string>
 
 namespace ostrakon::math {
@@ -37,7 +37,7 @@ std::uint64_t random_key(std::uint64_t seed, const std::string& name);
 
 /// x[i] = mean 0, standard deviation `deviation`, element first + i of the sequence `key`.
 template <class T>
-void fill_normal(const Exec& exec, T* x, std::int64_t count, std::uint64_t key, std::int64_t first,
+void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
                  double deviation);
 
 }  // namespace ostrakon::math

@@ -16,20 +16,20 @@ constexpr std::int64_t pairs_per_item = per_item(64);
 }  // namespace
 
 template <class T>
-void rotate(const Exec& exec, Rotation rotation, Matrix<T> x, std::int64_t head_width, double base,
+void rotate(const Exec& exec, Rotation rotation, View<T**> x, std::int64_t head_width, double base,
             std::int64_t tokens, std::int64_t first_position) {
   using C = compute_t<T>;
   const std::int64_t half = head_width / 2;
-  const std::int64_t heads = x.columns / head_width;
+  const std::int64_t heads = x.columns() / head_width;
   const std::int64_t pair_blocks = items_for(half, pairs_per_item);
   const double direction = rotation == Rotation::forward ? 1.0 : -1.0;
   for_each_item(
-      exec, "rotate", items_for(x.rows, rows_per_item) * pair_blocks,
+      exec, "rotate", items_for(x.rows(), rows_per_item) * pair_blocks,
       KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first_pair = item % pair_blocks * pairs_per_item;
         const std::int64_t pairs = smaller(pairs_per_item, half - first_pair);
         const std::int64_t first_row = item / pair_blocks * rows_per_item;
-        const std::int64_t last_row = smaller(first_row + rows_per_item, x.rows);
+        const std::int64_t last_row = smaller(first_row + rows_per_item, x.rows());
         // In double, since the angle's error grows with the position.
         double frequency[pairs_per_item];
         for (std::int64_t i = 0; i < pairs; ++i)
@@ -44,8 +44,10 @@ void rotate(const Exec& exec, Rotation rotation, Matrix<T> x, std::int64_t head_
             sine[i] = static_cast<C>(direction * turned.sine);
             cosine[i] = static_cast<C>(turned.cosine);
           }
+          const auto row = x.row(r);
           for (std::int64_t head = 0; head < heads; ++head) {
-            T* __restrict__ low = x.row(r) + head * head_width + first_pair;
+            T* __restrict__ low =
+                row.range(head * head_width, (head + 1) * head_width).data() + first_pair;
             T* __restrict__ high = low + half;
             for (std::int64_t i = 0; i < pairs; ++i) {
               const C a = low[i];
@@ -59,7 +61,7 @@ void rotate(const Exec& exec, Rotation rotation, Matrix<T> x, std::int64_t head_
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                 \
-  template void rotate<T>(const Exec&, Rotation, Matrix<T>, std::int64_t, double, std::int64_t, \
+  template void rotate<T>(const Exec&, Rotation, View<T**>, std::int64_t, double, std::int64_t, \
                           std::int64_t);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

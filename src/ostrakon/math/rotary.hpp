@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -12,7 +13,7 @@ enum class Rotation { forward, inverse };
 /// convention of Hugging Face's Llama), angle = position * base^(-2 i / head_width).
 /// The position of row r is first_position + r % tokens. `inverse` rotates back: the backward.
 template <class T>
-void rotate(const Exec& exec, Rotation rotation, Matrix<T> x, std::int64_t head_width, double base,
+void rotate(const Exec& exec, Rotation rotation, View<T**> x, std::int64_t head_width, double base,
             std::int64_t tokens, std::int64_t first_position);
 
 }  // namespace ostrakon::math

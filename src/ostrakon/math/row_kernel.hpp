@@ -6,6 +6,7 @@
 // a row belongs to a team of threads. For kernels whose elements share what the row has (a sum, a
 // maximum, a token's id); where elements are independent, work_items.hpp wastes no team on it.
 
+#include <ostrakon/math/view.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {

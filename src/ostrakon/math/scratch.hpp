@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -23,30 +24,32 @@ constexpr std::int64_t scratch_elements(std::int64_t count) {
 template <class T>
 class Scratch {
  public:
-  explicit Scratch(T* workspace) : next_(workspace) {}
+  explicit Scratch(View<T*> workspace) : workspace_(workspace) {}
 
   template <class U>
-  U* take(std::int64_t count) {
-    const auto address = reinterpret_cast<std::uintptr_t>(next_);
+  View<U*> take(std::int64_t count) {
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace_.data() + used_);
     const std::uintptr_t past = address % alignof(U);
-    if (past != 0) next_ += (alignof(U) - past) / sizeof(T);
-    U* const piece = reinterpret_cast<U*>(next_);
-    next_ += count * size_ratio<T, U>();
-    return piece;
+    if (past != 0) used_ += static_cast<std::int64_t>((alignof(U) - past) / sizeof(T));
+    const std::int64_t begin = used_;
+    used_ += count * size_ratio<T, U>();
+    const View<T*> piece = workspace_.range(begin, used_);
+    return {reinterpret_cast<U*>(piece.data()), count, piece.origin()};
   }
 
  private:
-  T* next_;
+  View<T*> workspace_;
+  std::int64_t used_ = 0;
 };
 
 /// Where a kernel stores in T what it computed at `wide`: at `narrow`, or in place where the types
 /// are one.
 template <class T>
-KOKKOS_INLINE_FUNCTION T* stored_at(T* wide, T*) {
+KOKKOS_INLINE_FUNCTION View<T*> stored_at(View<T*> wide, View<T*>) {
   return wide;
 }
 template <class C, class T>
-KOKKOS_INLINE_FUNCTION T* stored_at(C*, T* narrow) {
+KOKKOS_INLINE_FUNCTION View<T*> stored_at(View<C*>, View<T*> narrow) {
   return narrow;
 }
 

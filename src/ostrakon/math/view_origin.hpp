@@ -10,11 +10,11 @@
 
 namespace ostrakon {
 
-/// Where the views of a buffer come from that an action of the plan works with: for messages, and to
-/// tell that they are used after the action, when the buffer may be gone.
+/// Where the views of a buffer come from that an action of the plan works with: for messages, and
+/// to tell that they are used after the action, when the buffer may be gone.
 struct ViewOrigin {
-  std::string buffer;  ///< "saved of block.3"
-  std::string action;  ///< that they were made for: "forward(block.3, micro-batch 0)"
+  std::string buffer;            ///< "saved of block.3"
+  std::string action;            ///< that they were made for: "forward(block.3, micro-batch 0)"
   std::atomic<bool> live{true};  ///< the action runs
 };
 

@@ -24,12 +24,26 @@ KOKKOS_INLINE_FUNCTION std::int64_t smaller(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
 
+/// In place of an execution space: the calling thread, which Kokkos need not know.
+struct CallingThread {};
+
+/// Elements in one item of work there.
+template <class Where>
+constexpr std::int64_t per_item_on(std::int64_t of_host) {
+  return std::is_same<Where, CallingThread>::value ? of_host : per_item(of_host);
+}
+
 /// Runs body(item) for every item in [0, items); Body is KOKKOS_LAMBDA(int64_t). Names of at most
 /// 15 characters cost no allocation.
 template <class Body>
 void for_each_item(const Exec& exec, const char* name, std::int64_t items, const Body& body) {
   Kokkos::parallel_for(
       name, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, items), body);
+}
+
+template <class Body>
+void for_each_item(const CallingThread&, const char*, std::int64_t items, const Body& body) {
+  for (std::int64_t item = 0; item < items; ++item) body(item);
 }
 
 }  // namespace ostrakon::math

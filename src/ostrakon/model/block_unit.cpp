@@ -26,13 +26,13 @@ void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buf
   const auto [begin, end] = rows;
   const FlatParameter<T> parameters = own_parameters(buffers);
   const Activations made = activations_in(buffers, forward_.locations);
-  const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
+  const auto x = buffers.input.matrix(rows_, width_).row_range(begin, end);
   const auto qkv = made.qkv.row_range(begin, end);
   const auto middle = made.middle.row_range(begin, end);
-  const Matrix<T> normed(array_in<T>(buffers.workspace, forward_.attention_normed), end - begin,
-                         width_);
+  const View<T**> normed =
+      matrix_in(buffers.workspace, forward_.attention_normed, width_).row_range(0, end - begin);
 
-  norm_forward<T>(exec, attention_norm_, parameters, x, made.attention_norm.from_row(begin),
+  norm_forward<T>(exec, attention_norm_, parameters, x, made.attention_norm.row_range(begin, end),
                   normed);
   linear_forward<T>(exec, qkv_, parameters, normed, qkv);
   rotate(exec, math::Rotation::forward, qkv, begin);
@@ -42,9 +42,10 @@ void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buf
   const std::int64_t query_end = end - begin == rows_ ? leaf_.tokens : end;
   math::attention_forward<T>(exec, attention_, made.qkv, begin, query_end, made.attention,
                              made.log_sum_exp,
-                             array_in<T>(buffers.workspace, forward_.attention_scores));
+                             array_in<T>(buffers.workspace, forward_.attention_scores,
+                                         math::attention_forward_workspace<T>(attention_)));
 
-  math::copy<T>(exec, x.data, middle.data, (end - begin) * width_);
+  math::copy<T>(exec, x.flat(), middle.flat());
   linear_forward_add<T>(exec, out_, parameters, made.attention.row_range(begin, end), middle);
 }
 
@@ -53,30 +54,31 @@ template <class T>
 void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   const auto [begin, end] = rows;
-  const bool only_saves = buffers.output == nullptr;
+  const bool only_saves = !buffers.output;
   const FlatParameter<T> parameters = own_parameters(buffers);
   const Activations made = activations_in(buffers, forward_.locations);
   const auto middle = made.middle.row_range(begin, end);
   const auto up = made.up.row_range(begin, end);
-  const Matrix<T> normed(array_in<T>(buffers.workspace, forward_.mlp_normed), end - begin, width_);
+  const View<T**> normed =
+      matrix_in(buffers.workspace, forward_.mlp_normed, width_).row_range(0, end - begin);
 
   if (only_saves && recompute_.mlp && recompute_.norms) return;
-  norm_forward<T>(exec, mlp_norm_, parameters, middle, made.mlp_norm.from_row(begin), normed);
+  norm_forward<T>(exec, mlp_norm_, parameters, middle, made.mlp_norm.row_range(begin, end), normed);
   if (only_saves && recompute_.mlp) return;
   linear_forward<T>(exec, up_, parameters, normed, up);
   if (only_saves) return;
 
-  const Matrix<T> activated(array_in<T>(buffers.workspace, forward_.activated), end - begin,
-                            ffn_width_);
+  const View<T**> activated =
+      matrix_in(buffers.workspace, forward_.activated, ffn_width_).row_range(0, end - begin);
   activate(exec, up, activated);
-  const auto y = Matrix<T>(buffers.output, rows_, width_).row_range(begin, end);
-  math::copy<T>(exec, middle.data, y.data, (end - begin) * width_);
+  const auto y = buffers.output.matrix(rows_, width_).row_range(begin, end);
+  math::copy<T>(exec, middle.flat(), y.flat());
   linear_forward_add<T>(exec, down_, parameters, activated, y);
 }
 
 /// Queries and keys, which are next to each other in a row, are rotated; values are not.
 template <class T>
-void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, Matrix<T> qkv,
+void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv,
                           std::int64_t first_position) const {
   if (positions_ != Positions::rotary) return;
   const std::int64_t head_width = attention_.head_width;
@@ -86,7 +88,7 @@ void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, Matrix<T> q
 }
 
 template <class T>
-void BlockUnit<T>::activate(const Exec& exec, Matrix<const T> up, Matrix<T> activated) const {
+void BlockUnit<T>::activate(const Exec& exec, View<const T**> up, View<T**> activated) const {
   if (activation_ == Activation::gelu)
     math::gelu_forward<T>(exec, up, activated);
   else
@@ -107,30 +109,30 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
 template <class T>
 void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const FlatParameter<T> parameters = own_parameters(buffers);
-  Compute* gradients = buffers.parameter_gradients;
+  const View<Compute*> gradients = buffers.parameter_gradients;
   const Activations made = activations_in(buffers, backward_.locations);
-  const Matrix<T> gradient(buffers.gradient, rows_, width_);
-  const Matrix<T> activated(array_in<T>(buffers.workspace, backward_.activated), rows_, ffn_width_);
-  const Matrix<T> normed(array_in<T>(buffers.workspace, backward_.mlp_normed), rows_, width_);
+  const View<T**> gradient = buffers.gradient.matrix(rows_, width_);
+  const View<T**> activated = matrix_in(buffers.workspace, backward_.activated, ffn_width_);
+  const View<T**> normed = matrix_in(buffers.workspace, backward_.mlp_normed, width_);
 
   normalize_again(exec, mlp_norm_, parameters, made.middle, made.mlp_norm,
                   up_.weight.trained() || recompute_.mlp, normed);
   if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, made.up);
   if (down_.weight.trained()) activate(exec, made.up, activated);
   linear_backward_parameters<T>(exec, down_, activated, gradient, gradients);
-  const Matrix<T> dactivated = activated;
+  const View<T**> dactivated = activated;
   linear_backward_input<T>(exec, down_, parameters, gradient, dactivated);
 
   // The gradient of gate and up, the widest array of a block, replaces gate and up themselves.
   const bool gelu = activation_ == Activation::gelu;
-  const Matrix<T> dup = gelu ? dactivated : made.up;
+  const View<T**> dup = gelu ? dactivated : made.up;
   if (gelu)
     math::gelu_backward<T>(exec, made.up, dactivated, dup);
   else
     math::swiglu_backward<T>(exec, made.up, dactivated, dup);
 
   linear_backward_parameters<T>(exec, up_, normed, dup, gradients);
-  const Matrix<T> dnormed = normed;
+  const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, up_, parameters, dup, dnormed);
   norm_backward<T>(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, dnormed, gradients,
                    gradient, math::GradientUpdate::add);
@@ -139,13 +141,14 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers)
 template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const FlatParameter<T> parameters = own_parameters(buffers);
-  Compute* gradients = buffers.parameter_gradients;
+  const View<Compute*> gradients = buffers.parameter_gradients;
   const Activations made = activations_in(buffers, backward_.locations);
-  const Matrix<const T> x(buffers.input, rows_, width_);
-  const Matrix<T> gradient(buffers.gradient, rows_, width_);
-  const Matrix<T> dattention(array_in<T>(buffers.workspace, backward_.dattention), rows_, width_);
-  const Matrix<T> dqkv(array_in<T>(buffers.workspace, backward_.dqkv), rows_, qkv_width_);
-  T* const scores = array_in<T>(buffers.workspace, backward_.attention_scores);
+  const View<const T**> x = buffers.input.matrix(rows_, width_);
+  const View<T**> gradient = buffers.gradient.matrix(rows_, width_);
+  const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, width_);
+  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, qkv_width_);
+  const View<T*> scores =
+      array_in<T>(buffers.workspace, backward_.attention_scores, backward_score_elements());
 
   if (recompute_.attention)
     math::attention_forward<T>(exec, attention_, made.qkv, 0, leaf_.tokens, made.attention,
@@ -156,11 +159,11 @@ void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& bu
                               dattention, dqkv, scores);
   rotate(exec, math::Rotation::inverse, dqkv, 0);
 
-  const Matrix<T> normed = dattention;
+  const View<T**> normed = dattention;
   normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, qkv_.weight.trained(),
                   normed);
   linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients);
-  const Matrix<T> dnormed = normed;
+  const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
   norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
                    gradient, math::GradientUpdate::add);
@@ -170,8 +173,8 @@ void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& bu
 /// both.
 template <class T>
 void BlockUnit<T>::normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
-                                   Matrix<const T> x, NormStatistics<T> statistics,
-                                   bool output_needed, Matrix<T> normed) const {
+                                   View<const T**> x, NormStatistics<T> statistics,
+                                   bool output_needed, View<T**> normed) const {
   if (recompute_.norms)
     norm_forward<T>(exec, norm, parameters, x, statistics, normed);
   else if (output_needed)
@@ -289,10 +292,7 @@ void BlockUnit<T>::lay_out_backward() {
   workspace.start_over();
   backward_.dattention = workspace.place(bytes_of<T>(rows_ * width_));
   backward_.dqkv = workspace.place(bytes_of<T>(rows_ * qkv_width_));
-  std::int64_t scores = math::attention_backward_workspace<T>(attention_);
-  if (recompute_.attention)
-    scores = std::max(scores, math::attention_forward_workspace<T>(attention_));
-  backward_.attention_scores = workspace.place(bytes_of<T>(scores));
+  backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
   place_recomputed(locations.attention);
@@ -301,28 +301,41 @@ void BlockUnit<T>::lay_out_backward() {
 }
 
 template <class T>
+std::int64_t BlockUnit<T>::backward_score_elements() const {
+  const std::int64_t backward = math::attention_backward_workspace<T>(attention_);
+  return recompute_.attention ? std::max(backward, math::attention_forward_workspace<T>(attention_))
+                              : backward;
+}
+
+template <class T>
 typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(
     const UnitBuffers<T>& buffers, const ArrayLocations& locations) const {
-  const auto values = [&](const ArrayLocation& location) {
-    return array_in<T>(location.recomputed ? buffers.workspace : buffers.saved, location.offset);
+  const auto buffer_of = [&](const ArrayLocation& location) {
+    return location.recomputed ? buffers.workspace : buffers.saved;
   };
   const auto matrix = [&](const ArrayLocation& location, std::int64_t columns) {
-    return Matrix<T>(values(location), rows_, columns);
+    return matrix_in(buffer_of(location), location.offset, columns);
   };
   const auto sums = [&](const ArrayLocation& location) {
-    return array_in<Compute>(values(location), 0);
+    const std::int64_t count = location.bytes / bytes_of<Compute>(1);
+    return array_in<Compute>(buffer_of(location), location.offset, count);
   };
-  const auto statistics = [&](const Norm& norm, const ArrayLocation& mean,
-                              const ArrayLocation& rstd) {
-    return NormStatistics<T>{norm.mean_elements(rows_) == 0 ? nullptr : sums(mean), sums(rstd)};
+  const auto statistics = [&](const ArrayLocation& mean, const ArrayLocation& rstd) {
+    return NormStatistics<T>{mean.bytes == 0 ? View<Compute*>() : sums(mean), sums(rstd)};
   };
-  return {statistics(attention_norm_, locations.attention_mean, locations.attention_rstd),
+  return {statistics(locations.attention_mean, locations.attention_rstd),
           matrix(locations.qkv, qkv_width_),
           matrix(locations.attention, width_),
           sums(locations.log_sum_exp),
           matrix(locations.middle, width_),
-          statistics(mlp_norm_, locations.mlp_mean, locations.mlp_rstd),
+          statistics(locations.mlp_mean, locations.mlp_rstd),
           matrix(locations.up, up_width_)};
+}
+
+template <class T>
+View<T**> BlockUnit<T>::matrix_in(View<T*> buffer, std::int64_t offset,
+                                  std::int64_t columns) const {
+  return array_in<T>(buffer, offset, rows_ * columns).matrix(rows_, columns);
 }
 
 template <class T>

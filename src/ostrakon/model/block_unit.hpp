@@ -38,12 +38,12 @@ class BlockUnit final : public Unit<T> {
   /// What forward computes for backward.
   struct Activations {
     NormStatistics<T> attention_norm;  // (rows) each
-    Matrix<T> qkv;                     // (rows, qkv_width), with bias and rotation
-    Matrix<T> attention;               // (rows, width), before its output projection
-    Compute* log_sum_exp;              // (batch, heads, tokens)
-    Matrix<T> middle;                  // (rows, width), between attention and MLP
+    View<T**> qkv;                     // (rows, qkv_width), with bias and rotation
+    View<T**> attention;               // (rows, width), before its output projection
+    View<Compute*> log_sum_exp;        // (batch, heads, tokens)
+    View<T**> middle;                  // (rows, width), between attention and MLP
     NormStatistics<T> mlp_norm;        // (rows) each
-    Matrix<T> up;                      // (rows, up_width), with bias, before the activation
+    View<T**> up;                      // (rows, up_width), with bias, before the activation
   };
 
   /// One of those arrays: `offset` bytes into `saved`, or, if it is computed again, into the
@@ -87,6 +87,9 @@ class BlockUnit final : public Unit<T> {
   void lay_out_backward();
   void describe();
 
+  std::int64_t backward_score_elements() const;
+  /// (rows, columns), `offset` bytes into `buffer`.
+  View<T**> matrix_in(View<T*> buffer, std::int64_t offset, std::int64_t columns) const;
   Activations activations_in(const UnitBuffers<T>& buffers, const ArrayLocations& locations) const;
 
   void attention_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
@@ -94,12 +97,12 @@ class BlockUnit final : public Unit<T> {
   void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
 
-  void rotate(const Exec& exec, math::Rotation rotation, Matrix<T> qkv,
+  void rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv,
               std::int64_t first_position) const;
   void normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
-                       Matrix<const T> x, NormStatistics<T> statistics, bool output_needed,
-                       Matrix<T> normed) const;
-  void activate(const Exec& exec, Matrix<const T> up, Matrix<T> activated) const;
+                       View<const T**> x, NormStatistics<T> statistics, bool output_needed,
+                       View<T**> normed) const;
+  void activate(const Exec& exec, View<const T**> up, View<T**> activated) const;
 
   LeafShape leaf_;
   Recompute recompute_;

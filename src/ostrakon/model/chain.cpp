@@ -102,17 +102,14 @@ void Chain<T>::set_common(int unit, const Exec& exec, const UnitBuffers<T>& buff
                           const plan::Phases& phases, UnitCall<T>& call) const {
   const ChainUnitDescription& own = this->unit(unit);
   const char* const name = own.name.c_str();
-  const auto bytes = [&](auto* data, std::int64_t size, const char* what) {
-    using Byte = std::conditional_t<std::is_const<std::remove_pointer_t<decltype(data)>>::value,
-                                    const std::byte, std::byte>;
-    return Bytes<Byte>(reinterpret_cast<Byte*>(data), size, name, what);
+  const auto bytes = [&](const auto& data, std::int64_t size, const char* what) {
+    const auto all = view_as<std::byte>(data);
+    return Bytes<typename decltype(all)::Element>(all, size, name, what);
   };
   call.exec = exec;
   call.phase = phase;
-  if (own.reads_batch)
-    call.batch = bytes(static_cast<const std::byte*>(buffers.batch), leaf_.bytes(), "batch");
-  if (buffers.input != nullptr)
-    call.input = Array<const T>(buffers.input, static_cast<std::size_t>(own.input));
+  if (own.reads_batch) call.batch = bytes(buffers.batch, leaf_.bytes(), "batch");
+  call.input = buffers.input.range(0, own.input);
   if (!own.parameters.empty())
     call.parameters = {buffers.parameters, buffers.frozen, own.parameters};
   if (tied_to(unit) >= 0)
@@ -121,10 +118,9 @@ void Chain<T>::set_common(int unit, const Exec& exec, const UnitBuffers<T>& buff
   call.workspace = bytes(buffers.workspace, phases[static_cast<std::size_t>(phase)].workspace_bytes,
                          "workspace");
   if (const plan::Exchange* before = exchange_after(phases, phase - 1))
-    call.exchanged =
-        bytes(static_cast<const std::byte*>(buffers.exchanged), before->bytes_out(), "exchanged");
+    call.exchanged = bytes(buffers.exchanged, before->bytes_out(), "exchanged");
   if (const plan::Exchange* after = exchange_after(phases, phase))
-    call.handed = bytes(static_cast<std::byte*>(buffers.handed), after->bytes_in(), "handed");
+    call.handed = bytes(buffers.handed, after->bytes_in(), "handed");
 }
 
 template <class T>
@@ -134,15 +130,13 @@ void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buf
   ForwardCall<T> call;
   set_common(unit, exec, buffers, phase, own.forward, call);
   const bool is_last = phase + 1 == static_cast<int>(own.forward.size());
-  const auto count = static_cast<std::size_t>(own.output);
-  if (is_last && buffers.output != nullptr) {
+  if (is_last && buffers.output) {
     if (is_loss(unit))
-      call.losses = Array<compute_t<T>>(reinterpret_cast<compute_t<T>*>(buffers.output), count);
+      call.losses = view_as<compute_t<T>>(buffers.output).range(0, own.output);
     else
-      call.output = Array<T>(buffers.output, count);
+      call.output = buffers.output.range(0, own.output);
   }
-  call.saved = {reinterpret_cast<std::byte*>(buffers.saved), own.saved_bytes, own.name.c_str(),
-                "saved"};
+  call.saved = {view_as<std::byte>(buffers.saved), own.saved_bytes, own.name.c_str(), "saved"};
   call.recomputes = buffers.recomputes;
   units_[static_cast<std::size_t>(unit)]->forward(call);
 }
@@ -161,22 +155,18 @@ void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffer
   const int phase = buffers.phase - forwards;
   BackwardCall<T> call;
   set_common(unit, exec, buffers, phase, own.backward, call);
-  if (buffers.gradient != nullptr)
-    call.gradient =
-        Array<T>(buffers.gradient,
-                 static_cast<std::size_t>(std::max(own.input, is_loss(unit) ? 0 : own.output)));
-  call.saved = {reinterpret_cast<std::byte*>(buffers.saved), own.saved_bytes, own.name.c_str(),
-                "saved"};
+  call.gradient = buffers.gradient.range(0, std::max(own.input, is_loss(unit) ? 0 : own.output));
+  call.saved = {view_as<std::byte>(buffers.saved), own.saved_bytes, own.name.c_str(), "saved"};
   call.loss_scale = loss_scale;
   if (!own.parameters.empty())
-    call.parameter_gradients = {buffers.parameter_gradients, nullptr, own.parameters};
+    call.parameter_gradients = {buffers.parameter_gradients, View<compute_t<T>*>(), own.parameters};
   call.adds_gradients = gradients_opened;
   if (const int tied = tied_to(unit); tied >= 0) {
-    call.tied_gradients = {buffers.tied_gradients, nullptr, parameters(tied)};
+    call.tied_gradients = {buffers.tied_gradients, View<compute_t<T>*>(), parameters(tied)};
     const std::int64_t trained =
         description_.units[static_cast<std::size_t>(tied)].trained_elements();
-    if (phase == 0 && buffers.tied_gradients != nullptr)
-      math::fill(exec, buffers.tied_gradients, trained, compute_t<T>(0));
+    if (phase == 0 && buffers.tied_gradients)
+      math::fill(exec, buffers.tied_gradients.range(0, trained), compute_t<T>(0));
   }
   units_[static_cast<std::size_t>(unit)]->backward(call);
 }

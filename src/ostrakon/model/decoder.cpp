@@ -133,8 +133,8 @@ std::int64_t Decoder<T>::parameter_count() const {
 }
 
 template <class T>
-void Decoder<T>::logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head,
-                        Matrix<compute_t<T>> out) const {
+void Decoder<T>::logits(const Exec& exec, View<const T**> x, const UnitBuffers<T>& head,
+                        View<compute_t<T>**> out) const {
   this->head().logits(exec, x, head, out);
 }
 

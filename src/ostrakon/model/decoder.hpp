@@ -114,8 +114,8 @@ class Decoder {
   /// Logits (rows of x, vocabulary; in compute_t<T>) = norm(x) W^T for generation; x (rows, width)
   /// is the output of the last block, or some rows of it. Reads the head's parameters (and those it
   /// is tied to). workspace: logits_workspace_bytes(rows of x).
-  void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& head,
-              Matrix<compute_t<T>> out) const;
+  void logits(const Exec& exec, View<const T**> x, const UnitBuffers<T>& head,
+              View<compute_t<T>**> out) const;
   std::int64_t logits_workspace_bytes(std::int64_t rows) const;
 
  private:

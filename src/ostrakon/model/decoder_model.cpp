@@ -11,9 +11,9 @@ namespace {
 template <class T>
 UnitBuffers<T> with_tokens(const UnitBuffers<void>& buffers, std::int64_t rows) {
   UnitBuffers<T> result = typed<T>(buffers);
-  if (buffers.batch == nullptr) return result;
-  result.tokens = static_cast<const std::int32_t*>(buffers.batch);
-  result.targets = result.tokens + rows;
+  const View<const std::int32_t*> batch = view_as<std::int32_t>(buffers.batch);
+  if (batch.size() >= rows) result.tokens = batch.range(0, rows);
+  if (batch.size() >= 2 * rows) result.targets = batch.range(rows, 2 * rows);
   return result;
 }
 

@@ -15,14 +15,14 @@ constexpr int position_weight = 1;
 
 /// Where `table` lies in the flat parameter: (rows, width).
 template <class T>
-Matrix<const T> table_in(const FlatParameter<T>& flat, const Parameter& table) {
-  return {flat.at(location_of(table)), table.shape[0], table.shape[1]};
+View<const T**> table_in(const FlatParameter<T>& flat, const Parameter& table) {
+  return flat.at(location_of(table)).matrix(table.shape[0], table.shape[1]);
 }
 
-/// Its gradient, null if it is frozen.
+/// Its gradient, if it is trained.
 template <class C>
-Matrix<C> gradient_in(C* gradients, const Parameter& table) {
-  return {gradient_at(gradients, location_of(table)), table.shape[0], table.shape[1]};
+View<C**> gradient_in(View<C*> gradients, const Parameter& table) {
+  return gradient_at(gradients, location_of(table)).matrix(table.shape[0], table.shape[1]);
 }
 
 }  // namespace
@@ -55,13 +55,13 @@ template <class T>
 void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
-  if (buffers.output == nullptr) return;
+  if (!buffers.output) return;
   const FlatParameter<T> parameters = own_parameters(buffers);
-  const Matrix<T> output(buffers.output, leaf_.rows(), width_);
-  Matrix<const T> positions;
+  const View<T**> output = buffers.output.matrix(leaf_.rows(), width_);
+  View<const T**> positions;
   if (learned_positions_) positions = table_in(parameters, parameters_[position_weight]);
-  math::embedding_forward<T>(exec, buffers.tokens + rows.begin, leaf_.tokens, rows.begin,
-                             table_in(parameters, parameters_[token_weight]), positions,
+  math::embedding_forward<T>(exec, buffers.tokens.range(rows.begin, rows.end), leaf_.tokens,
+                             rows.begin, table_in(parameters, parameters_[token_weight]), positions,
                              output.row_range(rows.begin, rows.end));
 }
 
@@ -69,13 +69,13 @@ template <class T>
 void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                                 compute_t<T> /*loss_scale*/, bool gradients_opened) const {
   using Compute = compute_t<T>;
-  Compute* gradients = buffers.parameter_gradients;
+  const View<Compute*> gradients = buffers.parameter_gradients;
   if (!gradients_opened)
-    math::fill<Compute>(exec, gradients, description_.trained_elements(), Compute(0));
-  Matrix<Compute> positions;
+    math::fill<Compute>(exec, gradients.range(0, description_.trained_elements()), Compute(0));
+  View<Compute**> positions;
   if (learned_positions_) positions = gradient_in(gradients, parameters_[position_weight]);
   math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens,
-                              Matrix<const T>(buffers.gradient, leaf_.rows(), width_),
+                              buffers.gradient.matrix(leaf_.rows(), width_),
                               gradient_in(gradients, parameters_[token_weight]), positions);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 #include <vector>
 
 namespace ostrakon::model {
@@ -15,10 +15,11 @@ class GuardedBuffer {
   explicit GuardedBuffer(std::int64_t bytes = 0);
 
   std::int64_t size() const { return size_; }  ///< bytes
-  /// Null if it has no bytes. Aligned to 64 bytes.
+  /// All of it, aligned to 64 bytes; a view of no array if it has no bytes.
   template <class A>
-  A* data() const {
-    return size_ == 0 ? nullptr : reinterpret_cast<A*>(bytes_.data() + guard_bytes);
+  View<A*> view() const {
+    if (size_ == 0) return {};
+    return view_as<A>(device_view(bytes_).range(guard_bytes, guard_bytes + size_));
   }
 
   void unset() const;

@@ -72,34 +72,35 @@ template <class T>
 void HeadUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   const auto [begin, end] = rows;
   leaf_.require_row_range(begin, end);
-  if (buffers.output == nullptr) return;
-  const auto x = Matrix<const T>(buffers.input, rows_, width_).row_range(begin, end);
-  const Matrix<T> normed(array_in<T>(buffers.workspace, workspace_.normed), end - begin, width_);
-  norm_forward<T>(exec, norm_, own_parameters(buffers), x, statistics_in(buffers.workspace),
-                  normed);
-  math::linear_cross_entropy_forward<T>(exec, normed, weight(buffers), buffers.targets + begin,
-                                        array_in<Compute>(buffers.output, 0) + begin,
-                                        array_in<T>(buffers.workspace, workspace_.logits));
+  if (!buffers.output) return;
+  const auto x = buffers.input.matrix(rows_, width_).row_range(begin, end);
+  const View<T**> normed =
+      array_in<T>(buffers.workspace, workspace_.normed, rows_ * width_).matrix(end - begin, width_);
+  norm_forward<T>(exec, norm_, own_parameters(buffers), x,
+                  statistics_in(buffers.workspace).row_range(0, end - begin), normed);
+  math::linear_cross_entropy_forward<T>(
+      exec, normed, weight(buffers), buffers.targets.range(begin, end),
+      array_in<Compute>(buffers.output, 0, rows_).range(begin, end), logits_in(buffers.workspace));
 }
 
 template <class T>
 void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                            bool /*gradients_opened*/) const {
-  const Matrix<const T> x(buffers.input, rows_, width_);
-  const Matrix<T> gradient(buffers.gradient, rows_, width_);
-  const Matrix<T> dnormed(array_in<T>(buffers.workspace, workspace_.normed), rows_, width_);
+  const View<const T**> x = buffers.input.matrix(rows_, width_);
+  const View<T**> gradient = buffers.gradient.matrix(rows_, width_);
+  const View<T**> dnormed =
+      array_in<T>(buffers.workspace, workspace_.normed, rows_ * width_).matrix(rows_, width_);
   const NormStatistics<T> norm_statistics = statistics_in(buffers.workspace);
 
-  const Matrix<T> normed = gradient;
+  const View<T**> normed = gradient;
   norm_forward<T>(exec, norm_, own_parameters(buffers), x, norm_statistics, normed);
-  math::linear_cross_entropy_backward<T>(exec, normed, weight(buffers), buffers.targets, loss_scale,
-                                         array_in<Compute>(buffers.output, 0), dnormed,
-                                         weight_gradient(buffers),
-                                         array_in<T>(buffers.workspace, workspace_.logits));
+  math::linear_cross_entropy_backward<T>(exec, normed, weight(buffers),
+                                         buffers.targets.range(0, rows_), loss_scale,
+                                         array_in<Compute>(buffers.output, 0, rows_), dnormed,
+                                         weight_gradient(buffers), logits_in(buffers.workspace));
   if (tied_ && weight_.trained()) {  // the rest of that unit's parameters has no part in this
     const std::int64_t written = vocabulary_ * width_;
-    math::fill<Compute>(exec, buffers.tied_gradients + written, tied_elements_ - written,
-                        Compute(0));
+    math::fill<Compute>(exec, buffers.tied_gradients.range(written, tied_elements_), Compute(0));
   }
 
   // The head's gradient is the first one of the activations: it overwrites.
@@ -108,15 +109,18 @@ void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, comp
 }
 
 template <class T>
-void HeadUnit<T>::logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& buffers,
-                         Matrix<compute_t<T>> out) const {
+void HeadUnit<T>::logits(const Exec& exec, View<const T**> x, const UnitBuffers<T>& buffers,
+                         View<compute_t<T>**> out) const {
   using math::Transpose;
-  require(x.columns == width_ && out.columns == vocabulary_ && out.rows == x.rows, "logits of x (",
-          x.rows, ", ", x.columns, ") into (", out.rows, ", ", out.columns, "), expected (rows, ",
-          width_, ") into (rows, ", vocabulary_, ")");
-  const Matrix<T> normed(buffers.workspace, x.rows, width_);
-  auto* mean = array_in<Compute>(buffers.workspace, logits_normed_bytes(x.rows));
-  norm_forward<T>(exec, norm_, own_parameters(buffers), x, statistics(mean, mean + x.rows), normed);
+  require(x.columns() == width_ && out.columns() == vocabulary_ && out.rows() == x.rows(),
+          "logits of x (", x.rows(), ", ", x.columns(), ") into (", out.rows(), ", ", out.columns(),
+          "), expected (rows, ", width_, ") into (rows, ", vocabulary_, ")");
+  const View<T**> normed = buffers.workspace.matrix(x.rows(), width_);
+  const View<Compute*> sums =
+      array_in<Compute>(buffers.workspace, logits_normed_bytes(x.rows()), 2 * x.rows());
+  NormStatistics<T> statistics{{}, sums.range(x.rows(), 2 * x.rows())};
+  if (norm_.mean_elements(x.rows()) > 0) statistics.mean = sums.range(0, x.rows());
+  norm_forward<T>(exec, norm_, own_parameters(buffers), x, statistics, normed);
   math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, normed, weight(buffers), 0, out);
 }
 
@@ -131,26 +135,29 @@ std::int64_t HeadUnit<T>::logits_normed_bytes(std::int64_t rows) const {
 }
 
 template <class T>
-Matrix<const T> HeadUnit<T>::weight(const UnitBuffers<T>& buffers) const {
+View<const T**> HeadUnit<T>::weight(const UnitBuffers<T>& buffers) const {
   const FlatParameter<T> flat = tied_ ? tied_parameters(buffers) : own_parameters(buffers);
-  return {flat.at(weight_), vocabulary_, width_};
+  return flat.at(weight_).matrix(vocabulary_, width_);
 }
 
 template <class T>
-Matrix<compute_t<T>> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers) const {
-  Compute* flat = tied_ ? buffers.tied_gradients : buffers.parameter_gradients;
-  return {gradient_at(flat, weight_), vocabulary_, width_};
+View<compute_t<T>**> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers) const {
+  const View<Compute*> flat = tied_ ? buffers.tied_gradients : buffers.parameter_gradients;
+  return gradient_at(flat, weight_).matrix(vocabulary_, width_);
 }
 
 template <class T>
-NormStatistics<T> HeadUnit<T>::statistics(Compute* mean, Compute* rstd) const {
-  return {norm_.mean_elements(rows_) == 0 ? nullptr : mean, rstd};
+NormStatistics<T> HeadUnit<T>::statistics_in(View<T*> workspace) const {
+  NormStatistics<T> statistics{{}, array_in<Compute>(workspace, workspace_.rstd, rows_)};
+  if (norm_.mean_elements(rows_) > 0)
+    statistics.mean = array_in<Compute>(workspace, workspace_.mean, rows_);
+  return statistics;
 }
 
 template <class T>
-NormStatistics<T> HeadUnit<T>::statistics_in(T* workspace) const {
-  return statistics(array_in<Compute>(workspace, workspace_.mean),
-                    array_in<Compute>(workspace, workspace_.rstd));
+View<T*> HeadUnit<T>::logits_in(View<T*> workspace) const {
+  return array_in<T>(workspace, workspace_.logits,
+                     math::linear_cross_entropy_workspace<T>(rows_, vocabulary_));
 }
 
 template class HeadUnit<float>;

@@ -34,8 +34,8 @@ class HeadUnit final : public Unit<T> {
                 bool gradients_opened) const override;
 
   /// See Decoder::logits.
-  void logits(const Exec& exec, Matrix<const T> x, const UnitBuffers<T>& buffers,
-              Matrix<compute_t<T>> out) const;
+  void logits(const Exec& exec, View<const T**> x, const UnitBuffers<T>& buffers,
+              View<compute_t<T>**> out) const;
   /// Bytes of workspace for the logits of that many rows.
   std::int64_t logits_workspace_bytes(std::int64_t rows) const;
 
@@ -49,11 +49,11 @@ class HeadUnit final : public Unit<T> {
   };
 
   std::int64_t logits_normed_bytes(std::int64_t rows) const;
-  Matrix<const T> weight(const UnitBuffers<T>& buffers) const;
-  /// Null where the weight is frozen.
-  Matrix<Compute> weight_gradient(const UnitBuffers<T>& buffers) const;
-  NormStatistics<T> statistics(Compute* mean, Compute* rstd) const;
-  NormStatistics<T> statistics_in(T* workspace) const;
+  View<const T**> weight(const UnitBuffers<T>& buffers) const;
+  /// Does not exist where the weight is frozen.
+  View<Compute**> weight_gradient(const UnitBuffers<T>& buffers) const;
+  NormStatistics<T> statistics_in(View<T*> workspace) const;
+  View<T*> logits_in(View<T*> workspace) const;
 
   LeafShape leaf_;
   std::int64_t rows_;

@@ -26,10 +26,10 @@ ParameterLocation find_bias(const std::vector<Parameter>& parameters, const std:
 }
 
 template <class T>
-void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, Matrix<const T> x,
-            compute_t<T> beta, Matrix<T> y) {
+void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, View<const T**> x,
+            compute_t<T> beta, View<T**> y) {
   using math::Transpose;
-  const Matrix<const T> weight(parameters.at(layer.weight), layer.outputs, layer.inputs);
+  const View<const T**> weight = parameters.at(layer.weight).matrix(layer.outputs, layer.inputs);
   math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, beta, y);
   if (layer.bias.exists()) math::add_bias<T>(exec, y, parameters.at(layer.bias));
 }
@@ -49,23 +49,23 @@ Linear find_linear(const std::vector<Parameter>& parameters, const std::string& 
 
 template <class T>
 void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                    ConstMatrix<T> x, Matrix<T> y) {
+                    View<const T**> x, View<T**> y) {
   linear<T>(exec, layer, parameters, x, 0, y);
 }
 
 template <class T>
 void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                        ConstMatrix<T> x, Matrix<T> y) {
+                        View<const T**> x, View<T**> y) {
   linear<T>(exec, layer, parameters, x, 1, y);
 }
 
 template <class T>
-void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatrix<T> x,
-                                ConstMatrix<T> dy, compute_t<T>* gradients) {
+void linear_backward_parameters(const Exec& exec, const Linear& layer, View<const T**> x,
+                                View<const T**> dy, View<compute_t<T>*> gradients) {
   using math::Transpose;
   if (layer.weight.trained()) {
-    const Matrix<compute_t<T>> dweight(gradient_at(gradients, layer.weight), layer.outputs,
-                                       layer.inputs);
+    const View<compute_t<T>**> dweight =
+        gradient_at(gradients, layer.weight).matrix(layer.outputs, layer.inputs);
     math::gemm<T>(exec, Transpose::yes, Transpose::no, 1, dy, x, 0, dweight);
   }
   if (layer.bias.trained()) math::column_sums<T>(exec, dy, gradient_at(gradients, layer.bias));
@@ -73,9 +73,9 @@ void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatr
 
 template <class T>
 void linear_backward_input(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                           ConstMatrix<T> dy, Matrix<T> dx) {
+                           View<const T**> dy, View<T**> dx) {
   using math::Transpose;
-  const Matrix<const T> weight(parameters.at(layer.weight), layer.outputs, layer.inputs);
+  const View<const T**> weight = parameters.at(layer.weight).matrix(layer.outputs, layer.inputs);
   math::gemm<T>(exec, Transpose::no, Transpose::no, 1, dy, weight, 0, dx);
 }
 
@@ -93,22 +93,22 @@ Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name
 
 template <class T>
 void norm_forward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
-                  ConstMatrix<T> x, NormStatistics<T> statistics, Matrix<T> y) {
+                  View<const T**> x, NormStatistics<T> statistics, View<T**> y) {
   math::norm_forward<T>(exec, layer.kind, layer.epsilon, x, parameters.at(layer.weight),
                         parameters.at(layer.bias), y, statistics.mean, statistics.rstd);
 }
 
 template <class T>
-void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, ConstMatrix<T> x,
-                NormStatistics<T> statistics, Matrix<T> y) {
+void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, View<const T**> x,
+                NormStatistics<T> statistics, View<T**> y) {
   math::norm_apply<T>(exec, layer.kind, x, parameters.at(layer.weight), parameters.at(layer.bias),
                       statistics.mean, statistics.rstd, y);
 }
 
 template <class T>
 void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
-                   ConstMatrix<T> x, NormStatistics<T> statistics, ConstMatrix<T> dy,
-                   compute_t<T>* gradients, Matrix<T> dx, math::GradientUpdate update) {
+                   View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
+                   View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update) {
   math::norm_backward_parameters<T>(exec, layer.kind, x, statistics.mean, statistics.rstd, dy,
                                     gradient_at(gradients, layer.weight),
                                     gradient_at(gradients, layer.bias));
@@ -116,22 +116,22 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
                                statistics.rstd, dy, dx, update);
 }
 
-#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                          \
-  template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, ConstMatrix<T>, \
-                                  Matrix<T>);                                                   \
-  template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,             \
-                                      ConstMatrix<T>, Matrix<T>);                               \
-  template void linear_backward_parameters<T>(const Exec&, const Linear&, ConstMatrix<T>,       \
-                                              ConstMatrix<T>, compute_t<T>*);                   \
-  template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,          \
-                                         ConstMatrix<T>, Matrix<T>);                            \
-  template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, ConstMatrix<T>,     \
-                                NormStatistics<T>, Matrix<T>);                                  \
-  template void norm_apply<T>(const Exec&, const Norm&, FlatParameter<T>, ConstMatrix<T>,       \
-                              NormStatistics<T>, Matrix<T>);                                    \
-  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, ConstMatrix<T>,    \
-                                 NormStatistics<T>, ConstMatrix<T>, compute_t<T>*, Matrix<T>,   \
-                                 math::GradientUpdate);
+#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                           \
+  template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>, \
+                                  View<T**>);                                                    \
+  template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,              \
+                                      View<const T**>, View<T**>);                               \
+  template void linear_backward_parameters<T>(const Exec&, const Linear&, View<const T**>,       \
+                                              View<const T**>, View<compute_t<T>*>);             \
+  template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,           \
+                                         View<const T**>, View<T**>);                            \
+  template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,     \
+                                NormStatistics<T>, View<T**>);                                   \
+  template void norm_apply<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
+                              NormStatistics<T>, View<T**>);                                     \
+  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
+                                 NormStatistics<T>, View<const T**>, View<compute_t<T>*>,        \
+                                 View<T**>, math::GradientUpdate);
 
 OSTRAKON_INSTANTIATE_LAYERS(float)
 OSTRAKON_INSTANTIATE_LAYERS(double)

@@ -18,6 +18,7 @@ struct ParameterLocation {
 
   std::int64_t offset = nowhere;  ///< in its segment; `nowhere` if the array does not exist
   bool frozen = false;            ///< in the frozen segment, not in the trained one
+  std::int64_t elements = 0;
 
   bool exists() const { return offset != nowhere; }
   /// Whether backward computes a gradient of it.
@@ -25,18 +26,20 @@ struct ParameterLocation {
 };
 
 inline ParameterLocation location_of(const Parameter& parameter) {
-  return {parameter.offset, parameter.frozen};
+  return {parameter.offset, parameter.frozen, parameter.elements()};
 }
 
 /// A flat parameter, by its two segments.
 template <class T>
 struct FlatParameter {
-  const T* trained = nullptr;
-  const T* frozen = nullptr;
+  View<const T*> trained;
+  View<const T*> frozen;
 
-  /// The array at `location`; null if it does not exist.
-  const T* at(const ParameterLocation& location) const {
-    return location.exists() ? (location.frozen ? frozen : trained) + location.offset : nullptr;
+  /// The array at `location`.
+  View<const T*> at(const ParameterLocation& location) const {
+    if (!location.exists()) return {};
+    return (location.frozen ? frozen : trained)
+        .range(location.offset, location.offset + location.elements);
   }
 };
 
@@ -50,11 +53,11 @@ FlatParameter<T> tied_parameters(const UnitBuffers<T>& buffers) {
   return {buffers.tied_parameters, buffers.tied_frozen};
 }
 
-/// The gradient of the array at `location`, among those of the trained segment; null if it has
-/// none.
+/// The gradient of the array at `location`, if it has one, among those of the trained segment.
 template <class C>
-C* gradient_at(C* gradients, const ParameterLocation& location) {
-  return location.trained() ? gradients + location.offset : nullptr;
+View<C*> gradient_at(View<C*> gradients, const ParameterLocation& location) {
+  if (!location.trained()) return {};
+  return gradients.range(location.offset, location.offset + location.elements);
 }
 
 /// y = x W^T + b. Weight (outputs, inputs) and bias (outputs).
@@ -75,23 +78,23 @@ Linear find_linear(const std::vector<Parameter>& parameters, const std::string& 
 /// y = x W^T + b. Shapes: x (rows, inputs), y (rows, outputs).
 template <class T>
 void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                    ConstMatrix<T> x, Matrix<T> y);
+                    View<const T**> x, View<T**> y);
 
 /// y += x W^T + b.
 template <class T>
 void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                        ConstMatrix<T> x, Matrix<T> y);
+                        View<const T**> x, View<T**> y);
 
 /// dW = dy^T x and db = column sums of dy, overwritten in `gradients`, those of the trained
 /// segment. x is not read where the weight is frozen.
 template <class T>
-void linear_backward_parameters(const Exec& exec, const Linear& layer, ConstMatrix<T> x,
-                                ConstMatrix<T> dy, compute_t<T>* gradients);
+void linear_backward_parameters(const Exec& exec, const Linear& layer, View<const T**> x,
+                                View<const T**> dy, View<compute_t<T>*> gradients);
 
 /// dx = dy W, overwritten.
 template <class T>
 void linear_backward_input(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                           ConstMatrix<T> dy, Matrix<T> dx);
+                           View<const T**> dy, View<T**> dx);
 
 /// Layer norm or RMS norm. Weight (width) and bias (width).
 struct Norm {
@@ -106,14 +109,14 @@ struct Norm {
   }
 };
 
-/// What forward keeps of each row: mean (rows; null for RMS norm) and 1 / deviation (rows).
+/// What forward keeps of each row: mean (rows; none for RMS norm) and 1 / deviation (rows).
 template <class T>
 struct NormStatistics {
-  compute_t<T>* mean = nullptr;
-  compute_t<T>* rstd = nullptr;
+  View<compute_t<T>*> mean;
+  View<compute_t<T>*> rstd;
 
-  NormStatistics from_row(std::int64_t row) const {
-    return {mean == nullptr ? nullptr : mean + row, rstd + row};
+  NormStatistics row_range(std::int64_t begin, std::int64_t end) const {
+    return {mean.range(begin, end), rstd.range(begin, end)};
   }
 };
 
@@ -128,18 +131,18 @@ Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name
 /// y = norm(x), writes the statistics. Shapes: x, y (rows, width).
 template <class T>
 void norm_forward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
-                  ConstMatrix<T> x, NormStatistics<T> statistics, Matrix<T> y);
+                  View<const T**> x, NormStatistics<T> statistics, View<T**> y);
 
 /// y = norm(x) again, from the statistics.
 template <class T>
-void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, ConstMatrix<T> x,
-                NormStatistics<T> statistics, Matrix<T> y);
+void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, View<const T**> x,
+                NormStatistics<T> statistics, View<T**> y);
 
 /// Overwrites the norm's part of `gradients`, those of the trained segment; dx += or = dL/dx, where
 /// `dy` is dL/dy.
 template <class T>
 void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
-                   ConstMatrix<T> x, NormStatistics<T> statistics, ConstMatrix<T> dy,
-                   compute_t<T>* gradients, Matrix<T> dx, math::GradientUpdate update);
+                   View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
+                   View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update);
 
 }  // namespace ostrakon::model

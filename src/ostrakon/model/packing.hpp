@@ -50,12 +50,11 @@ constexpr std::int64_t bytes_of(std::int64_t elements) {
   return elements * static_cast<std::int64_t>(sizeof(T));
 }
 
-/// The array of A that begins `offset` bytes into `buffer`; null where there is no buffer.
+/// The array of `count` A that begins `offset` bytes into `buffer`; of a buffer that does not exist
+/// an array that does not either.
 template <class A, class T>
-A* array_in(T* buffer, std::int64_t offset) {
-  return buffer == nullptr
-             ? nullptr
-             : reinterpret_cast<A*>(reinterpret_cast<unsigned char*>(buffer) + offset);
+View<A*> array_in(View<T*> buffer, std::int64_t offset, std::int64_t count) {
+  return view_as<A>(view_as<std::byte>(buffer).range(offset, offset + bytes_of<A>(count)));
 }
 
 }  // namespace ostrakon::model

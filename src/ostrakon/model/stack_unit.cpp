@@ -9,11 +9,11 @@
 namespace ostrakon::model {
 namespace {
 
-/// A unit's `elements` of the stack's segment that is at `segment`. Pointers that a call, or the
-/// unit, has no use for are null.
+/// A unit's `elements` of a segment of the stack: none where the unit has none.
 template <class T>
-T* part_of(T* segment, std::int64_t offset, std::int64_t elements) {
-  return segment == nullptr || elements == 0 ? nullptr : segment + offset;
+View<T*> part_of(View<T*> segment, std::int64_t offset, std::int64_t elements) {
+  if (elements == 0) return {};
+  return segment.range(offset, offset + elements);
 }
 
 }  // namespace
@@ -72,9 +72,14 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
   part.frozen = part_of(stack.frozen, offsets.frozen, frozen);
   part.parameters = part_of(stack.parameters, offsets.trained, trained);
   part.parameter_gradients = part_of(stack.parameter_gradients, offsets.trained, trained);
-  part.saved = array_in<T>(stack.saved, offsets.saved);
-  if (index > 0) part.input = array_in<T>(stack.saved, offsets_[index - 1].output);
-  if (index + 1 < units_.size()) part.output = array_in<T>(stack.saved, offsets.output);
+  const auto saved = [&](std::int64_t offset, std::int64_t bytes) {
+    return array_in<T>(stack.saved, offset, bytes / bytes_of<T>(1));
+  };
+  part.saved = saved(offsets.saved, units_[index]->description().saved_bytes);
+  if (index > 0)
+    part.input = saved(offsets_[index - 1].output, units_[index - 1]->description().output_bytes);
+  if (index + 1 < units_.size())
+    part.output = saved(offsets.output, units_[index]->description().output_bytes);
   return part;
 }
 

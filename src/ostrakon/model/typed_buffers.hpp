@@ -16,17 +16,17 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.batch = buffers.batch;
   result.exchanged = buffers.exchanged;
   result.handed = buffers.handed;
-  result.parameters = static_cast<const T*>(buffers.parameters);
-  result.frozen = static_cast<const T*>(buffers.frozen);
-  result.tied_parameters = static_cast<const T*>(buffers.tied_parameters);
-  result.tied_frozen = static_cast<const T*>(buffers.tied_frozen);
-  result.input = static_cast<const T*>(buffers.input);
-  result.output = static_cast<T*>(buffers.output);
-  result.saved = static_cast<T*>(buffers.saved);
-  result.workspace = static_cast<T*>(buffers.workspace);
-  result.gradient = static_cast<T*>(buffers.gradient);
-  result.parameter_gradients = static_cast<float*>(buffers.parameter_gradients);
-  result.tied_gradients = static_cast<float*>(buffers.tied_gradients);
+  result.parameters = view_as<T>(buffers.parameters);
+  result.frozen = view_as<T>(buffers.frozen);
+  result.tied_parameters = view_as<T>(buffers.tied_parameters);
+  result.tied_frozen = view_as<T>(buffers.tied_frozen);
+  result.input = view_as<T>(buffers.input);
+  result.output = view_as<T>(buffers.output);
+  result.saved = view_as<T>(buffers.saved);
+  result.workspace = view_as<T>(buffers.workspace);
+  result.gradient = view_as<T>(buffers.gradient);
+  result.parameter_gradients = buffers.parameter_gradients;
+  result.tied_gradients = buffers.tied_gradients;
   return result;
 }
 

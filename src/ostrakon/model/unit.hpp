@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <string>
 #include <utility>
@@ -61,35 +63,48 @@ struct SegmentSizes {
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
                                 const Frozen& frozen);
 
-/// What a unit computes with, all in `Memory`, owned by the caller, valid for the call. Pointers
-/// that a call has no use for are null.
+/// The type of gradients of parameters.
+template <class T>
+struct SumOf {
+  using type = compute_t<T>;
+};
+template <>
+struct SumOf<void> {
+  using type = float;
+};
+
+/// What a unit computes with, owned by the caller, valid for the call. Arrays that a call has no
+/// use for do not exist.
 ///
 /// A unit's flat parameter comes in two segments: what is trained, with gradients laid out like it,
 /// and what is frozen. Those of a model without frozen parameters are all trained.
 ///
 /// Parameters and activations are T; what is summed up, gradients of parameters and losses, is
 /// compute_t<T>. `saved` and `workspace` hold arrays of both. With T = void: of a type that is
-/// known at run time only.
+/// known at run time only, as bytes; gradients of parameters are float then.
 template <class T>
 struct UnitBuffers {
-  int phase = 0;                    ///< of forward or backward, that is computed
-  bool recomputes = false;          ///< forward for what it saves alone
-  const void* batch = nullptr;      ///< the samples of the leaf
-  const void* exchanged = nullptr;  ///< from the phase before, where an exchange is between them
-  void* handed = nullptr;           ///< for the phase after, the same
-  const std::int32_t* tokens = nullptr;   ///< (rows), of a decoder's batch
-  const std::int32_t* targets = nullptr;  ///< (rows)
-  const T* parameters = nullptr;          ///< the flat parameter's trained segment
-  const T* frozen = nullptr;              ///< its frozen segment
-  const T* tied_parameters = nullptr;     ///< those of the unit that it is tied to
-  const T* tied_frozen = nullptr;
-  const T* input = nullptr;  ///< output of the unit before
-  T* output = nullptr;       ///< the last unit's: compute_t<T>, the losses
-  T* saved = nullptr;
-  T* workspace = nullptr;
-  T* gradient = nullptr;                        ///< backward: in, dL/d output; out, dL/d input
-  compute_t<T>* parameter_gradients = nullptr;  ///< backward writes all but the alignment gaps
-  compute_t<T>* tied_gradients = nullptr;       ///< backward writes all of it
+  using Element = std::conditional_t<std::is_void<T>::value, std::byte, T>;
+  using Sum = typename SumOf<T>::type;
+
+  int phase = 0;                      ///< of forward or backward, that is computed
+  bool recomputes = false;            ///< forward for what it saves alone
+  View<const std::byte*> batch;       ///< the samples of the leaf
+  View<const std::byte*> exchanged;   ///< from the phase before, where an exchange is between them
+  View<std::byte*> handed;            ///< for the phase after, the same
+  View<const std::int32_t*> tokens;   ///< (rows), of a decoder's batch
+  View<const std::int32_t*> targets;  ///< (rows)
+  View<const Element*> parameters;    ///< the flat parameter's trained segment
+  View<const Element*> frozen;        ///< its frozen segment
+  View<const Element*> tied_parameters;  ///< those of the unit that it is tied to
+  View<const Element*> tied_frozen;
+  View<const Element*> input;  ///< output of the unit before
+  View<Element*> output;       ///< the last unit's: the losses, compute_t<T>
+  View<Element*> saved;
+  View<Element*> workspace;
+  View<Element*> gradient;         ///< backward: in, dL/d output; out, dL/d input
+  View<Sum*> parameter_gradients;  ///< backward writes all but the alignment gaps
+  View<Sum*> tied_gradients;       ///< backward writes all of it
 };
 
 /// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding continues
@@ -113,9 +128,9 @@ class Unit {
 
   /// Reads parameters, input (or tokens, or targets); writes output and saved.
   ///
-  /// Where `output` is null, only `saved` is written, and nothing is computed that it does not
-  /// take: so what was released after forward is there again for backward, bit for bit. A unit that
-  /// saves nothing has nothing to do then. The workspace is forward's.
+  /// Where `output` does not exist, only `saved` is written, and nothing is computed that it does
+  /// not take: so what was released after forward is there again for backward, bit for bit. A unit
+  /// that saves nothing has nothing to do then. The workspace is forward's.
   virtual void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const = 0;
 
   /// Reads what forward read and saved; replaces gradient; writes the gradients of parameters that

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/math/view.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <type_traits>
 #include <vector>
@@ -14,17 +14,17 @@
 
 namespace ostrakon::model {
 
-/// An array in device memory (where there is no device: host memory): an unmanaged Kokkos view.
-/// Owns nothing; valid for the call that it comes with.
+/// An array in device memory (where there is no device: host memory). Owns nothing; valid for the
+/// call that it comes with. See math/view.hpp.
 template <class A>
-using Array = math::UnmanagedArray<A, Memory>;
+using Array = View<A*>;
 
 /// The array as a row-major matrix. Throws Error where it has fewer elements.
 template <class A>
-Matrix<A> as_matrix(const Array<A>& array, std::int64_t rows, std::int64_t columns) {
-  require(rows >= 0 && columns >= 0 && rows * columns <= static_cast<std::int64_t>(array.size()),
-          "a matrix of ", rows, " x ", columns, " in an array of ", array.size(), " elements");
-  return {array.data(), rows, columns};
+View<A**> as_matrix(const View<A*>& array, std::int64_t rows, std::int64_t columns) {
+  require(rows >= 0 && columns >= 0 && rows * columns <= array.size(), "a matrix of ", rows, " x ",
+          columns, " in an array of ", array.size(), " elements");
+  return array.matrix(rows, columns);
 }
 
 /// f(i) for each i in [0, count), in any order, on `exec`; does not wait. F: a KOKKOS_LAMBDA.
@@ -40,30 +40,27 @@ class Bytes {
  public:
   Bytes() = default;
   /// `unit` and `name` are for messages, and must outlive it.
-  Bytes(Byte* data, std::int64_t size, const char* unit, const char* name)
-      : data_(data), size_(data == nullptr ? 0 : size), unit_(unit), name_(name) {}
+  Bytes(View<Byte*> data, std::int64_t size, const char* unit, const char* name)
+      : data_(data.range(0, size)), unit_(unit), name_(name) {}
 
-  Byte* data() const { return data_; }
-  std::int64_t size() const { return size_; }
+  Byte* data() const { return data_.data(); }
+  std::int64_t size() const { return data_.size(); }
 
   /// `count` elements of A from byte `first` on; const where the unit may only read. Buffers are
   /// aligned to 64 bytes or more. Throws Error, naming unit and buffer, where they are not inside,
   /// or `first` is not a multiple of A's alignment.
   template <class A>
   auto array(std::int64_t first, std::int64_t count) const {
-    using Element = std::conditional_t<std::is_const<Byte>::value, const A, A>;
     const auto size = static_cast<std::int64_t>(sizeof(A));
     require(first >= 0 && count >= 0 && first % static_cast<std::int64_t>(alignof(A)) == 0 &&
-                count <= (size_ - first) / size && first <= size_,
+                count <= (data_.size() - first) / size && first <= data_.size(),
             "unit ", unit_, ": ", count, " elements of ", size, " bytes from byte ", first,
-            " on of its ", name_, ", which has ", size_, " bytes");
-    return Array<Element>(reinterpret_cast<Element*>(data_ + first),
-                          static_cast<std::size_t>(count));
+            " on of its ", name_, ", which has ", data_.size(), " bytes");
+    return view_as<A>(data_.range(first, first + count * size));
   }
 
  private:
-  Byte* data_ = nullptr;
-  std::int64_t size_ = 0;
+  View<Byte*> data_;
   const char* unit_ = "";
   const char* name_ = "";
 };
@@ -74,9 +71,9 @@ template <class A>
 class ParameterArrays {
  public:
   ParameterArrays() = default;
-  /// The segments of a flat parameter; null where a call does not have one. `parameters` outlives
+  /// The segments of a flat parameter; none where a call does not have one. `parameters` outlives
   /// it.
-  ParameterArrays(A* trained, A* frozen, const std::vector<Parameter>& parameters)
+  ParameterArrays(View<A*> trained, View<A*> frozen, const std::vector<Parameter>& parameters)
       : trained_(trained), frozen_(frozen), parameters_(&parameters) {}
 
   /// Of parameter `index`. Empty where the call does not have it: a gradient of what is frozen.
@@ -85,24 +82,23 @@ class ParameterArrays {
     const int count = parameters_ == nullptr ? 0 : static_cast<int>(parameters_->size());
     require(index >= 0 && index < count, "parameter ", index, " of a unit that has ", count);
     const Parameter& parameter = (*parameters_)[static_cast<std::size_t>(index)];
-    A* const segment = parameter.frozen ? frozen_ : trained_;
-    if (segment == nullptr) return {};
-    return Array<A>(segment + parameter.offset, static_cast<std::size_t>(parameter.elements()));
+    return (parameter.frozen ? frozen_ : trained_)
+        .range(parameter.offset, parameter.offset + parameter.elements());
   }
 
   /// The same as a matrix, of the parameter's shape: its first extent, and the product of the
   /// others. Empty where the array is.
-  Matrix<A> matrix(int index) const {
+  View<A**> matrix(int index) const {
     const Array<A> array = (*this)(index);
     const std::vector<std::int64_t>& shape = (*parameters_)[static_cast<std::size_t>(index)].shape;
     const std::int64_t rows = shape.empty() ? 1 : shape.front();
-    const auto size = static_cast<std::int64_t>(array.size());
-    return {array.data(), size == 0 ? 0 : rows, size == 0 ? 0 : size / rows};
+    if (array.size() == 0) return {};
+    return array.matrix(rows, array.size() / rows);
   }
 
  private:
-  A* trained_ = nullptr;
-  A* frozen_ = nullptr;
+  View<A*> trained_;
+  View<A*> frozen_;
   const std::vector<Parameter>* parameters_ = nullptr;
 };
 

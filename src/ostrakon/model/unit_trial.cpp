@@ -64,19 +64,19 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
   const bool has_parameters = !is_backward || planned_.backward_reads_parameters;
   UnitBuffers<T> buffers;
   buffers.recomputes = !is_backward && !with_output;
-  buffers.batch = reads_.batch.template data<const std::byte>();
+  buffers.batch = reads_.batch.template view<std::byte>();
   if (has_parameters) {
-    buffers.parameters = reads_.trained.template data<const T>();
-    buffers.frozen = reads_.frozen.template data<const T>();
+    buffers.parameters = reads_.trained.template view<T>();
+    buffers.frozen = reads_.frozen.template view<T>();
   }
-  buffers.tied_parameters = reads_.tied_trained.template data<const T>();
-  buffers.tied_frozen = reads_.tied_frozen.template data<const T>();
-  buffers.input = reads_.input.template data<const T>();
-  buffers.saved = writes_.saved.template data<T>();
+  buffers.tied_parameters = reads_.tied_trained.template view<T>();
+  buffers.tied_frozen = reads_.tied_frozen.template view<T>();
+  buffers.input = reads_.input.template view<T>();
+  buffers.saved = writes_.saved.template view<T>();
   if (is_backward) {
-    buffers.gradient = writes_.gradient.template data<T>();
-    buffers.parameter_gradients = writes_.gradients.template data<T>();
-    buffers.tied_gradients = writes_.tied_gradients.template data<T>();
+    buffers.gradient = writes_.gradient.template view<T>();
+    buffers.parameter_gradients = writes_.gradients.template view<T>();
+    buffers.tied_gradients = writes_.tied_gradients.template view<T>();
   }
   GuardedBuffer handed;
   const Exec exec;
@@ -90,10 +90,10 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
     buffers.phase = static_cast<int>(p);
     // Forward writes its output in the last phase; the loss unit's backward begins with forward.
     const bool writes_output = with_output && (is_backward || p + 1 == phases.size());
-    buffers.output = writes_output ? writes_.output.template data<T>() : nullptr;
-    buffers.workspace = workspace.data<T>();
-    buffers.exchanged = exchanged.data<const std::byte>();
-    buffers.handed = handed.data<std::byte>();
+    buffers.output = writes_output ? writes_.output.template view<T>() : View<T*>();
+    buffers.workspace = workspace.view<T>();
+    buffers.exchanged = exchanged.view<std::byte>();
+    buffers.handed = handed.view<std::byte>();
     if (is_backward)
       chain_.backward(unit_, exec, buffers, T(1), adds);
     else

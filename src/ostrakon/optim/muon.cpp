@@ -59,19 +59,19 @@ struct Workspace {
   }
 };
 
-/// norms[rows] = 1 / the Frobenius norm of x, or 0.
+/// norms(rows) = 1 / the Frobenius norm of x, or 0.
 template <class T>
-void inverse_norm(const Exec& exec, Matrix<T> x, double* norms) {
+void inverse_norm(const Exec& exec, View<T**> x, View<double*> norms) {
   math::for_each_row(
-      exec, "muon_squares", x.rows, KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
-        const T* const values = x.row(index);
-        const double sum = row.template sum<double>(x.columns, [&](std::int64_t i) {
+      exec, "muon_squares", x.rows(), KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
+        const auto values = x.row(index);
+        const double sum = row.template sum<double>(x.columns(), [&](std::int64_t i) {
           const double value = static_cast<double>(values[i]);
           return value * value;
         });
         row.once([&] { norms[index] = sum; });
       });
-  const std::int64_t rows = x.rows;
+  const std::int64_t rows = x.rows();
   math::for_each_item(
       exec, "muon_norm", 1, KOKKOS_LAMBDA(std::int64_t) {
         double sum = 0;
@@ -80,28 +80,28 @@ void inverse_norm(const Exec& exec, Matrix<T> x, double* norms) {
       });
 }
 
-/// to = *factor * from; they may be one.
+/// to = factor(0) * from; they may be one.
 template <class T>
-void scaled_copy(const Exec& exec, Matrix<T> from, const double* factor, Matrix<T> to) {
+void scaled_copy(const Exec& exec, View<T**> from, View<const double*> factor, View<T**> to) {
   math::for_each_row(
-      exec, "muon_scale", from.rows, KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
-        const T* const in = from.row(index);
-        T* const out = to.row(index);
+      exec, "muon_scale", from.rows(), KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
+        const auto in = from.row(index);
+        const auto out = to.row(index);
         // In double: the factor of a tiny matrix may be no float.
-        const double by = *factor;
-        row.loop(from.columns,
+        const double by = factor[0];
+        row.loop(from.columns(),
                  [&](std::int64_t i) { out[i] = static_cast<T>(by * static_cast<double>(in[i])); });
       });
 }
 
 /// to = b * square + a * identity.
 template <class T>
-void start_polynomial(const Exec& exec, Matrix<T> square, Matrix<T> to) {
+void start_polynomial(const Exec& exec, View<T**> square, View<T**> to) {
   math::for_each_row(
-      exec, "muon_start", square.rows, KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
-        const T* const in = square.row(index);
-        T* const out = to.row(index);
-        row.loop(square.columns, [&](std::int64_t i) { out[i] = static_cast<T>(b) * in[i]; });
+      exec, "muon_start", square.rows(), KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
+        const auto in = square.row(index);
+        const auto out = to.row(index);
+        row.loop(square.columns(), [&](std::int64_t i) { out[i] = static_cast<T>(b) * in[i]; });
         row.once([&] { out[index] += static_cast<T>(a); });
       });
 }
@@ -147,24 +147,27 @@ std::int64_t orthogonalize_workspace(std::int64_t rows, std::int64_t columns) {
 }
 
 template <class T>
-void orthogonalize(const Exec& exec, Matrix<T> x, int iterations, void* workspace) {
+void orthogonalize(const Exec& exec, View<T**> x, int iterations, View<std::byte*> workspace) {
   require(iterations >= 1, "muon: ", iterations, " iterations, expected at least 1");
-  const std::int64_t smaller = std::min(x.rows, x.columns);
-  const Workspace<T> offsets(x.rows, x.columns);
-  auto* const bytes = static_cast<unsigned char*>(workspace);
-  const auto at = [&](std::int64_t offset) { return reinterpret_cast<T*>(bytes + offset); };
-  const Matrix<T> square(at(offsets.square), smaller, smaller);
-  const Matrix<T> polynomial(at(offsets.polynomial), smaller, smaller);
-  auto* const norms = reinterpret_cast<double*>(bytes + offsets.norms);
+  const std::int64_t smaller = std::min(x.rows(), x.columns());
+  const Workspace<T> offsets(x.rows(), x.columns());
+  const auto matrix_at = [&](std::int64_t offset, std::int64_t rows, std::int64_t columns) {
+    const std::int64_t bytes = rows * columns * static_cast<std::int64_t>(sizeof(T));
+    return view_as<T>(workspace.range(offset, offset + bytes)).matrix(rows, columns);
+  };
+  const View<T**> square = matrix_at(offsets.square, smaller, smaller);
+  const View<T**> polynomial = matrix_at(offsets.polynomial, smaller, smaller);
+  const View<double*> norms =
+      view_as<double>(workspace.range(offsets.norms, offsets.bytes)).range(0, x.rows() + 1);
 
   // The last iteration ends in x.
-  Matrix<T> from = x;
-  Matrix<T> to(at(offsets.other), x.rows, x.columns);
+  View<T**> from = x;
+  View<T**> to = matrix_at(offsets.other, x.rows(), x.columns());
   if (iterations % 2 == 1) std::swap(from, to);
   inverse_norm(exec, x, norms);
-  scaled_copy(exec, x, norms + x.rows, from);
+  scaled_copy<T>(exec, x, norms.range(x.rows(), x.rows() + 1), from);
 
-  const bool wide = x.rows <= x.columns;
+  const bool wide = x.rows() <= x.columns();
   for (int iteration = 0; iteration < iterations; ++iteration) {
     // X (a + b X^T X + c (X^T X)^2), or the same with X X^T from the left: what is smaller.
     math::gemm<T>(exec, wide ? Transpose::no : Transpose::yes,
@@ -186,7 +189,7 @@ void orthogonalize(const Exec& exec, Matrix<T> x, int iterations, void* workspac
   template void host::muon_apply<T>(const OptimizerSettings&, const UpdateStep&, std::int64_t, \
                                     std::int64_t, T*, const T*, std::int64_t);                 \
   template std::int64_t orthogonalize_workspace<T>(std::int64_t, std::int64_t);                \
-  template void orthogonalize<T>(const Exec&, Matrix<T>, int, void*);
+  template void orthogonalize<T>(const Exec&, View<T**>, int, View<std::byte*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 #undef OSTRAKON_INSTANTIATE

@@ -42,7 +42,7 @@ std::int64_t orthogonalize_workspace(std::int64_t rows, std::int64_t columns);
 /// `workspace` (device memory) is aligned to 64 bytes. The bits of one matrix depend on its shape
 /// and values alone (and on the BLAS).
 template <class T>
-void orthogonalize(const Exec& exec, Matrix<T> x, int iterations, void* workspace);
+void orthogonalize(const Exec& exec, View<T**> x, int iterations, View<std::byte*> workspace);
 
 /// As in optimizer.hpp: without Kokkos.
 namespace host {

@@ -11,6 +11,7 @@
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
 #include <ostrakon/runtime/poison.hpp>
+#include <ostrakon/runtime/view_origins.hpp>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -96,6 +97,21 @@ Program make_program(plan::StepPlan plan) {
   return program;
 }
 
+void ActionBuffers::require_space(int buffer, bool on_host) const {
+  const bool is_on_host = program_.plan.buffers[buffer].space == plan::Space::host;
+  if (on_host == is_on_host || (on_host && memory_is_host_accessible)) return;
+  throw std::logic_error(program_.plan.describe(action) + ": " +
+                         program_.plan.buffers[buffer].name + " is in " +
+                         (is_on_host ? "host" : "device") + " memory");
+}
+
+const ViewOrigin* ActionBuffers::origin_of(int buffer) const {
+  if (origins_ == nullptr) return nullptr;
+  const auto used = std::find_if(action.uses.begin(), action.uses.end(),
+                                 [&](const plan::Use& use) { return use.buffer == buffer; });
+  return used == action.uses.end() ? nullptr : origins_ + (used - action.uses.begin());
+}
+
 class Executor::Implementation {
  public:
   Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {}
@@ -150,6 +166,7 @@ class Executor::Implementation {
           throw std::logic_error(program.plan.describe(actions[a]) + " waits for a later action");
     }
     program_ = &program;
+    origins_.prepare(program);
     shows_regions_ = a_tool_wants_regions();
     times.assign(actions.size(), ActionTime());
     for (Queue& queue : queues_) {
@@ -316,7 +333,8 @@ class Executor::Implementation {
       attempt([&] {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action.kind, true);
-        handler(ActionBuffers(*program_, action, arenas_));
+        const ViewOrigins::Live live = origins_.begin(index);
+        handler(ActionBuffers(*program_, action, arenas_, live.origins()));
         // Other streams read what kernels wrote, from threads outside Kokkos.
         if constexpr (on_device)
           if (mode_ == Streams::threads && is_told) Kokkos::fence();
@@ -348,6 +366,7 @@ class Executor::Implementation {
     }
   }
 
+  ViewOrigins origins_;
   const Arenas arenas_;
   const Streams mode_;
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
@@ -40,8 +40,33 @@ struct Arenas {
 /// An action with its buffers found in the arenas: what a handler is called with.
 class ActionBuffers {
  public:
-  ActionBuffers(const Program& program, const plan::Action& its_action, const Arenas& arenas)
-      : action(its_action), program_(program), arenas_(arenas) {}
+  /// `origins`: those of the views, one for each of the action's uses; or null.
+  ActionBuffers(const Program& program, const plan::Action& its_action, const Arenas& arenas,
+                const ViewOrigin* origins = nullptr)
+      : action(its_action), program_(program), arenas_(arenas), origins_(origins) {}
+
+  // All of the first buffer in `role`; where the action has none, a view of no array. Views are
+  // valid while the action runs. Throw std::logic_error where the buffer is in other memory.
+  // Where device memory is the host's it has host views, too, for streams on threads outside
+  // Kokkos.
+
+  template <class T>
+  DeviceView<T*> device_view(plan::Role role) const {
+    return view<T, OnDevice>(action.buffer(role));
+  }
+  template <class T>
+  HostView<T*> host_view(plan::Role role) const {
+    return view<T, OnHost>(action.buffer(role));
+  }
+  /// The same of a buffer of the plan, where a role has several.
+  template <class T, class Space>
+  View<T*, Space> view(int buffer) const {
+    if (buffer < 0) return {};
+    require_space(buffer, std::is_same<Space, OnHost>::value);
+    return {at<T>(buffer), program_.plan.buffers[buffer].bytes / size_of<T>, origin_of(buffer)};
+  }
+
+  // For communicators, which take pointers into either memory.
 
   /// First element of the first buffer in `role`, or null where the action has none.
   template <class T>
@@ -61,8 +86,15 @@ class ActionBuffers {
   const plan::Action& action;
 
  private:
+  template <class T>
+  static constexpr auto size_of = static_cast<std::int64_t>(sizeof(T));
+
+  void require_space(int buffer, bool on_host) const;
+  const ViewOrigin* origin_of(int buffer) const;
+
   const Program& program_;
   const Arenas& arenas_;
+  const ViewOrigin* origins_;
 };
 
 /// How the streams of a plan run.

@@ -14,7 +14,7 @@ class ActionParts {
       : buffers_(buffers), plan_(context.plan()), rank_(context.rank) {}
 
   /// Where the rank's part of a flat parameter, divided over `divided`, begins in the buffer in
-  /// `role`; null where the action has none.
+  /// `role`, in whatever memory, for communicators; null where the action has none.
   template <class T>
   T* find(plan::Role role, int flat, const plan::Spans& divided) const {
     const int buffer = buffers_.action.buffer(role);
@@ -25,6 +25,29 @@ class ActionParts {
   template <class T>
   T* find(plan::Role role, const plan::Spans& divided) const {
     return find<T>(role, plan_.trained(buffers_.action.unit).first, divided);
+  }
+
+  /// That part; where the action has none, a view of no array. Space as for ActionBuffers::view.
+  template <class T, class Space>
+  View<T*, Space> view(plan::Role role, int flat, const plan::Spans& divided) const {
+    const int buffer = buffers_.action.buffer(role);
+    if (buffer < 0) return {};
+    const std::int64_t first = plan_.offset_in(plan_.buffers[buffer], flat, divided, rank_);
+    return buffers_.view<T, Space>(buffer).range(first,
+                                                 first + plan_.elements({flat, flat + 1}, divided));
+  }
+  // The same of what the action's unit trains.
+  template <class T, class Space>
+  View<T*, Space> view(plan::Role role, const plan::Spans& divided) const {
+    return view<T, Space>(role, plan_.trained(buffers_.action.unit).first, divided);
+  }
+  template <class T>
+  DeviceView<T*> device_view(plan::Role role, const plan::Spans& divided) const {
+    return view<T, OnDevice>(role, divided);
+  }
+  template <class T>
+  HostView<T*> host_view(plan::Role role, const plan::Spans& divided) const {
+    return view<T, OnHost>(role, divided);
   }
 
   /// What the array that a collective gathers in `role` is divided over.

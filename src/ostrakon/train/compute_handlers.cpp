@@ -44,35 +44,35 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const model::UnitBuffers<void> unit = unit_buffers<void>(buffers, context_.plan(), tied_to);
   const auto phases = static_cast<int>(description_.units[action.unit].backward.size());
   const bool is_last_phase = unit.phase + 1 == phases;
-  auto* const own = static_cast<float*>(unit.parameter_gradients);
-  auto* const tied = static_cast<float*>(unit.tied_gradients);
-  if (own != nullptr && !action.gradients_opened) clear_gaps(action.unit, own);
-  if (tied != nullptr) clear_gaps(tied_to, tied);
+  const View<float*> own = unit.parameter_gradients;
+  const View<float*> tied = unit.tied_gradients;
+  if (own && !action.gradients_opened) clear_gaps(action.unit, own);
+  if (tied) clear_gaps(tied_to, tied);
   const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
   model_.backward(action.unit, exec_, unit, static_cast<float>(scale), action.gradients_opened);
   if (!is_last_phase) return;
-  if (action.unit == context_.inject_nonfinite && action.micro_batch == 0 && own != nullptr)
-    math::fill(exec_, own, 1, std::numeric_limits<float>::infinity());
+  if (action.unit == context_.inject_nonfinite && action.micro_batch == 0 && own)
+    math::fill(exec_, own.range(0, 1), std::numeric_limits<float>::infinity());
   if (context_.diagnoses) diagnosis_.inspect(action, own, tied);
 }
 
 // Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.
-void ComputeHandlers::clear_gaps(int unit, float* gradients) {
-  for (const Gap& gap : gaps_[unit])
-    math::fill(exec_, gradients + gap.begin, gap.end - gap.begin, 0.0f);
+void ComputeHandlers::clear_gaps(int unit, View<float*> gradients) {
+  for (const Gap& gap : gaps_[unit]) math::fill(exec_, gradients.range(gap.begin, gap.end), 0.0f);
 }
 
 void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
-  math::add_terms(exec_, buffers.get<float>(Role::output), leaf_terms_,
-                  buffers.get<std::int64_t>(Role::sums));
+  math::add_terms<float>(exec_, buffers.device_view<float>(Role::output).range(0, leaf_terms_),
+                         buffers.device_view<std::int64_t>(Role::sums));
 }
 
 void ComputeHandlers::show(const ActionBuffers& buffers) {
   exec_.fence();
   const plan::StepPlan& plan = context_.plan();
   const int unit = buffers.action.unit;
-  const auto* frozen = buffers.get<float>(Role::parameters);
-  context_.visitor(unit, frozen + plan.padded(plan.frozen(unit)), frozen);
+  const View<const float*> frozen = buffers.device_view<float>(Role::parameters);
+  const std::int64_t trained = plan.padded(plan.frozen(unit));
+  context_.visitor(unit, frozen.range(trained, frozen.size()).data(), frozen.data());
 }
 
 }  // namespace ostrakon::train

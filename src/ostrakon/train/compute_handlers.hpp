@@ -29,7 +29,7 @@ class ComputeHandlers {
   void backward(const runtime::ActionBuffers& buffers);
   void add_losses(const runtime::ActionBuffers& buffers);
   void show(const runtime::ActionBuffers& buffers);
-  void clear_gaps(int unit, float* gradients);
+  void clear_gaps(int unit, View<float*> gradients);
 
   const StepContext& context_;
   const model::Model& model_;

@@ -10,37 +10,44 @@
 #include <vector>
 
 namespace ostrakon::train {
+namespace {
+
+std::int64_t count_non_finite_on_host(HostView<const float*> values) {
+  std::int64_t found = 0;
+  for (std::int64_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(values(i))) ++found;
+  return found;
+}
+
+}  // namespace
 
 Diagnosis::Diagnosis(const plan::StepPlan& plan, const plan::ModelDescription& model, int rank,
                      comm::Communicator& world)
     : plan_(plan), model_(model), rank_(rank), world_(world) {}
 
-void Diagnosis::inspect(const plan::Action& action, const float* own, const float* tied) {
+void Diagnosis::inspect(const plan::Action& action, View<const float*> own,
+                        View<const float*> tied) {
   const int distance = 2 * (units() - 1 - action.unit);
   inspect(action.unit, distance, action.micro_batch, own);
   inspect(model_.units[action.unit].tied_to, distance + 1, action.micro_batch, tied);
 }
 
-void Diagnosis::inspect(int unit, int distance, std::int64_t micro_batch, const float* gradients) {
-  if (gradients == nullptr || (origin_ && origin_->distance <= distance)) return;
+void Diagnosis::inspect(int unit, int distance, std::int64_t micro_batch,
+                        View<const float*> gradients) {
+  if (!gradients || (origin_ && origin_->distance <= distance)) return;
   const std::int64_t elements = plan_.padded(plan_.trained(unit));
-  if (count_non_finite(gradients, elements, plan::Space::device) > 0)
-    origin_ = {distance, micro_batch};
+  if (count_non_finite(gradients.range(0, elements)) > 0) origin_ = {distance, micro_batch};
 }
 
-std::int64_t Diagnosis::count_non_finite(const float* values, std::int64_t count,
-                                         plan::Space space) const {
+std::int64_t Diagnosis::count_non_finite(View<const float*> values) const {
   constexpr std::int64_t most = 65536;
-  std::vector<float> copy(static_cast<std::size_t>(std::min(count, most)));
+  std::vector<float> copy;
   std::int64_t found = 0;
-  for (std::int64_t begin = 0; begin < count; begin += most) {
-    const std::int64_t some = std::min(most, count - begin);
-    const float* seen = values + begin;
-    if (space == plan::Space::device) {
-      math::copy_to_host(exec_, seen, copy.data(), static_cast<std::size_t>(some));
-      seen = copy.data();
-    }
-    found += std::count_if(seen, seen + some, [](float value) { return !std::isfinite(value); });
+  for (std::int64_t begin = 0; begin < values.size(); begin += most) {
+    const std::int64_t end = std::min(begin + most, values.size());
+    copy.resize(static_cast<std::size_t>(end - begin));
+    math::copy_to_host(exec_, values.range(begin, end), host_view(copy));
+    found += count_non_finite_on_host(host_view(copy));
   }
   return found;
 }
@@ -69,9 +76,11 @@ Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffer
     if (buffer < 0) continue;
     const plan::Buffer& gradients = plan_.buffers[buffer];
     const std::int64_t first = plan_.offset_in(gradients, plan_.trained(u).first, divided, rank_);
+    const std::int64_t end = first + plan_.elements(plan_.trained(u), divided);
     const std::int64_t count =
-        count_non_finite(buffers.at<float>(buffer) + first,
-                         plan_.elements(plan_.trained(u), divided), gradients.space);
+        gradients.space == plan::Space::host
+            ? count_non_finite_on_host(buffers.view<float, OnHost>(buffer).range(first, end))
+            : count_non_finite(buffers.view<float, OnDevice>(buffer).range(first, end));
     if (count > 0) return {u, count};
   }
   return {};

@@ -24,8 +24,8 @@ class Diagnosis {
   /// Forgets what was found: before a step is run once more.
   void restart() { origin_.reset(); }
   /// Looks at what a backward of `action.unit` has written of one micro-batch: its own gradients
-  /// (null where it has none), and those of the unit that it is tied to.
-  void inspect(const plan::Action& action, const float* own, const float* tied);
+  /// (if it has any), and those of the unit that it is tied to.
+  void inspect(const plan::Action& action, View<const float*> own, View<const float*> tied);
   /// Which unit's gradient is not finite on which ranks: of several units the one nearest to the
   /// loss, as what backward makes of it reaches those before it. Where the gradients of all
   /// micro-batches are finite, their sums are looked at. Collective, once the step's backward is
@@ -55,8 +55,8 @@ class Diagnosis {
   };
 
   int units() const { return static_cast<int>(plan_.units.size()); }
-  void inspect(int unit, int distance, std::int64_t micro_batch, const float* gradients);
-  std::int64_t count_non_finite(const float* values, std::int64_t count, plan::Space space) const;
+  void inspect(int unit, int distance, std::int64_t micro_batch, View<const float*> gradients);
+  std::int64_t count_non_finite(View<const float*> values) const;
   NonFiniteSum find_sum(const runtime::ActionBuffers& buffers) const;
   std::string name_sum(const NonFiniteSum& mine);
 

@@ -34,9 +34,10 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
   arena_ = std::make_unique<runtime::Arena>(program_.memory.arena_bytes);
   executor_ = std::make_unique<runtime::Executor>(runtime::Arenas{arena_->data(), nullptr});
   executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
-    const std::size_t begin = context_.size(), count = pending_.size() - begin;
-    math::copy_to_device(exec_, pending_.data() + begin,
-                         buffers.get<std::int32_t>(Role::batch) + begin, count);
+    const auto begin = static_cast<std::int64_t>(context_.size());
+    const auto end = static_cast<std::int64_t>(pending_.size());
+    math::copy_to_device(exec_, host_view(pending_).range(begin, end),
+                         buffers.device_view<std::int32_t>(Role::batch).range(begin, end));
   });
   executor_->on(Kind::forward, [this](const ActionBuffers& buffers) { run_unit(buffers); });
   load(weights);
@@ -45,13 +46,16 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
 void Generator::load(checkpoint::ParameterSource& weights) {
   std::vector<float> host;
   for (int u = 0; u < decoder_->units(); ++u) {
-    auto* flat = reinterpret_cast<float*>(arena_->data() +
-                                          program_.memory.offsets[program_.plan.units[u].masters]);
+    const int buffer = program_.plan.units[u].masters;
+    const View<std::byte*> masters(arena_->data() + program_.memory.offsets[buffer],
+                                   program_.plan.buffers[buffer].bytes);
+    const View<float*> flat = view_as<float>(masters);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
       weights.read(parameter.owner, parameter.name, parameter.shape, 0, parameter.elements(),
                    host.data());
-      math::copy_to_device(exec_, host.data(), flat + parameter.offset, host.size());
+      math::copy_to_device(exec_, host_view(host),
+                           flat.range(parameter.offset, parameter.offset + parameter.elements()));
     }
   }
 }
@@ -60,7 +64,7 @@ void Generator::run_unit(const ActionBuffers& buffers) {
   const int u = buffers.action.unit;
   const int tied_to = decoder_->unit(u).description().tied_to;
   model::UnitBuffers<float> unit = unit_buffers<float>(buffers, program_.plan, tied_to);
-  unit.tokens = static_cast<const std::int32_t*>(unit.batch);
+  unit.tokens = view_as<std::int32_t>(unit.batch);
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto end = static_cast<std::int64_t>(pending_.size());
   if (u < decoder_->units() - 1) {
@@ -68,9 +72,10 @@ void Generator::run_unit(const ActionBuffers& buffers) {
     return;
   }
   const std::int64_t width = settings_.model.width;
-  decoder_->logits(exec_, {unit.input + (end - 1) * width, 1, width}, unit,
-                   {unit.output, 1, settings_.model.vocabulary});
-  math::copy_to_host(exec_, unit.output, logits_.data(), logits_.size());
+  const std::int64_t vocabulary = settings_.model.vocabulary;
+  decoder_->logits(exec_, unit.input.range((end - 1) * width, end * width).matrix(1, width), unit,
+                   unit.output.matrix(1, vocabulary));
+  math::copy_to_host(exec_, unit.output.range(0, vocabulary), host_view(logits_));
 }
 
 const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tokens) {

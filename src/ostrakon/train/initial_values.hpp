@@ -3,21 +3,21 @@
 
 #include <cstdint>
 #include <ostrakon/checkpoint/parameter_source.hpp>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 #include <ostrakon/train/shard_layout.hpp>
 #include <vector>
 
-// Elements [begin, begin + count) of a part of a flat parameter that has `slices`, into `values`
-// (count, device memory), with zeros in the gaps.
+// As many elements as `values` has, from `begin` on, of a part of a flat parameter that has
+// `slices`, with zeros in the gaps.
 
 namespace ostrakon::train {
 
 /// As the parameters' initializers say: a function of `seed`, the parameter's name and the element.
 void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& slices,
-                         std::int64_t begin, std::int64_t count, std::uint64_t seed, float* values);
+                         std::int64_t begin, std::uint64_t seed, View<float*> values);
 
 /// As `weights` has them. Throws what it throws.
 void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
-                 std::int64_t count, checkpoint::ParameterSource& weights, float* values);
+                 checkpoint::ParameterSource& weights, View<float*> values);
 
 }  // namespace ostrakon::train

@@ -26,24 +26,23 @@ void LoadHandler::install(runtime::Executor& executor) {
 
 void LoadHandler::load(const ActionBuffers& buffers) {
   const int micro_batch = buffers.action.micro_batch;
-  const int on_host = buffers.action.buffer(Role::host_batch);
-  const auto bytes = static_cast<std::size_t>(context_.plan().buffers[on_host].bytes);
-  auto* const batch = buffers.at<unsigned char>(on_host);
+  const HostView<unsigned char*> batch = buffers.host_view<unsigned char>(Role::host_batch);
   const std::int64_t leaf = context_.plan().leaf(context_.rank, micro_batch);
   try {
     context_.samples->fill(context_.first_sample + static_cast<std::uint64_t>(leaf * samples_),
-                           samples_, batch);
+                           samples_, batch.data());
   } catch (const std::exception& error) {
     context_.load_error = error.what();
     if (context_.load_error.empty()) context_.load_error = "samples can't be read";
-    std::fill_n(batch, bytes, static_cast<unsigned char>(0));
+    std::fill_n(batch.data(), batch.size(), static_cast<unsigned char>(0));
   }
   // Where updates begin before ranks agree on the step, none may use what was not read.
   if (context_.trains() && micro_batch == last_load_before_updates_) {
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
     context_.is_intact = false;
   }
-  math::copy_to_device(exec_, batch, buffers.get<unsigned char>(Role::batch), bytes);
+  math::copy_to_device(exec_, batch,
+                       buffers.device_view<unsigned char>(Role::batch).range(0, batch.size()));
 }
 
 }  // namespace ostrakon::train

@@ -25,17 +25,17 @@ ModelState::ModelState(const Programs& programs, const ShardLayout& layout, cons
 /// What a buffer has of a unit's parameters.
 void ModelState::initialize(int buffer, DType dtype, checkpoint::ParameterSource* weights) {
   const plan::Buffer& target = plan_.buffers[buffer];
-  float* const values = memory_.scratch();
   for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
     const std::vector<ParameterSlice> slices = layout_.slices_of_part(flat, target.divided);
     const std::int64_t offset = layout_.offset_in(buffer, flat, target.divided);
     memory_.in_chunks(plan_.elements({flat, flat + 1}, target.divided),
                       [&](std::int64_t begin, std::int64_t count) {
+                        const View<float*> values = memory_.scratch().range(0, count);
                         if (weights != nullptr)
-                          read_values(exec_, slices, begin, count, *weights, values);
+                          read_values(exec_, slices, begin, *weights, values);
                         else
-                          make_initial_values(exec_, slices, begin, count, seed_, values);
-                        memory_.store(dtype, values, buffer, offset + begin, count);
+                          make_initial_values(exec_, slices, begin, seed_, values);
+                        memory_.store(dtype, values, buffer, offset + begin);
                       });
   }
 }
@@ -55,21 +55,20 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
 /// Of one kind of state, which a member of PlannedUnit names, of the part that `counted` says.
 std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
                                     const plan::Spans& counted) {
-  auto* digest = memory_.at<std::uint64_t>(plan_.sums);
-  Kokkos::deep_copy(exec_, math::UnmanagedArray<std::uint64_t, Memory>(digest, 1),
-                    std::uint64_t{0});
+  const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
+  math::clear(exec_, digest);
   for (const plan::PlannedUnit& unit : plan_.units) {
     const int buffer = unit.*which;
     for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, counted)) {
       const std::uint64_t key = math::random_key(0, slice.parameter->full_name() + " " + what);
       memory_.in_chunks(slice.count, [&](std::int64_t begin, std::int64_t count) {
-        math::add_digest(exec_, memory_.fetch(dtype, buffer, slice.offset + begin, count), count,
-                         key, slice.first + begin, digest);
+        math::add_digest(exec_, memory_.fetch(dtype, buffer, slice.offset + begin, count), key,
+                         slice.first + begin, digest);
       });
     }
   }
   std::uint64_t value = 0;
-  math::copy_to_host(exec_, digest, &value, 1);
+  math::copy_to_host(exec_, digest, HostView<std::uint64_t*>(&value, 1));
   return value;
 }
 

@@ -39,7 +39,8 @@ void ModelState::stage() {
   for (const SavedBytes& slice : saved_) {
     const char* const values = memory_.at<char>(slice.buffer) + slice.begin;
     if (!memory_.is_host_readable(slice.buffer)) {
-      math::copy_to_host(exec_, values, copy + slice.staged, static_cast<std::size_t>(slice.bytes));
+      math::copy_to_host(exec_, View<const char*>(values, slice.bytes),
+                         HostView<char*>(copy + slice.staged, slice.bytes));
       continue;
     }
     for (std::int64_t first = 0; first < slice.bytes; first += most)
@@ -61,7 +62,7 @@ const void* ModelState::saved(std::size_t slice, std::int64_t first, std::int64_
   const char* const values = memory_.at<char>(one.buffer) + one.begin + first;
   if (memory_.is_host_readable(one.buffer)) return values;
   char* const copy = bounce(bytes);
-  math::copy_to_host(exec_, values, copy, static_cast<std::size_t>(bytes));
+  math::copy_to_host(exec_, View<const char*>(values, bytes), HostView<char*>(copy, bytes));
   return copy;
 }
 
@@ -92,8 +93,8 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
     for (std::int64_t done = 0; done < slice.count; done += most) {
       const std::int64_t some = std::min(most, slice.count - done);
       checkpoint.read(state, index, slice.first + done, some, block);
-      math::copy_to_device(exec_, block, values + done * size,
-                           static_cast<std::size_t>(some * size));
+      math::copy_to_device(exec_, HostView<const char*>(block, some * size),
+                           View<char*>(values + done * size, some * size));
     }
   }
 }
@@ -126,11 +127,10 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
   memory_.in_chunks(
       plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {
         // What is fetched may be in the buffer in which store() converts.
-        const float* const values = memory_.fetch(DType::fp32, masters, begin, count);
-        const auto some = static_cast<std::size_t>(count);
-        Kokkos::deep_copy(exec_, math::UnmanagedArray<float, Memory>(memory_.scratch(), some),
-                          math::UnmanagedArray<const float, Memory>(values, some));
-        memory_.store(compute_dtype(), memory_.scratch(), working, begin, count);
+        const View<float*> values = memory_.scratch().range(0, count);
+        const View<const float*> fetched = memory_.fetch(DType::fp32, masters, begin, count);
+        Kokkos::deep_copy(exec_, values.kokkos(), fetched.kokkos());
+        memory_.store(compute_dtype(), values, working, begin);
       });
 }
 

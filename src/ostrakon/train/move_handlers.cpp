@@ -30,15 +30,29 @@ void MoveHandlers::install(runtime::Executor& executor) {
               [this](const ActionBuffers& buffers) { gather_updates(buffers); });
 }
 
+namespace {
+
+/// Calls work(space): OnDevice, or OnHost for streams that may be threads outside Kokkos, where
+/// device memory is the host's.
+template <class Work>
+void in_space_of(const plan::Action& action, const Work& work) {
+  if (on_device || action.stream == plan::Stream::compute)
+    work(OnDevice());
+  else
+    work(OnHost());
+}
+
+}  // namespace
+
 template <class A, class B>
-void MoveHandlers::convert(const plan::Action& action, const A* from, B* to, std::int64_t count) {
-  // Other streams may be threads outside Kokkos, where memory is the host's.
-  if (on_device || action.stream == plan::Stream::compute) {
-    math::convert(exec_, from, to, count);
-    if constexpr (on_device) exec_.fence();
-  } else {
-    math::host::convert(from, to, count);
-  }
+void MoveHandlers::convert(View<A*> from, View<B*> to) {
+  math::convert<A, B>(exec_, from, to);
+  if constexpr (on_device) exec_.fence();
+}
+
+template <class A, class B>
+void MoveHandlers::convert(HostView<A*> from, HostView<B*> to) {
+  math::host::convert<A, B>(from, to);
 }
 
 void MoveHandlers::gather(const ActionBuffers& buffers) {
@@ -54,9 +68,12 @@ void MoveHandlers::gather(const ActionBuffers& buffers) {
     using T = decltype(one);
     const T* shard = parts.find<T>(source, flat, part);
     if (action.converts) {
-      T* const own = parts.find<T>(Role::parameters, flat, part);
-      convert(action, parts.find<float>(Role::shard, flat, part), own, count);
-      shard = own;
+      in_space_of(action, [&](auto space) {
+        using Space = decltype(space);
+        convert(parts.view<float, Space>(Role::shard, flat, part),
+                parts.view<T, Space>(Role::parameters, flat, part));
+      });
+      shard = parts.find<T>(Role::parameters, flat, part);
     }
     group.all_gather(shard, count, parts.find<T>(Role::parameters, flat, whole));
   });
@@ -69,9 +86,8 @@ void MoveHandlers::keep(const ActionBuffers& buffers) {
   dispatch_dtype(compute_, [&](auto one) {
     using T = decltype(one);
     for (int flat = kept.flats.first; flat < kept.flats.end; ++flat)
-      math::copy(exec_, parts.find<T>(Role::parameters, flat, kept.divided),
-                 parts.find<T>(Role::shard, flat, kept.divided),
-                 plan.elements({flat, flat + 1}, kept.divided));
+      math::copy<T>(exec_, parts.view<T, OnDevice>(Role::parameters, flat, kept.divided),
+                    parts.view<T, OnDevice>(Role::shard, flat, kept.divided));
   });
 }
 
@@ -79,23 +95,23 @@ void MoveHandlers::keep(const ActionBuffers& buffers) {
 void MoveHandlers::copy(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const plan::StepPlan& plan = context_.plan();
-  const auto find_begin = [&](Role role) {
+  const auto bytes = action.elements * action.element_bytes;
+  const auto find = [&](Role role, auto space) {
     const int buffer = action.buffer(role);
     const std::int64_t first = action.flats.empty()
                                    ? 0
                                    : plan.offset_in(plan.buffers[buffer], action.flats.first,
                                                     action.divided, context_.rank);
-    return buffers.at<char>(buffer) + first * action.element_bytes;
+    const std::int64_t begin = first * action.element_bytes;
+    return buffers.view<char, decltype(space)>(buffer).range(begin, begin + bytes);
   };
-  const char* const source = find_begin(Role::source);
-  char* const target = find_begin(Role::target);
-  const auto bytes = static_cast<std::size_t>(action.elements * action.element_bytes);
   if constexpr (!on_device)
-    std::memcpy(target, source, bytes);
+    std::memcpy(find(Role::target, OnHost()).data(), find(Role::source, OnHost()).data(),
+                static_cast<std::size_t>(bytes));
   else if (action.kind == Kind::copy_to_device)
-    math::copy_to_device(exec_, source, target, bytes);
+    math::copy_to_device(exec_, find(Role::source, OnHost()), find(Role::target, OnDevice()));
   else
-    math::copy_to_host(exec_, source, target, bytes);
+    math::copy_to_host(exec_, find(Role::source, OnDevice()), find(Role::target, OnHost()));
 }
 
 void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
@@ -111,9 +127,15 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
   }
   dispatch_dtype(reduce_, [&](auto one) {
     using T = decltype(one);
-    T* const packed = buffers.get<T>(Role::packed);
-    convert(action, gradients, packed, action.elements);
-    group.reduce_scatter(packed, part, buffers.get<T>(Role::staging), shard, local);
+    in_space_of(action, [&](auto space) {
+      const auto all = [&](auto one_of, Role role) {
+        return buffers.view<decltype(one_of), decltype(space)>(action.buffer(role))
+            .range(0, action.elements);
+      };
+      convert(all(float(), Role::parameter_gradients), all(T(), Role::packed));
+    });
+    group.reduce_scatter(buffers.get<T>(Role::packed), part, buffers.get<T>(Role::staging), shard,
+                         local);
   });
 }
 

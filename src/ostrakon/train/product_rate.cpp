@@ -17,11 +17,14 @@ double measure(const runtime::Arena& memory, double seconds) {
   const Exec exec;
   const std::int64_t third = memory.bytes() / static_cast<std::int64_t>(3 * sizeof(T));
   const auto largest = static_cast<std::int64_t>(std::sqrt(static_cast<double>(third)));
-  auto* data = reinterpret_cast<T*>(memory.data());
+  const View<T*> all(reinterpret_cast<T*>(memory.data()), 3 * third);
   const auto seconds_of = [&](std::int64_t side) {
-    const Matrix<T> a(data, side, side), b(data + side * side, side, side),
-        c(data + 2 * side * side, side, side);
-    math::fill(exec, data, 2 * side * side, T(1.0f));
+    const std::int64_t size = side * side;
+    const auto matrix = [&](std::int64_t i) {
+      return all.range(i * size, (i + 1) * size).matrix(side, side);
+    };
+    const View<T**> a = matrix(0), b = matrix(1), c = matrix(2);
+    math::fill(exec, all.range(0, 2 * size), T(1.0f));
     exec.fence();
     const Stopwatch timer;
     math::gemm<T>(exec, math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);

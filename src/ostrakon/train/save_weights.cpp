@@ -13,7 +13,7 @@ namespace {
 const float* on_host(const float* values, std::int64_t count, std::vector<float>& copy) {
   if (memory_is_host_accessible) return values;
   copy.resize(static_cast<std::size_t>(count));
-  math::copy_to_host(Exec(), values, copy.data(), copy.size());
+  math::copy_to_host(Exec(), View<const float*>(values, count), host_view(copy));
   return copy.data();
 }
 

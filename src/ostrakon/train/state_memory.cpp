@@ -14,56 +14,64 @@ namespace ostrakon::train {
 StateMemory::StateMemory(const Programs& programs, bool pinned)
     : program_(programs.train),
       arena_(programs.arena_bytes(plan::Space::device)),
-      host_arena_(programs.arena_bytes(plan::Space::host), plan::Space::host, pinned),
-      scratch_(reinterpret_cast<float*>(arena_.data() + program_.memory.persistent_bytes)) {
+      host_arena_(programs.arena_bytes(plan::Space::host), plan::Space::host, pinned) {
   const std::int64_t room = arena_.bytes() - program_.memory.persistent_bytes;
   constexpr std::int64_t chunks = 2;  // scratch, and what is in flight
   chunk_ = room / (chunks * static_cast<std::int64_t>(sizeof(float))) / model::parameter_alignment *
            model::parameter_alignment;
+  if (chunk_ <= 0) return;
+  const View<float*> all(reinterpret_cast<float*>(arena_.data() + program_.memory.persistent_bytes),
+                         chunks * chunk_);
+  scratch_ = all.range(0, chunk_);
+  transfer_ = all.range(chunk_, chunks * chunk_);
 }
 
 void StateMemory::require_scratch() const {
   if (chunk_ <= 0) throw std::logic_error("the arena has no staging chunk");
 }
 
-void StateMemory::store(DType dtype, const float* values, int buffer, std::int64_t first,
-                        std::int64_t count) {
+void StateMemory::store(DType dtype, View<const float*> values, int buffer, std::int64_t first) {
+  const std::int64_t end = first + values.size();
   dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
-    T* const target = at<T>(buffer) + first;
-    if (!is_on_host(buffer)) return math::convert(exec_, values, target, count);
-    T* const converted = transfer<T>();
-    math::convert(exec_, values, converted, count);
-    math::copy_to_host(exec_, converted, target, static_cast<std::size_t>(count));
+    if (!is_on_host(buffer))
+      return math::convert<float, T>(exec_, values, view<T, OnDevice>(buffer).range(first, end));
+    const View<T*> converted = transfer<T>(values.size());
+    math::convert<float, T>(exec_, values, converted);
+    math::copy_to_host(exec_, converted, view<T, OnHost>(buffer).range(first, end));
   });
 }
 
-const float* StateMemory::fetch(DType dtype, int buffer, std::int64_t first, std::int64_t count) {
-  const float* fetched = nullptr;
+View<const float*> StateMemory::fetch(DType dtype, int buffer, std::int64_t first,
+                                      std::int64_t count) {
+  View<const float*> fetched;
   dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
-    const T* values = at<T>(buffer) + first;
+    View<const T*> values;
     if (is_on_host(buffer)) {
-      T* const copied = transfer<T>();
-      math::copy_to_device(exec_, values, copied, static_cast<std::size_t>(count));
+      const View<T*> copied = transfer<T>(count);
+      math::copy_to_device(exec_, view<T, OnHost>(buffer).range(first, first + count), copied);
       values = copied;
+    } else {
+      values = view<T, OnDevice>(buffer).range(first, first + count);
     }
     if constexpr (std::is_same<T, float>::value) {
       fetched = values;
     } else {
-      math::convert(exec_, values, scratch_, count);
-      fetched = scratch_;
+      fetched = scratch_.range(0, count);
+      math::convert<T, float>(exec_, values, scratch_.range(0, count));
     }
   });
   return fetched;
 }
 
 void StateMemory::clear(int buffer) {
-  const auto bytes = static_cast<std::size_t>(program_.plan.buffers[buffer].bytes);
-  if (is_on_host(buffer))
-    std::memset(at<char>(buffer), 0, bytes);
-  else
-    Kokkos::deep_copy(exec_, math::UnmanagedArray<char, Memory>(at<char>(buffer), bytes), char{0});
+  if (is_on_host(buffer)) {
+    const HostView<char*> bytes = view<char, OnHost>(buffer);
+    std::memset(bytes.data(), 0, static_cast<std::size_t>(bytes.size()));
+  } else {
+    math::clear(exec_, view<char, OnDevice>(buffer));
+  }
 }
 
 }  // namespace ostrakon::train

@@ -27,6 +27,12 @@ class StateMemory {
     return reinterpret_cast<T*>(on_host ? host_arena_.data() + program_.host_memory.offsets[buffer]
                                         : arena_.data() + program_.memory.offsets[buffer]);
   }
+  /// The same as a view: OnDevice or OnHost, where it is.
+  template <class T, class Space>
+  View<T*, Space> view(int buffer) const {
+    return {at<T>(buffer),
+            program_.plan.buffers[buffer].bytes / static_cast<std::int64_t>(sizeof(T))};
+  }
   bool is_on_host(int buffer) const {
     return program_.plan.buffers[buffer].space == plan::Space::host;
   }
@@ -43,14 +49,13 @@ class StateMemory {
     for (std::int64_t begin = 0; begin < count; begin += chunk_)
       work(begin, std::min(chunk_, count - begin));
   }
-  /// Space for a chunk of float in device memory.
-  float* scratch() const { return scratch_; }
-  /// Puts a chunk of float, in device memory, into a buffer of `number`, from its element `first`
-  /// on.
-  void store(DType dtype, const float* values, int buffer, std::int64_t first, std::int64_t count);
-  /// The other way: a chunk as float in device memory, in scratch() unless the buffer itself has
-  /// it so. Valid until the next call.
-  const float* fetch(DType dtype, int buffer, std::int64_t first, std::int64_t count);
+  /// Space for a chunk of float.
+  View<float*> scratch() const { return scratch_; }
+  /// Puts a chunk into a buffer of `dtype`, from its element `first` on.
+  void store(DType dtype, View<const float*> values, int buffer, std::int64_t first);
+  /// The other way: `count` elements as float, in scratch() unless the buffer itself has them so.
+  /// Valid until the next call.
+  View<const float*> fetch(DType dtype, int buffer, std::int64_t first, std::int64_t count);
   /// Fills a buffer with zeros.
   void clear(int buffer);
 
@@ -58,13 +63,13 @@ class StateMemory {
   void require_scratch() const;
   /// A second chunk, staging between host and device.
   template <class T>
-  T* transfer() const {
-    return reinterpret_cast<T*>(scratch_ + chunk_);
+  View<T*> transfer(std::int64_t count) const {
+    return view_as<T>(transfer_).range(0, count);
   }
 
   const runtime::Program& program_;
   runtime::Arena arena_, host_arena_;
-  float* scratch_;
+  View<float*> scratch_, transfer_;
   std::int64_t chunk_;  ///< elements
   Exec exec_;
 };

@@ -22,13 +22,15 @@ optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& s
 
 }  // namespace
 
-StepSums read_sums(const std::int64_t* sums, std::int64_t terms, double loss_scale) {
+StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale) {
   constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-  const std::int64_t* const squares = sums + math::exact_sum_limbs;
+  const auto losses = sums.range(0, math::exact_sum_limbs);
+  const auto squares = sums.range(math::exact_sum_limbs, 2 * math::exact_sum_limbs);
   StepSums step;
-  step.non_finite_losses = math::exact_sum_non_finite(sums);
-  step.loss = step.non_finite_losses > 0 ? not_a_number
-                                         : math::exact_sum_value(sums) / static_cast<double>(terms);
+  step.non_finite_losses = math::exact_sum_non_finite(losses);
+  step.loss = step.non_finite_losses > 0
+                  ? not_a_number
+                  : math::exact_sum_value(losses) / static_cast<double>(terms);
   step.gradient_is_finite = math::exact_sum_non_finite(squares) == 0;
   step.grad_norm = step.gradient_is_finite ? std::sqrt(math::exact_sum_value(squares)) / loss_scale
                                            : not_a_number;

@@ -20,10 +20,10 @@ struct StepSums {
   bool gradient_is_finite = true;
 };
 
-/// The sums of losses, then of squared gradients (step_sums integers, host memory, see
+/// The sums of losses, then of squared gradients (step_sums integers, see
 /// math/exact_sum.hpp), as doubles. `terms`: of the loss of a global batch; `loss_scale`: with
 /// which gradients were computed.
-StepSums read_sums(const std::int64_t* sums, std::int64_t terms, double loss_scale);
+StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale);
 
 /// Whether losses are scaled before backward: where fp16 is computed with or sent.
 constexpr bool scales_loss(DType compute, DType reduce) {

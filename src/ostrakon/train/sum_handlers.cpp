@@ -39,60 +39,59 @@ void SumHandlers::install(runtime::Executor& executor) {
 void SumHandlers::begin(const ActionBuffers& buffers) {
   context_.load_error.clear();
   diagnosis_.restart_notes();
-  Kokkos::deep_copy(
-      exec_,
-      math::UnmanagedArray<std::int64_t, Memory>(buffers.get<std::int64_t>(Role::sums), step_sums),
-      std::int64_t{0});
-  if (auto* on_host = buffers.get<std::int64_t>(Role::host_sums))
-    std::fill_n(on_host, step_sums, std::int64_t{0});
+  math::clear(exec_, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums));
+  const auto on_host = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums);
+  std::fill_n(on_host.data(), on_host.size(), std::int64_t{0});
 }
 
 void SumHandlers::accumulate(const ActionBuffers& buffers) {
-  const auto* source = buffers.get<float>(Role::source);
-  auto* sum = buffers.get<float>(Role::parameter_gradients);
+  const std::int64_t count = buffers.action.elements;
   // Other streams may be threads outside Kokkos. Their memory is the host's.
   if (buffers.action.stream == plan::Stream::compute)
-    math::add_to(exec_, source, sum, buffers.action.elements);
+    math::add_to<float>(exec_, buffers.device_view<float>(Role::source).range(0, count),
+                        buffers.device_view<float>(Role::parameter_gradients).range(0, count));
   else
-    math::host::add_to(source, sum, buffers.action.elements);
+    math::host::add_to<float>(buffers.host_view<float>(Role::source).range(0, count),
+                              buffers.host_view<float>(Role::parameter_gradients).range(0, count));
 }
 
 void SumHandlers::norm(const ActionBuffers& buffers) {
-  const auto* gradients =
-      ActionParts(buffers, context_)
-          .find<float>(Role::gradient_shard, context_.plan().layouts.gradient.divided);
-  const std::int64_t count = buffers.action.elements;
+  const ActionParts parts(buffers, context_);
+  const plan::Spans& divided = context_.plan().layouts.gradient.divided;
+  constexpr std::int64_t begin = math::exact_sum_limbs, end = 2 * math::exact_sum_limbs;
   if (buffers.action.stream != plan::Stream::host) {
-    math::add_squares(exec_, gradients, count,
-                      buffers.get<std::int64_t>(Role::sums) + math::exact_sum_limbs);
+    math::add_squares<float>(exec_, parts.device_view<float>(Role::gradient_shard, divided),
+                             buffers.device_view<std::int64_t>(Role::sums).range(begin, end));
     return;
   }
-  std::int64_t* const squares = buffers.get<std::int64_t>(Role::host_sums) + math::exact_sum_limbs;
+  const auto squares = buffers.host_view<std::int64_t>(Role::host_sums).range(begin, end);
   const std::int64_t before = math::exact_sum_non_finite(squares);
-  math::host::add_squares(gradients, count, squares);
+  math::host::add_squares<float>(parts.host_view<float>(Role::gradient_shard, divided), squares);
   const std::int64_t more = math::exact_sum_non_finite(squares) - before;
   if (more > 0) diagnosis_.note_sum(buffers.action.unit, more);
 }
 
 /// The step's sums over all ranks, on the host. Throws AgreedError where a rank could not load.
-const std::int64_t* SumHandlers::add_sums(const ActionBuffers& buffers) {
-  auto* losses = buffers.get<std::int64_t>(Role::host_sums);
-  std::int64_t* squares = losses + math::exact_sum_limbs;
-  std::int64_t& failures = losses[step_sums];
+HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
+  const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums + 1);
+  std::int64_t& failures = sums[step_sums];
   // Where updates are on the host, the squares were summed there.
   if (!context_.trains() || context_.plan().layouts.update.space == plan::Space::device)
-    std::fill_n(losses, step_sums, std::int64_t{0});
-  std::int64_t on_device[step_sums];
-  math::copy_to_host(exec_, buffers.get<std::int64_t>(Role::sums), on_device, step_sums);
+    std::fill_n(sums.data(), step_sums, std::int64_t{0});
+  std::int64_t room[step_sums];
+  const HostView<std::int64_t*> on_device(room, step_sums);
+  math::copy_to_host(exec_, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums),
+                     on_device);
   // Carries now, so that spare bits are needed once a rank, not once a term.
-  for (std::int64_t* sum : {losses, squares, on_device, on_device + math::exact_sum_limbs})
-    math::exact_sum_carry(sum);
-  for (int i = 0; i < step_sums; ++i) losses[i] += on_device[i];
+  for (const HostView<std::int64_t*>& both : {sums, on_device})
+    for (const int begin : {0, math::exact_sum_limbs})
+      math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
+  for (int i = 0; i < step_sums; ++i) sums[i] += on_device[i];
   failures = context_.load_error.empty() ? 0 : 1;
-  world_.sum(losses, step_sums + 1);
+  world_.sum(sums.data(), step_sums + 1);
   if (failures > 0)
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
-  return losses;
+  return sums;
 }
 
 void SumHandlers::clip(const ActionBuffers& buffers) {

@@ -26,7 +26,7 @@ class SumHandlers {
   void accumulate(const runtime::ActionBuffers& buffers);
   void norm(const runtime::ActionBuffers& buffers);
   void clip(const runtime::ActionBuffers& buffers);
-  const std::int64_t* add_sums(const runtime::ActionBuffers& buffers);
+  HostView<const std::int64_t*> add_sums(const runtime::ActionBuffers& buffers);
   void judge(const StepSums& sums);
 
   StepContext& context_;

@@ -15,33 +15,33 @@ template <class T>
 model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
                                    const plan::StepPlan& plan, int tied_to) {
   using plan::Role;
-  using Gradient = std::remove_pointer_t<decltype(model::UnitBuffers<T>::parameter_gradients)>;
+  using Element = typename model::UnitBuffers<T>::Element;
+  using Sum = typename model::UnitBuffers<T>::Sum;
+  const auto find = [&](Role role) { return buffers.device_view<Element>(role); };
   // A unit's whole parameters are those that are frozen, then those that are trained.
-  const auto after_frozen = [&](const T* flat, int unit) -> const T* {
-    if (flat == nullptr) return nullptr;
+  const auto after_frozen = [&](View<const Element*> flat, int unit) {
+    if (!flat) return flat;
     const std::int64_t frozen = plan.padded(plan.frozen(unit));
-    if constexpr (std::is_void<T>::value)
-      return static_cast<const std::byte*>(flat) + frozen * plan.layouts.gathered.element_bytes;
-    else
-      return flat + frozen;
+    const std::int64_t size = std::is_void<T>::value ? plan.layouts.gathered.element_bytes : 1;
+    return flat.range(frozen * size, flat.size());
   };
   model::UnitBuffers<T> unit;
   unit.phase = std::max(buffers.action.phase, 0);
   unit.recomputes = buffers.action.kind == plan::Kind::recompute;
-  unit.batch = buffers.get<void>(Role::batch);
-  unit.exchanged = buffers.get<void>(Role::exchanged);
-  unit.handed = buffers.get<void>(Role::handed);
-  unit.frozen = buffers.get<T>(Role::parameters);
+  unit.batch = buffers.device_view<std::byte>(Role::batch);
+  unit.exchanged = buffers.device_view<std::byte>(Role::exchanged);
+  unit.handed = buffers.device_view<std::byte>(Role::handed);
+  unit.frozen = find(Role::parameters);
   unit.parameters = after_frozen(unit.frozen, buffers.action.unit);
-  unit.tied_frozen = buffers.get<T>(Role::tied_parameters);
+  unit.tied_frozen = find(Role::tied_parameters);
   unit.tied_parameters = after_frozen(unit.tied_frozen, tied_to);
-  unit.input = buffers.get<T>(Role::input);
-  unit.output = buffers.get<T>(Role::output);
-  unit.saved = buffers.get<T>(Role::saved);
-  unit.workspace = buffers.get<T>(Role::workspace);
-  unit.gradient = buffers.get<T>(Role::gradient);
-  unit.parameter_gradients = buffers.get<Gradient>(Role::parameter_gradients);
-  unit.tied_gradients = buffers.get<Gradient>(Role::tied_gradients);
+  unit.input = find(Role::input);
+  unit.output = find(Role::output);
+  unit.saved = find(Role::saved);
+  unit.workspace = find(Role::workspace);
+  unit.gradient = find(Role::gradient);
+  unit.parameter_gradients = buffers.device_view<Sum>(Role::parameter_gradients);
+  unit.tied_gradients = buffers.device_view<Sum>(Role::tied_gradients);
   return unit;
 }
 

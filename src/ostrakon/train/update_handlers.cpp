@@ -65,15 +65,19 @@ void UpdateHandlers::direction(const ActionBuffers& buffers) {
 void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
   const ActionParts parts(buffers, context_);
-  auto* whole = parts.find<float>(Role::parameter_gradients, {});
-  auto* mine = parts.find<float>(Role::gradient_shard, context_.plan().layouts.update.divided);
+  const auto whole = parts.device_view<float>(Role::parameter_gradients, {});
+  const auto mine =
+      parts.device_view<float>(Role::gradient_shard, context_.plan().layouts.update.divided);
   for (const UpdateRange& range : ranges_[buffers.action.unit]) {
     if (range.rule != OptimizerKind::muon) continue;
     const model::Parameter& parameter = *range.parameter;
-    float* const matrix = whole + parameter.offset;
-    optim::orthogonalize(exec_, Matrix<float>(matrix, parameter.shape[0], parameter.shape[1]),
-                         settings_.optimizer.muon_iterations, buffers.get<void>(Role::workspace));
-    if (mine != nullptr) math::copy(exec_, matrix + range.first, mine + range.offset, range.count);
+    const auto matrix = whole.range(parameter.offset, parameter.offset + parameter.elements());
+    optim::orthogonalize(exec_, matrix.matrix(parameter.shape[0], parameter.shape[1]),
+                         settings_.optimizer.muon_iterations,
+                         buffers.device_view<std::byte>(Role::workspace));
+    if (mine)
+      math::copy<float>(exec_, matrix.range(range.first, range.first + range.count),
+                        mine.range(range.offset, range.offset + range.count));
   }
 }
 
@@ -84,7 +88,7 @@ void UpdateHandlers::optimize(const ActionBuffers& buffers) {
     dispatch_moment_dtype(settings_.policy.moments.dtype,
                           [&](auto one) { update<decltype(one)>(buffers, masters); });
   // Also where the update is skipped: what is copied from there must hold something.
-  if (buffers.action.buffer(Role::parameters) >= 0) convert_updated(buffers, masters);
+  if (buffers.action.buffer(Role::parameters) >= 0) convert_updated(buffers);
 }
 
 template <class Moment>
@@ -120,16 +124,17 @@ void UpdateHandlers::update(const ActionBuffers& buffers, float* masters) {
 }
 
 /// Updated masters as copies to compute with.
-void UpdateHandlers::convert_updated(const ActionBuffers& buffers, const float* masters) {
-  const plan::StepPlan& plan = context_.plan();
-  const plan::Spans& ours = plan.layouts.update.divided;
-  const std::int64_t count = plan.elements(plan.trained(buffers.action.unit), ours);
+void UpdateHandlers::convert_updated(const ActionBuffers& buffers) {
+  const plan::Spans& ours = context_.plan().layouts.update.divided;
+  const ActionParts parts(buffers, context_);
   dispatch_dtype(compute_, [&](auto one) {
-    auto* copy = ActionParts(buffers, context_).find<decltype(one)>(Role::parameters, ours);
+    using T = decltype(one);
     if (buffers.action.stream == Stream::host)
-      math::host::convert(masters, copy, count);
+      math::host::convert<float, T>(parts.host_view<float>(Role::shard, ours),
+                                    parts.host_view<T>(Role::parameters, ours));
     else
-      math::convert(exec_, masters, copy, count);
+      math::convert<float, T>(exec_, parts.device_view<float>(Role::shard, ours),
+                              parts.device_view<T>(Role::parameters, ours));
   });
 }
 

@@ -27,7 +27,7 @@ class UpdateHandlers {
   optim::UpdateStep update_step(const UpdateRange& range) const;
   template <class Moment>
   void update(const runtime::ActionBuffers& buffers, float* masters);
-  void convert_updated(const runtime::ActionBuffers& buffers, const float* masters);
+  void convert_updated(const runtime::ActionBuffers& buffers);
 
   const StepContext& context_;
   const TrainerSettings& settings_;

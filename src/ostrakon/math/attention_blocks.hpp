@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Attention block by block: what belongs to a block of queries, and the order of the blocks.
+
+#include <algorithm>
+#include <ostrakon/math/attention.hpp>
+
+namespace ostrakon::math {
+
+/// Queries whose scores exist at a time. Smaller blocks waste less above the diagonal, larger ones
+/// make better matrix products.
+constexpr std::int64_t attention_query_block = on_device ? 256 : 64;
+
+/// Key/value heads in one batched product. On a host one, so that the scores stay in cache; on a
+/// device all of them, so that it has enough to do.
+inline std::int64_t attention_heads_at_once(const AttentionShape& shape) {
+  return on_device ? shape.kv_heads : 1;
+}
+
+/// One query head of each of `count` key/value heads, one block of queries [begin, end) of one
+/// sequence. Query heads that share key/value heads come one after the other, which fixes the order
+/// in which their gradients add up.
+struct AttentionBlock {
+  std::int64_t sequence;
+  std::int64_t begin, end;  ///< queries; keys are [0, end)
+  std::int64_t kv_head, count;
+  std::int64_t member;  ///< which query head of each group
+
+  std::int64_t queries() const { return end - begin; }
+};
+
+/// Where the operands of a block begin, and how far its heads lie apart.
+class AttentionOperands {
+ public:
+  explicit AttentionOperands(const AttentionShape& shape)
+      : shape_(shape), group_(shape.heads / shape.kv_heads) {}
+
+  std::int64_t query_stride() const { return group_ * shape_.head_width; }
+  std::int64_t kv_stride() const { return shape_.head_width; }
+
+  std::int64_t query_head(const AttentionBlock& block) const {
+    return block.kv_head * group_ + block.member;
+  }
+  /// Queries of the block in qkv, or its rows of out.
+  template <class T>
+  View<T**> queries(const View<T**>& x, const AttentionBlock& block) const {
+    return part(x, block.sequence * shape_.tokens + block.begin, block.queries(),
+                query_head(block));
+  }
+  /// The same rows with all heads.
+  template <class T>
+  View<T**> query_rows(const View<T**>& x, const AttentionBlock& block) const {
+    const std::int64_t row = block.sequence * shape_.tokens + block.begin;
+    return x.row_range(row, row + block.queries());
+  }
+  template <class T>
+  View<T**> keys(const View<T**>& qkv, const AttentionBlock& block) const {
+    return part(qkv, block.sequence * shape_.tokens, block.end, shape_.heads + block.kv_head);
+  }
+  template <class T>
+  View<T**> values(const View<T**>& qkv, const AttentionBlock& block) const {
+    return part(qkv, block.sequence * shape_.tokens, block.end,
+                shape_.heads + shape_.kv_heads + block.kv_head);
+  }
+  /// The key heads of the block, and its value heads, of all tokens of the sequence.
+  template <class T>
+  View<T**> all_keys(const View<T**>& qkv, const AttentionBlock& block) const {
+    return all_tokens(qkv, block, shape_.heads + block.kv_head);
+  }
+  template <class T>
+  View<T**> all_values(const View<T**>& qkv, const AttentionBlock& block) const {
+    return all_tokens(qkv, block, shape_.heads + shape_.kv_heads + block.kv_head);
+  }
+  /// From the first query and head of the block on; heads lie group() * tokens apart.
+  template <class T>
+  View<T*> log_sum_exp(View<T*> all, const AttentionBlock& block) const {
+    return all.range(
+        (block.sequence * shape_.heads + query_head(block)) * shape_.tokens + block.begin,
+        all.size());
+  }
+  std::int64_t log_sum_exp_stride() const { return group_ * shape_.tokens; }
+
+ private:
+  template <class T>
+  View<T**> part(const View<T**>& x, std::int64_t row, std::int64_t rows, std::int64_t head) const {
+    return x.row_range(row, row + rows)
+        .column_range(head * shape_.head_width, (head + 1) * shape_.head_width);
+  }
+
+  template <class T>
+  View<T**> all_tokens(const View<T**>& qkv, const AttentionBlock& block, std::int64_t head) const {
+    const std::int64_t row = block.sequence * shape_.tokens;
+    return qkv.row_range(row, row + shape_.tokens)
+        .column_range(head * shape_.head_width, (head + block.count) * shape_.head_width);
+  }
+
+  AttentionShape shape_;
+  std::int64_t group_;
+};
+
+/// Runs body(block) for blocks of queries from the last to the first, so that in backward the block
+/// that sees all keys comes first and writes what the others add to.
+template <class Body>
+void for_each_attention_block(const AttentionShape& shape, std::int64_t query_begin,
+                              std::int64_t query_end, const Body& body) {
+  const std::int64_t at_once = attention_heads_at_once(shape);
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence)
+    for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; kv_head += at_once)
+      for (std::int64_t end = query_end; end > query_begin;) {
+        const std::int64_t begin =
+            std::max(query_begin, (end - 1) / attention_query_block * attention_query_block);
+        for (std::int64_t member = 0; member < group; ++member)
+          body(AttentionBlock{sequence, begin, end, kv_head, at_once, member});
+        end = begin;
+      }
+}
+
+}  // namespace ostrakon::math

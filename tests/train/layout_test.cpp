@@ -7,6 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <string>
 
+#include "train/comparison.hpp"
 #include "train/layouts.hpp"
 #include "train/small_runs.hpp"
 
@@ -14,23 +15,6 @@ namespace {
 
 using namespace ostrakon;
 using namespace ostrakon::tests;
-
-void expect_same_bits(const History& run, const History& reference, const std::string& name) {
-  ASSERT_EQ(run.losses.size(), reference.losses.size());
-  for (std::size_t i = 0; i < run.losses.size(); ++i) {
-    EXPECT_EQ(run.losses[i], reference.losses[i]) << name << ", step " << i + 1;
-    EXPECT_EQ(run.norms[i], reference.norms[i]) << name << ", step " << i + 1;
-    EXPECT_EQ(run.digests[i], reference.digests[i]) << name << ", step " << i + 1;
-  }
-  EXPECT_EQ(run.validation_loss, reference.validation_loss) << name;
-}
-
-/// One rank, one tree, nothing sharded: computed by every rank for itself.
-History reference_run(config::Settings settings) {
-  settings.parallel.sharding = plan::Sharding::none;
-  settings.parallel.leaf_order = plan::LeafOrder::ascending;
-  return train_history(settings, MPI_COMM_SELF);
-}
 
 void expect_every_layout_gives_the_same_bits(config::Settings settings) {
   const History reference = reference_run(settings);
@@ -59,59 +43,13 @@ TEST(Layout, LlamaHasTheSameBitsOnEveryLayout) {
   expect_every_layout_gives_the_same_bits(small_llama(8));
 }
 
-/// Runs of three steps, compared with one rank's, with nothing sharded.
-class Comparison {
- public:
-  void run(const Layout& layout) {
-    const FirstRanks& some = comms_[layout[ranks_factor]];
-    if (!some.has_me()) return;
-    config::Settings settings = models_[layout[model_factor]];
-    apply(layout, settings);
-    const std::string name = describe(layout);
-    SCOPED_TRACE(name);
-    expect_same_bits(train_history(settings, some.comm()), references_[layout[model_factor]], name);
-  }
-
- private:
-  static config::Settings of_three_steps(config::Settings settings) {
-    settings.training.steps = 3;
-    return settings;
-  }
-
-  const config::Settings models_[2] = {of_three_steps(small_gpt2(8)),
-                                       of_three_steps(small_llama(8))};
-  const History references_[2] = {reference_run(models_[0]), reference_run(models_[1])};
-  const FirstRanks comms_[4] = {FirstRanks(1), FirstRanks(2), FirstRanks(4), FirstRanks(8)};
-};
-
 TEST(Layout, EveryTwoChoicesTogetherGiveTheSameBits) {
-  Comparison comparison;
+  const Comparison comparison;
   const std::vector<Layout> layouts = pairwise_layouts();
   EXPECT_GE(layouts.size(), 16u);  // of two factors with four choices each
-  for (const Layout& layout : layouts) comparison.run(layout);
+  for (const Layout& layout : layouts)
+    if (comparison.has_me(layout)) comparison.run(layout);
   std::printf("%zu layouts\n", layouts.size());
-}
-
-// The whole matrix, for --gtest_also_run_disabled_tests.
-TEST(Layout, DISABLED_TrulyEveryLayoutGivesTheSameBits) {
-  Comparison comparison;
-  Layout layout(factors, 0);
-  std::int64_t runs = 0;
-  for (int f = 0; f < factors;) {
-    if (is_valid(layout)) {
-      comparison.run(layout);
-      ++runs;
-    }
-    for (f = 0; f < factors; ++f) {
-      // These two alternate, or the matrix would be six times as large.
-      if (f == reductions_factor || f == blocks_factor) continue;
-      if (++layout[f] < choices_of[f]) break;
-      layout[f] = 0;
-    }
-    layout[reductions_factor] = static_cast<int>(runs % 3);
-    layout[blocks_factor] = static_cast<int>(runs / 3 % 2);
-  }
-  std::printf("%lld layouts\n", static_cast<long long>(runs));
 }
 
 TEST(Layout, TiedEmbeddingsNeedTwoGathersInFlight) {

@@ -129,6 +129,7 @@ struct History {
   std::vector<double> losses, norms;
   std::vector<std::uint64_t> digests;
   double validation_loss = 0.0;
+  std::uint64_t plan_hash = 0, validation_plan_hash = 0;
 };
 
 /// Bytes that a rank sends in a step, by formulas independent of plans but for the sizes of flat
@@ -239,6 +240,35 @@ inline std::int64_t saved_by_default(const config::Settings& settings, const pla
   return saved;
 }
 
+/// Checks what a rank sends in a plan against the formulas.
+inline void expect_traffic_by_formula(const config::Settings& settings,
+                                      const plan::StepPlan& plan) {
+  const Traffic formula = traffic_by_formula(settings, plan);
+  const auto planned = [&](const auto& spans) {
+    std::int64_t bytes = 0;
+    for (const plan::Span& span : spans) bytes += bytes_sent(plan, span);
+    return bytes;
+  };
+  std::vector<plan::Span> kept = kept_spans(plan), shard;
+  for (const plan::Span& span : plan.grid.levels(plan::Axis::shard)) shard.push_back(span);
+  // The ranks of a node may be those that keep parts.
+  std::int64_t formula_within = formula.within, formula_kept = formula.kept;
+  if (plan.grid.has_levels()) {
+    for (const plan::Span& span : kept)
+      if (std::find(shard.begin(), shard.end(), span) == shard.end()) shard.push_back(span);
+    kept.clear();
+    formula_within += std::exchange(formula_kept, 0);
+  }
+  const bool whole_backward = first_trained_unit(plan) == 0;
+  const bool automatic = settings.parallel.reshard_after_forward.kind == plan::Reshard::automatic;
+  if (whole_backward || !automatic)
+    EXPECT_EQ(planned(shard), formula_within - saved_by_default(settings, plan)) << "shard";
+  else
+    EXPECT_LE(planned(shard), formula_within) << "shard";
+  EXPECT_EQ(planned(plan.grid.levels(plan::Axis::replicate)), formula.across) << "replicate";
+  EXPECT_EQ(planned(kept), formula_kept) << "kept";
+}
+
 /// Trains on all ranks of `comm` for settings.training.steps steps, and checks that memory and
 /// traffic are as planned.
 inline History train_history(const config::Settings& settings, MPI_Comm comm,
@@ -254,40 +284,14 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
     history.digests.push_back(trainer.state_digest());
   }
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
-  const Traffic formula = traffic_by_formula(settings, plan);
-  const auto expect_traffic = [&](const char* what, const std::vector<plan::Span>& spans,
-                                  std::int64_t bytes) {
-    std::int64_t planned = 0, sent = 0;
-    for (const plan::Span& span : spans) {
-      planned += bytes_sent(plan, span);
-      sent += trainer.bytes_sent(span);
-    }
-    EXPECT_EQ(planned, bytes) << what;
-    EXPECT_EQ(sent, settings.training.steps * bytes) << what;
-  };
-  std::vector<plan::Span> kept = kept_spans(plan), shard, replicate;
-  for (const plan::Span& span : plan.grid.levels(plan::Axis::shard)) shard.push_back(span);
-  for (const plan::Span& span : plan.grid.levels(plan::Axis::replicate)) replicate.push_back(span);
-  // The ranks of a node may be those that keep parts.
-  std::int64_t formula_within = formula.within, formula_kept = formula.kept;
-  if (plan.grid.has_levels()) {
-    for (const plan::Span& span : kept)
-      if (std::find(shard.begin(), shard.end(), span) == shard.end()) shard.push_back(span);
-    kept.clear();
-    formula_within += std::exchange(formula_kept, 0);
-  }
-  const bool whole_backward = first_trained_unit(plan) == 0;
-  const bool automatic = settings.parallel.reshard_after_forward.kind == plan::Reshard::automatic;
-  if (whole_backward || !automatic) {
-    expect_traffic("shard", shard, formula_within - saved_by_default(settings, plan));
-  } else {
-    std::int64_t planned = 0;
-    for (const plan::Span& span : shard) planned += bytes_sent(plan, span);
-    EXPECT_LE(planned, formula_within);
-    expect_traffic("shard", shard, planned);
-  }
-  expect_traffic("replicate", replicate, formula.across);
-  expect_traffic("kept", kept, formula_kept);
+  history.plan_hash = plan.hash();
+  history.validation_plan_hash = trainer.program(plan::Purpose::evaluate).plan.hash();
+  expect_traffic_by_formula(settings, plan);
+  std::vector<plan::Span> spans = kept_spans(plan);
+  for (const plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
+    for (const plan::Span& span : plan.grid.levels(axis)) spans.push_back(span);
+  for (const plan::Span& span : spans)
+    EXPECT_EQ(trainer.bytes_sent(span), settings.training.steps * bytes_sent(plan, span));
   history.validation_loss = trainer.evaluate(*run.validation, 2);
   const runtime::MemoryCount after = runtime::memory_count();
   EXPECT_EQ(after.bytes - run.before.bytes, trainer.planned_peak_bytes());

@@ -58,10 +58,11 @@ class ActionBuffers {
   HostView<T*> host_view(plan::Role role) const {
     return view<T, OnHost>(action.buffer(role));
   }
-  /// The same of a buffer of the plan, where a role has several.
+  /// The same of a buffer of the plan, where a role has several. Null where it has no bytes, such
+  /// as the parameters of a unit without any, whichever memory they would be in.
   template <class T, class Space>
   View<T*, Space> view(int buffer) const {
-    if (buffer < 0) return {};
+    if (buffer < 0 || program_.plan.buffers[buffer].bytes == 0) return {};
     require_space(buffer, std::is_same<Space, OnHost>::value);
     return {at<T>(buffer), program_.plan.buffers[buffer].bytes / size_of<T>, origin_of(buffer)};
   }

@@ -41,14 +41,16 @@ TEST(WriteDeck, DefaultsReadBack) {
   }
 }
 
-TEST(WriteDeck, SaysWhereToReadOnAndWhatIsForFullShardingOnly) {
+TEST(WriteDeck, SaysWhereToReadOnAndWhatIsForGatheredParametersOnly) {
   const std::string deck = default_deck();
   const std::size_t pointer = deck.find("docs/strategies.md");
   EXPECT_NE(pointer, std::string::npos);
   EXPECT_EQ(deck.find("docs/strategies.md", pointer + 1), std::string::npos);
   for (const char* name :
        {"reshard_after_forward", "backward_prefetch", "in_flight_gathers", "units"}) {
-    EXPECT_EQ(find_key(*find_section("parallel"), name)->meaning.rfind("full only: ", 0), 0u)
+    EXPECT_EQ(find_key(*find_section("parallel"), name)
+                  ->meaning.rfind("where parameters are gathered: ", 0),
+              0u)
         << name;
   }
   // The example is one that can be taken.

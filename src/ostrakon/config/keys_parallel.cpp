@@ -15,10 +15,10 @@ Key reshard() {
   Key key;
   key.name = "reshard_after_forward";
   key.meaning =
-      "full only: what is kept of a unit's gathered parameters until its backward. always: "
-      "nothing; "
-      "default: nothing, but where they would be gathered again at once; never: all of them; N: "
-      "one part in N on each rank";
+      "where parameters are gathered: what is kept of a unit's gathered parameters until its "
+      "backward. always: nothing; default: nothing, except where they would be gathered again at "
+      "once; never: all; N: one part in N on each rank. always, never and N are True, False and N "
+      "of reshard_after_forward in PyTorch's fully_shard";
   key.expected = expected_reshard();
   key.limits = "default | always | never | N";
   key.set = [](Settings& settings, const Value& value) {
@@ -36,8 +36,8 @@ Key gather_limit() {
   Key key;
   key.name = "in_flight_gathers";
   key.meaning =
-      "full only: limit of parameters gathered and not yet released, as a number of units "
-      "(such as 2) or bytes (such as 8 GiB)";
+      "where parameters are gathered: limit of those gathered and not yet released, in units (such "
+      "as 2) or bytes (such as 8 GiB)";
   key.expected = expected_gather_limit();
   key.limits = "unlimited | >= 1 | bytes";
   key.set = [](Settings& settings, const Value& value) {
@@ -55,8 +55,9 @@ Key loss_scale() {
   Key key;
   key.name = "loss_scale";
   key.meaning =
-      "gather or reduce fp16 only: initial factor on the loss, so that small gradients do not "
-      "vanish; halves on a step whose gradient overflows, which is skipped, and doubles again";
+      "if gather or reduce is fp16: initial factor of the loss, so that small gradients do not "
+      "vanish. Halves when a gradient overflows, and that step is skipped; doubles after 2000 "
+      "steps without";
   constexpr double largest = 16777216.0;
   key.expected = text("a power of two from 1 to ", format_number(largest));
   key.limits = text("power of two, 1 to ", format_number(largest));
@@ -80,10 +81,10 @@ Key hierarchical_collectives() {
   key.name = "hierarchical_collectives";
   static_assert(plan::Hierarchical::default_bytes == 4 << 20);
   key.meaning =
-      "where a group of ranks spans nodes, whether it gathers and reduces in two levels, inside "
-      "the nodes and across them: a node then sends as much as one rank would. auto: where nodes "
-      "have equally many ranks, a power of two in each group, and the largest unit's parameters "
-      "have 4 MiB or more; or name these bytes. Changes no bit of the result";
+      "whether groups of ranks that span nodes gather and reduce in two levels, inside nodes and "
+      "across them; a node then sends as much as one rank would. auto: if nodes have equally many "
+      "ranks, a power of two in each group, and the largest unit's gathered parameters have 4 MiB "
+      "or more; BYTES: the same from this size on. Does not change the result by a bit";
   key.expected = expected_hierarchical();
   key.limits = "auto | never | always | BYTES such as 4 MiB";
   key.set = [](Settings& settings, const Value& value) {
@@ -101,11 +102,12 @@ Key activation_checkpointing() {
   Key key;
   key.name = "activation_checkpointing";
   key.meaning =
-      "what is not kept from forward to backward but computed again. full: all of each block; "
-      "every N: of every n-th unit of blocks; selective, followed by parts such as attention mlp: "
-      "these, in all blocks. Changes no bit of the result";
+      "activations that are computed again in backward instead of being kept. full: those of all "
+      "units of blocks, whose inputs alone are kept; every N: of every n-th such unit; selective "
+      "PARTS: one or more of attention, norms and mlp, in each block. On CPUs it does not change "
+      "the result by a bit";
   key.expected = expected_checkpointing();
-  key.limits = "none | full | every N | selective attention norms mlp";
+  key.limits = "none | full | every N | selective PARTS";
   key.set = [](Settings& settings, const Value& value) {
     const auto read = read_checkpointing(value);
     if (!read) return false;
@@ -124,84 +126,96 @@ Key activation_checkpointing() {
 Section parallel_section() {
   return {
       "parallel",
-      "how ranks share the work: the same result where ranks and leaves are powers of two. What "
-      "to choose is in docs/strategies.md; keys marked `full only` change nothing with another "
-      "sharding, unless memory.offload has parameters copied to the device for each use",
+      "how ranks share the work. docs/strategies.md says what to choose, and under which condition "
+      "the result is bitwise that of one rank. Parameters are gathered with sharding full, and "
+      "with memory.offload parameters or all; otherwise the keys that say so change nothing",
       {choice("sharding", FIELD(parallel.sharding), plan::sharding_names,
-              "what is divided over a shard group: as DDP, ZeRO-1, -2, -3"),
+              "what is sharded over the ranks of a shard group: nothing (DDP), optimizer state "
+              "(ZeRO-1), also gradients (ZeRO-2), also parameters (ZeRO-3, FSDP)"),
        named_integer("shard_group", FIELD(shard_group),
                      {{"world", mesh::world_group}, {"node", mesh::node_group}}, 1, most_ranks,
-                     "ranks that share one replica; further groups hold replicas"),
-       choice(
-           "shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
-           plan::optimizer_group_names,
-           "ranks over which optimizer state is divided: a shard group, or all, which divides it "
-           "over replicas too"),
+                     "ranks over which state is sharded: all, those of a node, or a number of "
+                     "neighbours; further groups hold replicas"),
+       choice("shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
+              plan::optimizer_group_names,
+              "ranks over which optimizer state is sharded, if it is: those of a shard group, or "
+              "all, replicas included"),
        choice("accumulation", FIELD(parallel.accumulation), plan::accumulation_names,
-              "when micro-batches' gradients are summed over ranks. reduce_each: each over all "
-              "ranks; shard_each: each over the shard group, their sum over replicas; reduce_last: "
-              "only their sum; auto: shard_each where gradients are sharded (or on the host, and "
-              "optimizer state is), else reduce_last; with training.sum_grain what has the bits of "
-              "one rank, if one of them has"),
+              "when gradients of several micro-batches are reduced over ranks. reduce_last: "
+              "accumulated first, and reduced once; shard_each: each over the shard group, and "
+              "their sum once over replicas; reduce_each: each over all ranks; auto: shard_each if "
+              "gradients are sharded (or optimizer state is, and updates are on the host), else "
+              "reduce_last; with training.sum_grain the first of these, shard_each and reduce_each "
+              "whose sums are those of one rank"),
        choice("leaf_order", FIELD(parallel.leaf_order), plan::leaf_order_names,
-              "in which micro-batches are computed; shuffled takes more memory"),
+              "order in which a rank computes its micro-batches, for tests; shuffled takes more "
+              "memory"),
        reshard(),
        integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
-               "units whose gathers are issued ahead while one computes: parameters (full only), "
-               "and inputs of updates"),
+               "number of units whose gathers are issued ahead while a unit computes forward; the "
+               "same for what updates gather"),
        integer("backward_prefetch", FIELD(parallel.backward_prefetch.depth), 0, most_units_ahead,
-               "full only: the same in backward"),
+               "where parameters are gathered: the same while a unit computes backward"),
        gather_limit(),
        integer("in_flight_reductions", FIELD(parallel.in_flight_reductions), 0, most_units_ahead,
-               "units whose gradients are reduced while others compute; 0: compute waits"),
-       rules(
-           "units", FIELD(parallel.units), read_unit_rules, write_unit_rules,
-           "full only: rules for units by name, in which * stands for any text; the last that "
-           "matches applies. Each sets one or more of reshard_after_forward, forward_prefetch and "
-           "backward_prefetch; a prefetch is a number or names of units. Such as \"block.*: "
-           "reshard_after_forward never, backward_prefetch 2; block.0: forward_prefetch block.1 "
-           "block.2\""),
-       only("reduction", "ordered", "how gradients are summed"), hierarchical_collectives(),
+               "number of units whose gradients are reduced while the next ones compute; 0: "
+               "compute waits for each reduction"),
+       rules("units", FIELD(parallel.units), read_unit_rules, write_unit_rules,
+             "where parameters are gathered: rules for units by name, in which * stands for any "
+             "text. If several rules set the same for a unit, the last applies. A rule sets one or "
+             "more of reshard_after_forward, forward_prefetch and backward_prefetch; a prefetch is "
+             "a number or names of units. Example: \"block.*: reshard_after_forward never, "
+             "backward_prefetch 2; block.0: forward_prefetch block.1 block.2\""),
+       only("reduction", "ordered",
+            "algorithm of gradient sums: an all-to-all and a sum in a fixed order, as the bits of "
+            "MPI's own reductions depend on the number of ranks"),
+       hierarchical_collectives(),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks,
-               "0: as found; ranks of one host")}};
+               "treat this number of consecutive ranks of a host as a node, for shard_group and "
+               "hierarchical_collectives; 0: the ranks that share memory")}};
 }
 
 Section precision_section() {
   std::vector<Named<std::optional<DType>>> automatic_or_dtypes = {{std::nullopt, "auto"}};
   for (const Named<DType>& dtype : dtype_names)
     automatic_or_dtypes.push_back({dtype.value, dtype.name});
-  return {"precision",
-          "dtypes",
-          {only("parameters", "fp32", "dtype of master parameters"),
-           choice("gather", FIELD(precision.gather), dtype_names,
-                  "gather dtype: of gathered parameters, compute and activations"),
-           choice("activations", FIELD(precision.activations), automatic_or_dtypes,
-                  "auto: the gather dtype, the only choice"),
-           choice("reduce", FIELD(parallel.reduce), dtype_names,
-                  "dtype in which gradients are sent within a shard group; sums are fp32"),
-           loss_scale()}};
+  return {
+      "precision",
+      "dtypes of parameters, compute and messages; sums are always fp32",
+      {only("parameters", "fp32",
+            "dtype of master parameters, which updates apply to: small updates would be lost in 16 "
+            "bits"),
+       choice("gather", FIELD(precision.gather), dtype_names,
+              "gather dtype: that of gathered parameters, of the inputs of matrix products and of "
+              "activations"),
+       choice("activations", FIELD(precision.activations), automatic_or_dtypes,
+              "dtype of activations; must be the gather dtype, as kernels have one dtype for both"),
+       choice(
+           "reduce", FIELD(parallel.reduce), dtype_names,
+           "dtype in which gradients are sent within a shard group; between replicas it is fp32"),
+       loss_scale()}};
 }
 
 Section memory_section() {
   return {
       "memory",
-      "what saves memory: see docs/memory.md",
+      "how to use less device memory: see docs/memory.md",
       {activation_checkpointing(),
        choice(
            "offload", FIELD(parallel.offload), plan::offload_names,
-           "what is kept in host memory instead of device memory. optimizer: masters, moments and "
-           "summed gradients, which the host updates; parameters: masters and compute copies, "
-           "copied to the device for each use; all: both"),
+           "state kept in host memory instead of device memory. optimizer: master parameters, "
+           "moments and summed gradients, and updates run on the host; parameters: master "
+           "parameters and compute copies, which are copied to the device for each use; all: both"),
        boolean("pinned", FIELD(pinned_host_memory),
-               "host memory that a device copies from and to directly"),
-       boolean(
-           "early_updates", FIELD(early_updates),
-           "with updates on the host and clip_norm 0, fp16 nowhere, and no step skipped: begin a "
-           "unit's update overlapped with the backward of the units before it"),
+               "allocate page-locked host memory, from and to which a device copies directly"),
+       boolean("early_updates", FIELD(early_updates),
+               "with updates on the host: begin a unit's update while earlier units compute "
+               "backward. Applies if clip_norm is 0, no dtype is fp16, and neither on_non_finite: "
+               "skip nor skip_outliers is set"),
        choice("activations", FIELD(parallel.offload_activations),
               std::vector<Named<bool>>{{false, "device"}, {true, "host"}},
-              "memory space of what forward saves for backward, except for the last units, "
-              "whose backward follows at once")}};
+              "memory that holds activations between forward and backward; those of the last "
+              "units, whose backward follows at once, stay on the device")}};
 }
 
 #undef FIELD

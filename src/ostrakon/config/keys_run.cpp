@@ -14,8 +14,10 @@ Key wall_time() {
   Key key;
   key.name = "wall_time";
   key.meaning =
-      "time after its start at which the job ends: a checkpoint is saved just before, and the exit "
-      "status is 75. As sbatch --time takes it, in quotes where it has a colon; 0: no limit";
+      "time that the run may take, from the start of its processes: it saves a checkpoint and "
+      "stops "
+      "with exit status 75 before that is over. Set it some minutes below the job's limit. Written "
+      "as for sbatch --time, in quotes if it has a colon; 0: no limit";
   key.expected =
       "a time as minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes "
       "or days-hours:minutes:seconds";
@@ -38,55 +40,67 @@ Key wall_time() {
 Key paths_from() {
   return choice(
       "paths_from", FIELD(runtime.paths_from), paths_from_names,
-      "which folder relative paths in the deck begin at: the deck's own, or the one in which the "
+      "folder at which relative paths in the deck begin: the deck's own, or the one in which the "
       "program is started");
 }
 
 }  // namespace
 
 Section checkpoint_section() {
-  return {"checkpoint",
-          "where training begins, and when it saves its state, from which it can be resumed",
-          {integer("every", FIELD(checkpoint.every), 0,
-                   "steps between checkpoints; 0: only when a signal or runtime.wall_time asks"),
-           integer("keep", FIELD(checkpoint.keep), 1, "checkpoints to keep, of those saved last"),
-           integer("keep_every", FIELD(checkpoint.keep_every), 0,
-                   "keep for good those of steps that this divides; 0: none"),
-           choice("files", FIELD(checkpoint.files), checkpoint::files_names, "one for each"),
-           boolean("async", FIELD(checkpoint.asynchronous),
-                   "continue training while a copy of the state in host memory is written; needs "
-                   "`every`"),
-           boolean("verify", FIELD(checkpoint.verify), "read back what was written"),
-           number("bandwidth", FIELD(checkpoint.bandwidth), not_negative,
-                  "MB/s that a rank writes at most; 0: no limit"),
-           path("initial_weights", FIELD(checkpoint.initial_weights), true,
-                "weights.h5 or a checkpoint of a run, or safetensors (a file, an index or a folder "
-                "with them) in Hugging Face's naming; empty: random")}};
+  return {
+      "checkpoint",
+      "when training saves its state, from which --resume continues, and the initial weights",
+      {integer(
+           "every", FIELD(checkpoint.every), 0,
+           "steps between checkpoints; the last step is saved, too. 0: none but those requested by "
+           "a signal, a file checkpoint_now in output.directory, or runtime.wall_time"),
+       integer("keep", FIELD(checkpoint.keep), 1,
+               "number of checkpoints to keep: those saved last"),
+       integer("keep_every", FIELD(checkpoint.keep_every), 0,
+               "also keep, for good, the checkpoints of steps that are multiples of this; 0: none"),
+       choice("files", FIELD(checkpoint.files), checkpoint::files_names,
+              "data files of a checkpoint: one for each rank, one for each node, or a single one"),
+       boolean(
+           "async", FIELD(checkpoint.asynchronous),
+           "continue training while a copy of the state in host memory is written; has no effect "
+           "with every: 0"),
+       boolean("verify", FIELD(checkpoint.verify), "read each checkpoint back before it counts"),
+       number("bandwidth", FIELD(checkpoint.bandwidth), not_negative,
+              "limit of what a rank writes, in MB/s; 0: no limit"),
+       path(
+           "initial_weights", FIELD(checkpoint.initial_weights), true,
+           "weights to begin with: weights.h5 or a checkpoint of a run, or safetensors (a file, an "
+           "index or a folder) with Hugging Face's names; empty: random")}};
 }
 
 Section output_section() {
   return {"output",
-          "what is written where",
-          {path("directory", FIELD(output.directory), false, "made if it is not there"),
-           integer("every", FIELD(output.every), 1, "steps between progress lines"),
+          "folder and frequency of what a run writes",
+          {path("directory", FIELD(output.directory), false,
+                "folder of all that the run writes; created if it does not exist"),
+           integer("every", FIELD(output.every), 1, "steps between progress lines on the screen"),
            integer("digest_every", FIELD(output.digest_every), 0,
-                   "steps between state digests; 0: never"),
-           integer("trace", FIELD(output.trace_steps), 0, "steps in trace.json, from the second")}};
+                   "steps between state digests (hashes of parameters and moments); 0: none"),
+           integer("trace", FIELD(output.trace_steps), 0,
+                   "number of steps in trace.json, beginning with the second; 0: no trace")}};
 }
 
 Section runtime_section() {
   return {
       "runtime",
-      "this machine",
-      {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
-                     "of a rank in the matrix library; auto: as many as Kokkos runs kernels "
-                     "on, the least over ranks"),
+      "how the run uses this machine",
+      {named_integer(
+           "threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
+           "threads of a rank in the matrix library, the minimum over ranks on all; auto: as many "
+           "as Kokkos has for kernels"),
        number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
-              "peak rate of a rank, which MFU is a share of; 0: measured"),
+              "peak rate of a rank, to which MFU is relative; 0: measured before step 1"),
        wall_time(),
-       choice(
-           "streams", FIELD(runtime.streams), streams_choice_names,
-           "threads: communication overlapped with compute; inline: in plan order on one thread"),
+       choice("streams", FIELD(runtime.streams), streams_choice_names,
+              "inline: all actions in plan order on one thread; threads: gathers and reductions on "
+              "threads "
+              "of their own, overlapped with compute; auto: threads, where ranks have two cores to "
+              "spare"),
        paths_from()}};
 }
 

@@ -20,10 +20,12 @@ Key sum_grain() {
   Key key;
   key.name = "sum_grain";
   key.meaning =
-      "leaves (micro-batches of the global batch) whose gradients are summed by one tree; the sums "
-      "of trees are accumulated in order. "
-      "Fewer partial sums are kept over many micro-batches, with the same bits on any power of two "
-      "of ranks. Determines the bits. 0: one tree over all leaves";
+      "leaves (micro-batches of the global batch) whose gradients are summed by one binary tree; "
+      "the "
+      "sums of several trees are accumulated in order. A small number keeps fewer partial sums "
+      "over "
+      "many micro-batches. It is part of what determines the bits of a run, as the seed is; a run "
+      "says before step 1 whether its sums are those of one rank. 0: one tree over all leaves";
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   key.expected = text("0 or a power of two up to ", largest);
   key.limits = "0 | power of two";
@@ -45,119 +47,147 @@ Section model_section() {
   return {
       "model",
       "what is computed: a decoder-only transformer",
-      {choice("norm", FIELD(model.norm), math::norm_names, "before attention, MLP and output"),
+      {choice("norm", FIELD(model.norm), math::norm_names,
+              "norm before attention, MLP and output projection"),
        choice("positions", FIELD(model.positions), model::positions_names, "positional encoding"),
-       choice("activation", FIELD(model.activation), model::activation_names, "of the MLP"),
-       integer("layers", FIELD(model.layers), 1, most_layers, "transformer blocks"),
+       choice("activation", FIELD(model.activation), model::activation_names,
+              "activation function of the MLP"),
+       integer("layers", FIELD(model.layers), 1, most_layers, "number of transformer blocks"),
        named_integer("blocks_per_unit", FIELD(model.blocks_per_unit), {{"auto", 0}}, 1, most_layers,
-                     "blocks that are gathered together, as one unit"),
-       integer("width", FIELD(model.width), 1, most_columns, "of the residual stream"),
-       integer("heads", FIELD(model.heads), 1, most_columns, "of attention"),
+                     "transformer blocks in a unit, which is gathered and released together; auto: "
+                     "units of 33 million parameters or more, but at least four units"),
+       integer("width", FIELD(model.width), 1, most_columns, "width of the residual stream"),
+       integer("heads", FIELD(model.heads), 1, most_columns, "attention heads"),
        integer("kv_heads", FIELD(model.kv_heads), 0, most_columns,
-               "heads of keys and values; 0: as many as heads"),
+               "heads of keys and values (grouped-query attention); 0: as many as heads"),
        integer("ffn_width", FIELD(model.ffn_width), 0, most_columns,
-               "of the MLP; 0: 4 width, or for swiglu 8/3 width, rounded up to a multiple of 64"),
-       integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
-               "number of tokens; bytes: 257"),
-       boolean("bias", FIELD(model.bias), "in linear layers and norms"),
+               "inner width of the MLP; 0: 4 x width, or for swiglu 8/3 x width, rounded up to a "
+               "multiple of 64"),
+       integer(
+           "vocabulary", FIELD(model.vocabulary), 2, most_tokens,
+           "number of token ids, at least that of the token file; the byte tokenizer has 257: 256 "
+           "bytes and one that ends a document"),
+       boolean("bias", FIELD(model.bias),
+               "biases in linear layers, and in norms if they are layernorm"),
        boolean("tie_embeddings", FIELD(model.tie_embeddings),
-               "input embedding and output projection are tied parameters"),
+               "input embedding and output projection share one parameter (tied)"),
        number("norm_epsilon", FIELD(model.norm_epsilon), small,
               "epsilon that norms add to the variance"),
        number("rotary_base", FIELD(model.rotary_base), rotary_base,
-              "of rotary positional encoding"),
+              "base of the frequencies of rotary positional encoding (rope_theta)"),
        number("initializer_deviation", FIELD(model.initializer_deviation), positive,
               "standard deviation of initial weights")}};
 }
 
 Section data_section() {
-  return {"data",
-          "what is learned",
-          {choice("dataset", FIELD(data.dataset), data::dataset_names,
-                  "a token file, or a seeded process"),
-           path("path", FIELD(data.path), true, "token file; for tokens only"),
-           path("validation_path", FIELD(data.validation_path), true,
-                "token file; empty: no validation"),
-           boolean("verify", FIELD(data.verify), "check files' checksums before training"),
-           number("synthetic_noise", FIELD(data.synthetic_noise), share,
-                  "share of random tokens; for synthetic only")}};
+  return {
+      "data",
+      "what the model is trained on",
+      {choice("dataset", FIELD(data.dataset), data::dataset_names,
+              "tokens: a token file; synthetic: a seeded random process, without files"),
+       path("path", FIELD(data.path), true, "token file of the training data; for tokens only"),
+       path("validation_path", FIELD(data.validation_path), true,
+            "token file of the validation data; empty: no validation"),
+       boolean("verify", FIELD(data.verify), "check the checksums of token files before training"),
+       number("synthetic_noise", FIELD(data.synthetic_noise), share,
+              "share of random tokens; for synthetic only")}};
 }
 
 Section training_section() {
-  return {"training",
-          "length, batch sizes, and handling of non-finite and outlying steps",
-          {integer("steps", FIELD(training.steps), 1, "optimizer steps"),
-           integer("global_batch_size", FIELD(training.global_batch_size), 1,
-                   "sequences in a step, over all ranks"),
-           integer("micro_batch_size", FIELD(training.micro_batch_size), 1,
-                   "sequences computed at once on a rank: a leaf"),
-           sum_grain(), integer("sequence_length", FIELD(training.sequence_length), 1, "tokens"),
-           integer("seed", FIELD(training.seed), 0, "of initial weights and sample order"),
-           integer("validate_every", FIELD(training.validate_every), 0, "steps; 0: never"),
-           integer("validation_batches", FIELD(training.validation_batches), 1,
-                   "global batches in one validation"),
-           number("time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
-                  "end the run after this time, as after its last step; 0: no limit"),
-           choice("on_non_finite", FIELD(stability.skip_non_finite),
-                  std::vector<Named<bool>>{{false, "stop"}, {true, "skip"}},
-                  "where loss or gradient are not finite: end the run, or skip the update"),
-           number("skip_outliers", FIELD(stability.outlier_threshold), not_negative,
-                  "deviations above the mean of loss or gradient norm from which a step's update "
-                  "is skipped; 0: none is"),
-           integer("outlier_window", FIELD(stability.outlier_window), 2,
-                   "window of that running mean, in steps")}};
+  return {
+      "training",
+      "length, batch sizes, and handling of non-finite and outlying steps",
+      {integer("steps", FIELD(training.steps), 1, "optimizer steps of the run"),
+       integer("global_batch_size", FIELD(training.global_batch_size), 1,
+               "sequences in a step, over all ranks"),
+       integer(
+           "micro_batch_size", FIELD(training.micro_batch_size), 1,
+           "sequences that a rank computes at once: a leaf, which is a micro-batch of the global "
+           "batch"),
+       sum_grain(),
+       integer("sequence_length", FIELD(training.sequence_length), 1, "tokens in a sequence"),
+       integer("seed", FIELD(training.seed), 0,
+               "seed of initial weights, sample order and synthetic data"),
+       integer("validate_every", FIELD(training.validate_every), 0,
+               "steps between validations; 0: none"),
+       integer("validation_batches", FIELD(training.validation_batches), 1,
+               "global batches in one validation"),
+       number(
+           "time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
+           "end training after the step in which this time since the first step is over, as after "
+           "the last step: weights.h5 is written, the exit status is 0. 0: no limit. For a job's "
+           "time limit see runtime.wall_time"),
+       choice("on_non_finite", FIELD(stability.skip_non_finite),
+              std::vector<Named<bool>>{{false, "stop"}, {true, "skip"}},
+              "if loss or gradient are not finite: stop the run with an error, or skip the update"),
+       number("skip_outliers", FIELD(stability.outlier_threshold), not_negative,
+              "skip the update of a step whose loss or gradient norm is more than this number of "
+              "standard deviations above its running mean; 0: skip none"),
+       integer(
+           "outlier_window", FIELD(stability.outlier_window), 2,
+           "window of the running mean of skip_outliers, in steps; none is skipped in the first "
+           "half of it")}};
 }
 
 Section optimizer_section() {
   return {
       "optimizer",
       "how parameters are updated",
-      {choice("name", FIELD(optimizer.kind), optim::optimizer_names,
-              "all with decoupled weight decay; muon is for the matrices of blocks, all others are "
-              "updated by adamw"),
-       number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30, "at its peak"),
-       number("weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
-              "of matrices; norms and biases never decay"),
-       number("beta1", FIELD(optimizer.beta1), below_one,
-              "adamw (in muon too): decay of the first moment; lion: of it within the sign"),
+      {choice(
+           "name", FIELD(optimizer.kind), optim::optimizer_names,
+           "update rule, with decoupled weight decay. muon updates the matrices within blocks, and "
+           "adamw all other parameters"),
+       number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30,
+              "peak of the learning rate; section schedule is relative to it"),
        number(
-           "beta2", FIELD(optimizer.beta2), below_one,
-           "adamw (in muon too): decay of the second moment; lion: of its only one, there usually "
-           "0.99"),
+           "weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
+           "weight decay of matrices and embeddings. Norms and biases have none, unless a rule in "
+           "optimizer.parameters sets it"),
+       number("beta1", FIELD(optimizer.beta1), below_one,
+              "adamw (in muon too): decay of the first moment; lion: weight of the first moment in "
+              "the sign"),
+       number("beta2", FIELD(optimizer.beta2), below_one,
+              "adamw (in muon too): decay of the second moment; lion: decay of its only moment, "
+              "usually 0.99"),
        number("epsilon", FIELD(optimizer.epsilon), small,
               "adamw (in muon too): epsilon added to the root of the second moment"),
        number("momentum", FIELD(optimizer.momentum), below_one,
-              "sgd and muon: momentum; 0: none, for sgd without state"),
+              "sgd and muon: momentum; 0: none, and sgd then keeps no state"),
        boolean("nesterov", FIELD(optimizer.nesterov), "sgd and muon: Nesterov momentum"),
        integer("muon_iterations", FIELD(optimizer.muon_iterations), 1, most_muon_iterations,
                "muon only: Newton-Schulz iterations that orthogonalize a matrix"),
-       number("muon_rate_factor", FIELD(optimizer.muon_rate_factor), positive,
-              "muon only: the learning rate of its matrices over that of others"),
+       number(
+           "muon_rate_factor", FIELD(optimizer.muon_rate_factor), positive,
+           "muon only: learning rate of the matrices, as a multiple of that of other parameters"),
        choice("moments", FIELD(parallel.moments.dtype),
               std::vector<Named<DType>>{{DType::fp32, name(DType::fp32)},
                                         {DType::bf16, name(DType::bf16)}},
-              "dtype of optimizer state; bf16 with stochastic rounding"),
+              "dtype of the optimizer's moments; bf16 is rounded stochastically"),
        number("clip_norm", FIELD(optimizer.clip_norm), up_to_1e30,
-              "largest norm of the whole gradient; 0: no clipping"),
+              "norm to which the gradient of the whole model is clipped; 0: no clipping"),
        rules("parameters", FIELD(optimizer.parameters), read_parameter_rules, write_parameter_rules,
-             "rules for parameters by full name, in which * stands for any text; of those that "
-             "match and set the same, the last applies. Each sets one or more of frozen (never "
-             "updated), trained (not frozen after all), learning_rate (at its peak) and "
-             "weight_decay. Such as \"embedding.*: frozen; *.norm.*: learning_rate 1e-4, "
+             "rules for parameters by full name, in which * stands for any text. If several rules "
+             "set the same for a parameter, the last applies. A rule sets one or more of frozen "
+             "(never updated), trained (undoes an earlier frozen), learning_rate (its peak) and "
+             "weight_decay. Example: \"embedding.*: frozen; *.norm.*: learning_rate 1e-4, "
              "weight_decay 0.01\"")}};
 }
 
 Section schedule_section() {
-  return {"schedule",
-          "the learning rate over time",
-          {integer("warmup_steps", FIELD(schedule.warmup_steps), 0, "steps of linear rise"),
-           choice("tail", FIELD(schedule.tail), optim::tail_names,
-                  "after the warm-up. warmup_stable_decay: constant, then linear; "
-                  "inverse_square_root: as 1 / sqrt(step)"),
-           number("final_fraction", FIELD(schedule.final_fraction), share,
-                  "of the peak, at the last step; of cosine, linear and warmup_stable_decay"),
-           integer("decay_steps", FIELD(schedule.decay_steps), 0,
-                   "last steps, in which warmup_stable_decay falls")}};
+  return {
+      "schedule",
+      "learning rate over the steps, as a fraction of its peak",
+      {integer("warmup_steps", FIELD(schedule.warmup_steps), 0,
+               "first steps, in which the learning rate rises linearly to its peak"),
+       choice(
+           "tail", FIELD(schedule.tail), optim::tail_names,
+           "learning rate after the warm-up. warmup_stable_decay: constant, then falling linearly "
+           "over decay_steps; inverse_square_root: as 1 / sqrt(step)"),
+       number("final_fraction", FIELD(schedule.final_fraction), share,
+              "learning rate of the last step, as a fraction of its peak; for cosine, linear and "
+              "warmup_stable_decay"),
+       integer("decay_steps", FIELD(schedule.decay_steps), 0,
+               "last steps, in which the learning rate of warmup_stable_decay falls")}};
 }
 
 #undef FIELD

@@ -128,7 +128,8 @@ Section parallel_section() {
       "parallel",
       "how ranks share the work. docs/strategies.md says what to choose, and under which condition "
       "the result is bitwise that of one rank. Parameters are gathered with sharding full, and "
-      "with memory.offload parameters or all; otherwise the keys that say so change nothing",
+      "with memory.offload parameters or all; otherwise the keys marked `where parameters are "
+      "gathered` change nothing",
       {choice("sharding", FIELD(parallel.sharding), plan::sharding_names,
               "what is sharded over the ranks of a shard group: nothing (DDP), optimizer state "
               "(ZeRO-1), also gradients (ZeRO-2), also parameters (ZeRO-3, FSDP)"),
@@ -154,8 +155,9 @@ Section parallel_section() {
        integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
                "number of units whose gathers are issued ahead while a unit computes forward; the "
                "same for what updates gather"),
-       integer("backward_prefetch", FIELD(parallel.backward_prefetch.depth), 0, most_units_ahead,
-               "where parameters are gathered: the same while a unit computes backward"),
+       integer(
+           "backward_prefetch", FIELD(parallel.backward_prefetch.depth), 0, most_units_ahead,
+           "where parameters are gathered: as forward_prefetch, while a unit computes backward"),
        gather_limit(),
        integer("in_flight_reductions", FIELD(parallel.in_flight_reductions), 0, most_units_ahead,
                "number of units whose gradients are reduced while the next ones compute; 0: "
@@ -183,8 +185,8 @@ Section precision_section() {
       "precision",
       "dtypes of parameters, compute and messages; sums are always fp32",
       {only("parameters", "fp32",
-            "dtype of master parameters, which updates apply to: small updates would be lost in 16 "
-            "bits"),
+            "dtype of master parameters, which updates apply to: in 16 bits small updates would be "
+            "lost"),
        choice("gather", FIELD(precision.gather), dtype_names,
               "gather dtype: that of gathered parameters, of the inputs of matrix products and of "
               "activations"),

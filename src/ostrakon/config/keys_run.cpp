@@ -15,9 +15,8 @@ Key wall_time() {
   key.name = "wall_time";
   key.meaning =
       "time that the run may take, from the start of its processes: it saves a checkpoint and "
-      "stops "
-      "with exit status 75 before that is over. Set it some minutes below the job's limit. Written "
-      "as for sbatch --time, in quotes if it has a colon; 0: no limit";
+      "stops with exit status 75 before that is over. Set it some minutes below the job's limit. "
+      "Written as for sbatch --time, in quotes if it has a colon; 0: no limit";
   key.expected =
       "a time as minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes "
       "or days-hours:minutes:seconds";
@@ -38,10 +37,9 @@ Key wall_time() {
 }
 
 Key paths_from() {
-  return choice(
-      "paths_from", FIELD(runtime.paths_from), paths_from_names,
-      "folder at which relative paths in the deck begin: the deck's own, or the one in which the "
-      "program is started");
+  return choice("paths_from", FIELD(runtime.paths_from), paths_from_names,
+                "folder at which relative paths in the deck begin: the deck's own, or the one in "
+                "which the program is started");
 }
 
 }  // namespace
@@ -60,17 +58,15 @@ Section checkpoint_section() {
                "also keep, for good, the checkpoints of steps that are multiples of this; 0: none"),
        choice("files", FIELD(checkpoint.files), checkpoint::files_names,
               "data files of a checkpoint: one for each rank, one for each node, or a single one"),
-       boolean(
-           "async", FIELD(checkpoint.asynchronous),
-           "continue training while a copy of the state in host memory is written; has no effect "
-           "with every: 0"),
+       boolean("async", FIELD(checkpoint.asynchronous),
+               "continue training while a copy of the state in host memory is written; has no "
+               "effect with every: 0"),
        boolean("verify", FIELD(checkpoint.verify), "read each checkpoint back before it counts"),
        number("bandwidth", FIELD(checkpoint.bandwidth), not_negative,
               "limit of what a rank writes, in MB/s; 0: no limit"),
-       path(
-           "initial_weights", FIELD(checkpoint.initial_weights), true,
-           "weights to begin with: weights.h5 or a checkpoint of a run, or safetensors (a file, an "
-           "index or a folder) with Hugging Face's names; empty: random")}};
+       path("initial_weights", FIELD(checkpoint.initial_weights), true,
+            "weights to begin with: weights.h5 or a checkpoint of a run, or safetensors (a file, "
+            "an index or a folder) with Hugging Face's names; empty: random")}};
 }
 
 Section output_section() {
@@ -86,22 +82,19 @@ Section output_section() {
 }
 
 Section runtime_section() {
-  return {
-      "runtime",
-      "how the run uses this machine",
-      {named_integer(
-           "threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
-           "threads of a rank in the matrix library, the minimum over ranks on all; auto: as many "
-           "as Kokkos has for kernels"),
-       number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
-              "peak rate of a rank, to which MFU is relative; 0: measured before step 1"),
-       wall_time(),
-       choice("streams", FIELD(runtime.streams), streams_choice_names,
-              "inline: all actions in plan order on one thread; threads: gathers and reductions on "
-              "threads "
-              "of their own, overlapped with compute; auto: threads, where ranks have two cores to "
-              "spare"),
-       paths_from()}};
+  return {"runtime",
+          "how the run uses this machine",
+          {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
+                         "threads of a rank in the matrix library; auto: as many as Kokkos has for "
+                         "kernels. All ranks use the smallest number of any"),
+           number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
+                  "peak rate of a rank, to which MFU is relative; 0: measured before step 1"),
+           wall_time(),
+           choice("streams", FIELD(runtime.streams), streams_choice_names,
+                  "inline: all actions in plan order on one thread; threads: gathers and "
+                  "reductions on threads of their own, overlapped with compute; auto: threads, "
+                  "where ranks have two cores to spare"),
+           paths_from()}};
 }
 
 #undef FIELD

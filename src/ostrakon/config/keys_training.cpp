@@ -21,11 +21,9 @@ Key sum_grain() {
   key.name = "sum_grain";
   key.meaning =
       "leaves (micro-batches of the global batch) whose gradients are summed by one binary tree; "
-      "the "
-      "sums of several trees are accumulated in order. A small number keeps fewer partial sums "
-      "over "
-      "many micro-batches. It is part of what determines the bits of a run, as the seed is; a run "
-      "says before step 1 whether its sums are those of one rank. 0: one tree over all leaves";
+      "the sums of several trees are accumulated in order. A small number keeps fewer partial sums "
+      "over many micro-batches. Results with another number agree to rounding. Before step 1 a run "
+      "says whether its sums are those of one rank. 0: one tree over all leaves";
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   key.expected = text("0 or a power of two up to ", largest);
   key.limits = "0 | power of two";
@@ -63,10 +61,9 @@ Section model_section() {
        integer("ffn_width", FIELD(model.ffn_width), 0, most_columns,
                "inner width of the MLP; 0: 4 x width, or for swiglu 8/3 x width, rounded up to a "
                "multiple of 64"),
-       integer(
-           "vocabulary", FIELD(model.vocabulary), 2, most_tokens,
-           "number of token ids, at least that of the token file; the byte tokenizer has 257: 256 "
-           "bytes and one that ends a document"),
+       integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
+               "number of token ids, at least that of the token file; the byte tokenizer has 257: "
+               "256 bytes and one that ends a document"),
        boolean("bias", FIELD(model.bias),
                "biases in linear layers, and in norms if they are layernorm"),
        boolean("tie_embeddings", FIELD(model.tie_embeddings),
@@ -74,9 +71,10 @@ Section model_section() {
        number("norm_epsilon", FIELD(model.norm_epsilon), small,
               "epsilon that norms add to the variance"),
        number("rotary_base", FIELD(model.rotary_base), rotary_base,
-              "base of the frequencies of rotary positional encoding (rope_theta)"),
+              "base of rotary positional encoding, rope_theta"),
        number("initializer_deviation", FIELD(model.initializer_deviation), positive,
-              "standard deviation of initial weights")}};
+              "standard deviation of initial weights; over sqrt(2 x layers) for the output "
+              "projections of attention and MLP")}};
 }
 
 Section data_section() {
@@ -100,10 +98,9 @@ Section training_section() {
       {integer("steps", FIELD(training.steps), 1, "optimizer steps of the run"),
        integer("global_batch_size", FIELD(training.global_batch_size), 1,
                "sequences in a step, over all ranks"),
-       integer(
-           "micro_batch_size", FIELD(training.micro_batch_size), 1,
-           "sequences that a rank computes at once: a leaf, which is a micro-batch of the global "
-           "batch"),
+       integer("micro_batch_size", FIELD(training.micro_batch_size), 1,
+               "sequences that a rank computes at once: a leaf, which is a micro-batch of the "
+               "global batch"),
        sum_grain(),
        integer("sequence_length", FIELD(training.sequence_length), 1, "tokens in a sequence"),
        integer("seed", FIELD(training.seed), 0,
@@ -112,37 +109,33 @@ Section training_section() {
                "steps between validations; 0: none"),
        integer("validation_batches", FIELD(training.validation_batches), 1,
                "global batches in one validation"),
-       number(
-           "time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
-           "end training after the step in which this time since the first step is over, as after "
-           "the last step: weights.h5 is written, the exit status is 0. 0: no limit. For a job's "
-           "time limit see runtime.wall_time"),
+       number("time_limit_minutes", FIELD(training.time_limit_minutes), not_negative,
+              "minutes of training in this job after which it ends as after the last step: "
+              "weights.h5 is written, the exit status is 0. 0: no limit. To save and resume before "
+              "a batch job's limit see runtime.wall_time"),
        choice("on_non_finite", FIELD(stability.skip_non_finite),
               std::vector<Named<bool>>{{false, "stop"}, {true, "skip"}},
               "if loss or gradient are not finite: stop the run with an error, or skip the update"),
        number("skip_outliers", FIELD(stability.outlier_threshold), not_negative,
               "skip the update of a step whose loss or gradient norm is more than this number of "
               "standard deviations above its running mean; 0: skip none"),
-       integer(
-           "outlier_window", FIELD(stability.outlier_window), 2,
-           "window of the running mean of skip_outliers, in steps; none is skipped in the first "
-           "half of it")}};
+       integer("outlier_window", FIELD(stability.outlier_window), 2,
+               "window of the running mean of skip_outliers, in steps; none is skipped in the "
+               "first half of it")}};
 }
 
 Section optimizer_section() {
   return {
       "optimizer",
       "how parameters are updated",
-      {choice(
-           "name", FIELD(optimizer.kind), optim::optimizer_names,
-           "update rule, with decoupled weight decay. muon updates the matrices within blocks, and "
-           "adamw all other parameters"),
+      {choice("name", FIELD(optimizer.kind), optim::optimizer_names,
+              "update rule, with decoupled weight decay. muon updates the matrices within blocks, "
+              "and adamw all other parameters"),
        number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30,
               "peak of the learning rate; section schedule is relative to it"),
-       number(
-           "weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
-           "weight decay of matrices and embeddings. Norms and biases have none, unless a rule in "
-           "optimizer.parameters sets it"),
+       number("weight_decay", FIELD(optimizer.weight_decay), up_to_1e30,
+              "weight decay of matrices and embeddings. Norms and biases have none, unless a rule "
+              "in optimizer.parameters sets it"),
        number("beta1", FIELD(optimizer.beta1), below_one,
               "adamw (in muon too): decay of the first moment; lion: weight of the first moment in "
               "the sign"),
@@ -174,20 +167,18 @@ Section optimizer_section() {
 }
 
 Section schedule_section() {
-  return {
-      "schedule",
-      "learning rate over the steps, as a fraction of its peak",
-      {integer("warmup_steps", FIELD(schedule.warmup_steps), 0,
-               "first steps, in which the learning rate rises linearly to its peak"),
-       choice(
-           "tail", FIELD(schedule.tail), optim::tail_names,
-           "learning rate after the warm-up. warmup_stable_decay: constant, then falling linearly "
-           "over decay_steps; inverse_square_root: as 1 / sqrt(step)"),
-       number("final_fraction", FIELD(schedule.final_fraction), share,
-              "learning rate of the last step, as a fraction of its peak; for cosine, linear and "
-              "warmup_stable_decay"),
-       integer("decay_steps", FIELD(schedule.decay_steps), 0,
-               "last steps, in which the learning rate of warmup_stable_decay falls")}};
+  return {"schedule",
+          "learning rate over the steps, as a fraction of its peak",
+          {integer("warmup_steps", FIELD(schedule.warmup_steps), 0,
+                   "first steps, in which the learning rate rises linearly to its peak"),
+           choice("tail", FIELD(schedule.tail), optim::tail_names,
+                  "learning rate after the warm-up. warmup_stable_decay: constant, then falling "
+                  "linearly over decay_steps; inverse_square_root: as 1 / sqrt(step)"),
+           number("final_fraction", FIELD(schedule.final_fraction), share,
+                  "learning rate of the last step, as a fraction of its peak; for cosine, linear "
+                  "and warmup_stable_decay"),
+           integer("decay_steps", FIELD(schedule.decay_steps), 0,
+                   "last steps, in which the learning rate of warmup_stable_decay falls")}};
 }
 
 #undef FIELD

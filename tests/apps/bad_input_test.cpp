@@ -63,7 +63,7 @@ TEST_F(BadInputs, KeysAndTypes) {
        bad_key("unknown-choice", "model", "activation: relu",
                {"model.activation = \"relu\"", "expected gelu or swiglu"}),
        bad_key("later-version", "precision", "parameters: bf16",
-               {"precision.parameters = \"bf16\"", "the one value that this version accepts"}),
+               {"precision.parameters = \"bf16\"", "the only value that this version accepts"}),
        bad_key("unknown-number", "precision", "gather: float16",
                {"precision.gather = \"float16\": expected fp32, bf16 or fp16"}),
        bad_key("unknown-optimizer", "optimizer", "name: adagrad",

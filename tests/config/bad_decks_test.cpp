@@ -144,7 +144,7 @@ TEST(BadDecks, ImpossibleValues) {
        {with("optimizer", "moments: fp16"),
         "deck.yaml: optimizer.moments = \"fp16\": expected fp32 or bf16"},
        {with("precision", "parameters: bf16"),
-        "deck.yaml: precision.parameters = \"bf16\": expected fp32, the one value that this "
+        "deck.yaml: precision.parameters = \"bf16\": expected fp32, the only value that this "
         "version accepts"},
        {with("precision", "gather: fp64"),
         "deck.yaml: precision.gather = \"fp64\": expected fp32, bf16 or fp16"},

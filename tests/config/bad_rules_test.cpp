@@ -71,10 +71,10 @@ TEST(BadDecks, RulesForUnits) {
       {"block.*: prefetch 2",
        "\"prefetch\": no such setting; did you mean forward_prefetch or backward_prefetch?"},
       {"block.1: forward_prefetch block.1",
-       "forward_prefetch names block.1 itself, which is there when it computes; expected other "
+       "forward_prefetch names block.1 itself, which is gathered in any case; expected other "
        "units"},
       {"head: forward_prefetch 1, backward_prefetch block.1 head",
-       "backward_prefetch names head itself, which is there when it computes; expected other "
+       "backward_prefetch names head itself, which is gathered in any case; expected other "
        "units"},
       {"block.*: forward_prefetch 1, forward_prefetch 2", "forward_prefetch is given twice"},
       {"block.*: reshard_after_forward never, reshard_after_forward never",
@@ -211,7 +211,7 @@ TEST(BadDecks, RulesThatLeaveNothingToTrain) {
     EXPECT_EQ(message_of(with("optimizer", text("parameters: \"", rules, '"')), "deck.yaml"),
               text("deck.yaml: optimizer.parameters = \"", rules,
                    "\": all parameters are frozen, nothing is left to train; expected rules that "
-                   "leave some"));
+                   "leave some trained"));
   }
 }
 
@@ -250,17 +250,16 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "deck.yaml: training.validate_every = 10 needs data.validation_path, which is empty"},
        {with("model", "vocabulary: 2147483647\n    width: 4194304"),
         "deck.yaml: model.vocabulary x model.width = 2147483647 x 4194304 parameters, more than "
-        "the 1,125,899,906,842,624 that this program can count"},
+        "the limit of 1,125,899,906,842,624"},
        {with("model", "layers: 100000\n    width: 1048576"),
         "deck.yaml: model.layers x model.width x model.width = 100000 x 1048576 x 1048576 "
-        "parameters, more than the 1,125,899,906,842,624 that this program can count"},
+        "parameters, more than the limit of 1,125,899,906,842,624"},
        {with("training", "sequence_length: 4294967296"),
         "deck.yaml: training.micro_batch_size x training.sequence_length = 1 x 4294967296 tokens, "
-        "more than the 2,147,483,647 that this program can count"},
+        "more than the limit of 2,147,483,647"},
        {with("training", "steps: 9007199254740991"),
         "deck.yaml: training.steps x training.global_batch_size x training.sequence_length = "
-        "9007199254740991 x 8 x 256 tokens, more than the 9,007,199,254,740,991 that this program "
-        "can count"}},
+        "9007199254740991 x 8 x 256 tokens, more than the limit of 9,007,199,254,740,991"}},
       "deck.yaml");
 }
 

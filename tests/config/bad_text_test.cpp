@@ -48,7 +48,8 @@ TEST(BadDecks, TextThatIsNoYaml) {
         "deck.yaml: not valid YAML: line 3: indented with other characters than the lines before; "
         "indent with spaces"},
        {"ostrakon:\n  model:\n    width: 8\n   data:\n    verify: no\n",
-        "deck.yaml: not valid YAML: line 4: indented by 3, like no section around it; all keys of "
+        "deck.yaml: not valid YAML: line 4: indented by 3, which matches no section above; all "
+        "keys of "
         "a "
         "section begin in the same column"},
        {"ostrakon:\n  model:\n    width: 8\n      heads: 2\n",

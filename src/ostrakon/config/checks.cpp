@@ -44,8 +44,8 @@ void require_product(const std::string& name, std::int64_t most, const char* wha
     names += text(names.empty() ? "" : " x ", factor.name);
     values += text(values.empty() ? "" : " x ", factor.value);
   }
-  require(fits, name, ": ", names, " = ", values, " ", what, ", more than the ", format_count(most),
-          " that this program can count");
+  require(fits, name, ": ", names, " = ", values, " ", what, ", more than the limit of ",
+          format_count(most));
 }
 
 void check_model(const model::DecoderSettings& model, const std::string& name) {
@@ -106,7 +106,8 @@ void check_parameter_rules(const Settings& settings, const std::string& name) {
   require(!std::all_of(names.begin(), names.end(),
                        [&](const std::string& one) { return optim::is_frozen(rules, one); }),
           name, ": optimizer.parameters = ", Value::of(write_parameter_rules(rules)).shown(),
-          ": all parameters are frozen, nothing is left to train; expected rules that leave some");
+          ": all parameters are frozen, nothing is left to train; expected rules that leave some "
+          "trained");
 }
 
 void check_sizes(const Settings& settings, const std::string& name) {

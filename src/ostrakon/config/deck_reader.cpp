@@ -111,7 +111,7 @@ void require_tidy_indentation(const std::string& prepared, const std::string& na
     }
     for (; open.back().size() > indentation.size(); is_block = false) open.pop_back();
     require(open.back() == indentation, place, "indented by ", indentation.size(),
-            ", like no section around it; all keys of a section begin in the same column");
+            ", which matches no section above; all keys of a section begin in the same column");
     before = lines[i];
   }
 }

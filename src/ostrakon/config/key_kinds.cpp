@@ -17,7 +17,7 @@ Key only(const std::string& name, const std::string& accepted, const std::string
   Key key;
   key.name = name;
   key.meaning = meaning;
-  key.expected = accepted + ", the one value that this version accepts";
+  key.expected = accepted + ", the only value that this version accepts";
   key.limits = accepted + " only";
   key.set = [=](Settings&, const Value& value) {
     return value.kind == Value::Kind::text && value.text == accepted;

@@ -175,7 +175,7 @@ void refuse_itself(const std::string& unit, const std::optional<Prefetch>& prefe
   if (!prefetch) return;
   const std::vector<std::string>& units = prefetch->units;
   require(std::find(units.begin(), units.end(), unit) == units.end(), place, " names ", unit,
-          " itself, which is there when it computes; expected other units");
+          " itself, which is gathered in any case; expected other units");
 }
 
 /// check(rule, what begins the message) is called with each rule.

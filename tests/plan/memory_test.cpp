@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -13,6 +14,9 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/train/make_trainer.hpp>
+#include <random>
+#include <stdexcept>
+#include <string>
 
 #include "plan/random_plans.hpp"
 #include "support/trials.hpp"
@@ -121,6 +125,105 @@ TEST(MemoryPlan, ASpaceWithoutBuffersNeedsNothing) {
   EXPECT_EQ(memory.peak_action, -1);
   EXPECT_NO_THROW(prove_memory(plan, memory));
   EXPECT_NE(memory_table(plan, memory).find("no action"), std::string::npos);
+}
+
+// ---- plans of all policies, and memory that is broken on purpose
+
+TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
+  std::mt19937_64 random(8);
+  double worst = 1.0;
+  for (std::uint64_t trial = 0; trial < std::uint64_t{tests::trials(400)}; ++trial) {
+    const int ranks = 1 << random() % 4;
+    const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 6);
+    const ModelDescription model =
+        make_model(static_cast<int>(1 + random() % 6), random() % 2 == 0, random());
+    Policy policy = make_policy(leaves, random() % choices);
+    const std::vector<int> groups = groups_of(ranks);
+    policy.shard_group = groups[random() % groups.size()];
+    place_on_nodes(random, ranks, policy);
+    for (Purpose purpose : purposes) {
+      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
+      const MemoryPlan memory = plan_memory(plan);
+      ASSERT_NO_THROW(prove_memory(plan, memory)) << "trial " << trial;
+      ASSERT_GE(memory.arena_bytes, memory.peak_live_bytes);
+      if (purpose == Purpose::train)
+        worst = std::max(worst, static_cast<double>(memory.arena_bytes) /
+                                    static_cast<double>(memory.peak_live_bytes));
+    }
+  }
+  // Sizes at random are the hard case; those of a transformer, all alike, are the easy one.
+  EXPECT_LT(worst, 1.25);
+}
+
+TEST(MemoryPlan, LongPlansArePlacedToo) {
+  const StepPlan plan =
+      build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);
+  ASSERT_GT(plan.buffers.size(), 200000u);
+  const MemoryPlan memory = plan_memory(plan);
+  EXPECT_NO_THROW(prove_memory(plan, memory));
+  EXPECT_LT(static_cast<double>(memory.arena_bytes),
+            1.25 * static_cast<double>(memory.peak_live_bytes));
+}
+
+TEST(MemoryPlan, ProofFindsOverlap) {
+  const StepPlan plan = build_step_plan(make_model(2, false, 9), 2, make_policy(4), Purpose::train);
+  const MemoryPlan good = plan_memory(plan);
+  int caught = 0, tried = 0;
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    for (std::size_t other = 0; other < plan.buffers.size(); ++other) {
+      const Buffer &x = plan.buffers[b], &y = plan.buffers[other];
+      if (b == other || x.space != Space::device || y.space != Space::device) continue;
+      const bool together =
+          (x.persistent && y.persistent) ||
+          (!x.persistent && !y.persistent && x.first <= y.last && y.first <= x.last);
+      if (!together) continue;
+      MemoryPlan broken = good;
+      broken.offsets[b] = good.offsets[other];
+      broken.arena_bytes += x.bytes + y.bytes;
+      ++tried;
+      try {
+        prove_memory(plan, broken);
+      } catch (const std::logic_error&) {
+        ++caught;
+      }
+    }
+  }
+  EXPECT_GT(tried, 500);
+  EXPECT_EQ(caught, tried);
+}
+
+TEST(MemoryPlan, ProofFindsShortLifetimes) {
+  const StepPlan good = build_step_plan(make_model(2, true, 10), 2, make_policy(4), Purpose::train);
+  for (std::size_t b = 0; b < good.buffers.size(); ++b) {
+    if (good.buffers[b].persistent || good.buffers[b].first == good.buffers[b].last) continue;
+    StepPlan broken = good;
+    broken.buffers[b].last -= 1;
+    EXPECT_THROW(prove_memory(broken, plan_memory(broken)), std::logic_error)
+        << good.buffers[b].name;
+  }
+}
+
+TEST(MemoryPlan, ProofFindsReadsOfWhatNothingWrote) {
+  const StepPlan good =
+      build_step_plan(make_model(2, false, 11), 2, make_policy(4), Purpose::train);
+  int dropped = 0;
+  for (std::size_t a = 0; a < good.actions.size(); ++a) {
+    if (good.actions[a].kind != Kind::gather && good.actions[a].kind != Kind::load) continue;
+    StepPlan broken = good;
+    broken.actions[a].uses.clear();
+    EXPECT_THROW(prove_memory(broken, plan_memory(good)), std::logic_error)
+        << good.describe(good.actions[a]);
+    ++dropped;
+  }
+  EXPECT_GT(dropped, 4);
+}
+
+TEST(MemoryPlan, TableNamesThePeak) {
+  const StepPlan plan =
+      build_step_plan(make_model(2, false, 12), 2, make_policy(2), Purpose::train);
+  const std::string table = memory_table(plan, plan_memory(plan));
+  EXPECT_NE(table.find("optimizer state"), std::string::npos) << table;
+  EXPECT_NE(table.find("peak at "), std::string::npos) << table;
 }
 
 // ---- real models

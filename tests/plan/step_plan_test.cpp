@@ -1,64 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+
+// What a plan divides over ranks, sends and saves; tied units; hashes.
+
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
+#include <cstdint>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/reduction_tree.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "plan/random_plans.hpp"
 #include "plan/traffic.hpp"
-#include "support/trials.hpp"
 
 namespace {
 
 using namespace ostrakon;
 using namespace ostrakon::plan;
 using namespace ostrakon::tests;
-
-TEST(ReductionTree, SplitsAtTheLargestPowerOfTwoBelow) {
-  EXPECT_EQ(left_leaves(2), 1);
-  EXPECT_EQ(left_leaves(3), 2);
-  EXPECT_EQ(left_leaves(4), 2);
-  EXPECT_EQ(left_leaves(5), 4);
-  EXPECT_EQ(left_leaves(8), 4);
-  EXPECT_EQ(left_leaves(9), 8);
-}
-
-TEST(ReductionTree, AlignedRunsOfPowersOfTwoAreNodes) {
-  for (std::int64_t total : {2, 3, 6, 8, 12, 17}) {
-    for (std::int64_t run = 1; run < total; run *= 2) {
-      for (std::int64_t begin = 0; begin + run <= total; begin += run) {
-        const auto [parent, sibling] = parent_and_sibling({begin, run}, total);
-        EXPECT_EQ(parent.leaves, run + sibling.leaves);
-        EXPECT_EQ(std::min(begin, sibling.begin), parent.begin);
-      }
-    }
-  }
-}
-
-TEST(ReductionTree, WithAGrainTreesAreAddedOneAfterTheOther) {
-  const auto expect = [](TreeNode node, std::int64_t total, TreeNode parent, TreeNode sibling) {
-    const auto [found_parent, found_sibling] = parent_and_sibling(node, total, 4);
-    EXPECT_EQ(found_parent, parent);
-    EXPECT_EQ(found_sibling, sibling);
-  };
-  expect({0, 1}, 11, {0, 2}, {1, 1});
-  expect({2, 2}, 11, {0, 4}, {0, 2});
-  expect({0, 4}, 11, {0, 8}, {4, 4});
-  expect({4, 4}, 11, {0, 8}, {0, 4});
-  expect({6, 1}, 11, {6, 2}, {7, 1});
-  expect({0, 8}, 11, {0, 11}, {8, 3});
-  expect({8, 2}, 11, {8, 3}, {10, 1});
-  expect({8, 3}, 11, {0, 11}, {0, 8});
-  expect({8, 1}, 9, {0, 9}, {0, 8});
-  // As without one.
-  expect({0, 2}, 4, {0, 4}, {2, 2});
-  expect({0, 2}, 3, {0, 3}, {2, 1});
-}
 
 TEST(StepPlan, EveryLeafIsWorkedOnOnce) {
   const ModelDescription model = make_model(2, false, 1);
@@ -81,133 +43,6 @@ TEST(StepPlan, EveryLeafIsWorkedOnOnce) {
       }
     }
   }
-}
-
-/// Follows what a unit's gradient buffers hold, as expressions over leaves, through the plan of
-/// every rank at once; returns the expression that each rank's optimizer sees.
-std::set<std::string> gradient_expressions(const StepPlan& plan, int unit) {
-  const auto sum = [](const std::string& a, const std::string& b) {
-    return a < b ? "(" + a + "+" + b + ")" : "(" + b + "+" + a + ")";  // addition commutes
-  };
-  const int ranks = plan.grid.ranks();
-  std::vector<std::map<int, std::string>> held(static_cast<std::size_t>(ranks));
-  std::set<std::string> results;
-  for (const Action& action : plan.actions) {
-    const bool is_tied =
-        action.kind == Kind::backward && unit == 0 && action.buffer(Role::tied_gradients) >= 0;
-    if (action.unit != unit && !is_tied) continue;
-    const int gradients = action.buffer(is_tied ? Role::tied_gradients : Role::parameter_gradients);
-    const int shard = action.buffer(Role::gradient_shard);
-    for (int rank = 0; rank < ranks; ++rank) {
-      auto& mine = held[static_cast<std::size_t>(rank)];
-      if (action.kind == Kind::backward) {
-        const auto letter = 'a' + plan.leaf(rank, action.micro_batch);
-        const std::string leaf(1, static_cast<char>(letter));
-        mine[gradients] = action.gradients_opened ? mine.at(gradients) + leaf : leaf;
-      }
-      if (action.kind == Kind::accumulate)
-        mine[gradients] = sum(mine.at(gradients), mine.at(action.buffer(Role::source)));
-      if (action.kind == Kind::gather_gradients && shard >= 0) mine[gradients] = mine.at(shard);
-      if (action.kind == Kind::optimize) results.insert(mine.at(shard));
-    }
-    if (action.kind != Kind::reduce_scatter) continue;
-    std::vector<std::string> reduced;
-    for (int rank = 0; rank < ranks; ++rank) {
-      // The ordered tree over the ranks of this rank's group.
-      std::vector<std::string> pieces;
-      for (int partner : tests::ranks_of_group(plan, action.span, rank))
-        pieces.push_back(held[static_cast<std::size_t>(partner)].at(gradients));
-      const auto tree = [&](const auto& self, std::int64_t begin,
-                            std::int64_t count) -> std::string {
-        if (count == 1) return pieces[static_cast<std::size_t>(begin)];
-        const std::int64_t left = left_leaves(count);
-        return sum(self(self, begin, left), self(self, begin + left, count - left));
-      };
-      reduced.push_back(tree(tree, 0, static_cast<std::int64_t>(pieces.size())));
-    }
-    for (int rank = 0; rank < ranks; ++rank)
-      held[static_cast<std::size_t>(rank)][shard] = reduced[static_cast<std::size_t>(rank)];
-  }
-  return results;
-}
-
-TEST(StepPlan, GradientsAreTheSameTreeOnEveryLayout) {
-  int in_levels = 0;
-  for (bool tied : {false, true}) {
-    const ModelDescription model = make_model(1, tied, 2);
-    for (int unit : {0, 1}) {
-      const auto reference =
-          gradient_expressions(build_step_plan(model, 1, make_policy(8), Purpose::train), unit);
-      ASSERT_EQ(reference.size(), 1u);
-      for (std::uint64_t choice = 0; choice < choices; ++choice)
-        for (int ranks : {1, 2, 4, 8})
-          for (int group : groups_of(ranks))
-            for (int node : {0, 2, 4}) {
-              Policy policy = make_policy(8, choice);
-              policy.shard_group = group;
-              policy.ranks_per_node = node;
-              policy.hierarchical.bytes = 1;
-              const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
-              EXPECT_TRUE(plan.has_the_bits_of_one_rank());
-              EXPECT_EQ(gradient_expressions(plan, unit), reference)
-                  << "choice " << choice << " ranks " << ranks << " group " << group << " node "
-                  << node;
-              in_levels += plan.grid.has_levels() ? 1 : 0;
-            }
-    }
-  }
-  EXPECT_GT(in_levels, 1000);
-}
-
-// Whatever the numbers of ranks and leaves: with levels, the bits are those without.
-TEST(StepPlan, GradientsAreTheSameTreeInTwoLevels) {
-  const ModelDescription model = make_model(1, false, 3);
-  int in_levels = 0;
-  for (int ranks : {6, 8, 12})
-    for (std::uint64_t choice = 0; choice < 32; ++choice)
-      for (int group : groups_of(ranks))
-        for (int node : groups_of(ranks)) {
-          Policy policy = make_policy(2 * ranks, choice);
-          policy.shard_group = group;
-          const StepPlan flat = build_step_plan(model, ranks, policy, Purpose::train);
-          policy.ranks_per_node = node;
-          policy.hierarchical.bytes = 1;
-          const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
-          ASSERT_EQ(flat.grid.has_levels(), false);
-          if (!plan.grid.has_levels()) continue;
-          ++in_levels;
-          EXPECT_EQ(plan.has_the_bits_of_one_rank(), flat.has_the_bits_of_one_rank());
-          EXPECT_EQ(gradient_expressions(plan, 1), gradient_expressions(flat, 1))
-              << "ranks " << ranks << " choice " << choice << " group " << group << " node "
-              << node;
-        }
-  EXPECT_GT(in_levels, 200);
-}
-
-TEST(StepPlan, KnowWhetherTheirTreeIsThatOfOneRank) {
-  // Numbers that are no powers of two: six or twelve leaves on two, three or six ranks.
-  const ModelDescription model = make_model(1, false, 3);
-  int same = 0, other = 0;
-  for (std::int64_t leaves : {6, 12}) {
-    const auto reference =
-        gradient_expressions(build_step_plan(model, 1, make_policy(leaves), Purpose::train), 1);
-    for (std::uint64_t choice = 0; choice < 16; ++choice)
-      for (int ranks : {2, 3, 6})
-        for (int group : groups_of(ranks)) {
-          Policy policy = make_policy(leaves, choice);
-          policy.shard_group = group;
-          const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
-          // What it promises holds; what it does not promise may hold by chance.
-          if (plan.has_the_bits_of_one_rank()) {
-            EXPECT_EQ(gradient_expressions(plan, 1), reference)
-                << "leaves " << leaves << " choice " << choice << " ranks " << ranks << " group "
-                << group;
-          }
-          (gradient_expressions(plan, 1) == reference ? same : other) += 1;
-        }
-  }
-  EXPECT_GT(same, 0);
-  EXPECT_GT(other, 0);
 }
 
 TEST(StepPlan, TrafficIsThatOfTheFormulas) {
@@ -428,103 +263,6 @@ TEST(StepPlan, ShardedStateIsDividedByTheRanks) {
   const std::int64_t sums = 1280;  // 1088 bytes at an alignment of 256
   EXPECT_NEAR(static_cast<double>(state(8) - sums), static_cast<double>(state(1) - sums) / 8.0,
               0.02 * static_cast<double>(state(1)));
-}
-
-TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
-  std::mt19937_64 random(8);
-  double worst = 1.0;
-  for (std::uint64_t trial = 0; trial < std::uint64_t{tests::trials(400)}; ++trial) {
-    const int ranks = 1 << random() % 4;
-    const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 6);
-    const ModelDescription model =
-        make_model(static_cast<int>(1 + random() % 6), random() % 2 == 0, random());
-    Policy policy = make_policy(leaves, random() % choices);
-    const std::vector<int> groups = groups_of(ranks);
-    policy.shard_group = groups[random() % groups.size()];
-    place_on_nodes(random, ranks, policy);
-    for (Purpose purpose : purposes) {
-      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
-      const MemoryPlan memory = plan_memory(plan);
-      ASSERT_NO_THROW(prove_memory(plan, memory)) << "trial " << trial;
-      ASSERT_GE(memory.arena_bytes, memory.peak_live_bytes);
-      if (purpose == Purpose::train)
-        worst = std::max(worst, static_cast<double>(memory.arena_bytes) /
-                                    static_cast<double>(memory.peak_live_bytes));
-    }
-  }
-  // Sizes at random are the hard case; those of a transformer, all alike, are the easy one.
-  EXPECT_LT(worst, 1.25);
-}
-
-TEST(MemoryPlan, LongPlansArePlacedToo) {
-  const StepPlan plan =
-      build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);
-  ASSERT_GT(plan.buffers.size(), 200000u);
-  const MemoryPlan memory = plan_memory(plan);
-  EXPECT_NO_THROW(prove_memory(plan, memory));
-  EXPECT_LT(static_cast<double>(memory.arena_bytes),
-            1.25 * static_cast<double>(memory.peak_live_bytes));
-}
-
-TEST(MemoryPlan, ProofFindsOverlap) {
-  const StepPlan plan = build_step_plan(make_model(2, false, 9), 2, make_policy(4), Purpose::train);
-  const MemoryPlan good = plan_memory(plan);
-  int caught = 0, tried = 0;
-  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
-    for (std::size_t other = 0; other < plan.buffers.size(); ++other) {
-      const Buffer &x = plan.buffers[b], &y = plan.buffers[other];
-      if (b == other || x.space != Space::device || y.space != Space::device) continue;
-      const bool together =
-          (x.persistent && y.persistent) ||
-          (!x.persistent && !y.persistent && x.first <= y.last && y.first <= x.last);
-      if (!together) continue;
-      MemoryPlan broken = good;
-      broken.offsets[b] = good.offsets[other];
-      broken.arena_bytes += x.bytes + y.bytes;
-      ++tried;
-      try {
-        prove_memory(plan, broken);
-      } catch (const std::logic_error&) {
-        ++caught;
-      }
-    }
-  }
-  EXPECT_GT(tried, 500);
-  EXPECT_EQ(caught, tried);
-}
-
-TEST(MemoryPlan, ProofFindsShortLifetimes) {
-  const StepPlan good = build_step_plan(make_model(2, true, 10), 2, make_policy(4), Purpose::train);
-  for (std::size_t b = 0; b < good.buffers.size(); ++b) {
-    if (good.buffers[b].persistent || good.buffers[b].first == good.buffers[b].last) continue;
-    StepPlan broken = good;
-    broken.buffers[b].last -= 1;
-    EXPECT_THROW(prove_memory(broken, plan_memory(broken)), std::logic_error)
-        << good.buffers[b].name;
-  }
-}
-
-TEST(MemoryPlan, ProofFindsReadsOfWhatNothingWrote) {
-  const StepPlan good =
-      build_step_plan(make_model(2, false, 11), 2, make_policy(4), Purpose::train);
-  int dropped = 0;
-  for (std::size_t a = 0; a < good.actions.size(); ++a) {
-    if (good.actions[a].kind != Kind::gather && good.actions[a].kind != Kind::load) continue;
-    StepPlan broken = good;
-    broken.actions[a].uses.clear();
-    EXPECT_THROW(prove_memory(broken, plan_memory(good)), std::logic_error)
-        << good.describe(good.actions[a]);
-    ++dropped;
-  }
-  EXPECT_GT(dropped, 4);
-}
-
-TEST(MemoryPlan, TableNamesThePeak) {
-  const StepPlan plan =
-      build_step_plan(make_model(2, false, 12), 2, make_policy(2), Purpose::train);
-  const std::string table = memory_table(plan, plan_memory(plan));
-  EXPECT_NE(table.find("optimizer state"), std::string::npos) << table;
-  EXPECT_NE(table.find("peak at "), std::string::npos) << table;
 }
 
 }  // namespace

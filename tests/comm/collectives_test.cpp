@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Gathers and reductions of arrays: results to the bit, bytes sent, times.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/communicator.hpp>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "communicator_fixture.hpp"
+
+namespace ostrakon::comm {
+namespace {
+
+using namespace ostrakon::tests;
+using ostrakon::testing::error_of;
+
+// Odd counts are sent as floats, multiples of 64 as blocks.
+const std::int64_t shard_sizes[] = {0, 1, 37, 64, 192, 4099, 65536};
+
+TEST_F(CommunicatorTest, AllGatherFromElsewhere) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  for (const std::int64_t count : shard_sizes) {
+    const auto whole = random_values(7, count * world.size());
+    const auto own = part(whole, world.rank() * count, count);
+    const Array shard(own);
+    const Array full(count * world.size());
+    world.all_gather(shard.data(), count, full.data());
+    EXPECT_TRUE(same_bits(full.values(), whole)) << count;
+    EXPECT_TRUE(same_bits(shard.values(), own)) << count;
+  }
+}
+
+TEST_F(CommunicatorTest, AllGatherInPlace) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  for (const std::int64_t count : shard_sizes) {
+    const auto whole = random_values(8, count * world.size());
+    std::vector<float> start(whole.size(), -1.0F);
+    for (std::int64_t i = world.rank() * count; i < (world.rank() + 1) * count; ++i)
+      start[static_cast<std::size_t>(i)] = whole[static_cast<std::size_t>(i)];
+    const Array full(start);
+    world.all_gather(full.data() + world.rank() * count, count, full.data());
+    EXPECT_TRUE(same_bits(full.values(), whole)) << count;
+  }
+}
+
+TEST_F(CommunicatorTest, AllGatherRefusesAShardAtTheWrongPlace) {
+  if (!reachable() || world.size() == 1) GTEST_SKIP() << "nothing to refuse";
+  const std::int64_t count = 64;
+  const Array full(count * world.size());
+  const std::int64_t wrong = world.rank() * count + (world.rank() == 0 ? 1 : -1);
+  EXPECT_NE(error_of([&] {
+              world.all_gather(full.data() + wrong, count, full.data());
+            }).find("not at the place of rank " + std::to_string(world.rank())),
+            std::string::npos);
+  EXPECT_EQ(world.bytes_sent(), 0);
+}
+
+TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  for (const std::int64_t count : shard_sizes) {
+    const auto arrays = random_arrays(world.size(), count * world.size());
+    const auto& own = arrays[static_cast<std::size_t>(world.rank())];
+    const Array full(own);
+    const Array staging(count * world.size());
+    const Array shard(count);
+    world.reduce_scatter(full.data(), count, staging.data(), shard.data());
+
+    std::vector<float> expected;
+    for (std::int64_t i = 0; i < count; ++i)
+      expected.push_back(
+          tree(arrays, 0, world.size(), static_cast<std::size_t>(world.rank() * count + i)));
+    EXPECT_TRUE(same_bits(shard.values(), expected)) << count;
+    EXPECT_TRUE(same_bits(full.values(), own)) << count;
+
+    // To where the staging array begins, and to this rank's part of the array.
+    world.reduce_scatter(full.data(), count, staging.data(),
+                         world.size() == 1 ? shard.data() : staging.data());
+    EXPECT_TRUE(same_bits(part((world.size() == 1 ? shard : staging).values(), 0, count), expected))
+        << count;
+    const std::int64_t place = world.rank() * count;
+    world.reduce_scatter(full.data(), count, staging.data(), full.data() + place);
+    EXPECT_TRUE(same_bits(part(full.values(), place, count), expected)) << count;
+  }
+}
+
+// Several micro-batches, whose trees over a few ranks are accumulated in order.
+template <class T>
+void expect_chained_sums(Communicator& world) {
+  const std::int64_t count = 193;
+  const int ranks = world.size(), rounds = 3;
+  // What ranks send of their values, in the order of micro-batches and ranks.
+  const auto arrays = random_arrays(rounds * ranks, count * ranks);
+  std::vector<std::vector<float>> sent = arrays;
+  for (std::vector<float>& array : sent)
+    for (float& value : array) value = static_cast<float>(static_cast<T>(value));
+  for (int tree_ranks : {1, 2, 3, 4, 8}) {
+    std::vector<float> expected(static_cast<std::size_t>(count));
+    std::vector<float> shard(expected.size());
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        for (int first = 0; first < ranks; first += tree_ranks) {
+          const int begin = round * ranks + first;
+          const int end = round * ranks + std::min(ranks, first + tree_ranks);
+          const float sum =
+              tree(sent, begin, end, static_cast<std::size_t>(world.rank() * count) + i);
+          expected[i] = round + first == 0 ? sum : expected[i] + sum;
+        }
+      const auto& own = arrays[static_cast<std::size_t>(round * ranks + world.rank())];
+      std::vector<T> full, staging(own.size());
+      for (float value : own) full.push_back(static_cast<T>(value));
+      const std::vector<T> before = full;
+      world.reduce_scatter(full.data(), count, staging.data(), shard.data(),
+                           {tree_ranks, round > 0});
+      EXPECT_TRUE(same_bits(shard, expected)) << tree_ranks << ", round " << round;
+      EXPECT_EQ(std::memcmp(full.data(), before.data(), full.size() * sizeof(T)), 0);
+    }
+  }
+}
+
+TEST_F(CommunicatorTest, ReduceScatterContinuesASum) {
+  if (!memory_is_host_accessible) GTEST_SKIP() << "device memory";
+  expect_chained_sums<float>(world);
+  expect_chained_sums<bf16>(world);
+  expect_chained_sums<fp16>(world);
+}
+
+TEST_F(CommunicatorTest, WhatIsAddedToLiesApart) {
+  if (!reachable() || world.size() == 1) GTEST_SKIP() << "nothing to refuse";
+  const Array full(64 * world.size());
+  const Array staging(64 * world.size());
+  for (float* shard : {staging.data(), full.data() + 64 * world.rank()})
+    EXPECT_EQ(error_of([&] {
+                world.reduce_scatter(full.data(), 64, staging.data(), shard, {0, true});
+              }),
+              "reduce_scatter: the shard, which is added to, lies inside another array");
+}
+
+// Else the tests above could not tell one order from another.
+TEST_F(CommunicatorTest, TheRandomArraysTellOrdersApart) {
+  if (world.size() < 3) GTEST_SKIP() << "two numbers have one sum";
+  const auto arrays = random_arrays(world.size(), 1000);
+  int different = 0;
+  for (std::size_t i = 0; i < 1000; ++i) {
+    float backwards = 0.0F;
+    for (int rank = world.size() - 1; rank >= 0; --rank)
+      backwards += arrays[static_cast<std::size_t>(rank)][i];
+    different += backwards != tree(arrays, 0, world.size(), i) ? 1 : 0;
+  }
+  EXPECT_GT(different, 50);
+}
+
+TEST_F(CommunicatorTest, ReduceScatterRefusesOverlap) {
+  if (!reachable() || world.size() == 1) GTEST_SKIP() << "nothing to refuse";
+  const Array full(2 * 64 * world.size());
+  const Array staging(64 * world.size());
+  EXPECT_EQ(
+      error_of([&] { world.reduce_scatter(full.data(), 64, full.data() + 64, staging.data()); }),
+      "reduce_scatter: the staging array overlaps the array to reduce");
+  EXPECT_EQ(
+      error_of([&] { world.reduce_scatter(full.data(), 64, staging.data(), staging.data() + 1); }),
+      "reduce_scatter: the shard lies inside the staging array, but not where it begins");
+  EXPECT_EQ(error_of([&] {
+              world.reduce_scatter(full.data(), 64, staging.data(),
+                                   full.data() + 64 * world.rank() + (world.rank() == 0 ? 1 : -1));
+            }),
+            text("reduce_scatter: the shard of rank ", world.rank(),
+                 " lies inside the array to reduce, but not at the place of rank ", world.rank()));
+  EXPECT_EQ(world.bytes_sent(), 0);
+}
+
+TEST_F(CommunicatorTest, BytesSentFollowTheRingFormulas) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  EXPECT_EQ(world.bytes_sent(), 0);
+  const std::int64_t count = 192;
+  const std::int64_t whole_bytes = count * world.size() * 4;
+  const std::int64_t moved = whole_bytes / world.size() * (world.size() - 1);
+  const Array shard(count);
+  const Array full(count * world.size());
+  const Array staging(count * world.size());
+  world.all_gather(shard.data(), count, full.data());
+  EXPECT_EQ(world.bytes_sent(), moved);
+  world.reduce_scatter(full.data(), count, staging.data(), shard.data());
+  EXPECT_EQ(world.bytes_sent(), 2 * moved);
+  world.barrier();
+  world.broadcast("control messages don't count", 0);
+  EXPECT_EQ(world.bytes_sent(), 2 * moved);
+}
+
+TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  const std::int64_t count = 64;
+  const Array shard(count);
+  const Array full(count * world.size());
+  const Array staging(count * world.size());
+  const auto seconds_of = [&](Communicator& group) {
+    group.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    group.all_gather(shard.data(), count, full.data());
+    group.reduce_scatter(full.data(), count, staging.data(), shard.data());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const double expected = world.size() == 1 ? 0.0 : 0.2;
+  const auto bytes = static_cast<double>(2 * (world.size() - 1) * count * 4);
+  world.slow_down(world.size() == 1 ? 1.0 : expected / bytes);
+  EXPECT_GE(seconds_of(world), expected);
+
+  // A move takes it along.
+  Communicator moved = std::move(world);
+  EXPECT_GE(seconds_of(moved), expected);
+
+  // As busy as the machine may be, not every call takes so long by chance.
+  moved.slow_down(0.0);
+  double least = seconds_of(moved);
+  for (int i = 0; i < 20; ++i) least = std::min(least, seconds_of(moved));
+  EXPECT_LT(least, 0.2);
+  for (const double wrong : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")})
+    EXPECT_NE(error_of([&] { moved.slow_down(wrong); }), "no error") << wrong;
+}
+
+// A thread outside Kokkos gathers while this one reduces, each in a group of its own.
+TEST_F(CommunicatorTest, ThreadsCommunicateAtTheSameTime) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  if (!Communicator::threads_may_call()) GTEST_SKIP() << "MPI allows one thread only";
+  Communicator gathers = Communicator::duplicate(world.mpi());
+  Communicator reductions = Communicator::duplicate(world.mpi());
+  constexpr std::int64_t count = 4099;
+  constexpr int times = 30;
+  const auto whole = random_values(3, count * world.size());
+  const auto arrays = random_arrays(world.size(), count * world.size());
+  const Array shard(part(whole, world.rank() * count, count));
+  const Array gathered(count * world.size());
+  const Array full(arrays[static_cast<std::size_t>(world.rank())]);
+  const Array staging(count * world.size());
+  const Array reduced(count);
+  std::string failure;
+  std::thread gathering([&] {
+    failure = error_of([&] {
+      for (int i = 0; i < times; ++i) gathers.all_gather(shard.data(), count, gathered.data());
+    });
+  });
+  for (int i = 0; i < times; ++i)
+    reductions.reduce_scatter(full.data(), count, staging.data(), reduced.data());
+  gathering.join();
+
+  EXPECT_EQ(failure, "no error");
+  EXPECT_TRUE(same_bits(gathered.values(), whole));
+  std::vector<float> expected;
+  for (std::int64_t i = 0; i < count; ++i)
+    expected.push_back(
+        tree(arrays, 0, world.size(), static_cast<std::size_t>(world.rank() * count + i)));
+  EXPECT_TRUE(same_bits(reduced.values(), expected));
+  EXPECT_EQ(gathers.bytes_sent(), times * (world.size() - 1) * count * 4);
+  EXPECT_EQ(reductions.bytes_sent(), gathers.bytes_sent());
+}
+
+}  // namespace
+}  // namespace ostrakon::comm

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Which calls of MPI are made, and what their failures become.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <ostrakon/comm/communicator.hpp>
+#include <stdexcept>
+#include <string>
+#include <support/scratch_folder.hpp>
+#include <utility>
+#include <vector>
+
+#include "communicator_fixture.hpp"
+
+// The program's own versions of the calls under test come before MPI's: they count, and fail when
+// told to, which no MPI does on demand.
+namespace {
+std::atomic<int> mpi_calls{0};
+std::atomic<int> next_code{MPI_SUCCESS};
+
+template <class Call>
+int intercept(const Call& call) {
+  ++mpi_calls;
+  const int code = call();
+  const int injected = next_code.exchange(MPI_SUCCESS);
+  return injected == MPI_SUCCESS ? code : injected;
+}
+}  // namespace
+
+extern "C" {
+int MPI_Allgather(const void* in, int in_count, MPI_Datatype in_type, void* out, int out_count,
+                  MPI_Datatype out_type, MPI_Comm comm) {
+  return intercept(
+      [&] { return PMPI_Allgather(in, in_count, in_type, out, out_count, out_type, comm); });
+}
+int MPI_Allgatherv(const void* in, int in_count, MPI_Datatype in_type, void* out,
+                   const int* out_counts, const int* begins, MPI_Datatype out_type, MPI_Comm comm) {
+  return intercept([&] {
+    return PMPI_Allgatherv(in, in_count, in_type, out, out_counts, begins, out_type, comm);
+  });
+}
+int MPI_Alltoall(const void* in, int in_count, MPI_Datatype in_type, void* out, int out_count,
+                 MPI_Datatype out_type, MPI_Comm comm) {
+  return intercept(
+      [&] { return PMPI_Alltoall(in, in_count, in_type, out, out_count, out_type, comm); });
+}
+int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
+                  MPI_Comm comm) {
+  return intercept([&] { return PMPI_Allreduce(in, out, count, type, op, comm); });
+}
+int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+  return intercept([&] { return PMPI_Bcast(data, count, type, root, comm); });
+}
+int MPI_Barrier(MPI_Comm comm) {
+  return intercept([&] { return PMPI_Barrier(comm); });
+}
+}
+
+namespace ostrakon::comm {
+namespace {
+
+using namespace ostrakon::tests;
+using ostrakon::testing::error_of;
+
+TEST_F(CommunicatorTest, CountsThatMpiCannotTellAreRefused) {
+  if (!reachable() || world.size() == 1) GTEST_SKIP() << "nothing to refuse";
+  const std::int64_t int_max = std::numeric_limits<int>::max();
+  for (const std::int64_t count : {int_max + 2, 64 * (int_max + 1)}) {
+    const std::string expected = "a collective of " + std::to_string(count) + " elements";
+    EXPECT_EQ(error_of([&] {
+                world.all_gather<float>(nullptr, count, nullptr);
+              }).compare(0, expected.size(), expected),
+              0);
+    EXPECT_EQ(error_of([&] {
+                world.reduce_scatter<float>(nullptr, count, nullptr, nullptr);
+              }).compare(0, expected.size(), expected),
+              0);
+  }
+}
+
+TEST_F(CommunicatorTest, DeviceMemoryIsRefused) {
+  if (reachable()) GTEST_SKIP() << "MPI reaches the memory";
+  const Array data(64 * world.size());
+  const std::string expected = "this build has no communication for device memory";
+  EXPECT_EQ(error_of([&] { world.all_gather(data.data(), 64, data.data()); }), expected);
+  EXPECT_EQ(error_of([&] { world.reduce_scatter(data.data(), 64, data.data(), data.data()); }),
+            expected);
+}
+
+TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
+  Communicator alone = Communicator::split(world.mpi(), world.rank());
+  ASSERT_EQ(alone.size(), 1);
+  const int before = mpi_calls;
+  const auto values = random_values(9, 100);
+  const Array from(values);
+  const Array gathered(100);
+  const Array reduced(100);
+  alone.all_gather(from.data(), 100, gathered.data());
+  alone.all_gather(from.data(), 100, from.data());
+  alone.reduce_scatter<float>(from.data(), 100, nullptr, reduced.data());
+  std::uint64_t count = 5;
+  double number = 2.5;
+  alone.sum(&count, 1);
+  alone.maximum(&number, 1);
+  alone.minimum(&number, 1);
+  alone.barrier();
+  alone.agree([] {});
+  EXPECT_EQ(error_of([&] { alone.agree([] { throw std::runtime_error("no"); }); }), "no");
+  EXPECT_EQ(alone.broadcast("text", 0), "text");
+  EXPECT_EQ(alone.gather_texts("text"), std::vector<std::string>{"text"});
+  EXPECT_EQ(mpi_calls, before);
+  EXPECT_EQ(count, 5U);
+  EXPECT_EQ(number, 2.5);
+  EXPECT_TRUE(same_bits(from.values(), values));
+  EXPECT_TRUE(same_bits(gathered.values(), values));
+  EXPECT_TRUE(same_bits(reduced.values(), values));
+  EXPECT_EQ(alone.bytes_sent(), 0);
+}
+
+TEST_F(CommunicatorTest, EveryReturnCodeIsChecked) {
+  if (!reachable() || world.size() == 1) GTEST_SKIP() << "no calls";
+  const Array shard(64);
+  const Array full(64 * world.size());
+  const Array staging(64 * world.size());
+  std::uint64_t count = 1;
+  double number = 1.0;
+  const std::vector<std::pair<std::string, std::function<void()>>> calls = {
+      {"MPI_Allgather", [&] { world.all_gather(shard.data(), 64, full.data()); }},
+      {"MPI_Alltoall",
+       [&] { world.reduce_scatter(full.data(), 64, staging.data(), shard.data()); }},
+      {"MPI_Allreduce", [&] { world.sum(&count, 1); }},
+      {"MPI_Allreduce", [&] { world.maximum(&number, 1); }},
+      {"MPI_Allreduce", [&] { world.minimum(&number, 1); }},
+      {"MPI_Allreduce", [&] { world.agree([] {}); }},
+      {"MPI_Bcast", [&] { world.broadcast(&number, 8, 0); }},
+      {"MPI_Barrier", [&] { world.barrier(); }}};
+  for (const auto& [name, call] : calls) {
+    next_code = MPI_ERR_TRUNCATE;
+    const std::string message = error_of(call);
+    EXPECT_EQ(message.find(name + " failed with code"), 0U) << message;
+    EXPECT_NE(message.find("truncate"), std::string::npos) << message;
+  }
+  EXPECT_EQ(world.bytes_sent(), 0);
+}
+
+TEST_F(CommunicatorTest, MpiErrorsDoNotEndTheProgram) {
+  if (world.size() == 1) GTEST_SKIP() << "no calls";
+  int value = 0;
+  EXPECT_NE(error_of([&] {
+              world.broadcast(&value, sizeof value, world.size());
+            }).find("MPI_Bcast failed"),
+            std::string::npos);
+  world.barrier();
+}
+
+}  // namespace
+}  // namespace ostrakon::comm

@@ -15,25 +15,25 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/checkpoint/weights_file.hpp>
-#include <ostrakon/data/token_file.hpp>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <vector>
 
 #include "command.hpp"
+#include "fault_sweep_checks.hpp"
+#include "fault_sweep_programs.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -65,254 +65,13 @@ constexpr std::array<Error, 8> errors = {{{"eio", EIO, false},
                                           {"eio", EIO, true},
                                           {"enospc", ENOSPC, true}}};
 
-// --- What is good: these throw where it is not ---------------------------------------------------
-
-void expect(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-void compare_bytes(const fs::path& found, const fs::path& expected) {
-  expect(read_bytes(found.string()) == read_bytes(expected.string()),
-         found.string() + " is not as without faults");
-}
-
-bool are_same_files(const fs::path& a, const fs::path& b) {
-  return fs::is_regular_file(a) && fs::is_regular_file(b) &&
-         read_bytes(a.string()) == read_bytes(b.string());
-}
-
-/// Whether every file of a folder is in another one, too, with the same bytes.
-bool holds_files_of(const fs::path& folder, const fs::path& expected) {
-  int files = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(expected)) {
-    if (!entry.is_regular_file()) continue;
-    ++files;
-    if (!are_same_files(folder / fs::relative(entry.path(), expected), entry.path())) return false;
-  }
-  return files > 0;
-}
-
-/// What is in a folder, by names that begin so.
-std::vector<fs::path> entries(const fs::path& folder, const std::string& start) {
-  std::vector<fs::path> found;
-  if (!fs::is_directory(folder)) return found;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename().string().rfind(start, 0) == 0) found.push_back(entry.path());
-  return found;
-}
-
-void compare_weights(const fs::path& found, const fs::path& expected) {
-  const checkpoint::WeightsReader a(found.string()), b(expected.string());
-  expect(a.parameters().size() == b.parameters().size(), "weights are missing");
-  for (const auto& entry : b.parameters()) {
-    std::int64_t elements = 1;
-    for (const std::int64_t extent : entry.shape) elements *= extent;
-    std::vector<float> x(static_cast<std::size_t>(elements)), y(x.size());
-    a.read(entry.unit, entry.parameter, entry.shape, x.data());
-    b.read(entry.unit, entry.parameter, entry.shape, y.data());
-    expect(x == y, found.string() + ": " + entry.parameter + " is not as without faults");
-  }
-}
-
-void compare_tokens(const fs::path& found, const fs::path& expected) {
-  const data::TokenFile a(found.string()), b(expected.string());
-  a.verify();
-  expect(a.info().checksum == b.info().checksum && a.info().byte_count == b.info().byte_count &&
-             a.info().document_count == b.info().document_count,
-         found.string() + " holds other text than without faults");
-}
-
-void verify_checkpoint(const fs::path& folder) {
-  checkpoint::CheckpointReader(folder.string()).verify();
-}
-
-void verify_json(const fs::path& file) {
-  const auto json = nlohmann::json::parse(read_bytes(file.string()), nullptr, false);
-  expect(json.is_object() || json.is_array(), file.string() + " is not JSON");
-}
-
-void verify_metrics(const fs::path& file, std::int64_t steps) {
-  std::istringstream stream(read_bytes(file.string()));
-  std::int64_t step = 0;
-  for (std::string line; std::getline(stream, line);) {
-    const auto row = nlohmann::json::parse(line, nullptr, false);
-    if (row.contains("loss")) expect(row["step"] == ++step, "rows are missing in " + file.string());
-  }
-  expect(step == steps, file.string() + " ends early");
-}
-
-// --- Programs ------------------------------------------------------------------------------------
-
-using Check = std::function<void(const fs::path& folder, const fs::path& reference)>;
-
-struct Program {
-  std::string name;
-  Texts arguments;  ///< the program first; @ stands for the folder that it runs in
-  int ranks = 1;
-  std::string faulty_rank;  ///< empty: the only one
-  Check verify;             ///< what it wrote, where it says that it did
-  Check keep;               ///< what was there before, whatever happened
-  bool goes_on = false;     ///< where it fails, the same without faults then ends well
-};
-
-const char* const first_checkpoint = "step-00000002";
-
-/// The checkpoint of an earlier run has its name, or that which such a one gets.
-void keep_checkpoint(const fs::path& folder, const fs::path& before) {
-  const fs::path expected = before / "run/checkpoints" / first_checkpoint;
-  for (const char* place : {"checkpoints", "checkpoints.previous"})
-    for (const fs::path& found : {folder / "run" / place / first_checkpoint,
-                                  folder / "run" / place / first_checkpoint += ".previous"})
-      if (holds_files_of(found, expected)) return;
-  throw std::runtime_error("the checkpoint from before is gone, or not as it was");
-}
-
-void keep_checkpoint_in_place(const fs::path& folder, const fs::path& before) {
-  const fs::path place = fs::path("run/checkpoints") / first_checkpoint;
-  expect(holds_files_of(folder / place, before / place),
-         "the checkpoint to go on from is gone, or not as it was");
-}
-
-void keep_weights(const fs::path& folder, const fs::path& before) {
-  for (const fs::path& found : entries(folder / "run", "weights."))
-    if (found.extension() == ".h5" && are_same_files(found, before / "run/weights.h5")) return;
-  throw std::runtime_error("the weights from before are gone, or not as they were");
-}
-
-void keep_inputs(const fs::path& folder, const fs::path& before) {
-  for (const auto& entry : fs::directory_iterator(before)) {
-    const fs::path found = folder / entry.path().filename();
-    expect(entry.is_directory() ? fs::is_empty(entry) || holds_files_of(found, entry)
-                                : are_same_files(found, entry),
-           found.filename().string() + " is not as it was");
-  }
-}
-
-void verify_results(const fs::path& folder, const fs::path& reference, std::int64_t steps) {
-  const fs::path run = folder / "run";
-  compare_weights(run / "weights.h5", reference / "run/weights.h5");
-  for (const fs::path& found : entries(run / "checkpoints", "step-")) verify_checkpoint(found);
-  expect(fs::exists(run / "checkpoints" / checkpoint::folder_name(steps)),
-         "the last checkpoint is missing");
-  expect(fs::file_size(run / "deck.yaml") > 0, "deck.yaml is empty");
-  verify_json(run / "plan.json");
-  verify_metrics(run / "metrics.jsonl", steps);
-}
-
-Check verify_run(std::int64_t steps) {
-  return [steps](const fs::path& folder, const fs::path& reference) {
-    verify_results(folder, reference, steps);
-    verify_json(folder / "run/trace.json");
-  };
-}
-
-/// The newest step of which there is a good checkpoint.
-std::int64_t newest_step(const fs::path& folder, std::int64_t steps) {
-  for (std::int64_t step = steps; step > 0; --step) {
-    const fs::path path = folder / "run/checkpoints" / checkpoint::folder_name(step);
-    try {
-      if (fs::exists(path)) {
-        verify_checkpoint(path);
-        return step;
-      }
-    } catch (const std::exception&) {
-    }
-  }
-  return 0;
-}
-
-constexpr std::int64_t train_steps = 3, resume_steps = 4;
-
-Program train(const std::string& name, int ranks, const std::string& faulty_rank) {
-  return {name,
-          {"ostrakon-train", "@/deck.yaml", "--set", "output.directory=@/run", "--set",
-           "data.path=@/tokens-train.h5", "--set", "data.validation_path=@/tokens-validation.h5"},
-          ranks,
-          faulty_rank,
-          verify_run(train_steps),
-          [](const fs::path& folder, const fs::path& before) {
-            keep_checkpoint(folder, before);
-            keep_weights(folder, before);
-          }};
-}
-
-Program resume(const std::string& name, int ranks, const std::string& faulty_rank) {
-  Program program = train(name, ranks, faulty_rank);
-  program.arguments.insert(
-      program.arguments.end(),
-      {"--set", "training.steps=" + std::to_string(resume_steps), "--resume", "auto"});
-  program.verify = verify_run(resume_steps);
-  program.keep = [](const fs::path& folder, const fs::path& before) {
-    keep_checkpoint_in_place(folder, before);
-    keep_weights(folder, before);
-  };
-  program.goes_on = true;
-  return program;
-}
-
-std::vector<Program> programs() {
-  return {
-      train("train_1_rank", 1, ""),
-      train("train_2_ranks_first_fails", 2, "0"),
-      train("train_2_ranks_second_fails", 2, "1"),
-      resume("resume_1_rank", 1, ""),
-      resume("resume_2_ranks_first_fails", 2, "0"),
-      resume("resume_2_ranks_second_fails", 2, "1"),
-      {"data_build",
-       {"ostrakon-data", "build", "@/text", "--separator", "--", "--output", "@/out/new",
-        "--validation-fraction", "0.5"},
-       1,
-       "",
-       [](const fs::path& folder, const fs::path& reference) {
-         for (const char* name : {"out/new-train.h5", "out/new-validation.h5"})
-           compare_tokens(folder / name, reference / name);
-       },
-       keep_inputs},
-      {"data_import",
-       {"ostrakon-data", "import", "@/ids", "--vocabulary", "512", "--end-of-text", "0",
-        "--token-bytes", "@/bytes", "--output", "@/out/ids.h5"},
-       1,
-       "",
-       [](const fs::path& folder, const fs::path& reference) {
-         compare_tokens(folder / "out/ids.h5", reference / "out/ids.h5");
-       },
-       keep_inputs},
-      {"checkpoint_export",
-       {"ostrakon-checkpoint", "export", "@/run/checkpoints/step-00000002", "@/out/exported"},
-       1,
-       "",
-       [](const fs::path& folder, const fs::path& reference) {
-         for (const char* name : {"out/exported/config.json", "out/exported/model.safetensors"})
-           compare_bytes(folder / name, reference / name);
-       },
-       keep_inputs},
-      {"checkpoint_import",
-       {"ostrakon-checkpoint", "import", "@/exported", "@/out.h5"},
-       1,
-       "",
-       [](const fs::path& folder, const fs::path& reference) {
-         compare_weights(folder / "out.h5", reference / "out.h5");
-       },
-       keep_inputs},
-      {"checkpoint_reshard",
-       {"ostrakon-checkpoint", "reshard", "@/run/checkpoints/step-00000002", "@/out", "--ranks",
-        "2"},
-       1,
-       "",
-       [](const fs::path& folder, const fs::path&) { verify_checkpoint(folder / "out"); },
-       keep_inputs},
-  };
-}
-
-// --- The sweep -----------------------------------------------------------------------------------
-
 /// What is failed in one run.
 struct Fault {
   int call = 0;  // from 1; 0: none
   const Error* error = nullptr;
 };
 
-class FaultSweep : public ::testing::TestWithParam<Program> {
+class FaultSweep : public ::testing::TestWithParam<FaultyProgram> {
  protected:
   /// What programs read, and what is there before.
   static std::string inputs() {

@@ -29,6 +29,7 @@
 
 #include "command_line.hpp"
 #include "plan_fit.hpp"
+#include "plan_ranks.hpp"
 #include "program.hpp"
 #include "serial_program.hpp"
 

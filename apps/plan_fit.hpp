@@ -3,30 +3,10 @@
 
 #include <iosfwd>
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/plan/fit.hpp>
+
+#include "plan_fit_request.hpp"
 
 namespace ostrakon::apps {
-
-/// The request of `ostrakon-plan --fit`.
-struct FitRequest {
-  plan::Room room;
-  int ranks = 1;
-  int ranks_per_node = 1;
-  bool any_precision = false;
-  plan::Rates rates;
-};
-
-/// Fills in what training takes from the ranks that it is started on. Throws Error where these
-/// settings do not fit that number of ranks.
-void place_on_ranks(config::Settings& settings, int ranks, int ranks_per_node);
-
-/// What a step of `settings` on `ranks` ranks makes of `seconds`, at `flops` of a rank.
-struct Throughput {
-  double tokens_per_second = 0.0;  ///< of all ranks
-  double mfu = 0.0;                ///< of plan::model_flops
-};
-Throughput throughput(const config::Settings& settings, const plan::ModelDescription& model,
-                      int ranks, double seconds, double flops);
 
 /// Writes the ten fastest settings that fit, as a table or as JSON. Throws Error where none does,
 /// naming those with the smallest arena.

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <iosfwd>
+#include <ostrakon/plan/fit.hpp>
+#include <string>
+#include <vector>
+
+#include "plan_fit_request.hpp"
+#include "plan_fit_space.hpp"
+
+namespace ostrakon::apps::fit {
+
+/// The --set options that make these changes to a deck, as a shell takes them.
+std::string options(const std::vector<std::string>& changes);
+/// "64 ranks, 8 on each node"
+std::string ranks_text(const FitRequest& request);
+/// "80.00 GiB of a rank's device memory and 200.00 GiB of the host's memory for it"
+std::string room_text(const FitRequest& request);
+/// Whether host memory is bounded.
+bool is_bounded(const FitRequest& request);
+
+/// A table of settings that fit, with the options that make them.
+void write_text(const Space& space, const FitRequest& request, const plan::Fits& fits,
+                std::ostream& out);
+/// The same as JSON.
+void write_json(const Space& space, const FitRequest& request, const plan::Fits& fits,
+                std::ostream& out);
+
+}  // namespace ostrakon::apps::fit

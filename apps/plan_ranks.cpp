@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan_ranks.hpp"
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/checks.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/fit.hpp>
+
+namespace ostrakon::apps {
+
+using config::Settings;
+
+void place_on_ranks(Settings& settings, int ranks, int ranks_per_node) {
+  settings.ranks_per_node = ranks_per_node;
+  config::check_ranks(settings, ranks);
+  const int group = settings.shard_group;
+  require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
+          " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks");
+  config::complete(settings);
+  settings.parallel.ranks_per_node = ranks_per_node;
+  settings.parallel.shard_group = group == mesh::world_group  ? ranks
+                                  : group == mesh::node_group ? ranks_per_node
+                                                              : group;
+}
+
+Throughput throughput(const Settings& settings, const plan::ModelDescription& model, int ranks,
+                      double seconds, double flops) {
+  const config::TrainingSettings& training = settings.training;
+  const auto tokens = static_cast<double>(training.global_batch_size * training.sequence_length);
+  const double of_rank = plan::model_flops(model) * static_cast<double>(training.leaves()) /
+                         static_cast<double>(ranks);
+  return {tokens / seconds, of_rank / seconds / flops};
+}
+
+}  // namespace ostrakon::apps

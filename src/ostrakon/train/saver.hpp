@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <optional>
 #include <ostrakon/checkpoint/file_layout.hpp>
@@ -11,7 +10,8 @@
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/train/background.hpp>
+#include <ostrakon/train/save_folder.hpp>
+#include <ostrakon/train/save_worker.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <string>
 #include <utility>
@@ -66,7 +66,7 @@ class Saver {
   void prepare();
 
   /// Where it saves; on rank 0 alone to be changed, and only where no save is in progress.
-  const checkpoint::Folder& folder() const { return folder_; }
+  const checkpoint::Folder& folder() const { return folder_.folder(); }
 
   /// Whether there is a staging copy of the state, from which it saves while steps continue.
   bool can_overlap() const { return trainer_.has_staging(); }
@@ -83,12 +83,12 @@ class Saver {
   void describe_data(const Facts& identity) { manifest_.data = identity; }
   /// From now on rank 0 calls it before it changes names in the folder; what it throws fails the
   /// save.
-  void guard(std::function<void()> check) { check_ = std::move(check); }
+  void guard(std::function<void()> check) { folder_.guard(std::move(check)); }
 
   /// Whether a save has begun and is not known to have ended; the same on all ranks.
-  bool is_saving() const { return phase_ != Phase::none; }
+  bool is_saving() const { return current_.phase != Phase::none; }
   /// Whether this rank is at work on it.
-  bool is_busy() const { return background_.is_busy(); }
+  bool is_busy() const { return worker_.is_busy(); }
   /// Advances the save where no rank is busy; returns what was saved, once it is complete.
   std::optional<Saved> advance();
   /// Waits for the end of what is_saving().
@@ -97,39 +97,38 @@ class Saver {
  private:
   enum class Phase { none, opening, writing, committing };
 
-  void run(std::function<void()> job);
-  void wait();
-  void open();
+  /// What this rank writes of each checkpoint; the same for all of a run.
+  struct Part {
+    checkpoint::FileLayout file;      // that this rank writes to
+    std::vector<std::size_t> slices;  // of each piece of the file, where it is this rank's
+  };
+  /// The save in progress. A job reads all of it and changes what is marked; nothing else accesses
+  /// it while the job runs.
+  struct Current {
+    Phase phase = Phase::none;
+    double began = 0.0, stalled = 0.0;
+    std::string partial;              // folder; changed by the first job
+    checkpoint::FileEntry entry;      // changed by the second
+    SaveFolder::Committed committed;  // changed by the third
+  };
+
   void write();
-  void commit(const std::vector<std::string>& entries);
   std::vector<std::string> gather_entries();
-  std::string manifest_of(const std::vector<std::string>& entries) const;
   void fail(const std::string& why);
 
   SaverSettings settings_;
   comm::Communicator& world_;
   Trainer& trainer_;
-  checkpoint::Folder folder_;  // rank 0's to change
-  std::function<void()> check_ = [] {};
+  SaveFolder folder_;  // rank 0's to change
 
-  // The same for every checkpoint of the run.
   bool prepared_ = false;
-  checkpoint::Manifest manifest_;    // without files, on all ranks but 0 never with them
-  checkpoint::FileLayout file_;      // that this rank writes to
-  std::vector<std::size_t> slices_;  // of each piece of file_, where it is this rank's
+  checkpoint::Manifest manifest_;  // without files
+  Part part_;
   std::int64_t bytes_ = 0;
 
-  // Of the save in progress. A job reads all of it, and changes partial_, entry_, path_, remark_
-  // and worked_; nothing else accesses it while the job runs.
-  Phase phase_ = Phase::none;
-  bool asynchronous_ = false;
-  double began_ = 0.0, stalled_ = 0.0, worked_ = 0.0;
+  Current current_;
   std::atomic<bool> urgent_{false};  // something waits for the job
-  std::string partial_;              // folder
-  checkpoint::FileEntry entry_;
-  std::string path_, remark_;
-  std::exception_ptr failure_;  // of a job that was not overlapped with training
-  Background background_;       // last: ends before what its job uses
+  SaveWorker worker_;                // last: ends before what its job uses
 };
 
 }  // namespace ostrakon::train

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/save_folder.hpp>
+
+#include <algorithm>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/format.hpp>
+#include <utility>
+
+namespace ostrakon::train {
+namespace {
+
+std::string manifest_of(checkpoint::Manifest manifest, const std::vector<std::string>& entries) {
+  std::map<std::string, checkpoint::FileEntry> files;
+  for (const std::string& entry : entries) {
+    checkpoint::FileEntry part = checkpoint::read_file_entry(entry);
+    const auto known = files.find(part.name);
+    if (known == files.end()) {
+      // The lowest of a file's ranks comes first, and knows its structure.
+      files.emplace(part.name, std::move(part));
+    } else {
+      std::vector<checkpoint::PieceEntry>& pieces = known->second.pieces;
+      pieces.insert(pieces.end(), part.pieces.begin(), part.pieces.end());
+    }
+  }
+  for (auto& [name, file] : files) {
+    std::sort(file.pieces.begin(), file.pieces.end(),
+              [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    manifest.files.push_back(std::move(file));
+  }
+  return checkpoint::write_manifest(manifest);
+}
+
+}  // namespace
+
+SaveFolder::SaveFolder(const std::string& path, std::int64_t keep, std::int64_t keep_every)
+    : folder_(path), keep_(keep), keep_every_(keep_every) {}
+
+std::int64_t SaveFolder::last_sequence() const {
+  std::int64_t last = 0;
+  for (const checkpoint::Folder::Entry& entry : folder_.list())
+    last = std::max(last, entry.sequence);
+  return last;
+}
+
+std::string SaveFolder::begin(std::int64_t step, std::int64_t bytes) const {
+  check_();
+  const std::string partial = folder_.begin(step);
+  const std::int64_t left = free_bytes(partial);
+  require(bytes <= left, folder_.path(), ": a checkpoint takes ", format_bytes(bytes),
+          "; the file system has ", format_bytes(left), " left");
+  return partial;
+}
+
+SaveFolder::Committed SaveFolder::commit(const checkpoint::Manifest& manifest,
+                                         const std::vector<std::string>& entries) const {
+  const std::int64_t step = manifest.progress.step;
+  check_();
+  const checkpoint::Folder::Committed committed =
+      folder_.commit(step, manifest_of(manifest, entries));
+  Committed result = {committed.path, ""};
+  if (!committed.previous.empty())
+    result.remark =
+        text("an earlier checkpoint of step ", step, " is in ", committed.previous, " now");
+  try {
+    folder_.mark_latest(step);
+    folder_.prune(keep_, keep_every_);
+  } catch (const Error& error) {
+    result.remark += (result.remark.empty() ? "" : "; ") + std::string(error.what());
+  }
+  return result;
+}
+
+void SaveFolder::abandon(std::int64_t step) const {
+  try {
+    check_();
+    folder_.abandon(step);
+  } catch (const Error&) {
+    // The next run removes it, or one that has taken the folder saves there.
+  }
+}
+
+}  // namespace ostrakon::train

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <support/damage.hpp>
 #include <support/scratch_folder.hpp>
 #include <utility>
 #include <vector>
@@ -164,9 +165,8 @@ class BadInputs : public ::testing::Test {
     set_vocabulary(path("liar.h5"), 100);
     const std::string weights = read_bytes(path("trained/weights.h5"));
     write_bytes(path("truncated-weights.h5"), weights.substr(0, weights.size() / 2));
-    std::string flipped = weights;
-    flipped[place_in_values(weights)] ^= 1;
-    write_bytes(path("flipped-weights.h5"), flipped);
+    write_bytes(path("flipped-weights.h5"), weights);
+    damage_a_value(path("flipped-weights.h5"));
     make_plain_hdf5(path("plain.h5"));
     break_checkpoints();
 
@@ -217,23 +217,11 @@ class BadInputs : public ::testing::Test {
 
   static void write_flipped(const std::string& from, const std::string& to,
                             const std::string& where) {
-    std::string bytes = read_bytes(path(from));
+    const std::string bytes = read_bytes(path(from));
     const std::size_t at = bytes.find(where);
     if (at == std::string::npos) throw std::runtime_error("nothing to flip in " + from);
-    bytes[at] = static_cast<char>(bytes[at] ^ 1);
     write_bytes(path(to), bytes);
-  }
-
-  /// A byte among floating-point values: half of the bytes around it have their highest bit set, as
-  /// no text and nothing between HDF5's objects has.
-  static std::size_t place_in_values(const std::string& bytes) {
-    constexpr std::size_t window = 256;
-    for (std::size_t begin = bytes.size() / 2; begin + window < bytes.size(); ++begin) {
-      const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(begin);
-      const auto high = std::count_if(first, first + window, [](char byte) { return byte < 0; });
-      if (high >= 96) return begin + window / 2;
-    }
-    throw std::runtime_error("no values in " + std::to_string(bytes.size()) + " bytes");
+    damage(path(to), at);
   }
 
   /// Copies of a good checkpoint, each with one thing wrong.

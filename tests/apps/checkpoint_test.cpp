@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <support/damage.hpp>
 #include <support/scratch_folder.hpp>
 #include <vector>
 
@@ -76,10 +77,7 @@ class Checkpoint : public SharedFolder<Checkpoint> {
 
   /// Changes one bit of a file.
   static void damage(const std::string& name, std::size_t byte) {
-    std::string bytes = read_bytes(path(name));
-    ASSERT_LT(byte, bytes.size());
-    bytes[byte] = static_cast<char>(bytes[byte] ^ 1);
-    write_bytes(path(name), bytes);
+    testing::damage(path(name), byte);
   }
   /// A copy of a folder, to be damaged.
   static void copy(const std::string& from, const std::string& to) {
@@ -316,14 +314,8 @@ TEST_F(Checkpoint, BadInputIsRefused) {
   expect_refused({"import", "g.safetensors", "x.h5", "--deck", "llama.yaml"}, "is no Llama");
   EXPECT_FALSE(fs::exists(path("x.h5")));
 
-  // Between HDF5's objects are bytes that nothing reads: damage one of the last tensor's values,
-  // which end the safetensors file.
-  std::string bytes = read_bytes(path("gpt2/weights.h5"));
-  const std::string tensors = read_bytes(path("g.safetensors"));
-  const std::size_t values = bytes.find(tensors.substr(tensors.size() - 16));
-  ASSERT_NE(values, std::string::npos);
-  bytes[values] = static_cast<char>(bytes[values] ^ 1);
-  write_bytes(path("damaged.h5"), bytes);
+  fs::copy(path("gpt2/weights.h5"), path("damaged.h5"));
+  damage_a_value(path("damaged.h5"));
   EXPECT_EQ(start({"verify", "damaged.h5"}).status, 1);
 }
 

@@ -17,6 +17,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <support/damage.hpp>
 #include <support/scratch_folder.hpp>
 #include <utility>
 #include <vector>
@@ -138,11 +139,7 @@ class ResumeFaults : public ::testing::Test {
   }
 
   /// Changes a bit of a file of a checkpoint.
-  void flip(const std::string& name) const {
-    std::string bytes = read_bytes(checkpoint(name));
-    bytes[bytes.size() / 2] ^= 1;
-    write_bytes(checkpoint(name), bytes);
-  }
+  void flip(const std::string& name) const { damage(checkpoint(name)); }
 
  private:
   static ScratchFolder* shared_;

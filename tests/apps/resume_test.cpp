@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <support/damage.hpp>
 #include <support/scratch_folder.hpp>
 #include <thread>
 #include <vector>
@@ -211,14 +212,8 @@ TEST_F(Resume, KeepsTheLastAndEveryMth) {
 TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
   const Texts settings = {"training.steps=12", "checkpoint.every=3", "checkpoint.keep=9"};
   ASSERT_EQ(train(2, settings).status, 0);
-  const auto damage = [&](const std::string& name) {
-    const std::string file = output("checkpoints/" + name);
-    std::string bytes = read_bytes(file);
-    bytes[bytes.size() / 2] ^= 1;
-    write_bytes(file, bytes);
-  };
-  damage("step-00000012/rank-00001.h5");
-  damage("step-00000009/manifest.json");
+  damage(output("checkpoints/step-00000012/rank-00001.h5"));
+  damage(output("checkpoints/step-00000009/manifest.json"));
   const Outcome outcome = train(4, settings, {"--resume", "auto"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("step-00000012/rank-00001.h5"), std::string::npos) << outcome.out;

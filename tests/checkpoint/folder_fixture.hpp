@@ -34,12 +34,6 @@ class CheckpointFolder : public ::testing::Test {
   std::string save(std::int64_t step, std::int64_t sequence, int version = 0) const {
     return testing::SmallCheckpoint(2, Files::single, false, version).save(folder_, step, sequence);
   }
-  /// Changes a bit in the middle of a file.
-  static void flip(const std::string& path) {
-    std::string bytes = ostrakon::testing::read_bytes(path);
-    bytes[bytes.size() / 2] ^= 1;
-    ostrakon::testing::write_bytes(path, bytes);
-  }
   /// Steps in the order of the list, those that can't be used negative.
   std::vector<std::int64_t> steps() const {
     std::vector<std::int64_t> found;

@@ -10,6 +10,7 @@
 #include <ostrakon/checkpoint/folder.hpp>
 #include <string>
 
+#include "../support/damage.hpp"
 #include "folder_fixture.hpp"
 
 namespace ostrakon::checkpoint {
@@ -17,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ostrakon::testing::damage;
 using ostrakon::testing::error_of;
 using ostrakon::testing::write_bytes;
 using testing::holds;
@@ -56,7 +58,7 @@ TEST_F(CheckpointFolder, GivesAReplacedCheckpointItsNameBack) {
 
 TEST_F(CheckpointFolder, PrunesAllButTheLastAndMilestones) {
   for (std::int64_t i = 1; i <= 7; ++i) save(10 * i, i);
-  flip(place("step-00000030/manifest.json"));
+  damage(place("step-00000030/manifest.json"));
   folder_.prune(2, 20);
   EXPECT_EQ(steps(), (Steps{70, 60, 40, 20, -30}));
   folder_.prune(1, 0);

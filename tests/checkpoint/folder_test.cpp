@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/damage.hpp"
 #include "folder_fixture.hpp"
 
 namespace ostrakon::checkpoint {
@@ -21,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ostrakon::testing::damage;
 using ostrakon::testing::error_of;
 using ostrakon::testing::read_bytes;
 using ostrakon::testing::write_bytes;
@@ -109,7 +111,7 @@ TEST_F(CheckpointFolder, ListsTheLastSavedFirstAndUnusableOnesLast) {
   save(40, 4);
   save(50, 5);
   fs::resize_file(place("step-00000040/manifest.json"), 0);
-  flip(place("step-00000050/manifest.json"));
+  damage(place("step-00000050/manifest.json"));
   EXPECT_EQ(steps(), (Steps{20, 10, 30, -50, -40}));
   fs::rename(place("step-00000020"), place("step-00000025"));
   EXPECT_EQ(steps(), (Steps{10, 30, -50, -40, -25}));

@@ -16,7 +16,6 @@
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/plan/timing.hpp>
 #include <ostrakon/plan/traffic.hpp>
-#include <set>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -38,6 +37,50 @@ std::int64_t most_alive(const StepPlan& plan, Space space) {
   return most;
 }
 
+/// The persistent state that candidates are planned with, which is the same for many of them.
+class StateOfCandidate {
+ public:
+  explicit StateOfCandidate(int ranks) : ranks_(ranks) {}
+
+  /// Plans it, unless it is that of the candidate before. Throws Error where it can't be planned.
+  void plan_for(const Candidate& candidate) {
+    const Policy& policy = candidate.policy;
+    const Key key = {candidate.model,
+                     policy.sharding,
+                     policy.shard_group,
+                     policy.shard_optimizer_over,
+                     accumulation_of(policy, one_level(ranks_, policy)),
+                     policy.reduce,
+                     policy.offload,
+                     policy.moments.count,
+                     policy.moments.dtype,
+                     policy.checkpoint_staging,
+                     policy.leaves,
+                     policy.sum_grain,
+                     make_grid(*candidate.model, ranks_, policy).node};
+    if (!plan_.actions.empty() && key_ == key) return;
+    plan_.actions.clear();
+    plan_ = plan_of_state(*candidate.model, ranks_, policy);
+    key_ = key;
+    memory_ = plan_memory(plan_);
+    host_bytes_ = plan_memory(plan_, Space::host).arena_bytes;
+  }
+
+  const StepPlan& plan() const { return plan_; }
+  const MemoryPlan& memory() const { return memory_; }  ///< of the device
+  std::int64_t host_bytes() const { return host_bytes_; }
+
+ private:
+  using Key = std::tuple<const ModelDescription*, Sharding, int, OptimizerGroup, Accumulation,
+                         DType, Offload, int, DType, bool, std::int64_t, std::int64_t, int>;
+
+  const int ranks_;
+  StepPlan plan_;
+  Key key_{};
+  MemoryPlan memory_;
+  std::int64_t host_bytes_ = 0;
+};
+
 class Search {
  public:
   Search(const std::vector<Candidate>& candidates, int ranks, int ranks_per_node, const Room& room,
@@ -48,8 +91,8 @@ class Search {
         room_(room),
         rates_(rates),
         most_(most),
-        states_(candidates.size(), State::open),
-        figures_(candidates.size()) {}
+        known_(candidates.size()),
+        state_(ranks) {}
 
   Fits run() {
     find_bounds();
@@ -66,7 +109,7 @@ class Search {
       if (!skips_ || found_.best.size() >= most_) break;
     }
     found_.best.resize(std::min(found_.best.size(), most_));
-    for (State state : states_) ++count_of(state);
+    for (const Known& known : known_) ++count_of(known.state);
     if (found_.best.empty()) find_smallest();
     return std::move(found_);
   }
@@ -88,6 +131,14 @@ class Search {
     std::int64_t device_bytes = 0;
     std::int64_t host_bytes = 0;
     double seconds = 0.0;
+  };
+
+  /// What is known of a candidate.
+  struct Known {
+    State state = State::open;
+    Least least;
+    bool is_laid_out = false;  // then it is known whether it fits
+    std::optional<Fit> fit;    // its figures, where it is known to fit
   };
 
   struct Family {
@@ -126,13 +177,12 @@ class Search {
 
   void find_bounds() {
     for (std::size_t c = 0; c < candidates_.size(); ++c) {
-      Least least;
+      Least& least = known_[c].least;
       if (!can([&] { least = find_least(candidates_[c]); })) {
-        states_[c] = State::impossible;
+        known_[c].state = State::impossible;
       } else if (least.device_bytes > room_.device_bytes || least.host_bytes > room_.host_bytes) {
-        states_[c] = State::too_large;
+        known_[c].state = State::too_large;
       }
-      least_.push_back(least);
     }
   }
 
@@ -141,7 +191,7 @@ class Search {
     std::vector<Family> families;
     std::map<int, std::size_t> index;
     for (std::size_t c = 0; c < candidates_.size(); ++c) {
-      if (states_[c] != State::open) continue;
+      if (known_[c].state != State::open) continue;
       const int name = candidates_[c].family;
       const auto [found, is_new] = index.emplace(name, families.size());
       if (is_new || name < 0) {
@@ -150,7 +200,7 @@ class Search {
       }
       Family& family = families[found->second];
       family.members.push_back(static_cast<int>(c));
-      family.least_seconds = std::min(family.least_seconds, least_[c].seconds);
+      family.least_seconds = std::min(family.least_seconds, known_[c].least.seconds);
     }
     std::stable_sort(families.begin(), families.end(), [](const Family& a, const Family& b) {
       return a.least_seconds < b.least_seconds;
@@ -158,38 +208,12 @@ class Search {
     return families;
   }
 
-  /// The plan of persistent state, which is the same for many candidates.
-  const StepPlan& plan_of_state(const Candidate& candidate) {
-    const Policy& policy = candidate.policy;
-    const StateKey key = {candidate.model,
-                          policy.sharding,
-                          policy.shard_group,
-                          policy.shard_optimizer_over,
-                          accumulation_of(policy, one_level(ranks_, policy)),
-                          policy.reduce,
-                          policy.offload,
-                          policy.moments.count,
-                          policy.moments.dtype,
-                          policy.checkpoint_staging,
-                          policy.leaves,
-                          policy.sum_grain,
-                          make_grid(*candidate.model, ranks_, policy).node};
-    if (state_plan_.actions.empty() || state_key_ != key) {
-      state_plan_.actions.clear();
-      state_plan_ = plan::plan_of_state(*candidate.model, ranks_, policy);
-      state_key_ = key;
-      state_memory_ = plan_memory(state_plan_);
-      host_state_bytes_ = plan_memory(state_plan_, Space::host).arena_bytes;
-    }
-    return state_plan_;
-  }
-
   Least find_least(const Candidate& candidate) {
-    const StepPlan& plan = plan_of_state(candidate);
-    const Bounds bounds(*candidate.model, candidate.policy, plan);
+    state_.plan_for(candidate);
+    const Bounds bounds(*candidate.model, candidate.policy, state_.plan());
     Least least;
-    least.device_bytes = least_arena_bytes(bounds, state_memory_);
-    least.host_bytes = host_state_bytes_;
+    least.device_bytes = least_arena_bytes(bounds, state_.memory());
+    least.host_bytes = state_.host_bytes();
     Totals totals;
     totals.flops = bounds.flops();
     totals.bytes_copied = bounds.copied_bytes();
@@ -248,9 +272,9 @@ class Search {
 
   /// Of all plans of a run.
   void lay_out(int c, const StepPlan& training, Fit& fit) {
-    plan_of_state(candidates_[at(c)]);
-    fit.arena_bytes = state_memory_.arena_bytes;
-    fit.host_arena_bytes = host_state_bytes_;
+    state_.plan_for(candidates_[at(c)]);
+    fit.arena_bytes = state_.memory().arena_bytes;
+    fit.host_arena_bytes = state_.host_bytes();
     const auto see = [&](const StepPlan& plan) {
       fit.arena_bytes = std::max(fit.arena_bytes, plan_memory(plan).arena_bytes);
       fit.host_arena_bytes =
@@ -266,31 +290,30 @@ class Search {
 
   /// Plans a candidate, but for what it can't be listed with. Its figures where it fits.
   std::optional<Fit> plan_one(int c, const std::optional<Fit>& best_of_family) {
-    State& state = states_[at(c)];
-    std::optional<Fit>& known = figures_[at(c)];
-    if (state == State::planned && is_laid_out_.count(c) > 0) return known;
-    state = State::impossible;
+    Known& known = known_[at(c)];
+    if (known.state == State::planned && known.is_laid_out) return known.fit;
+    known.state = State::impossible;
     can([&] {
       const StepPlan plan = build(c, Purpose::train);
       Fit figures = count(c, plan);
-      state = State::planned;
+      known.state = State::planned;
       if (is_too_slow(figures.seconds)) return;
       if (best_of_family && !is_faster(figures.seconds, *best_of_family)) return;
-      is_laid_out_.insert(c);
+      known.is_laid_out = true;
       if (most_alive(plan, Space::device) > room_.device_bytes ||
           most_alive(plan, Space::host) > room_.host_bytes)
         return;
       lay_out(c, plan, figures);
-      if (has_room(figures)) known = figures;
+      if (has_room(figures)) known.fit = figures;
     });
-    return known;
+    return known.fit;
   }
 
   void choose(const Family& family) {
     std::optional<Fit> best;
     for (int c : family.members) {
-      State& state = states_[at(c)];
-      const double least = least_[at(c)].seconds;
+      State& state = known_[at(c)].state;
+      const double least = known_[at(c)].least.seconds;
       if (state == State::impossible || is_too_slow(least)) continue;
       if (best && !is_faster(least, *best)) {
         if (state == State::open) state = State::unneeded;
@@ -320,10 +343,10 @@ class Search {
     std::vector<int> order(candidates_.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return least_[at(a)].device_bytes < least_[at(b)].device_bytes;
+      return known_[at(a)].least.device_bytes < known_[at(b)].least.device_bytes;
     });
     for (int c : order) {
-      const Least& least = least_[at(c)];
+      const Least& least = known_[at(c)].least;
       if (smallest.candidate >= 0 && least.device_bytes >= smallest.arena_bytes) break;
       any = any || least.host_bytes > room_.host_bytes;
       if (least.host_bytes > room_.host_bytes) continue;
@@ -340,26 +363,17 @@ class Search {
     if (!any) throw std::logic_error("there are no settings to choose from");
   }
 
-  using StateKey = std::tuple<const ModelDescription*, Sharding, int, OptimizerGroup, Accumulation,
-                              DType, Offload, int, DType, bool, std::int64_t, std::int64_t, int>;
-
   const std::vector<Candidate>& candidates_;
   const int ranks_, ranks_per_node_;
   const Room room_;
   const Rates rates_;
   const std::size_t most_;
-  std::vector<State> states_;                // of each candidate, as the next
-  std::vector<std::optional<Fit>> figures_;  // where it is known to fit
-  std::set<int> is_laid_out_;                // those of which it is known whether they fit
-  std::size_t limit_ = 0;                    // length of the list
-  bool skips_ = false;                       // whether anything was skipped as too slow
-  std::vector<Least> least_;
+  std::vector<Known> known_;  // of each candidate
+  std::size_t limit_ = 0;     // length of the list
+  bool skips_ = false;        // whether anything was skipped as too slow
   std::vector<Fit> chosen_;   // one of each family, in the order of the list
   std::exception_ptr error_;  // the first
-  StepPlan state_plan_;       // of the last candidate that was asked for
-  StateKey state_key_{};
-  MemoryPlan state_memory_;
-  std::int64_t host_state_bytes_ = 0;
+  StateOfCandidate state_;    // of the last candidate that was looked at
   Fits found_;
 };
 

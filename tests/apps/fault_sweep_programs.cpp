@@ -10,7 +10,6 @@
 namespace ostrakon::testing {
 
 namespace fs = std::filesystem;
-using Texts = std::vector<std::string>;
 
 namespace {
 

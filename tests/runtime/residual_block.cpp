@@ -59,6 +59,8 @@ namespace ostrakon::tests {
 
 namespace {
 
+using Row = std::array<float, width>;
+
 float noise(std::int64_t seed) {
   auto x = static_cast<std::uint64_t>(seed + 1) * 0x9e3779b97f4a7c15ull;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;

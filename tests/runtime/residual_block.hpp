@@ -16,8 +16,6 @@ constexpr int rows = 4, width = 8, hidden = 12, slices = 2, leaves = 4, steps = 
 constexpr int of_slice = hidden / slices;  // hidden features
 constexpr float learning_rate = 0.05f;
 constexpr double loss_unit = 0x1p-30;  // losses are added up as integers
-using Row = std::array<float, width>;
-
 // ---- the mathematics, of a row and a slice. Not inlined: compilers round sums of products in one
 // way here and another there, as it suits the code around them.
 

@@ -26,11 +26,11 @@ void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buf
   const auto [begin, end] = rows;
   const FlatParameter<T> parameters = own_parameters(buffers);
   const Activations made = activations_in(buffers, forward_.locations);
-  const auto x = buffers.input.matrix(rows_, width_).row_range(begin, end);
+  const auto x = buffers.input.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
   const auto qkv = made.qkv.row_range(begin, end);
   const auto middle = made.middle.row_range(begin, end);
-  const View<T**> normed =
-      matrix_in(buffers.workspace, forward_.attention_normed, width_).row_range(0, end - begin);
+  const View<T**> normed = matrix_in(buffers.workspace, forward_.attention_normed, sizes_.width)
+                               .row_range(0, end - begin);
 
   norm_forward<T>(exec, attention_norm_, parameters, x, made.attention_norm.row_range(begin, end),
                   normed);
@@ -39,7 +39,7 @@ void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buf
 
   // Rows of one sequence are queries of it; all rows are all queries of every sequence. Keys and
   // values of the rows before `begin` are still in `saved`.
-  const std::int64_t query_end = end - begin == rows_ ? leaf_.tokens : end;
+  const std::int64_t query_end = end - begin == sizes_.rows ? leaf_.tokens : end;
   math::attention_forward<T>(exec, attention_, made.qkv, begin, query_end, made.attention,
                              made.log_sum_exp,
                              array_in<T>(buffers.workspace, forward_.attention_scores,
@@ -60,7 +60,7 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   const auto middle = made.middle.row_range(begin, end);
   const auto up = made.up.row_range(begin, end);
   const View<T**> normed =
-      matrix_in(buffers.workspace, forward_.mlp_normed, width_).row_range(0, end - begin);
+      matrix_in(buffers.workspace, forward_.mlp_normed, sizes_.width).row_range(0, end - begin);
 
   if (only_saves && recompute_.mlp && recompute_.norms) return;
   norm_forward<T>(exec, mlp_norm_, parameters, middle, made.mlp_norm.row_range(begin, end), normed);
@@ -69,9 +69,9 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   if (only_saves) return;
 
   const View<T**> activated =
-      matrix_in(buffers.workspace, forward_.activated, ffn_width_).row_range(0, end - begin);
+      matrix_in(buffers.workspace, forward_.activated, sizes_.ffn_width).row_range(0, end - begin);
   activate(exec, up, activated);
-  const auto y = buffers.output.matrix(rows_, width_).row_range(begin, end);
+  const auto y = buffers.output.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
   math::copy<T>(exec, middle.flat(), y.flat());
   linear_forward_add<T>(exec, down_, parameters, activated, y);
 }
@@ -111,9 +111,9 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers)
   const FlatParameter<T> parameters = own_parameters(buffers);
   const View<Compute*> gradients = buffers.parameter_gradients;
   const Activations made = activations_in(buffers, backward_.locations);
-  const View<T**> gradient = buffers.gradient.matrix(rows_, width_);
-  const View<T**> activated = matrix_in(buffers.workspace, backward_.activated, ffn_width_);
-  const View<T**> normed = matrix_in(buffers.workspace, backward_.mlp_normed, width_);
+  const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
+  const View<T**> activated = matrix_in(buffers.workspace, backward_.activated, sizes_.ffn_width);
+  const View<T**> normed = matrix_in(buffers.workspace, backward_.mlp_normed, sizes_.width);
 
   normalize_again(exec, mlp_norm_, parameters, made.middle, made.mlp_norm,
                   up_.weight.trained() || recompute_.mlp, normed);
@@ -143,10 +143,10 @@ void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& bu
   const FlatParameter<T> parameters = own_parameters(buffers);
   const View<Compute*> gradients = buffers.parameter_gradients;
   const Activations made = activations_in(buffers, backward_.locations);
-  const View<const T**> x = buffers.input.matrix(rows_, width_);
-  const View<T**> gradient = buffers.gradient.matrix(rows_, width_);
-  const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, width_);
-  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, qkv_width_);
+  const View<const T**> x = buffers.input.matrix(sizes_.rows, sizes_.width);
+  const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
+  const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, sizes_.width);
+  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width);
   const View<T*> scores =
       array_in<T>(buffers.workspace, backward_.attention_scores, backward_score_elements());
 
@@ -189,11 +189,9 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
     : leaf_(leaf),
       recompute_(recompute),
       attention_{leaf.batch, leaf.tokens, settings.heads, settings.kv_heads, settings.head_width()},
-      rows_(leaf.rows()),
-      width_(settings.width),
-      qkv_width_((settings.heads + 2 * settings.kv_heads) * settings.head_width()),
-      ffn_width_(settings.ffn_width),
-      up_width_(settings.activation == Activation::gelu ? ffn_width_ : 2 * ffn_width_),
+      sizes_{leaf.rows(), settings.width,
+             (settings.heads + 2 * settings.kv_heads) * settings.head_width(), settings.ffn_width,
+             settings.activation == Activation::gelu ? settings.ffn_width : 2 * settings.ffn_width},
       activation_(settings.activation),
       positions_(settings.positions),
       rotary_base_(settings.rotary_base) {
@@ -212,12 +210,15 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
   // Each block adds two projections to the residual stream; its variance must not grow with depth.
   const double residual_deviation = deviation / std::sqrt(2.0 * settings.layers);
 
-  add_norm(parameters_, "attention.norm", settings.norm, width_, settings.bias);
-  add_linear(parameters_, "attention.qkv", qkv_width_, width_, settings.bias, deviation);
-  add_linear(parameters_, "attention.out", width_, width_, settings.bias, residual_deviation);
-  add_norm(parameters_, "mlp.norm", settings.norm, width_, settings.bias);
-  add_linear(parameters_, up, up_width_, width_, settings.bias, deviation);
-  add_linear(parameters_, "mlp.down", width_, ffn_width_, settings.bias, residual_deviation);
+  add_norm(parameters_, "attention.norm", settings.norm, sizes_.width, settings.bias);
+  add_linear(parameters_, "attention.qkv", sizes_.qkv_width, sizes_.width, settings.bias,
+             deviation);
+  add_linear(parameters_, "attention.out", sizes_.width, sizes_.width, settings.bias,
+             residual_deviation);
+  add_norm(parameters_, "mlp.norm", settings.norm, sizes_.width, settings.bias);
+  add_linear(parameters_, up, sizes_.up_width, sizes_.width, settings.bias, deviation);
+  add_linear(parameters_, "mlp.down", sizes_.width, sizes_.ffn_width, settings.bias,
+             residual_deviation);
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;
   description_.frozen_elements = sizes.frozen;
@@ -238,15 +239,16 @@ void BlockUnit<T>::lay_out_saved() {
     return ArrayLocation{bytes, recomputed, recomputed ? 0 : saved.place(bytes)};
   };
   ArrayLocations locations{};
-  locations.attention_mean = place(bytes_of<Compute>(attention_norm_.mean_elements(rows_)), norms);
-  locations.attention_rstd = place(bytes_of<Compute>(rows_), norms);
-  locations.qkv = place(bytes_of<T>(rows_ * qkv_width_), false);
-  locations.attention = place(bytes_of<T>(rows_ * width_), attention);
-  locations.log_sum_exp = place(bytes_of<Compute>(rows_ * attention_.heads), attention);
-  locations.middle = place(bytes_of<T>(rows_ * width_), false);
-  locations.mlp_mean = place(bytes_of<Compute>(mlp_norm_.mean_elements(rows_)), norms);
-  locations.mlp_rstd = place(bytes_of<Compute>(rows_), norms);
-  locations.up = place(bytes_of<T>(rows_ * up_width_), mlp);
+  locations.attention_mean =
+      place(bytes_of<Compute>(attention_norm_.mean_elements(sizes_.rows)), norms);
+  locations.attention_rstd = place(bytes_of<Compute>(sizes_.rows), norms);
+  locations.qkv = place(bytes_of<T>(sizes_.rows * sizes_.qkv_width), false);
+  locations.attention = place(bytes_of<T>(sizes_.rows * sizes_.width), attention);
+  locations.log_sum_exp = place(bytes_of<Compute>(sizes_.rows * attention_.heads), attention);
+  locations.middle = place(bytes_of<T>(sizes_.rows * sizes_.width), false);
+  locations.mlp_mean = place(bytes_of<Compute>(mlp_norm_.mean_elements(sizes_.rows)), norms);
+  locations.mlp_rstd = place(bytes_of<Compute>(sizes_.rows), norms);
+  locations.up = place(bytes_of<T>(sizes_.rows * sizes_.up_width), mlp);
   forward_.locations = backward_.locations = locations;
   description_.saved_bytes = saved.size();
 }
@@ -258,7 +260,7 @@ void BlockUnit<T>::lay_out_forward() {
     if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
   ArrayLocations& locations = forward_.locations;
-  forward_.attention_normed = workspace.place(bytes_of<T>(rows_ * width_));
+  forward_.attention_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
   workspace.start_over();
@@ -269,11 +271,11 @@ void BlockUnit<T>::lay_out_forward() {
   workspace.start_over();
   place_recomputed(locations.up);
   const std::int64_t up_end = workspace.end();
-  forward_.mlp_normed = workspace.place(bytes_of<T>(rows_ * width_));
+  forward_.mlp_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.mlp_mean);
   place_recomputed(locations.mlp_rstd);
   workspace.start_over(up_end);
-  forward_.activated = workspace.place(bytes_of<T>(rows_ * ffn_width_));
+  forward_.activated = workspace.place(bytes_of<T>(sizes_.rows * sizes_.ffn_width));
   description_.forward.front().workspace_bytes = workspace.size();
 }
 
@@ -284,14 +286,14 @@ void BlockUnit<T>::lay_out_backward() {
     if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
   ArrayLocations& locations = backward_.locations;
-  backward_.activated = workspace.place(bytes_of<T>(rows_ * ffn_width_));
-  backward_.mlp_normed = workspace.place(bytes_of<T>(rows_ * width_));
+  backward_.activated = workspace.place(bytes_of<T>(sizes_.rows * sizes_.ffn_width));
+  backward_.mlp_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.mlp_mean);
   place_recomputed(locations.mlp_rstd);
   place_recomputed(locations.up);
   workspace.start_over();
-  backward_.dattention = workspace.place(bytes_of<T>(rows_ * width_));
-  backward_.dqkv = workspace.place(bytes_of<T>(rows_ * qkv_width_));
+  backward_.dattention = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
+  backward_.dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
   backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
@@ -324,36 +326,38 @@ typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(
     return NormStatistics<T>{mean.bytes == 0 ? View<Compute*>() : sums(mean), sums(rstd)};
   };
   return {statistics(locations.attention_mean, locations.attention_rstd),
-          matrix(locations.qkv, qkv_width_),
-          matrix(locations.attention, width_),
+          matrix(locations.qkv, sizes_.qkv_width),
+          matrix(locations.attention, sizes_.width),
           sums(locations.log_sum_exp),
-          matrix(locations.middle, width_),
+          matrix(locations.middle, sizes_.width),
           statistics(locations.mlp_mean, locations.mlp_rstd),
-          matrix(locations.up, up_width_)};
+          matrix(locations.up, sizes_.up_width)};
 }
 
 template <class T>
 View<T**> BlockUnit<T>::matrix_in(View<T*> buffer, std::int64_t offset,
                                   std::int64_t columns) const {
-  return array_in<T>(buffer, offset, rows_ * columns).matrix(rows_, columns);
+  return array_in<T>(buffer, offset, sizes_.rows * columns).matrix(sizes_.rows, columns);
 }
 
 template <class T>
 void BlockUnit<T>::describe() {
-  description_.output_bytes = bytes_of<T>(rows_ * width_);
+  description_.output_bytes = bytes_of<T>(sizes_.rows * sizes_.width);
   description_.recomputes = true;
 
   // A product of (m, k) and (k, n) takes 2 m n k. Queries look at half of the keys on average, so
   // scores, and probabilities times values, take tokens^2 head_width per head and sequence each.
   const auto product = [this](std::int64_t inputs, std::int64_t outputs) {
-    return 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs * outputs);
+    return 2.0 * static_cast<double>(sizes_.rows) * static_cast<double>(inputs * outputs);
   };
-  const double attention = product(width_, qkv_width_) + product(width_, width_);
-  const double up = product(width_, up_width_);
-  const double scores = static_cast<double>(rows_) * static_cast<double>(leaf_.tokens * width_);
+  const double attention =
+      product(sizes_.width, sizes_.qkv_width) + product(sizes_.width, sizes_.width);
+  const double up = product(sizes_.width, sizes_.up_width);
+  const double scores =
+      static_cast<double>(sizes_.rows) * static_cast<double>(leaf_.tokens * sizes_.width);
   plan::Phase& forward = description_.forward.front();
   plan::Phase& backward = description_.backward.front();
-  forward.flops = attention + 2.0 * scores + up + product(ffn_width_, width_);
+  forward.flops = attention + 2.0 * scores + up + product(sizes_.ffn_width, sizes_.width);
   // Two products for each of forward's, by either factor, unless that is frozen.
   description_.gradient_flops = 2.0 * forward.flops;
   for (const Linear& layer : {qkv_, out_, up_, down_})

@@ -35,6 +35,15 @@ class BlockUnit final : public Unit<T> {
  private:
   using Compute = compute_t<T>;
 
+  /// Extents of its arrays, in elements.
+  struct Sizes {
+    std::int64_t rows;
+    std::int64_t width;
+    std::int64_t qkv_width;  // (heads + 2 kv_heads) head_width
+    std::int64_t ffn_width;
+    std::int64_t up_width;  // ffn_width for gelu; 2 ffn_width for swiglu, gate and up
+  };
+
   /// What forward computes for backward.
   struct Activations {
     NormStatistics<T> attention_norm;  // (rows) each
@@ -107,11 +116,7 @@ class BlockUnit final : public Unit<T> {
   LeafShape leaf_;
   Recompute recompute_;
   math::AttentionShape attention_;
-  std::int64_t rows_;
-  std::int64_t width_;
-  std::int64_t qkv_width_;  // (heads + 2 kv_heads) head_width
-  std::int64_t ffn_width_;
-  std::int64_t up_width_;  // ffn_width for gelu; 2 ffn_width for swiglu, gate and up
+  Sizes sizes_;
   Activation activation_;
   Positions positions_;
   double rotary_base_;

@@ -53,7 +53,12 @@ TEST(GradientCheck, NamesWhatIsWrong) {
       {Fault::recomputes_otherwise, "saved", "this byte differs where forward recomputes"},
       {Fault::writes_outside, "", "unit bend.1: forward wrote outside of its saved"},
       {Fault::writes_to_input, "", "unit bend.1: forward wrote to its input"},
-      {Fault::unwritten_output, "output", "unit bend.1: output[3]: is not written"}};
+      {Fault::writes_after_gradient, "",
+       "unit bend.1: backward wrote outside of its parameter gradients, after that of scale"},
+      {Fault::unwritten_output, "output", "unit bend.1: output[3]: is not written"},
+      {Fault::damages_output, "", "unit bend.1: forward wrote outside of its saved"},
+      {Fault::forward_varies, "output", "forward, called twice alike, left "},
+      {Fault::backward_varies, "parameter gradients", "backward, called twice alike, left "}};
   for (const Found& expected : all)
     for (const GradientReport& report :
          {check<double>(expected.fault), check<float>(expected.fault)}) {
@@ -83,6 +88,22 @@ TEST(GradientCheck, FindsAUnitThatDoesNotAddToWhatATiedOneHasWritten) {
   EXPECT_NE(report.problems.front().text.find("with adds_gradients"), std::string::npos);
   // Nothing is tied to the other one.
   EXPECT_TRUE(check<double>(Fault::forgets_to_add, false).passed());
+}
+
+TEST(GradientCheck, FindsFaultsOfTiedAndLossUnits) {
+  SmallSamples samples;
+  const Found all[] = {
+      {Fault::writes_after_tied_gradient, "",
+       "unit tied: backward wrote outside of its tied gradients, after that of scale"},
+      {Fault::ignores_loss_scale, "input", "unit squares: input["}};
+  for (const Found& expected : all)
+    for (const GradientReport& report :
+         {check_gradients(small_chain<double>({}, {}, expected.fault), samples),
+          check_gradients(small_chain<float>({}, {}, expected.fault), samples)}) {
+      ASSERT_FALSE(report.problems.empty()) << expected.words;
+      EXPECT_EQ(report.problems.front().array, expected.array);
+      EXPECT_NE(report.text().find(expected.words), std::string::npos) << report.text();
+    }
 }
 
 TEST(GradientCheck, ComputesOnOneRank) {

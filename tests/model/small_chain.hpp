@@ -26,7 +26,13 @@ enum class Fault {
   recomputes_otherwise,
   writes_outside,
   writes_to_input,
-  unwritten_output
+  writes_after_gradient,       ///< of its last parameter
+  writes_after_tied_gradient,  ///< of the Tied
+  unwritten_output,
+  damages_output,  ///< as writes_outside and unwritten_output
+  forward_varies,  ///< from call to call
+  backward_varies,
+  ignores_loss_scale  ///< of the Squares
 };
 
 /// y = the batch, of floats.
@@ -100,17 +106,21 @@ class Bend final : public Unit<T> {
         takes ? call.exchanged.template array<T>(0, small_all) : Array<const T>(t);
     const compute_t<T> spoilt =
         kind_.fault == Fault::recomputes_otherwise && call.recomputes ? 1e-3 : 0;
-    const bool leaves_out = kind_.fault == Fault::unwritten_output;
+    const bool leaves_out =
+        kind_.fault == Fault::unwritten_output || kind_.fault == Fault::damages_output;
+    const compute_t<T> varying = kind_.fault == Fault::forward_varies ? 1e-3 * ++calls_ : 0;
     for_each(
         call.exec, small_all, KOKKOS_LAMBDA(std::int64_t i) {
           const std::int64_t j = i % small_width;
           if (is_first) handed(i) = T(a(j) * x(i) + b(j));
           if (!is_last) return;
           const compute_t<T> sum = is_first ? handed(i) : taken(i);
-          t(i) = T(std::tanh(sum) + spoilt);
+          t(i) = T(std::tanh(sum) + spoilt + varying);
           if (y.size() > 0 && !(leaves_out && i == 3)) y(i) = t(i);
         });
-    T* const strange = kind_.fault == Fault::writes_outside    ? t.data() + small_all
+    const bool is_outside =
+        kind_.fault == Fault::writes_outside || kind_.fault == Fault::damages_output;
+    T* const strange = is_outside                              ? t.data() + small_all
                        : kind_.fault == Fault::writes_to_input ? const_cast<T*>(x.data())
                                                                : nullptr;
     if (strange != nullptr)
@@ -147,6 +157,7 @@ class Bend final : public Unit<T> {
     const bool adds = call.adds_gradients && kind_.fault != Fault::forgets_to_add;
     const std::int64_t columns = small_width - (kind_.fault == Fault::unwritten_gradient ? 1 : 0);
     const compute_t<T> sign = kind_.fault == Fault::wrong_gradient ? -1 : 1;
+    const compute_t<T> varying = kind_.fault == Fault::backward_varies ? 1e-6 * ++calls_ : 0;
     for_each(
         call.exec, columns, KOKKOS_LAMBDA(std::int64_t j) {
           compute_t<T> of_scale = 0, of_shift = 0;
@@ -154,21 +165,26 @@ class Bend final : public Unit<T> {
             of_scale += sign * d(i) * x(i);
             of_shift += d(i);
           }
-          da(j) = (adds ? da(j) : 0) + of_scale;
+          da(j) = (adds ? da(j) : 0) + of_scale + varying;
           if (db.size() > 0) db(j) = (adds ? db(j) : 0) + of_shift;
         });
+    if (kind_.fault != Fault::writes_after_gradient) return;
+    compute_t<T>* const after = da.data() + small_width;
+    for_each(
+        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *after = 7; });
   }
 
  private:
   std::string name_;
   BendKind kind_;
+  mutable int calls_ = 0;
 };
 
 /// y = scale x, with the scale of the Bend that it is tied to. Saves nothing, has no parameters.
 template <class T>
 class Tied final : public Unit<T> {
  public:
-  explicit Tied(std::string tied_to) : tied_to_(std::move(tied_to)) {}
+  Tied(std::string tied_to, Fault fault) : tied_to_(std::move(tied_to)), fault_(fault) {}
 
   UnitDescription describe() const override {
     UnitDescription unit;
@@ -199,16 +215,23 @@ class Tied final : public Unit<T> {
           }
           da(j) = sum;
         });
+    if (fault_ != Fault::writes_after_tied_gradient) return;
+    compute_t<T>* const after = da.data() + small_width;
+    for_each(
+        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *after = 7; });
   }
 
  private:
   std::string tied_to_;
+  Fault fault_;
 };
 
 /// The loss of a row: the sum of squares of x - target, with a target of its own.
 template <class T>
 class Squares final : public Unit<T> {
  public:
+  explicit Squares(Fault fault) : fault_(fault) {}
+
   UnitDescription describe() const override {
     UnitDescription unit;
     unit.name = "squares";
@@ -238,7 +261,7 @@ class Squares final : public Unit<T> {
     const auto r = call.saved.template array<T>(0, small_all);
     const auto g = call.gradient;
     const auto dc = call.parameter_gradients(0);
-    const compute_t<T> factor = 2 * call.loss_scale;
+    const compute_t<T> factor = fault_ == Fault::ignores_loss_scale ? 2 : 2 * call.loss_scale;
     for_each(
         call.exec, small_width, KOKKOS_LAMBDA(std::int64_t j) {
           compute_t<T> sum = 0;
@@ -249,6 +272,9 @@ class Squares final : public Unit<T> {
           dc(j) = sum;
         });
   }
+
+ private:
+  Fault fault_;
 };
 
 /// Rows of numbers between -1 and 1.
@@ -269,21 +295,23 @@ class SmallSamples : public SampleSource {
 template <class T>
 using Units = std::vector<std::unique_ptr<Unit<T>>>;
 
-/// source, bend.0, bend.1 (of `kind`), tied to bend.0, squares.
+/// source, bend.0, bend.1, tied to bend.0, squares. `fault`: of the last two.
 template <class T>
-Units<T> small_units(const BendKind& first = {}, const BendKind& second = {}) {
+Units<T> small_units(const BendKind& first = {}, const BendKind& second = {},
+                     Fault fault = Fault::none) {
   Units<T> units;
   units.push_back(std::make_unique<Source<T>>());
   units.push_back(std::make_unique<Bend<T>>("bend.0", first));
   units.push_back(std::make_unique<Bend<T>>("bend.1", second));
-  units.push_back(std::make_unique<Tied<T>>("bend.0"));
-  units.push_back(std::make_unique<Squares<T>>());
+  units.push_back(std::make_unique<Tied<T>>("bend.0", fault));
+  units.push_back(std::make_unique<Squares<T>>(fault));
   return units;
 }
 
 template <class T>
-Chain<T> small_chain(const BendKind& first = {}, const BendKind& second = {}) {
-  return {small_units<T>(first, second), {small_rows, SmallSamples().sample_bytes()}};
+Chain<T> small_chain(const BendKind& first = {}, const BendKind& second = {},
+                     Fault fault = Fault::none) {
+  return {small_units<T>(first, second, fault), {small_rows, SmallSamples().sample_bytes()}};
 }
 
 }  // namespace ostrakon::tests

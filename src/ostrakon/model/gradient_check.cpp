@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/model/unit_trial.hpp>
+#include <utility>
 
 namespace ostrakon::model {
 namespace {
@@ -76,30 +77,44 @@ class UnitCheck {
     if (settings_.tolerance == 0.0) settings_.tolerance = is_double ? 1e-6 : 1e-2;
   }
 
-  /// Returns the unit's output.
+  /// Returns the unit's output; nothing where the next unit can't compute with it.
   std::vector<T> run() {
     output_ = trial_.forward();
-    if (!is_sound("forward") || !is_written("output", output_)) return output_;
+    if (!is_sound("forward"))
+      return std::all_of(output_.begin(), output_.end(), [](T x) { return std::isfinite(x); })
+                 ? output_
+                 : std::vector<T>();
+    if (!is_written("output", output_)) return {};
+    if (!repeats_forward()) return output_;
     check_recompute();
     weigh_output();
-    const std::vector<T> gradient = trial_.backward(is_loss() ? std::vector<T>() : weights_, {});
-    if (!is_sound("backward")) return output_;
-    const std::vector<T> gradients = trial_.gradients(), tied = trial_.tied_gradients();
-    if (is_written("input", gradient))
-      compare("input", input_, 0, gradient, [&](const std::vector<T>& x) { trial_.set_input(x); });
-    check_parameters(unit_, "", own_.trained, gradients,
+    const Gradients all = backward();
+    if (!is_sound("backward") || !repeats_backward(all)) return output_;
+    if (is_written("input", all.input))
+      compare("input", input_, 0, all.input, [&](const std::vector<T>& x) { trial_.set_input(x); });
+    check_parameters(unit_, "", own_.trained, all.own,
                      [&](const std::vector<T>& x) { trial_.set_trained(x); });
     if (chain_.tied_to(unit_) >= 0)
       check_parameters(chain_.tied_to(unit_), text(chain_.unit(chain_.tied_to(unit_)).name, "."),
-                       tied_.trained, tied, [&](const std::vector<T>& x) { trial_.set_tied(x); });
-    check_adding(gradients);
+                       tied_.trained, all.tied,
+                       [&](const std::vector<T>& x) { trial_.set_tied(x); });
+    check_adding(all.own);
     return output_;
   }
 
  private:
   static constexpr bool is_double = std::is_same<T, double>::value;
 
-  bool is_loss() const { return unit_ + 1 == chain_.units(); }
+  struct Gradients {
+    std::vector<T> input, own, tied;
+  };
+
+  bool is_loss() const { return chain_.unit(unit_).is_loss; }
+
+  Gradients backward() {
+    std::vector<T> input = trial_.backward(is_loss() ? std::vector<T>() : weights_, {});
+    return {std::move(input), trial_.gradients(), trial_.tied_gradients()};
+  }
 
   void add_problem(const std::string& array, std::int64_t element, const std::string& what,
                    double backward = 0.0, double difference = 0.0) {
@@ -130,6 +145,34 @@ class UnitCheck {
     return is_written(array, values, 0, static_cast<std::int64_t>(values.size()));
   }
 
+  /// Whether a second call has left the same bits. `call`: "forward".
+  template <class A>
+  bool is_same(const std::string& array, const std::vector<A>& first, const std::vector<A>& second,
+               const char* call) {
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      if (std::memcmp(&first[i], &second[i], sizeof(A)) == 0) continue;
+      add_problem(array, static_cast<std::int64_t>(i),
+                  text(call, ", called twice alike, left ", +first[i], " and then ", +second[i]),
+                  static_cast<double>(first[i]), static_cast<double>(second[i]));
+      return false;
+    }
+    return true;
+  }
+
+  bool repeats_forward() {
+    const std::vector<unsigned char> saved = trial_.saved();
+    return is_same("output", output_, trial_.forward(), "forward") &&
+           is_same("saved", saved, trial_.saved(), "forward");
+  }
+
+  bool repeats_backward(const Gradients& first) {
+    trial_.forward();
+    const Gradients second = backward();
+    return is_same("input", first.input, second.input, "backward") &&
+           is_same("parameter gradients", first.own, second.own, "backward") &&
+           is_same("tied gradients", first.tied, second.tied, "backward");
+  }
+
   void check_recompute() {
     if (is_loss() || chain_.unit(unit_).saved_bytes == 0) return;
     const std::vector<unsigned char> before = trial_.saved();
@@ -142,13 +185,14 @@ class UnitCheck {
                   "this byte differs where forward recomputes");
   }
 
-  /// What is differentiated: the sum of losses, or of the output with random weights.
+  /// What is differentiated: the scaled sum of losses, or that of the output with random weights.
   void weigh_output() {
     const std::uint64_t key = math::random_key(settings_.seed, name_ + " output");
     double squares = 0.0;
     for (std::size_t i = 0; i < output_.size(); ++i) {
-      weights_.push_back(
-          is_loss() ? T(1) : static_cast<T>(random_number(key, static_cast<std::int64_t>(i))));
+      weights_.push_back(is_loss()
+                             ? UnitTrial<T>::loss_scale
+                             : static_cast<T>(random_number(key, static_cast<std::int64_t>(i))));
       const double term = static_cast<double>(weights_[i]) * static_cast<double>(output_[i]);
       squares += term * term;
     }
@@ -284,11 +328,8 @@ GradientReport check_gradients(const Chain<T>& chain, const void* batch,
   GradientReport report;
   std::vector<T> output;
   for (int u = 0; u < chain.units(); ++u) {
-    const std::size_t before = report.problems.size();
     output = UnitCheck<T>(chain, u, batch, output, settings, report).run();
-    // The next unit would compute with it.
-    for (std::size_t p = before; p < report.problems.size(); ++p)
-      if (report.problems[p].array == "output") return report;
+    if (output.empty()) return report;
   }
   return report;
 }

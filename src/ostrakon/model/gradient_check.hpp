@@ -45,8 +45,11 @@ struct GradientReport {
 ///   unit before the last of a random linear function of its output: so the unit that is wrong is
 ///   named, not those before it;
 /// - backward writes all gradients, and adds to them where a unit is tied to this one;
+/// - backward of the loss unit multiplies its losses with loss_scale;
+/// - forward and backward have the same bits where they are called twice alike;
 /// - a forward that recomputes restores `saved` bit for bit;
-/// - nothing is written next to a buffer (a few hundred bytes), or to what may only be read.
+/// - nothing is written next to a buffer (a few hundred bytes), between two gradients of parameters
+///   (where they end before a multiple of 64 elements), or to what may only be read.
 ///
 /// `batch`: the samples of a leaf in host memory, chain.leaf().bytes(). T: double is the sharper
 /// check: write units as templates, and check Chain<double>. Or float. Takes no ranks: the same on

@@ -16,6 +16,26 @@ GuardedBuffer make_buffer(const std::vector<T>& values) {
   return buffer;
 }
 
+/// The first of `parameters` after which an array of all of them has changed, up to the next one or
+/// the array's end: they are laid out with gaps. Null: none.
+template <class T>
+const Parameter* find_overrun(const std::vector<Parameter>& parameters,
+                              const std::vector<T>& before, const std::vector<T>& after) {
+  const Parameter* last = nullptr;
+  const auto has_changed = [&](std::int64_t end) {
+    if (last == nullptr) return false;
+    const std::int64_t first = last->offset + last->elements();
+    return std::memcmp(before.data() + first, after.data() + first,
+                       static_cast<std::size_t>(end - first) * sizeof(T)) != 0;
+  };
+  for (const Parameter& parameter : parameters) {
+    if (parameter.frozen) continue;
+    if (has_changed(parameter.offset)) return last;
+    last = &parameter;
+  }
+  return has_changed(static_cast<std::int64_t>(before.size())) ? last : nullptr;
+}
+
 /// For dL/d output (not of losses), then dL/d input.
 template <class T>
 std::int64_t gradient_bytes(const Chain<T>& chain, int unit) {
@@ -95,7 +115,7 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
     buffers.exchanged = exchanged.view<std::byte>();
     buffers.handed = handed.view<std::byte>();
     if (is_backward)
-      chain_.backward(unit_, exec, buffers, T(1), adds);
+      chain_.backward(unit_, exec, buffers, loss_scale, adds);
     else
       chain_.forward(unit_, exec, buffers);
     exec.fence();
@@ -109,6 +129,20 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
         std::pair{"parameter gradients", &writes_.gradients},
         std::pair{"tied gradients", &writes_.tied_gradients}})
     look_at(*buffer, name);
+  if (is_backward) look_at_gaps();
+}
+
+/// Of gradients of parameters: what is written there may be meant for an element of another one.
+template <class T>
+void UnitTrial<T>::look_at_gaps() {
+  if (const Parameter* own = find_overrun(chain_.parameters(unit_), base_, gradients()))
+    damage_ = text("wrote outside of its parameter gradients, after that of ", own->name);
+  const int tied = chain_.tied_to(unit_);
+  if (tied < 0) return;
+  const std::vector<T> after = tied_gradients();
+  if (const Parameter* one =
+          find_overrun(chain_.parameters(tied), std::vector<T>(after.size(), T(0)), after))
+    damage_ = text("wrote outside of its tied gradients, after that of ", one->name);
 }
 
 template <class T>
@@ -148,6 +182,7 @@ std::vector<T> UnitTrial<T>::backward(const std::vector<T>& output_gradient,
     writes_.gradients.set(base.data());
   else
     writes_.gradients.unset();
+  base_ = gradients();
   const bool is_loss = unit_ + 1 == chain_.units();
   run(planned_.backward, true, is_loss, adds);
   std::vector<T> gradient = writes_.gradient.template get_as<T>();

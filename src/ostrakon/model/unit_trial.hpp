@@ -25,6 +25,10 @@ class UnitTrial {
   UnitTrial(const Chain<T>& chain, int unit, const void* batch, const ParameterValues<T>& own,
             const ParameterValues<T>& tied, const std::vector<T>& input);
 
+  /// What backward of the loss unit multiplies its losses with: not 1, so that a unit that leaves
+  /// it out is found, and exact in any type.
+  static constexpr T loss_scale = T(0.375);
+
   /// Forward. Returns its output, or losses.
   std::vector<T> forward();
   /// Forward for what it saves alone.
@@ -50,6 +54,7 @@ class UnitTrial {
  private:
   void run(const plan::Phases& phases, bool is_backward, bool with_output, bool adds);
   void note_read_only();
+  void look_at_gaps();
 
   struct Reads {
     GuardedBuffer batch, trained, frozen, tied_trained, tied_frozen, input;
@@ -69,7 +74,8 @@ class UnitTrial {
   Reads reads_;
   Writes writes_;
   std::vector<ReadOnly> read_only_;  ///< of the last call
-  std::string damage_;               ///< to workspaces and what phases hand over
+  std::vector<T> base_;              ///< what the gradients of parameters held before it
+  std::string damage_;               ///< to what it may write, and next to it
 };
 
 }  // namespace ostrakon::model

@@ -146,6 +146,75 @@ TEST(Chain, RefusesWhatCannotBe) {
             "a leaf of 0 samples of 20 bytes; expected at least 1 of each");
 }
 
+TEST(Chain, RefusesSizesThatOverflow) {
+  constexpr std::int64_t half = std::int64_t{1} << 49, huge = std::int64_t{1} << 62;
+  const std::string all_bytes = "; expected at most 1125899906842624 bytes in all units";
+  EXPECT_EQ(refusal([](Descriptions& all) {
+              all[1].parameters[0].shape = {huge, 4};
+            }),
+            "unit bend.0: parameter scale is too large; expected at most 1125899906842624 elements "
+            "in all units");
+  EXPECT_EQ(refusal([](Descriptions& all) { all[1].saved_bytes = huge; }),
+            text("unit bend.0 has saved bytes: ", huge, all_bytes));
+  // Each by itself is possible.
+  EXPECT_EQ(refusal([](Descriptions& all) {
+              all[1].forward[0].workspace_bytes = half;
+              all[2].backward[0].workspace_bytes = half;
+            }),
+            text("unit bend.1 has workspace bytes: ", half, all_bytes));
+  EXPECT_EQ(refusal([](Descriptions& all) { all[0].output = all[1].input = huge; }),
+            text("unit source has elements of output: ", huge, all_bytes));
+  EXPECT_EQ(
+      testing::error_of([] {
+        Chain<float>(small_units<float>(), {huge, 4});
+      }),
+      text("a leaf of ", huge, " samples of 4 bytes; expected at most 1125899906842624 bytes"));
+}
+
+TEST(Chain, RefusesExchangesOfWrongSizes) {
+  const auto refuse = [](int ranks, std::int64_t elements, std::int64_t bytes) {
+    return refusal([&](Descriptions& all) {
+      all[1].forward.resize(2);
+      all[1].forward[0].then =
+          plan::Exchange{plan::ExchangeKind::gather, {plan::Axis::shard, ranks}, elements, bytes};
+    });
+  };
+  EXPECT_EQ(refuse(2, 10, 4), "no error");
+  EXPECT_EQ(refuse(0, 10, 4),
+            "unit bend.0: forward exchanges 10 elements of 4 bytes over 0 ranks; expected at least "
+            "0, 1 and 1");
+  EXPECT_NE(refuse(2, -2, 4), "no error");
+  EXPECT_NE(refuse(2, 10, 0), "no error");
+  EXPECT_EQ(refuse(4, 10, 4),
+            "unit bend.0: forward exchanges 10 elements over 4 ranks; expected equal parts");
+  EXPECT_NE(refuse(2, std::int64_t{1} << 61, 8), "no error");
+}
+
+/// Reads a batch though its description does not say so.
+class Reader final : public Unit<double> {
+ public:
+  UnitDescription describe() const override {
+    UnitDescription unit = Squares<double>(Fault::none).describe();
+    unit.name = "reader";
+    return unit;
+  }
+  void forward(const ForwardCall<double>& call) const override {
+    call.batch.array<float>(0, small_all);
+  }
+  void backward(const BackwardCall<double>&) const override {}
+};
+
+TEST(Chain, NamesTheBatchThatAUnitDoesNotSayItReads) {
+  Units<double> units;
+  units.push_back(std::make_unique<Source<double>>());
+  units.push_back(std::make_unique<Reader>());
+  const Chain<double> chain(std::move(units), {small_rows, 4 * small_width});
+  SmallSamples samples;
+  EXPECT_EQ(testing::error_of([&] { check_gradients(chain, samples); }),
+            "unit reader: 10 elements of 4 bytes from byte 0 on of its batch (reads_batch is "
+            "false), which has 0 bytes");
+}
+
 TEST(Bytes, RefuseArraysBeyondThem) {
   alignas(64) std::byte memory[64] = {};
   const Bytes<std::byte> bytes({memory, 64}, 64, "bend.0", "saved");

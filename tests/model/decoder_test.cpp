@@ -271,6 +271,18 @@ TEST(Decoder, DescribesItself) {
   EXPECT_EQ(Decoder<float>(llama3(2, 128, 8, 64), {1, 8}).description().units.back().tied_to, -1);
 }
 
+// Rows of embeddings and the weights of logits are no linear maps between hidden states.
+TEST(Decoder, SaysWhichMatricesMuonMayTake) {
+  for (const bool is_gpt2 : {false, true}) {
+    const Decoder<float> decoder(is_gpt2 ? gpt2_124m() : llama3(2, 128, 8, 64), {1, 8});
+    for (int u = 0; u < decoder.units(); ++u)
+      for (const Parameter& parameter : decoder.unit(u).parameters()) {
+        const bool is_outside = u == 0 || (u + 1 == decoder.units() && parameter.shape.size() == 2);
+        EXPECT_EQ(parameter.orthogonalize, !is_outside) << parameter.full_name();
+      }
+  }
+}
+
 /// Forward and backward of a Llama: 2 m n k for every matrix product, the scores' for half of the
 /// keys, backward with two products for each of forward's and with scores and logits once more.
 double llama_flops(double rows, double tokens, double layers, double width, double heads,

@@ -88,7 +88,7 @@ class Bend final : public Unit<T> {
     unit.forward[0].then = unit.backward[0].then =
         plan::Exchange{plan::ExchangeKind::gather,
                        {plan::Axis::shard, kind_.exchange_ranks},
-                       small_all,
+                       small_all * kind_.exchange_ranks,
                        sizeof(T)};
     return unit;
   }

@@ -10,11 +10,11 @@ namespace ostrakon::model {
 namespace {
 
 template <class T>
-constexpr DType number_of = DType::fp32;
+constexpr DType dtype_of = DType::fp32;
 template <>
-constexpr DType number_of<bf16> = DType::bf16;
+constexpr DType dtype_of<bf16> = DType::bf16;
 template <>
-constexpr DType number_of<fp16> = DType::fp16;
+constexpr DType dtype_of<fp16> = DType::fp16;
 
 /// What the phase is given by the exchange before it, and gives to the one after it; null where
 /// there is none.
@@ -41,6 +41,8 @@ Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen)
     : units_(std::move(units)), leaf_(leaf), descriptions_(describe_all<T>(units_)) {
   require(leaf.samples >= 1 && leaf.sample_bytes >= 1, "a leaf of ", leaf.samples, " samples of ",
           leaf.sample_bytes, " bytes; expected at least 1 of each");
+  require(leaf.sample_bytes <= largest_chain / leaf.samples, "a leaf of ", leaf.samples,
+          " samples of ", leaf.sample_bytes, " bytes; expected at most ", largest_chain, " bytes");
   check_chain(descriptions_);
   for (int u = 0; u < this->units(); ++u) {
     describe(u, frozen);
@@ -57,16 +59,7 @@ Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen)
 template <class T>
 void Chain<T>::describe(int unit, const Frozen& frozen) {
   ChainUnitDescription& own = descriptions_[static_cast<std::size_t>(unit)];
-  std::vector<std::string> fixed;
-  for (Parameter& parameter : own.parameters) {
-    parameter.owner = own.name;
-    if (parameter.frozen) fixed.push_back(parameter.full_name());
-  }
-  const SegmentSizes sizes =
-      lay_out_parameters(own.parameters, own.name, [&](const std::string& name) {
-        return std::find(fixed.begin(), fixed.end(), name) != fixed.end() ||
-               (frozen && frozen(name));
-      });
+  const SegmentSizes sizes = lay_out_parameters(own.parameters, own.name, frozen);
   plan::UnitDescription planned;
   planned.name = own.name;
   planned.parameter_elements = sizes.frozen + sizes.trained;
@@ -97,18 +90,24 @@ void Chain<T>::describe(int unit, const Frozen& frozen) {
   description_.units.push_back(std::move(planned));
 }
 
+/// What forward and backward have in common.
 template <class T>
-void Chain<T>::set_common(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
-                          const plan::Phases& phases, UnitCall<T>& call) const {
+template <class Call>
+Call Chain<T>::make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
+                         const plan::Phases& phases) const {
   const ChainUnitDescription& own = this->unit(unit);
   const char* const name = own.name.c_str();
   const auto bytes = [&](const auto& data, std::int64_t size, const char* what) {
     const auto all = view_as<std::byte>(data);
     return Bytes<typename decltype(all)::Element>(all, size, name, what);
   };
+  Call call;
   call.exec = exec;
   call.phase = phase;
-  if (own.reads_batch) call.batch = bytes(buffers.batch, leaf_.bytes(), "batch");
+  call.batch = own.reads_batch
+                   ? bytes(buffers.batch, leaf_.bytes(), "batch")
+                   : Bytes<const std::byte>({}, 0, name, "batch (reads_batch is false)");
+  call.saved = bytes(buffers.saved, own.saved_bytes, "saved");
   call.input = buffers.input.range(0, own.input);
   if (!own.parameters.empty())
     call.parameters = {buffers.parameters, buffers.frozen, own.parameters};
@@ -117,18 +116,19 @@ void Chain<T>::set_common(int unit, const Exec& exec, const UnitBuffers<T>& buff
                             parameters(tied_to(unit))};
   call.workspace = bytes(buffers.workspace, phases[static_cast<std::size_t>(phase)].workspace_bytes,
                          "workspace");
-  if (const plan::Exchange* before = exchange_after(phases, phase - 1))
-    call.exchanged = bytes(buffers.exchanged, before->bytes_out(), "exchanged");
-  if (const plan::Exchange* after = exchange_after(phases, phase))
-    call.handed = bytes(buffers.handed, after->bytes_in(), "handed");
+  const plan::Exchange* const before = exchange_after(phases, phase - 1);
+  call.exchanged =
+      bytes(buffers.exchanged, before == nullptr ? 0 : before->bytes_out(), "exchanged");
+  const plan::Exchange* const after = exchange_after(phases, phase);
+  call.handed = bytes(buffers.handed, after == nullptr ? 0 : after->bytes_in(), "handed");
+  return call;
 }
 
 template <class T>
 void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
                            int phase) const {
   const ChainUnitDescription& own = this->unit(unit);
-  ForwardCall<T> call;
-  set_common(unit, exec, buffers, phase, own.forward, call);
+  auto call = make_call<ForwardCall<T>>(unit, exec, buffers, phase, own.forward);
   const bool is_last = phase + 1 == static_cast<int>(own.forward.size());
   if (is_last && buffers.output) {
     if (is_loss(unit))
@@ -136,7 +136,6 @@ void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buf
     else
       call.output = buffers.output.range(0, own.output);
   }
-  call.saved = {view_as<std::byte>(buffers.saved), own.saved_bytes, own.name.c_str(), "saved"};
   call.recomputes = buffers.recomputes;
   units_[static_cast<std::size_t>(unit)]->forward(call);
 }
@@ -153,10 +152,8 @@ void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffer
   const int forwards = is_loss(unit) ? static_cast<int>(own.forward.size()) : 0;
   if (buffers.phase < forwards) return run_forward(unit, exec, buffers, buffers.phase);
   const int phase = buffers.phase - forwards;
-  BackwardCall<T> call;
-  set_common(unit, exec, buffers, phase, own.backward, call);
+  auto call = make_call<BackwardCall<T>>(unit, exec, buffers, phase, own.backward);
   call.gradient = buffers.gradient.range(0, std::max(own.input, is_loss(unit) ? 0 : own.output));
-  call.saved = {view_as<std::byte>(buffers.saved), own.saved_bytes, own.name.c_str(), "saved"};
   call.loss_scale = loss_scale;
   if (!own.parameters.empty())
     call.parameter_gradients = {buffers.parameter_gradients, View<compute_t<T>*>(), own.parameters};
@@ -178,7 +175,7 @@ class ChainModel final : public Model {
  public:
   explicit ChainModel(Chain<T> chain) : chain_(std::move(chain)) {}
 
-  DType dtype() const override { return number_of<T>; }
+  DType dtype() const override { return dtype_of<T>; }
   int units() const override { return chain_.units(); }
   const std::vector<Parameter>& parameters(int unit) const override {
     return chain_.parameters(unit);
@@ -202,7 +199,7 @@ class ChainModel final : public Model {
 }  // namespace
 
 template <class T>
-std::unique_ptr<const Model> make_model(Chain<T> chain) {
+std::unique_ptr<const Model> make_chain_model(Chain<T> chain) {
   return std::make_unique<ChainModel<T>>(std::move(chain));
 }
 
@@ -210,8 +207,8 @@ template class Chain<float>;
 template class Chain<double>;
 template class Chain<bf16>;
 template class Chain<fp16>;
-template std::unique_ptr<const Model> make_model(Chain<float> chain);
-template std::unique_ptr<const Model> make_model(Chain<bf16> chain);
-template std::unique_ptr<const Model> make_model(Chain<fp16> chain);
+template std::unique_ptr<const Model> make_chain_model(Chain<float> chain);
+template std::unique_ptr<const Model> make_chain_model(Chain<bf16> chain);
+template std::unique_ptr<const Model> make_chain_model(Chain<fp16> chain);
 
 }  // namespace ostrakon::model

@@ -5,6 +5,7 @@
 #include <memory>
 #include <ostrakon/model/chain_unit.hpp>
 #include <ostrakon/model/model.hpp>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,15 +23,19 @@ struct LeafSize {
 /// describes them to the planner. T: float, double, bf16 or fp16.
 template <class T>
 class Chain {
+  static_assert(std::is_same<T, float>::value || std::is_same<T, double>::value ||
+                    std::is_same<T, bf16>::value || std::is_same<T, fp16>::value,
+                "a Chain is of float, double, bf16 or fp16");
+
  public:
   using Units = std::vector<std::unique_ptr<ChainUnit<T>>>;
 
   /// `frozen`: parameters that are not trained, by full name, besides those that units say
   /// themselves.
   ///
-  /// Throws Error, naming the unit, where sizes are negative or do not meet, the last unit has no
-  /// losses or another has, two units or parameters have one name, or tied_to names no earlier
-  /// unit.
+  /// Throws Error, naming the unit, where sizes are negative, too large to be counted or do not
+  /// meet, the last unit has no losses or another has, two units or parameters have one name, or
+  /// tied_to names no earlier unit.
   Chain(Units units, LeafSize leaf, const Frozen& frozen = {});
 
   int units() const { return static_cast<int>(units_.size()); }
@@ -54,10 +59,11 @@ class Chain {
                 bool gradients_opened) const;
 
  private:
-  bool is_loss(int unit) const { return unit + 1 == units(); }
+  bool is_loss(int unit) const { return this->unit(unit).is_loss; }
   void describe(int unit, const Frozen& frozen);
-  void set_common(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
-                  const plan::Phases& phases, UnitCall<T>& call) const;
+  template <class Call>
+  Call make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
+                 const plan::Phases& phases) const;
   void run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase) const;
 
   Units units_;
@@ -66,8 +72,17 @@ class Chain {
   plan::ModelDescription description_;
 };
 
+/// make_model() of the types that it takes.
+template <class T>
+std::unique_ptr<const Model> make_chain_model(Chain<T> chain);
+
 /// As a Trainer takes it. T: float, bf16 or fp16.
 template <class T>
-std::unique_ptr<const Model> make_model(Chain<T> chain);
+std::unique_ptr<const Model> make_model(Chain<T> chain) {
+  static_assert(!std::is_same<T, double>::value,
+                "make_model takes a Chain of float, bf16 or fp16: one of double is for "
+                "check_gradients");
+  return make_chain_model(std::move(chain));
+}
 
 }  // namespace ostrakon::model

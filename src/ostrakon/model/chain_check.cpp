@@ -20,9 +20,29 @@ bool is_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), is_plain);
 }
 
+/// `size` of `largest_chain` at most, which it is subtracted from. `what`: "saved bytes".
+void count(const ChainUnitDescription& unit, std::int64_t size, std::int64_t element_bytes,
+           const std::string& what, std::int64_t& left) {
+  require(size <= left / element_bytes, "unit ", unit.name, " has ", what, ": ", size,
+          "; expected at most ", largest_chain, " bytes in all units");
+  left -= size * element_bytes;
+}
+
+void check_exchange(const ChainUnitDescription& unit, const plan::Exchange& exchange,
+                    const char* what) {
+  require(exchange.span.ranks >= 1 && exchange.elements >= 0 && exchange.element_bytes >= 1,
+          "unit ", unit.name, ": ", what, " exchanges ", exchange.elements, " elements of ",
+          exchange.element_bytes, " bytes over ", exchange.span.ranks,
+          " ranks; expected at least 0, 1 and 1");
+  require(exchange.elements % exchange.span.ranks == 0, "unit ", unit.name, ": ", what,
+          " exchanges ", exchange.elements, " elements over ", exchange.span.ranks,
+          " ranks; expected equal parts");
+}
+
 void check_phases(const ChainUnitDescription& unit, const plan::Phases& phases, const char* what) {
   require(!phases.empty(), "unit ", unit.name, ": ", what, " has no phase");
   for (const plan::Phase& phase : phases) {
+    if (phase.then) check_exchange(unit, *phase.then, what);
     require(phase.workspace_bytes >= 0, "unit ", unit.name, ": ", what, " has a workspace of ",
             phase.workspace_bytes, " bytes");
     require(std::isfinite(phase.flops) && phase.flops >= 0.0 &&
@@ -57,6 +77,32 @@ void check_sizes(const ChainUnitDescription& unit) {
   require(unit.output >= 1, "unit ", unit.name, " has no output");
 }
 
+/// After the checks above: what the sizes of a chain add up to.
+struct SizesLeft {
+  std::int64_t elements = largest_chain;  ///< of parameters
+  std::int64_t bytes = largest_chain;     ///< of all else
+
+  void count_unit(const ChainUnitDescription& unit) {
+    for (const Parameter& parameter : unit.parameters) {
+      std::int64_t product = 1;
+      for (const std::int64_t extent : parameter.shape) {
+        require(extent <= elements / product, "unit ", unit.name, ": parameter ", parameter.name,
+                " is too large; expected at most ", largest_chain, " elements in all units");
+        product *= extent;
+      }
+      elements -= product;
+    }
+    count(unit, unit.output, sizeof(double), "elements of output", bytes);
+    count(unit, unit.saved_bytes, 1, "saved bytes", bytes);
+    for (const plan::Phases* phases : {&unit.forward, &unit.backward})
+      for (const plan::Phase& phase : *phases) {
+        count(unit, phase.workspace_bytes, 1, "workspace bytes", bytes);
+        if (phase.then)
+          count(unit, phase.then->elements, phase.then->element_bytes, "exchanged elements", bytes);
+      }
+  }
+};
+
 /// `before`: names of earlier units, and whether each is tied.
 void check_tie(const ChainUnitDescription& unit, const std::map<std::string, bool>& before,
                std::set<std::string>& taken) {
@@ -77,6 +123,7 @@ void check_chain(const std::vector<ChainUnitDescription>& units) {
           " units; expected at least one, and then the one that computes the losses");
   std::map<std::string, bool> names;
   std::set<std::string> tied;
+  SizesLeft left;
   for (std::size_t u = 0; u < units.size(); ++u) {
     const ChainUnitDescription& unit = units[u];
     const bool is_last = u + 1 == units.size();
@@ -95,6 +142,7 @@ void check_chain(const std::vector<ChainUnitDescription>& units) {
     check_phases(unit, unit.forward, "forward");
     check_phases(unit, unit.backward, "backward");
     check_parameters(unit);
+    left.count_unit(unit);
     check_tie(unit, names, tied);
     require(names.emplace(unit.name, !unit.tied_to.empty()).second, "two units have the name ",
             unit.name);

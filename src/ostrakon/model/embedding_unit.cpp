@@ -42,6 +42,7 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf,
   if (learned_positions_)
     parameters_.push_back(
         {"position.weight", {leaf.tokens, settings.width}, Initializer::normal, deviation, true});
+  for (Parameter& table : parameters_) table.orthogonalize = false;
 
   description_.name = "embedding";
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);

@@ -320,8 +320,8 @@ std::string GradientReport::text() const {
 }
 
 template <class T>
-GradientReport check_gradients(const Chain<T>& chain, const void* batch,
-                               const GradientCheckSettings& settings) {
+GradientReport check_units(const Chain<T>& chain, const void* batch,
+                           const GradientCheckSettings& settings) {
   require(settings.elements >= 0 && settings.step >= 0.0 && settings.tolerance >= 0.0,
           "a gradient check of ", settings.elements, " elements with step ", settings.step,
           " and tolerance ", settings.tolerance, "; expected at least 0 of each");
@@ -334,9 +334,9 @@ GradientReport check_gradients(const Chain<T>& chain, const void* batch,
   return report;
 }
 
-template GradientReport check_gradients(const Chain<float>& chain, const void* batch,
-                                        const GradientCheckSettings& settings);
-template GradientReport check_gradients(const Chain<double>& chain, const void* batch,
-                                        const GradientCheckSettings& settings);
+template GradientReport check_units(const Chain<float>& chain, const void* batch,
+                                    const GradientCheckSettings& settings);
+template GradientReport check_units(const Chain<double>& chain, const void* batch,
+                                    const GradientCheckSettings& settings);
 
 }  // namespace ostrakon::model

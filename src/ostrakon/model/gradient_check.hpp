@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/model/chain.hpp>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace ostrakon::model {
@@ -38,6 +39,11 @@ struct GradientReport {
   std::string text() const;
 };
 
+/// check_gradients() of the types that it takes.
+template <class T>
+GradientReport check_units(const Chain<T>& chain, const void* batch,
+                           const GradientCheckSettings& settings);
+
 /// Checks forward and backward of each unit of a chain by itself, with the outputs of those before
 /// it as input, and parameters that are random around their initial values:
 ///
@@ -56,6 +62,11 @@ struct GradientReport {
 /// each. Throws Error where a unit does, and where one exchanges activations over several ranks.
 template <class T>
 GradientReport check_gradients(const Chain<T>& chain, const void* batch,
-                               const GradientCheckSettings& settings = {});
+                               const GradientCheckSettings& settings = {}) {
+  static_assert(std::is_same<T, double>::value || std::is_same<T, float>::value,
+                "check_gradients takes a Chain of double or float: differences in 16 bits are "
+                "too coarse");
+  return check_units(chain, batch, settings);
+}
 
 }  // namespace ostrakon::model

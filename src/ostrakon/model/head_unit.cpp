@@ -43,6 +43,7 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
     description_.tied_gradients = weight_.trained();
   } else {
     add_linear(parameters_, "output", vocabulary_, width_, false, settings.initializer_deviation);
+    parameters_.back().orthogonalize = false;
   }
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;

@@ -10,7 +10,7 @@ SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::s
   Packing frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
   for (Parameter& parameter : parameters) {
     parameter.owner = owner;
-    parameter.frozen = frozen && frozen(parameter.full_name());
+    parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
     Packing& segment = parameter.frozen ? frozen_segment : trained_segment;
     parameter.offset = segment.place(parameter.elements());
   }

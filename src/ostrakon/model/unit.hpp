@@ -23,7 +23,10 @@ struct Parameter {
   bool decays = false;      ///< takes part in weight decay
   std::int64_t offset = 0;  ///< first element in its segment; set by lay_out_parameters
   std::string owner = {};   ///< the part of the model: "block.3"; set by lay_out_parameters
-  bool frozen = false;      ///< never updated; set by lay_out_parameters
+  bool frozen = false;      ///< never updated; lay_out_parameters adds those that it is told
+  /// Of two extents: whether muon updates it as a matrix. Not where rows are looked up or give
+  /// logits: that is no linear map between hidden states.
+  bool orthogonalize = true;
 
   /// "block.3.attention.qkv.weight": unique in a model, and the same however blocks are grouped
   /// into units.
@@ -58,8 +61,9 @@ struct SegmentSizes {
   std::int64_t trained = 0;
 };
 
-/// Sets the owner, which parameters are frozen, and the offsets: in the order of the list, end to
-/// end in each segment but for alignment. The layout does not depend on the number of ranks.
+/// Sets the owner, which parameters are frozen besides those that say so themselves, and the
+/// offsets: in the order of the list, end to end in each segment but for alignment. The layout does
+/// not depend on the number of ranks.
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
                                 const Frozen& frozen);
 

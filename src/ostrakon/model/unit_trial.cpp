@@ -183,7 +183,7 @@ std::vector<T> UnitTrial<T>::backward(const std::vector<T>& output_gradient,
   else
     writes_.gradients.unset();
   base_ = gradients();
-  const bool is_loss = unit_ + 1 == chain_.units();
+  const bool is_loss = chain_.unit(unit_).is_loss;
   run(planned_.backward, true, is_loss, adds);
   std::vector<T> gradient = writes_.gradient.template get_as<T>();
   gradient.resize(static_cast<std::size_t>(chain_.unit(unit_).input));

@@ -32,9 +32,8 @@ void with_rule(OptimizerKind rule, const OptimizerSettings& settings, const Upda
 }  // namespace
 
 OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter& parameter) {
-  const bool between_hidden_states =
-      parameter.shape.size() == 2 && parameter.owner != "embedding" && parameter.owner != "head";
-  const bool falls_back = settings.kind == OptimizerKind::muon && !between_hidden_states;
+  const bool takes_muon = parameter.shape.size() == 2 && parameter.orthogonalize;
+  const bool falls_back = settings.kind == OptimizerKind::muon && !takes_muon;
   return falls_back ? OptimizerKind::adamw : settings.kind;
 }
 

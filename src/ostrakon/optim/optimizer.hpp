@@ -34,8 +34,7 @@ struct OptimizerSettings {
 };
 
 /// The rule that updates `parameter`: settings.kind, but adamw where that is muon and the parameter
-/// is no matrix, or one whose rows are looked up or are logits (owner "embedding" or "head"): those
-/// are no linear maps between hidden states.
+/// is no matrix, or not one to be orthogonalized (Parameter::orthogonalize).
 OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter& parameter);
 
 /// Arrays of state per parameter under the rule `rule`: 0, 1 (first moment) or 2 (and second).

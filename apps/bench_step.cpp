@@ -49,7 +49,6 @@ class StepBench {
         trainer_(train::make_trainer(settings, mesh_)) {}
 
   void all() {
-    trainer_.require_same_plan();
     const std::unique_ptr<data::Dataset> dataset = data::open_dataset(
         settings_.data, data::Split::training, settings_.training.sequence_length,
         settings_.model.vocabulary, settings_.training.seed, world_);

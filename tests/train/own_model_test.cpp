@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/training.hpp>
 #include <vector>
@@ -27,9 +28,9 @@ TrainerSettings plain_settings() {
   return settings;
 }
 
-BendKind with_phases(bool has_exchanges) {
+BendKind with_phases(bool has_exchanges, bool has_phases = true) {
   BendKind kind;
-  kind.has_phases = true;
+  kind.has_phases = has_phases;
   kind.has_exchanges = has_exchanges;
   return kind;
 }
@@ -51,7 +52,6 @@ Trained train_steps(Trainer& trainer, std::int64_t first, std::int64_t last) {
 Trained train_chain(const TrainerSettings& settings, Chain<float> chain, MPI_Comm comm) {
   Mesh mesh(comm);
   Trainer trainer(make_model(std::move(chain)), settings, mesh);
-  trainer.require_same_plan();
   trainer.allocate();
   trainer.initialize();
   return train_steps(trainer, 1, settings.steps);
@@ -181,7 +181,117 @@ TEST(OwnModel, SettingsThatContradictTheModelAreRefused) {
   EXPECT_EQ(testing::error_of(make),
             "the model is made for leaves of 2 samples, but micro_batch_size is 4");
   settings.micro_batch_size = 3;
-  EXPECT_NE(testing::error_of(make).find("a whole number of micro-batches"), std::string::npos);
+  EXPECT_EQ(testing::error_of(make),
+            "global_batch_size is 16; expected a multiple of micro_batch_size, which is 3");
+}
+
+TEST(OwnModel, SettingsThatCannotBeAreRefused) {
+  Mesh mesh(MPI_COMM_WORLD);
+  const auto refusal = [&](const std::function<void(TrainerSettings&)>& change) {
+    TrainerSettings settings = plain_settings();
+    change(settings);
+    return testing::error_of([&] { Trainer(make_model(small_chain<float>()), settings, mesh); });
+  };
+  using Settings = TrainerSettings;
+  EXPECT_EQ(refusal([](Settings&) {}), "no error");
+  EXPECT_EQ(refusal([](Settings& all) { all.optimizer.learning_rate = std::nan(""); }),
+            "optimizer.learning_rate is nan; expected a number from 0 to 1e30");
+  EXPECT_EQ(refusal([](Settings& all) { all.optimizer.clip_norm = -1.0; }),
+            "optimizer.clip_norm is -1; expected a number from 0 to 1e30");
+  EXPECT_EQ(refusal([](Settings& all) { all.optimizer.beta2 = 1.0; }),
+            "optimizer.beta2 is 1; expected a number >= 0 and < 1");
+  EXPECT_EQ(refusal([](Settings& all) { all.steps = 0; }), "steps is 0; expected an integer >= 1");
+  EXPECT_EQ(refusal([](Settings& all) { all.schedule.final_fraction = 2.0; }),
+            "schedule.final_fraction is 2; expected a number from 0 to 1");
+  EXPECT_EQ(refusal([](Settings& all) { all.stability.outlier_threshold = -3.0; }),
+            "stability.outlier_threshold is -3; expected a number >= 0");
+  EXPECT_EQ(refusal([](Settings& all) { all.loss_scale.initial = 3.0; }),
+            "loss scale: initial is 3, expected a power of two");
+  EXPECT_EQ(refusal([](Settings& all) { all.policy.moments.dtype = DType::fp16; }),
+            "policy.moments.dtype is none of its values; expected fp32 or bf16");
+  EXPECT_NE(refusal([](Settings& all) {
+              all.policy.activation_checkpointing.every = -1;
+            }).find("policy.activation_checkpointing is \"every -1\"; expected "),
+            std::string::npos);
+  EXPECT_NE(refusal([](Settings& all) {
+              all.steps = all.global_batch_size = 1LL << 40;
+            }).find("expected at most 9007199254740991 samples in all steps"),
+            std::string::npos);
+  EXPECT_EQ(refusal([](Settings& all) { all.optimizer.parameters.resize(1); }).find("optimizer."),
+            0u);
+  optim::ParameterRule rule;
+  rule.learning_rate = 1e-3;
+  rule.pattern = "bent.*";
+  EXPECT_EQ(refusal([&](Settings& all) { all.optimizer.parameters = {rule}; }),
+            "optimizer.parameters: no parameter of the model matches bent.*");
+  rule.pattern = "bend.*";
+  rule.frozen = true;
+  EXPECT_EQ(refusal([&](Settings& all) { all.optimizer.parameters = {rule}; }),
+            "optimizer.parameters freezes bend.0.scale, which the model trains; expected it to be "
+            "frozen where the model is made");
+}
+
+TEST(OwnModel, WhatRanksHaveDifferentlyIsRefused) {
+  Mesh mesh(MPI_COMM_WORLD);
+  const int ranks = mesh.world().size();
+  if (ranks == 1) GTEST_SKIP() << "needs others";
+  const bool is_other = mesh.world().rank() == ranks - 1;
+  TrainerSettings settings = plain_settings();
+  const auto refusal = [&](Chain<float> chain) {
+    try {
+      Trainer(make_model(std::move(chain)), settings, mesh);
+    } catch (const AgreedError& error) {
+      const std::string message = error.what();
+      return message.substr(0, message.find(" on rank "));
+    }
+    return std::string("no error");
+  };
+  if (is_other) settings.optimizer.learning_rate = 0.5;
+  EXPECT_EQ(refusal(small_chain<float>()),
+            "ranks have different settings: the optimizer.learning_rate is 0.5");
+  settings = plain_settings();
+  BendKind frozen;
+  frozen.is_frozen = is_other;
+  EXPECT_EQ(refusal(small_chain<float>({}, frozen)),
+            "ranks have different models: the parameter bend.1.shift is 5, zeros, frozen");
+  const std::string of_plans = refusal(small_chain<float>({}, with_phases(false, is_other)));
+  EXPECT_EQ(of_plans.rfind("ranks have made different plans: the plan of ", 0), 0u) << of_plans;
+}
+
+TEST(OwnModel, CallsInAWrongOrderAreRefused) {
+  Mesh mesh(MPI_COMM_WORLD);
+  Trainer trainer(make_model(small_chain<float>()), plain_settings(), mesh);
+  SmallSamples samples;
+  const testing::SharedFolder folder;
+  CheckpointOptions options;
+  options.folder = folder.path();
+  Checkpoints checkpoints(options, mesh, trainer, samples);
+  const auto step = [&](std::int64_t number) {
+    return testing::error_of([&] { trainer.step(samples, number); });
+  };
+  const auto evaluate = [&](std::int64_t batches) {
+    return testing::error_of([&] { trainer.evaluate(samples, batches); });
+  };
+  const auto save = [&] { return testing::error_of([&] { checkpoints.save(); }); };
+  const std::string late = " was called before Trainer::allocate; expected it after";
+  EXPECT_EQ(step(1), "Trainer::step" + late);
+  EXPECT_EQ(evaluate(1), "Trainer::evaluate" + late);
+  EXPECT_EQ(save(), "Checkpoints::save" + late);
+  EXPECT_EQ(testing::error_of([&] { trainer.initialize(); }), "Trainer::initialize" + late);
+  EXPECT_THROW(trainer.state_digest(), AgreedError);
+  trainer.allocate();
+  const std::string unset =
+      " was called before the parameters have values; expected Trainer::initialize, or a "
+      "checkpoint to resume from, before";
+  EXPECT_EQ(step(1), "Trainer::step" + unset);
+  EXPECT_EQ(evaluate(1), "Trainer::evaluate" + unset);
+  EXPECT_EQ(save(), "Checkpoints::save" + unset);
+  trainer.initialize();
+  EXPECT_EQ(step(0), "step 0 of a run whose first is step 1");
+  EXPECT_EQ(evaluate(0), "evaluation of 0 batches; expected 1 or more");
+  EXPECT_EQ(step(1), "no error");
+  EXPECT_EQ(evaluate(1), "no error");
+  EXPECT_EQ(save(), "no error");
 }
 
 /// Samples of another size than the model reads.
@@ -198,6 +308,8 @@ TEST(OwnModel, SamplesOfAnotherSizeAreRefused) {
   Larger samples;
   EXPECT_EQ(testing::error_of([&] { trainer.step(samples, 1); }),
             "a leaf of 2 samples of 24 bytes has 48 bytes; the model reads leaves of 40");
+  // So that one message is shown, not one of each rank.
+  EXPECT_THROW(trainer.evaluate(samples, 1), AgreedError);
 }
 
 /// Samples that make one loss of the first step infinite.
@@ -272,6 +384,8 @@ TEST(Checkpoints, ResumeWithTheSameBits) {
     settings.policy.sharding = plan::Sharding::none;
     Saved run(folder.path(), settings);
     ASSERT_EQ(run.checkpoints.resume(), 3);
+    EXPECT_EQ(testing::error_of([&] { run.trainer.step(samples, 3); }),
+              "step 3 of a run whose first is step 4");
     EXPECT_EQ(train_steps(run.trainer, 4, 8).digest, reference().digest);
   }
 }
@@ -299,6 +413,62 @@ TEST(Checkpoints, OfAnotherRunAreRefused) {
   Saved other_optimizer(folder.path(), settings);
   EXPECT_EQ(testing::error_of([&] { other_optimizer.checkpoints.resume(); }),
             "checkpoint " + path + " does not fit: its optimizer is adamw, not lion");
+}
+
+TEST(Checkpoints, OfAnEarlierRunAreSetAside) {
+  const testing::SharedFolder folder;
+  const std::string used = folder.path() + "/checkpoints";
+  const auto begin = [&](const std::function<void(Saved&)>& train) {
+    Saved run(used);
+    train(run);
+  };
+  const auto save_steps = [&](std::int64_t last) {
+    return [last](Saved& run) {
+      run.trainer.initialize();
+      for (std::int64_t step = 1; step <= last; ++step) {
+        train_steps(run.trainer, step, step);
+        run.checkpoints.save();
+      }
+    };
+  };
+  begin(save_steps(3));
+  std::uint64_t digest = 0;
+  begin([&](Saved& run) {
+    save_steps(1)(run);
+    EXPECT_EQ(run.checkpoints.set_aside(), used + ".previous");
+    digest = run.trainer.state_digest();
+  });
+  begin([&](Saved& run) {
+    EXPECT_EQ(run.checkpoints.resume(), 1);
+    EXPECT_EQ(run.trainer.state_digest(), digest);
+    train_steps(run.trainer, 2, 2);
+    run.checkpoints.save();
+    EXPECT_EQ(run.checkpoints.set_aside(), "");
+  });
+  Saved earlier(used + ".previous");
+  EXPECT_EQ(earlier.checkpoints.resume(), 3);
+}
+
+/// Data that is another one on the last rank.
+class DataOfRank : public SmallSamples {
+ public:
+  explicit DataOfRank(bool is_other) : is_other_(is_other) {}
+  Facts identity() const override { return {{"data", is_other_ ? "cosines" : "sines"}}; }
+
+ private:
+  bool is_other_;
+};
+
+TEST(Checkpoints, OfDifferentDataOnRanksAreRefused) {
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  if (world.size() == 1) GTEST_SKIP() << "needs others";
+  const testing::SharedFolder folder;
+  const DataOfRank samples(world.rank() + 1 == world.size());
+  const std::string message =
+      testing::error_of([&] { Saved(folder.path(), plain_settings(), samples); });
+  EXPECT_EQ(message.rfind("ranks have different training data: the data is cosines on rank ", 0),
+            0u)
+      << message;
 }
 
 /// Changes a byte in the middle of a file.

@@ -103,7 +103,6 @@ struct SmallRun {
         trainer(train::make_trainer(settings, mesh)),
         training(open(settings, data::Split::training)),
         validation(open(settings, data::Split::validation)) {
-    trainer.require_same_plan();
     runtime::start_counting_memory();
     before = runtime::memory_count();
     trainer.allocate();

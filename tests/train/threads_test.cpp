@@ -120,7 +120,13 @@ TEST(StreamsChoice, OnThreadsIsRefusedWhereItCannotBe) {
   facts.threads_may_call_mpi = false;
   EXPECT_EQ(refusal(facts),
             "runtime.streams = threads: this MPI lets only one thread of a rank call it; expected "
-            "inline, auto, or an MPI with MPI_THREAD_MULTIPLE");
+            "inline or auto, or an MPI with MPI_THREAD_MULTIPLE");
+  EXPECT_EQ(ostrakon::testing::error_of([&] {
+              train::require_stream_threads(facts, "streams = Streams::threads",
+                                            "Streams::in_plan_order");
+            }),
+            "streams = Streams::threads: this MPI lets only one thread of a rank call it; expected "
+            "Streams::in_plan_order, or an MPI with MPI_THREAD_MULTIPLE");
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/train/continuation.hpp>
 #include <ostrakon/train/resume_search.hpp>
 
 namespace ostrakon::train {
@@ -20,70 +22,75 @@ SaverSettings saver_settings(const CheckpointOptions& options, const Trainer& tr
   return settings;
 }
 
-void require_same_data(const Facts& ours, const Facts& theirs) {
-  if (ours.empty() || theirs.empty()) return;
-  const std::optional<FactDifference> one = first_difference(ours, theirs);
-  if (one)
-    throw Error(text("the ", one->name, " of its training data was ", one->theirs, ", and is ",
-                     one->ours, " now"));
+Facts facts_of(const CheckpointOptions& options) {
+  return {{"folder of checkpoints", "'" + options.folder + "'"},
+          {"keep", std::to_string(options.keep)},
+          {"keep_every", std::to_string(options.keep_every)},
+          {"files", checkpoint::name(options.files)},
+          {"verify", options.verify ? "true" : "false"}};
 }
 
 }  // namespace
 
 Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Trainer& trainer,
                          const data::SampleSource& samples)
-    : mesh_(mesh),
-      trainer_(trainer),
-      data_(samples.identity()),
-      saver_(saver_settings(options, trainer), mesh, trainer) {
+    : mesh_(mesh), trainer_(trainer), saver_(saver_settings(options, trainer), mesh, trainer) {
   mesh.world().agree([&] {
     require(!options.folder.empty(), "no folder for checkpoints");
     require(options.keep >= 1 && options.keep_every >= 0, "keep is ", options.keep,
             " and keep_every ", options.keep_every, "; expected at least 1, and at least 0");
+    data_ = samples.identity();
   });
+  comm::require_agreement(mesh.world(), "ranks have different checkpoints", facts_of(options));
+  comm::require_agreement(mesh.world(), "ranks have different training data", data_);
   saver_.describe_data(data_);
 }
 
 std::int64_t Checkpoints::resume() {
   const checkpoint::Folder& folder = saver_.folder();
   const FoundCheckpoints found = find_resumable(mesh_, folder, std::nullopt);
-  for (const std::string& path : found.sound) {
-    try {
-      restore(path);
-    } catch (const AgreedDamage&) {
-      continue;
-    }
-    mesh::agree_by_name(mesh_.world(), [&] {
-      if (mesh_.world().rank() != 0) return;
-      folder.note_sound(path);
-      folder.remove_partial();
-    });
-    saved_step_ = trainer_.progress().step;
-    return saved_step_;
-  }
-  if (!found.sound.empty() || !found.damaged.empty())
-    throw AgreedError(text("all checkpoints in ", folder.path(), " are damaged"));
-  return 0;
+  ResumeCalls calls;
+  calls.require_fit = [this](const checkpoint::Manifest& manifest, const std::string&) {
+    require_same_run(manifest);
+  };
+  calls.note_damage = [](const std::string&, const AgreedDamage&) {};
+  const RestoredCheckpoint restored = restore_first(mesh_, trainer_, found.sound, calls);
+  const bool has_restored = restored.reader != nullptr;
+  if (!has_restored && found.sound.empty() && found.damaged.empty()) return 0;
+  if (!has_restored) throw AgreedError(text("all checkpoints in ", folder.path(), " are damaged"));
+  mesh::agree_by_name(mesh_.world(), [&] {
+    if (mesh_.world().rank() != 0) return;
+    folder.note_sound(restored.path);
+    folder.remove_partial();
+  });
+  is_ours_ = true;
+  saved_step_ = trainer_.progress().step;
+  return saved_step_;
 }
 
-void Checkpoints::restore(const std::string& path) {
-  const std::unique_ptr<checkpoint::CheckpointReader> reader = open_checkpoint(mesh_, path);
-  const checkpoint::Manifest& manifest = reader->manifest();
-  mesh_.world().agree([&] {
-    try {
-      trainer_.require_fit(manifest);
-      const char* const optimizer = optim::name(trainer_.settings().optimizer.kind);
-      require(manifest.optimizer == optimizer, "its optimizer is ", manifest.optimizer, ", not ",
-              optimizer);
-      require_same_data(data_, manifest.data);
-    } catch (const Error& error) {
-      throw Error(text("checkpoint ", path, " does not fit: ", error.what()));
-    }
+void Checkpoints::require_same_run(const checkpoint::Manifest& manifest) const {
+  const char* const optimizer = optim::name(trainer_.settings().optimizer.kind);
+  require(manifest.optimizer == optimizer, "its optimizer is ", manifest.optimizer, ", not ",
+          optimizer);
+  if (data_.empty() || manifest.data.empty()) return;
+  const std::string change = data_change(data_, manifest.data);
+  require(change.empty(), change, " now");
+}
+
+/// Another run's checkpoints are not to be taken for those of this one, nor removed as old ones.
+void Checkpoints::take_folder() {
+  mesh::agree_by_name(mesh_.world(), [&] {
+    if (mesh_.world().rank() != 0) return;
+    saver_.folder().remove_partial();
+    set_aside_ = saver_.folder().set_aside();
   });
-  trainer_.restore(*reader);
+  set_aside_ = mesh_.world().broadcast(set_aside_, 0);
+  is_ours_ = true;
 }
 
 void Checkpoints::save() {
+  trainer_.require_state("Checkpoints::save");
+  if (!is_ours_) take_folder();
   finish();
   saver_.begin(trainer_.progress(), "", saver_.can_overlap());
   if (!saver_.can_overlap()) finish();

@@ -24,9 +24,13 @@ struct CheckpointOptions {
 /// number of ranks and with any sharding, with the same bits. All methods are collective over the
 /// mesh and throw AgreedError; a save that fails leaves earlier checkpoints as they were. The
 /// format is in docs/checkpoint-format.md, and ostrakon-checkpoint reads it.
+///
+/// A folder is for one run. Where one that does not resume saves into the folder of another, as
+/// with ostrakon-train --resume none, the folder is renamed first: see set_aside().
 class Checkpoints {
  public:
   /// Mesh and trainer must outlive it. `samples`: the training data, whose identity() is kept.
+  /// Throws where options can't be, or ranks have different ones, or different data.
   Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Trainer& trainer,
               const data::SampleSource& samples);
 
@@ -45,16 +49,21 @@ class Checkpoints {
 
   /// Step of the newest checkpoint that is known to be saved, or was restored; 0: none.
   std::int64_t saved_step() const { return saved_step_; }
+  /// After the first save: where checkpoints of an earlier run are now; empty: there were none.
+  const std::string& set_aside() const { return set_aside_; }
 
  private:
   void note(const std::optional<Saver::Saved>& saved);
-  void restore(const std::string& path);
+  void require_same_run(const checkpoint::Manifest& manifest) const;
+  void take_folder();
 
   mesh::Mesh& mesh_;
   Trainer& trainer_;
   Facts data_;
   Saver saver_;
   std::int64_t saved_step_ = 0;
+  bool is_ours_ = false;  ///< the folder: what is in it is of this run
+  std::string set_aside_;
 };
 
 }  // namespace ostrakon::train

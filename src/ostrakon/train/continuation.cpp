@@ -66,10 +66,8 @@ void require_data(const Facts& now, const Facts& before, const std::string& data
         "it does not say what data it was trained on: whether it is the deck's is not known");
     return;
   }
-  const auto changed = first_difference(without_tokenizer(now), without_tokenizer(before));
-  if (!changed) return;
-  const std::string what = text("the ", changed->name, " of its training data was ",
-                                changed->theirs, ", and is ", changed->ours);
+  const std::string what = data_change(without_tokenizer(now), without_tokenizer(before));
+  if (what.empty()) return;
   require(allowed.data, what, data_path.empty() ? "" : " in " + data_path,
           "; expected the same data, or --allow-changes data to continue with other data");
   notes.push_back(what + ", as --allow-changes data says");
@@ -94,6 +92,13 @@ void require_model(const config::Settings& settings, const checkpoint::Manifest&
 }
 
 }  // namespace
+
+std::string data_change(const Facts& now, const Facts& before) {
+  const std::optional<FactDifference> changed = first_difference(now, before);
+  return !changed ? ""
+                  : text("the ", changed->name, " of its training data was ", changed->theirs,
+                         ", and is ", changed->ours);
+}
 
 void allow_changes(const std::string& names, AllowedChanges& allowed) {
   std::istringstream stream(names + ",");

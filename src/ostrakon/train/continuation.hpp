@@ -32,6 +32,10 @@ std::vector<std::string> require_continuation(const config::Settings& settings, 
                                               const std::string& path,
                                               const AllowedChanges& allowed);
 
+/// "the checksum of its training data was 17c0, and is 9f0c", where the identity of data differs;
+/// else empty. `before`: as a checkpoint has it.
+std::string data_change(const Facts& now, const Facts& before);
+
 /// Throws Error where weights, from `path`, are of other tokens than the data has, unless allowed;
 /// a line for people where that is so. Not where one of the two does not say.
 std::vector<std::string> require_same_tokenizer(const std::string& of_weights,

@@ -46,8 +46,6 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   own.global_batch_size = settings.training.global_batch_size;
   own.micro_batch_size = settings.training.micro_batch_size;
   own.early_updates = settings.early_updates;
-  own.loss = {settings.training.micro_batch_size,
-              settings.training.micro_batch_size * settings.training.sequence_length, "tokens"};
   own.seed = settings.training.seed;
   own.streams = choose_streams(settings, mesh);
   own.pinned_host_memory = settings.pinned_host_memory;

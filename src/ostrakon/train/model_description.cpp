@@ -2,6 +2,8 @@
 #include <ostrakon/train/model_description.hpp>
 
 #include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/value.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
 
@@ -15,6 +17,21 @@ double orthogonalize_flops(std::int64_t rows, std::int64_t columns, int iteratio
   // Three products an iteration: with the transpose, that with itself, and with the matrix.
   const double flops = 2.0 * smaller * smaller * (2.0 * larger + smaller);
   return iterations * flops;
+}
+
+/// "64 x 5, normal 0.1, decays"
+std::string words_of(const model::Parameter& parameter) {
+  std::string words;
+  for (const std::int64_t extent : parameter.shape)
+    words += (words.empty() ? "" : " x ") + std::to_string(extent);
+  words += parameter.initializer == model::Initializer::normal
+               ? ", normal " + config::format_number(parameter.deviation)
+           : parameter.initializer == model::Initializer::ones ? ", ones"
+                                                               : ", zeros";
+  if (parameter.decays) words += ", decays";
+  if (parameter.frozen) words += ", frozen";
+  if (!parameter.orthogonalize) words += ", not orthogonalized";
+  return words;
 }
 
 }  // namespace
@@ -40,6 +57,17 @@ plan::ModelDescription describe(const model::Model& model,
               [](const auto& a, const auto& b) { return a.offset < b.offset; });
   }
   return description;
+}
+
+Facts facts_of(const model::Model& model) {
+  const model::LossTerms terms = model.loss_terms();
+  Facts facts = {{"dtype", name(model.dtype())},
+                 {"loss", text("a mean over ", terms.terms, " ", terms.name, " of ", terms.samples,
+                               " samples")}};
+  for (int u = 0; u < model.units(); ++u)
+    for (const model::Parameter& parameter : model.parameters(u))
+      facts.push_back({"parameter " + parameter.full_name(), words_of(parameter)});
+  return facts;
 }
 
 }  // namespace ostrakon::train

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/optim/optimizer.hpp>
 #include <ostrakon/plan/description.hpp>
@@ -11,5 +12,8 @@ namespace ostrakon::train {
 /// matrices that the optimizer updates as a whole.
 plan::ModelDescription describe(const model::Model& model,
                                 const optim::OptimizerSettings& optimizer);
+
+/// What ranks must have alike of a model besides its sizes, which plans tell: its parameters.
+Facts facts_of(const model::Model& model);
 
 }  // namespace ostrakon::train

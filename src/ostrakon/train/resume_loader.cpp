@@ -65,44 +65,33 @@ void ResumeLoader::require_none_since(bool is_new_lock) const {
 }
 
 ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
-  for (const std::string& path : candidates_) {
-    std::unique_ptr<checkpoint::CheckpointReader> reader;
-    if (!is_sound(path, [&] { reader = open_checkpoint(mesh_, path); })) continue;
-    const checkpoint::Manifest& manifest = reader->manifest();
-    std::vector<std::string> notes;
-    mesh_.world().agree([&] {
-      try {
-        trainer.require_fit(manifest);
-        require_source(manifest.huggingface_config);
-        notes = require_continuation(settings_, data, manifest, path, options_.allowed);
-      } catch (const Error& error) {
-        throw Error(text("checkpoint ", path, " does not fit the deck: ", error.what()));
-      }
-    });
-    if (!is_sound(path, [&] { trainer.restore(*reader); })) continue;
-    Loaded loaded;
-    loaded.step = manifest.progress.step;
-    loaded.skipped_in_a_row = manifest.progress.skipped_in_a_row;
-    loaded.huggingface_config = manifest.huggingface_config;
-    find_place(path, loaded);
-    say_origin(path, manifest, notes);
-    return loaded;
-  }
-  refuse_all();
+  std::vector<std::string> notes;
+  ResumeCalls calls;
+  calls.require_fit = [&](const checkpoint::Manifest& manifest, const std::string& path) {
+    require_source(manifest.huggingface_config);
+    notes = require_continuation(settings_, data, manifest, path, options_.allowed);
+  };
+  calls.note_damage = [this](const std::string& path, const AgreedDamage& damage) {
+    note_damage(path, damage);
+  };
+  calls.to_what = " the deck";
+  const RestoredCheckpoint restored = restore_first(mesh_, trainer, candidates_, calls);
+  if (restored.reader == nullptr) refuse_all();
+  const checkpoint::Manifest& manifest = restored.reader->manifest();
+  Loaded loaded;
+  loaded.step = manifest.progress.step;
+  loaded.skipped_in_a_row = manifest.progress.skipped_in_a_row;
+  loaded.huggingface_config = manifest.huggingface_config;
+  find_place(restored.path, loaded);
+  say_origin(restored.path, manifest, notes);
+  return loaded;
 }
 
-/// Whether `work` finds no damage, where there may be other checkpoints to try. What can't be read
-/// just now may be good: then a run had better not go back to an older one.
-bool ResumeLoader::is_sound(const std::string& path, const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const AgreedDamage& error) {
-    if (options_.resume == Resume::path && candidates_.size() == 1) throw;
-    console_.say(text("damaged: ", error.what(), "\n"));
-    damaged_.push_back(path);
-    return false;
-  }
-  return true;
+/// Where there may be other checkpoints to try.
+void ResumeLoader::note_damage(const std::string& path, const AgreedDamage& damage) {
+  if (options_.resume == Resume::path && candidates_.size() == 1) throw damage;
+  console_.say(text("damaged: ", damage.what(), "\n"));
+  damaged_.push_back(path);
 }
 
 /// The model that a run began with is the one that it resumes with.

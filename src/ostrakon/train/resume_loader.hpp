@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
@@ -55,7 +55,7 @@ class ResumeLoader {
 
  private:
   [[noreturn]] void refuse_all() const;
-  bool is_sound(const std::string& path, const std::function<void()>& work);
+  void note_damage(const std::string& path, const AgreedDamage& damage);
   void require_source(const std::string& huggingface_config) const;
   bool is_own(const std::string& path) const;
   void find_place(const std::string& path, Loaded& loaded);

@@ -7,6 +7,7 @@
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <sstream>
+#include <utility>
 
 namespace ostrakon::train {
 namespace {
@@ -119,6 +120,29 @@ std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
       reader->verify_structure(file);
   });
   return reader;
+}
+
+RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
+                                 const std::vector<std::string>& paths, const ResumeCalls& calls) {
+  for (const std::string& path : paths) {
+    try {
+      std::unique_ptr<checkpoint::CheckpointReader> reader = open_checkpoint(mesh, path);
+      mesh.world().agree([&] {
+        try {
+          trainer.require_fit(reader->manifest());
+          calls.require_fit(reader->manifest(), path);
+        } catch (const Error& error) {
+          throw Error(
+              text("checkpoint ", path, " does not fit", calls.to_what, ": ", error.what()));
+        }
+      });
+      trainer.restore(*reader);
+      return {path, std::move(reader)};
+    } catch (const AgreedDamage& damage) {
+      calls.note_damage(path, damage);
+    }
+  }
+  return {};
 }
 
 }  // namespace ostrakon::train

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/train/trainer.hpp>
 #include <string>
 #include <vector>
 
@@ -31,5 +34,26 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const checkpoint::Folder& own,
 /// files. Collective; throws AgreedError, and AgreedDamage where another checkpoint may do.
 std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
                                                               const std::string& path);
+
+/// What a run asks and is told when it looks for a checkpoint to go on from.
+struct ResumeCalls {
+  /// On every rank: throws Error where the run can't go on from a sound checkpoint, though its
+  /// parameters and state fit. `path` is that of the checkpoint.
+  std::function<void(const checkpoint::Manifest& manifest, const std::string& path)> require_fit;
+  /// Of one that is passed over; what it throws ends the search.
+  std::function<void(const std::string& path, const AgreedDamage& damage)> note_damage;
+  const char* to_what = "";  ///< what it has to fit, for messages: " the deck"
+};
+
+struct RestoredCheckpoint {
+  std::string path;
+  std::unique_ptr<checkpoint::CheckpointReader> reader;  ///< null: none
+};
+
+/// Restores the trainer's state from the first checkpoint of `paths` that is not damaged. What
+/// can't be read just now may be good: then a run had better not go back to an older one. None
+/// where all are damaged. Collective; throws AgreedError.
+RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
+                                 const std::vector<std::string>& paths, const ResumeCalls& calls);
 
 }  // namespace ostrakon::train

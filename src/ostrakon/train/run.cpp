@@ -48,7 +48,6 @@ class Run {
 
   RunEnd all() {
     console_.say(describe_run(settings_, ranks_.mesh, trainer_, ranks_.matrix_threads));
-    trainer_.require_same_plan();
     if (!options_.dry_run) trainer_.require_memory();
     data_ = open_run_data(settings_, options_, world(), console_);
     saver_.describe_data(data_.training->identity());

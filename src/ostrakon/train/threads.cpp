@@ -37,17 +37,22 @@ std::string threads_line(int of_kernels, int of_matrices, int cores) {
   return line;
 }
 
+void require_stream_threads(const StreamsFacts& facts, const std::string& setting,
+                            const std::string& expected) {
+  // There all streams share one queue still.
+  require(!facts.computes_on_device, setting,
+          ": this build computes on a device, whose streams run one after the other; expected ",
+          expected);
+  require(facts.threads_may_call_mpi, setting,
+          ": this MPI lets only one thread of a rank call it; expected ", expected,
+          ", or an MPI with MPI_THREAD_MULTIPLE");
+}
+
 runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts) {
   using Choice = config::StreamsChoice;
   if (choice == Choice::in_plan_order) return runtime::Streams::in_plan_order;
   if (choice == Choice::threads) {
-    // There all streams share one queue still.
-    require(!facts.computes_on_device,
-            "runtime.streams = threads: this build computes on a device, whose streams run one "
-            "after the other; expected inline or auto");
-    require(facts.threads_may_call_mpi,
-            "runtime.streams = threads: this MPI lets only one thread of a rank call it; "
-            "expected inline, auto, or an MPI with MPI_THREAD_MULTIPLE");
+    require_stream_threads(facts, "runtime.streams = threads", "inline or auto");
     return runtime::Streams::threads;
   }
   // Two threads communicate, and MPI keeps a core busy while it waits.

@@ -37,6 +37,11 @@ struct StreamsFacts {
   int compute_threads = 1;         ///< of a rank
 };
 
+/// Throws Error where streams can't have threads of their own. `setting` asks for them, and
+/// `expected` is what else it may say: "inline or auto".
+void require_stream_threads(const StreamsFacts& facts, const std::string& setting,
+                            const std::string& expected);
+
 /// How streams run: as runtime.streams says, or where that is auto, on threads where that pays:
 /// with something to run on them, and two cores to spare. Throws Error where threads are set and
 /// not available.

@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/math/random.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/model_description.hpp>
@@ -18,14 +19,33 @@ using plan::Purpose;
 namespace {
 
 /// Throws Error where the model and the settings contradict each other.
-void require_possible(const TrainerSettings& settings) {
-  require(settings.micro_batch_size >= 1 &&
-              settings.global_batch_size >= settings.micro_batch_size &&
-              settings.global_batch_size % settings.micro_batch_size == 0,
-          "a global batch of ", settings.global_batch_size, " samples in micro-batches of ",
-          settings.micro_batch_size, "; expected at least 1, and a whole number of micro-batches");
+void require_possible(const TrainerSettings& settings, const model::Model& model) {
   require(settings.loss.samples == settings.micro_batch_size, "the model is made for leaves of ",
           settings.loss.samples, " samples, but micro_batch_size is ", settings.micro_batch_size);
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  std::vector<bool> is_used(rules.size(), false);
+  for (int u = 0; u < model.units(); ++u)
+    for (const model::Parameter& parameter : model.parameters(u)) {
+      const std::string name = parameter.full_name();
+      for (std::size_t r = 0; r < rules.size(); ++r)
+        is_used[r] = is_used[r] || plan::matches(rules[r].pattern, name);
+      require(parameter.frozen || !optim::is_frozen(rules, name), "optimizer.parameters freezes ",
+              name, ", which the model trains; expected it to be frozen where the model is made");
+    }
+  for (std::size_t r = 0; r < rules.size(); ++r)
+    require(is_used[r], "optimizer.parameters: no parameter of the model matches ",
+            rules[r].pattern);
+}
+
+/// Throws AgreedError where ranks were given different settings or parameters.
+void require_alike(const TrainerSettings& settings, const model::Model& model,
+                   comm::Communicator& world) {
+  comm::require_agreement(world, "ranks have different settings", facts_of(settings));
+  // One number for what may be thousands of parameters, which are sent only where it differs.
+  const Facts facts = facts_of(model);
+  const Facts digest = {{"digest", format_hex(math::random_key(0, pack_facts(facts)))}};
+  if (!comm::disagreement(world, digest).empty())
+    comm::require_agreement(world, "ranks have different models", facts);
 }
 
 /// Ranks that compute a unit together are not there yet.
@@ -41,7 +61,11 @@ void require_no_exchange(const plan::ModelDescription& model) {
 /// With what follows from the model, the optimizer and the mesh.
 TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
   settings.loss = model.loss_terms();
-  mesh.world().agree([&] { require_possible(settings); });
+  require_alike(settings, model, mesh.world());
+  mesh.world().agree([&] {
+    check(settings);
+    require_possible(settings, model);
+  });
   plan::Policy& policy = settings.policy;
   policy.leaves = settings.leaves();
   policy.moments.count = optim::moments(settings.optimizer);
@@ -63,6 +87,17 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
   return programs;
 }
 
+/// Samples of a wrong size: that they can't be read is an error of all ranks.
+class RefusedSamples final : public data::SampleSource {
+ public:
+  explicit RefusedSamples(std::string why) : why_(std::move(why)) {}
+  std::int64_t sample_bytes() const override { return 0; }
+  void fill(std::uint64_t, std::int64_t, void*) override { throw Error(why_); }
+
+ private:
+  std::string why_;
+};
+
 }  // namespace
 
 Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
@@ -76,6 +111,7 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
       rank_locations_(find_rank_locations(layout_.rank(), mesh)),
       guard_(settings_, model_->dtype(), programs_.train.plan.layouts.updates_early) {
   context_.rank = layout_.rank();
+  require_same_plan();
 }
 
 double Trainer::model_flops() const {
@@ -113,12 +149,33 @@ void Trainer::allocate() {
   handlers_->install(*executor_);
 }
 
+void Trainer::initialize(checkpoint::ParameterSource* weights) {
+  require_allocated("Trainer::initialize");
+  state_->initialize(weights);
+  has_state_ = true;
+}
+
+void Trainer::require_allocated(const char* call) const {
+  if (executor_ == nullptr)
+    throw AgreedError(text(call, " was called before Trainer::allocate; expected it after"));
+}
+
+void Trainer::require_state(const char* call) const {
+  require_allocated(call);
+  if (!has_state_)
+    throw AgreedError(text(call,
+                           " was called before the parameters have values; expected "
+                           "Trainer::initialize, or a checkpoint to resume from, before"));
+}
+
 void Trainer::read_from(data::SampleSource& samples) {
-  const std::int64_t bytes = samples.sample_bytes() * settings_.micro_batch_size;
-  require(bytes == description_.batch_bytes, "a leaf of ", settings_.micro_batch_size,
-          " samples of ", samples.sample_bytes(), " bytes has ", bytes,
-          " bytes; the model reads leaves of ", description_.batch_bytes);
   context_.samples = &samples;
+  const std::int64_t leaf = settings_.micro_batch_size, bytes = samples.sample_bytes() * leaf;
+  if (bytes == description_.batch_bytes) return;
+  refused_samples_ = std::make_unique<RefusedSamples>(
+      text("a leaf of ", leaf, " samples of ", samples.sample_bytes(), " bytes has ", bytes,
+           " bytes; the model reads leaves of ", description_.batch_bytes));
+  context_.samples = refused_samples_.get();
 }
 
 void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
@@ -136,6 +193,9 @@ void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
 }
 
 StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
+  require_state("Trainer::step");
+  if (step < start_.step)
+    throw AgreedError(text("step ", step, " of a run whose first is step ", start_.step));
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
   executor_->run(programs_.train);
@@ -158,6 +218,9 @@ void Trainer::diagnose() {
 }
 
 double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
+  require_state("Trainer::evaluate");
+  if (batches < 1)
+    throw AgreedError(text("evaluation of ", batches, " batches; expected 1 or more"));
   context_.program = &programs_.evaluate;
   read_from(samples);
   double total = 0.0;
@@ -170,10 +233,16 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
 }
 
 void Trainer::visit_parameters(const Visitor& visit) {
+  require_state("Trainer::visit_parameters");
   context_.program = &programs_.export_parameters;
   context_.visitor = visit;
   executor_->run(programs_.export_parameters);
   context_.visitor = nullptr;
+}
+
+std::uint64_t Trainer::state_digest() {
+  require_state("Trainer::state_digest");
+  return state_->digest();
 }
 
 checkpoint::ShardMap Trainer::shard_map() const {
@@ -194,14 +263,17 @@ void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
 }
 
 void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
+  require_allocated("Trainer::restore");
   state_->restore(checkpoint, *channels_);
   const checkpoint::Progress& progress = checkpoint.manifest().progress;
   mesh::agree_by_name(mesh_.world(), [&] { guard_.restore(progress); });
   context_.step = progress.step;
   start_ = {progress.step + 1, progress.samples};
+  has_state_ = true;
 }
 
 double Trainer::measure_peak_flops(double seconds) {
+  require_allocated("Trainer::measure_peak_flops");
   const double own =
       measure_product_rate(model_->dtype(), state_->memory().device_arena(), seconds);
   // In whole operations, which sum without rounding.

@@ -26,13 +26,15 @@ namespace ostrakon::train {
 /// One rank's part of the training of a model: plans it, keeps its state, and takes steps.
 ///
 /// The constructor plans and proves and takes no memory for the model, so a run can be shown, and
-/// refused, before that. Then allocate(), initialize() or restore(), and step(). All methods are
-/// collective over the mesh, unless said otherwise.
+/// refused, before that. Then allocate(), initialize() or restore(), and step(): in another order
+/// they throw AgreedError. All methods are collective over the mesh, with the same arguments on all
+/// ranks, unless said otherwise.
 class Trainer {
  public:
-  /// `mesh` must outlive it. Throws AgreedError where there is no such plan, where settings
-  /// contradict each other, where the model was made for leaves of another size than they say, and
-  /// where units exchange activations over more than one rank.
+  /// `mesh` must outlive it. Throws AgreedError where ranks have different settings, parameters or
+  /// plans, where a setting can't be, where there is no such plan, where the model was made for
+  /// leaves of another size than settings say, and where units exchange activations over more than
+  /// one rank.
   Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
           mesh::Mesh& mesh);
   Trainer(const Trainer&) = delete;
@@ -56,8 +58,6 @@ class Trainer {
   /// Throws AgreedError with the arithmetic where the ranks of a host need more than it or its
   /// device has left, and for devices on more than one rank, which have no communication yet.
   void require_memory();
-  /// Throws AgreedError where ranks have made different plans.
-  void require_same_plan();
 
   // ---- training
 
@@ -66,21 +66,22 @@ class Trainer {
 
   /// Initial weights and moments of zero, unit by unit, straight into shards. Weights are random,
   /// or read from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
-  void initialize(checkpoint::ParameterSource* weights = nullptr) { state_->initialize(weights); }
+  void initialize(checkpoint::ParameterSource* weights = nullptr);
 
   /// Step `step`, from 1 on or from the first after that of the checkpoint, on the next
   /// global_batch_size samples.
   ///
-  /// Throws Error where samples have another size than the model reads, and AgreedError where a
-  /// loss or a gradient is not finite, or data can't be read; no parameter has changed then, unless
-  /// updates overlap with backward (Policy::early_updates): see is_intact(). The unit with that
+  /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read, or has
+  /// samples of another size than the model reads; no parameter has changed then, unless updates
+  /// overlap with backward (Policy::early_updates): see is_intact(). The unit with that
   /// gradient is found by running the step once more, which takes its time and changes nothing.
   StepResult step(data::SampleSource& samples, std::int64_t step);
 
   /// False once a step has failed after some of the parameters were updated.
   bool is_intact() const { return context_.is_intact; }
 
-  /// Mean loss over `batches` global batches from sample 0 (of tokens: in nats per token).
+  /// Mean loss over `batches` global batches, at least 1, from sample 0 (of tokens: in nats per
+  /// token). Throws AgreedError as step() does.
   double evaluate(data::SampleSource& samples, std::int64_t batches);
 
   /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with the unit's two flat
@@ -90,7 +91,7 @@ class Trainer {
 
   /// Hash of parameters and optimizer state by global index: the same for every layout. Throws
   /// AgreedError where replicas differ.
-  std::uint64_t state_digest() { return state_->digest(); }
+  std::uint64_t state_digest();
 
   // ---- checkpoints
 
@@ -99,6 +100,9 @@ class Trainer {
   /// What is saved besides arrays. Not collective.
   checkpoint::Progress progress() const;
 
+  /// Throws AgreedError where nothing has set the state: before initialize() and restore(). `call`
+  /// is what needs it: "Trainer::step". Not collective.
+  void require_state(const char* call) const;
   /// Whether the plan has a staging copy of what this rank saves.
   bool has_staging() const { return programs_.train.plan.checkpoint >= 0; }
   /// See ModelState.
@@ -147,6 +151,8 @@ class Trainer {
     std::int64_t samples = 0;  ///< that the steps before took
   };
 
+  void require_allocated(const char* call) const;
+  void require_same_plan();
   void read_from(data::SampleSource& samples);
   void begin_step(data::SampleSource& samples, std::int64_t step);
   void diagnose();
@@ -166,6 +172,8 @@ class Trainer {
   StepContext context_;
   Start start_;
   int next_nonfinite_ = -1;
+  bool has_state_ = false;
+  std::unique_ptr<data::SampleSource> refused_samples_;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<StepHandlers> handlers_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/optim/learning_rate.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
@@ -43,5 +44,12 @@ struct TrainerSettings {
   std::int64_t leaf_terms() const { return loss.terms; }
   std::int64_t step_terms() const { return leaves() * loss.terms; }
 };
+
+/// Throws Error, with the field, its value and what was expected, where one can't be: keys of decks
+/// take the same values. What depends on the model or the ranks is not looked at.
+void check(const TrainerSettings& settings);
+
+/// Every field but those that the Trainer sets, with its value.
+Facts facts_of(const TrainerSettings& settings);
 
 }  // namespace ostrakon::train

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/trainer_settings.hpp>
+
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/config/keys.hpp>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/train/threads.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace ostrakon::train {
+namespace {
+
+/// A field and the key of decks that says what it may be.
+struct Field {
+  const char* name;
+  const char* section;
+  const char* key;
+};
+constexpr Field fields[] = {
+    {"steps", "training", "steps"},
+    {"global_batch_size", "training", "global_batch_size"},
+    {"micro_batch_size", "training", "micro_batch_size"},
+    {"optimizer.kind", "optimizer", "name"},
+    {"optimizer.learning_rate", "optimizer", "learning_rate"},
+    {"optimizer.weight_decay", "optimizer", "weight_decay"},
+    {"optimizer.beta1", "optimizer", "beta1"},
+    {"optimizer.beta2", "optimizer", "beta2"},
+    {"optimizer.epsilon", "optimizer", "epsilon"},
+    {"optimizer.momentum", "optimizer", "momentum"},
+    {"optimizer.nesterov", "optimizer", "nesterov"},
+    {"optimizer.clip_norm", "optimizer", "clip_norm"},
+    {"optimizer.muon_iterations", "optimizer", "muon_iterations"},
+    {"optimizer.muon_rate_factor", "optimizer", "muon_rate_factor"},
+    {"optimizer.parameters", "optimizer", "parameters"},
+    {"schedule.warmup_steps", "schedule", "warmup_steps"},
+    {"schedule.tail", "schedule", "tail"},
+    {"schedule.final_fraction", "schedule", "final_fraction"},
+    {"schedule.decay_steps", "schedule", "decay_steps"},
+    {"stability.skip_non_finite", "training", "on_non_finite"},
+    {"stability.outlier_threshold", "training", "skip_outliers"},
+    {"stability.outlier_window", "training", "outlier_window"},
+    {"policy.sharding", "parallel", "sharding"},
+    {"policy.shard_optimizer_over", "parallel", "shard_optimizer_over"},
+    {"policy.accumulation", "parallel", "accumulation"},
+    {"policy.leaf_order", "parallel", "leaf_order"},
+    {"policy.reshard_after_forward", "parallel", "reshard_after_forward"},
+    {"policy.forward_prefetch.depth", "parallel", "forward_prefetch"},
+    {"policy.backward_prefetch.depth", "parallel", "backward_prefetch"},
+    {"policy.in_flight_gathers", "parallel", "in_flight_gathers"},
+    {"policy.in_flight_reductions", "parallel", "in_flight_reductions"},
+    {"policy.units", "parallel", "units"},
+    {"policy.hierarchical", "parallel", "hierarchical_collectives"},
+    {"policy.sum_grain", "training", "sum_grain"},
+    {"policy.reduce", "precision", "reduce"},
+    {"policy.moments.dtype", "optimizer", "moments"},
+    {"policy.activation_checkpointing", "memory", "activation_checkpointing"},
+    {"policy.offload", "memory", "offload"},
+    {"policy.offload_activations", "memory", "activations"},
+    {"early_updates", "memory", "early_updates"},
+    {"pinned_host_memory", "memory", "pinned"}};
+
+/// A deck with the same settings.
+config::Settings as_deck(const TrainerSettings& settings) {
+  config::Settings deck;
+  deck.parallel = settings.policy;
+  deck.early_updates = settings.early_updates;
+  deck.optimizer = settings.optimizer;
+  deck.schedule = settings.schedule;
+  deck.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,
+                    settings.stability.outlier_window};
+  deck.training.steps = settings.steps;
+  deck.training.global_batch_size = settings.global_batch_size;
+  deck.training.micro_batch_size = settings.micro_batch_size;
+  deck.training.sum_grain = settings.policy.sum_grain;
+  deck.pinned_host_memory = settings.pinned_host_memory;
+  return deck;
+}
+
+const config::Key& key_of(const Field& field) {
+  const config::Section* const section = config::find_section(field.section);
+  const config::Key* const key = section ? config::find_key(*section, field.key) : nullptr;
+  if (key == nullptr) throw std::logic_error(text("no key ", field.section, ".", field.key));
+  return *key;
+}
+
+/// Nothing for an enumerator that decks have no name for.
+std::optional<config::Value> value_of(const config::Settings& deck, const config::Key& key) {
+  try {
+    return key.get(deck);
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
+}
+
+void check(const Field& field, config::Settings& deck) {
+  const config::Key& key = key_of(field);
+  const std::optional<config::Value> value = value_of(deck, key);
+  require(value.has_value(), field.name, " is none of its values; expected ", key.expected);
+  bool is_taken = false;
+  try {
+    is_taken = key.set(deck, *value);
+  } catch (const Error& error) {
+    throw Error(text(field.name, ": ", error.what()));
+  }
+  require(is_taken, field.name, " is ", value->shown(), "; expected ", key.expected);
+}
+
+}  // namespace
+
+void check(const TrainerSettings& settings) {
+  config::Settings deck = as_deck(settings);
+  for (const Field& field : fields) check(field, deck);
+  require(settings.global_batch_size % settings.micro_batch_size == 0, "global_batch_size is ",
+          settings.global_batch_size, "; expected a multiple of micro_batch_size, which is ",
+          settings.micro_batch_size);
+  require(settings.global_batch_size <= config::largest_integer / settings.steps, "steps is ",
+          settings.steps, " and global_batch_size ", settings.global_batch_size,
+          "; expected at most ", config::largest_integer, " samples in all steps");
+  require(settings.policy.sharding != plan::Sharding::none ||
+              settings.policy.shard_optimizer_over == plan::OptimizerGroup::shard_group,
+          "policy.shard_optimizer_over is world with policy.sharding none, which divides nothing; "
+          "expected shard_group, or sharding optimizer, gradients or full");
+  optim::LossScale{settings.loss_scale};  // which checks them
+  if (settings.streams == runtime::Streams::threads)
+    require_stream_threads({on_device, comm::Communicator::threads_may_call()},
+                           "streams = Streams::threads", "Streams::in_plan_order");
+}
+
+Facts facts_of(const TrainerSettings& settings) {
+  const config::Settings deck = as_deck(settings);
+  Facts facts;
+  for (const Field& field : fields) {
+    const std::optional<config::Value> value = value_of(deck, key_of(field));
+    facts.push_back({field.name, !value                                     ? "none of its values"
+                                 : value->kind == config::Value::Kind::text ? value->text
+                                                                            : value->shown()});
+  }
+  const optim::LossScaleSettings& scale = settings.loss_scale;
+  for (const auto& [name, value] : {std::pair{"loss_scale.initial", scale.initial},
+                                    std::pair{"loss_scale.smallest", scale.smallest},
+                                    std::pair{"loss_scale.largest", scale.largest}})
+    facts.push_back({name, config::format_number(value)});
+  facts.push_back({"loss_scale.growth_interval", std::to_string(scale.growth_interval)});
+  facts.push_back({"seed", std::to_string(settings.seed)});
+  facts.push_back({"policy.checkpoint_staging", settings.policy.checkpoint_staging ? "on" : "off"});
+  facts.push_back(
+      {"streams", settings.streams == runtime::Streams::threads ? "threads" : "in_plan_order"});
+  return facts;
+}
+
+}  // namespace ostrakon::train

@@ -6,9 +6,10 @@
 //     mpiexec -n 4 build/own_model checkpoints 400
 //     mpiexec -n 2 build/own_model checkpoints 800 --resume
 //
-// The digest is the same on 1, 2, 4 and 8 ranks, resumed or not. --wrong-gradient puts an error in.
+// The digest is the same on 1, 2, 4 and 8 ranks, with as many threads, resumed or not.
 
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <ostrakon/gradient_check.hpp>
 #include <ostrakon/training.hpp>
@@ -19,8 +20,7 @@ namespace {
 using ostrakon::as_matrix, ostrakon::for_each, ostrakon::gemm, ostrakon::Transpose;
 
 // Samples of a leaf, points of a record, both, and bytes of a record.
-constexpr std::int64_t rows = 8, points = 64, all = rows * points;
-constexpr std::int64_t record_bytes = points * sizeof(float);
+constexpr std::int64_t rows = 8, points = 64, all = rows * points, record_bytes = points * 4;
 
 // 1. Samples. A batch is the records (rows, points), then their frequencies (rows).
 struct Oscillations final : ostrakon::SampleSource {
@@ -45,8 +45,7 @@ struct Oscillations final : ostrakon::SampleSource {
 template <class T>
 struct Records final : ostrakon::Unit<T> {
   ostrakon::UnitDescription describe() const override {
-    ostrakon::UnitDescription unit;
-    unit.name = "records";
+    ostrakon::UnitDescription unit{"records"};
     unit.output = all;
     unit.reads_batch = true;
     return unit;
@@ -67,8 +66,7 @@ struct Residual final : ostrakon::Unit<T> {
   const bool is_wrong;
   Residual(int number_, bool is_wrong_) : number(number_), is_wrong(is_wrong_) {}
   ostrakon::UnitDescription describe() const override {
-    ostrakon::UnitDescription unit;
-    unit.name = "residual." + std::to_string(number);
+    ostrakon::UnitDescription unit{"residual." + std::to_string(number)};
     unit.parameters = {ostrakon::Parameter::normal("weight", {points, points}, 0.1),
                        ostrakon::Parameter::zeros("bias", {points})};
     unit.input = unit.output = all;
@@ -111,8 +109,7 @@ struct Residual final : ostrakon::Unit<T> {
 template <class T>
 struct Misfit final : ostrakon::Unit<T> {
   ostrakon::UnitDescription describe() const override {
-    ostrakon::UnitDescription unit;
-    unit.name = "misfit";
+    ostrakon::UnitDescription unit{"misfit"};
     unit.input = all;
     unit.output = rows;
     unit.is_loss = unit.reads_batch = true;
@@ -152,19 +149,21 @@ ostrakon::Chain<T> make_chain(bool is_wrong) {
 const char* const usage = "usage: own_model FOLDER STEPS [--resume | --wrong-gradient]\n";
 
 int run(const ostrakon::Arguments& arguments) {
-  if (arguments.size() < 2) throw ostrakon::AgreedError(usage);
-  const std::string option = arguments.size() > 2 ? arguments[2] : "";
+  const bool resumes = arguments.size() == 3 && arguments[2] == "--resume";
+  const bool is_wrong = arguments.size() == 3 && arguments[2] == "--wrong-gradient";
+  if (arguments.size() != 2 && !resumes && !is_wrong) throw ostrakon::AgreedError(usage);
   ostrakon::Mesh mesh(MPI_COMM_WORLD);
   const bool is_root = mesh.world().rank() == 0;
-  // 3. Is backward that of forward?
+  // 3. Is backward that of forward? What is thrown within agree() is one message of all ranks.
   Oscillations samples;
-  const auto chain = make_chain<double>(option == "--wrong-gradient");
-  const auto report = ostrakon::check_gradients(chain, samples);
-  if (!report.passed()) throw ostrakon::AgreedError(report.text());
-  if (is_root) std::cout << report.text() << std::endl;
+  mesh.world().agree([&] {
+    const auto report = ostrakon::check_gradients(make_chain<double>(is_wrong), samples);
+    if (!report.passed()) throw ostrakon::Error(report.text());
+    if (is_root) std::cout << report.text() << std::endl;
+  });
   // 4. How it is trained: samples of a step, optimizer, what is sharded, recomputed and copied.
   ostrakon::TrainerSettings settings;
-  settings.steps = std::stoll(arguments[1]);
+  settings.steps = std::strtoll(arguments[1].c_str(), nullptr, 10);  // Trainer refuses 0
   settings.global_batch_size = 8 * rows;
   settings.micro_batch_size = rows;
   settings.optimizer.learning_rate = 1e-3;
@@ -175,9 +174,10 @@ int run(const ostrakon::Arguments& arguments) {
   // 5. Training.
   ostrakon::set_matrix_threads(mesh.world());
   ostrakon::Trainer trainer(ostrakon::make_model(make_chain<float>(false)), settings, mesh);
+  trainer.require_memory();
   trainer.allocate();
   ostrakon::Checkpoints checkpoints({arguments[0]}, mesh, trainer, samples);
-  std::int64_t step = option == "--resume" ? checkpoints.resume() : 0;
+  std::int64_t step = resumes ? checkpoints.resume() : 0;  // or sets older ones aside
   if (step == 0) trainer.initialize();
   while (step < settings.steps) {
     const ostrakon::StepResult result = trainer.step(samples, ++step);

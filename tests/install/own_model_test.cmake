@@ -51,6 +51,25 @@ run_own_model(found 2 killed ${steps} --resume)
 run_own_model(expected 1 whole ${steps})
 expect_digest(${found} ${expected} "killed after step ${CMAKE_MATCH_1}, and resumed")
 
+# Begun anew in a used folder: the older checkpoints are set aside.
+run_own_model(found 2 resumed 20)
+if(NOT EXISTS ${folders}/resumed/step-00000020 OR NOT EXISTS ${folders}/resumed.previous/step-00000040)
+  message(FATAL_ERROR "own_model: older checkpoints are not in resumed.previous")
+endif()
+
+# What can't be is refused, once for all ranks.
+function(expect_refusal pattern)
+  execute_process(COMMAND $ENV{OSTRAKON_MPIEXEC} -n 2 ${own_model} ${ARGN}
+                  WORKING_DIRECTORY ${folders} RESULT_VARIABLE status OUTPUT_QUIET
+                  ERROR_VARIABLE output)
+  if(NOT status EQUAL 1 OR NOT output MATCHES "${pattern}" OR output MATCHES "error:.*error:")
+    message(FATAL_ERROR "status ${status} from own_model ${ARGN}:\n${output}")
+  endif()
+endfunction()
+expect_refusal("own_model: error: usage: own_model FOLDER STEPS" unknown 20 --resum)
+expect_refusal("own_model: error: usage: own_model FOLDER STEPS" unknown 20 --resume more)
+expect_refusal("own_model: error: steps is 0; expected an integer >= 1" unknown twenty)
+
 # What is wrong with backward is named.
 execute_process(COMMAND $ENV{OSTRAKON_MPIEXEC} -n 2 ${own_model} wrong 20 --wrong-gradient
                 WORKING_DIRECTORY ${folders} RESULT_VARIABLE status OUTPUT_QUIET

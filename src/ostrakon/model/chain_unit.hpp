@@ -15,7 +15,7 @@ namespace ostrakon::model {
 struct ChainUnitDescription {
   std::string name;  ///< no two units of a chain have the same; letters, digits, "_", "-" and "."
   /// Set name, shape, initializer, deviation, decays and frozen; the rest is set by the chain.
-  std::vector<Parameter> parameters;
+  std::vector<Parameter> parameters = {};
   std::int64_t input = 0;   ///< elements of T: the output of the unit before; 0 for the first unit
   std::int64_t output = 0;  ///< elements of T; of the loss unit: losses
   bool is_loss = false;     ///< the last unit, and no other: its output are losses

@@ -53,6 +53,7 @@ TEST(GradientCheck, NamesWhatIsWrong) {
       {Fault::recomputes_otherwise, "saved", "this byte differs where forward recomputes"},
       {Fault::writes_outside, "", "unit bend.1: forward wrote outside of its saved"},
       {Fault::writes_to_input, "", "unit bend.1: forward wrote to its input"},
+      {Fault::reads_after_parameter, "output", "unit bend.1: output[0]: is not finite"},
       {Fault::writes_after_gradient, "",
        "unit bend.1: backward wrote outside of its parameter gradients, after that of scale"},
       {Fault::unwritten_output, "output", "unit bend.1: output[3]: is not written"},

@@ -26,6 +26,7 @@ enum class Fault {
   recomputes_otherwise,
   writes_outside,
   writes_to_input,
+  reads_after_parameter,
   writes_after_gradient,       ///< of its last parameter
   writes_after_tied_gradient,  ///< of the Tied
   unwritten_output,
@@ -108,6 +109,8 @@ class Bend final : public Unit<T> {
         kind_.fault == Fault::recomputes_otherwise && call.recomputes ? 1e-3 : 0;
     const bool leaves_out =
         kind_.fault == Fault::unwritten_output || kind_.fault == Fault::damages_output;
+    const T* const past =
+        kind_.fault == Fault::reads_after_parameter ? a.data() + small_width : nullptr;
     const compute_t<T> varying = kind_.fault == Fault::forward_varies ? 1e-3 * ++calls_ : 0;
     for_each(
         call.exec, small_all, KOKKOS_LAMBDA(std::int64_t i) {
@@ -115,7 +118,7 @@ class Bend final : public Unit<T> {
           if (is_first) handed(i) = T(a(j) * x(i) + b(j));
           if (!is_last) return;
           const compute_t<T> sum = is_first ? handed(i) : taken(i);
-          t(i) = T(std::tanh(sum) + spoilt + varying);
+          t(i) = T(std::tanh(sum) + spoilt + varying + (past == nullptr ? 0 : compute_t<T>(*past)));
           if (y.size() > 0 && !(leaves_out && i == 3)) y(i) = t(i);
         });
     const bool is_outside =

@@ -32,8 +32,10 @@ ParameterValues<T> make_values(const Chain<T>& chain, int unit, std::uint64_t se
   ParameterValues<T> values;
   if (unit < 0) return values;
   const plan::UnitDescription& planned = chain.description().units[static_cast<std::size_t>(unit)];
-  values.trained.resize(static_cast<std::size_t>(planned.trained_elements()));
-  values.frozen.resize(static_cast<std::size_t>(planned.frozen_elements));
+  // Not a number between parameters: what a unit reads there shows in its output.
+  constexpr T unset = std::numeric_limits<T>::quiet_NaN();
+  values.trained.resize(static_cast<std::size_t>(planned.trained_elements()), unset);
+  values.frozen.resize(static_cast<std::size_t>(planned.frozen_elements), unset);
   for (const Parameter& parameter : chain.parameters(unit)) {
     std::vector<T>& segment = parameter.frozen ? values.frozen : values.trained;
     const std::uint64_t key = math::random_key(seed, parameter.full_name());

@@ -9,8 +9,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <initializer_list>
 #include <iostream>
 #include <thread>
@@ -103,6 +105,24 @@ int JobEnd::together(int status, const std::string& message) const {
   if (one_ends_all) abort_job(status);
   MPI_Finalize();
   return status;
+}
+
+bool JobEnd::all_fail(const std::string& why) const {
+  // Which MPI may still write to where not all fail: until the job is aborted.
+  static std::uint64_t mine[2], largest[2];
+  mine[0] = std::hash<std::string>()(why);
+  mine[1] = ~mine[0];
+  MPI_Request request = MPI_REQUEST_NULL;
+  int is_done = 0;
+  if (MPI_Iallreduce(mine, largest, 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD, &request) !=
+      MPI_SUCCESS)
+    return false;
+  for (int waits = 0; waits < 1000; ++waits) {
+    if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (is_done != 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return is_done != 0 && largest[0] == ~largest[1];
 }
 
 void JobEnd::alone(const std::string& message) const {

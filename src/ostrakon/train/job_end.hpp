@@ -29,6 +29,10 @@ class JobEnd {
   /// nothing is written where it is empty.
   int together(int status, const std::string& message) const;
 
+  /// From a rank that has failed, for a reason that the others may not know of: whether all fail
+  /// within a second, for the same reason. Then together() ends them; else alone() does.
+  bool all_fail(const std::string& why) const;
+
   /// From one rank, while the others do whatever they do: writes `message`, ends all with status 1.
   [[noreturn]] void alone(const std::string& message) const;
 

@@ -120,7 +120,10 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   } catch (const std::exception& error) {
     // Perhaps this rank's alone: the others would wait for it for ever.
     message = error_message(name, rank_among(MPI_COMM_WORLD), error.what());
-    if (ranks_of(MPI_COMM_WORLD) > 1) end.alone(message);
+    if (ranks_of(MPI_COMM_WORLD) > 1) {
+      if (!end.all_fail(error.what())) end.alone(message);
+      message = error_message(name, error.what());
+    }
     status = 1;
   }
   Kokkos::finalize();

@@ -12,8 +12,9 @@ using Arguments = std::vector<std::string>;
 
 /// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Returns what `body` does,
 /// which is the same on all ranks, as the exit status. Exceptions become exit
-/// status 1 and one message from one rank: "<name>: error: <what>". An exception that is not sure
-/// to have been thrown by all ranks ends the whole job at once.
+/// status 1 and one message from one rank: "<name>: error: <what>". An exception that other ranks
+/// don't throw, with the same text and within a second, ends the whole job: "<name>: error on rank
+/// 3: <what>".
 ///
 /// All ranks have to be started alike, but for flags of Kokkos: the same program, version and
 /// arguments. They compare that before anything else, and --help (`usage`) and --version are

@@ -209,10 +209,13 @@ TEST(OwnModel, SettingsThatCannotBeAreRefused) {
             "loss scale: initial is 3, expected a power of two");
   EXPECT_EQ(refusal([](Settings& all) { all.policy.moments.dtype = DType::fp16; }),
             "policy.moments.dtype is none of its values; expected fp32 or bf16");
-  EXPECT_NE(refusal([](Settings& all) {
-              all.policy.activation_checkpointing.every = -1;
-            }).find("policy.activation_checkpointing is \"every -1\"; expected "),
-            std::string::npos);
+  EXPECT_EQ(refusal([](Settings& all) { all.policy.activation_checkpointing.every = -1; }),
+            "policy.activation_checkpointing.every is -1; expected at least 0");
+  // Which decks can't say.
+  EXPECT_EQ(refusal([](Settings& all) {
+              all.policy.in_flight_gathers = {2, 1 << 20};
+            }),
+            "no error");
   EXPECT_NE(refusal([](Settings& all) {
               all.steps = all.global_batch_size = 1LL << 40;
             }).find("expected at most 9007199254740991 samples in all steps"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/trainer_settings.hpp>
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
@@ -9,6 +11,7 @@
 #include <ostrakon/train/threads.hpp>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace ostrakon::train {
 namespace {
@@ -49,18 +52,30 @@ constexpr Field fields[] = {
     {"policy.reshard_after_forward", "parallel", "reshard_after_forward"},
     {"policy.forward_prefetch.depth", "parallel", "forward_prefetch"},
     {"policy.backward_prefetch.depth", "parallel", "backward_prefetch"},
-    {"policy.in_flight_gathers", "parallel", "in_flight_gathers"},
     {"policy.in_flight_reductions", "parallel", "in_flight_reductions"},
     {"policy.units", "parallel", "units"},
     {"policy.hierarchical", "parallel", "hierarchical_collectives"},
     {"policy.sum_grain", "training", "sum_grain"},
     {"policy.reduce", "precision", "reduce"},
     {"policy.moments.dtype", "optimizer", "moments"},
-    {"policy.activation_checkpointing", "memory", "activation_checkpointing"},
     {"policy.offload", "memory", "offload"},
     {"policy.offload_activations", "memory", "activations"},
     {"early_updates", "memory", "early_updates"},
-    {"pinned_host_memory", "memory", "pinned"}};
+    {"pinned_host_memory", "memory", "pinned"},
+};
+
+struct Integer {
+  const char* name;
+  std::int64_t value;
+};
+
+/// Fields, none negative, that decks say in other ways than by a number.
+std::array<Integer, 3> integers_of(const TrainerSettings& settings) {
+  const plan::Policy& policy = settings.policy;
+  return {{{"policy.activation_checkpointing.every", policy.activation_checkpointing.every},
+           {"policy.in_flight_gathers.units", policy.in_flight_gathers.units},
+           {"policy.in_flight_gathers.bytes", policy.in_flight_gathers.bytes}}};
+}
 
 /// A deck with the same settings.
 config::Settings as_deck(const TrainerSettings& settings) {
@@ -113,6 +128,8 @@ void check(const Field& field, config::Settings& deck) {
 void check(const TrainerSettings& settings) {
   config::Settings deck = as_deck(settings);
   for (const Field& field : fields) check(field, deck);
+  for (const Integer& one : integers_of(settings))
+    require(one.value >= 0, one.name, " is ", one.value, "; expected at least 0");
   require(settings.global_batch_size % settings.micro_batch_size == 0, "global_batch_size is ",
           settings.global_batch_size, "; expected a multiple of micro_batch_size, which is ",
           settings.micro_batch_size);
@@ -138,6 +155,8 @@ Facts facts_of(const TrainerSettings& settings) {
                                  : value->kind == config::Value::Kind::text ? value->text
                                                                             : value->shown()});
   }
+  for (const Integer& one : integers_of(settings))
+    facts.push_back({one.name, std::to_string(one.value)});
   const optim::LossScaleSettings& scale = settings.loss_scale;
   for (const auto& [name, value] : {std::pair{"loss_scale.initial", scale.initial},
                                     std::pair{"loss_scale.smallest", scale.smallest},

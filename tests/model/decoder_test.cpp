@@ -276,7 +276,7 @@ TEST(Decoder, SaysWhichMatricesMuonMayTake) {
   for (const bool is_gpt2 : {false, true}) {
     const Decoder<float> decoder(is_gpt2 ? gpt2_124m() : llama3(2, 128, 8, 64), {1, 8});
     for (int u = 0; u < decoder.units(); ++u)
-      for (const Parameter& parameter : decoder.unit(u).parameters()) {
+      for (const model::Parameter& parameter : decoder.unit(u).parameters()) {
         const bool is_outside = u == 0 || (u + 1 == decoder.units() && parameter.shape.size() == 2);
         EXPECT_EQ(parameter.orthogonalize, !is_outside) << parameter.full_name();
       }

@@ -22,19 +22,12 @@ namespace {
 void require_possible(const TrainerSettings& settings, const model::Model& model) {
   require(settings.loss.samples == settings.micro_batch_size, "the model is made for leaves of ",
           settings.loss.samples, " samples, but micro_batch_size is ", settings.micro_batch_size);
-  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
-  std::vector<bool> is_used(rules.size(), false);
   for (int u = 0; u < model.units(); ++u)
-    for (const model::Parameter& parameter : model.parameters(u)) {
-      const std::string name = parameter.full_name();
-      for (std::size_t r = 0; r < rules.size(); ++r)
-        is_used[r] = is_used[r] || plan::matches(rules[r].pattern, name);
-      require(parameter.frozen || !optim::is_frozen(rules, name), "optimizer.parameters freezes ",
-              name, ", which the model trains; expected it to be frozen where the model is made");
-    }
-  for (std::size_t r = 0; r < rules.size(); ++r)
-    require(is_used[r], "optimizer.parameters: no parameter of the model matches ",
-            rules[r].pattern);
+    for (const model::Parameter& parameter : model.parameters(u))
+      require(parameter.frozen ||
+                  !optim::is_frozen(settings.optimizer.parameters, parameter.full_name()),
+              "optimizer.parameters freezes ", parameter.full_name(),
+              ", which the model trains; expected it to be frozen where the model is made");
 }
 
 /// Throws AgreedError where ranks were given different settings or parameters.

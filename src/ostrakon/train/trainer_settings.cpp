@@ -136,10 +136,6 @@ void check(const TrainerSettings& settings) {
   require(settings.global_batch_size <= config::largest_integer / settings.steps, "steps is ",
           settings.steps, " and global_batch_size ", settings.global_batch_size,
           "; expected at most ", config::largest_integer, " samples in all steps");
-  require(settings.policy.sharding != plan::Sharding::none ||
-              settings.policy.shard_optimizer_over == plan::OptimizerGroup::shard_group,
-          "policy.shard_optimizer_over is world with policy.sharding none, which divides nothing; "
-          "expected shard_group, or sharding optimizer, gradients or full");
   optim::LossScale{settings.loss_scale};  // which checks them
   if (settings.streams == runtime::Streams::threads)
     require_stream_threads({on_device, comm::Communicator::threads_may_call()},

@@ -152,7 +152,9 @@ class UnitCheck {
   bool is_same(const std::string& array, const std::vector<A>& first, const std::vector<A>& second,
                const char* call) {
     for (std::size_t i = 0; i < first.size(); ++i) {
-      if (std::memcmp(&first[i], &second[i], sizeof(A)) == 0) continue;
+      const auto* const bytes = reinterpret_cast<const unsigned char*>(&first[i]);
+      const auto* const others = reinterpret_cast<const unsigned char*>(&second[i]);
+      if (std::equal(bytes, bytes + sizeof(A), others)) continue;
       add_problem(array, static_cast<std::int64_t>(i),
                   text(call, ", called twice alike, left ", +first[i], " and then ", +second[i]),
                   static_cast<double>(first[i]), static_cast<double>(second[i]));

@@ -308,10 +308,8 @@ class Kernels {
     optim::AdamwStep step;
     step.learning_rate = 1e-4;
     step.weight_decay = 0.1;
-    memory_row("adamw", text(count), 7.0 * size, [&] {
-      optim::adamw<float>(exec_, parameters.view().data(), gradients.view().data(),
-                          first.view().data(), second.view().data(), count, step);
-    });
+    memory_row("adamw", text(count), 7.0 * size,
+               [&] { optim::adamw<float>(exec_, parameters, gradients, first, second, step); });
     memory_row("exact norm", text(count), size,
                [&] { math::add_squares<float>(exec_, gradients, device_view(limbs)); });
     memory_row("exact sum", text(count), size,

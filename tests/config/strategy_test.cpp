@@ -130,20 +130,30 @@ std::vector<float> updates_of(const Settings& settings) {
     for (step.step = 1; step.step <= 32; ++step.step) {
       for (float& gradient : gradients)
         gradient = 1e-3F * (static_cast<float>(random() % 4096) - 2047.5F);
-      optim::host::update(of_vector, optimizer, step, &parameters[count], &gradients[count],
-                          &first[count], &second[count], count);
+      // The matrix comes first.
+      const auto part = [&](auto& all, bool of_the_matrix) {
+        return host_view(all).range(of_the_matrix ? 0 : count, of_the_matrix ? count : 2 * count);
+      };
+      const auto update = [&](optim::OptimizerKind rule, bool of_the_matrix) {
+        optim::update<float, Moment, OnHost>(
+            math::CallingThread(), rule, optimizer, step, part(parameters, of_the_matrix),
+            part(gradients, of_the_matrix), part(first, of_the_matrix),
+            part(second, of_the_matrix));
+      };
+      update(of_vector, false);
       if (of_matrix != optim::OptimizerKind::muon) {
-        optim::host::update(of_matrix, optimizer, step, parameters.data(), gradients.data(),
-                            first.data(), second.data(), count);
+        update(of_matrix, true);
         continue;
       }
-      optim::host::muon_direction(optimizer, step, gradients.data(), first.data(), count);
+      optim::muon_direction<float, Moment, OnHost>(math::CallingThread(), optimizer, step,
+                                                   part(gradients, true), part(first, true));
       const test::DeviceArray<float> direction(
           std::vector<float>(gradients.begin(), gradients.begin() + count));
       optim::orthogonalize(Exec(), View<float**>(direction.data(), side, side),
                            optimizer.muon_iterations, view_as<std::byte>(workspace.view()));
-      optim::host::muon_apply(optimizer, step, side, side, parameters.data(),
-                              direction.host().data(), count);
+      const std::vector<float> orthogonal = direction.host();
+      optim::muon_apply<float, OnHost>(math::CallingThread(), optimizer, step, side, side,
+                                       part(parameters, true), host_view(orthogonal));
     }
   };
   if (settings.parallel.moments.dtype == DType::bf16) {

@@ -60,8 +60,8 @@ State<T> run(int steps, double weight_decay, const AdamwSettings& settings,
     std::int64_t begin = 0;
     for (std::size_t piece = 0; piece <= cuts.size(); ++piece) {
       const std::int64_t end = piece < cuts.size() ? cuts[piece] : count;
-      adamw<T>(Exec(), parameters.data() + begin, g.data() + begin, first.data() + begin,
-               second.data() + begin, end - begin,
+      const auto piece_of = [&](const DeviceArray<T>& all) { return all.view().range(begin, end); };
+      adamw<T>(Exec(), piece_of(parameters), piece_of(g), piece_of(first), piece_of(second),
                {step, rate(step), weight_decay, gradient_scale, settings.beta1, settings.beta2,
                 settings.epsilon});
       begin = end;
@@ -109,7 +109,9 @@ TEST(Adamw, FirstStepMovesByTheRate) {
   step.learning_rate = 0.01;
   step.epsilon = 0.0;
   step.beta2 = 0.999;
-  adamw<double>(Exec(), parameters.data(), g.data(), first.data(), second.data(), 2, step);
+  const auto first_two = [](const DeviceArray<double>& all) { return all.view().range(0, 2); };
+  adamw<double>(Exec(), first_two(parameters), first_two(g), first_two(first), first_two(second),
+                step);
   EXPECT_NEAR(parameters.host()[0], 0.99, 1e-15);
   EXPECT_NEAR(parameters.host()[1], 1.01, 1e-15);
   EXPECT_EQ(parameters.host()[2], 1.0);
@@ -121,8 +123,7 @@ TEST(Adamw, PaddingStaysZero) {
   AdamwStep step;
   step.learning_rate = 0.01;
   step.weight_decay = 0.1;
-  adamw<float>(Exec(), zeros[0].data(), zeros[1].data(), zeros[2].data(), zeros[3].data(), 70,
-               step);
+  adamw<float>(Exec(), zeros[0], zeros[1], zeros[2], zeros[3], step);
   for (const DeviceArray<float>& array : zeros)
     EXPECT_EQ(array.host(), std::vector<float>(70, 0.0f));
 }
@@ -135,7 +136,7 @@ TEST(Adamw, DecayIsDecoupled) {
   AdamwStep step;
   step.learning_rate = 0.1;
   step.weight_decay = 0.5;
-  adamw<double>(Exec(), parameters.data(), g.data(), first.data(), second.data(), 1, step);
+  adamw<double>(Exec(), parameters, g, first, second, step);
   EXPECT_DOUBLE_EQ(parameters.host()[0], 2.0 - 0.1 * 0.5 * 2.0);
   EXPECT_EQ(first.host()[0], 0.0);
 }

@@ -238,14 +238,19 @@ State<T, Moment> run(const OptimizerSettings& settings, std::int64_t piece) {
     const DeviceArray<T> direction(random_values<T>(count, 100 + step));
     for (std::int64_t begin = 0; begin < count; begin += piece) {
       with.first_element = begin;
-      muon_direction<T, Moment>(Exec(), settings, with, direction.data() + begin,
-                                momentum.data() + begin, std::min(piece, count - begin));
+      const std::int64_t end = std::min(begin + piece, count);
+      muon_direction<T, Moment, OnDevice>(Exec(), settings, with,
+                                          direction.view().range(begin, end),
+                                          momentum.view().range(begin, end));
     }
     orthogonalize<T>(Exec(), View<T**>(direction.data(), shape.rows, shape.columns),
                      settings.muon_iterations, view_as<std::byte>(workspace.view()));
-    for (std::int64_t begin = 0; begin < count; begin += piece)
-      muon_apply<T>(Exec(), settings, with, shape.rows, shape.columns, parameters.data() + begin,
-                    direction.data() + begin, std::min(piece, count - begin));
+    for (std::int64_t begin = 0; begin < count; begin += piece) {
+      const std::int64_t end = std::min(begin + piece, count);
+      muon_apply<T, OnDevice>(Exec(), settings, with, shape.rows, shape.columns,
+                              parameters.view().range(begin, end),
+                              direction.view().range(begin, end));
+    }
   }
   return {parameters.host(), momentum.host()};
 }
@@ -257,13 +262,14 @@ State<T, Moment> run_on_host(const OptimizerSettings& settings) {
   for (int step = 1; step <= 20; ++step) {
     const UpdateStep with = step_of(step);
     std::vector<T> direction = random_values<T>(count, 100 + step);
-    host::muon_direction<T, Moment>(settings, with, direction.data(), state.momentum.data(), count);
+    muon_direction<T, Moment, OnHost>(math::CallingThread(), settings, with, host_view(direction),
+                                      host_view(state.momentum));
     const DeviceArray<T> matrix(direction);
     orthogonalize<T>(Exec(), View<T**>(matrix.data(), shape.rows, shape.columns),
                      settings.muon_iterations, view_as<std::byte>(workspace.view()));
     direction = matrix.host();
-    host::muon_apply<T>(settings, with, shape.rows, shape.columns, state.parameters.data(),
-                        direction.data(), count);
+    muon_apply<T, OnHost>(math::CallingThread(), settings, with, shape.rows, shape.columns,
+                          host_view(state.parameters), host_view(direction));
   }
   return state;
 }
@@ -335,8 +341,7 @@ TEST(Muon, MovesAsFarAsAdamw) {
     const DeviceArray<float> parameters(elements, 0.0f);
     UpdateStep with;
     with.learning_rate = 1.0;
-    muon_apply<float>(Exec(), {}, with, of.rows, of.columns, parameters.data(), direction.data(),
-                      elements);
+    muon_apply<float, OnDevice>(Exec(), {}, with, of.rows, of.columns, parameters, direction);
     double squares = 0;
     for (const float value : parameters.host()) squares += static_cast<double>(value) * value;
     EXPECT_NEAR(std::sqrt(squares / static_cast<double>(elements)), 0.2, 0.04);

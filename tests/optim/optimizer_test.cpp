@@ -128,9 +128,10 @@ State<T, Moment> run(const OptimizerSettings& settings,
     for_each_piece(cuts, [&](std::int64_t begin, std::int64_t end) {
       UpdateStep with = step_of(step);
       with.first_element += begin;
-      update<T, Moment>(Exec(), settings.kind, settings, with, parameters.data() + begin,
-                        g.data() + begin, arrays > 0 ? first.data() + begin : nullptr,
-                        arrays > 1 ? second.data() + begin : nullptr, end - begin);
+      const auto piece = [&](const auto& all) { return all.view().range(begin, end); };
+      update<T, Moment, OnDevice>(Exec(), settings.kind, settings, with, piece(parameters),
+                                  piece(g), arrays > 0 ? piece(first) : View<Moment*>(),
+                                  arrays > 1 ? piece(second) : View<Moment*>());
     });
   }
   return {parameters.host(), first.host(), second.host()};
@@ -147,9 +148,11 @@ State<T, Moment> run_on_host(const OptimizerSettings& settings,
     for_each_piece(cuts, [&](std::int64_t begin, std::int64_t end) {
       UpdateStep with = step_of(step);
       with.first_element += begin;
-      host::update<T, Moment>(settings.kind, settings, with, state.parameters.data() + begin,
-                              g.data() + begin, arrays > 0 ? state.first.data() + begin : nullptr,
-                              arrays > 1 ? state.second.data() + begin : nullptr, end - begin);
+      const auto piece = [&](auto& all) { return host_view(all).range(begin, end); };
+      update<T, Moment, OnHost>(math::CallingThread(), settings.kind, settings, with,
+                                piece(state.parameters), piece(g),
+                                arrays > 0 ? piece(state.first) : HostView<Moment*>(),
+                                arrays > 1 ? piece(state.second) : HostView<Moment*>());
     });
   }
   return state;
@@ -234,8 +237,8 @@ TEST(Optimizer, PaddingStaysZero) {
     const DeviceArray<float> g(70, 0.0f);
     const DeviceArray<bf16> first(70, bf16(0.0f));
     const DeviceArray<bf16> second(70, bf16(0.0f));
-    update<float, bf16>(Exec(), with.settings.kind, with.settings, step_of(1), parameters.data(),
-                        g.data(), first.data(), second.data(), 70);
+    update<float, bf16, OnDevice>(Exec(), with.settings.kind, with.settings, step_of(1), parameters,
+                                  g, first, second);
     EXPECT_EQ(parameters.host(), std::vector<float>(70, 0.0f)) << with.name;
     for (const bf16 moment : first.host()) EXPECT_EQ(moment.bits, 0) << with.name;
     for (const bf16 moment : second.host()) EXPECT_EQ(moment.bits, 0) << with.name;
@@ -253,9 +256,9 @@ TEST(Optimizer, AdamwIsTheSameFunction) {
   const DeviceArray<float> first[] = {values(3), values(3)};
   const DeviceArray<float> second[] = {DeviceArray<float>(count, 0.5f),
                                        DeviceArray<float>(count, 0.5f)};
-  update<float, float>(Exec(), OptimizerKind::adamw, settings, with, parameters[0].data(), g.data(),
-                       first[0].data(), second[0].data(), count);
-  adamw<float>(Exec(), parameters[1].data(), g.data(), first[1].data(), second[1].data(), count,
+  update<float, float, OnDevice>(Exec(), OptimizerKind::adamw, settings, with, parameters[0], g,
+                                 first[0], second[0]);
+  adamw<float>(Exec(), parameters[1], g, first[1], second[1],
                {with.step, with.learning_rate, with.weight_decay, with.gradient_scale,
                 settings.beta1, settings.beta2, settings.epsilon});
   EXPECT_TRUE(same_bits(parameters[0].host(), parameters[1].host()));
@@ -295,9 +298,23 @@ TEST(Optimizer, CountsItsMoments) {
 
 TEST(Optimizer, RefusesMuonElementByElement) {
   const DeviceArray<float> x(1, 0.0f);
-  EXPECT_THROW((update<float, float>(Exec(), OptimizerKind::muon, {}, {}, x.data(), x.data(),
-                                     x.data(), x.data(), 1)),
+  EXPECT_THROW((update<float, float, OnDevice>(Exec(), OptimizerKind::muon, {}, {}, x, x, x, x)),
                std::logic_error);
+}
+
+TEST(Optimizer, RefusesArraysOfOtherSizes) {
+  const DeviceArray<float> x(64, 0.0f);
+  const View<float*> less = x.view().range(0, 63);
+  const auto update_with = [&](OptimizerKind rule, View<float*> gradients, View<float*> first,
+                               View<float*> second) {
+    update<float, float, OnDevice>(Exec(), rule, {}, {}, x, gradients, first, second);
+  };
+  EXPECT_THROW(update_with(OptimizerKind::adamw, less, x, x), Error);
+  EXPECT_THROW(update_with(OptimizerKind::adamw, x, less, x), Error);
+  EXPECT_THROW(update_with(OptimizerKind::adamw, x, x, less), Error);
+  EXPECT_THROW(update_with(OptimizerKind::lion, x, {}, {}), Error);
+  // Not one of its arrays.
+  EXPECT_NO_THROW(update_with(OptimizerKind::lion, x, x, less));
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ Moments one_step(double first, double second, std::int64_t step) {
   const DeviceArray<float> gradients(count, 1.0f);
   const DeviceArray<bf16> moments[] = {DeviceArray<bf16>(count, bf16(0.0f)),
                                        DeviceArray<bf16>(count, bf16(0.0f))};
-  update<float, bf16>(Exec(), OptimizerKind::adamw, settings, with, parameters.data(),
-                      gradients.data(), moments[0].data(), moments[1].data(), count);
+  update<float, bf16, OnDevice>(Exec(), OptimizerKind::adamw, settings, with, parameters, gradients,
+                                moments[0], moments[1]);
   return {moments[0].host(), moments[1].host()};
 }
 
@@ -126,8 +126,8 @@ TEST(Rounding, KeepsWhatIsBelowHalfADigit) {
   for (int step = 1; step <= steps; ++step) {
     UpdateStep with;
     with.step = step;
-    update<float, bf16>(Exec(), OptimizerKind::adamw, settings, with, parameters.data(),
-                        gradients.data(), first.data(), second.data(), elements);
+    update<float, bf16, OnDevice>(Exec(), OptimizerKind::adamw, settings, with, parameters,
+                                  gradients, first, second);
     nearest = static_cast<float>(bf16(0.999f * nearest + 0.001f));
   }
   double mean = 0;

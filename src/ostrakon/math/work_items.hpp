@@ -6,7 +6,7 @@
 // memory. For kernels whose items need nothing of each other; where the elements of a row share a
 // sum or a maximum, row_kernel.hpp has a team of threads for the row.
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
@@ -26,6 +26,10 @@ KOKKOS_INLINE_FUNCTION std::int64_t smaller(std::int64_t a, std::int64_t b) {
 
 /// In place of an execution space: the calling thread, which Kokkos need not know.
 struct CallingThread {};
+
+/// What works on views of a memory space: Exec, or on host memory the calling thread.
+template <class Space>
+using WorksOn = std::conditional_t<std::is_same<Space, OnHost>::value, CallingThread, Exec>;
 
 /// Elements in one item of work there.
 template <class Where>

@@ -7,8 +7,8 @@
 namespace ostrakon::optim {
 
 template <class T>
-void adamw(const Exec& exec, T* parameters, const T* gradients, T* first_moment, T* second_moment,
-           std::int64_t count, const AdamwStep& step) {
+void adamw(const Exec& exec, View<T*> parameters, View<const T*> gradients, View<T*> first_moment,
+           View<T*> second_moment, const AdamwStep& step) {
   OptimizerSettings settings;
   settings.beta1 = step.beta1;
   settings.beta2 = step.beta2;
@@ -18,8 +18,8 @@ void adamw(const Exec& exec, T* parameters, const T* gradients, T* first_moment,
   update_step.learning_rate = step.learning_rate;
   update_step.weight_decay = step.weight_decay;
   update_step.gradient_scale = step.gradient_scale;
-  update(exec, OptimizerKind::adamw, settings, update_step, parameters, gradients, first_moment,
-         second_moment, count);
+  update<T, T, OnDevice>(exec, OptimizerKind::adamw, settings, update_step, parameters, gradients,
+                         first_moment, second_moment);
 }
 
 double clip_coefficient(double norm, double clip_norm) {
@@ -27,9 +27,9 @@ double clip_coefficient(double norm, double clip_norm) {
   return std::min(1.0, clip_norm / (norm + 1e-6));
 }
 
-template void adamw<float>(const Exec&, float*, const float*, float*, float*, std::int64_t,
-                           const AdamwStep&);
-template void adamw<double>(const Exec&, double*, const double*, double*, double*, std::int64_t,
-                            const AdamwStep&);
+template void adamw<float>(const Exec&, View<float*>, View<const float*>, View<float*>,
+                           View<float*>, const AdamwStep&);
+template void adamw<double>(const Exec&, View<double*>, View<const double*>, View<double*>,
+                            View<double*>, const AdamwStep&);
 
 }  // namespace ostrakon::optim

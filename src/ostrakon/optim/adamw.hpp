@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
 
 namespace ostrakon::optim {
 
@@ -27,10 +27,10 @@ struct AdamwStep {
   double epsilon = 1e-8;
 };
 
-/// One step on `count` elements of all four arrays, which do not overlap.
+/// One step on all four arrays, which have equal sizes and do not overlap.
 template <class T>
-void adamw(const Exec& exec, T* parameters, const T* gradients, T* first_moment, T* second_moment,
-           std::int64_t count, const AdamwStep& step);
+void adamw(const Exec& exec, View<T*> parameters, View<const T*> gradients, View<T*> first_moment,
+           View<T*> second_moment, const AdamwStep& step);
 
 /// min(1, clip_norm / (norm + 1e-6)); 1 where clip_norm is 0.
 double clip_coefficient(double norm, double clip_norm);

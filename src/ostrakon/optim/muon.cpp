@@ -108,37 +108,22 @@ void start_polynomial(const Exec& exec, View<T**> square, View<T**> to) {
 
 }  // namespace
 
-template <class T, class Moment>
-void muon_direction(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
-                    T* gradients, Moment* momentum, std::int64_t count) {
-  update_all(exec, "muon_direction", direction_rule<T>(settings, step),
-             {step.rounding_key, step.step}, step.first_element, gradients,
-             static_cast<const T*>(nullptr), momentum, static_cast<Moment*>(nullptr), count);
+template <class T, class Moment, class Space>
+void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+                    const UpdateStep& step, View<T*, Space> gradients,
+                    View<Moment*, Space> momentum) {
+  update_all(where, "muon_direction", direction_rule<T>(settings, step),
+             {step.rounding_key, step.step}, step.first_element, gradients, View<const T*, Space>(),
+             momentum, View<Moment*, Space>());
 }
 
-template <class T, class Moment>
-void host::muon_direction(const OptimizerSettings& settings, const UpdateStep& step, T* gradients,
-                          Moment* momentum, std::int64_t count) {
-  update_run(direction_rule<T>(settings, step), {step.rounding_key, step.step}, step.first_element,
-             gradients, static_cast<const T*>(nullptr), momentum, static_cast<Moment*>(nullptr),
-             count);
-}
-
-template <class T>
-void muon_apply(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
-                std::int64_t rows, std::int64_t columns, T* parameters, const T* direction,
-                std::int64_t count) {
-  T* const none = nullptr;
-  update_all(exec, "muon_apply", apply_rule<T>(settings, step, rows, columns), {}, 0, parameters,
-             direction, none, none, count);
-}
-
-template <class T>
-void host::muon_apply(const OptimizerSettings& settings, const UpdateStep& step, std::int64_t rows,
-                      std::int64_t columns, T* parameters, const T* direction, std::int64_t count) {
-  T* const none = nullptr;
-  update_run(apply_rule<T>(settings, step, rows, columns), {}, 0, parameters, direction, none, none,
-             count);
+template <class T, class Space>
+void muon_apply(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+                const UpdateStep& step, std::int64_t rows, std::int64_t columns,
+                View<T*, Space> parameters, View<const T*, Space> direction) {
+  const View<T*, Space> none;
+  update_all(where, "muon_apply", apply_rule<T>(settings, step, rows, columns), {}, 0, parameters,
+             direction, none, none);
 }
 
 template <class T>
@@ -183,25 +168,33 @@ void orthogonalize(const Exec& exec, View<T**> x, int iterations, View<std::byte
   }
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                \
-  template void muon_apply<T>(const Exec&, const OptimizerSettings&, const UpdateStep&,        \
-                              std::int64_t, std::int64_t, T*, const T*, std::int64_t);         \
-  template void host::muon_apply<T>(const OptimizerSettings&, const UpdateStep&, std::int64_t, \
-                                    std::int64_t, T*, const T*, std::int64_t);                 \
-  template std::int64_t orthogonalize_workspace<T>(std::int64_t, std::int64_t);                \
+#define OSTRAKON_INSTANTIATE(T, Space)                                                      \
+  template void muon_apply<T, Space>(const math::WorksOn<Space>&, const OptimizerSettings&, \
+                                     const UpdateStep&, std::int64_t, std::int64_t,         \
+                                     View<T*, Space>, View<const T*, Space>);
+OSTRAKON_INSTANTIATE(float, OnDevice)
+OSTRAKON_INSTANTIATE(double, OnDevice)
+OSTRAKON_INSTANTIATE(float, OnHost)
+OSTRAKON_INSTANTIATE(double, OnHost)
+#undef OSTRAKON_INSTANTIATE
+
+#define OSTRAKON_INSTANTIATE(T, Moment, Space)                                                \
+  template void muon_direction<T, Moment, Space>(const math::WorksOn<Space>&,                 \
+                                                 const OptimizerSettings&, const UpdateStep&, \
+                                                 View<T*, Space>, View<Moment*, Space>);
+OSTRAKON_INSTANTIATE(float, float, OnDevice)
+OSTRAKON_INSTANTIATE(float, bf16, OnDevice)
+OSTRAKON_INSTANTIATE(double, double, OnDevice)
+OSTRAKON_INSTANTIATE(float, float, OnHost)
+OSTRAKON_INSTANTIATE(float, bf16, OnHost)
+OSTRAKON_INSTANTIATE(double, double, OnHost)
+#undef OSTRAKON_INSTANTIATE
+
+#define OSTRAKON_INSTANTIATE(T)                                                 \
+  template std::int64_t orthogonalize_workspace<T>(std::int64_t, std::int64_t); \
   template void orthogonalize<T>(const Exec&, View<T**>, int, View<std::byte*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
-#undef OSTRAKON_INSTANTIATE
-
-#define OSTRAKON_INSTANTIATE(T, Moment)                                                          \
-  template void muon_direction<T, Moment>(const Exec&, const OptimizerSettings&,                 \
-                                          const UpdateStep&, T*, Moment*, std::int64_t);         \
-  template void host::muon_direction<T, Moment>(const OptimizerSettings&, const UpdateStep&, T*, \
-                                                Moment*, std::int64_t);
-OSTRAKON_INSTANTIATE(float, float)
-OSTRAKON_INSTANTIATE(float, bf16)
-OSTRAKON_INSTANTIATE(double, double)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::optim

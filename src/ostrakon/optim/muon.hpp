@@ -16,20 +16,24 @@ namespace ostrakon::optim {
 /// al. 2025, "Muon is scalable"). Its elements then have the root mean square 0.2 that AdamW's
 /// updates have, so that one learning rate, schedule and weight decay serve both rules; Jordan's
 /// own sqrt(max(1, rows / columns)) asks for a rate of its own, and which extent is the output's.
+///
+/// Directions and steps are computed in either space, as update() is.
 
 /// momentum = mu * momentum + gradient; the gradients are replaced by the direction: the momentum,
 /// or with Nesterov gradient + mu * momentum. Reads step's scale, and with moments of 16 bits what
-/// they are rounded with. Instantiated as update() is.
-template <class T, class Moment>
-void muon_direction(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
-                    T* gradients, Moment* momentum, std::int64_t count);
+/// they are rounded with. Instantiated as update() is. Throws Error where sizes differ.
+template <class T, class Moment, class Space>
+void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+                    const UpdateStep& step, View<T*, Space> gradients,
+                    View<Moment*, Space> momentum);
 
 /// With rate = learning_rate * muon_rate_factor, for a stretch of a (rows, columns) matrix:
 /// parameters -= rate * (0.2 * sqrt(max(rows, columns)) * direction + weight_decay * parameters).
-template <class T>
-void muon_apply(const Exec& exec, const OptimizerSettings& settings, const UpdateStep& step,
-                std::int64_t rows, std::int64_t columns, T* parameters, const T* direction,
-                std::int64_t count);
+/// Throws Error where sizes differ.
+template <class T, class Space>
+void muon_apply(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+                const UpdateStep& step, std::int64_t rows, std::int64_t columns,
+                View<T*, Space> parameters, View<const T*, Space> direction);
 
 /// Bytes that orthogonalize works with, for a (rows, columns) matrix.
 template <class T>
@@ -43,18 +47,5 @@ std::int64_t orthogonalize_workspace(std::int64_t rows, std::int64_t columns);
 /// and values alone (and on the BLAS).
 template <class T>
 void orthogonalize(const Exec& exec, View<T**> x, int iterations, View<std::byte*> workspace);
-
-/// As in optimizer.hpp: without Kokkos.
-namespace host {
-
-template <class T, class Moment>
-void muon_direction(const OptimizerSettings& settings, const UpdateStep& step, T* gradients,
-                    Moment* momentum, std::int64_t count);
-
-template <class T>
-void muon_apply(const OptimizerSettings& settings, const UpdateStep& step, std::int64_t rows,
-                std::int64_t columns, T* parameters, const T* direction, std::int64_t count);
-
-}  // namespace host
 
 }  // namespace ostrakon::optim

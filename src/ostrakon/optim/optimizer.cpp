@@ -47,36 +47,27 @@ int moments(const OptimizerSettings& settings) {
   return std::max(moments(settings, settings.kind), moments(settings, of_vectors));
 }
 
-template <class T, class Moment>
-void update(const Exec& exec, OptimizerKind rule, const OptimizerSettings& settings,
-            const UpdateStep& step, T* parameters, const T* gradients, Moment* first_moment,
-            Moment* second_moment, std::int64_t count) {
+template <class T, class Moment, class Space>
+void update(const math::WorksOn<Space>& where, OptimizerKind rule,
+            const OptimizerSettings& settings, const UpdateStep& step, View<T*, Space> parameters,
+            View<const T*, Space> gradients, View<Moment*, Space> first_moment,
+            View<Moment*, Space> second_moment) {
   with_rule<T>(rule, settings, step, [&](const char* name, const auto& typed_rule) {
-    update_all(exec, name, typed_rule, {step.rounding_key, step.step}, step.first_element,
-               parameters, gradients, first_moment, second_moment, count);
+    update_all(where, name, typed_rule, {step.rounding_key, step.step}, step.first_element,
+               parameters, gradients, first_moment, second_moment);
   });
 }
 
-template <class T, class Moment>
-void host::update(OptimizerKind rule, const OptimizerSettings& settings, const UpdateStep& step,
-                  T* parameters, const T* gradients, Moment* first_moment, Moment* second_moment,
-                  std::int64_t count) {
-  with_rule<T>(rule, settings, step, [&](const char*, const auto& typed_rule) {
-    update_run(typed_rule, {step.rounding_key, step.step}, step.first_element, parameters,
-               gradients, first_moment, second_moment, count);
-  });
-}
-
-#define OSTRAKON_INSTANTIATE(T, Moment)                                                    \
-  template void update<T, Moment>(const Exec&, OptimizerKind, const OptimizerSettings&,    \
-                                  const UpdateStep&, T*, const T*, Moment*, Moment*,       \
-                                  std::int64_t);                                           \
-  template void host::update<T, Moment>(OptimizerKind, const OptimizerSettings&,           \
-                                        const UpdateStep&, T*, const T*, Moment*, Moment*, \
-                                        std::int64_t);
-OSTRAKON_INSTANTIATE(float, float)
-OSTRAKON_INSTANTIATE(float, bf16)
-OSTRAKON_INSTANTIATE(double, double)
+#define OSTRAKON_INSTANTIATE(T, Moment, Space)                                                 \
+  template void update<T, Moment, Space>(                                                      \
+      const math::WorksOn<Space>&, OptimizerKind, const OptimizerSettings&, const UpdateStep&, \
+      View<T*, Space>, View<const T*, Space>, View<Moment*, Space>, View<Moment*, Space>);
+OSTRAKON_INSTANTIATE(float, float, OnDevice)
+OSTRAKON_INSTANTIATE(float, bf16, OnDevice)
+OSTRAKON_INSTANTIATE(double, double, OnDevice)
+OSTRAKON_INSTANTIATE(float, float, OnHost)
+OSTRAKON_INSTANTIATE(float, bf16, OnHost)
+OSTRAKON_INSTANTIATE(double, double, OnHost)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::optim

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ostrakon/base/names.hpp>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/work_items.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <ostrakon/optim/parameter_rules.hpp>
 
@@ -55,24 +55,16 @@ struct UpdateStep {
   std::int64_t first_element = 0;  ///< the call's first element, counted in the parameter
 };
 
-/// One step of `rule`, which is not muon, on `count` elements of all arrays, which do not overlap.
-/// Moments that the rule does not have are not touched and may be null. Every element is by itself:
-/// any partition gives the bits of the whole. Moment: T, or bf16, rounded stochastically (see
-/// rounding.hpp). Instantiated for (float, float), (float, bf16) and (double, double).
-template <class T, class Moment>
-void update(const Exec& exec, OptimizerKind rule, const OptimizerSettings& settings,
-            const UpdateStep& step, T* parameters, const T* gradients, Moment* first_moment,
-            Moment* second_moment, std::int64_t count);
-
-/// The same, bit for bit where kernels run on the host, without Kokkos: on the calling thread,
-/// which Kokkos need not know, and on host-accessible memory.
-namespace host {
-
-template <class T, class Moment>
-void update(OptimizerKind rule, const OptimizerSettings& settings, const UpdateStep& step,
-            T* parameters, const T* gradients, Moment* first_moment, Moment* second_moment,
-            std::int64_t count);
-
-}  // namespace host
+/// One step of `rule`, which is not muon, on arrays that have equal sizes and do not overlap. Those
+/// of moments that the rule does not have are not touched, and may be of any size, or null. Every
+/// element is by itself: any partition gives the bits of the whole. Moment: T, or bf16, rounded
+/// stochastically (see rounding.hpp). Instantiated for (float, float), (float, bf16) and
+/// (double, double), in both spaces; bit for bit the same where kernels run on the host. Throws
+/// Error where sizes differ.
+template <class T, class Moment, class Space>
+void update(const math::WorksOn<Space>& where, OptimizerKind rule,
+            const OptimizerSettings& settings, const UpdateStep& step, View<T*, Space> parameters,
+            View<const T*, Space> gradients, View<Moment*, Space> first_moment,
+            View<Moment*, Space> second_moment);
 
 }  // namespace ostrakon::optim

@@ -7,6 +7,7 @@
 //   T operator()(x, gradient, first, second) const
 //                                      the new x; replaces those of the moments that it has
 
+#include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <ostrakon/optim/rounding.hpp>
@@ -45,7 +46,7 @@ KOKKOS_INLINE_FUNCTION void update_element(const Rule& rule, T* x, const T* grad
 #endif
 
 /// One run of elements, of which the first is `first_element` for the rounding. The arrays do not
-/// overlap.
+/// overlap: pointers, as compilers take that from parameters only.
 template <class Rule, class T, class Moment>
 OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rounding& rounding,
                                     [[maybe_unused]] std::int64_t first_element, T* __restrict__ x,
@@ -74,21 +75,27 @@ OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rou
 
 #undef OSTRAKON_UPDATE_RUN
 
-/// All elements, as a kernel.
-template <class Rule, class T, class Moment>
-void update_all(const Exec& exec, const char* name, const Rule& rule, const Rounding& rounding,
-                std::int64_t first_element, T* x, const T* gradients, Moment* first_moment,
-                Moment* second_moment, std::int64_t count) {
-  constexpr std::int64_t elements_per_item = math::per_item(4096);
+/// All elements of x, as a kernel or on the calling thread. Throws Error where an array that the
+/// rule reads has another size.
+template <class Where, class Rule, class T, class Moment, class Space>
+void update_all(const Where& where, const char* name, const Rule& rule, const Rounding& rounding,
+                std::int64_t first_element, View<T*, Space> x, View<const T*, Space> gradients,
+                View<Moment*, Space> first_moment, View<Moment*, Space> second_moment) {
+  if (!Rule::in_place) math::require_equal_sizes(name, x.size(), gradients.size());
+  if (Rule::moments > 0) math::require_equal_sizes(name, x.size(), first_moment.size());
+  if (Rule::moments > 1) math::require_equal_sizes(name, x.size(), second_moment.size());
+  // What the rule does not have stays null.
+  if (Rule::in_place) gradients = {};
+  if (Rule::moments < 1) first_moment = {};
+  if (Rule::moments < 2) second_moment = {};
+  constexpr std::int64_t elements_per_item = math::per_item_on<Where>(4096);
   math::for_each_item(
-      exec, name, math::items_for(count, elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
+      where, name, math::items_for(x.size(), elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t begin = item * elements_per_item;
-        // Null pointers, of what the rule does not have, stay null.
-        update_run(rule, rounding, first_element + begin, x + begin,
-                   Rule::in_place ? gradients : gradients + begin,
-                   Rule::moments > 0 ? first_moment + begin : first_moment,
-                   Rule::moments > 1 ? second_moment + begin : second_moment,
-                   math::smaller(elements_per_item, count - begin));
+        const std::int64_t end = math::smaller(begin + elements_per_item, x.size());
+        update_run(rule, rounding, first_element + begin, x.range(begin, end).data(),
+                   gradients.range(begin, end).data(), first_moment.range(begin, end).data(),
+                   second_moment.range(begin, end).data(), end - begin);
       });
 }
 

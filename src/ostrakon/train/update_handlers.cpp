@@ -40,25 +40,33 @@ optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
   return update;
 }
 
+/// Calls work(where, space): host memory on the calling thread, or device memory with kernels.
+template <class Work>
+void UpdateHandlers::in_space_of(const plan::Action& action, const Work& work) {
+  if (action.stream == Stream::host)
+    work(math::CallingThread(), OnHost());
+  else
+    work(exec_, OnDevice());
+}
+
 void UpdateHandlers::direction(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
   const ActionParts parts(buffers, context_);
-  const bool on_host = buffers.action.stream == Stream::host;
-  const optim::OptimizerSettings& optimizer = settings_.optimizer;
   const plan::Spans& ours = context_.plan().layouts.update.divided;
-  auto* gradients = parts.find<float>(Role::gradient_shard, ours);
   dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
     using Moment = decltype(one);
-    auto* momentum = parts.find<Moment>(Role::first_moment, ours);
-    for (const UpdateRange& range : ranges_[buffers.action.unit]) {
-      if (range.rule != OptimizerKind::muon) continue;
-      const optim::UpdateStep update = update_step(range);
-      float* const at = gradients + range.offset;
-      if (on_host)
-        optim::host::muon_direction(optimizer, update, at, momentum + range.offset, range.count);
-      else
-        optim::muon_direction(exec_, optimizer, update, at, momentum + range.offset, range.count);
-    }
+    in_space_of(buffers.action, [&](const auto& where, auto space) {
+      using Space = decltype(space);
+      const auto gradients = parts.view<float, Space>(Role::gradient_shard, ours);
+      const auto momentum = parts.view<Moment, Space>(Role::first_moment, ours);
+      for (const UpdateRange& range : ranges_[buffers.action.unit]) {
+        if (range.rule != OptimizerKind::muon) continue;
+        const std::int64_t end = range.offset + range.count;
+        optim::muon_direction<float, Moment, Space>(where, settings_.optimizer, update_step(range),
+                                                    gradients.range(range.offset, end),
+                                                    momentum.range(range.offset, end));
+      }
+    });
   });
 }
 
@@ -82,44 +90,39 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
 }
 
 void UpdateHandlers::optimize(const ActionBuffers& buffers) {
-  auto* masters = ActionParts(buffers, context_)
-                      .find<float>(Role::shard, context_.plan().layouts.update.divided);
   if (!context_.verdict.skip_update)
-    dispatch_moment_dtype(settings_.policy.moments.dtype,
-                          [&](auto one) { update<decltype(one)>(buffers, masters); });
+    dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
+      in_space_of(buffers.action, [&](const auto& where, auto space) {
+        update<decltype(one), decltype(space)>(buffers, where);
+      });
+    });
   // Also where the update is skipped: what is copied from there must hold something.
   if (buffers.action.buffer(Role::parameters) >= 0) convert_updated(buffers);
 }
 
-template <class Moment>
-void UpdateHandlers::update(const ActionBuffers& buffers, float* masters) {
+template <class Moment, class Space>
+void UpdateHandlers::update(const ActionBuffers& buffers, const math::WorksOn<Space>& where) {
   const ActionParts parts(buffers, context_);
-  const bool on_host = buffers.action.stream == Stream::host;
   const optim::OptimizerSettings& optimizer = settings_.optimizer;
   const plan::Spans& ours = context_.plan().layouts.update.divided;
-  const auto* gradients = parts.find<float>(Role::gradient_shard, ours);
-  auto* first = parts.find<Moment>(Role::first_moment, ours);
-  auto* second = buffers.get<Moment>(Role::second_moment);
+  const auto masters = parts.view<float, Space>(Role::shard, ours);
+  const auto gradients = parts.view<float, Space>(Role::gradient_shard, ours);
+  const auto first = parts.view<Moment, Space>(Role::first_moment, ours);
+  const auto second = buffers.view<Moment, Space>(buffers.action.buffer(Role::second_moment));
   for (const UpdateRange& range : ranges_[buffers.action.unit]) {
     const optim::UpdateStep step = update_step(range);
-    float* const x = masters + range.offset;
-    const float* const gradient = gradients + range.offset;
+    const auto part = [&](const auto& all) {
+      return all.range(range.offset, range.offset + range.count);
+    };
     if (range.rule == OptimizerKind::muon) {
       const std::vector<std::int64_t>& shape = range.parameter->shape;
-      if (on_host)
-        optim::host::muon_apply(optimizer, step, shape[0], shape[1], x, gradient, range.count);
-      else
-        optim::muon_apply(exec_, optimizer, step, shape[0], shape[1], x, gradient, range.count);
+      optim::muon_apply<float, Space>(where, optimizer, step, shape[0], shape[1], part(masters),
+                                      part(gradients));
       continue;
     }
-    Moment* const first_at = first ? first + range.offset : nullptr;
-    Moment* const second_at = second ? second + range.second_offset : nullptr;
-    if (on_host)
-      optim::host::update(range.rule, optimizer, step, x, gradient, first_at, second_at,
-                          range.count);
-    else
-      optim::update(exec_, range.rule, optimizer, step, x, gradient, first_at, second_at,
-                    range.count);
+    optim::update<float, Moment, Space>(
+        where, range.rule, optimizer, step, part(masters), part(gradients), part(first),
+        second.range(range.second_offset, range.second_offset + range.count));
   }
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ostrakon/base/dtype.hpp>
-#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/work_items.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/shard_layout.hpp>
 #include <ostrakon/train/step_context.hpp>
@@ -25,8 +25,10 @@ class UpdateHandlers {
   void orthogonalize(const runtime::ActionBuffers& buffers);
   void optimize(const runtime::ActionBuffers& buffers);
   optim::UpdateStep update_step(const UpdateRange& range) const;
-  template <class Moment>
-  void update(const runtime::ActionBuffers& buffers, float* masters);
+  template <class Work>
+  void in_space_of(const plan::Action& action, const Work& work);
+  template <class Moment, class Space>
+  void update(const runtime::ActionBuffers& buffers, const math::WorksOn<Space>& where);
   void convert_updated(const runtime::ActionBuffers& buffers);
 
   const StepContext& context_;

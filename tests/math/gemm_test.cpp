@@ -128,12 +128,13 @@ TYPED_TEST(Gemm, BatchesStepByTheirStrides) {
   const HostMatrix<T> queries(tokens, heads * width, 0, 4), keys(tokens, heads * width, 0, 5);
   const DeviceArray<T> device_queries(queries.values), device_keys(keys.values);
   const DeviceArray<T> scores(heads * tokens * tokens);
-  const auto first_head = [&](const DeviceArray<T>& x) {
-    return View<T**>(x.data(), tokens, width, heads * width);
+  const auto side_by_side = [&](const DeviceArray<T>& x) {
+    return math::Batch<const T>::of_columns(x.matrix(tokens, heads * width), width, width, heads);
   };
-  math::gemm_batched<T>(Exec(), Transpose::no, Transpose::yes, T(2), first_head(device_queries),
-                        width, first_head(device_keys), width, T(0),
-                        View<T**>(scores.data(), tokens, tokens), tokens * tokens, heads);
+  math::gemm_batched<T>(
+      Exec(), Transpose::no, Transpose::yes, T(2), side_by_side(device_queries),
+      side_by_side(device_keys), T(0),
+      math::Batch<T>::of_rows(scores.matrix(heads * tokens, tokens), tokens, tokens, heads));
   std::vector<double> expected;
   for (std::int64_t h = 0; h < heads; ++h)
     for (std::int64_t i = 0; i < tokens; ++i)
@@ -145,6 +146,20 @@ TYPED_TEST(Gemm, BatchesStepByTheirStrides) {
         expected.push_back(2 * sum);
       }
   EXPECT_LE(largest_difference(scores.host(), expected), tolerance<T>);
+}
+
+TYPED_TEST(Gemm, RefusesBatchesOfOtherNumbers) {
+  using T = TypeParam;
+  const DeviceArray<T> x(16, T(0)), y(16, T(0));
+  const auto squares = [](const DeviceArray<T>& all, std::int64_t count) {
+    return math::Batch<T>::of_rows(all.matrix(8, 2), 2, 2, count);
+  };
+  EXPECT_THROW(math::gemm_batched<T>(Exec(), Transpose::no, Transpose::no, T(1), squares(x, 4),
+                                     squares(x, 3), T(0), squares(y, 4)),
+               Error);
+  EXPECT_THROW(math::gemm_batched<T>(Exec(), Transpose::no, Transpose::no, T(1), squares(x, 4),
+                                     squares(x, 4), T(0), squares(y, 3)),
+               Error);
 }
 
 TYPED_TEST(Gemm, RepeatsItsBits) {

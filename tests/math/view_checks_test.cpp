@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ostrakon/math/view.hpp>
+#include <ostrakon/math/gemm.hpp>
 #include <vector>
 
 namespace ostrakon {
@@ -52,6 +52,18 @@ TEST_F(ViewChecksDeathTest, PartsOutside) {
   EXPECT_DEATH(matrix_.column_range(1, 5), "columns \\[1, 5\\)");
   EXPECT_DEATH(matrix_.column_range(0, 2).flat(), "columns of a flat view");
   EXPECT_DEATH(array_.range(2, 5)(3), "index 3 .* extents \\(3\\)");
+}
+
+TEST_F(ViewChecksDeathTest, BatchOfWhichOneIsOutside) {
+  const View<float**> all(values_.data(), 3, 4, 4, &origin_);
+  const auto columns = math::Batch<float>::of_columns(all, 2, 1, 3);
+  EXPECT_EQ(columns.first().columns(), 2);
+  EXPECT_EQ(columns.stride(), 1);
+  EXPECT_EQ(columns.count(), 3);
+  EXPECT_EQ(math::Batch<float>::of_rows(all, 1, 2, 2).stride(), 8);
+  EXPECT_DEATH(math::Batch<float>::of_columns(all, 2, 1, 4),
+               "columns \\[0, 5\\) is outside of a view of buffer 'saved of block.3'");
+  EXPECT_DEATH(math::Batch<float>::of_rows(all, 2, 1, 3), "rows \\[0, 4\\)");
 }
 
 TEST_F(ViewChecksDeathTest, BufferThatThePlanHasFreed) {

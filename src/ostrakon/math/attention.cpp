@@ -112,14 +112,10 @@ void softmax_backward_rows(const Exec& exec, const AttentionBlock& block,
 template <class T, bool apart = is_16bit<T>>
 class KvSums {
  public:
-  KvSums(const AttentionShape& shape, Scratch<T>&) : stride_(shape.head_width) {}
-  View<T**> keys(const View<T**>& in_place) const { return in_place; }
-  View<T**> values(const View<T**>& in_place) const { return in_place; }
-  std::int64_t stride() const { return stride_; }
+  KvSums(const AttentionShape&, Scratch<T>&) {}
+  Batch<T> keys(const Batch<T>& in_place) const { return in_place; }
+  Batch<T> values(const Batch<T>& in_place) const { return in_place; }
   void store(const Exec&, const View<T**>&, const View<T**>&, std::int64_t) const {}
-
- private:
-  std::int64_t stride_;
 };
 
 /// In 16 bits every block would round what the others summed up: apart, in float.
@@ -133,11 +129,8 @@ class KvSums<T, true> {
         width_(shape.head_width),
         keys_(scratch.template take<C>(kv_sum_elements<T>(shape))),
         values_(scratch.template take<C>(kv_sum_elements<T>(shape))) {}
-  View<C**> keys(const View<T**>& in_place) const { return keys_.matrix(in_place.rows(), width_); }
-  View<C**> values(const View<T**>& in_place) const {
-    return values_.matrix(in_place.rows(), width_);
-  }
-  std::int64_t stride() const { return tokens_ * width_; }
+  Batch<C> keys(const Batch<T>& in_place) const { return like(in_place, keys_); }
+  Batch<C> values(const Batch<T>& in_place) const { return like(in_place, values_); }
 
   /// The sums of `count` heads to where they belong: their columns of dkeys and dvalues.
   void store(const Exec& exec, View<T**> dkeys, View<T**> dvalues, std::int64_t count) const {
@@ -161,6 +154,11 @@ class KvSums<T, true> {
   }
 
  private:
+  Batch<C> like(const Batch<T>& in_place, View<C*> sums) const {
+    return Batch<C>::of_rows(sums.matrix(in_place.count() * tokens_, width_),
+                             in_place.first().rows(), tokens_, in_place.count());
+  }
+
   std::int64_t tokens_;
   std::int64_t width_;
   View<C*> keys_;
@@ -223,17 +221,16 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, View<const
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? size : 0));
   for_each_attention_block(shape, query_begin, query_end, [&](const AttentionBlock& block) {
     const std::int64_t queries = block.queries();
-    const std::int64_t score_stride = queries * block.end;
     const View<C**> scores = all_scores.matrix(block.count * queries, block.end);
     const View<T**> probabilities = all_stored.matrix(block.count * queries, block.end);
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, operands.queries(qkv, block),
-                    operands.query_stride(), operands.keys(qkv, block), operands.kv_stride(), C(0),
-                    scores.row_range(0, queries), score_stride, block.count);
+                    operands.keys(qkv, block), C(0),
+                    Batch<C>::of_rows(scores, queries, queries, block.count));
     softmax_rows<T>(exec, block, scores, probabilities, operands.log_sum_exp(log_sum_exp, block),
                     operands.log_sum_exp_stride());
-    gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1), probabilities.row_range(0, queries),
-                    score_stride, operands.values(qkv, block), operands.kv_stride(), C(0),
-                    operands.queries(out, block), operands.query_stride(), block.count);
+    gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
+                    Batch<const T>::of_rows(probabilities, queries, queries, block.count),
+                    operands.values(qkv, block), C(0), operands.queries(out, block));
   });
 }
 
@@ -253,42 +250,35 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
   const View<T*> all_stored =
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? 2 * size : 0));
   for_each_attention_block(shape, 0, shape.tokens, [&](const AttentionBlock& block) {
-    const std::int64_t score_stride = block.queries() * block.end;
-    const std::int64_t q_stride = operands.query_stride();
-    const std::int64_t kv_stride = operands.kv_stride();
     const std::int64_t all_rows = block.count * block.queries();
     const View<C**> scores = all_scores.matrix(all_rows, block.end);
     const View<C**> dprobabilities = second_half(all_scores, all_rows, block.end);
     const View<T**> probabilities = all_stored.matrix(all_rows, block.end);
     const View<T**> dscores = second_half(all_stored, all_rows, block.end);
-    const View<const T**> dblock = operands.queries(dout, block);
-    const auto first_head = [&](const auto& all) { return all.row_range(0, block.queries()); };
-    const auto multiply = [&](Transpose transpose_a, Transpose transpose_b, C alpha,
-                              View<const T**> a, std::int64_t a_stride, View<const T**> b,
-                              std::int64_t b_stride, C beta, auto c, std::int64_t c_stride) {
-      gemm_batched<T>(exec, transpose_a, transpose_b, alpha, a, a_stride, b, b_stride, beta, c,
-                      c_stride, block.count);
+    const auto heads = [&](const auto& rows) {
+      using Element = typename std::decay_t<decltype(rows)>::Element;
+      return Batch<Element>::of_rows(rows, block.queries(), block.queries(), block.count);
     };
-    const View<const T**> queries = operands.queries(qkv, block);
-    const View<const T**> keys = operands.keys(qkv, block);
-    multiply(Transpose::no, Transpose::yes, scale, queries, q_stride, keys, kv_stride, C(0),
-             first_head(scores), score_stride);
-    multiply(Transpose::no, Transpose::yes, C(1), dblock, q_stride, operands.values(qkv, block),
-             kv_stride, C(0), first_head(dprobabilities), score_stride);
+    const Batch<const T> dblock = operands.queries(dout, block);
+    const Batch<const T> queries = operands.queries(qkv, block);
+    const Batch<const T> keys = operands.keys(qkv, block);
+    gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, queries, keys, C(0), heads(scores));
+    gemm_batched<T>(exec, Transpose::no, Transpose::yes, C(1), dblock, operands.values(qkv, block),
+                    C(0), heads(dprobabilities));
     softmax_backward_rows<T>(
         exec, block,
         {operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(),
          operands.query_rows(out, block), operands.query_rows(dout, block), shape.head_width,
-         operands.query_head(block) * shape.head_width, q_stride},
+         operands.query_head(block) * shape.head_width, operands.query_stride()},
         scale, scores, dprobabilities, probabilities, dscores);
-    multiply(Transpose::no, Transpose::no, C(1), first_head(dscores), score_stride, keys, kv_stride,
-             C(0), operands.queries(dqkv, block), q_stride);
+    gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1), heads(dscores), keys, C(0),
+                    operands.queries(dqkv, block));
     const bool first = block.end == shape.tokens && block.member == 0;
     const C beta = first ? C(0) : C(1);
-    multiply(Transpose::yes, Transpose::no, C(1), first_head(dscores), score_stride, queries,
-             q_stride, beta, sums.keys(operands.keys(dqkv, block)), sums.stride());
-    multiply(Transpose::yes, Transpose::no, C(1), first_head(probabilities), score_stride, dblock,
-             q_stride, beta, sums.values(operands.values(dqkv, block)), sums.stride());
+    gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(dscores), queries, beta,
+                    sums.keys(operands.keys(dqkv, block)));
+    gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(probabilities), dblock, beta,
+                    sums.values(operands.values(dqkv, block)));
     const bool last = block.begin == 0 && block.member == shape.heads / shape.kv_heads - 1;
     if (last)
       sums.store(exec, operands.all_keys(dqkv, block), operands.all_values(dqkv, block),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ostrakon/math/attention.hpp>
+#include <ostrakon/math/gemm.hpp>
 
 namespace ostrakon::math {
 
@@ -30,23 +31,21 @@ struct AttentionBlock {
   std::int64_t queries() const { return end - begin; }
 };
 
-/// Where the operands of a block begin, and how far its heads lie apart.
+/// The operands of a block: those of its heads.
 class AttentionOperands {
  public:
   explicit AttentionOperands(const AttentionShape& shape)
       : shape_(shape), group_(shape.heads / shape.kv_heads) {}
 
   std::int64_t query_stride() const { return group_ * shape_.head_width; }
-  std::int64_t kv_stride() const { return shape_.head_width; }
 
   std::int64_t query_head(const AttentionBlock& block) const {
     return block.kv_head * group_ + block.member;
   }
   /// Queries of the block in qkv, or its rows of out.
   template <class T>
-  View<T**> queries(const View<T**>& x, const AttentionBlock& block) const {
-    return part(x, block.sequence * shape_.tokens + block.begin, block.queries(),
-                query_head(block));
+  Batch<T> queries(const View<T**>& x, const AttentionBlock& block) const {
+    return heads(query_rows(x, block), query_head(block), group_, block.count);
   }
   /// The same rows with all heads.
   template <class T>
@@ -55,13 +54,13 @@ class AttentionOperands {
     return x.row_range(row, row + block.queries());
   }
   template <class T>
-  View<T**> keys(const View<T**>& qkv, const AttentionBlock& block) const {
-    return part(qkv, block.sequence * shape_.tokens, block.end, shape_.heads + block.kv_head);
+  Batch<T> keys(const View<T**>& qkv, const AttentionBlock& block) const {
+    return heads(key_rows(qkv, block), shape_.heads + block.kv_head, 1, block.count);
   }
   template <class T>
-  View<T**> values(const View<T**>& qkv, const AttentionBlock& block) const {
-    return part(qkv, block.sequence * shape_.tokens, block.end,
-                shape_.heads + shape_.kv_heads + block.kv_head);
+  Batch<T> values(const View<T**>& qkv, const AttentionBlock& block) const {
+    return heads(key_rows(qkv, block), shape_.heads + shape_.kv_heads + block.kv_head, 1,
+                 block.count);
   }
   /// The key heads of the block, and its value heads, of all tokens of the sequence.
   template <class T>
@@ -83,9 +82,17 @@ class AttentionOperands {
 
  private:
   template <class T>
-  View<T**> part(const View<T**>& x, std::int64_t row, std::int64_t rows, std::int64_t head) const {
-    return x.row_range(row, row + rows)
-        .column_range(head * shape_.head_width, (head + 1) * shape_.head_width);
+  View<T**> key_rows(const View<T**>& qkv, const AttentionBlock& block) const {
+    const std::int64_t row = block.sequence * shape_.tokens;
+    return qkv.row_range(row, row + block.end);
+  }
+
+  /// `count` of the heads in rows x, `apart` heads from one to the next.
+  template <class T>
+  Batch<T> heads(const View<T**>& x, std::int64_t first, std::int64_t apart,
+                 std::int64_t count) const {
+    return Batch<T>::of_columns(x.column_range(first * shape_.head_width, x.columns()),
+                                shape_.head_width, apart * shape_.head_width, count);
   }
 
   template <class T>

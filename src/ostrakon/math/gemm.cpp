@@ -62,10 +62,11 @@ Extents checked_extents(Transpose transpose_a, Transpose transpose_b, const View
   return {m, n, k};
 }
 
-/// The matrix of the same shape `offset` elements on.
+/// One of a batch.
 template <class T>
-View<T**> moved(const View<T**>& x, std::int64_t offset) {
-  return {x.data() + offset, x.rows(), x.columns(), x.stride(), x.origin()};
+View<T**> matrix_of(const Batch<T>& all, std::int64_t i) {
+  const View<T**>& x = all.first();
+  return {x.data() + i * all.stride(), x.rows(), x.columns(), x.stride(), x.origin()};
 }
 
 /// The type of sizes in CBLAS and cuBLAS.
@@ -145,9 +146,11 @@ constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value   ? CUDA_R_16B
 // cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
-                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
-                  std::int64_t count) {
+                  compute_t<T> alpha, const Batch<const T>& all_a, const Batch<const T>& all_b,
+                  compute_t<T> beta, const Batch<C>& all_c) {
+  const View<const T**> a = all_a.first();
+  const View<const T**> b = all_b.first();
+  const View<C**> c = all_c.first();
   const auto operation_a = turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const auto operation_b = turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const int m = blas_int(extents.m, "the number of rows");
@@ -156,24 +159,27 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
   const int lda = blas_int(a.stride(), "the row stride of A");
   const int ldb = blas_int(b.stride(), "the row stride of B");
   const int ldc = blas_int(c.stride(), "the row stride of C");
-  const int batches = blas_int(count, "the number of products");
+  const int batches = blas_int(all_c.count(), "the number of products");
   const cublasHandle_t handle = cublas_handle(exec);
   if constexpr (std::is_same<T, float>::value) {
-    check_cublas(cublasSgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha,
-                                           b.data(), ldb, stride_b, a.data(), lda, stride_a, &beta,
-                                           c.data(), ldc, stride_c, batches),
-                 "cublasSgemmStridedBatched");
+    check_cublas(
+        cublasSgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha, b.data(), ldb,
+                                  all_b.stride(), a.data(), lda, all_a.stride(), &beta, c.data(),
+                                  ldc, all_c.stride(), batches),
+        "cublasSgemmStridedBatched");
   } else if constexpr (is_16bit<T>) {
-    check_cublas(cublasGemmStridedBatchedEx(
-                     handle, operation_b, operation_a, n, m, k, &alpha, b.data(), cuda_type<T>, ldb,
-                     stride_b, a.data(), cuda_type<T>, lda, stride_a, &beta, c.data(), cuda_type<C>,
-                     ldc, stride_c, batches, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+    check_cublas(cublasGemmStridedBatchedEx(handle, operation_b, operation_a, n, m, k, &alpha,
+                                            b.data(), cuda_type<T>, ldb, all_b.stride(), a.data(),
+                                            cuda_type<T>, lda, all_a.stride(), &beta, c.data(),
+                                            cuda_type<C>, ldc, all_c.stride(), batches,
+                                            CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
                  "cublasGemmStridedBatchedEx");
   } else {
-    check_cublas(cublasDgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha,
-                                           b.data(), ldb, stride_b, a.data(), lda, stride_a, &beta,
-                                           c.data(), ldc, stride_c, batches),
-                 "cublasDgemmStridedBatched");
+    check_cublas(
+        cublasDgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha, b.data(), ldb,
+                                  all_b.stride(), a.data(), lda, all_a.stride(), &beta, c.data(),
+                                  ldc, all_c.stride(), batches),
+        "cublasDgemmStridedBatched");
   }
 }
 
@@ -325,13 +331,11 @@ void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& ex
 
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
-                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
-                  std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, moved(a, i * stride_a),
-                   moved(b, i * stride_b), beta, moved(c, i * stride_c));
-  }
+                  compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
+                  compute_t<T> beta, const Batch<C>& c) {
+  for (std::int64_t i = 0; i < c.count(); ++i)
+    one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, matrix_of(a, i), matrix_of(b, i), beta,
+                   matrix_of(c, i));
 }
 
 #endif
@@ -340,23 +344,26 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
 
 template <class T, class C>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
-                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
-                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
-                  std::int64_t count) {
-  const Extents extents = checked_extents<T, C>(transpose_a, transpose_b, a, b, c);
-  if (extents.m == 0 || extents.n == 0 || count == 0) return;
+                  compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
+                  compute_t<T> beta, const Batch<C>& c) {
+  const Extents extents =
+      checked_extents<T, C>(transpose_a, transpose_b, a.first(), b.first(), c.first());
+  require(a.count() == c.count() && b.count() == c.count(), "gemm: batches of ", a.count(), ", ",
+          b.count(), " and ", c.count(), " matrices, expected equally many");
+  if (extents.m == 0 || extents.n == 0) return;
   if (extents.k == 0) {  // BLAS libraries differ on this one
-    for (std::int64_t i = 0; i < count; ++i) scale(exec, beta, moved(c, i * stride_c));
+    for (std::int64_t i = 0; i < c.count(); ++i) scale(exec, beta, matrix_of(c, i));
     return;
   }
   library_gemm<T, C>(exec, transpose_a == Transpose::yes, transpose_b == Transpose::yes, extents,
-                     alpha, a, stride_a, b, stride_b, beta, c, stride_c, count);
+                     alpha, a, b, beta, c);
 }
 
 template <class T, class C>
 void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
           View<const T**> a, View<const T**> b, compute_t<T> beta, View<C**> c) {
-  gemm_batched<T, C>(exec, transpose_a, transpose_b, alpha, a, 0, b, 0, beta, c, 0, 1);
+  gemm_batched<T, C>(exec, transpose_a, transpose_b, alpha, Batch<const T>(a), Batch<const T>(b),
+                     beta, Batch<C>(c));
 }
 
 const char* gemm_library() {
@@ -398,12 +405,12 @@ void set_gemm_threads(int threads) {
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T, C)                                                               \
-  template void gemm<T, C>(const Exec&, Transpose, Transpose, compute_t<T>, View<const T**>,     \
-                           View<const T**>, compute_t<T>, View<C**>);                            \
-  template void gemm_batched<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,              \
-                                   View<const T**>, std::int64_t, View<const T**>, std::int64_t, \
-                                   compute_t<T>, View<C**>, std::int64_t, std::int64_t);
+#define OSTRAKON_INSTANTIATE(T, C)                                                             \
+  template void gemm<T, C>(const Exec&, Transpose, Transpose, compute_t<T>, View<const T**>,   \
+                           View<const T**>, compute_t<T>, View<C**>);                          \
+  template void gemm_batched<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,            \
+                                   const Batch<const T>&, const Batch<const T>&, compute_t<T>, \
+                                   const Batch<C>&);
 OSTRAKON_INSTANTIATE(float, float)
 OSTRAKON_INSTANTIATE(double, double)
 OSTRAKON_INSTANTIATE(bf16, bf16)

@@ -17,13 +17,56 @@ template <class T, class C = T>
 void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
           View<const T**> a, View<const T**> b, compute_t<T> beta, View<C**> c);
 
-/// `count` products as above; product i uses A + i * stride_a and so on (strides in elements):
-/// a, b and c are the operands of the first.
+// As for ViewSource.
+#if defined(OSTRAKON_CHECK_VIEWS)
+inline namespace checked_views {
+#endif
+
+/// At least one matrix: all of one shape and equally far apart in a larger one, which has all of
+/// their elements.
+template <class T>
+class Batch {
+ public:
+  explicit Batch(View<T**> matrix) : first_(matrix) {}
+  /// `count` of `columns` columns each; every one begins `distance` columns after the one before.
+  static Batch of_columns(View<T**> all, std::int64_t columns, std::int64_t distance,
+                          std::int64_t count) {
+    const View<T**> used = all.column_range(0, (count - 1) * distance + columns);
+    return {used.column_range(0, columns), distance, count};
+  }
+  /// The same of rows.
+  static Batch of_rows(View<T**> all, std::int64_t rows, std::int64_t distance,
+                       std::int64_t count) {
+    const View<T**> used = all.row_range(0, (count - 1) * distance + rows);
+    return {used.row_range(0, rows), distance * all.stride(), count};
+  }
+  operator Batch<const T>() const { return {first_, stride_, count_}; }
+
+  const View<T**>& first() const { return first_; }
+  std::int64_t stride() const { return stride_; }  ///< elements from one matrix to the next
+  std::int64_t count() const { return count_; }
+
+ private:
+  template <class U>
+  friend class Batch;
+  Batch(View<T**> first, std::int64_t stride, std::int64_t count)
+      : first_(first), stride_(stride), count_(count) {}
+
+  View<T**> first_;
+  std::int64_t stride_ = 0;
+  std::int64_t count_ = 1;
+};
+
+#if defined(OSTRAKON_CHECK_VIEWS)
+}  // namespace checked_views
+#endif
+
+/// As many products as above as each operand has matrices. Throws Error also where their numbers
+/// differ.
 template <class T, class C = T>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
-                  compute_t<T> alpha, View<const T**> a, std::int64_t stride_a, View<const T**> b,
-                  std::int64_t stride_b, compute_t<T> beta, View<C**> c, std::int64_t stride_c,
-                  std::int64_t count);
+                  compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
+                  compute_t<T> beta, const Batch<C>& c);
 
 /// Which library multiplies matrices of float here: "oneDNN", "CBLAS", "cuBLAS" or "Kokkos".
 const char* gemm_library();

@@ -39,15 +39,16 @@ struct Levels {
         across(comm::Communicator::split(world.mpi(), world.rank() % ranks_per_node)) {}
 
   void all_gather(const Buffers& buffers) {
-    const std::int64_t count = buffers.shard_elements;
-    across.all_gather(buffers.shard.data(), count, buffers.part.data());
-    inside.all_gather(buffers.part.data(), count * across.size(), buffers.full.data());
+    across.all_gather<float, OnDevice>(device_view(buffers.shard), device_view(buffers.part));
+    inside.all_gather<float, OnDevice>(device_view(buffers.part), device_view(buffers.full));
   }
   void reduce_scatter(const Buffers& buffers) {
-    const std::int64_t count = buffers.shard_elements;
-    inside.reduce_scatter(buffers.full.data(), count * across.size(), buffers.staging.data(),
-                          buffers.part.data());
-    across.reduce_scatter(buffers.part.data(), count, buffers.staging.data(), buffers.shard.data());
+    const View<float*> staging = device_view(buffers.staging);
+    inside.reduce_scatter<float, OnDevice>(device_view(buffers.full), staging,
+                                           device_view(buffers.part));
+    const View<float*> part = device_view(buffers.part);
+    across.reduce_scatter<float, OnDevice>(part, staging.range(0, part.size()),
+                                           device_view(buffers.shard));
   }
 };
 
@@ -114,9 +115,9 @@ void run_comm(comm::Communicator& world, const Options& options) {
   for (std::int64_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= 4) {
     const Buffers buffers(bytes, ranks, levels ? levels->across.size() : 1);
     const int count = static_cast<int>(buffers.shard_elements);
-    float* const full = buffers.full.data();
-    float* const staging = buffers.staging.data();
-    float* const shard = buffers.shard.data();
+    const View<float*> full = device_view(buffers.full);
+    const View<float*> staging = device_view(buffers.staging);
+    const View<float*> shard = device_view(buffers.shard);
     pairs.push_back({ranks * std::int64_t{count} * std::int64_t{sizeof(float)}});
     const auto measure_and_show = [&](const char* name, std::vector<std::function<void()>> works,
                                       void (Levels::*in_levels)(const Buffers&)) {
@@ -137,18 +138,18 @@ void run_comm(comm::Communicator& world, const Options& options) {
       table.row(row);
     };
     measure_and_show("all_gather",
-                     {[&] { world.all_gather(shard, count, full); },
+                     {[&] { world.all_gather<float, OnDevice>(shard, full); },
                       [&] {
-                        comm::check_mpi(MPI_Allgather(shard, count, MPI_FLOAT, full, count,
-                                                      MPI_FLOAT, world.mpi()),
+                        comm::check_mpi(MPI_Allgather(shard.data(), count, MPI_FLOAT, full.data(),
+                                                      count, MPI_FLOAT, world.mpi()),
                                         "MPI_Allgather");
                       }},
                      &Levels::all_gather);
     measure_and_show("reduce_scatter",
-                     {[&] { world.reduce_scatter(full, count, staging, shard); },
+                     {[&] { world.reduce_scatter<float, OnDevice>(full, staging, shard); },
                       [&] {
-                        comm::check_mpi(MPI_Reduce_scatter_block(full, shard, count, MPI_FLOAT,
-                                                                 MPI_SUM, world.mpi()),
+                        comm::check_mpi(MPI_Reduce_scatter_block(full.data(), shard.data(), count,
+                                                                 MPI_FLOAT, MPI_SUM, world.mpi()),
                                         "MPI_Reduce_scatter_block");
                       }},
                      &Levels::reduce_scatter);

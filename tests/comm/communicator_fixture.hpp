@@ -25,7 +25,13 @@ class Array {
     for (std::size_t i = 0; i < values.size(); ++i) mirror(i) = values[i];
     Kokkos::deep_copy(view_, mirror);
   }
-  float* data() const { return view_.data(); }
+  View<float*> view() const { return device_view(view_); }
+  operator View<float*>() const { return view(); }
+  operator View<const float*>() const { return view(); }
+  /// `count` elements from `begin` on.
+  View<float*> part(std::int64_t begin, std::int64_t count) const {
+    return view().range(begin, begin + count);
+  }
   std::vector<float> values() const {
     const auto mirror = Kokkos::create_mirror_view(view_);
     Kokkos::deep_copy(mirror, view_);

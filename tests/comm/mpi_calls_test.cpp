@@ -72,12 +72,14 @@ TEST_F(CommunicatorTest, CountsThatMpiCannotTellAreRefused) {
   const std::int64_t int_max = std::numeric_limits<int>::max();
   for (const std::int64_t count : {int_max + 2, 64 * (int_max + 1)}) {
     const std::string expected = "a collective of " + std::to_string(count) + " elements";
+    const View<float*> shard(nullptr, count);
+    const View<float*> full(nullptr, count * world.size());
     EXPECT_EQ(error_of([&] {
-                world.all_gather<float>(nullptr, count, nullptr);
+                world.all_gather<float, OnDevice>(shard, full);
               }).compare(0, expected.size(), expected),
               0);
     EXPECT_EQ(error_of([&] {
-                world.reduce_scatter<float>(nullptr, count, nullptr, nullptr);
+                world.reduce_scatter<float, OnDevice>(full, full, shard);
               }).compare(0, expected.size(), expected),
               0);
   }
@@ -87,9 +89,39 @@ TEST_F(CommunicatorTest, DeviceMemoryIsRefused) {
   if (reachable()) GTEST_SKIP() << "MPI reaches the memory";
   const Array data(64 * world.size());
   const std::string expected = "this build has no communication for device memory";
-  EXPECT_EQ(error_of([&] { world.all_gather(data.data(), 64, data.data()); }), expected);
-  EXPECT_EQ(error_of([&] { world.reduce_scatter(data.data(), 64, data.data(), data.data()); }),
-            expected);
+  const View<float*> shard = data.part(0, 64);
+  EXPECT_EQ(error_of([&] { world.all_gather<float, OnDevice>(shard, data); }), expected);
+  EXPECT_EQ(error_of([&] { world.reduce_scatter<float, OnDevice>(data, data, shard); }), expected);
+}
+
+TEST_F(CommunicatorTest, HostMemoryIsReached) {
+  const std::int64_t count = 64;
+  const auto whole = random_values(12, count * world.size());
+  const auto own = part(whole, world.rank() * count, count);
+  std::vector<float> full(whole.size()), staging(whole.size()), shard(own.size());
+  world.all_gather<float, OnHost>(host_view(own), host_view(full));
+  EXPECT_TRUE(same_bits(full, whole));
+  world.reduce_scatter<float, OnHost>(host_view(full), host_view(staging), host_view(shard));
+  const std::vector<std::vector<float>> equal(static_cast<std::size_t>(world.size()), own);
+  for (std::size_t i = 0; i < own.size(); ++i) ASSERT_EQ(shard[i], tree(equal, 0, world.size(), i));
+}
+
+TEST_F(CommunicatorTest, ArraysThatDoNotFitEachOtherAreRefused) {
+  const int ranks = world.size();
+  const Array full(64 * ranks);
+  const Array staging(64 * ranks);
+  const Array shard(65);
+  EXPECT_EQ(error_of([&] { world.all_gather<float, OnDevice>(shard, full); }),
+            text("all_gather: a shard of 65 elements and an array of ", 64 * ranks,
+                 " of all ranks, expected ", ranks, " times as many"));
+  EXPECT_EQ(error_of([&] { world.reduce_scatter<float, OnDevice>(full, staging, shard); }),
+            text("reduce_scatter: a shard of 65 elements and an array of ", 64 * ranks,
+                 " of all ranks, expected ", ranks, " times as many"));
+  if (!reachable() || ranks == 1) return;
+  EXPECT_EQ(error_of([&] {
+              world.reduce_scatter<float, OnDevice>(full, staging.part(0, 64), shard.part(0, 64));
+            }),
+            text("reduce_scatter: a staging array of 64 elements, expected ", 64 * ranks));
 }
 
 TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
@@ -100,9 +132,9 @@ TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
   const Array from(values);
   const Array gathered(100);
   const Array reduced(100);
-  alone.all_gather(from.data(), 100, gathered.data());
-  alone.all_gather(from.data(), 100, from.data());
-  alone.reduce_scatter<float>(from.data(), 100, nullptr, reduced.data());
+  alone.all_gather<float, OnDevice>(from, gathered);
+  alone.all_gather<float, OnDevice>(from, from);
+  alone.reduce_scatter<float, OnDevice>(from, {}, reduced);
   std::uint64_t count = 5;
   double number = 2.5;
   alone.sum(&count, 1);
@@ -130,9 +162,8 @@ TEST_F(CommunicatorTest, EveryReturnCodeIsChecked) {
   std::uint64_t count = 1;
   double number = 1.0;
   const std::vector<std::pair<std::string, std::function<void()>>> calls = {
-      {"MPI_Allgather", [&] { world.all_gather(shard.data(), 64, full.data()); }},
-      {"MPI_Alltoall",
-       [&] { world.reduce_scatter(full.data(), 64, staging.data(), shard.data()); }},
+      {"MPI_Allgather", [&] { world.all_gather<float, OnDevice>(shard, full); }},
+      {"MPI_Alltoall", [&] { world.reduce_scatter<float, OnDevice>(full, staging, shard); }},
       {"MPI_Allreduce", [&] { world.sum(&count, 1); }},
       {"MPI_Allreduce", [&] { world.maximum(&number, 1); }},
       {"MPI_Allreduce", [&] { world.minimum(&number, 1); }},

@@ -67,9 +67,7 @@ class Exchange {
     for (std::size_t i = 0; i < shard.size(); ++i)
       shard[i] = value_of(first_ + static_cast<std::int64_t>(i));
     for (std::size_t level = groups_.size(); level-- > 0;)
-      groups_[level].all_gather(parts_[level].data(),
-                                static_cast<std::int64_t>(parts_[level].size()),
-                                level == 0 ? full_.data() : parts_[level - 1].data());
+      groups_[level].all_gather<float, OnHost>(host_view(parts_[level]), whole_of(level));
   }
   bool is_gathered() const {
     for (std::int64_t i = 0; i < elements_; ++i)
@@ -79,10 +77,11 @@ class Exchange {
 
   void reduce_scatter() {
     for (std::int64_t i = 0; i < elements_; ++i) full_[static_cast<std::size_t>(i)] = value_of(i);
-    for (std::size_t level = 0; level < groups_.size(); ++level)
-      groups_[level].reduce_scatter(level == 0 ? full_.data() : parts_[level - 1].data(),
-                                    static_cast<std::int64_t>(parts_[level].size()),
-                                    staging_.data(), parts_[level].data());
+    for (std::size_t level = 0; level < groups_.size(); ++level) {
+      const HostView<float*> whole = whole_of(level);
+      groups_[level].reduce_scatter<float, OnHost>(
+          whole, host_view(staging_).range(0, whole.size()), host_view(parts_[level]));
+    }
   }
   bool is_reduced() const {
     const std::vector<float>& shard = parts_.back();
@@ -94,6 +93,11 @@ class Exchange {
   }
 
  private:
+  /// What the parts of a level are parts of.
+  HostView<float*> whole_of(std::size_t level) {
+    return host_view(level == 0 ? full_ : parts_[level - 1]);
+  }
+
   static Grid make_grid(int ranks, int ranks_per_node) {
     Grid grid(1, ranks, 1);
     grid.node = ranks_per_node;

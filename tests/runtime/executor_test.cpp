@@ -65,14 +65,19 @@ TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
   on_all(executor, [&](const runtime::ActionBuffers& buffers) {
     seen.push_back(&buffers.action);
     for (const plan::Use& used : buffers.action.uses) {
-      const auto* address = buffers.at<std::byte>(used.buffer);
-      const bool on_host = program.plan.buffers[used.buffer].space == plan::Space::host;
-      EXPECT_EQ(address, on_host ? memories.host.data() + program.host_memory.offsets[used.buffer]
-                                 : memories.device.data() + program.memory.offsets[used.buffer]);
-      EXPECT_EQ(buffers.get<std::byte>(used.role),
-                buffers.at<std::byte>(buffers.action.buffer(used.role)));
+      if (program.plan.buffers[used.buffer].space == plan::Space::host) {
+        EXPECT_EQ((buffers.view<std::byte, OnHost>(used.buffer).data()),
+                  memories.host.data() + program.host_memory.offsets[used.buffer]);
+        EXPECT_EQ(buffers.host_view<std::byte>(used.role).data(),
+                  (buffers.view<std::byte, OnHost>(buffers.action.buffer(used.role)).data()));
+      } else {
+        EXPECT_EQ((buffers.view<std::byte, OnDevice>(used.buffer).data()),
+                  memories.device.data() + program.memory.offsets[used.buffer]);
+        EXPECT_EQ(buffers.device_view<std::byte>(used.role).data(),
+                  (buffers.view<std::byte, OnDevice>(buffers.action.buffer(used.role)).data()));
+      }
     }
-    EXPECT_EQ(buffers.get<std::byte>(Role::second_moment) != nullptr,
+    EXPECT_EQ(static_cast<bool>(buffers.device_view<std::byte>(Role::second_moment)),
               buffers.action.kind == Kind::optimize);
   });
   executor.run(program);
@@ -150,10 +155,10 @@ TEST(Executor, FindsBuffersInTheArenaOfTheirSpace) {
   for (const auto streams : {runtime::Streams::in_plan_order, runtime::Streams::threads}) {
     runtime::Executor executor(memories.arenas(), streams);
     on_all(executor, [&](const runtime::ActionBuffers& buffers) {
-      EXPECT_EQ(buffers.get<std::byte>(Role::sums), memories.device.data() + 256);
-      EXPECT_EQ(buffers.get<std::byte>(Role::host_sums), memories.host.data() + 512);
-      EXPECT_EQ(buffers.get<std::byte>(Role::shard), nullptr);
-      *buffers.get<std::int64_t>(Role::host_sums) = 1;
+      EXPECT_EQ(buffers.device_view<std::byte>(Role::sums).data(), memories.device.data() + 256);
+      EXPECT_EQ(buffers.host_view<std::byte>(Role::host_sums).data(), memories.host.data() + 512);
+      EXPECT_EQ(buffers.host_view<std::byte>(Role::shard).data(), nullptr);
+      buffers.host_view<std::int64_t>(Role::host_sums)[0] = 1;
     });
     executor.run(program);
   }
@@ -165,10 +170,13 @@ TEST(Executor, HandsOutEveryBufferOfARole) {
   const Memories memories(program);
   runtime::Executor executor(memories.arenas());
   on_all(executor, [&](const runtime::ActionBuffers& buffers) {
-    EXPECT_EQ(buffers.get<std::byte>(Role::gradient_shard), memories.device.data() + 256);
-    EXPECT_EQ(buffers.at<std::byte>(1), memories.host.data() + 512);
+    EXPECT_EQ(buffers.device_view<std::byte>(Role::gradient_shard).data(),
+              memories.device.data() + 256);
+    EXPECT_EQ((buffers.view<std::byte, OnHost>(1).data()), memories.host.data() + 512);
     // A sanitizer build would end here if it allowed the first only.
-    for (const int buffer : {0, 1}) *buffers.at<std::int64_t>(buffer) = 1;
+    const int first = memory_is_host_accessible ? 0 : 1;
+    for (int buffer = first; buffer < 2; ++buffer)
+      buffers.view<std::int64_t, OnHost>(buffer)[0] = 1;
   });
   executor.run(program);
 }
@@ -182,7 +190,7 @@ TEST(Executor, HandsOutViewsInTheSpaceOfTheBuffer) {
     ++calls;
     const DeviceView<std::int32_t*> sums = buffers.device_view<std::int32_t>(Role::sums);
     EXPECT_EQ(sums.size(), 2);
-    EXPECT_EQ(sums.data(), buffers.get<std::int32_t>(Role::sums));
+    EXPECT_EQ(view_as<std::byte>(sums).data(), memories.device.data() + 256);
     EXPECT_EQ(buffers.host_view<char>(Role::host_sums).size(), 8);
     EXPECT_FALSE(buffers.device_view<float>(Role::shard));
     EXPECT_THROW(buffers.device_view<float>(Role::host_sums), std::logic_error);

@@ -136,17 +136,16 @@ class Machine {
 
   void set_handlers() {
     executor_.on(plan::Kind::begin,
-                 [](const Buffers& at) { *at.get<std::int64_t>(plan::Role::sums) = 0; });
+                 [](const Buffers& at) { at.host_view<std::int64_t>(plan::Role::sums)[0] = 0; });
     executor_.on(plan::Kind::load, [this](const Buffers& at) {
       const std::int64_t leaf = program_.plan.leaf(world_.rank(), at.action.micro_batch);
-      read_leaf(leaf, at.get<float>(plan::Role::host_batch));
-      std::copy_n(at.get<float>(plan::Role::host_batch), batch_elements,
-                  at.get<float>(plan::Role::batch));
+      read_leaf(leaf, at.host_view<float>(plan::Role::host_batch).data());
+      std::copy_n(at.host_view<float>(plan::Role::host_batch).data(), batch_elements,
+                  at.host_view<float>(plan::Role::batch).data());
     });
     executor_.on(plan::Kind::gather, [this](const Buffers& at) {
-      gather_.all_gather(at.get<float>(plan::Role::shard),
-                         at.action.elements / at.action.span.ranks,
-                         at.get<float>(plan::Role::parameters));
+      gather_.all_gather<float, OnHost>(part_of(at, plan::Role::shard),
+                                        all_of(at, plan::Role::parameters));
     });
     executor_.on(plan::Kind::exchange, [this](const Buffers& at) { exchange(at); });
     executor_.on(plan::Kind::forward, [this](const Buffers& at) { forward(at); });
@@ -154,56 +153,67 @@ class Machine {
     executor_.on(plan::Kind::backward, [this](const Buffers& at) { backward(at); });
     executor_.on(plan::Kind::loss, [](const Buffers& at) {
       for (int r = 0; r < rows; ++r)
-        *at.get<std::int64_t>(plan::Role::sums) +=
-            std::llround(static_cast<double>(at.get<float>(plan::Role::output)[r]) / loss_unit);
+        at.host_view<std::int64_t>(plan::Role::sums)[0] += std::llround(
+            static_cast<double>(at.host_view<float>(plan::Role::output)[r]) / loss_unit);
     });
     executor_.on(plan::Kind::reduce_scatter, [this](const Buffers& at) {
-      reduce_.reduce_scatter(
-          at.get<float>(plan::Role::parameter_gradients), at.action.elements / at.action.span.ranks,
-          at.get<float>(plan::Role::staging), at.get<float>(plan::Role::gradient_shard));
+      reduce_.reduce_scatter<float, OnHost>(all_of(at, plan::Role::parameter_gradients),
+                                            all_of(at, plan::Role::staging),
+                                            part_of(at, plan::Role::gradient_shard));
     });
     executor_.on(plan::Kind::accumulate, [](const Buffers& at) {
       for (std::int64_t i = 0; i < at.action.elements; ++i)
-        at.get<float>(plan::Role::parameter_gradients)[i] += at.get<float>(plan::Role::source)[i];
+        at.host_view<float>(plan::Role::parameter_gradients)[i] +=
+            at.host_view<float>(plan::Role::source)[i];
     });
     executor_.on(plan::Kind::norm, [](const Buffers&) {});
     executor_.on(plan::Kind::clip, [this](const Buffers& at) {
-      world_.sum(at.get<std::int64_t>(plan::Role::sums), 1);
+      world_.sum(at.host_view<std::int64_t>(plan::Role::sums).data(), 1);
     });
     executor_.on(plan::Kind::optimize, [](const Buffers& at) {
-      update(at.get<float>(plan::Role::shard), at.get<float>(plan::Role::gradient_shard),
-             at.action.elements);
+      update(at.host_view<float>(plan::Role::shard).data(),
+             at.host_view<float>(plan::Role::gradient_shard).data(), at.action.elements);
     });
   }
 
+  /// What an action communicates: of all of its ranks, and of each.
+  static HostView<float*> all_of(const Buffers& at, plan::Role role) {
+    return at.host_view<float>(role).range(0, at.action.elements);
+  }
+  static HostView<float*> part_of(const Buffers& at, plan::Role role) {
+    return at.host_view<float>(role).range(0, at.action.elements / at.action.span.ranks);
+  }
+
   void exchange(const Buffers& at) {
-    const std::int64_t part = at.action.elements / at.action.span.ranks;
-    const auto* handed = at.get<float>(plan::Role::handed);
-    auto* exchanged = at.get<float>(plan::Role::exchanged);
     if (at.action.exchange == plan::ExchangeKind::gather)
-      exchange_.all_gather(handed, part, exchanged);
+      exchange_.all_gather<float, OnHost>(part_of(at, plan::Role::handed),
+                                          all_of(at, plan::Role::exchanged));
     else
-      exchange_.reduce_scatter(handed, part, at.get<float>(plan::Role::staging), exchanged);
+      exchange_.reduce_scatter<float, OnHost>(all_of(at, plan::Role::handed),
+                                              all_of(at, plan::Role::staging),
+                                              part_of(at, plan::Role::exchanged));
   }
 
   void forward(const Buffers& at) {
     if (at.action.unit == 1) return block_forward(at);
     for (int e = 0; e < rows * width; ++e)
-      at.get<float>(plan::Role::output)[e] =
-          at.get<float>(plan::Role::batch)[e] * at.get<float>(plan::Role::parameters)[e % width];
+      at.host_view<float>(plan::Role::output)[e] =
+          at.host_view<float>(plan::Role::batch)[e] *
+          at.host_view<float>(plan::Role::parameters)[e % width];
   }
 
   void backward(const Buffers& at) {
     if (at.action.unit == 1) return block_backward(at);
-    auto* gradients = at.get<float>(plan::Role::parameter_gradients);
+    auto* gradients = at.host_view<float>(plan::Role::parameter_gradients).data();
     clear_gradients(at, gradients);
     for (int r = 0; r < rows; ++r) {
-      float* gradient = at.get<float>(plan::Role::gradient) + r * width;
-      const float* batch = at.get<float>(plan::Role::batch);
+      float* gradient = at.host_view<float>(plan::Role::gradient).data() + r * width;
+      const float* batch = at.host_view<float>(plan::Role::batch).data();
       if (at.action.unit == 2)
-        at.get<float>(plan::Role::output)[r] = head(at.get<float>(plan::Role::parameters),
-                                                    at.get<float>(plan::Role::input) + r * width,
-                                                    batch[rows * width + r], gradients, gradient);
+        at.host_view<float>(plan::Role::output)[r] =
+            head(at.host_view<float>(plan::Role::parameters).data(),
+                 at.host_view<float>(plan::Role::input).data() + r * width, batch[rows * width + r],
+                 gradients, gradient);
       else
         scale_backward(batch + r * width, gradient, gradients);
     }
@@ -219,54 +229,57 @@ class Machine {
   int first_slice() const { return world_.rank() * slices_of_rank(); }
   /// In what is saved, behind the rows: those of a row and the n-th slice of this rank.
   float* features(const Buffers& at, int row, int n) const {
-    return at.get<float>(plan::Role::saved) + all_rows() * width +
+    return at.host_view<float>(plan::Role::saved).data() + all_rows() * width +
            (row * slices_of_rank() + n) * of_slice;
   }
 
   void block_forward(const Buffers& at) {
     if (at.action.phase == 0) {
-      std::copy_n(at.get<float>(plan::Role::input), rows * width,
-                  at.get<float>(plan::Role::handed));
+      std::copy_n(at.host_view<float>(plan::Role::input).data(), rows * width,
+                  at.host_view<float>(plan::Role::handed).data());
     } else if (at.action.phase == 1) {
-      const Weights weights(at.get<float>(plan::Role::parameters));
-      auto* x = at.get<float>(plan::Role::saved);
-      std::copy_n(at.get<float>(plan::Role::exchanged), all_rows() * width, x);
-      auto* part = at.get<float>(plan::Role::workspace);
+      const Weights weights(at.host_view<float>(plan::Role::parameters).data());
+      auto* x = at.host_view<float>(plan::Role::saved).data();
+      std::copy_n(at.host_view<float>(plan::Role::exchanged).data(), all_rows() * width, x);
+      auto* part = at.host_view<float>(plan::Role::workspace).data();
       for (int r = 0; r < all_rows(); ++r)
         for (int n = 0; n < slices_of_rank(); ++n) {
           slice_forward(weights, first_slice() + n, x + r * width, features(at, r, n), part);
-          take(part, n, at.get<float>(plan::Role::handed) + r * width);
+          take(part, n, at.host_view<float>(plan::Role::handed).data() + r * width);
         }
-    } else if (auto* output = at.get<float>(plan::Role::output); output != nullptr) {
+    } else if (auto* output = at.host_view<float>(plan::Role::output).data(); output != nullptr) {
       for (int e = 0; e < rows * width; ++e)
-        output[e] = at.get<float>(plan::Role::input)[e] + at.get<float>(plan::Role::exchanged)[e];
+        output[e] = at.host_view<float>(plan::Role::input)[e] +
+                    at.host_view<float>(plan::Role::exchanged)[e];
     }
   }
 
   void block_backward(const Buffers& at) {
     if (at.action.phase == 0) {
-      clear_gradients(at, at.get<float>(plan::Role::parameter_gradients));
-      std::copy_n(at.get<float>(plan::Role::gradient), rows * width,
-                  at.get<float>(plan::Role::handed));
+      clear_gradients(at, at.host_view<float>(plan::Role::parameter_gradients).data());
+      std::copy_n(at.host_view<float>(plan::Role::gradient).data(), rows * width,
+                  at.host_view<float>(plan::Role::handed).data());
     } else if (at.action.phase == 1) {
-      const Weights weights(at.get<float>(plan::Role::parameters));
-      auto* part = at.get<float>(plan::Role::workspace);
+      const Weights weights(at.host_view<float>(plan::Role::parameters).data());
+      auto* part = at.host_view<float>(plan::Role::workspace).data();
       float* of_leaf = part + width;
       for (int leaf = 0; leaf < world_.size(); ++leaf) {
         std::fill_n(of_leaf, block_elements, 0.0f);
         for (int r = leaf * rows; r < (leaf + 1) * rows; ++r)
           for (int n = 0; n < slices_of_rank(); ++n) {
-            slice_backward(weights, first_slice() + n, at.get<float>(plan::Role::saved) + r * width,
-                           features(at, r, n), at.get<float>(plan::Role::exchanged) + r * width,
-                           of_leaf, part);
-            take(part, n, at.get<float>(plan::Role::handed) + r * width);
+            slice_backward(
+                weights, first_slice() + n,
+                at.host_view<float>(plan::Role::saved).data() + r * width, features(at, r, n),
+                at.host_view<float>(plan::Role::exchanged).data() + r * width, of_leaf, part);
+            take(part, n, at.host_view<float>(plan::Role::handed).data() + r * width);
           }
         for (int e = 0; e < block_elements; ++e)
-          at.get<float>(plan::Role::parameter_gradients)[e] += of_leaf[e];
+          at.host_view<float>(plan::Role::parameter_gradients)[e] += of_leaf[e];
       }
     } else {
       for (int e = 0; e < rows * width; ++e)
-        at.get<float>(plan::Role::gradient)[e] += at.get<float>(plan::Role::exchanged)[e];
+        at.host_view<float>(plan::Role::gradient)[e] +=
+            at.host_view<float>(plan::Role::exchanged)[e];
     }
   }
 

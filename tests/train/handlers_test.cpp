@@ -72,7 +72,7 @@ TEST(Channels, AreOfEachStreamAndSpan) {
   EXPECT_THROW(channels.of(plan::Stream::gather, {plan::Axis::shard, 7}), std::logic_error);
   const auto mine = static_cast<float>(gather.rank());
   std::vector<float> whole(static_cast<std::size_t>(64 * ranks)), part(64, mine);
-  gather.all_gather(part.data(), 64, whole.data());
+  gather.all_gather<float, OnHost>(host_view(part), host_view(whole));
   for (int r = 0; r < ranks; ++r)
     EXPECT_EQ(whole[static_cast<std::size_t>(64 * r)], static_cast<float>(r));
   EXPECT_EQ(channels.bytes_sent(all), 64 * 4 * (ranks - 1));
@@ -181,7 +181,7 @@ TEST(LoadHandler, ReadsTheLeavesOfThisRank) {
   bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
     if (buffers.action.unit != 0) return;
     ++seen;
-    const auto* batch = buffers.get<std::int32_t>(Role::batch);
+    const auto batch = buffers.host_view<std::int32_t>(Role::batch);
     const std::int64_t leaf = bench.plan().leaf(bench.context.rank, buffers.action.micro_batch);
     for (std::int64_t s = 0; s < 2; ++s)
       for (std::int64_t t = 0; t < tokens; ++t) {
@@ -244,13 +244,15 @@ TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
       train::make_initial_values(Exec(), bench.parts.layout.slices_of_part(flat, {}), 0,
                                  bench.parts.settings.seed, initial);
       const std::vector<float> expected = initial.host();
-      const auto* gathered = buffers.get<char>(Role::parameters);
-      for (std::size_t i = 0; i < expected.size(); ++i, ++seen)
+      const auto in_fp32 = buffers.host_view<float>(Role::parameters);
+      const auto in_bf16 = buffers.host_view<bf16>(Role::parameters);
+      for (std::size_t i = 0; i < expected.size(); ++i, ++seen) {
+        const auto element = static_cast<std::int64_t>(i);
         if (compute == DType::fp32)
-          ASSERT_EQ(reinterpret_cast<const float*>(gathered)[i], expected[i]);
+          ASSERT_EQ(in_fp32[element], expected[i]);
         else
-          ASSERT_EQ(static_cast<float>(reinterpret_cast<const bf16*>(gathered)[i]),
-                    static_cast<float>(bf16(expected[i])));
+          ASSERT_EQ(static_cast<float>(in_bf16[element]), static_cast<float>(bf16(expected[i])));
+      }
     });
     bench.run();
     EXPECT_GT(seen, 0);
@@ -332,27 +334,26 @@ TEST(UpdateHandlers, UpdateUnlessTheStepIsSkipped) {
     const int unit = buffers.action.unit;
     const std::int64_t count =
         bench.plan().elements(bench.plan().trained(unit), bench.plan().layouts.gradient.divided);
-    std::fill_n(buffers.get<float>(Role::gradient_shard), count, 0.0f);
+    std::fill_n(buffers.host_view<float>(Role::gradient_shard).range(0, count).data(), count, 0.0f);
   };
   bench.executor.on(Kind::norm, clear);
   bench.context.verdict.skip_update = true;
   bench.run();
   EXPECT_EQ(bench.state.digest(), before);
   bench.context.verdict.skip_update = false;
-  const int masters = bench.plan().units[1].masters;
+  const auto values = bench.state.memory().view<float, OnHost>(bench.plan().units[1].masters);
   std::map<std::int64_t, float> expected;
   for (const train::UpdateRange& range : bench.parts.layout.update_ranges(1, DType::fp32, 1)) {
     const double rate =
         optim::learning_rate(deck.schedule, deck.optimizer.learning_rate, 1, deck.training.steps);
     const double decay = range.treatment.weight_decay;
     for (std::int64_t i = range.offset; i < range.offset + range.count; ++i)
-      expected[i] = static_cast<float>(
-          static_cast<double>(bench.state.memory().at<float>(masters)[i]) * (1.0 - rate * decay));
+      expected[i] = static_cast<float>(static_cast<double>(values[i]) * (1.0 - rate * decay));
   }
   bench.run();
   EXPECT_NE(bench.state.digest(), before);
   for (const auto& [i, value] : expected)
-    EXPECT_NEAR(bench.state.memory().at<float>(masters)[i], value, 1e-6f * std::abs(value) + 1e-9f);
+    EXPECT_NEAR(values[i], value, 1e-6f * std::abs(value) + 1e-9f);
 }
 
 }  // namespace

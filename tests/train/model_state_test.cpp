@@ -121,9 +121,9 @@ TEST(ModelState, FindsReplicasThatDiffer) {
   const std::uint64_t digest = state.digest();
   const int masters = parts.programs.train.plan.units[1].masters;
   const bool is_last = mesh.world().rank() == mesh.world().size() - 1;
-  if (is_last) state.memory().at<float>(masters)[3] += 1.0f;
+  if (is_last) state.memory().view<float, OnHost>(masters)[3] += 1.0f;
   EXPECT_THROW(state.digest(), AgreedError);
-  if (is_last) state.memory().at<float>(masters)[3] -= 1.0f;
+  if (is_last) state.memory().view<float, OnHost>(masters)[3] -= 1.0f;
   EXPECT_EQ(state.digest(), digest);
 }
 

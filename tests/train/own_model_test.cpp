@@ -76,8 +76,9 @@ TEST(OwnModel, LossIsTheMeanOfItsTerms) {
   trainer.allocate();
   trainer.initialize();
   std::vector<std::vector<float>> values(5);
-  trainer.visit_parameters([&](int unit, const float* trained, const float*) {
-    if (unit == 1 || unit == 2) values[unit].assign(trained, trained + small_width);
+  trainer.visit_parameters([&](int unit, View<const float*> trained, View<const float*>) {
+    if (unit == 1 || unit == 2)
+      values[unit].assign(trained.data(), trained.range(0, small_width).data() + small_width);
   });
   SmallSamples samples;
   std::vector<float> batch(static_cast<std::size_t>(8 * small_all));

@@ -25,12 +25,14 @@ using Values = std::map<std::string, std::vector<float>>;
 /// All parameters by their full names, on every rank.
 Values values_of(train::Trainer& trainer) {
   Values values;
-  trainer.visit_parameters([&](int unit, const float* trained, const float* frozen) {
+  trainer.visit_parameters([&](int unit, View<const float*> trained, View<const float*> frozen) {
     for (const model::Parameter& parameter : trainer.model().parameters(unit)) {
       std::vector<float>& copy = values[parameter.full_name()];
       copy.resize(static_cast<std::size_t>(parameter.elements()));
-      const float* const from = (parameter.frozen ? frozen : trained) + parameter.offset;
-      math::copy_to_host(Exec(), View<const float*>(from, parameter.elements()), host_view(copy));
+      const View<const float*> from =
+          (parameter.frozen ? frozen : trained)
+              .range(parameter.offset, parameter.offset + parameter.elements());
+      math::copy_to_host(Exec(), from, host_view(copy));
     }
   });
   return values;

@@ -50,7 +50,7 @@ TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
       for (std::int64_t step = 1; step <= 3; ++step) trainer.step(dataset, step);
       trainer.evaluate(dataset, 1);
       trainer.state_digest();
-      trainer.visit_parameters([](int, const float*, const float*) {});
+      trainer.visit_parameters([](int, View<const float*>, View<const float*>) {});
       EXPECT_EQ(runtime::memory_count().allocations - before.allocations, 2);
       EXPECT_EQ(runtime::memory_count().bytes - before.bytes, trainer.planned_peak_bytes());
     }
@@ -118,8 +118,8 @@ TEST(Trainer, ReplicasThatDifferAreFound) {
     trainer.allocate();
     trainer.initialize();
     EXPECT_NO_THROW(trainer.state_digest());
-    trainer.visit_parameters([&](int unit, const float* parameters, const float*) {
-      if (unit == 1 && rank == ranks - 1) const_cast<float*>(parameters)[3] += 1.0f;
+    trainer.visit_parameters([&](int unit, View<const float*> parameters, View<const float*>) {
+      if (unit == 1 && rank == ranks - 1) const_cast<float&>(parameters[3]) += 1.0f;
     });
     EXPECT_THROW(trainer.state_digest(), AgreedError);
   }
@@ -302,7 +302,7 @@ TEST(Trainer, InitialWeightsAreThoseOfTheirNames) {
     trainer.initialize();
     double sum = 0.0;
     std::int64_t count = 0, ones = 0;
-    trainer.visit_parameters([&](int unit, const float* parameters, const float*) {
+    trainer.visit_parameters([&](int unit, View<const float*> parameters, View<const float*>) {
       for (const model::Parameter& parameter : trainer.model().parameters(unit))
         for (std::int64_t i = 0; i < parameter.elements(); ++i, ++count) {
           const double value = static_cast<double>(parameters[parameter.offset + i]);

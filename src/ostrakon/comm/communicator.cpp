@@ -45,17 +45,30 @@ Message message_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blo
   return {whole_blocks ? blocks[sizeof(T) == 2] : type_of<T>(), static_cast<int>(count)};
 }
 
+template <class Space>
 void require_reachable() {
-  require(memory_is_host_accessible, "this build has no communication for device memory");
+  require(memory_is_host_accessible || std::is_same<Space, OnHost>::value,
+          "this build has no communication for device memory");
 }
 
-/// Whether [a, a + a_count) and [b, b + b_count) share a byte.
-template <class A, class B>
-bool overlap(const A* a, std::int64_t a_count, const B* b, std::int64_t b_count) {
-  const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
-  const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
-  return a_begin < b_begin + static_cast<std::uintptr_t>(b_count) * sizeof(B) &&
-         b_begin < a_begin + static_cast<std::uintptr_t>(a_count) * sizeof(A);
+/// An array in memory that the host reaches.
+template <class T, class Space>
+HostView<T*> reached(View<T*, Space> array) {
+  return {array.data(), array.size(), array.origin()};
+}
+
+void require_sizes(const char* function, std::int64_t full, int ranks, std::int64_t shard) {
+  require(full == ranks * shard, function, ": a shard of ", shard, " elements and an array of ",
+          full, " of all ranks, expected ", ranks, " times as many");
+}
+
+/// Whether two arrays share a byte.
+template <class A, class B, class Space>
+bool overlap(View<A*, Space> a, View<B*, Space> b) {
+  const auto a_begin = reinterpret_cast<std::uintptr_t>(a.data());
+  const auto b_begin = reinterpret_cast<std::uintptr_t>(b.data());
+  return a_begin < b_begin + static_cast<std::uintptr_t>(b.size()) * sizeof(B) &&
+         b_begin < a_begin + static_cast<std::uintptr_t>(a.size()) * sizeof(A);
 }
 
 /// Whatever kernels wrote is there for MPI to read.
@@ -63,19 +76,19 @@ void finish_kernels() {
   if constexpr (on_device) Kokkos::fence();
 }
 
-template <class A, class B>
-void copy(const A* from, B* to, std::int64_t count) {
-  if (static_cast<const void*>(from) == to || count == 0) return;
-  if constexpr (on_device) {
+template <class A, class B, class Space>
+void copy(View<const A*, Space> from, View<B*, Space> to) {
+  if (static_cast<const void*>(from.data()) == to.data() || to.size() == 0) return;
+  if constexpr (on_device && std::is_same<Space, OnDevice>::value) {
     if constexpr (std::is_same<A, B>::value)
-      math::copy<A>(Exec(), View<const A*>(from, count), View<B*>(to, count));
+      math::copy<A>(Exec(), from, to);
     else
-      math::convert<A, B>(Exec(), View<const A*>(from, count), View<B*>(to, count));
+      math::convert<A, B>(Exec(), from, to);
     Kokkos::fence();
   } else if constexpr (std::is_same<A, B>::value) {
-    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(A));
+    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.size()) * sizeof(A));
   } else {
-    math::host::convert<A, B>(HostView<const A*>(from, count), HostView<B*>(to, count));
+    math::host::convert<A, B>(reached(from), reached(to));
   }
 }
 
@@ -161,68 +174,75 @@ bool Communicator::threads_may_call() {
   return provided == MPI_THREAD_MULTIPLE;
 }
 
-template <class T>
-void Communicator::all_gather(const T* shard, std::int64_t shard_elements, T* full) {
+template <class T, class Space>
+void Communicator::all_gather(View<const T*, Space> shard, View<T*, Space> full) {
+  require_sizes("all_gather", full.size(), size_, shard.size());
   if (size_ == 1) {
-    copy(shard, full, shard_elements);
+    copy(shard, full);
     return;
   }
-  require_reachable();
-  const Message message = message_of<T>(shard_elements, blocks_);
-  const bool in_place = shard == full + rank_ * shard_elements;
-  require(in_place || !overlap(shard, shard_elements, full, size_ * shard_elements),
-          "all_gather: the shard of rank ", rank_,
+  require_reachable<Space>();
+  const Message message = message_of<T>(shard.size(), blocks_);
+  const bool in_place = shard.data() == full.data() + rank_ * shard.size();
+  require(in_place || !overlap(shard, full), "all_gather: the shard of rank ", rank_,
           " lies inside the gathered array, but not at the place of rank ", rank_);
   finish_kernels();
-  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard, message.count, message.type, full,
-                          message.count, message.type, comm_),
+  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data(), message.count, message.type,
+                          full.data(), message.count, message.type, comm_),
             "MPI_Allgather");
-  count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
+  count_sent(shard.size() * static_cast<std::int64_t>(sizeof(T)));
 }
 
-template <class T>
-void Communicator::reduce_scatter(const T* full, std::int64_t shard_elements, T* staging,
-                                  float* shard, LocalSum local) {
+template <class T, class Space>
+void Communicator::reduce_scatter(View<const T*, Space> full, View<T*, Space> staging,
+                                  View<float*, Space> shard, LocalSum local) {
+  require_sizes("reduce_scatter", full.size(), size_, shard.size());
   if (size_ == 1 && !local.continues) {
-    copy(full, shard, shard_elements);
+    copy(full, shard);
     return;
   }
-  require_reachable();
+  require_reachable<Space>();
+  const HostView<float*> sum = reached(shard);
   if (size_ == 1) {
-    for (std::int64_t i = 0; i < shard_elements; ++i) shard[i] += static_cast<float>(full[i]);
+    const HostView<const T*> added = reached(full);
+    for (std::int64_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(added[i]);
     return;
   }
-  const Message message = message_of<T>(shard_elements, blocks_);
-  const std::int64_t elements = size_ * shard_elements;
-  require(!overlap(full, elements, staging, elements),
+  const Message message = message_of<T>(shard.size(), blocks_);
+  require(staging.size() == full.size(), "reduce_scatter: a staging array of ", staging.size(),
+          " elements, expected ", full.size());
+  require(!overlap(full, staging),
           "reduce_scatter: the staging array overlaps the array to reduce");
-  require(!local.continues || !(overlap(shard, shard_elements, staging, elements) ||
-                                overlap(shard, shard_elements, full, elements)),
+  require(!local.continues || !(overlap(shard, staging) || overlap(shard, full)),
           "reduce_scatter: the shard, which is added to, lies inside another array");
   const auto is_at = [&](const T* place) {
-    return sizeof(T) == sizeof(float) && static_cast<const void*>(shard) == place;
+    return sizeof(T) == sizeof(float) && static_cast<const void*>(shard.data()) == place;
   };
-  require(is_at(staging) || !overlap(shard, shard_elements, staging, elements),
+  require(is_at(staging.data()) || !overlap(shard, staging),
           "reduce_scatter: the shard lies inside the staging array, but not where it begins");
-  require(is_at(full + rank_ * shard_elements) || !overlap(shard, shard_elements, full, elements),
+  require(is_at(full.data() + rank_ * shard.size()) || !overlap(shard, full),
           "reduce_scatter: the shard of rank ", rank_,
           " lies inside the array to reduce, but not at the place of rank ", rank_);
   finish_kernels();
-  check_mpi(
-      MPI_Alltoall(full, message.count, message.type, staging, message.count, message.type, comm_),
-      "MPI_Alltoall");
-  math::host::chain_sum<T>(HostView<T**>(staging, size_, shard_elements),
-                           local.tree > 0 ? local.tree : size_, local.continues,
-                           HostView<float*>(shard, shard_elements));
-  count_sent(shard_elements * static_cast<std::int64_t>(sizeof(T)));
+  check_mpi(MPI_Alltoall(full.data(), message.count, message.type, staging.data(), message.count,
+                         message.type, comm_),
+            "MPI_Alltoall");
+  math::host::chain_sum<T>(reached(staging).matrix(size_, shard.size()),
+                           local.tree > 0 ? local.tree : size_, local.continues, sum);
+  count_sent(shard.size() * static_cast<std::int64_t>(sizeof(T)));
 }
 
-template void Communicator::all_gather(const float*, std::int64_t, float*);
-template void Communicator::all_gather(const bf16*, std::int64_t, bf16*);
-template void Communicator::all_gather(const fp16*, std::int64_t, fp16*);
-template void Communicator::reduce_scatter(const float*, std::int64_t, float*, float*, LocalSum);
-template void Communicator::reduce_scatter(const bf16*, std::int64_t, bf16*, float*, LocalSum);
-template void Communicator::reduce_scatter(const fp16*, std::int64_t, fp16*, float*, LocalSum);
+#define OSTRAKON_INSTANTIATE(T, Space)                                               \
+  template void Communicator::all_gather(View<const T*, Space>, View<T*, Space>);    \
+  template void Communicator::reduce_scatter(View<const T*, Space>, View<T*, Space>, \
+                                             View<float*, Space>, LocalSum);
+OSTRAKON_INSTANTIATE(float, OnDevice)
+OSTRAKON_INSTANTIATE(bf16, OnDevice)
+OSTRAKON_INSTANTIATE(fp16, OnDevice)
+OSTRAKON_INSTANTIATE(float, OnHost)
+OSTRAKON_INSTANTIATE(bf16, OnHost)
+OSTRAKON_INSTANTIATE(fp16, OnHost)
+#undef OSTRAKON_INSTANTIATE
 
 void Communicator::slow_down(double seconds_per_byte) {
   require(seconds_per_byte >= 0.0 && std::isfinite(seconds_per_byte),

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
 #include <string>
 #include <vector>
 
@@ -55,24 +56,26 @@ class Communicator {
   /// Whether MPI was started so that more than one thread may call it: MPI_THREAD_MULTIPLE.
   static bool threads_may_call();
 
-  /// full (size() * shard_elements) = every rank's shard, in rank order. Device memory.
-  /// `shard` may be this rank's part of `full`, on all ranks or on none.
-  /// Of float, bf16 or fp16.
-  template <class T>
-  void all_gather(const T* shard, std::int64_t shard_elements, T* full);
+  // In either memory space; several ranks need memory that the host reaches. Every rank's shard has
+  // as many elements; `full` has those of all. Throw Error where sizes differ.
 
-  /// shard[0 .. shard_elements) = this rank's part of the sum of `full` (size() * shard_elements)
-  /// of all ranks. All-to-all into `staging` (as large as full), then the fixed binary tree in rank
-  /// order: the bits are those of adding the ranks' arrays by that tree, on any MPI and any number
-  /// of ranks. `local` says if they are added by several trees, and to what `shard` holds: these
-  /// additions, too, are the same on any MPI. Device memory. `shard` may be where `staging` begins,
-  /// or this rank's part of `full`, but where it holds something to add to; else `full` is left as
-  /// it was. A group of one uses no `staging`.
+  /// full = every rank's shard, in rank order. `shard` may be this rank's part of `full`, on all
+  /// ranks or on none.
+  /// Of float, bf16 or fp16.
+  template <class T, class Space>
+  void all_gather(View<const T*, Space> shard, View<T*, Space> full);
+
+  /// shard = this rank's part of the sum of `full` of all ranks. All-to-all into `staging` (as
+  /// large as full), then the fixed binary tree in rank order: the bits are those of adding the
+  /// ranks' arrays by that tree, on any MPI and any number of ranks. `local` says if they are added
+  /// by several trees, and to what `shard` holds: these additions, too, are the same on any MPI.
+  /// `shard` may be where `staging` begins, or this rank's part of `full`, but where it holds
+  /// something to add to; else `full` is left as it was. A group of one uses no `staging`.
   /// Of float; or of bf16 or fp16, which are summed in float, and whose sum shares no bytes with
   /// them.
-  template <class T>
-  void reduce_scatter(const T* full, std::int64_t shard_elements, T* staging, float* shard,
-                      LocalSum local = {});
+  template <class T, class Space>
+  void reduce_scatter(View<const T*, Space> full, View<T*, Space> staging,
+                      View<float*, Space> shard, LocalSum local = {});
 
   /// Exact sums of integers, in place, modulo 2^64. Host memory.
   void sum(std::int64_t* values, int count);

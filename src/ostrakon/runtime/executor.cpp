@@ -57,9 +57,8 @@ void allow_all(const Program& program, const Arenas& arenas) {
 void show_only(const Program& program, const plan::Action& action, const Arenas& arenas) {
   if (!poisons) return;
   forbid_all(program, arenas);
-  const ActionBuffers buffers(program, action, arenas);
   for (const plan::Use& used : action.uses)
-    allow(buffers.at<std::byte>(used.buffer),
+    allow(address_of(program, arenas, used.buffer),
           static_cast<std::size_t>(program.plan.buffers[used.buffer].bytes));
 }
 
@@ -97,12 +96,17 @@ Program make_program(plan::StepPlan plan) {
   return program;
 }
 
-void ActionBuffers::require_space(int buffer, bool on_host) const {
-  const bool is_on_host = program_.plan.buffers[buffer].space == plan::Space::host;
+std::byte* address_of(const Program& program, const Arenas& arenas, int buffer) {
+  return program.plan.buffers[buffer].space == plan::Space::host
+             ? arenas.host + program.host_memory.offsets[buffer]
+             : arenas.device + program.memory.offsets[buffer];
+}
+
+void require_space(const plan::StepPlan& plan, int buffer, bool on_host) {
+  const bool is_on_host = plan.buffers[buffer].space == plan::Space::host;
   if (on_host == is_on_host || (on_host && memory_is_host_accessible)) return;
-  throw std::logic_error(program_.plan.describe(action) + ": " +
-                         program_.plan.buffers[buffer].name + " is in " +
-                         (is_on_host ? "host" : "device") + " memory");
+  throw std::logic_error(plan.buffers[buffer].name + " is in " + (is_on_host ? "host" : "device") +
+                         " memory");
 }
 
 const ViewOrigin* ActionBuffers::origin_of(int buffer) const {

@@ -37,6 +37,26 @@ struct Arenas {
   std::byte* host = nullptr;
 };
 
+/// Where a buffer of a program begins, in the arena of its memory space.
+std::byte* address_of(const Program& program, const Arenas& arenas, int buffer);
+
+/// Throws std::logic_error unless a buffer is in that space, or in device memory that is also the
+/// host's, where it has views of both.
+void require_space(const plan::StepPlan& plan, int buffer, bool on_host);
+
+/// All of a buffer of a program. Throws std::logic_error where it is in other memory. Where device
+/// memory is the host's it has host views, too, for streams on threads outside Kokkos. Null where
+/// it has no bytes, such as the parameters of a unit without any, whichever memory they would be
+/// in.
+template <class T, class Space>
+View<T*, Space> view_of(const Program& program, const Arenas& arenas, int buffer,
+                        const ViewOrigin* origin = nullptr) {
+  if (program.plan.buffers[buffer].bytes == 0) return {};
+  require_space(program.plan, buffer, std::is_same<Space, OnHost>::value);
+  return {reinterpret_cast<T*>(address_of(program, arenas, buffer)),
+          program.plan.buffers[buffer].bytes / static_cast<std::int64_t>(sizeof(T)), origin};
+}
+
 /// An action with its buffers found in the arenas: what a handler is called with.
 class ActionBuffers {
  public:
@@ -45,10 +65,8 @@ class ActionBuffers {
                 const ViewOrigin* origins = nullptr)
       : action(its_action), program_(program), arenas_(arenas), origins_(origins) {}
 
-  // All of the first buffer in `role`; where the action has none, a view of no array. Views are
-  // valid while the action runs. Throw std::logic_error where the buffer is in other memory.
-  // Where device memory is the host's it has host views, too, for streams on threads outside
-  // Kokkos.
+  // All of the first buffer in `role`, as view_of(); where the action has none, a view of no array.
+  // Views are valid while the action runs.
 
   template <class T>
   DeviceView<T*> device_view(plan::Role role) const {
@@ -58,39 +76,16 @@ class ActionBuffers {
   HostView<T*> host_view(plan::Role role) const {
     return view<T, OnHost>(action.buffer(role));
   }
-  /// The same of a buffer of the plan, where a role has several. Null where it has no bytes, such
-  /// as the parameters of a unit without any, whichever memory they would be in.
+  /// The same of a buffer of the plan, where a role has several.
   template <class T, class Space>
   View<T*, Space> view(int buffer) const {
-    if (buffer < 0 || program_.plan.buffers[buffer].bytes == 0) return {};
-    require_space(buffer, std::is_same<Space, OnHost>::value);
-    return {at<T>(buffer), program_.plan.buffers[buffer].bytes / size_of<T>, origin_of(buffer)};
-  }
-
-  // For communicators, which take pointers into either memory.
-
-  /// First element of the first buffer in `role`, or null where the action has none.
-  template <class T>
-  T* get(plan::Role role) const {
-    const int buffer = action.buffer(role);
-    return buffer < 0 ? nullptr : at<T>(buffer);
-  }
-
-  /// First element of a buffer of the plan: where a role has several.
-  template <class T>
-  T* at(int buffer) const {
-    const bool on_host = program_.plan.buffers[buffer].space == plan::Space::host;
-    return reinterpret_cast<T*>(on_host ? arenas_.host + program_.host_memory.offsets[buffer]
-                                        : arenas_.device + program_.memory.offsets[buffer]);
+    if (buffer < 0) return {};
+    return view_of<T, Space>(program_, arenas_, buffer, origin_of(buffer));
   }
 
   const plan::Action& action;
 
  private:
-  template <class T>
-  static constexpr auto size_of = static_cast<std::int64_t>(sizeof(T));
-
-  void require_space(int buffer, bool on_host) const;
   const ViewOrigin* origin_of(int buffer) const;
 
   const Program& program_;

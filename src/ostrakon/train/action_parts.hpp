@@ -13,21 +13,8 @@ class ActionParts {
   ActionParts(const runtime::ActionBuffers& buffers, const StepContext& context)
       : buffers_(buffers), plan_(context.plan()), rank_(context.rank) {}
 
-  /// Where the rank's part of a flat parameter, divided over `divided`, begins in the buffer in
-  /// `role`, in whatever memory, for communicators; null where the action has none.
-  template <class T>
-  T* find(plan::Role role, int flat, const plan::Spans& divided) const {
-    const int buffer = buffers_.action.buffer(role);
-    if (buffer < 0) return nullptr;
-    return buffers_.at<T>(buffer) + plan_.offset_in(plan_.buffers[buffer], flat, divided, rank_);
-  }
-  /// The same of what the action's unit trains.
-  template <class T>
-  T* find(plan::Role role, const plan::Spans& divided) const {
-    return find<T>(role, plan_.trained(buffers_.action.unit).first, divided);
-  }
-
-  /// That part; where the action has none, a view of no array. Space as for ActionBuffers::view.
+  /// The rank's part of a flat parameter, divided over `divided`, in the buffer in `role`; where
+  /// the action has none, a view of no array. Space as for ActionBuffers::view.
   template <class T, class Space>
   View<T*, Space> view(plan::Role role, int flat, const plan::Spans& divided) const {
     const int buffer = buffers_.action.buffer(role);

@@ -70,9 +70,9 @@ void ComputeHandlers::show(const ActionBuffers& buffers) {
   exec_.fence();
   const plan::StepPlan& plan = context_.plan();
   const int unit = buffers.action.unit;
-  const View<const float*> frozen = buffers.device_view<float>(Role::parameters);
-  const std::int64_t trained = plan.padded(plan.frozen(unit));
-  context_.visitor(unit, frozen.range(trained, frozen.size()).data(), frozen.data());
+  const View<const float*> both = buffers.device_view<float>(Role::parameters);
+  const std::int64_t frozen = plan.padded(plan.frozen(unit));
+  context_.visitor(unit, both.range(frozen, both.size()), both.range(0, frozen));
 }
 
 }  // namespace ostrakon::train

@@ -70,10 +70,14 @@ class ModelState {
 
   // model_state_checkpoint.cpp
   void note_saved_bytes();
-  char* bounce(std::int64_t bytes);
+  template <class Space>
+  View<const char*, Space> saved_bytes(const SavedBytes& saved) const;
+  HostView<char*> bounce(std::int64_t bytes);
   void restore(int buffer, checkpoint::State state, checkpoint::CheckpointReader& checkpoint,
                std::vector<checkpoint::Wanted>& wanted);
   void gather_shares(int buffer, DType dtype, const Channels& channels);
+  template <class T, class Space>
+  void gather_shares(int buffer, const Channels& channels);
   void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
 
   const plan::StepPlan& plan_;

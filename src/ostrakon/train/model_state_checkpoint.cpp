@@ -27,7 +27,7 @@ void ModelState::note_saved_bytes() {
 
 void ModelState::stage() {
   exec_.fence();
-  char* const copy = memory_.at<char>(plan_.checkpoint);
+  const HostView<char*> copy = memory_.view<char, OnHost>(plan_.checkpoint);
   // In parts of this many bytes, so that all cores of this rank can take part.
   constexpr std::int64_t most = std::int64_t{4} << 20;
   struct Copy {
@@ -37,15 +37,17 @@ void ModelState::stage() {
   };
   std::vector<Copy> copies;
   for (const SavedBytes& slice : saved_) {
-    const char* const values = memory_.at<char>(slice.buffer) + slice.begin;
+    const HostView<char*> to = copy.range(slice.staged, slice.staged + slice.bytes);
     if (!memory_.is_host_readable(slice.buffer)) {
-      math::copy_to_host(exec_, View<const char*>(values, slice.bytes),
-                         HostView<char*>(copy + slice.staged, slice.bytes));
+      math::copy_to_host(exec_, saved_bytes<OnDevice>(slice), to);
       continue;
     }
-    for (std::int64_t first = 0; first < slice.bytes; first += most)
-      copies.push_back({values + first, copy + slice.staged + first,
-                        static_cast<std::size_t>(std::min(most, slice.bytes - first))});
+    const HostView<const char*> from = saved_bytes<OnHost>(slice);
+    for (std::int64_t first = 0; first < slice.bytes; first += most) {
+      const std::int64_t end = std::min(first + most, slice.bytes);
+      copies.push_back({from.range(first, end).data(), to.range(first, end).data(),
+                        static_cast<std::size_t>(end - first)});
+    }
   }
   constexpr int most_threads = 4;  // that memory keeps busy
   in_threads(std::clamp(mesh_.cores(), 1, most_threads), static_cast<std::int64_t>(copies.size()),
@@ -58,18 +60,26 @@ void ModelState::stage() {
 const void* ModelState::saved(std::size_t slice, std::int64_t first, std::int64_t bytes,
                               bool staged) {
   const SavedBytes& one = saved_[slice];
-  if (staged) return memory_.at<char>(plan_.checkpoint) + one.staged + first;
-  const char* const values = memory_.at<char>(one.buffer) + one.begin + first;
-  if (memory_.is_host_readable(one.buffer)) return values;
-  char* const copy = bounce(bytes);
-  math::copy_to_host(exec_, View<const char*>(values, bytes), HostView<char*>(copy, bytes));
-  return copy;
+  if (staged) {
+    const std::int64_t begin = one.staged + first;
+    return memory_.view<char, OnHost>(plan_.checkpoint).range(begin, begin + bytes).data();
+  }
+  if (memory_.is_host_readable(one.buffer))
+    return saved_bytes<OnHost>(one).range(first, first + bytes).data();
+  const HostView<char*> copy = bounce(bytes);
+  math::copy_to_host(exec_, saved_bytes<OnDevice>(one).range(first, first + bytes), copy);
+  return copy.data();
 }
 
-/// At least that many bytes of host memory.
-char* ModelState::bounce(std::int64_t bytes) {
+template <class Space>
+View<const char*, Space> ModelState::saved_bytes(const SavedBytes& saved) const {
+  return memory_.view<char, Space>(saved.buffer).range(saved.begin, saved.begin + saved.bytes);
+}
+
+/// Host memory of that many bytes.
+HostView<char*> ModelState::bounce(std::int64_t bytes) {
   bounce_.resize(std::max(bounce_.size(), static_cast<std::size_t>(bytes)));
-  return bounce_.data();
+  return host_view(bounce_).range(0, bytes);
 }
 
 /// Adds what this rank reads of one kind of a unit's state to `wanted`, to go straight into its
@@ -83,18 +93,20 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
       layout_.is_packed(buffer) ? plan_.buffers[buffer].divided : plan_.layouts.gradient.divided;
   for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, share)) {
     const int index = checkpoint.find(slice.parameter->owner, slice.parameter->name);
-    char* const values = memory_.at<char>(buffer) + slice.offset * size;
+    const std::int64_t begin = slice.offset * size, end = begin + slice.count * size;
     if (memory_.is_host_readable(buffer)) {
-      wanted.push_back({{state, index, slice.first, slice.count}, values});
+      wanted.push_back({{state, index, slice.first, slice.count},
+                        memory_.view<char, OnHost>(buffer).range(begin, end).data()});
       continue;
     }
+    const View<char*> values = memory_.view<char, OnDevice>(buffer).range(begin, end);
     const std::int64_t most = checkpoint::block_bytes / size;
-    char* const block = bounce(checkpoint::block_bytes);
+    const HostView<char*> block = bounce(checkpoint::block_bytes);
     for (std::int64_t done = 0; done < slice.count; done += most) {
       const std::int64_t some = std::min(most, slice.count - done);
-      checkpoint.read(state, index, slice.first + done, some, block);
-      math::copy_to_device(exec_, HostView<const char*>(block, some * size),
-                           View<char*>(values + done * size, some * size));
+      checkpoint.read(state, index, slice.first + done, some, block.data());
+      math::copy_to_device(exec_, block.range(0, some * size),
+                           values.range(done * size, (done + some) * size));
     }
   }
 }
@@ -102,20 +114,29 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
 /// Gives those who have the same of a unit's state what each of them has read. Collective.
 void ModelState::gather_shares(int buffer, DType dtype, const Channels& channels) {
   if (buffer < 0 || layout_.is_packed(buffer)) return;
-  const plan::Buffer& target = plan_.buffers[buffer];
   dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
-    for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
-      const auto find_part = [&](const plan::Spans& divided) {
-        return memory_.at<T>(buffer) + layout_.offset_in(buffer, flat, divided);
-      };
-      for (plan::Spans part = plan_.layouts.gradient.divided; part.size() > target.divided.size();
-           part = part.outer())
-        channels.of(plan::Stream::gather, part.innermost())
-            .all_gather(find_part(part), plan_.elements({flat, flat + 1}, part),
-                        find_part(part.outer()));
-    }
+    if (memory_.is_host_readable(buffer))
+      gather_shares<T, OnHost>(buffer, channels);
+    else
+      gather_shares<T, OnDevice>(buffer, channels);
   });
+}
+
+template <class T, class Space>
+void ModelState::gather_shares(int buffer, const Channels& channels) {
+  const plan::Buffer& target = plan_.buffers[buffer];
+  for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
+    const auto part_of = [&](const plan::Spans& divided) {
+      const std::int64_t first = layout_.offset_in(buffer, flat, divided);
+      return memory_.view<T, Space>(buffer).range(
+          first, first + plan_.elements({flat, flat + 1}, divided));
+    };
+    for (plan::Spans part = plan_.layouts.gradient.divided; part.size() > target.divided.size();
+         part = part.outer())
+      channels.of(plan::Stream::gather, part.innermost())
+          .all_gather<T, Space>(part_of(part), part_of(part.outer()));
+  }
 }
 
 /// Working copies, from masters where these have all that is needed.

@@ -59,23 +59,20 @@ void MoveHandlers::gather(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const ActionParts parts(buffers, context_);
   comm::Communicator& group = channels_.of(action);
-  const std::int64_t count = action.elements / group.size();
   const int flat = action.flats.first;
   const plan::Spans whole = parts.gathered(Role::parameters);
   const plan::Spans part = parts.gathered_parts(Role::parameters);
   const Role source = action.buffer(Role::shard) >= 0 ? Role::shard : Role::parameters;
   dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {
-    using T = decltype(one);
-    const T* shard = parts.find<T>(source, flat, part);
-    if (action.converts) {
-      in_space_of(action, [&](auto space) {
-        using Space = decltype(space);
-        convert(parts.view<float, Space>(Role::shard, flat, part),
-                parts.view<T, Space>(Role::parameters, flat, part));
-      });
-      shard = parts.find<T>(Role::parameters, flat, part);
-    }
-    group.all_gather(shard, count, parts.find<T>(Role::parameters, flat, whole));
+    in_space_of(action, [&](auto space) {
+      using T = decltype(one);
+      using Space = decltype(space);
+      const auto converted = parts.view<T, Space>(Role::parameters, flat, part);
+      if (action.converts) convert(parts.view<float, Space>(Role::shard, flat, part), converted);
+      group.all_gather<T, Space>(
+          action.converts ? converted : parts.view<T, Space>(source, flat, part),
+          parts.view<T, Space>(Role::parameters, flat, whole));
+    });
   });
 }
 
@@ -117,25 +114,25 @@ void MoveHandlers::copy(const ActionBuffers& buffers) {
 void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   comm::Communicator& group = channels_.of(action);
-  const std::int64_t part = action.elements / group.size();
-  auto* shard = buffers.get<float>(Role::gradient_shard);
-  const auto* gradients = buffers.get<float>(Role::parameter_gradients);
   const comm::LocalSum local = {action.tree, action.continues_sum()};
-  if (action.buffer(Role::packed) < 0) {
-    group.reduce_scatter(gradients, part, buffers.get<float>(Role::staging), shard, local);
-    return;
-  }
-  dispatch_dtype(reduce_, [&](auto one) {
-    using T = decltype(one);
-    in_space_of(action, [&](auto space) {
-      const auto all = [&](auto one_of, Role role) {
-        return buffers.view<decltype(one_of), decltype(space)>(action.buffer(role))
-            .range(0, action.elements);
-      };
-      convert(all(float(), Role::parameter_gradients), all(T(), Role::packed));
+  in_space_of(action, [&](auto space) {
+    using Space = decltype(space);
+    const auto all = [&](auto one_of, Role role) {
+      return buffers.view<decltype(one_of), Space>(action.buffer(role)).range(0, action.elements);
+    };
+    const auto gradients = all(float(), Role::parameter_gradients);
+    const auto shard = buffers.view<float, Space>(action.buffer(Role::gradient_shard))
+                           .range(0, action.elements / group.size());
+    if (action.buffer(Role::packed) < 0) {
+      group.reduce_scatter<float, Space>(gradients, all(float(), Role::staging), shard, local);
+      return;
+    }
+    dispatch_dtype(reduce_, [&](auto one) {
+      using T = decltype(one);
+      const auto packed = all(T(), Role::packed);
+      convert(gradients, packed);
+      group.reduce_scatter<T, Space>(packed, all(T(), Role::staging), shard, local);
     });
-    group.reduce_scatter(buffers.get<T>(Role::packed), part, buffers.get<T>(Role::staging), shard,
-                         local);
   });
 }
 
@@ -145,8 +142,11 @@ void MoveHandlers::gather_gradients(const ActionBuffers& buffers) {
   comm::Communicator& group = channels_.of(action);
   const Role whole = Role::parameter_gradients;
   const Role source = action.buffer(Role::gradient_shard) >= 0 ? Role::gradient_shard : whole;
-  group.all_gather(parts.find<float>(source, parts.gathered_parts(whole)),
-                   action.elements / group.size(), parts.find<float>(whole, parts.gathered(whole)));
+  in_space_of(action, [&](auto space) {
+    using Space = decltype(space);
+    group.all_gather<float, Space>(parts.view<float, Space>(source, parts.gathered_parts(whole)),
+                                   parts.view<float, Space>(whole, parts.gathered(whole)));
+  });
 }
 
 /// In place: of the masters, or of the copies to compute with.
@@ -154,14 +154,16 @@ void MoveHandlers::gather_updates(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const ActionParts parts(buffers, context_);
   comm::Communicator& group = channels_.of(action);
-  const std::int64_t count = action.elements / group.size();
   // The buffer may have more than what the span has parts of.
   plan::Spans part = context_.plan().layouts.update.divided;
   while (part.innermost() != action.span) part = part.outer();
   dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {
-    using T = decltype(one);
-    group.all_gather(parts.find<T>(Role::shard, part), count,
-                     parts.find<T>(Role::shard, part.outer()));
+    in_space_of(action, [&](auto space) {
+      using T = decltype(one);
+      using Space = decltype(space);
+      group.all_gather<T, Space>(parts.view<T, Space>(Role::shard, part),
+                                 parts.view<T, Space>(Role::shard, part.outer()));
+    });
   });
 }
 

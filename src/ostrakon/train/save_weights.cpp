@@ -10,10 +10,10 @@ namespace ostrakon::train {
 namespace {
 
 /// `values` where the host can read them: themselves where that is so, else in `copy`.
-const float* on_host(const float* values, std::int64_t count, std::vector<float>& copy) {
-  if (memory_is_host_accessible) return values;
-  copy.resize(static_cast<std::size_t>(count));
-  math::copy_to_host(Exec(), View<const float*>(values, count), host_view(copy));
+const float* on_host(View<const float*> values, std::vector<float>& copy) {
+  if (memory_is_host_accessible) return values.data();
+  copy.resize(static_cast<std::size_t>(values.size()));
+  math::copy_to_host(Exec(), values, host_view(copy));
   return copy.data();
 }
 
@@ -29,13 +29,14 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
           path, origin.deck, origin.step, origin.tokenizer, origin.huggingface_config);
   });
   std::vector<float> copy;
-  trainer.visit_parameters([&](int u, const float* trained, const float* frozen) {
+  trainer.visit_parameters([&](int u, View<const float*> trained, View<const float*> frozen) {
     world.agree([&] {
       if (!is_root) return;
       for (const model::Parameter& parameter : trainer.model().parameters(u)) {
-        const float* const values = (parameter.frozen ? frozen : trained) + parameter.offset;
-        file->write(parameter.owner, parameter.name, parameter.shape,
-                    on_host(values, parameter.elements(), copy));
+        const View<const float*> values =
+            (parameter.frozen ? frozen : trained)
+                .range(parameter.offset, parameter.offset + parameter.elements());
+        file->write(parameter.owner, parameter.name, parameter.shape, on_host(values, copy));
       }
     });
   });

@@ -20,18 +20,11 @@ class StateMemory {
   runtime::Arenas arenas() const { return {arena_.data(), host_arena_.data()}; }
   const runtime::Arena& device_arena() const { return arena_; }
 
-  /// A buffer of state, in the memory where it is.
-  template <class T>
-  T* at(int buffer) const {
-    const bool on_host = is_on_host(buffer);
-    return reinterpret_cast<T*>(on_host ? host_arena_.data() + program_.host_memory.offsets[buffer]
-                                        : arena_.data() + program_.memory.offsets[buffer]);
-  }
-  /// The same as a view: OnDevice or OnHost, where it is.
+  /// A buffer of state. OnDevice or OnHost, where it is, or OnHost where the host reads it there.
+  /// Throws std::logic_error where it is in other memory.
   template <class T, class Space>
   View<T*, Space> view(int buffer) const {
-    return {at<T>(buffer),
-            program_.plan.buffers[buffer].bytes / static_cast<std::int64_t>(sizeof(T))};
+    return runtime::view_of<T, Space>(program_, arenas(), buffer);
   }
   bool is_on_host(int buffer) const {
     return program_.plan.buffers[buffer].space == plan::Space::host;

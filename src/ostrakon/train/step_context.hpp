@@ -19,8 +19,9 @@ struct StepResult {
   std::string skipped;  ///< why nothing was updated; empty where it was
 };
 
-/// Is shown a unit's two flat parameters, in device memory.
-using Visitor = std::function<void(int unit, const float* trained, const float* frozen)>;
+/// Is shown a unit's two flat parameters; valid while it runs.
+using Visitor =
+    std::function<void(int unit, View<const float*> trained, View<const float*> frozen)>;
 
 /// What the handlers of a running program share. Handlers of different streams may run on different
 /// threads: what they read here was set before the program ran, or by an action that theirs waits

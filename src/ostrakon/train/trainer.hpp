@@ -84,8 +84,8 @@ class Trainer {
   /// token). Throws AgreedError as step() does.
   double evaluate(data::SampleSource& samples, std::int64_t batches);
 
-  /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with the unit's two flat
-  /// parameters in device memory.
+  /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with views of the unit's two
+  /// flat parameters.
   using Visitor = train::Visitor;
   void visit_parameters(const Visitor& visit);
 

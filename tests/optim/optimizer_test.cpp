@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/optim/optimizer.hpp>

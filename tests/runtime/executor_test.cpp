@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/poison.hpp>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -204,7 +206,56 @@ TEST(Executor, HandsOutViewsInTheSpaceOfTheBuffer) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(Executor, HandsOutTheExecutionSpaceOfTheStream) {
+  const runtime::Program program = make_program(plan::Purpose::train);
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  std::map<plan::Stream, std::set<const Exec*>> seen;
+  std::set<const Exec*> all;
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    seen[buffers.action.stream].insert(&buffers.exec);
+    all.insert(&buffers.exec);
+  });
+  executor.run(program);
+  executor.run(program);
+  EXPECT_GT(seen.size(), 1U);
+  for (const auto& [stream, instances] : seen) EXPECT_EQ(instances.size(), 1U) << name(stream);
+  EXPECT_EQ(all.size(), on_device ? seen.size() : 1U);
+}
+
+TEST(Program, HasItsOwnNumber) {
+  runtime::Program program = program_of_both_spaces();
+  const std::uint64_t first = program.id.value();
+  const runtime::Program copy = program;
+  EXPECT_NE(copy.id.value(), first);
+  EXPECT_EQ(program.id.value(), first);
+  program = program_of_both_spaces();
+  EXPECT_NE(program.id.value(), first);
+}
+
 #if defined(OSTRAKON_CHECK_VIEWS)
+TEST(ExecutorDeathTest, ViewsKnowTheirProgramWhereAnotherTakesItsPlace) {
+  runtime::Program program = program_of_both_spaces();
+  program.plan.buffers[1].name = "old";
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  HostView<std::int64_t*> kept;
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    const auto sums = buffers.host_view<std::int64_t>(Role::host_sums);
+    if (!kept) {
+      kept = sums;
+      return;
+    }
+    EXPECT_DEATH(sums(1), "of a view of buffer 'new' .* made for clip");
+    EXPECT_DEATH(kept(0), "of a view of buffer 'old' .* used after that action");
+  });
+  executor.run(program);
+  ASSERT_TRUE(kept);
+  program = program_of_both_spaces();
+  program.plan.buffers[1].name = "new";
+  executor.run(program);
+}
+
 TEST(ExecutorDeathTest, ViewsKnowTheirBufferAndEndWithTheirAction) {
   runtime::Program program = program_of_both_spaces();
   program.plan.buffers[1].name = "sums on the host";

@@ -85,7 +85,8 @@ TEST(Diagnosis, NamesTheUnitNearestToTheLoss) {
   const int last = world.size() - 1;
   const runtime::Arenas arenas = bench.state.memory().arenas();
   const plan::Action none;
-  const ActionBuffers buffers(bench.parts.programs.train, none, arenas);
+  const Exec exec;
+  const ActionBuffers buffers(bench.parts.programs.train, none, arenas, exec);
   const auto inspect = [&](int unit, int micro_batch, bool is_bad) {
     std::vector<float> values(
         static_cast<std::size_t>(bench.plan().padded(bench.plan().trained(unit))));
@@ -94,7 +95,8 @@ TEST(Diagnosis, NamesTheUnitNearestToTheLoss) {
     plan::Action action;
     action.unit = unit;
     action.micro_batch = micro_batch;
-    diagnosis.inspect(action, gradients, {});
+    diagnosis.inspect(ActionBuffers(bench.parts.programs.train, action, arenas, exec), gradients,
+                      {});
   };
   // Backward comes from the loss: what the first ranks find in a unit before is no news.
   inspect(2, 0, false);
@@ -117,18 +119,19 @@ TEST(Diagnosis, NamesAUnitThatIsTied) {
   plan::Action head;
   head.unit = bench.parts.model->units() - 1;
   head.micro_batch = 0;
-  const ActionBuffers buffers(bench.parts.programs.train, head, arenas);
+  const Exec exec;
+  const ActionBuffers buffers(bench.parts.programs.train, head, arenas, exec);
   const auto gradients_of = [&](int unit) {
     return std::vector<float>(
         static_cast<std::size_t>(bench.plan().padded(bench.plan().trained(unit))));
   };
   std::vector<float> own = gradients_of(head.unit), tied = gradients_of(0);
   tied.front() = std::numeric_limits<float>::infinity();
-  diagnosis.inspect(head, test::DeviceArray<float>(own), test::DeviceArray<float>(tied));
+  diagnosis.inspect(buffers, test::DeviceArray<float>(own), test::DeviceArray<float>(tied));
   EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of embedding is not finite", 0), 0u);
   diagnosis.restart();
   own.back() = std::numeric_limits<float>::infinity();
-  diagnosis.inspect(head, test::DeviceArray<float>(own), test::DeviceArray<float>(tied));
+  diagnosis.inspect(buffers, test::DeviceArray<float>(own), test::DeviceArray<float>(tied));
   EXPECT_EQ(diagnosis.name_origin(buffers).rfind("the gradient of head is not finite", 0), 0u);
 }
 

@@ -4,8 +4,10 @@
 // The one place that handles the differences of Kokkos 3.4 and Kokkos 5.
 
 #include <Kokkos_Core.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 namespace ostrakon {
 
@@ -49,6 +51,16 @@ using HostMemory = Kokkos::HostSpace;
 /// Whether host code may follow a pointer into `Memory`, which some devices share with the host.
 constexpr bool memory_is_host_accessible =
     Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible;
+
+/// `count` instances of Exec that run at the same time, as far as this Kokkos makes such.
+inline std::vector<Exec> make_instances([[maybe_unused]] int count) {
+#if KOKKOS_VERSION >= 40000
+  if (count > 1)
+    return Kokkos::Experimental::partition_space(
+        Exec(), std::vector<int>(static_cast<std::size_t>(count), 1));
+#endif
+  return {Exec()};
+}
 
 namespace math {
 // Kokkos moved its mathematical functions out of Experimental in 3.7.

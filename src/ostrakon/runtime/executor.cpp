@@ -2,6 +2,7 @@
 #include <ostrakon/runtime/executor.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -9,10 +10,11 @@
 #include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/hash.hpp>
-#include <ostrakon/plan/stage_proof.hpp>
 #include <ostrakon/runtime/poison.hpp>
+#include <ostrakon/runtime/stream_spaces.hpp>
 #include <ostrakon/runtime/view_origins.hpp>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -80,35 +82,6 @@ struct Queue {
 
 }  // namespace
 
-std::string label(const plan::StepPlan& plan, const plan::Action& action) {
-  return "ostrakon: " + plan.describe(action);
-}
-
-Program make_program(plan::StepPlan plan) {
-  Program program;
-  program.memory = plan::plan_memory(plan, plan::Space::device);
-  program.host_memory = plan::plan_memory(plan, plan::Space::host);
-  plan::prove_memory(plan, program.memory);
-  plan::prove_memory(plan, program.host_memory);
-  // The stages of a pipeline are proven where all of their plans are.
-  if (plan.grid.stages() == 1) plan::prove_stages({&plan});
-  program.plan = std::move(plan);
-  return program;
-}
-
-std::byte* address_of(const Program& program, const Arenas& arenas, int buffer) {
-  return program.plan.buffers[buffer].space == plan::Space::host
-             ? arenas.host + program.host_memory.offsets[buffer]
-             : arenas.device + program.memory.offsets[buffer];
-}
-
-void require_space(const plan::StepPlan& plan, int buffer, bool on_host) {
-  const bool is_on_host = plan.buffers[buffer].space == plan::Space::host;
-  if (on_host == is_on_host || (on_host && memory_is_host_accessible)) return;
-  throw std::logic_error(plan.buffers[buffer].name + " is in " + (is_on_host ? "host" : "device") +
-                         " memory");
-}
-
 const ViewOrigin* ActionBuffers::origin_of(int buffer) const {
   if (origins_ == nullptr) return nullptr;
   const auto used = std::find_if(action.uses.begin(), action.uses.end(),
@@ -129,6 +102,7 @@ class Executor::Implementation {
       run_threads();
     else
       run_in_order();
+    if (on_device) spaces_.fence();
     const Queue* first = nullptr;
     for (const Queue& queue : queues_)
       if (queue.failure && (first == nullptr || failed_action(queue) < failed_action(*first)))
@@ -185,10 +159,20 @@ class Executor::Implementation {
       position_[a] = static_cast<int>(its_stream.size());
       its_stream.push_back(static_cast<int>(a));
     }
+    if (on_device) note_awaited();
     if (mode_ == Streams::in_plan_order)
       choose_order();
     else
       begin_threads();
+  }
+
+  /// Which actions those of other streams wait for.
+  void note_awaited() {
+    is_awaited_.assign(position_.size(), 0);
+    for (const plan::Action& action : program_->plan.actions)
+      for (const int wait : action.waits)
+        if (action_at(wait).stream != action.stream)
+          is_awaited_[static_cast<std::size_t>(wait)] = 1;
   }
 
   void begin_threads() {
@@ -338,15 +322,16 @@ class Executor::Implementation {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action.kind, true);
         const ViewOrigins::Live live = origins_.begin(index);
-        handler(ActionBuffers(*program_, action, arenas_, live.origins()));
-        // Other streams read what kernels wrote, from threads outside Kokkos.
-        if constexpr (on_device)
-          if (mode_ == Streams::threads && is_told) Kokkos::fence();
+        handler(
+            ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), live.origins()));
       });
       attempt([&] {
         if (is_told && observer) observer(action.kind, false);
       });
     }
+    // Also after a `release`: what waits for it waits for all before it on its stream.
+    if (on_device && is_awaited_[static_cast<std::size_t>(index)])
+      attempt([&] { spaces_.of(action.stream).fence(); });
     time.end = seconds_now();
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
     return failure;
@@ -371,14 +356,16 @@ class Executor::Implementation {
   }
 
   ViewOrigins origins_;
+  const StreamSpaces spaces_;
   const Arenas arenas_;
   const Streams mode_;
 
   // Of the run: written before threads are started on it.
   const Program* program_ = nullptr;
   bool shows_regions_ = false;
-  std::vector<int> position_;  // of each action in its stream
-  std::vector<int> order_;     // in which actions run, where they do so in an order
+  std::vector<int> position_;     // of each action in its stream
+  std::vector<int> order_;        // in which actions run, where they do so in an order
+  std::vector<char> is_awaited_;  // by another stream; on a device
 
   std::mutex mutex_;  // of what follows, but for the actions of a line
   std::array<Queue, plan::streams> queues_;

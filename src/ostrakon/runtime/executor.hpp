@@ -1,69 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <ostrakon/math/view.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/step_plan.hpp>
-#include <string>
+#include <ostrakon/runtime/program.hpp>
 #include <vector>
 
 namespace ostrakon::runtime {
 
-/// What profilers show of an action: "ostrakon: backward(block.3, micro-batch 0)".
-std::string label(const plan::StepPlan& plan, const plan::Action& action);
-
-/// A plan with its place in memory, proven: what an executor runs.
-struct Program {
-  plan::StepPlan plan;
-  plan::MemoryPlan memory;  ///< in device memory, which is host memory where there is no device
-  plan::MemoryPlan host_memory;  ///< in host memory
-
-  /// Of all arenas.
-  std::int64_t arena_bytes() const { return memory.arena_bytes + host_memory.arena_bytes; }
-};
-
-/// Plans memory and proves it; and, where the plan is not that of one of several stages, that the
-/// communication of ranks which run it matches.
-Program make_program(plan::StepPlan plan);
-
-/// The arenas of a run, one for each memory space.
-struct Arenas {
-  std::byte* device = nullptr;
-  std::byte* host = nullptr;
-};
-
-/// Where a buffer of a program begins, in the arena of its memory space.
-std::byte* address_of(const Program& program, const Arenas& arenas, int buffer);
-
-/// Throws std::logic_error unless a buffer is in that space, or in device memory that is also the
-/// host's, where it has views of both.
-void require_space(const plan::StepPlan& plan, int buffer, bool on_host);
-
-/// All of a buffer of a program. Throws std::logic_error where it is in other memory. Where device
-/// memory is the host's it has host views, too, for streams on threads outside Kokkos. Null where
-/// it has no bytes, such as the parameters of a unit without any, whichever memory they would be
-/// in.
-template <class T, class Space>
-View<T*, Space> view_of(const Program& program, const Arenas& arenas, int buffer,
-                        const ViewOrigin* origin = nullptr) {
-  if (program.plan.buffers[buffer].bytes == 0) return {};
-  require_space(program.plan, buffer, std::is_same<Space, OnHost>::value);
-  return {reinterpret_cast<T*>(address_of(program, arenas, buffer)),
-          program.plan.buffers[buffer].bytes / static_cast<std::int64_t>(sizeof(T)), origin};
-}
-
 /// An action with its buffers found in the arenas: what a handler is called with.
 class ActionBuffers {
  public:
-  /// `origins`: those of the views, one for each of the action's uses; or null.
+  /// `origins`: those of the views, one for each of the action's uses; or null. What it is given
+  /// must outlive it.
   ActionBuffers(const Program& program, const plan::Action& its_action, const Arenas& arenas,
-                const ViewOrigin* origins = nullptr)
-      : action(its_action), program_(program), arenas_(arenas), origins_(origins) {}
+                const Exec& its_exec, const ViewOrigin* origins = nullptr)
+      : action(its_action), exec(its_exec), program_(program), arenas_(arenas), origins_(origins) {}
 
   // All of the first buffer in `role`, as view_of(); where the action has none, a view of no array.
   // Views are valid while the action runs.
@@ -84,6 +37,9 @@ class ActionBuffers {
   }
 
   const plan::Action& action;
+  /// For its kernels, and its copies from and to a device: that of its stream. Without a device all
+  /// streams have the same one, not to be used on threads outside Kokkos.
+  const Exec& exec;
 
  private:
   const ViewOrigin* origin_of(int buffer) const;
@@ -122,6 +78,10 @@ struct ActionTime {
 /// have. On threads, handlers of different streams run at the same time; what an action wrote is
 /// seen by those that it happens before. Nothing is allocated by run() once a program of that
 /// length, with those streams, has run.
+///
+/// On a device each stream has an execution-space instance of its own. What an action has submitted
+/// to it is done before an action of another stream begins that waits for it, and all of it when
+/// run() returns.
 ///
 /// Where a handler throws, run() throws the same once nothing runs any more; of several, what the
 /// first of them in plan order threw. In plan order nothing more is begun: ranks in the same order

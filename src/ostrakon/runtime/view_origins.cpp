@@ -5,26 +5,38 @@
 
 namespace ostrakon::runtime {
 
-void ViewOrigins::prepare(const Program& program) {
+/// Also false where its plan has been changed so that actions have other uses.
+bool ViewOrigins::OfProgram::fits(const Program& program) const {
   const std::vector<plan::Action>& actions = program.plan.actions;
-  if (!views_check || (program_ == &program && actions_ == actions.size())) return;
-  program_ = &program;
-  actions_ = actions.size();
-  if (origins_.size() < actions.size()) origins_.resize(actions.size());
-  for (std::size_t a = 0; a < actions.size(); ++a) {
-    Origins& origins = origins_[a];
-    const std::size_t uses = actions[a].uses.size();
-    if (origins.count < uses) {
-      if (origins.all) retired_.push_back(std::move(origins.all));
-      origins.all = std::make_unique<ViewOrigin[]>(uses);
-      origins.count = uses;
+  if (id != program.id.value() || first.size() != actions.size() + 1) return false;
+  for (std::size_t a = 0; a < actions.size(); ++a)
+    if (first[a + 1] - first[a] != actions[a].uses.size()) return false;
+  return true;
+}
+
+void ViewOrigins::prepare(const Program& program) {
+  if (!views_check) return;
+  for (const auto& known : programs_)
+    if (known->fits(program)) {
+      now_ = known.get();
+      return;
     }
-    for (std::size_t u = 0; u < uses; ++u) {
-      origins.all[u].live = false;
-      origins.all[u].buffer = program.plan.buffers[actions[a].uses[u].buffer].name;
-      origins.all[u].action = program.plan.describe(actions[a]);
+  auto made = std::make_unique<OfProgram>();
+  made->id = program.id.value();
+  made->first.push_back(0);
+  for (const plan::Action& action : program.plan.actions)
+    made->first.push_back(made->first.back() + action.uses.size());
+  made->all = std::make_unique<ViewOrigin[]>(made->first.back());
+  ViewOrigin* origin = made->all.get();
+  for (const plan::Action& action : program.plan.actions)
+    for (const plan::Use& use : action.uses) {
+      origin->live = false;
+      origin->buffer = program.plan.buffers[use.buffer].name;
+      origin->action = program.plan.describe(action);
+      ++origin;
     }
-  }
+  now_ = made.get();
+  programs_.push_back(std::move(made));
 }
 
 }  // namespace ostrakon::runtime

@@ -2,19 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <ostrakon/math/view_origin.hpp>
-#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/runtime/program.hpp>
 #include <vector>
 
 namespace ostrakon::runtime {
 
 /// Of an executor: where the views come from that its actions work with, one origin for each of an
-/// action's uses. They stay, so that a view that is kept beyond its action finds that it has ended.
-/// None, at no cost, where views do not check.
+/// action's uses. Every program has its own, which stay as long as the executor, so that a view
+/// that is kept beyond its action finds that it has ended, whatever runs by then. None, at no cost,
+/// where views do not check.
 class ViewOrigins {
  public:
-  /// Names those of a program, before it runs.
+  /// Before a program runs: makes its origins, if it has not run here yet.
   void prepare(const Program& program);
 
   /// The origins of an action, live until the end of the scope.
@@ -35,22 +37,24 @@ class ViewOrigins {
     ViewOrigin* origins_;
     std::size_t count_;
   };
+  /// Of the program that was prepared last.
   Live begin(int action) {
     if (!views_check) return {nullptr, 0};
-    const Origins& origins = origins_[static_cast<std::size_t>(action)];
-    return {origins.all.get(), origins.count};
+    const auto a = static_cast<std::size_t>(action);
+    return {now_->all.get() + now_->first[a], now_->first[a + 1] - now_->first[a]};
   }
 
  private:
-  struct Origins {
+  struct OfProgram {
+    std::uint64_t id = 0;
+    std::vector<std::size_t> first;  ///< of each action; then the number of all
     std::unique_ptr<ViewOrigin[]> all;
-    std::size_t count = 0;
+
+    bool fits(const Program& program) const;
   };
 
-  const Program* program_ = nullptr;  ///< whose names they have
-  std::size_t actions_ = 0;
-  std::vector<Origins> origins_;                        ///< by action
-  std::vector<std::unique_ptr<ViewOrigin[]>> retired_;  ///< views may still refer to them
+  std::vector<std::unique_ptr<OfProgram>> programs_;
+  const OfProgram* now_ = nullptr;
 };
 
 }  // namespace ostrakon::runtime

@@ -35,7 +35,7 @@ void ComputeHandlers::install(runtime::Executor& executor) {
 void ComputeHandlers::forward(const ActionBuffers& buffers) {
   const int unit = buffers.action.unit;
   const int tied_to = description_.units[unit].tied_to;
-  model_.forward(unit, exec_, unit_buffers<void>(buffers, context_.plan(), tied_to));
+  model_.forward(unit, buffers.exec, unit_buffers<void>(buffers, context_.plan(), tied_to));
 }
 
 void ComputeHandlers::backward(const ActionBuffers& buffers) {
@@ -46,28 +46,30 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const bool is_last_phase = unit.phase + 1 == phases;
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;
-  if (own && !action.gradients_opened) clear_gaps(action.unit, own);
-  if (tied) clear_gaps(tied_to, tied);
+  if (own && !action.gradients_opened) clear_gaps(buffers.exec, action.unit, own);
+  if (tied) clear_gaps(buffers.exec, tied_to, tied);
   const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
-  model_.backward(action.unit, exec_, unit, static_cast<float>(scale), action.gradients_opened);
+  model_.backward(action.unit, buffers.exec, unit, static_cast<float>(scale),
+                  action.gradients_opened);
   if (!is_last_phase) return;
   if (action.unit == context_.inject_nonfinite && action.micro_batch == 0 && own)
-    math::fill(exec_, own.range(0, 1), std::numeric_limits<float>::infinity());
-  if (context_.diagnoses) diagnosis_.inspect(action, own, tied);
+    math::fill(buffers.exec, own.range(0, 1), std::numeric_limits<float>::infinity());
+  if (context_.diagnoses) diagnosis_.inspect(buffers, own, tied);
 }
 
 // Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.
-void ComputeHandlers::clear_gaps(int unit, View<float*> gradients) {
-  for (const Gap& gap : gaps_[unit]) math::fill(exec_, gradients.range(gap.begin, gap.end), 0.0f);
+void ComputeHandlers::clear_gaps(const Exec& exec, int unit, View<float*> gradients) {
+  for (const Gap& gap : gaps_[unit]) math::fill(exec, gradients.range(gap.begin, gap.end), 0.0f);
 }
 
 void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
-  math::add_terms<float>(exec_, buffers.device_view<float>(Role::output).range(0, leaf_terms_),
+  math::add_terms<float>(buffers.exec,
+                         buffers.device_view<float>(Role::output).range(0, leaf_terms_),
                          buffers.device_view<std::int64_t>(Role::sums));
 }
 
 void ComputeHandlers::show(const ActionBuffers& buffers) {
-  exec_.fence();
+  buffers.exec.fence();
   const plan::StepPlan& plan = context_.plan();
   const int unit = buffers.action.unit;
   const View<const float*> both = buffers.device_view<float>(Role::parameters);

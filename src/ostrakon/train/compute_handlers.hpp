@@ -29,7 +29,7 @@ class ComputeHandlers {
   void backward(const runtime::ActionBuffers& buffers);
   void add_losses(const runtime::ActionBuffers& buffers);
   void show(const runtime::ActionBuffers& buffers);
-  void clear_gaps(int unit, View<float*> gradients);
+  void clear_gaps(const Exec& exec, int unit, View<float*> gradients);
 
   const StepContext& context_;
   const model::Model& model_;
@@ -38,7 +38,6 @@ class ComputeHandlers {
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
   std::int64_t leaf_terms_;             ///< of the loss
   std::int64_t step_terms_;
-  Exec exec_;
 };
 
 }  // namespace ostrakon::train

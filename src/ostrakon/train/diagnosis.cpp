@@ -19,37 +19,39 @@ std::int64_t count_non_finite_on_host(HostView<const float*> values) {
   return found;
 }
 
-}  // namespace
-
-Diagnosis::Diagnosis(const plan::StepPlan& plan, const plan::ModelDescription& model, int rank,
-                     comm::Communicator& world)
-    : plan_(plan), model_(model), rank_(rank), world_(world) {}
-
-void Diagnosis::inspect(const plan::Action& action, View<const float*> own,
-                        View<const float*> tied) {
-  const int distance = 2 * (units() - 1 - action.unit);
-  inspect(action.unit, distance, action.micro_batch, own);
-  inspect(model_.units[action.unit].tied_to, distance + 1, action.micro_batch, tied);
-}
-
-void Diagnosis::inspect(int unit, int distance, std::int64_t micro_batch,
-                        View<const float*> gradients) {
-  if (!gradients || (origin_ && origin_->distance <= distance)) return;
-  const std::int64_t elements = plan_.padded(plan_.trained(unit));
-  if (count_non_finite(gradients.range(0, elements)) > 0) origin_ = {distance, micro_batch};
-}
-
-std::int64_t Diagnosis::count_non_finite(View<const float*> values) const {
+std::int64_t count_non_finite(const Exec& exec, View<const float*> values) {
   constexpr std::int64_t most = 65536;
   std::vector<float> copy;
   std::int64_t found = 0;
   for (std::int64_t begin = 0; begin < values.size(); begin += most) {
     const std::int64_t end = std::min(begin + most, values.size());
     copy.resize(static_cast<std::size_t>(end - begin));
-    math::copy_to_host(exec_, values.range(begin, end), host_view(copy));
+    math::copy_to_host(exec, values.range(begin, end), host_view(copy));
     found += count_non_finite_on_host(host_view(copy));
   }
   return found;
+}
+
+}  // namespace
+
+Diagnosis::Diagnosis(const plan::StepPlan& plan, const plan::ModelDescription& model, int rank,
+                     comm::Communicator& world)
+    : plan_(plan), model_(model), rank_(rank), world_(world) {}
+
+void Diagnosis::inspect(const runtime::ActionBuffers& buffers, View<const float*> own,
+                        View<const float*> tied) {
+  const int unit = buffers.action.unit;
+  const int distance = 2 * (units() - 1 - unit);
+  inspect(buffers, unit, distance, own);
+  inspect(buffers, model_.units[unit].tied_to, distance + 1, tied);
+}
+
+void Diagnosis::inspect(const runtime::ActionBuffers& buffers, int unit, int distance,
+                        View<const float*> gradients) {
+  if (!gradients || (origin_ && origin_->distance <= distance)) return;
+  const std::int64_t elements = plan_.padded(plan_.trained(unit));
+  if (count_non_finite(buffers.exec, gradients.range(0, elements)) > 0)
+    origin_ = {distance, buffers.action.micro_batch};
 }
 
 std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
@@ -80,7 +82,8 @@ Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffer
     const std::int64_t count =
         gradients.space == plan::Space::host
             ? count_non_finite_on_host(buffers.view<float, OnHost>(buffer).range(first, end))
-            : count_non_finite(buffers.view<float, OnDevice>(buffer).range(first, end));
+            : count_non_finite(buffers.exec,
+                               buffers.view<float, OnDevice>(buffer).range(first, end));
     if (count > 0) return {u, count};
   }
   return {};

@@ -23,9 +23,10 @@ class Diagnosis {
 
   /// Forgets what was found: before a step is run once more.
   void restart() { origin_.reset(); }
-  /// Looks at what a backward of `action.unit` has written of one micro-batch: its own gradients
-  /// (if it has any), and those of the unit that it is tied to.
-  void inspect(const plan::Action& action, View<const float*> own, View<const float*> tied);
+  /// Looks at what a backward has written of one micro-batch: its unit's own gradients (if it has
+  /// any), and those of the unit that it is tied to.
+  void inspect(const runtime::ActionBuffers& buffers, View<const float*> own,
+               View<const float*> tied);
   /// Which unit's gradient is not finite on which ranks: of several units the one nearest to the
   /// loss, as what backward makes of it reaches those before it. Where the gradients of all
   /// micro-batches are finite, their sums are looked at. Collective, once the step's backward is
@@ -55,8 +56,8 @@ class Diagnosis {
   };
 
   int units() const { return static_cast<int>(plan_.units.size()); }
-  void inspect(int unit, int distance, std::int64_t micro_batch, View<const float*> gradients);
-  std::int64_t count_non_finite(View<const float*> values) const;
+  void inspect(const runtime::ActionBuffers& buffers, int unit, int distance,
+               View<const float*> gradients);
   NonFiniteSum find_sum(const runtime::ActionBuffers& buffers) const;
   std::string name_sum(const NonFiniteSum& mine);
 
@@ -66,7 +67,6 @@ class Diagnosis {
   comm::Communicator& world_;
   std::optional<Origin> origin_;  ///< nearest to the loss
   NonFiniteSum noted_;
-  Exec exec_;
 };
 
 }  // namespace ostrakon::train

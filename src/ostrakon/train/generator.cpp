@@ -36,7 +36,7 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
   executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
     const auto begin = static_cast<std::int64_t>(context_.size());
     const auto end = static_cast<std::int64_t>(pending_.size());
-    math::copy_to_device(exec_, host_view(pending_).range(begin, end),
+    math::copy_to_device(buffers.exec, host_view(pending_).range(begin, end),
                          buffers.device_view<std::int32_t>(Role::batch).range(begin, end));
   });
   executor_->on(Kind::forward, [this](const ActionBuffers& buffers) { run_unit(buffers); });
@@ -44,6 +44,7 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
 }
 
 void Generator::load(checkpoint::ParameterSource& weights) {
+  const Exec exec;
   std::vector<float> host;
   for (int u = 0; u < decoder_->units(); ++u) {
     const int buffer = program_.plan.units[u].masters;
@@ -54,7 +55,7 @@ void Generator::load(checkpoint::ParameterSource& weights) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
       weights.read(parameter.owner, parameter.name, parameter.shape, 0, parameter.elements(),
                    host.data());
-      math::copy_to_device(exec_, host_view(host),
+      math::copy_to_device(exec, host_view(host),
                            flat.range(parameter.offset, parameter.offset + parameter.elements()));
     }
   }
@@ -68,14 +69,14 @@ void Generator::run_unit(const ActionBuffers& buffers) {
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto end = static_cast<std::int64_t>(pending_.size());
   if (u < decoder_->units() - 1) {
-    decoder_->unit(u).forward(exec_, unit, {begin, end});
+    decoder_->unit(u).forward(buffers.exec, unit, {begin, end});
     return;
   }
   const std::int64_t width = settings_.model.width;
   const std::int64_t vocabulary = settings_.model.vocabulary;
-  decoder_->logits(exec_, unit.input.range((end - 1) * width, end * width).matrix(1, width), unit,
-                   unit.output.matrix(1, vocabulary));
-  math::copy_to_host(exec_, unit.output.range(0, vocabulary), host_view(logits_));
+  decoder_->logits(buffers.exec, unit.input.range((end - 1) * width, end * width).matrix(1, width),
+                   unit, unit.output.matrix(1, vocabulary));
+  math::copy_to_host(buffers.exec, unit.output.range(0, vocabulary), host_view(logits_));
 }
 
 const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tokens) {

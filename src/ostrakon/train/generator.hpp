@@ -43,7 +43,6 @@ class Generator {
   runtime::Program program_;
   std::unique_ptr<runtime::Arena> arena_;
   std::unique_ptr<runtime::Executor> executor_;
-  Exec exec_;
   std::vector<std::int32_t> context_;  ///< tokens whose keys and values are in the arena
   std::vector<std::int32_t> pending_;  ///< the whole text of the running call
   std::vector<float> logits_;

@@ -41,7 +41,7 @@ void LoadHandler::load(const ActionBuffers& buffers) {
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
     context_.is_intact = false;
   }
-  math::copy_to_device(exec_, batch,
+  math::copy_to_device(buffers.exec, batch,
                        buffers.device_view<unsigned char>(Role::batch).range(0, batch.size()));
 }
 

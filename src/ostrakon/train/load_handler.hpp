@@ -28,7 +28,6 @@ class LoadHandler {
   comm::Communicator& world_;
   std::int64_t samples_;               ///< of a leaf
   int last_load_before_updates_ = -1;  ///< micro-batch; -1: updates wait for `clip`
-  Exec exec_;
 };
 
 }  // namespace ostrakon::train

@@ -42,18 +42,18 @@ void in_space_of(const plan::Action& action, const Work& work) {
     work(OnHost());
 }
 
-}  // namespace
-
+// On the device; and on the calling thread.
 template <class A, class B>
-void MoveHandlers::convert(View<A*> from, View<B*> to) {
-  math::convert<A, B>(exec_, from, to);
-  if constexpr (on_device) exec_.fence();
+void convert(const Exec& exec, View<A*> from, View<B*> to) {
+  math::convert<A, B>(exec, from, to);
+  if constexpr (on_device) exec.fence();
 }
-
 template <class A, class B>
-void MoveHandlers::convert(HostView<A*> from, HostView<B*> to) {
+void convert(const Exec&, HostView<A*> from, HostView<B*> to) {
   math::host::convert<A, B>(from, to);
 }
+
+}  // namespace
 
 void MoveHandlers::gather(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
@@ -68,7 +68,8 @@ void MoveHandlers::gather(const ActionBuffers& buffers) {
       using T = decltype(one);
       using Space = decltype(space);
       const auto converted = parts.view<T, Space>(Role::parameters, flat, part);
-      if (action.converts) convert(parts.view<float, Space>(Role::shard, flat, part), converted);
+      if (action.converts)
+        convert(buffers.exec, parts.view<float, Space>(Role::shard, flat, part), converted);
       group.all_gather<T, Space>(
           action.converts ? converted : parts.view<T, Space>(source, flat, part),
           parts.view<T, Space>(Role::parameters, flat, whole));
@@ -83,7 +84,7 @@ void MoveHandlers::keep(const ActionBuffers& buffers) {
   dispatch_dtype(compute_, [&](auto one) {
     using T = decltype(one);
     for (int flat = kept.flats.first; flat < kept.flats.end; ++flat)
-      math::copy<T>(exec_, parts.view<T, OnDevice>(Role::parameters, flat, kept.divided),
+      math::copy<T>(buffers.exec, parts.view<T, OnDevice>(Role::parameters, flat, kept.divided),
                     parts.view<T, OnDevice>(Role::shard, flat, kept.divided));
   });
 }
@@ -106,9 +107,10 @@ void MoveHandlers::copy(const ActionBuffers& buffers) {
     std::memcpy(find(Role::target, OnHost()).data(), find(Role::source, OnHost()).data(),
                 static_cast<std::size_t>(bytes));
   else if (action.kind == Kind::copy_to_device)
-    math::copy_to_device(exec_, find(Role::source, OnHost()), find(Role::target, OnDevice()));
+    math::copy_to_device(buffers.exec, find(Role::source, OnHost()),
+                         find(Role::target, OnDevice()));
   else
-    math::copy_to_host(exec_, find(Role::source, OnDevice()), find(Role::target, OnHost()));
+    math::copy_to_host(buffers.exec, find(Role::source, OnDevice()), find(Role::target, OnHost()));
 }
 
 void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
@@ -130,7 +132,7 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
     dispatch_dtype(reduce_, [&](auto one) {
       using T = decltype(one);
       const auto packed = all(T(), Role::packed);
-      convert(gradients, packed);
+      convert(buffers.exec, gradients, packed);
       group.reduce_scatter<T, Space>(packed, all(T(), Role::staging), shard, local);
     });
   });

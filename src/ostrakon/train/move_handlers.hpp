@@ -26,16 +26,10 @@ class MoveHandlers {
   void reduce_scatter(const runtime::ActionBuffers& buffers);
   void gather_gradients(const runtime::ActionBuffers& buffers);
   void gather_updates(const runtime::ActionBuffers& buffers);
-  // On the device; and on the calling thread.
-  template <class A, class B>
-  void convert(View<A*> from, View<B*> to);
-  template <class A, class B>
-  void convert(HostView<A*> from, HostView<B*> to);
 
   const StepContext& context_;
   const Channels& channels_;
   DType compute_, reduce_;
-  Exec exec_;
 };
 
 }  // namespace ostrakon::train

@@ -39,7 +39,7 @@ void SumHandlers::install(runtime::Executor& executor) {
 void SumHandlers::begin(const ActionBuffers& buffers) {
   context_.load_error.clear();
   diagnosis_.restart_notes();
-  math::clear(exec_, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums));
+  math::clear(buffers.exec, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums));
   const auto on_host = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums);
   std::fill_n(on_host.data(), on_host.size(), std::int64_t{0});
 }
@@ -48,7 +48,7 @@ void SumHandlers::accumulate(const ActionBuffers& buffers) {
   const std::int64_t count = buffers.action.elements;
   // Other streams may be threads outside Kokkos. Their memory is the host's.
   if (buffers.action.stream == plan::Stream::compute)
-    math::add_to<float>(exec_, buffers.device_view<float>(Role::source).range(0, count),
+    math::add_to<float>(buffers.exec, buffers.device_view<float>(Role::source).range(0, count),
                         buffers.device_view<float>(Role::parameter_gradients).range(0, count));
   else
     math::host::add_to<float>(buffers.host_view<float>(Role::source).range(0, count),
@@ -60,7 +60,7 @@ void SumHandlers::norm(const ActionBuffers& buffers) {
   const plan::Spans& divided = context_.plan().layouts.gradient.divided;
   constexpr std::int64_t begin = math::exact_sum_limbs, end = 2 * math::exact_sum_limbs;
   if (buffers.action.stream != plan::Stream::host) {
-    math::add_squares<float>(exec_, parts.device_view<float>(Role::gradient_shard, divided),
+    math::add_squares<float>(buffers.exec, parts.device_view<float>(Role::gradient_shard, divided),
                              buffers.device_view<std::int64_t>(Role::sums).range(begin, end));
     return;
   }
@@ -80,8 +80,8 @@ HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers
     std::fill_n(sums.data(), step_sums, std::int64_t{0});
   std::int64_t room[step_sums];
   const HostView<std::int64_t*> on_device(room, step_sums);
-  math::copy_to_host(exec_, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums),
-                     on_device);
+  math::copy_to_host(buffers.exec,
+                     buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums), on_device);
   // Carries now, so that spare bits are needed once a rank, not once a term.
   for (const HostView<std::int64_t*>& both : {sums, on_device})
     for (const int begin : {0, math::exact_sum_limbs})

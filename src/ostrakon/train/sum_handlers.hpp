@@ -34,7 +34,6 @@ class SumHandlers {
   Diagnosis& diagnosis_;
   comm::Communicator& world_;
   std::int64_t step_terms_;
-  Exec exec_;
 };
 
 }  // namespace ostrakon::train

@@ -193,7 +193,6 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   const bool was_intact = context_.is_intact;
   executor_->run(programs_.train);
   if (context_.verdict.needs_diagnosis) diagnose();
-  Exec().fence();
   context_.is_intact = was_intact;
   guard_.finish(context_.verdict);
   context_.result.skipped = context_.verdict.skipped;

@@ -14,6 +14,19 @@ using plan::Role;
 using plan::Stream;
 using runtime::ActionBuffers;
 
+namespace {
+
+/// Calls work(where, space): host memory on the calling thread, or device memory with kernels.
+template <class Work>
+void in_space_of(const ActionBuffers& buffers, const Work& work) {
+  if (buffers.action.stream == Stream::host)
+    work(math::CallingThread(), OnHost());
+  else
+    work(buffers.exec, OnDevice());
+}
+
+}  // namespace
+
 UpdateHandlers::UpdateHandlers(const StepContext& context, const ShardLayout& layout,
                                const TrainerSettings& settings)
     : context_(context), settings_(settings), compute_(layout.model().dtype()) {
@@ -40,22 +53,13 @@ optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
   return update;
 }
 
-/// Calls work(where, space): host memory on the calling thread, or device memory with kernels.
-template <class Work>
-void UpdateHandlers::in_space_of(const plan::Action& action, const Work& work) {
-  if (action.stream == Stream::host)
-    work(math::CallingThread(), OnHost());
-  else
-    work(exec_, OnDevice());
-}
-
 void UpdateHandlers::direction(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
   const ActionParts parts(buffers, context_);
   const plan::Spans& ours = context_.plan().layouts.update.divided;
   dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
     using Moment = decltype(one);
-    in_space_of(buffers.action, [&](const auto& where, auto space) {
+    in_space_of(buffers, [&](const auto& where, auto space) {
       using Space = decltype(space);
       const auto gradients = parts.view<float, Space>(Role::gradient_shard, ours);
       const auto momentum = parts.view<Moment, Space>(Role::first_moment, ours);
@@ -80,11 +84,11 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
     if (range.rule != OptimizerKind::muon) continue;
     const model::Parameter& parameter = *range.parameter;
     const auto matrix = whole.range(parameter.offset, parameter.offset + parameter.elements());
-    optim::orthogonalize(exec_, matrix.matrix(parameter.shape[0], parameter.shape[1]),
+    optim::orthogonalize(buffers.exec, matrix.matrix(parameter.shape[0], parameter.shape[1]),
                          settings_.optimizer.muon_iterations,
                          buffers.device_view<std::byte>(Role::workspace));
     if (mine)
-      math::copy<float>(exec_, matrix.range(range.first, range.first + range.count),
+      math::copy<float>(buffers.exec, matrix.range(range.first, range.first + range.count),
                         mine.range(range.offset, range.offset + range.count));
   }
 }
@@ -92,7 +96,7 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
 void UpdateHandlers::optimize(const ActionBuffers& buffers) {
   if (!context_.verdict.skip_update)
     dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
-      in_space_of(buffers.action, [&](const auto& where, auto space) {
+      in_space_of(buffers, [&](const auto& where, auto space) {
         update<decltype(one), decltype(space)>(buffers, where);
       });
     });
@@ -136,7 +140,7 @@ void UpdateHandlers::convert_updated(const ActionBuffers& buffers) {
       math::host::convert<float, T>(parts.host_view<float>(Role::shard, ours),
                                     parts.host_view<T>(Role::parameters, ours));
     else
-      math::convert<float, T>(exec_, parts.device_view<float>(Role::shard, ours),
+      math::convert<float, T>(buffers.exec, parts.device_view<float>(Role::shard, ours),
                               parts.device_view<T>(Role::parameters, ours));
   });
 }

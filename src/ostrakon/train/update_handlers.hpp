@@ -25,8 +25,6 @@ class UpdateHandlers {
   void orthogonalize(const runtime::ActionBuffers& buffers);
   void optimize(const runtime::ActionBuffers& buffers);
   optim::UpdateStep update_step(const UpdateRange& range) const;
-  template <class Work>
-  void in_space_of(const plan::Action& action, const Work& work);
   template <class Moment, class Space>
   void update(const runtime::ActionBuffers& buffers, const math::WorksOn<Space>& where);
   void convert_updated(const runtime::ActionBuffers& buffers);
@@ -35,7 +33,6 @@ class UpdateHandlers {
   const TrainerSettings& settings_;
   DType compute_;                                 ///< of parameters as they are computed with
   std::vector<std::vector<UpdateRange>> ranges_;  ///< of each unit
-  Exec exec_;
 };
 
 }  // namespace ostrakon::train

@@ -24,11 +24,18 @@ void LoadHandler::install(runtime::Executor& executor) {
   executor.on(plan::Kind::load, [this](const ActionBuffers& buffers) { load(buffers); });
 }
 
+void LoadHandler::require_size(const data::SampleSource& samples, std::int64_t expected) const {
+  const std::int64_t bytes = samples.sample_bytes() * samples_;
+  require(bytes == expected, "a leaf of ", samples_, " samples of ", samples.sample_bytes(),
+          " bytes has ", bytes, " bytes; the model reads leaves of ", expected);
+}
+
 void LoadHandler::load(const ActionBuffers& buffers) {
   const int micro_batch = buffers.action.micro_batch;
   const HostView<unsigned char*> batch = buffers.host_view<unsigned char>(Role::host_batch);
   const std::int64_t leaf = context_.plan().leaf(context_.rank, micro_batch);
   try {
+    require_size(*context_.samples, batch.size());
     context_.samples->fill(context_.first_sample + static_cast<std::uint64_t>(leaf * samples_),
                            samples_, batch.data());
   } catch (const std::exception& error) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/programs.hpp>
@@ -23,6 +24,8 @@ class LoadHandler {
 
  private:
   void load(const runtime::ActionBuffers& buffers);
+  /// Throws Error where a leaf of `samples` has not `expected` bytes.
+  void require_size(const data::SampleSource& samples, std::int64_t expected) const;
 
   StepContext& context_;
   comm::Communicator& world_;

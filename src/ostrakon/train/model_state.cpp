@@ -41,6 +41,7 @@ void ModelState::initialize(int buffer, DType dtype, checkpoint::ParameterSource
 }
 
 void ModelState::initialize(checkpoint::ParameterSource* weights) {
+  has_values_ = false;
   mesh_.world().agree([&] {
     for (const plan::PlannedUnit& unit : plan_.units) {
       initialize(unit.masters, DType::fp32, weights);
@@ -50,6 +51,7 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
     }
     exec_.fence();
   });
+  has_values_ = true;
 }
 
 /// Of one kind of state, which a member of PlannedUnit names, of the part that `counted` says.

@@ -29,6 +29,8 @@ class ModelState {
              mesh::Mesh& mesh);
 
   const StateMemory& memory() const { return memory_; }
+  /// Whether it was initialized or restored: not before, nor where that failed.
+  bool has_values() const { return has_values_; }
 
   /// Weights, and moments of zero, unit by unit, straight into shards. Weights are random, or read
   /// from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
@@ -89,6 +91,7 @@ class ModelState {
   std::vector<SavedBytes> saved_;
   std::vector<char> bounce_;  ///< host memory for what a device has
   Exec exec_;
+  bool has_values_ = false;
 };
 
 }  // namespace ostrakon::train

@@ -156,6 +156,7 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
 }
 
 void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels) {
+  has_values_ = false;
   mesh::agree_by_name(mesh_.world(), [&] {
     std::vector<checkpoint::Wanted> wanted;
     for (const plan::PlannedUnit& unit : plan_.units)
@@ -172,6 +173,7 @@ void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channel
       restore_working(u, checkpoint);
     exec_.fence();
   });
+  has_values_ = true;
 }
 
 }  // namespace ostrakon::train

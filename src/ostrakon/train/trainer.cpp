@@ -80,17 +80,6 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
   return programs;
 }
 
-/// Samples of a wrong size: that they can't be read is an error of all ranks.
-class RefusedSamples final : public data::SampleSource {
- public:
-  explicit RefusedSamples(std::string why) : why_(std::move(why)) {}
-  std::int64_t sample_bytes() const override { return 0; }
-  void fill(std::uint64_t, std::int64_t, void*) override { throw Error(why_); }
-
- private:
-  std::string why_;
-};
-
 }  // namespace
 
 Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
@@ -145,7 +134,6 @@ void Trainer::allocate() {
 void Trainer::initialize(checkpoint::ParameterSource* weights) {
   require_allocated("Trainer::initialize");
   state_->initialize(weights);
-  has_state_ = true;
 }
 
 void Trainer::require_allocated(const char* call) const {
@@ -155,25 +143,15 @@ void Trainer::require_allocated(const char* call) const {
 
 void Trainer::require_state(const char* call) const {
   require_allocated(call);
-  if (!has_state_)
+  if (!state_->has_values())
     throw AgreedError(text(call,
                            " was called before the parameters have values; expected "
                            "Trainer::initialize, or a checkpoint to resume from, before"));
 }
 
-void Trainer::read_from(data::SampleSource& samples) {
-  context_.samples = &samples;
-  const std::int64_t leaf = settings_.micro_batch_size, bytes = samples.sample_bytes() * leaf;
-  if (bytes == description_.batch_bytes) return;
-  refused_samples_ = std::make_unique<RefusedSamples>(
-      text("a leaf of ", leaf, " samples of ", samples.sample_bytes(), " bytes has ", bytes,
-           " bytes; the model reads leaves of ", description_.batch_bytes));
-  context_.samples = refused_samples_.get();
-}
-
 void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
   context_.program = &programs_.train;
-  read_from(samples);
+  context_.samples = &samples;
   context_.first_sample = static_cast<std::uint64_t>(samples_before(step));
   context_.step = step;
   context_.update = guard_.updates() + 1;
@@ -214,7 +192,7 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   if (batches < 1)
     throw AgreedError(text("evaluation of ", batches, " batches; expected 1 or more"));
   context_.program = &programs_.evaluate;
-  read_from(samples);
+  context_.samples = &samples;
   double total = 0.0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
@@ -256,12 +234,11 @@ void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
 
 void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   require_allocated("Trainer::restore");
-  state_->restore(checkpoint, *channels_);
   const checkpoint::Progress& progress = checkpoint.manifest().progress;
   mesh::agree_by_name(mesh_.world(), [&] { guard_.restore(progress); });
+  state_->restore(checkpoint, *channels_);
   context_.step = progress.step;
   start_ = {progress.step + 1, progress.samples};
-  has_state_ = true;
 }
 
 double Trainer::measure_peak_flops(double seconds) {

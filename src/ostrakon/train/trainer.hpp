@@ -153,7 +153,6 @@ class Trainer {
 
   void require_allocated(const char* call) const;
   void require_same_plan();
-  void read_from(data::SampleSource& samples);
   void begin_step(data::SampleSource& samples, std::int64_t step);
   void diagnose();
   /// Samples that steps before `step` take.
@@ -172,8 +171,6 @@ class Trainer {
   StepContext context_;
   Start start_;
   int next_nonfinite_ = -1;
-  bool has_state_ = false;
-  std::unique_ptr<data::SampleSource> refused_samples_;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<StepHandlers> handlers_;

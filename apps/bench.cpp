@@ -151,7 +151,7 @@ than one rank, comm.
              costs the steps meanwhile
 
   --seconds S              how long to measure each row (0.3), or all steps (10)
-  --ranks-per-node N       of comm: N neighbouring ranks count as a node; default: as they are
+  --ranks-per-node N       of comm: N consecutive ranks count as a node; default: as they are
   --json                   one JSON object a line
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
                            that is given twice the last value counts

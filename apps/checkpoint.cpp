@@ -39,21 +39,21 @@ verify   reads all of a file: each checksum of weights.h5 and checkpoints; the f
 diff     prints the largest absolute difference of each parameter; between two checkpoints of each
          moment, too, and in what else they differ (lines of their decks do not count as different)
 export   writes weights as safetensors with the names of Hugging Face's GPT-2, GPT-BigCode, Llama,
-         Mistral, Phi-3 or Starcoder2: what the weights began as, or else what the deck describes. OUT is
-         a new folder, with config.json; OUT.safetensors is one file of tensors alone
+         Mistral, Phi-3 or Starcoder2: the type from which they were imported, or else one that fits the
+         deck. OUT is a new folder, with config.json; OUT.safetensors is one file of tensors alone
     --dtype fp32|bf16      dtype of OUT (default fp32)
     --shard-size SIZE      of the folder's files, at most (default 5GB; 500MB; powers of 1000); there is
                            an index where there are several
 import   writes weights as weights.h5
     --deck DECK            its section `model`, and sequence_length, describe the weights; compared
                            with config.json next to FILE (default: config.json alone describes them)
-    --tokenizer NAME       whose tokens they know (default: what FILE says, or external)
-reshard  writes a checkpoint as N ranks would have saved it; to resume on N ranks does not need it
+    --tokenizer NAME       tokenizer of the weights (default: that in FILE, or external)
+reshard  writes a checkpoint as N ranks would have saved it (not needed to resume on N ranks)
     --ranks N              that hold equal parts of each array
     --files KIND           which write one file together (default rank): rank, node or single (all)
     --ranks-per-node M     for --files node (default N)
 
---help and --version print and leave. Exit status: 0 done, of diff: equal; 1 bad input, damage or
+--help and --version print and exit. Exit status: 0 done, of diff: equal; 1 bad input, damage or
 failure, of diff: not equal.
 )";
 

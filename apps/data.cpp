@@ -39,13 +39,13 @@ import  turns RAW, token ids that another tokenizer wrote one after another as l
                                on FILE reports bits per byte
     --output FILE              where to write; folders on the way are made
     --overwrite                replace a file that has this name; else it is refused
-info    prints what a token file says of itself
+info    prints the header of a token file: tokens, documents, vocabulary, tokenizer
 verify  reads all of a token file and checks it
 show    prints its text: document N (default 0), or N tokens from token I on. Where it is not made of
         bytes: its ids, a line for each document
     --ids                      ids, whatever it is made of
 
---help and --version print and leave.
+--help and --version print and exit.
 )";
 
 void run(int argc, char** argv) {

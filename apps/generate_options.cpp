@@ -14,7 +14,7 @@ const char* const usage =
     R"(usage: ostrakon-generate MODEL [options]
 
 Continues a text with the model in MODEL: weights.h5 of ostrakon-train, one of its checkpoints, a run's
-folder (its weights.h5 or, where there is none yet, its newest good checkpoint), or safetensors with
+folder (its weights.h5 or, if there is none yet, its newest undamaged checkpoint), or safetensors with
 Hugging Face's names (a file, an index, or a folder with either).
 
   --prompt TEXT       text to continue
@@ -27,7 +27,7 @@ Hugging Face's names (a file, an index, or a folder with either).
   --top-k K           choose among the K likeliest tokens; 0: among all (0)
   --top-p P           choose among the fewest likeliest tokens whose probabilities, after temperature and
                       --top-k, sum to P or more; 1: among all (1)
-  --seed S            another seed, another text (1)
+  --seed S            seed of the random choice (1)
   --ignore-end        continue after the end of a document
   --ids               the prompt and what is written are token ids: for a model whose tokens this program
                       can't turn into text. Ids of the prompt have commas or white space between them;
@@ -35,9 +35,9 @@ Hugging Face's names (a file, an index, or a folder with either).
   --end-of-text ID    with --ids: the token that ends a document, and begins one where there is no prompt
   --deck DECK         for safetensors: its section `model`, and sequence_length, describe the model;
                       config.json next to them has to agree (default: it alone describes the model)
-  --tokenizer NAME    whose tokens the model knows, where MODEL does not say; text needs `byte`
-  --context N         tokens to look back on, where positions are rotary (default: as trained,
-                      or of safetensors the positions or the window of config.json, the fewer)
+  --tokenizer NAME    tokenizer of the model, if MODEL does not name it; text needs `byte`
+  --context N         length of the context, if positions are rotary (default: as trained; for
+                      safetensors the positions or the window of config.json, whichever is less)
   --library-threads N  of the matrix library (default: as many as Kokkos has)
   --help, --version
   --kokkos-...        flags of Kokkos

@@ -40,15 +40,15 @@ using namespace ostrakon;
 constexpr const char* usage =
     R"(usage: ostrakon-plan DECK [options]
 
-Shows what a training step of DECK needs of each rank: the strategy and whether its sums are those
-of one rank bit for bit; memory by category and by unit at the peak; collectives and messages, their
+Shows what a training step of DECK needs of each rank: the strategy and whether its sums are
+bitwise equal to 1 rank; memory by category and by unit at the peak; collectives and messages, their
 number and sizes, and what is sent inside a node and across nodes; what is copied between host and
 device memory; how much of it the plan lets overlap with computing; an estimate of the step's time,
-tokens/s and MFU; actions and floating-point operations. Starts no ranks, opens no data and takes
+tokens/s and MFU; actions and floating-point operations. Memory, traffic and operations are exact. Starts no ranks, opens no data and takes
 none of the memory that it plans, so any number of ranks can be planned anywhere.
 
   --ranks N                ranks to plan for (1)
-  --ranks-per-node N       neighbouring ranks of a node; default: parallel.ranks_per_node of the
+  --ranks-per-node N       consecutive ranks of a node; default: parallel.ranks_per_node of the
                            deck, or all ranks on one node where it is 0
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
                            that is given twice the last value counts
@@ -63,7 +63,8 @@ none of the memory that it plans, so any number of ranks can be planned anywhere
   --any-precision          with --fit: other precision.gather and precision.reduce, too
   --host-bytes BYTES       with --fit: most that the arena in host memory may take; default: any
 
-What time is estimated by:
+Rates for the estimate of time; the defaults are about a GPU's. For CPU cores give the rate of the
+matrix product that ostrakon-bench kernels prints:
   --gflops N               rate at which a rank computes, in GFLOP/s (100000)
   --gigabytes-per-second N
                            rate at which a rank sends across nodes, in 10^9 bytes/s (25); inside a
@@ -76,30 +77,31 @@ What time is estimated by:
 
 The estimate simulates the plan: each action begins when its stream is free and all that it waits
 for has ended, and takes its floating-point operations, or the bytes that it sends, copies or
-processes on the host, over these rates. Collectives at the same time share a link. All else takes
-no time, nor do latencies. MFU is three forwards, whatever is computed twice, over what --gflops
-computes in that time. --json has the estimate where one of the rates is given.
+processes on the host, over these rates. So it assumes that streams run concurrently, as with
+runtime.streams: threads; inline, communication adds to the time. Concurrent collectives share a
+link. All else takes no time, nor do latencies. MFU counts a step as three forwards, without
+recomputation, relative to --gflops. --json has the estimate if one of the rates is given.
 
---fit sorts by these seconds; of the same, smaller arenas first. It varies, in addition to the deck's settings,
+--fit sorts by estimated time, then by arena. In addition to the deck's settings it tries
     parallel.sharding               none, optimizer, gradients, full
     parallel.shard_group            world, node
     parallel.reshard_after_forward  default, never, the ranks of a node
     parallel.accumulation           auto, reduce_last
     memory.activation_checkpointing none, selective attention mlp norms, every 2, full
-    training.micro_batch_size       powers of two that leave every rank as many leaves
+    training.micro_batch_size       powers of two that give all ranks equally many
     with --any-precision: precision.gather, precision.reduce
                                     fp32 both, bf16 both, bf16 and fp32
-and, only where it fits or is faster by more than a per cent,
+and, if that makes the settings fit or saves more than 1 % of time,
     parallel.forward_prefetch, backward_prefetch, in_flight_reductions
                                     1 each, 2 each, no reductions in flight, none of them
     parallel.in_flight_gathers      unlimited; with prefetch 2 also two units of ordinary size
     memory.offload                  none, optimizer, parameters, all
     memory.activations              device, host
-It lists what differs, from all that is faster, by more than a per cent: in time, or by less memory;
-and what keeps the bits of one rank where all that is faster, or like it, loses them. Each row says
-whether its sums over leaves are bit for bit those of one rank (bits_of_one_rank with --json).
-Figures are those of plans, never guessed. Settings are skipped unplanned only where what they must
-keep does not fit, or where what they compute, send or copy alone takes longer than the tenth.
+The fastest setting is listed, and each slower one that, compared with every faster row, needs at
+least 1 % less memory (device or host), or is bitwise equal to 1 rank where that row is not. The
+last column says whether a row is (bits_of_one_rank with --json). All figures are of complete plans.
+Settings are excluded without a plan only if a lower bound of their memory does not fit, or their
+longest stream alone takes longer than the tenth row.
 
 Exit status: 0 done, 1 bad input or failure, also where nothing fits.
 )";

@@ -61,7 +61,7 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
       << print("  %10s %12s %8s %10s %12s %12s %18s %14s %14s", "seconds", "tokens/s", "MFU",
                "exposed", "arena", "host arena", "computing", "inside a node", "across nodes")
       << (copies ? print(" %12s", "copied") : "") << (on_host ? print(" %12s", "on the host") : "")
-      << print(" %16s", "bits of one rank") << "\n";
+      << print(" %16s", "bitwise equal") << "\n";
   for (const plan::Fit& fit : fits.best) {
     const Throughput made = space.throughput_of(fit);
     out << print("  %#10.4g %12s %6.1f %% %10.3g %12s %12s %18s %14s %14s", fit.seconds,
@@ -78,8 +78,8 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
   out << "\nseconds: of a step, by its streams and waits,\n"
       << plan::rates_text(request.rates, true) << "\n"
       << "exposed: of these, those in which a rank communicates and does not compute\n"
-      << "bits of one rank: whether sums over leaves are bit for bit those of one rank;\n"
-      << "no: those but for rounding\n"
+      << "bitwise equal: whether sums over micro-batches are bitwise equal to 1 rank;\n"
+      << "no: equal up to rounding\n"
       << "of " << format_count(static_cast<std::int64_t>(space.candidates().size()))
       << " settings, " << format_count(fits.planned)
       << " were planned; of the others, known without a plan,\n"

@@ -30,14 +30,13 @@ weights.h5 that is there is renamed to weights.previous.h5, or
 weights.previous-2.h5 and so on.
 
   --resume auto            resume from the newest checkpoint in output.directory that is not
-                           damaged; without any, begin at step 1: safe in every job script
+                           damaged; if there is none, begin at step 1
   --resume PATH            resume from this checkpoint, or the newest in this folder of them, or of
                            this run
   --resume none            begin at step 1, and rename existing checkpoints (the default)
-  --allow-changes LIST     resume from a checkpoint, or begin from weights, although what LIST names
-                           has changed: data (other training data), tokenizer (data of another one, also
-                           for validation), program (a checkpoint of a later version of Ostrakon);
-                           with commas between
+  --allow-changes LIST     resume from a checkpoint, or begin from weights, although one of these has
+                           changed: data (training data), tokenizer (of the data, also for validation),
+                           program (the checkpoint is of a later version of Ostrakon); a list has commas
   --break-lock             take output.directory although another run has it, which then ends before
                            it saves again
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
@@ -47,11 +46,12 @@ weights.previous-2.h5 and so on.
   --help, --version
   --kokkos-...             flags of Kokkos
 
-SIGUSR1, or a file checkpoint_now in output.directory, ask any rank for a checkpoint; SIGTERM and
-SIGUSR2 for one at the end of the step, and to stop. Before the first step there is nothing to save:
-the run ends once data and checkpoint are read.
+SIGUSR1 to any rank, or a file checkpoint_now in output.directory, saves a checkpoint at the end of
+the step. SIGUSR2 or SIGTERM to any rank does too, and then stops the run with status 75. If that
+comes before step 1, the run stops after it has read data and checkpoint, and saves nothing.
 
-Exit status: 0 done, 1 bad input or failure, 75 stopped early and can be resumed: start it again.
+Exit status: 0 done, 1 bad input or failure, 75 stopped early: the same command with --resume auto
+continues.
 )";
 
 struct CommandLine {

@@ -86,7 +86,7 @@ TEST_F(OddInput, ADeckMayComeThroughAPipeThatSomebodyWritesTo) {
                        "(sleep 1; cat deck.yaml) | " + apps + "/ostrakon-train /dev/stdin"};
   const Outcome outcome = run_command(command);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  expect_refused("ostrakon-train", {"pipe"}, "nobody has written to it in 10 seconds");
+  expect_refused("ostrakon-train", {"pipe"}, "no process wrote within 10 seconds");
 }
 
 TEST_F(OddInput, AnOptionThatIsGivenTwiceHasOneValue) {

@@ -312,9 +312,10 @@ TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
   arguments.insert(arguments.begin(), {"deck.yaml", "--fit", "1GiB"});
   arguments.insert(arguments.end(), rates_.begin(), rates_.end());
   const std::string table = run(arguments).out;
-  EXPECT_NE(table.find("across nodes bits of one rank\n"), std::string::npos) << table;
-  EXPECT_NE(table.find("\nbits of one rank: whether sums over leaves are bit for bit those"),
-            std::string::npos)
+  EXPECT_NE(table.find("across nodes    bitwise equal\n"), std::string::npos) << table;
+  EXPECT_NE(
+      table.find("\nbitwise equal: whether sums over micro-batches are bitwise equal to 1 rank"),
+      std::string::npos)
       << table;
   // In the order of the rows.
   std::vector<bool> said, expected;
@@ -330,7 +331,7 @@ TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
   arguments = with_grain("0");
   arguments.insert(arguments.begin(), {"deck.yaml", "--fit", "1", "--set", "precision.reduce=bf16",
                                        "--set", "training.global_batch_size=8"});
-  expect_refused(arguments, ", without the bits of one rank: ");
+  expect_refused(arguments, ", not bitwise equal to 1 rank: ");
 }
 
 TEST_F(Fit, ShowsATableWithOptionsToCopy) {

@@ -100,7 +100,7 @@ TEST_F(Plan, ShowsTheStrategy) {
         "\n  in_flight_gathers            unlimited\n", "\n  in_flight_reductions         1\n",
         "\n  units                        head: backward_prefetch 2\n",
         "\n  blocks_per_unit              1\n", " elements of padding, ",
-        "\n  sums over leaves             bit for bit those of one rank\n", " % of the bytes"})
+        "\n  sums over leaves             bitwise equal to 1 rank\n", " % of the bytes"})
     EXPECT_NE(full.out.find(words), std::string::npos) << words << full.out;
   EXPECT_EQ(full.out.find("no effect"), std::string::npos) << full.out;
 

@@ -243,7 +243,9 @@ TEST_F(ResumeFaults, ALinkThatLeadsNowhereEndsTheRun) {
   const auto before = all_files();
   const Outcome outcome = train(2);
   EXPECT_EQ(outcome.status, 1) << outcome.out;
-  EXPECT_TRUE(contains(outcome.err, "run/checkpoints' leads nowhere, or this host does not see it"))
+  EXPECT_TRUE(contains(
+      outcome.err,
+      "run/checkpoints' is a link whose target does not exist, or is not mounted on this host"))
       << outcome.err;
   EXPECT_TRUE(all_files() == before);
   fs::rename(path("disk"), path("mount"));

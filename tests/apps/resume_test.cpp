@@ -130,7 +130,7 @@ TEST_F(Resume, StopsOnAllRanksWhenOneIsAskedToTerminate) {
     EXPECT_EQ(checkpoints(), (std::set<std::string>{
                                  "latest", text("step-", std::string(5, '0'), last < 100 ? "0" : "",
                                                 last < 10 ? "0" : "", last)}));
-    EXPECT_NE(outcome.out.find("as a signal asked"), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("as requested by a signal"), std::string::npos) << outcome.out;
     EXPECT_FALSE(fs::exists(output("weights.h5")));
     // On another number of ranks.
     const Outcome rest = train(2, {}, {"--resume", "auto"});

@@ -60,7 +60,8 @@ void expect_good_end(const ScratchFolder& folder, int ranks, const Outcome& outc
       << which << ": " << outcome.status << "\n"
       << outcome.out << outcome.err;
   if (outcome.status == 75) {
-    EXPECT_NE(outcome.out.find("as a signal asked"), std::string::npos) << which << outcome.out;
+    EXPECT_NE(outcome.out.find("as requested by a signal"), std::string::npos)
+        << which << outcome.out;
     const Outcome rest = run_command(train(folder, ranks));
     EXPECT_EQ(rest.status, 0) << which << rest.err;
   }
@@ -84,7 +85,7 @@ TEST(Signals, BeforeTheFirstStepEndTheRunAtOnceWithNothingToSave) {
         const ScratchFolder folder;
         const Outcome outcome = raise_at(folder, ranks, signal, moment);
         EXPECT_EQ(outcome.status, 75) << moment << outcome.out << outcome.err;
-        EXPECT_NE(outcome.out.find("stopped before the first step, as a signal asked"),
+        EXPECT_NE(outcome.out.find("stopped before the first step, as requested by a signal"),
                   std::string::npos)
             << outcome.out;
         EXPECT_FALSE(fs::exists(folder.file("run"))) << moment;

@@ -49,7 +49,7 @@ TEST_F(Programs, TheMatrixLibraryHasAsManyThreadsAsKernels) {
     for (const std::string& line :
          {"\n  threads of a rank      " + kernels + " for kernels, " + threads +
               " for matrix products\n",
-          "\n  sums over leaves       bit for bit those of one rank with " + threads +
+          "\n  sums over leaves       bitwise equal to 1 rank with " + threads +
               (threads == "1" ? " thread" : " threads") + " for matrix products\n"})
       EXPECT_NE(out.find(line), std::string::npos) << line << "\nin\n" << out;
   };

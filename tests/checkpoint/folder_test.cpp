@@ -135,7 +135,8 @@ TEST_F(CheckpointFolder, ALinkThatLeadsNowhereIsNoEmptyFolder) {
   for (const std::string& error :
        {error_of([&] { folder_.list(); }), error_of([&] { folder_.names(); }),
         error_of([&] { folder_.set_aside(); })})
-    EXPECT_EQ(error, "'" + folder_.path() + "' leads nowhere, or this host does not see it (yet)");
+    EXPECT_EQ(error, "'" + folder_.path() +
+                         "' is a link whose target does not exist, or is not mounted on this host");
   fs::create_directory(scratch_.file("away"));
   EXPECT_EQ(steps(), Steps{});
 }

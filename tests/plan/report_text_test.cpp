@@ -137,9 +137,8 @@ TEST(Report, SaysWhetherTheBitsAreThoseOfOneRank) {
     const bool same = ranks != 6;
     EXPECT_EQ(planned.plan.has_the_bits_of_one_rank(), same);
     const std::string text = report_text(planned.plan, planned.report);
-    EXPECT_EQ(has(text, "  sums over leaves             bit for bit those of one rank\n"), same);
-    EXPECT_EQ(has(text, "  sums over leaves             those of one rank but for rounding\n"),
-              !same);
+    EXPECT_EQ(has(text, "  sums over leaves             bitwise equal to 1 rank\n"), same);
+    EXPECT_EQ(has(text, "  sums over leaves             equal to 1 rank up to rounding\n"), !same);
     std::stringstream stream;
     write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
     EXPECT_EQ(Json::parse(stream.str())["has_the_bits_of_one_rank"], same);
@@ -156,12 +155,11 @@ TEST(Report, SaysInWhichOrderAGrainSums) {
   const std::string order =
       "  order of sums                trees over 4 leaves, accumulated in "
       "order\n";
-  EXPECT_TRUE(
-      has(text_of(), "  sums over leaves             bit for bit those of one rank\n" + order))
+  EXPECT_TRUE(has(text_of(), "  sums over leaves             bitwise equal to 1 rank\n" + order))
       << text_of();
   policy.accumulation = Accumulation::reduce_last;
   const std::string why =
-      "  sums over leaves             those of one rank but for rounding\n"
+      "  sums over leaves             equal to 1 rank up to rounding\n"
       "                               training.sum_grain = 4: ranks of a shard "
       "group add sums of 8 leaves each by a tree, not in order; "
       "parallel.accumulation = shard_each sums as one rank does\n";

@@ -50,7 +50,7 @@ TEST(EndOfStep, EarlyEndsHaveTheirReason) {
             "stopped after training.time_limit_minutes = 2, at step 3 of 9\n");
   orders.stop = true;
   EXPECT_EQ(described(3, orders),
-            "stopped at step 3 of 9, as a signal asked; --resume auto resumes it\n");
+            "stopped at step 3 of 9, as requested by a signal; --resume auto resumes it\n");
   orders.at_wall_time = true;
   EXPECT_EQ(described(3, orders),
             "stopped at step 3 of 9, as runtime.wall_time ends; --resume auto resumes it\n");

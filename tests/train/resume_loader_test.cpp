@@ -184,7 +184,7 @@ TEST_F(ResumeLoaderTest, RefusesToBeginWhereAllAreDamaged) {
   Resumer resumer(settings_, resume(Resume::automatic));
   const std::string error = error_of([&] { resumer.loader.find(); });
   EXPECT_EQ(error, "no checkpoint in " + place("").substr(0, place("").size() - 1) +
-                       " can be used; --resume none begins at step 1, and sets them aside");
+                       " can be used; --resume none begins at step 1 and renames them");
 }
 
 TEST_F(ResumeLoaderTest, RefusesAnotherModel) {

@@ -98,8 +98,7 @@ TEST_F(StepRecorderTest, WritesARowForEachStep) {
 
 TEST_F(StepRecorderTest, SaysWhatChangedNothing) {
   record_three();
-  EXPECT_EQ(out_.str().find("  step 3 changed nothing: it was spoilt\n") != std::string::npos,
-            is_root_)
+  EXPECT_EQ(out_.str().find("  step 3 skipped: it was spoilt\n") != std::string::npos, is_root_)
       << out_.str();
 }
 
@@ -142,7 +141,7 @@ TEST(SkippedSteps, EndARunThatChangesNothingAnyMore) {
   EXPECT_EQ(skipped.in_a_row(), 0);
   for (int step = 1; step < 100; ++step) skipped.note(step, "it was spoilt");
   EXPECT_EQ(error_of([&] { skipped.note(100, "of this"); }),
-            "step 100: 100 steps in a row changed nothing, the last one since of this");
+            "step 100: 100 consecutive steps were skipped, the last one: of this");
 }
 
 TEST(AllocationCounter, CountsSinceTheLastCall) {

@@ -179,7 +179,7 @@ TEST(SumGrain, LeavesInAnotherOrderNeedTheGrainOfTheRanks) {
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),
               "parallel.leaf_order = descending: expected ascending where training.sum_grain = 4 "
-              "is less than the number of ranks that sum their micro-batches together");
+              "is less than the number of ranks over which each micro-batch is reduced");
   }
 }
 

@@ -59,7 +59,7 @@ TEST(Validation, TakesWholeBatchesButAtLeastOne) {
   EXPECT_EQ(described(29), "  validation             20 of 29 samples every 3 steps\n");
   EXPECT_EQ(described(7),
             "  validation             10 of 7 samples every 3 steps\n"
-            "                         fewer than a global batch: some count more than once\n");
+            "                         fewer than a global batch: some are used more than once\n");
 }
 
 TEST(Validation, MeasuresTheLossOfItsData) {

@@ -73,7 +73,7 @@ std::string read_text(const std::string& path, std::size_t most) {
     require(got == 0, path, ": can't be read: ", system_error());
     // The end, unless it is a pipe without a writer so far.
     if (!S_ISFIFO(status.st_mode) || size > 0 || is_abandoned(file.number(), 0)) break;
-    require(waited.seconds() < longest_wait, path, ": is a pipe, and nobody has written to it in ",
+    require(waited.seconds() < longest_wait, path, ": is a pipe to which no process wrote within ",
             longest_wait, " seconds");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

@@ -57,7 +57,7 @@ void NewFile::verify() const {
     found.add(block.data(), bytes);
   }
   require(file_.size() == written_ && found.value() == checksum_.value(), "'", partial_path_,
-          "' was read back, and is not what was written");
+          "' differs from what was written when it is read back");
 }
 
 void NewFile::finish() {

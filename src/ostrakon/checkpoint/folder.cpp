@@ -66,7 +66,8 @@ std::vector<std::string> names_in(const std::string& path) {
   std::error_code problem;
   fs::directory_iterator entry(path, problem);
   if (problem == std::errc::no_such_file_or_directory) {
-    require(!has_name(path), "'", path, "' leads nowhere, or this host does not see it (yet)");
+    require(!has_name(path), "'", path,
+            "' is a link whose target does not exist, or is not mounted on this host");
     return names;
   }
   while (!problem && entry != fs::directory_iterator()) {

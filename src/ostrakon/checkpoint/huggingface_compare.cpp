@@ -65,7 +65,7 @@ void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
   // Where two keys say the same, both have to.
   compare_values(config, config.model, lines);
   compare_lengths(config, tokens, "the context (--context)", lines);
-  require_none(lines, text("'", config.name, "' is of a model that this program does not compute"));
+  require_none(lines, text("'", config.name, "' is of a model that Ostrakon does not support"));
 }
 
 std::string taken_on_trust(Family family, const model::DecoderSettings& settings) {

@@ -209,9 +209,9 @@ std::string write_deck(const Settings& settings) {
 
 std::string default_deck() {
   const std::string deck = "ostrakon:\n  data:\n    path: tokens.h5\n";
-  return "# Every key of a deck, with its default. Leave out what you don't change; only "
-         "data.path\n"
-         "# has no default. Relative paths begin in the deck's folder: see runtime.paths_from.\n" +
+  return "# Every key of a deck, with its default. Leave out what you don't change. data.path "
+         "has no\n"
+         "# default: tokens.h5 is an example. Relative paths: see runtime.paths_from.\n" +
          write_deck(read_settings(deck, "defaults", {}));
 }
 

@@ -17,7 +17,7 @@ Key reshard() {
   key.meaning =
       "where parameters are gathered: what is kept of a unit's gathered parameters until its "
       "backward. always: nothing; default: nothing, except where they would be gathered again at "
-      "once; never: all; N: one part in N on each rank. always, never and N are True, False and N "
+      "once; never: all; N: each rank keeps 1/N. always, never and N are True, False and N "
       "of reshard_after_forward in PyTorch's fully_shard";
   key.expected = expected_reshard();
   key.limits = "default | always | never | N";
@@ -84,7 +84,7 @@ Key hierarchical_collectives() {
       "whether groups of ranks that span nodes gather and reduce in two levels, inside nodes and "
       "across them; a node then sends as much as one rank would. auto: if nodes have equally many "
       "ranks, a power of two in each group, and the largest unit's gathered parameters have 4 MiB "
-      "or more; BYTES: the same from this size on. Does not change the result by a bit";
+      "or more; BYTES: the same from this size on. The result stays bitwise equal";
   key.expected = expected_hierarchical();
   key.limits = "auto | never | always | BYTES such as 4 MiB";
   key.set = [](Settings& settings, const Value& value) {
@@ -104,8 +104,8 @@ Key activation_checkpointing() {
   key.meaning =
       "activations that are computed again in backward instead of being kept. full: those of all "
       "units of blocks, whose inputs alone are kept; every N: of every n-th such unit; selective "
-      "PARTS: one or more of attention, norms and mlp, in each block. On CPUs it does not change "
-      "the result by a bit";
+      "PARTS: one or more of attention, norms and mlp, in each block. On CPUs the result "
+      "stays bitwise equal";
   key.expected = expected_checkpointing();
   key.limits = "none | full | every N | selective PARTS";
   key.set = [](Settings& settings, const Value& value) {
@@ -127,7 +127,7 @@ Section parallel_section() {
   return {
       "parallel",
       "how ranks share the work. docs/strategies.md says what to choose, and under which condition "
-      "the result is bitwise that of one rank. Parameters are gathered with sharding full, and "
+      "the result is bitwise equal to 1 rank. Parameters are gathered with sharding full, and "
       "with memory.offload parameters or all; otherwise the keys marked `where parameters are "
       "gathered` change nothing",
       {choice("sharding", FIELD(parallel.sharding), plan::sharding_names,
@@ -136,7 +136,7 @@ Section parallel_section() {
        named_integer("shard_group", FIELD(shard_group),
                      {{"world", mesh::world_group}, {"node", mesh::node_group}}, 1, most_ranks,
                      "ranks over which state is sharded: all, those of a node, or a number of "
-                     "neighbours; further groups hold replicas"),
+                     "consecutive ranks; further groups hold replicas"),
        choice("shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
               plan::optimizer_group_names,
               "ranks over which optimizer state is sharded, if it is: those of a shard group, or "
@@ -147,10 +147,11 @@ Section parallel_section() {
               "their sum once over replicas; reduce_each: each over all ranks; auto: shard_each if "
               "gradients are sharded (or optimizer state is, and updates are on the host), else "
               "reduce_last; with training.sum_grain the first of these, shard_each and reduce_each "
-              "whose sums are those of one rank"),
-       choice("leaf_order", FIELD(parallel.leaf_order), plan::leaf_order_names,
-              "order in which a rank computes its micro-batches, for tests; shuffled takes more "
-              "memory"),
+              "whose sums are bitwise equal to 1 rank"),
+       choice(
+           "leaf_order", FIELD(parallel.leaf_order), plan::leaf_order_names,
+           "order in which a rank computes its micro-batches. ascending for training; the others "
+           "are for tests of the sums, and shuffled takes more memory"),
        reshard(),
        integer("forward_prefetch", FIELD(parallel.forward_prefetch.depth), 0, most_units_ahead,
                "number of units whose gathers are issued ahead while a unit computes forward; the "
@@ -169,8 +170,8 @@ Section parallel_section() {
              "a number or names of units. Example: \"block.*: reshard_after_forward never, "
              "backward_prefetch 2; block.0: forward_prefetch block.1 block.2\""),
        only("reduction", "ordered",
-            "algorithm of gradient sums: an all-to-all and a sum in a fixed order, as the bits of "
-            "MPI's own reductions depend on the number of ranks"),
+            "algorithm of gradient sums: an all-to-all and a sum in a fixed order, as results "
+            "of MPI's own reductions depend on the number of ranks"),
        hierarchical_collectives(),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks,
                "treat this number of consecutive ranks of a host as a node, for shard_group and "

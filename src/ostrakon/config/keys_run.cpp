@@ -93,7 +93,8 @@ Section runtime_section() {
            choice("streams", FIELD(runtime.streams), streams_choice_names,
                   "inline: all actions in plan order on one thread; threads: gathers and "
                   "reductions on threads of their own, overlapped with compute; auto: threads, "
-                  "where ranks have two cores to spare"),
+                  "if each rank has two cores more than it computes on and MPI gives "
+                  "MPI_THREAD_MULTIPLE, else inline"),
            paths_from()}};
 }
 

@@ -20,10 +20,10 @@ Key sum_grain() {
   Key key;
   key.name = "sum_grain";
   key.meaning =
-      "leaves (micro-batches of the global batch) whose gradients are summed by one binary tree; "
+      "number of micro-batches whose gradients are summed by one binary tree; "
       "the sums of several trees are accumulated in order. A small number keeps fewer partial sums "
       "over many micro-batches. Results with another number agree to rounding. Before step 1 a run "
-      "says whether its sums are those of one rank. 0: one tree over all leaves";
+      "says whether its sums are bitwise equal to 1 rank. 0: one tree over all micro-batches";
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   key.expected = text("0 or a power of two up to ", largest);
   key.limits = "0 | power of two";
@@ -56,11 +56,14 @@ Section model_section() {
                      "units of 33 million parameters or more, but at least four units"),
        integer("width", FIELD(model.width), 1, most_columns, "width of the residual stream"),
        integer("heads", FIELD(model.heads), 1, most_columns, "attention heads"),
-       integer("kv_heads", FIELD(model.kv_heads), 0, most_columns,
-               "heads of keys and values (grouped-query attention); 0: as many as heads"),
-       integer("ffn_width", FIELD(model.ffn_width), 0, most_columns,
-               "inner width of the MLP; 0: 4 x width, or for swiglu 8/3 x width, rounded up to a "
-               "multiple of 64"),
+       integer(
+           "kv_heads", FIELD(model.kv_heads), 0, most_columns,
+           "heads of keys and values (grouped-query attention). By default, and with 0, as many as "
+           "heads"),
+       integer(
+           "ffn_width", FIELD(model.ffn_width), 0, most_columns,
+           "inner width of the MLP. By default, and with 0, 4 x width, or for swiglu 8/3 x width "
+           "rounded up to a multiple of 64"),
        integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
                "number of token ids, at least that of the token file; the byte tokenizer has 257: "
                "256 bytes and one that ends a document"),
@@ -83,7 +86,8 @@ Section data_section() {
       "what the model is trained on",
       {choice("dataset", FIELD(data.dataset), data::dataset_names,
               "tokens: a token file; synthetic: a seeded random process, without files"),
-       path("path", FIELD(data.path), true, "token file of the training data; for tokens only"),
+       path("path", FIELD(data.path), true,
+            "token file of the training data; required if dataset is tokens"),
        path("validation_path", FIELD(data.validation_path), true,
             "token file of the validation data; empty: no validation"),
        boolean("verify", FIELD(data.verify), "check the checksums of token files before training"),
@@ -99,8 +103,8 @@ Section training_section() {
        integer("global_batch_size", FIELD(training.global_batch_size), 1,
                "sequences in a step, over all ranks"),
        integer("micro_batch_size", FIELD(training.micro_batch_size), 1,
-               "sequences that a rank computes at once: a leaf, which is a micro-batch of the "
-               "global batch"),
+               "sequences that a rank computes at once. Each rank computes global_batch_size / "
+               "micro_batch_size / ranks micro-batches in a step: gradient accumulation"),
        sum_grain(),
        integer("sequence_length", FIELD(training.sequence_length), 1, "tokens in a sequence"),
        integer("seed", FIELD(training.seed), 0,
@@ -137,11 +141,11 @@ Section optimizer_section() {
               "weight decay of matrices and embeddings. Norms and biases have none, unless a rule "
               "in optimizer.parameters sets it"),
        number("beta1", FIELD(optimizer.beta1), below_one,
-              "adamw (in muon too): decay of the first moment; lion: weight of the first moment in "
-              "the sign"),
+              "adamw (in muon too): decay of the first moment; lion: weight of the moment against "
+              "the gradient in the update, which is the sign of their weighted sum"),
        number("beta2", FIELD(optimizer.beta2), below_one,
-              "adamw (in muon too): decay of the second moment; lion: decay of its only moment, "
-              "usually 0.99"),
+              "adamw (in muon too): decay of the second moment; lion: decay of its moment, usually "
+              "0.99"),
        number("epsilon", FIELD(optimizer.epsilon), small,
               "adamw (in muon too): epsilon added to the root of the second moment"),
        number("momentum", FIELD(optimizer.momentum), below_one,

@@ -51,7 +51,7 @@ void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& po
   for (const SpanSum& sum : span_sums(sum_spans(grid, layouts.accumulation), layouts.sum_grain))
     require(!sum.continues, "parallel.leaf_order = ", name(policy.leaf_order),
             ": expected ascending where training.sum_grain = ", layouts.sum_grain,
-            " is less than the number of ranks that sum their micro-batches together");
+            " is less than the number of ranks over which each micro-batch is reduced");
 }
 
 StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,

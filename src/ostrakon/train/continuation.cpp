@@ -77,7 +77,7 @@ void require_optimizer(const config::Settings& settings, const checkpoint::Manif
   const std::string now = config::value_of(settings, "optimizer", "name");
   require(now == manifest.optimizer, "its optimizer.name is ", manifest.optimizer, ", but ", now,
           " in the deck, whose state it does not have; name it as checkpoint.initial_weights to "
-          "begin anew with its parameters");
+          "begin at step 1 with its parameters");
 }
 
 void require_model(const config::Settings& settings, const checkpoint::Manifest& manifest,
@@ -111,8 +111,8 @@ void allow_changes(const std::string& names, AllowedChanges& allowed) {
       allowed.tokenizer = true;
     else
       throw Error(text("--allow-changes ", names, ": \"", name,
-                       "\" is nothing that it can allow; expected a list of data, program, "
-                       "tokenizer, with commas between"));
+                       "\" is unknown; expected data, program or tokenizer, or several "
+                       "separated by commas"));
   }
 }
 

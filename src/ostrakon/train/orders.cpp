@@ -29,7 +29,7 @@ std::string describe_early_end(const StepEnd& end, const Orders& orders,
     return text("stopped after training.time_limit_minutes = ", training.time_limit_minutes,
                 ", at step ", end.step, " of ", training.steps, "\n");
   return text("stopped at step ", end.step, " of ", training.steps,
-              orders.at_wall_time ? ", as runtime.wall_time ends" : ", as a signal asked",
+              orders.at_wall_time ? ", as runtime.wall_time ends" : ", as requested by a signal",
               "; --resume auto resumes it\n");
 }
 

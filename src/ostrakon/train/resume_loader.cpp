@@ -53,7 +53,7 @@ void ResumeLoader::find() {
 void ResumeLoader::refuse_all() const {
   throw AgreedError(text("no checkpoint in ",
                          options_.resume == Resume::path ? options_.checkpoint : own_.path(),
-                         " can be used; --resume none begins at step 1, and sets them aside"));
+                         " can be used; --resume none begins at step 1 and renames them"));
 }
 
 void ResumeLoader::require_none_since(bool is_new_lock) const {

@@ -102,7 +102,8 @@ class Run {
   bool stops_before_first_step() {
     const bool stops = orders_.wants_stop(steps_done_ < settings_.training.steps);
     if (stops)
-      console_.say("stopped before the first step, as a signal asked: there is nothing to save\n");
+      console_.say(
+          "stopped before the first step, as requested by a signal: there is nothing to save\n");
     return stops;
   }
 

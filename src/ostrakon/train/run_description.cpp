@@ -87,8 +87,8 @@ std::string describe_sums(const plan::StepPlan& plan, const std::string& unlike_
                           int matrix_threads) {
   return "  sums over leaves       " +
          (!plan.has_the_bits_of_one_rank() || !unlike_kernels.empty()
-              ? "those of one rank but for rounding"
-              : "bit for bit those of one rank" + with_threads(matrix_threads)) +
+              ? "equal to 1 rank up to rounding"
+              : "bitwise equal to 1 rank" + with_threads(matrix_threads)) +
          (unlike_kernels.empty() ? ""
                                  : ", as ranks have different kernels:\n      " + unlike_kernels) +
          "\n" + order_of_sums(plan);

@@ -118,7 +118,7 @@ void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
             parameters[parameter]->full_name(),
             manifest.parameters[row].frozen ? ", which was frozen" : "", " (its optimizer is ",
             manifest.optimizer,
-            "); name it as checkpoint.initial_weights to begin anew with its parameters");
+            "); name it as checkpoint.initial_weights to begin at step 1 with its parameters");
     require(manifest.dtypes[state] == moments, "its moments are ", name(manifest.dtypes[state]),
             "; expected optimizer.moments = ", name(manifest.dtypes[state]), ", not ",
             name(moments));

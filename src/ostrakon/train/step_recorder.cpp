@@ -20,8 +20,8 @@ void SkippedSteps::note(std::int64_t step, const std::string& why) {
     return;
   }
   if (++in_a_row_ == most)
-    throw AgreedError(text("step ", step, ": ", most,
-                           " steps in a row changed nothing, the last one since ", why));
+    throw AgreedError(
+        text("step ", step, ": ", most, " consecutive steps were skipped, the last one: ", why));
 }
 
 StepRecorder::StepRecorder(const config::Settings& settings, Trainer& trainer,
@@ -51,7 +51,7 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
   console_.show(metrics);
   if (!result.skipped.empty()) {
     console_.end_line();
-    console_.say(text("  step ", step, " changed nothing: ", result.skipped, "\n"));
+    console_.say(text("  step ", step, " skipped: ", result.skipped, "\n"));
   }
   skipped_.note(step, result.skipped);
   const runtime::Program& program = trainer_.program(plan::Purpose::train);

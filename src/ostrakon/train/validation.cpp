@@ -39,7 +39,7 @@ std::string Validation::describe() const {
   std::string lines = text("  validation             ", used, " of ", format_count(samples),
                            " samples every ", every_, " steps\n");
   if (used > samples)
-    lines += "                         fewer than a global batch: some count more than once\n";
+    lines += "                         fewer than a global batch: some are used more than once\n";
   return lines;
 }
 

@@ -44,8 +44,9 @@ Shows what a training step of DECK needs of each rank: the strategy and whether 
 bitwise equal to 1 rank; memory by category and by unit at the peak; collectives and messages, their
 number and sizes, and what is sent inside a node and across nodes; what is copied between host and
 device memory; how much of it the plan lets overlap with computing; an estimate of the step's time,
-tokens/s and MFU; actions and floating-point operations. Memory, traffic and operations are exact. Starts no ranks, opens no data and takes
-none of the memory that it plans, so any number of ranks can be planned anywhere.
+tokens/s and MFU; actions and floating-point operations. Memory, traffic and operations are exact.
+Starts no ranks, opens no data and takes none of the memory that it plans, so any number of ranks
+can be planned anywhere.
 
   --ranks N                ranks to plan for (1)
   --ranks-per-node N       consecutive ranks of a node; default: parallel.ranks_per_node of the

@@ -4,8 +4,9 @@
 #
 #     flux batch flux.sh my.yaml       # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, and environment modules. Each job
-# submits the next until the run is done. See docs/jobs.md.
+# Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
+# ranks, here 64, must divide training.global_batch_size / training.micro_batch_size of the deck.
+# Each job submits the next until the run is done. See docs/jobs.md.
 
 # flux: --job-name=ostrakon
 # flux: -N8
@@ -24,6 +25,7 @@ most_restarts=100
 script=flux.sh
 
 # module load ...
+# export PATH=$HOME/ostrakon/bin:$PATH    # where Ostrakon is installed
 export OMP_NUM_THREADS=1
 
 # The run watches the clock: five minutes less than the time above, for what comes before and

@@ -4,15 +4,17 @@
 #
 #     qsub -v deck=my.yaml pbs.sh      # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, and environment modules. Each job
-# submits the next until the run is done; where compute nodes can't submit, see docs/jobs.md.
+# Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
+# ranks, here 64, must divide training.global_batch_size / training.micro_batch_size of the deck.
+# Each job submits the next until the run is done; where compute nodes can't submit, see
+# docs/jobs.md.
 
 #PBS -N ostrakon
 #PBS -l select=8:ncpus=8:mpiprocs=8
 #PBS -l walltime=04:00:00
 #PBS -j oe
 
-# After a node has failed: again, from the newest checkpoint.
+# After a node failure: rerun, and resume from the newest checkpoint.
 #PBS -r y
 
 set -u
@@ -26,6 +28,7 @@ cd "$PBS_O_WORKDIR" || exit
 script=pbs.sh
 
 # module load ...
+# export PATH=$HOME/ostrakon/bin:$PATH    # where Ostrakon is installed
 export OMP_NUM_THREADS=1
 
 # qsig may reach this shell as well as the ranks: it has to outlive them.

@@ -4,8 +4,9 @@
 #
 #     sbatch slurm.sh my.yaml          # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, and environment modules. The job
-# requeues itself under the same job number until the run is done. See docs/jobs.md.
+# Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
+# ranks, here 64, must divide training.global_batch_size / training.micro_batch_size of the deck.
+# The job requeues itself under the same job number until the run is done. See docs/jobs.md.
 
 #SBATCH --job-name=ostrakon
 #SBATCH --nodes=8
@@ -14,10 +15,10 @@
 #SBATCH --time=04:00:00
 
 # Five minutes before its time is over, or up to six, every rank gets SIGUSR2: it ends the step,
-# saves a checkpoint and leaves with status 75. The time must do for a step and a save.
+# saves a checkpoint and ends with status 75. Allow enough time for a step and a save.
 #SBATCH --signal=USR2@300
 
-# After a node has failed, or when others come first: again, from the newest checkpoint.
+# After a node failure or preemption: requeue, and resume from the newest checkpoint.
 #SBATCH --requeue
 
 # One log of all attempts.
@@ -30,10 +31,12 @@ deck=${1:?give the deck: sbatch slurm.sh my.yaml}
 most_restarts=100
 
 # module load ...
+# export PATH=$HOME/ostrakon/bin:$PATH    # where Ostrakon is installed
 export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 
-# All ranks leave with the same status, some a moment before others: none is to be killed for that.
-# But where one is gone, the others have a minute, not the rest of the job.
+# All ranks end with the same status, not all at the same moment: srun must not kill the others for
+# that. If a rank is lost, the others are killed after a minute. Open MPI may need --mpi=pmix (`srun
+# --mpi=list`). srun binds each rank to a core; --cpu-bind=verbose shows it.
 status=0
 srun --kill-on-bad-exit=0 --wait=60 ostrakon-train "$deck" --resume auto || status=$?
 

@@ -36,7 +36,7 @@ export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 
 # All ranks end with the same status, not all at the same moment: srun must not kill the others for
 # that. If a rank is lost, the others are killed after a minute. Open MPI may need --mpi=pmix (`srun
-# --mpi=list`). srun binds each rank to a core; --cpu-bind=verbose shows it.
+# --mpi=list`), and --cpu-bind=cores binds ranks to cores if Slurm does not (--cpu-bind=verbose).
 status=0
 srun --kill-on-bad-exit=0 --wait=60 ostrakon-train "$deck" --resume auto || status=$?
 

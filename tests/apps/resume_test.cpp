@@ -224,7 +224,8 @@ TEST_F(Resume, TakesTheNewestThatIsNotDamaged) {
 
   // All of them: better no run than one that begins anew unasked.
   for (const std::string& name : checkpoints())
-    if (name.find('.') == std::string::npos && name != "latest") damage(name + "/manifest.json");
+    if (name.find('.') == std::string::npos && name != "latest")
+      damage(output("checkpoints/" + name + "/manifest.json"));
   const Outcome none = train(2, settings, {"--resume", "auto"});
   EXPECT_EQ(none.status, 1);
   EXPECT_NE(none.err.find("--resume none begins at step 1"), std::string::npos) << none.err;

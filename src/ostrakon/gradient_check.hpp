@@ -10,7 +10,7 @@
 // Whether backward of a model of your own is that of its forward: see docs/own-models.md.
 //
 //     const ostrakon::GradientReport report = ostrakon::check_gradients(chain, samples);
-//     if (!report.passed()) throw ostrakon::AgreedError(report.text());
+//     if (!report.passed()) throw ostrakon::Error(report.text());
 //
 // Public is what the headers in this folder declare or name here, and no other header.
 

@@ -138,15 +138,15 @@ void Trainer::initialize(checkpoint::ParameterSource* weights) {
 
 void Trainer::require_allocated(const char* call) const {
   if (executor_ == nullptr)
-    throw AgreedError(text(call, " was called before Trainer::allocate; expected it after"));
+    throw Error(text(call, " was called before Trainer::allocate; expected it after"));
 }
 
 void Trainer::require_state(const char* call) const {
   require_allocated(call);
   if (!state_->has_values())
-    throw AgreedError(text(call,
-                           " was called before the parameters have values; expected "
-                           "Trainer::initialize, or a checkpoint to resume from, before"));
+    throw Error(text(call,
+                     " was called before the parameters have values; expected "
+                     "Trainer::initialize, or a checkpoint to resume from, before"));
 }
 
 void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
@@ -166,7 +166,7 @@ void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
 StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   require_state("Trainer::step");
   if (step < start_.step)
-    throw AgreedError(text("step ", step, " of a run whose first is step ", start_.step));
+    throw Error(text("step ", step, " of a run whose first is step ", start_.step));
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
   executor_->run(programs_.train);
@@ -189,8 +189,7 @@ void Trainer::diagnose() {
 
 double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   require_state("Trainer::evaluate");
-  if (batches < 1)
-    throw AgreedError(text("evaluation of ", batches, " batches; expected 1 or more"));
+  if (batches < 1) throw Error(text("evaluation of ", batches, " batches; expected 1 or more"));
   context_.program = &programs_.evaluate;
   context_.samples = &samples;
   double total = 0.0;

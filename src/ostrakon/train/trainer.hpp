@@ -27,8 +27,8 @@ namespace ostrakon::train {
 ///
 /// The constructor plans and proves and takes no memory for the model, so a run can be shown, and
 /// refused, before that. Then allocate(), initialize() or restore(), and step(): in another order
-/// they throw AgreedError. All methods are collective over the mesh, with the same arguments on all
-/// ranks, unless said otherwise.
+/// they throw Error, each rank by itself. All methods are collective over the mesh, with the same
+/// arguments on all ranks, unless said otherwise.
 class Trainer {
  public:
   /// `mesh` must outlive it. Throws AgreedError where ranks have different settings, parameters or
@@ -100,7 +100,7 @@ class Trainer {
   /// What is saved besides arrays. Not collective.
   checkpoint::Progress progress() const;
 
-  /// Throws AgreedError where nothing has set the state: before initialize() and restore(). `call`
+  /// Throws Error where nothing has set the state: before initialize() and restore(). `call`
   /// is what needs it: "Trainer::step". Not collective.
   void require_state(const char* call) const;
   /// Whether the plan has a staging copy of what this rank saves.

@@ -60,8 +60,8 @@ extern "C" void leave_in_a_moment(int) {
   _exit(static_cast<int>(status_when_ended));
 }
 
-/// Until rank 0 has ended the job; not for ever.
-[[noreturn]] void wait_to_be_ended(int status) {
+/// Another rank will end the job, soon.
+void expect_the_end(int status) {
   status_when_ended = status;
   std::signal(SIGTERM, SIG_IGN);  // forgets one that waits (train::note_signals)
   std::signal(SIGTERM, leave_in_a_moment);
@@ -69,9 +69,32 @@ extern "C" void leave_in_a_moment(int) {
   sigemptyset(&terminate);
   sigaddset(&terminate, SIGTERM);
   pthread_sigmask(SIG_UNBLOCK, &terminate, nullptr);
-  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// Until another rank has ended the job; not for ever.
+[[noreturn]] void wait_to_be_ended(int status) {
+  expect_the_end(status);
   std::this_thread::sleep_for(std::chrono::seconds(30));
   _exit(status);
+}
+
+/// Whether `request` is done within `limit`, without an error.
+bool is_done_within(std::chrono::milliseconds limit, MPI_Request request) {
+  const auto last = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    int is_done = 0;
+    if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (is_done != 0) return true;
+    if (std::chrono::steady_clock::now() > last) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// Whether all ranks of `comm` come here in time.
+bool all_arrive(MPI_Comm comm) {
+  constexpr std::chrono::seconds limit(20);
+  MPI_Request request = MPI_REQUEST_NULL;
+  return MPI_Ibarrier(comm, &request) == MPI_SUCCESS && is_done_within(limit, request);
 }
 
 /// Ends all ranks. Some launchers stop reading at once.
@@ -89,43 +112,78 @@ JobEnd::JobEnd() : launched_by_open_mpi_(std::getenv("OMPI_COMM_WORLD_SIZE") != 
     launched_ = launched_ || std::getenv(one) != nullptr;
 }
 
-int JobEnd::together(int status, const std::string& message) const {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+void JobEnd::begin() {
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+  for (MPI_Comm* const comm : {&failing_, &ending_}) {
+    MPI_Comm_dup(MPI_COMM_WORLD, comm);
+    MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
+  }
+}
+
+int JobEnd::together(int status, const std::string& message) {
   // Without a message there is nothing that mpiexec's lines could hide: profilers need
   // MPI_Finalize.
   const bool one_ends_all =
       status != 0 && !message.empty() && launched_by_open_mpi_ && open_mpi_4_is_quiet() != nullptr;
-  if (one_ends_all) {
+  if (!message.empty()) {
+    if (one_ends_all && rank_ > 0) expect_the_end(status);
+    if (!all_arrive(ending_)) alone(message);
     // A rank that is ended has nothing left to do.
-    if (rank > 0) wait_to_be_ended(status);
-    MPI_Barrier(MPI_COMM_WORLD);
+    if (one_ends_all && rank_ > 0) wait_to_be_ended(status);
+    if (rank_ == 0) write_error(message, launched_);
   }
-  if (rank == 0 && !message.empty()) write_error(message, launched_);
   if (one_ends_all) abort_job(status);
+  MPI_Comm_free(&failing_);
+  MPI_Comm_free(&ending_);
   MPI_Finalize();
   return status;
 }
 
-bool JobEnd::all_fail(const std::string& why) const {
+Failures JobEnd::failures(const std::string& why) const {
+  if (ranks_ == 1) return Failures::same;
   // Which MPI may still write to where not all fail: until the job is aborted.
   static std::uint64_t mine[2], largest[2];
   mine[0] = std::hash<std::string>()(why);
   mine[1] = ~mine[0];
+  constexpr std::chrono::seconds limit(1);
   MPI_Request request = MPI_REQUEST_NULL;
-  int is_done = 0;
-  if (MPI_Iallreduce(mine, largest, 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD, &request) !=
-      MPI_SUCCESS)
+  if (MPI_Iallreduce(mine, largest, 2, MPI_UINT64_T, MPI_MAX, failing_, &request) != MPI_SUCCESS ||
+      !is_done_within(limit, request))
+    return Failures::of_some;
+  return largest[0] == ~largest[1] ? Failures::same : Failures::different;
+}
+
+/// Of the ranks that end the job alone, at about the same time: whether this is the one to tell the
+/// user. A rank that has been told of another leaves it to that one; of those that tell each other
+/// at the same time, the lowest writes.
+bool JobEnd::is_first_alone() const {
+  constexpr int tag = 0;
+  constexpr int waits = 250;  // milliseconds, more than a note takes
+  static char note = 0;
+  int has_come = 0;
+  MPI_Status status;
+  if (MPI_Iprobe(MPI_ANY_SOURCE, tag, ending_, &has_come, &status) == MPI_SUCCESS && has_come != 0)
     return false;
-  for (int waits = 0; waits < 1000; ++waits) {
-    if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-    if (is_done != 0) break;
+  for (int other = 0; other < ranks_; ++other) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (other != rank_ &&
+        MPI_Isend(&note, 0, MPI_CHAR, other, tag, ending_, &request) == MPI_SUCCESS)
+      MPI_Request_free(&request);
+  }
+  for (int i = 0; i < waits; ++i) {
+    while (MPI_Iprobe(MPI_ANY_SOURCE, tag, ending_, &has_come, &status) == MPI_SUCCESS &&
+           has_come != 0) {
+      if (status.MPI_SOURCE < rank_) return false;
+      MPI_Recv(&note, 0, MPI_CHAR, status.MPI_SOURCE, tag, ending_, MPI_STATUS_IGNORE);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return is_done != 0 && largest[0] == ~largest[1];
+  return true;
 }
 
 void JobEnd::alone(const std::string& message) const {
+  if (!is_first_alone()) wait_to_be_ended(1);
   write_error(message, launched_);
   abort_job(1);
   std::abort();

@@ -25,12 +25,6 @@ int rank_among(MPI_Comm comm) {
   return rank;
 }
 
-int ranks_of(MPI_Comm comm) {
-  int ranks = 0;
-  MPI_Comm_size(comm, &ranks);
-  return ranks;
-}
-
 /// What --help or --version, whichever comes first, asks for; empty where there is neither.
 std::string answer_to(const char* name, const char* usage, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -77,19 +71,29 @@ void start_kokkos(int& argc, char** argv, int local) {
 #endif
 }
 
+/// What to tell the user where this rank has thrown `why`, and perhaps no other has: these would
+/// wait for it for ever, so the job ends here.
+std::string message_of_ranks(const JobEnd& end, const char* name, const std::string& why) {
+  const std::string mine = error_message(name, rank_among(MPI_COMM_WORLD), why);
+  const Failures failures = end.failures(why);
+  if (failures == Failures::of_some) end.alone(mine);
+  return failures == Failures::same ? error_message(name, why) : mine;
+}
+
 }  // namespace
 
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body) {
   get_errors_for_file_sizes();
   const std::string answer = answer_to(name, usage, argc, argv);
-  const JobEnd end;
+  JobEnd end;
   if (!answer.empty() && !end.launched()) {
     std::cout << answer;
     return 0;
   }
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  end.begin();
   try {
     comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
     comm::require_agreement(world, "ranks were not started alike", start_facts(name, argc, argv));
@@ -118,12 +122,10 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
     message = error_message(name, error.what());
     status = 1;
   } catch (const std::exception& error) {
-    // Perhaps this rank's alone: the others would wait for it for ever.
-    message = error_message(name, rank_among(MPI_COMM_WORLD), error.what());
-    if (ranks_of(MPI_COMM_WORLD) > 1) {
-      if (!end.all_fail(error.what())) end.alone(message);
-      message = error_message(name, error.what());
-    }
+    message = message_of_ranks(end, name, error.what());
+    status = 1;
+  } catch (...) {
+    message = message_of_ranks(end, name, "an exception of unknown type");
     status = 1;
   }
   Kokkos::finalize();

@@ -12,9 +12,10 @@ using Arguments = std::vector<std::string>;
 
 /// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Returns what `body` does,
 /// which is the same on all ranks, as the exit status. Exceptions become exit
-/// status 1 and one message from one rank: "<name>: error: <what>". An exception that other ranks
-/// don't throw, with the same text and within a second, ends the whole job: "<name>: error on rank
-/// 3: <what>".
+/// status 1 and one message from one rank: "<name>: error: <what>". Exceptions other than
+/// AgreedError may be one rank's alone: unless all ranks throw one within a second, a rank that has
+/// ends the whole job, with "<name>: error on rank 3: <what>". Where all do, with different texts,
+/// the message is that of rank 0.
 ///
 /// All ranks have to be started alike, but for flags of Kokkos: the same program, version and
 /// arguments. They compare that before anything else, and --help (`usage`) and --version are

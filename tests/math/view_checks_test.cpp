@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/model/unit_calls.hpp>
 #include <vector>
 
 namespace ostrakon {
@@ -50,7 +51,9 @@ TEST_F(ViewChecksDeathTest, PartsOutside) {
   EXPECT_DEATH(array_.matrix(4, 4), "elements \\[0, 16\\)");
   EXPECT_DEATH(matrix_.row_range(1, 4), "rows \\[1, 4\\)");
   EXPECT_DEATH(matrix_.column_range(1, 5), "columns \\[1, 5\\)");
-  EXPECT_DEATH(matrix_.column_range(0, 2).flat(), "columns of a flat view");
+  EXPECT_DEATH(matrix_.column_range(0, 2).flat(),
+               "flat\\(\\) of a view of buffer 'saved of block.3' whose rows don't follow each "
+               "other: 2 columns, but 4 elements from one row to the next, made for forward");
   EXPECT_DEATH(array_.range(2, 5)(3), "index 3 .* extents \\(3\\)");
 }
 
@@ -76,10 +79,50 @@ TEST_F(ViewChecksDeathTest, BufferThatThePlanHasFreed) {
   EXPECT_DEATH(kept.row_range(0, 1), "the plan may have freed the buffer");
 }
 
+TEST_F(ViewChecksDeathTest, FreedBufferWhosePointerIsUsed) {
+  const View<float**> kept(values_.data(), 3, 4, 4, &origin_);
+  std::vector<float> other(12, 1.0f), product(9);
+  const View<const float**> b(other.data(), 3, 4);
+  const View<float**> c(product.data(), 3, 3);
+  const auto multiply = [&](View<const float**> a) {
+    math::gemm<float>(Exec(), math::Transpose::no, math::Transpose::yes, 1.0f, a, b, 0.0f, c);
+    Exec().fence();
+  };
+  if (memory_is_host_accessible) multiply(kept);
+  origin_.live = false;
+  EXPECT_DEATH(multiply(kept),
+               "pointer of a view of buffer 'saved of block.3', made for forward\\(block.3, "
+               "micro-batch 0\\): used after that action");
+  EXPECT_DEATH(array_.data(), "the plan may have freed the buffer");
+  EXPECT_DEATH(matrix_.kokkos(), "the plan may have freed the buffer");
+  // What uses no element does not end the run.
+  const HostView<const float*> converted = array_;
+  EXPECT_TRUE(converted);
+  EXPECT_EQ(converted.size(), 12);
+}
+
+TEST_F(ViewChecksDeathTest, ArraysThatDoNotExist) {
+  const HostView<float*> none(nullptr, 0, &origin_);
+  EXPECT_DEATH(
+      none.matrix(2, 3)(0, 0),
+      "index \\(0, 0\\) is outside of a view of no array in buffer 'saved of block.3' with "
+      "extents \\(2, 3\\)");
+  EXPECT_DEATH(none.matrix(2, 3).row(0), "index 0 is outside of a view of no array");
+  EXPECT_DEATH(none.matrix(2, 3).flat()(5), "index 5 is outside of a view of no array");
+  EXPECT_EQ(none.matrix(2, 0).row(1).size(), 0);
+  EXPECT_DEATH(HostView<float*>().matrix(2, 3)(0, 0), "of a view of no array with extents");
+
+  const std::vector<model::Parameter> parameters = {model::Parameter::zeros("weight", {2, 3})};
+  const View<float*> unset(nullptr, 0, &origin_);
+  const model::ParameterArrays<float> arrays(unset, unset, parameters);
+  EXPECT_FALSE(arrays.matrix(0));
+  EXPECT_DEATH(arrays.matrix(0)(0, 0), "no array in buffer 'saved of block.3'");
+}
+
 TEST_F(ViewChecksDeathTest, ArrayWithoutAName) {
   const HostView<float*> x = host_view(values_);
   EXPECT_DEATH(x(12), "index 12 is outside of a view of an array with extents \\(12\\)");
-  EXPECT_DEATH(HostView<float*>()(0), "extents \\(0\\)");
+  EXPECT_DEATH(HostView<float*>()(0), "of a view of no array with extents \\(0\\)");
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ TEST(Chain, NamesTheBatchThatAUnitDoesNotSayItReads) {
 
 TEST(Bytes, RefuseArraysBeyondThem) {
   alignas(64) std::byte memory[64] = {};
-  const Bytes<std::byte> bytes({memory, 64}, 64, "bend.0", "saved");
+  const Bytes<std::byte> bytes({memory, 64}, "bend.0", "saved");
   EXPECT_EQ(bytes.array<float>(16, 12).size(), 12);
   EXPECT_EQ(testing::error_of([&] { bytes.array<float>(16, 13); }),
             "unit bend.0: 13 elements of 4 bytes from byte 16 on of its saved, which has 64 bytes");

@@ -182,7 +182,7 @@ TEST(Decoder, LogitsAgreeWithPlainLoops) {
     const std::int64_t last = run.rows() - 1;
     GuardedArray<double> workspace(2 * (width + 1)), logits(vocabulary);
     model::UnitBuffers<double> buffers = run.buffers(run.head());
-    buffers.workspace = workspace;
+    buffers.workspace = workspace.bytes();
     const View<const double**> x = buffers.input.matrix(run.rows(), width);
     run.decoder.logits(run.exec, x.row_range(last, last + 1), buffers,
                        View<double**>(logits.data(), 1, vocabulary));

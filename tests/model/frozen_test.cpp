@@ -371,7 +371,7 @@ TEST(Frozen, LogitsHaveTheSameBits) {
         auto workspace = GuardedArray<float>::of_bytes(head.forward.front().workspace_bytes);
         auto out = GuardedArray<float>::of_bytes(head.output_bytes);
         model::UnitBuffers<float> buffers = run.buffers(run.head());
-        buffers.workspace = workspace;
+        buffers.workspace = workspace.bytes();
         const View<const float**> x = buffers.input.matrix(run.rows(), which.settings.width);
         run.decoder.logits(run.exec, x.row_range(run.rows() - 1, run.rows()), buffers,
                            {out.data(), 1, which.settings.vocabulary});
@@ -428,8 +428,8 @@ TEST(Frozen, StacksOfAWholeModelComputeTheSame) {
     buffers.parameters = trained;
     buffers.frozen = frozen;
     buffers.output = output;
-    buffers.saved = saved;
-    buffers.workspace = workspace;
+    buffers.saved = saved.bytes();
+    buffers.workspace = workspace.bytes();
     buffers.gradient = gradient;
     buffers.parameter_gradients = gradients;
     stack.forward(chain.exec, buffers, {0, chain.rows()});

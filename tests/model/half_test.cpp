@@ -171,7 +171,7 @@ void expect_logits_near_double(double tolerance) {
       auto workspace = GuardedArray<A>::of_bytes(head.forward.front().workspace_bytes);
       auto out = GuardedArray<compute_t<A>>::of_bytes(head.output_bytes);
       model::UnitBuffers<A> buffers = of.buffers(of.head());
-      buffers.workspace = workspace;
+      buffers.workspace = workspace.bytes();
       const View<const A**> x = buffers.input.matrix(of.rows(), which.settings.width);
       of.decoder.logits(of.exec, x.row_range(of.rows() - 1, of.rows()), buffers,
                         {out.data(), 1, which.settings.vocabulary});
@@ -235,7 +235,7 @@ model::UnitBuffers<void> untyped(const model::UnitBuffers<T>& typed,
   buffers.tied_frozen = view_as<std::byte>(typed.tied_frozen);
   buffers.input = view_as<std::byte>(typed.input);
   buffers.output = view_as<std::byte>(typed.output);
-  buffers.saved = view_as<std::byte>(typed.saved);
+  buffers.saved = typed.saved;
   return buffers;
 }
 
@@ -270,7 +270,7 @@ void expect_same_as_typed(DType dtype, const ModelCase& which, const Recompute& 
               run.decoder.unit(u).parameters().back().full_name());
     auto workspace = GuardedArray<T>::of_bytes(unit.forward.front().workspace_bytes);
     model::UnitBuffers<void> buffers = untyped<T>(run.buffers(u), batch.view());
-    buffers.workspace = view_as<std::byte>(workspace.view());
+    buffers.workspace = workspace.bytes();
     decoder->forward(u, run.exec, buffers);
     run.exec.fence();
   }
@@ -278,7 +278,7 @@ void expect_same_as_typed(DType dtype, const ModelCase& which, const Recompute& 
     const plan::UnitDescription& unit = description.units[u];
     auto workspace = GuardedArray<T>::of_bytes(unit.backward.front().workspace_bytes);
     model::UnitBuffers<void> buffers = untyped<T>(run.buffers(u), batch.view());
-    buffers.workspace = view_as<std::byte>(workspace.view());
+    buffers.workspace = workspace.bytes();
     buffers.gradient = view_as<std::byte>(run.gradient.view());
     buffers.parameter_gradients = view_as<float>(run.gradients[u].view());
     if (unit.tied_to >= 0)

@@ -40,6 +40,7 @@ class GuardedArray {
 
   T* data() const { return all_.data() + guard; }
   View<T*> view() const { return all_.view().range(guard, all_.size() - guard); }
+  View<std::byte*> bytes() const { return view_as<std::byte>(view()); }
   operator View<T*>() const { return view(); }
   operator View<const T*>() const { return view(); }
   std::int64_t size() const { return count_; }
@@ -224,7 +225,7 @@ class ModelRun {
     b.frozen = view_of(frozen[u]);
     if (u > 0) b.input = outputs[u - 1];
     b.output = outputs[u];
-    b.saved = saved[u];
+    b.saved = saved[u].bytes();
     const int tied_to = description.units[u].tied_to;
     if (tied_to >= 0) {
       b.tied_parameters = view_of(parameters[tied_to]);
@@ -238,7 +239,7 @@ class ModelRun {
     auto workspace =
         GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace;
+    b.workspace = workspace.bytes();
     decoder.unit(u).forward(exec, b, {begin, end});
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
@@ -266,7 +267,7 @@ class ModelRun {
     auto workspace =
         GuardedArray<T>::of_bytes(description.units[u].backward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace;
+    b.workspace = workspace.bytes();
     if (!description.units[u].backward_reads_parameters) b.parameters = b.frozen = {};
     b.gradient = gradient;
     b.parameter_gradients = view_of(gradients[u]);
@@ -287,7 +288,7 @@ class ModelRun {
     auto workspace =
         GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace;
+    b.workspace = workspace.bytes();
     b.output = {};
     decoder.unit(u).forward(exec, b, {0, rows()});
     exec.fence();

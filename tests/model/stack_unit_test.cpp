@@ -282,8 +282,8 @@ TEST(StackUnit, HoldsAWholeModel) {
   buffers.targets = chain.targets;
   buffers.parameters = parameters;
   buffers.output = output;
-  buffers.saved = saved;
-  buffers.workspace = workspace;
+  buffers.saved = saved.bytes();
+  buffers.workspace = workspace.bytes();
   stack.forward(chain.exec, buffers, {0, chain.rows()});
   chain.exec.fence();
   chain.forward();

@@ -2,6 +2,7 @@
 #include <ostrakon/math/activation.hpp>
 
 #include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {
@@ -45,6 +46,7 @@ KOKKOS_INLINE_FUNCTION T gelu_derivative(T x) {
 template <class T>
 void gelu_forward(const Exec& exec, View<const T**> x, View<T**> y) {
   const std::int64_t columns = x.columns();
+  require_shape("gelu_forward", "y", y, x.rows(), columns);
   for_each_row(
       exec, "gelu_forward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
@@ -58,6 +60,8 @@ void gelu_forward(const Exec& exec, View<const T**> x, View<T**> y) {
 template <class T>
 void gelu_backward(const Exec& exec, View<const T**> x, View<const T**> dy, View<T**> dx) {
   const std::int64_t columns = x.columns();
+  require_shape("gelu_backward", "dy", dy, x.rows(), columns);
+  require_shape("gelu_backward", "dx", dx, x.rows(), columns);
   for_each_row(
       exec, "gelu_backward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
@@ -72,6 +76,7 @@ void gelu_backward(const Exec& exec, View<const T**> x, View<const T**> dy, View
 template <class T>
 void swiglu_forward(const Exec& exec, View<const T**> gate_up, View<T**> y) {
   const std::int64_t columns = y.columns();
+  require_shape("swiglu_forward", "gate_up", gate_up, y.rows(), 2 * columns);
   for_each_row(
       exec, "swiglu_forward", y.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto gate = gate_up.row(r).range(0, columns);
@@ -88,6 +93,8 @@ template <class T>
 void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> dy,
                      View<T**> dgate_up) {
   const std::int64_t columns = dy.columns();
+  require_shape("swiglu_backward", "gate_up", gate_up, dy.rows(), 2 * columns);
+  require_shape("swiglu_backward", "dgate_up", dgate_up, dy.rows(), 2 * columns);
   for_each_row(
       exec, "swiglu_backward", dy.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto gate = gate_up.row(r).range(0, columns);

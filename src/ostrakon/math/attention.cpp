@@ -173,7 +173,7 @@ View<T**> second_half(View<T*> all, std::int64_t rows, std::int64_t columns) {
 
 template <class T>
 void check_shapes(const AttentionShape& shape, const View<const T**>& qkv,
-                  const View<const T**>& out) {
+                  const View<const T**>& out, std::int64_t log_sum_exp) {
   require(shape.batch >= 0 && shape.tokens >= 1 && shape.heads >= 1 && shape.kv_heads >= 1 &&
               shape.head_width >= 1 && shape.heads % shape.kv_heads == 0,
           "attention: batch ", shape.batch, ", tokens ", shape.tokens, ", heads ", shape.heads,
@@ -187,6 +187,8 @@ void check_shapes(const AttentionShape& shape, const View<const T**>& qkv,
           "attention: qkv (", qkv.rows(), ", ", qkv.columns(), ") and out (", out.rows(), ", ",
           out.columns(), "), expected (", rows, ", ", qkv_columns, ") and (", rows, ", ",
           out_columns, ")");
+  require(log_sum_exp == rows * shape.heads, "attention: log_sum_exp has ", log_sum_exp,
+          " elements, expected ", rows * shape.heads);
 }
 
 }  // namespace
@@ -209,12 +211,12 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, View<const
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
                        View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
   using C = compute_t<T>;
-  check_shapes<T>(shape, qkv, out);
+  check_shapes<T>(shape, qkv, out, log_sum_exp.size());
   require(0 <= query_begin && query_begin <= query_end && query_end <= shape.tokens,
           "attention: queries [", query_begin, ", ", query_end, ") of ", shape.tokens, " tokens");
   const AttentionOperands operands(shape);
   const C scale = score_scale<C>(shape);
-  Scratch<T> scratch(workspace);
+  Scratch<T> scratch(workspace, "attention");
   const std::int64_t size = score_elements(shape);
   const View<C*> all_scores = scratch.template take<C>(size);
   const View<T*> all_stored =
@@ -239,11 +241,11 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
                         View<const T**> dout, View<T**> dqkv, View<T*> workspace) {
   using C = compute_t<T>;
-  check_shapes<T>(shape, qkv, out);
-  check_shapes<T>(shape, dqkv, dout);
+  check_shapes<T>(shape, qkv, out, log_sum_exp.size());
+  check_shapes<T>(shape, dqkv, dout, log_sum_exp.size());
   const AttentionOperands operands(shape);
   const C scale = score_scale<C>(shape);
-  Scratch<T> scratch(workspace);
+  Scratch<T> scratch(workspace, "attention");
   const std::int64_t size = score_elements(shape);
   const View<C*> all_scores = scratch.template take<C>(2 * size);
   KvSums<T> sums(shape, scratch);

@@ -125,6 +125,7 @@ void require_pieces(std::int64_t pieces) {
 
 template <class Where, class A, class B, class Space>
 void convert_on(const Where& where, View<const A*, Space> x, View<B*, Space> y) {
+  static_assert(std::is_same<Where, WorksOn<Space>>::value, "does not work on that memory");
   require_equal_sizes("convert", x.size(), y.size());
   constexpr std::int64_t run = per_item_on<Where>(4096);
   for_each_item(
@@ -137,6 +138,7 @@ void convert_on(const Where& where, View<const A*, Space> x, View<B*, Space> y) 
 
 template <class Where, class T, class Space>
 void add_on(const Where& where, View<const T*, Space> x, View<T*, Space> y) {
+  static_assert(std::is_same<Where, WorksOn<Space>>::value, "does not work on that memory");
   require_equal_sizes("add_to", x.size(), y.size());
   for_each_item(
       where, "add_to", y.size(),

@@ -1,16 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/embedding.hpp>
 
+#include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
+namespace {
+
+/// Of tables as wide as `rows` rows, whose positions begin at `first_position`; tables need not
+/// exist.
+template <class T>
+void check_tables(const char* name, View<const std::int32_t*> ids, std::int64_t tokens,
+                  std::int64_t first_position, std::int64_t rows, std::int64_t width,
+                  View<const T**> token_table, View<const T**> position_table) {
+  require_size(name, "ids", ids, rows);
+  require(tokens >= 1 && first_position >= 0, name, ": ", tokens, " tokens from position ",
+          first_position, " on, expected at least 1 from 0 on");
+  if (token_table) require_shape(name, "token table", token_table, token_table.rows(), width);
+  if (!position_table) return;
+  const std::int64_t positions = first_position + smaller(tokens, rows);
+  require(position_table.rows() >= positions && position_table.columns() == width, name,
+          ": position table is (", position_table.rows(), ", ", position_table.columns(),
+          "), expected at least (", positions, ", ", width, ")");
+}
+
+}  // namespace
 
 template <class T>
 void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                        std::int64_t first_position, View<const T**> token_table,
                        View<const T**> position_table, View<T**> out) {
   const std::int64_t width = out.columns();
+  check_tables<T>("embed_forward", ids, tokens, first_position, out.rows(), width, token_table,
+                  position_table);
   for_each_row(
       exec, "embed_forward", out.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto token = token_table.row(ids[r]);
@@ -31,6 +54,7 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
   using C = compute_t<T>;
   const std::int64_t rows = dout.rows();
   const std::int64_t width = dout.columns();
+  check_tables<C>("embed_backward", ids, tokens, 0, rows, width, dtoken_table, dposition_table);
 #if OSTRAKON_ON_DEVICE
   // The first row of each token adds up all of that token's rows in order, and every element of a
   // position its sequences: as on the host, with more to do at a time.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
@@ -12,6 +13,10 @@ namespace {
 constexpr int digit_bits = 32;
 constexpr int value_limbs = exact_sum_limbs - 1;
 constexpr int lowest_exponent = -1074;  // of the smallest subnormal, bit 0 of limb 0
+
+void check_limbs(const char* name, std::int64_t limbs) {
+  require(limbs >= exact_sum_limbs, name, ": ", limbs, " limbs, expected ", exact_sum_limbs);
+}
 
 /// Adds doubles to the limbs: as one thread of many, or as the only one. A term touches three
 /// neighbouring limbs, and terms that follow each other mostly the same three: those are kept here
@@ -152,6 +157,7 @@ struct Digits {
 
 template <class T>
 void add_squares(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
+  check_limbs("add_squares", limbs.size());
   constexpr std::int64_t blocks_per_item = per_item(64, 4);
   const std::int64_t blocks = items_for(x.size(), norm_block);
   for_each_item(
@@ -163,11 +169,13 @@ void add_squares(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) 
 
 template <class T>
 void host::add_squares(HostView<const T*> x, HostView<std::int64_t*> limbs) {
+  check_limbs("add_squares", limbs.size());
   add_blocks<false>(x, 0, items_for(x.size(), norm_block), limbs);
 }
 
 template <class T>
 void add_terms(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
+  check_limbs("add_terms", limbs.size());
   constexpr std::int64_t terms_per_item = per_item(4096, 16);
   for_each_item(
       exec, "add_terms", items_for(x.size(), terms_per_item), KOKKOS_LAMBDA(std::int64_t item) {
@@ -180,6 +188,7 @@ void add_terms(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
 }
 
 void exact_sum_carry(HostView<std::int64_t*> limbs) {
+  check_limbs("exact_sum_carry", limbs.size());
   std::int64_t over = 0;
   for (int i = 0; i + 1 < value_limbs; ++i) {
     // In two parts: limb + over may not fit into 64 bits.
@@ -191,6 +200,7 @@ void exact_sum_carry(HostView<std::int64_t*> limbs) {
 }
 
 double exact_sum_value(HostView<const std::int64_t*> limbs) {
+  check_limbs("exact_sum_value", limbs.size());
   const Digits sum(limbs);
   int top = value_limbs * digit_bits - 1;
   while (top >= 0 && !sum.bit(top)) --top;
@@ -210,6 +220,7 @@ double exact_sum_value(HostView<const std::int64_t*> limbs) {
 }
 
 std::int64_t exact_sum_non_finite(HostView<const std::int64_t*> limbs) {
+  check_limbs("exact_sum_non_finite", limbs.size());
   return limbs[value_limbs];
 }
 

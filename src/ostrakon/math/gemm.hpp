@@ -17,7 +17,7 @@ template <class T, class C = T>
 void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
           View<const T**> a, View<const T**> b, compute_t<T> beta, View<C**> c);
 
-// As for ViewSource.
+// Checked views differ in size; a namespace of their own makes mixing a link error.
 #if defined(OSTRAKON_CHECK_VIEWS)
 inline namespace checked_views {
 #endif

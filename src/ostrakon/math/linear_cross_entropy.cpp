@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
 
 namespace ostrakon::math {
 namespace {
+
+constexpr char kernel_name[] = "linear_cross_entropy";
 
 /// Rows whose logits exist at a time: about 2^22 logits (16 MiB of float), but never so few rows
 /// that the matrix products suffer.
@@ -20,17 +23,13 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
 }
 
 template <class T>
-void check_shapes(const View<const T**>& x, const View<const T**>& weight) {
-  require(x.columns() == weight.columns() && weight.rows() >= 1, "linear_cross_entropy: x (",
-          x.rows(), ", ", x.columns(), ") and weight (", weight.rows(), ", ", weight.columns(),
+void check_shapes(const View<const T**>& x, const View<const T**>& weight,
+                  const View<const std::int32_t*>& targets, const View<compute_t<T>*>& losses) {
+  require(x.columns() == weight.columns() && weight.rows() >= 1, kernel_name, ": x (", x.rows(),
+          ", ", x.columns(), ") and weight (", weight.rows(), ", ", weight.columns(),
           "), expected equal widths and a vocabulary of at least 1");
-}
-
-template <class T, class C>
-void check_same_shape(const View<const T**>& x, const View<C**>& dx, const char* name) {
-  require(dx.rows() == x.rows() && dx.columns() == x.columns(), "linear_cross_entropy: ", name,
-          " is (", dx.rows(), ", ", dx.columns(), "), expected (", x.rows(), ", ", x.columns(),
-          ")");
+  require_size(kernel_name, "targets", targets, x.rows());
+  require_size(kernel_name, "losses", losses, x.rows());
 }
 
 template <class T>
@@ -93,8 +92,8 @@ template <class T>
 void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                   View<const std::int32_t*> targets, View<compute_t<T>*> losses,
                                   View<T*> workspace) {
-  check_shapes<T>(x, weight);
-  Scratch<T> scratch(workspace);
+  check_shapes<T>(x, weight, targets, losses);
+  Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t chunk = chunk_rows(x.rows(), weight.rows());
   const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * weight.rows());
   for (std::int64_t begin = 0; begin < x.rows(); begin += chunk) {
@@ -110,11 +109,11 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
                                    View<compute_t<T>*> losses, View<T**> dx,
                                    View<compute_t<T>**> dweight, View<T*> workspace) {
   using C = compute_t<T>;
-  check_shapes<T>(x, weight);
-  check_same_shape<T, T>(x, dx, "dx");
-  if (dweight) check_same_shape<T, C>(weight, dweight, "dweight");
+  check_shapes<T>(x, weight, targets, losses);
+  require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
+  if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
   const std::int64_t chunk = chunk_rows(x.rows(), weight.rows());
-  Scratch<T> scratch(workspace);
+  Scratch<T> scratch(workspace, kernel_name);
   const View<C*> room = scratch.template take<C>(chunk * weight.rows());
   const View<T*> stored_room =
       stored_at(room, scratch.template take<T>(is_16bit<T> ? chunk * weight.rows() : 0));

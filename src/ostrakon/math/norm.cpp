@@ -3,12 +3,24 @@
 
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
 
 namespace {
+
+/// `mean` and `rstd` of rows: RMS norm need not have a mean.
+template <class C>
+void check_statistics(const char* name, NormKind kind, std::int64_t rows, View<const C*> mean,
+                      View<const C*> rstd) {
+  if (kind == NormKind::layernorm)
+    require_size(name, "mean", mean, rows);
+  else
+    require_size_if_any(name, "mean", mean, rows);
+  require_size(name, "rstd", rstd, rows);
+}
 
 // norm_forward and norm_apply share this one kernel, so that both round alike: compilers may fuse a
 // product and a sum in one copy of an expression and not in another.
@@ -19,6 +31,13 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
                View<const compute_t<T>*> saved_mean, View<const compute_t<T>*> saved_rstd) {
   using C = compute_t<T>;
   const std::int64_t width = x.columns();
+  require_shape(name, "y", y, x.rows(), width);
+  require_size(name, "weight", weight, width);
+  require_size_if_any(name, "bias", bias, width);
+  if (compute_statistics)
+    check_statistics<C>(name, kind, x.rows(), mean, rstd);
+  else
+    check_statistics<C>(name, kind, x.rows(), saved_mean, saved_rstd);
   const C over_width = C(1) / static_cast<C>(width);
   const C small = static_cast<C>(epsilon);
   const bool centered = kind == NormKind::layernorm;
@@ -77,11 +96,16 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
                          View<const T**> dy, View<T**> dx, GradientUpdate update) {
   using C = compute_t<T>;
   const std::int64_t width = x.columns();
+  const char* const name = "norm_backward";
+  require_shape(name, "dy", dy, x.rows(), width);
+  require_shape(name, "dx", dx, x.rows(), width);
+  require_size(name, "weight", weight, width);
+  check_statistics<C>(name, kind, x.rows(), mean, rstd);
   const C over_width = C(1) / static_cast<C>(width);
   const bool centered = kind == NormKind::layernorm;
   const bool adds = update == GradientUpdate::add;
   for_each_row(
-      exec, "norm_backward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
         const auto dout = dy.row(r);
         const auto din = dx.row(r);
@@ -119,11 +143,16 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
   using C = compute_t<T>;
   const std::int64_t rows = x.rows();
   const std::int64_t width = x.columns();
+  const char* const name = "norm_parameters";
+  require_shape(name, "dy", dy, rows, width);
+  check_statistics<C>(name, kind, rows, mean, rstd);
+  require_size_if_any(name, "dweight", dweight, width);
+  require_size_if_any(name, "dbias", dbias, width);
   const bool centered = kind == NormKind::layernorm;
 #if OSTRAKON_ON_DEVICE
   if (dweight)
     sum_over_rows(
-        exec, "norm_parameters", rows,
+        exec, name, rows,
         KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) {
           const C center = centered ? mean[r] : C(0);
           return dy(r, j) * ((x(r, j) - center) * rstd[r]);
@@ -137,8 +166,7 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
   constexpr std::int64_t rows_per_block = 64;
   constexpr std::int64_t columns_per_item = 64;
   for_each_item(
-      exec, "norm_parameters", items_for(width, columns_per_item),
-      KOKKOS_LAMBDA(std::int64_t item) {
+      exec, name, items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * columns_per_item;
         const std::int64_t columns = smaller(columns_per_item, width - first);
         C weight_sum[columns_per_item] = {};

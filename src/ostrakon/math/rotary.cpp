@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/rotary.hpp>
 
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/sine_cosine.hpp>
 #include <ostrakon/math/work_items.hpp>
 
@@ -19,6 +20,9 @@ template <class T>
 void rotate(const Exec& exec, Rotation rotation, View<T**> x, std::int64_t head_width, double base,
             std::int64_t tokens, std::int64_t first_position) {
   using C = compute_t<T>;
+  require(head_width >= 2 && head_width % 2 == 0 && x.columns() % head_width == 0 && tokens >= 1,
+          "rotate: x (", x.rows(), ", ", x.columns(), ") of heads of width ", head_width,
+          " and sequences of ", tokens, " tokens, expected whole heads of an even width");
   const std::int64_t half = head_width / 2;
   const std::int64_t heads = x.columns() / head_width;
   const std::int64_t pair_blocks = items_for(half, pairs_per_item);

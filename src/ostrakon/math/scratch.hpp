@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
 
@@ -20,25 +21,32 @@ constexpr std::int64_t scratch_elements(std::int64_t count) {
   return count * ratio + (ratio - 1);
 }
 
-/// Hands out a workspace of T piece by piece, each counted as above.
+/// Hands out a workspace of T piece by piece, each counted as above. `kernel` is for messages, and
+/// must outlive it.
 template <class T>
 class Scratch {
  public:
-  explicit Scratch(View<T*> workspace) : workspace_(workspace) {}
+  Scratch(View<T*> workspace, const char* kernel) : workspace_(workspace), kernel_(kernel) {}
 
+  /// Throws Error where the workspace is too small, or does not exist.
   template <class U>
   View<U*> take(std::int64_t count) {
+    if (count == 0) return {nullptr, 0, workspace_.origin()};
     const auto address = reinterpret_cast<std::uintptr_t>(workspace_.data() + used_);
     const std::uintptr_t past = address % alignof(U);
     if (past != 0) used_ += static_cast<std::int64_t>((alignof(U) - past) / sizeof(T));
     const std::int64_t begin = used_;
     used_ += count * size_ratio<T, U>();
+    const std::int64_t available = workspace_ ? workspace_.size() : 0;
+    require(used_ <= available, kernel_, ": workspace of ", available,
+            " elements, expected at least ", used_);
     const View<T*> piece = workspace_.range(begin, used_);
     return {reinterpret_cast<U*>(piece.data()), count, piece.origin()};
   }
 
  private:
   View<T*> workspace_;
+  const char* kernel_;
   std::int64_t used_ = 0;
 };
 

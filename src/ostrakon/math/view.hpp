@@ -7,13 +7,15 @@
 //     View<const float**> x     a matrix in device memory, row-major, read only
 //     HostView<double*> sums    an array in host memory
 //
-// A host view is another type than a device view also where there is no device: a kernel that is
-// given one does not compile.
+// A host view is another type than a device view also where there is no device: a function that
+// takes one does not compile with the other. What a KOKKOS_LAMBDA captures is not checked by the
+// compiler: a host view in a kernel of one's own compiles, and runs where there is no device.
 //
 // With OSTRAKON_CHECK_VIEWS (CMake: Ostrakon_ENABLE_VIEW_CHECKS) each index and each part is
-// checked, and so is that the plan has not freed the buffer. What is outside ends the run with the
-// buffer, the extents and the action. On a device only extents are checked, without names. Without
-// it nothing is checked, and a view is as small and fast as its pointer and extents.
+// checked, and at each of them and at data() that the plan has not freed the buffer. What is wrong
+// ends the run with the buffer, the extents and the action. On a device indices and parts are
+// checked, and that the view is not of host memory, without names. Without it nothing is checked,
+// and a view is as small and fast as its pointer and extents.
 
 #include <cstddef>
 #include <ostrakon/math/portability.hpp>
@@ -31,7 +33,7 @@ struct OnHost {
   using MemorySpace = Kokkos::HostSpace;  ///< what host code reaches, pinned or not
 };
 
-// As for ViewSource.
+// Checked views differ in size; a namespace of their own makes mixing a link error.
 #if defined(OSTRAKON_CHECK_VIEWS)
 inline namespace checked_views {
 #endif
@@ -48,83 +50,96 @@ using HostView = View<Data, OnHost>;
 /// An array. One that does not exist, such as the bias of a layer without one, is null: it has no
 /// elements, and converts to false. Indices and extents are elements.
 template <class T, class Space>
-class View<T*, Space> : private ViewSource {
+class View<T*, Space> : private ViewSource<Space> {
+  using Source = ViewSource<Space>;
+
  public:
   using Element = T;
 
   View() = default;
-  /// `origin`, if any, outlives the view.
-  KOKKOS_FUNCTION View(T* data, std::int64_t extent, const ViewOrigin* origin = nullptr)
-      : ViewSource(origin), data_(data), extent_(extent) {}
+  /// `from`, if any, outlives the view.
+  KOKKOS_FUNCTION View(T* data, std::int64_t extent, const ViewOrigin* from = nullptr)
+      : Source(from), data_(data), extent_(extent) {}
 
   /// A view of T is one of const T.
   template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
   KOKKOS_FUNCTION View(const View<U*, Space>& other)
-      : View(other.data(), other.size(), other.origin()) {}
+      : View(other.data_, other.extent_, other.origin()) {}
 
   KOKKOS_FUNCTION T& operator()(std::int64_t i) const {
-    check_index(i, extent_);
+    Source::check_index(data_ != nullptr, i, extent_);
     return data_[i];
   }
   KOKKOS_FUNCTION T& operator[](std::int64_t i) const { return (*this)(i); }
 
-  KOKKOS_FUNCTION T* data() const { return data_; }
+  KOKKOS_FUNCTION T* data() const {
+    Source::check_use(data_ != nullptr);
+    return data_;
+  }
   KOKKOS_FUNCTION std::int64_t size() const { return extent_; }
   KOKKOS_FUNCTION std::int64_t extent(int) const { return extent_; }
   KOKKOS_FUNCTION explicit operator bool() const { return data_ != nullptr; }
-  using ViewSource::origin;
+  using Source::origin;
 
   /// Elements [begin, end). Of an array that does not exist: itself.
   KOKKOS_FUNCTION View range(std::int64_t begin, std::int64_t end) const {
     if (!data_) return *this;
-    check_range("elements", begin, end, extent_);
+    Source::check_range("elements", begin, end, extent_);
     return {data_ + begin, end - begin, origin()};
   }
 
   /// The first rows x columns elements as a matrix. Of an array that does not exist: one that does
   /// not either, of that shape.
   KOKKOS_FUNCTION View<T**, Space> matrix(std::int64_t rows, std::int64_t columns) const {
-    if (data_) check_range("elements", 0, rows * columns, extent_);
+    if (data_) Source::check_range("elements", 0, rows * columns, extent_);
     return {data_, rows, columns, columns, origin()};
   }
 
   /// For deep_copy, and for kernels of one's own.
   auto kokkos() const {
     return Kokkos::View<T*, Kokkos::LayoutRight, typename Space::MemorySpace,
-                        Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data_,
+                        Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data(),
                                                                  static_cast<std::size_t>(extent_));
   }
 
  private:
+  template <class, class>
+  friend class View;
+
   T* data_ = nullptr;
   std::int64_t extent_ = 0;
 };
 
 /// A row-major matrix: element (i, j) is at data() + i * stride() + j.
 template <class T, class Space>
-class View<T**, Space> : private ViewSource {
+class View<T**, Space> : private ViewSource<Space> {
+  using Source = ViewSource<Space>;
+
  public:
   using Element = T;
 
   View() = default;
   KOKKOS_FUNCTION View(T* data, std::int64_t rows, std::int64_t columns)
       : View(data, rows, columns, columns) {}
-  /// Rows begin `stride` elements apart. `origin`, if any, outlives the view.
+  /// Rows begin `stride` elements apart. `from`, if any, outlives the view.
   KOKKOS_FUNCTION View(T* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
-                       const ViewOrigin* origin = nullptr)
-      : ViewSource(origin), data_(data), rows_(rows), columns_(columns), stride_(stride) {}
+                       const ViewOrigin* from = nullptr)
+      : Source(from), data_(data), rows_(rows), columns_(columns), stride_(stride) {}
 
   /// A view of T is one of const T.
   template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
   KOKKOS_FUNCTION View(const View<U**, Space>& other)
-      : View(other.data(), other.rows(), other.columns(), other.stride(), other.origin()) {}
+      : View(other.data_, other.rows_, other.columns_, other.stride_, other.origin()) {}
 
   KOKKOS_FUNCTION T& operator()(std::int64_t row, std::int64_t column) const {
-    check_index(row, column, rows_, columns_);
+    Source::check_index(data_ != nullptr, row, column, rows_, columns_);
     return data_[row * stride_ + column];
   }
 
-  KOKKOS_FUNCTION T* data() const { return data_; }
+  KOKKOS_FUNCTION T* data() const {
+    Source::check_use(data_ != nullptr);
+    return data_;
+  }
   KOKKOS_FUNCTION std::int64_t rows() const { return rows_; }
   KOKKOS_FUNCTION std::int64_t columns() const { return columns_; }
   KOKKOS_FUNCTION std::int64_t stride() const { return stride_; }
@@ -133,31 +148,31 @@ class View<T**, Space> : private ViewSource {
     return dimension == 0 ? rows_ : columns_;
   }
   KOKKOS_FUNCTION explicit operator bool() const { return data_ != nullptr; }
-  using ViewSource::origin;
+  using Source::origin;
 
   /// (columns), row i.
   KOKKOS_FUNCTION View<T*, Space> row(std::int64_t i) const {
-    check_index(i, rows_);
+    Source::check_index(data_ != nullptr || columns_ == 0, i, rows_);
     return {data_ + i * stride_, columns_, origin()};
   }
 
   /// Rows [begin, end). Of a matrix that does not exist: itself, as for column_range.
   KOKKOS_FUNCTION View row_range(std::int64_t begin, std::int64_t end) const {
     if (!data_) return *this;
-    check_range("rows", begin, end, rows_);
+    Source::check_range("rows", begin, end, rows_);
     return {data_ + begin * stride_, end - begin, columns_, stride_, origin()};
   }
   /// Columns [begin, end).
   KOKKOS_FUNCTION View column_range(std::int64_t begin, std::int64_t end) const {
     if (!data_) return *this;
-    check_range("columns", begin, end, columns_);
+    Source::check_range("columns", begin, end, columns_);
     return {data_ + begin, rows_, end - begin, stride_, origin()};
   }
 
   /// All elements, row by row. For matrices whose rows follow each other: stride() is columns(), or
   /// there is one row.
   KOKKOS_FUNCTION View<T*, Space> flat() const {
-    if (rows_ > 1) check_range("columns of a flat view", 0, stride_, columns_);
+    Source::check_flat(rows_, columns_, stride_);
     return {data_, rows_ * columns_, origin()};
   }
 
@@ -165,12 +180,15 @@ class View<T**, Space> : private ViewSource {
   auto kokkos() const {
     return Kokkos::View<T**, Kokkos::LayoutStride, typename Space::MemorySpace,
                         Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-        data_,
+        data(),
         Kokkos::LayoutStride(static_cast<std::size_t>(rows_), static_cast<std::size_t>(stride_),
                              static_cast<std::size_t>(columns_), 1));
   }
 
  private:
+  template <class, class>
+  friend class View;
+
   T* data_ = nullptr;
   std::int64_t rows_ = 0;
   std::int64_t columns_ = 0;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ostrakon/math/portability.hpp>
 #include <string>
+#include <type_traits>
 
 namespace ostrakon {
 
@@ -18,12 +19,20 @@ struct ViewOrigin {
   std::atomic<bool> live{true};  ///< the action runs
 };
 
-/// Print what was done, to which view, and end the run. `origin` may be null. On the host.
-[[noreturn]] void end_at_index(const ViewOrigin* origin, std::int64_t i, std::int64_t extent);
-[[noreturn]] void end_at_index(const ViewOrigin* origin, std::int64_t row, std::int64_t column,
+/// A view as messages name it.
+struct ViewName {
+  const ViewOrigin* origin;  ///< may be null
+  bool exists;               ///< is a view of an array
+};
+
+/// Print what was done, to which view, and end the run. On the host.
+[[noreturn]] void end_at_index(ViewName view, std::int64_t i, std::int64_t extent);
+[[noreturn]] void end_at_index(ViewName view, std::int64_t row, std::int64_t column,
                                std::int64_t rows, std::int64_t columns);
-[[noreturn]] void end_at_range(const ViewOrigin* origin, const char* of_what, std::int64_t begin,
+[[noreturn]] void end_at_range(ViewName view, const char* of_what, std::int64_t begin,
                                std::int64_t end, std::int64_t extent);
+[[noreturn]] void end_at_flat(ViewName view, std::int64_t columns, std::int64_t stride);
+[[noreturn]] void end_at_use(ViewName view);
 
 #if defined(OSTRAKON_CHECK_VIEWS)
 constexpr bool views_check = true;
@@ -31,11 +40,16 @@ constexpr bool views_check = true;
 constexpr bool views_check = false;
 #endif
 
-// Views that check have another size: other names for the linker, so that the two never mix.
+struct OnHost;
+
+// Checked views differ in size; a namespace of their own makes mixing a link error, of functions
+// whose signature names a view. Types that hold views are not marked: CMake's targets give the same
+// definition to all that link them.
 #if defined(OSTRAKON_CHECK_VIEWS)
 inline namespace checked_views {
 
-/// The origin of a view, and the checks that need it.
+/// The origin of a view, and the checks that need it. `exists`: whether the view is of an array.
+template <class Space>
 class ViewSource {
  public:
   ViewSource() = default;
@@ -43,36 +57,67 @@ class ViewSource {
   KOKKOS_FUNCTION const ViewOrigin* origin() const { return origin_; }
 
  protected:
-  KOKKOS_FUNCTION void check_index(std::int64_t i, std::int64_t extent) const {
-    if (0 <= i && i < extent && is_live()) return;
+  KOKKOS_FUNCTION void check_index([[maybe_unused]] bool exists, std::int64_t i,
+                                   std::int64_t extent) const {
+    check_space();
+    if (0 <= i && i < extent && exists && is_live()) return;
 #if OSTRAKON_IN_DEVICE_CODE
     Kokkos::abort("ostrakon: index outside of a view");
 #else
-    end_at_index(origin_, i, extent);
+    end_at_index({origin_, exists}, i, extent);
 #endif
   }
 
-  KOKKOS_FUNCTION void check_index(std::int64_t row, std::int64_t column, std::int64_t rows,
+  KOKKOS_FUNCTION void check_index([[maybe_unused]] bool exists, std::int64_t row,
+                                   std::int64_t column, std::int64_t rows,
                                    std::int64_t columns) const {
-    if (0 <= row && row < rows && 0 <= column && column < columns && is_live()) return;
+    check_space();
+    if (0 <= row && row < rows && 0 <= column && column < columns && exists && is_live()) return;
 #if OSTRAKON_IN_DEVICE_CODE
     Kokkos::abort("ostrakon: index outside of a view");
 #else
-    end_at_index(origin_, row, column, rows, columns);
+    end_at_index({origin_, exists}, row, column, rows, columns);
 #endif
   }
 
   KOKKOS_FUNCTION void check_range([[maybe_unused]] const char* of_what, std::int64_t begin,
                                    std::int64_t end, std::int64_t extent) const {
+    check_space();
     if (0 <= begin && begin <= end && end <= extent && is_live()) return;
 #if OSTRAKON_IN_DEVICE_CODE
     Kokkos::abort("ostrakon: part of a view that is outside of it");
 #else
-    end_at_range(origin_, of_what, begin, end, extent);
+    end_at_range({origin_, true}, of_what, begin, end, extent);
+#endif
+  }
+
+  KOKKOS_FUNCTION void check_flat(std::int64_t rows, std::int64_t columns,
+                                  std::int64_t stride) const {
+    check_space();
+    if (rows <= 1 || stride == columns) return;
+#if OSTRAKON_IN_DEVICE_CODE
+    Kokkos::abort("ostrakon: flat() of a view whose rows don't follow each other");
+#else
+    end_at_flat({origin_, true}, columns, stride);
+#endif
+  }
+
+  /// That the pointer may be used.
+  KOKKOS_FUNCTION void check_use([[maybe_unused]] bool exists) const {
+    check_space();
+#if !OSTRAKON_IN_DEVICE_CODE
+    if (!is_live()) end_at_use({origin_, exists});
 #endif
   }
 
  private:
+  KOKKOS_FUNCTION static void check_space() {
+#if OSTRAKON_IN_DEVICE_CODE
+    if (std::is_same<Space, OnHost>::value)
+      Kokkos::abort("ostrakon: view of host memory used on a device");
+#endif
+  }
+
   /// The record is in host memory: a device does not follow it.
   KOKKOS_FUNCTION bool is_live() const {
 #if OSTRAKON_IN_DEVICE_CODE
@@ -89,6 +134,7 @@ class ViewSource {
 #else
 
 /// Nothing: a base class without a size.
+template <class Space>
 class ViewSource {
  public:
   ViewSource() = default;
@@ -96,9 +142,12 @@ class ViewSource {
   KOKKOS_FUNCTION const ViewOrigin* origin() const { return nullptr; }
 
  protected:
-  KOKKOS_FUNCTION void check_index(std::int64_t, std::int64_t) const {}
-  KOKKOS_FUNCTION void check_index(std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {}
+  KOKKOS_FUNCTION void check_index(bool, std::int64_t, std::int64_t) const {}
+  KOKKOS_FUNCTION void check_index(bool, std::int64_t, std::int64_t, std::int64_t,
+                                   std::int64_t) const {}
   KOKKOS_FUNCTION void check_range(const char*, std::int64_t, std::int64_t, std::int64_t) const {}
+  KOKKOS_FUNCTION void check_flat(std::int64_t, std::int64_t, std::int64_t) const {}
+  KOKKOS_FUNCTION void check_use(bool) const {}
 };
 
 #endif

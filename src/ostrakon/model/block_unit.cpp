@@ -335,7 +335,7 @@ typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(
 }
 
 template <class T>
-View<T**> BlockUnit<T>::matrix_in(View<T*> buffer, std::int64_t offset,
+View<T**> BlockUnit<T>::matrix_in(View<std::byte*> buffer, std::int64_t offset,
                                   std::int64_t columns) const {
   return array_in<T>(buffer, offset, sizes_.rows * columns).matrix(sizes_.rows, columns);
 }

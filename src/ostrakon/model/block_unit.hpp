@@ -98,7 +98,7 @@ class BlockUnit final : public Unit<T> {
 
   std::int64_t backward_score_elements() const;
   /// (rows, columns), `offset` bytes into `buffer`.
-  View<T**> matrix_in(View<T*> buffer, std::int64_t offset, std::int64_t columns) const;
+  View<T**> matrix_in(View<std::byte*> buffer, std::int64_t offset, std::int64_t columns) const;
   Activations activations_in(const UnitBuffers<T>& buffers, const ArrayLocations& locations) const;
 
   void attention_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;

@@ -98,15 +98,13 @@ Call Chain<T>::make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffe
   const ChainUnitDescription& own = this->unit(unit);
   const char* const name = own.name.c_str();
   const auto bytes = [&](const auto& data, std::int64_t size, const char* what) {
-    const auto all = view_as<std::byte>(data);
-    return Bytes<typename decltype(all)::Element>(all, size, name, what);
+    return Bytes<typename std::decay_t<decltype(data)>::Element>(data.range(0, size), name, what);
   };
   Call call;
   call.exec = exec;
   call.phase = phase;
-  call.batch = own.reads_batch
-                   ? bytes(buffers.batch, leaf_.bytes(), "batch")
-                   : Bytes<const std::byte>({}, 0, name, "batch (reads_batch is false)");
+  call.batch = own.reads_batch ? bytes(buffers.batch, leaf_.bytes(), "batch")
+                               : Bytes<const std::byte>({}, name, "batch (reads_batch is false)");
   call.saved = bytes(buffers.saved, own.saved_bytes, "saved");
   call.input = buffers.input.range(0, own.input);
   if (!own.parameters.empty())

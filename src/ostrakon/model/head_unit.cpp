@@ -116,7 +116,8 @@ void HeadUnit<T>::logits(const Exec& exec, View<const T**> x, const UnitBuffers<
   require(x.columns() == width_ && out.columns() == vocabulary_ && out.rows() == x.rows(),
           "logits of x (", x.rows(), ", ", x.columns(), ") into (", out.rows(), ", ", out.columns(),
           "), expected (rows, ", width_, ") into (rows, ", vocabulary_, ")");
-  const View<T**> normed = buffers.workspace.matrix(x.rows(), width_);
+  const View<T**> normed =
+      array_in<T>(buffers.workspace, 0, x.rows() * width_).matrix(x.rows(), width_);
   const View<Compute*> sums =
       array_in<Compute>(buffers.workspace, logits_normed_bytes(x.rows()), 2 * x.rows());
   NormStatistics<T> statistics{{}, sums.range(x.rows(), 2 * x.rows())};
@@ -148,7 +149,7 @@ View<compute_t<T>**> HeadUnit<T>::weight_gradient(const UnitBuffers<T>& buffers)
 }
 
 template <class T>
-NormStatistics<T> HeadUnit<T>::statistics_in(View<T*> workspace) const {
+NormStatistics<T> HeadUnit<T>::statistics_in(View<std::byte*> workspace) const {
   NormStatistics<T> statistics{{}, array_in<Compute>(workspace, workspace_.rstd, rows_)};
   if (norm_.mean_elements(rows_) > 0)
     statistics.mean = array_in<Compute>(workspace, workspace_.mean, rows_);
@@ -156,7 +157,7 @@ NormStatistics<T> HeadUnit<T>::statistics_in(View<T*> workspace) const {
 }
 
 template <class T>
-View<T*> HeadUnit<T>::logits_in(View<T*> workspace) const {
+View<T*> HeadUnit<T>::logits_in(View<std::byte*> workspace) const {
   return array_in<T>(workspace, workspace_.logits,
                      math::linear_cross_entropy_workspace<T>(rows_, vocabulary_));
 }

@@ -52,8 +52,8 @@ class HeadUnit final : public Unit<T> {
   View<const T**> weight(const UnitBuffers<T>& buffers) const;
   /// Does not exist where the weight is frozen.
   View<Compute**> weight_gradient(const UnitBuffers<T>& buffers) const;
-  NormStatistics<T> statistics_in(View<T*> workspace) const;
-  View<T*> logits_in(View<T*> workspace) const;
+  NormStatistics<T> statistics_in(View<std::byte*> workspace) const;
+  View<T*> logits_in(View<std::byte*> workspace) const;
 
   LeafShape leaf_;
   std::int64_t rows_;

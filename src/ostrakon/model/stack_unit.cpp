@@ -72,14 +72,15 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
   part.frozen = part_of(stack.frozen, offsets.frozen, frozen);
   part.parameters = part_of(stack.parameters, offsets.trained, trained);
   part.parameter_gradients = part_of(stack.parameter_gradients, offsets.trained, trained);
-  const auto saved = [&](std::int64_t offset, std::int64_t bytes) {
+  const auto between = [&](std::int64_t offset, std::int64_t bytes) {
     return array_in<T>(stack.saved, offset, bytes / bytes_of<T>(1));
   };
-  part.saved = saved(offsets.saved, units_[index]->description().saved_bytes);
+  part.saved =
+      stack.saved.range(offsets.saved, offsets.saved + units_[index]->description().saved_bytes);
   if (index > 0)
-    part.input = saved(offsets_[index - 1].output, units_[index - 1]->description().output_bytes);
+    part.input = between(offsets_[index - 1].output, units_[index - 1]->description().output_bytes);
   if (index + 1 < units_.size())
-    part.output = saved(offsets.output, units_[index]->description().output_bytes);
+    part.output = between(offsets.output, units_[index]->description().output_bytes);
   return part;
 }
 

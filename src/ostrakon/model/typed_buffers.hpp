@@ -22,8 +22,8 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.tied_frozen = view_as<T>(buffers.tied_frozen);
   result.input = view_as<T>(buffers.input);
   result.output = view_as<T>(buffers.output);
-  result.saved = view_as<T>(buffers.saved);
-  result.workspace = view_as<T>(buffers.workspace);
+  result.saved = buffers.saved;
+  result.workspace = buffers.workspace;
   result.gradient = view_as<T>(buffers.gradient);
   result.parameter_gradients = buffers.parameter_gradients;
   result.tied_gradients = buffers.tied_gradients;

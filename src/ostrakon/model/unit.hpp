@@ -84,8 +84,8 @@ struct SumOf<void> {
 /// and what is frozen. Those of a model without frozen parameters are all trained.
 ///
 /// Parameters and activations are T; what is summed up, gradients of parameters and losses, is
-/// compute_t<T>. `saved` and `workspace` hold arrays of both. With T = void: of a type that is
-/// known at run time only, as bytes; gradients of parameters are float then.
+/// compute_t<T>. `saved` and `workspace` hold arrays of both, and are bytes. With T = void: of a
+/// type that is known at run time only, as bytes; gradients of parameters are float then.
 template <class T>
 struct UnitBuffers {
   using Element = std::conditional_t<std::is_void<T>::value, std::byte, T>;
@@ -104,8 +104,8 @@ struct UnitBuffers {
   View<const Element*> tied_frozen;
   View<const Element*> input;  ///< output of the unit before
   View<Element*> output;       ///< the last unit's: the losses, compute_t<T>
-  View<Element*> saved;
-  View<Element*> workspace;
+  View<std::byte*> saved;
+  View<std::byte*> workspace;
   View<Element*> gradient;         ///< backward: in, dL/d output; out, dL/d input
   View<Sum*> parameter_gradients;  ///< backward writes all but the alignment gaps
   View<Sum*> tied_gradients;       ///< backward writes all of it

@@ -40,8 +40,8 @@ class Bytes {
  public:
   Bytes() = default;
   /// `unit` and `name` are for messages, and must outlive it.
-  Bytes(View<Byte*> data, std::int64_t size, const char* unit, const char* name)
-      : data_(data.range(0, size)), unit_(unit), name_(name) {}
+  Bytes(View<Byte*> data, const char* unit, const char* name)
+      : data_(data), unit_(unit), name_(name) {}
 
   Byte* data() const { return data_.data(); }
   std::int64_t size() const { return data_.size(); }
@@ -92,7 +92,7 @@ class ParameterArrays {
     const Array<A> array = (*this)(index);
     const std::vector<std::int64_t>& shape = (*parameters_)[static_cast<std::size_t>(index)].shape;
     const std::int64_t rows = shape.empty() ? 1 : shape.front();
-    if (array.size() == 0) return {};
+    if (array.size() == 0) return {array.data(), 0, 0, 0, array.origin()};
     return array.matrix(rows, array.size() / rows);
   }
 

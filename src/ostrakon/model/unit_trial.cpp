@@ -92,7 +92,7 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
   buffers.tied_parameters = reads_.tied_trained.template view<T>();
   buffers.tied_frozen = reads_.tied_frozen.template view<T>();
   buffers.input = reads_.input.template view<T>();
-  buffers.saved = writes_.saved.template view<T>();
+  buffers.saved = writes_.saved.template view<std::byte>();
   if (is_backward) {
     buffers.gradient = writes_.gradient.template view<T>();
     buffers.parameter_gradients = writes_.gradients.template view<T>();
@@ -111,7 +111,7 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
     // Forward writes its output in the last phase; the loss unit's backward begins with forward.
     const bool writes_output = with_output && (is_backward || p + 1 == phases.size());
     buffers.output = writes_output ? writes_.output.template view<T>() : View<T*>();
-    buffers.workspace = workspace.view<T>();
+    buffers.workspace = workspace.view<std::byte>();
     buffers.exchanged = exchanged.view<std::byte>();
     buffers.handed = handed.view<std::byte>();
     if (is_backward)

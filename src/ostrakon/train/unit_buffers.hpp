@@ -37,8 +37,8 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
   unit.tied_parameters = after_frozen(unit.tied_frozen, tied_to);
   unit.input = find(Role::input);
   unit.output = find(Role::output);
-  unit.saved = find(Role::saved);
-  unit.workspace = find(Role::workspace);
+  unit.saved = buffers.device_view<std::byte>(Role::saved);
+  unit.workspace = buffers.device_view<std::byte>(Role::workspace);
   unit.gradient = find(Role::gradient);
   unit.parameter_gradients = buffers.device_view<Sum>(Role::parameter_gradients);
   unit.tied_gradients = buffers.device_view<Sum>(Role::tied_gradients);

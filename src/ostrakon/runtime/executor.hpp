@@ -65,7 +65,8 @@ struct Perturbation {
   double longest_seconds = 0.0;
 };
 
-/// When an action ran, as seconds_now() counts.
+/// When an action ran, as seconds_now() counts. On a device: when its handler did, whose kernels
+/// may run longer.
 struct ActionTime {
   double begin = 0.0;
   double end = 0.0;
@@ -81,7 +82,7 @@ struct ActionTime {
 ///
 /// On a device each stream has an execution-space instance of its own. What an action has submitted
 /// to it is done before an action of another stream begins that waits for it, and all of it when
-/// run() returns.
+/// run() returns; it is waited for no earlier than that.
 ///
 /// Where a handler throws, run() throws the same once nothing runs any more; of several, what the
 /// first of them in plan order threw. In plan order nothing more is begun: ranks in the same order

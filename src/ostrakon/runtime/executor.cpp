@@ -83,11 +83,11 @@ struct Queue {
 
 }  // namespace
 
-const ViewOrigin* ActionBuffers::origin_of(int buffer) const {
-  if (origins_ == nullptr) return nullptr;
-  const auto used = std::find_if(action.uses.begin(), action.uses.end(),
-                                 [&](const plan::Use& use) { return use.buffer == buffer; });
-  return used == action.uses.end() ? nullptr : origins_ + (used - action.uses.begin());
+const ViewOrigin* ActionBuffers::origin_of_buffer(int buffer) const {
+  return origins_->of(program_, action, buffer);
+}
+const ViewOrigin* ActionBuffers::origin_of_none(plan::Role role) const {
+  return origins_->of_none(program_, action, role);
 }
 
 class Executor::Implementation {
@@ -332,8 +332,7 @@ class Executor::Implementation {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action.kind, true);
         const ViewOrigins::Live live = origins_.begin(index);
-        handler(
-            ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), live.origins()));
+        handler(ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), &origins_));
       });
       attempt([&] {
         if (is_told && observer) observer(action.kind, false);

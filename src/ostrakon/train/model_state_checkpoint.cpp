@@ -135,7 +135,7 @@ void ModelState::gather_shares(int buffer, const Channels& channels) {
     for (plan::Spans part = plan_.layouts.gradient.divided; part.size() > target.divided.size();
          part = part.outer())
       channels.of(plan::Stream::gather, part.innermost())
-          .all_gather<T, Space>(part_of(part), part_of(part.outer()));
+          .all_gather<T, Space>(exec_, part_of(part), part_of(part.outer()));
   }
 }
 

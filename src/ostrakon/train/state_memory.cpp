@@ -35,9 +35,10 @@ void StateMemory::store(DType dtype, View<const float*> values, int buffer, std:
   dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
     if (!is_on_host(buffer))
-      return math::convert<float, T>(exec_, values, view<T, OnDevice>(buffer).range(first, end));
+      return math::convert<float, T, OnDevice>(exec_, values,
+                                               view<T, OnDevice>(buffer).range(first, end));
     const View<T*> converted = transfer<T>(values.size());
-    math::convert<float, T>(exec_, values, converted);
+    math::convert<float, T, OnDevice>(exec_, values, converted);
     math::copy_to_host(exec_, converted, view<T, OnHost>(buffer).range(first, end));
   });
 }
@@ -59,7 +60,7 @@ View<const float*> StateMemory::fetch(DType dtype, int buffer, std::int64_t firs
       fetched = values;
     } else {
       fetched = scratch_.range(0, count);
-      math::convert<T, float>(exec_, values, scratch_.range(0, count));
+      math::convert<T, float, OnDevice>(exec_, values, scratch_.range(0, count));
     }
   });
   return fetched;

@@ -39,15 +39,17 @@ struct Levels {
         across(comm::Communicator::split(world.mpi(), world.rank() % ranks_per_node)) {}
 
   void all_gather(const Buffers& buffers) {
-    across.all_gather<float, OnDevice>(device_view(buffers.shard), device_view(buffers.part));
-    inside.all_gather<float, OnDevice>(device_view(buffers.part), device_view(buffers.full));
+    across.all_gather<float, OnDevice>(Exec(), device_view(buffers.shard),
+                                       device_view(buffers.part));
+    inside.all_gather<float, OnDevice>(Exec(), device_view(buffers.part),
+                                       device_view(buffers.full));
   }
   void reduce_scatter(const Buffers& buffers) {
     const View<float*> staging = device_view(buffers.staging);
-    inside.reduce_scatter<float, OnDevice>(device_view(buffers.full), staging,
+    inside.reduce_scatter<float, OnDevice>(Exec(), device_view(buffers.full), staging,
                                            device_view(buffers.part));
     const View<float*> part = device_view(buffers.part);
-    across.reduce_scatter<float, OnDevice>(part, staging.range(0, part.size()),
+    across.reduce_scatter<float, OnDevice>(Exec(), part, staging.range(0, part.size()),
                                            device_view(buffers.shard));
   }
 };
@@ -138,7 +140,7 @@ void run_comm(comm::Communicator& world, const Options& options) {
       table.row(row);
     };
     measure_and_show("all_gather",
-                     {[&] { world.all_gather<float, OnDevice>(shard, full); },
+                     {[&] { world.all_gather<float, OnDevice>(Exec(), shard, full); },
                       [&] {
                         comm::check_mpi(MPI_Allgather(shard.data(), count, MPI_FLOAT, full.data(),
                                                       count, MPI_FLOAT, world.mpi()),
@@ -146,7 +148,7 @@ void run_comm(comm::Communicator& world, const Options& options) {
                       }},
                      &Levels::all_gather);
     measure_and_show("reduce_scatter",
-                     {[&] { world.reduce_scatter<float, OnDevice>(full, staging, shard); },
+                     {[&] { world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard); },
                       [&] {
                         comm::check_mpi(MPI_Reduce_scatter_block(full.data(), shard.data(), count,
                                                                  MPI_FLOAT, MPI_SUM, world.mpi()),

@@ -289,7 +289,8 @@ class Kernels {
     const std::int64_t count = ffn_rows * ffn_width;
     const auto size = static_cast<double>(count);
     const std::string shape = text(ffn_rows, " x ", ffn_width);
-    memory_row("add_to", text(count), 3.0 * size, [&] { math::add_to<float>(exec_, x.view(), y); });
+    memory_row("add_to", text(count), 3.0 * size,
+               [&] { math::add_to<float, OnDevice>(exec_, x.view(), y); });
     memory_row("tree_sum", text(pieces, " x ", count / pieces), 1.25 * size,
                [&] { math::tree_sum<float>(exec_, x.view().matrix(pieces, count / pieces)); });
     memory_row("add_bias", shape, 2.0 * size, [&] { math::add_bias<float>(exec_, x, row); });
@@ -311,7 +312,7 @@ class Kernels {
     memory_row("adamw", text(count), 7.0 * size,
                [&] { optim::adamw<float>(exec_, parameters, gradients, first, second, step); });
     memory_row("exact norm", text(count), size,
-               [&] { math::add_squares<float>(exec_, gradients, device_view(limbs)); });
+               [&] { math::add_squares<float, OnDevice>(exec_, gradients, device_view(limbs)); });
     memory_row("exact sum", text(count), size,
                [&] { math::add_terms<float>(exec_, gradients, device_view(limbs)); });
     memory_row("digest", text(count), size,

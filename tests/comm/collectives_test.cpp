@@ -36,7 +36,7 @@ TEST_F(CommunicatorTest, AllGatherFromElsewhere) {
     const auto own = part(whole, world.rank() * count, count);
     const Array shard(own);
     const Array full(count * world.size());
-    world.all_gather<float, OnDevice>(shard, full);
+    world.all_gather<float, OnDevice>(Exec(), shard, full);
     EXPECT_TRUE(same_bits(full.values(), whole)) << count;
     EXPECT_TRUE(same_bits(shard.values(), own)) << count;
   }
@@ -50,7 +50,7 @@ TEST_F(CommunicatorTest, AllGatherInPlace) {
     for (std::int64_t i = world.rank() * count; i < (world.rank() + 1) * count; ++i)
       start[static_cast<std::size_t>(i)] = whole[static_cast<std::size_t>(i)];
     const Array full(start);
-    world.all_gather<float, OnDevice>(full.part(world.rank() * count, count), full);
+    world.all_gather<float, OnDevice>(Exec(), full.part(world.rank() * count, count), full);
     EXPECT_TRUE(same_bits(full.values(), whole)) << count;
   }
 }
@@ -61,7 +61,7 @@ TEST_F(CommunicatorTest, AllGatherRefusesAShardAtTheWrongPlace) {
   const Array full(count * world.size());
   const std::int64_t wrong = world.rank() * count + (world.rank() == 0 ? 1 : -1);
   EXPECT_NE(error_of([&] {
-              world.all_gather<float, OnDevice>(full.part(wrong, count), full);
+              world.all_gather<float, OnDevice>(Exec(), full.part(wrong, count), full);
             }).find("not at the place of rank " + std::to_string(world.rank())),
             std::string::npos);
   EXPECT_EQ(world.bytes_sent(), 0);
@@ -75,7 +75,7 @@ TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
     const Array full(own);
     const Array staging(count * world.size());
     const Array shard(count);
-    world.reduce_scatter<float, OnDevice>(full, staging, shard);
+    world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard);
 
     std::vector<float> expected;
     for (std::int64_t i = 0; i < count; ++i)
@@ -86,11 +86,11 @@ TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
 
     // To where the staging array begins, and to this rank's part of the array.
     world.reduce_scatter<float, OnDevice>(
-        full, staging, world.size() == 1 ? shard.view() : staging.part(0, count));
+        Exec(), full, staging, world.size() == 1 ? shard.view() : staging.part(0, count));
     EXPECT_TRUE(same_bits(part((world.size() == 1 ? shard : staging).values(), 0, count), expected))
         << count;
     const std::int64_t place = world.rank() * count;
-    world.reduce_scatter<float, OnDevice>(full, staging, full.part(place, count));
+    world.reduce_scatter<float, OnDevice>(Exec(), full, staging, full.part(place, count));
     EXPECT_TRUE(same_bits(part(full.values(), place, count), expected)) << count;
   }
 }
@@ -121,7 +121,7 @@ void expect_chained_sums(Communicator& world) {
       std::vector<T> full, staging(own.size());
       for (float value : own) full.push_back(static_cast<T>(value));
       const std::vector<T> before = full;
-      world.reduce_scatter<T, OnHost>(host_view(full), host_view(staging), host_view(shard),
+      world.reduce_scatter<T, OnHost>(Exec(), host_view(full), host_view(staging), host_view(shard),
                                       {tree_ranks, round > 0});
       EXPECT_TRUE(same_bits(shard, expected)) << tree_ranks << ", round " << round;
       EXPECT_EQ(std::memcmp(full.data(), before.data(), full.size() * sizeof(T)), 0);
@@ -142,7 +142,7 @@ TEST_F(CommunicatorTest, WhatIsAddedToLiesApart) {
   const Array staging(64 * world.size());
   for (const View<float*>& shard : {staging.part(0, 64), full.part(64 * world.rank(), 64)})
     EXPECT_EQ(error_of([&] {
-                world.reduce_scatter<float, OnDevice>(full, staging, shard, {0, true});
+                world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard, {0, true});
               }),
               "reduce_scatter: the shard, which is added to, lies inside another array");
 }
@@ -168,15 +168,18 @@ TEST_F(CommunicatorTest, ReduceScatterRefusesOverlap) {
   const View<float*> full = all.part(0, count);
   const Array staging(count);
   EXPECT_EQ(error_of([&] {
-              world.reduce_scatter<float, OnDevice>(full, all.part(64, count), staging.part(0, 64));
+              world.reduce_scatter<float, OnDevice>(Exec(), full, all.part(64, count),
+                                                    staging.part(0, 64));
             }),
             "reduce_scatter: the staging array overlaps the array to reduce");
-  EXPECT_EQ(
-      error_of([&] { world.reduce_scatter<float, OnDevice>(full, staging, staging.part(1, 64)); }),
-      "reduce_scatter: the shard lies inside the staging array, but not where it begins");
+  EXPECT_EQ(error_of([&] {
+              world.reduce_scatter<float, OnDevice>(Exec(), full, staging, staging.part(1, 64));
+            }),
+            "reduce_scatter: the shard lies inside the staging array, but not where it begins");
   EXPECT_EQ(error_of([&] {
               world.reduce_scatter<float, OnDevice>(
-                  full, staging, all.part(64 * world.rank() + (world.rank() == 0 ? 1 : -1), 64));
+                  Exec(), full, staging,
+                  all.part(64 * world.rank() + (world.rank() == 0 ? 1 : -1), 64));
             }),
             text("reduce_scatter: the shard of rank ", world.rank(),
                  " lies inside the array to reduce, but not at the place of rank ", world.rank()));
@@ -192,9 +195,9 @@ TEST_F(CommunicatorTest, BytesSentFollowTheRingFormulas) {
   const Array shard(count);
   const Array full(count * world.size());
   const Array staging(count * world.size());
-  world.all_gather<float, OnDevice>(shard, full);
+  world.all_gather<float, OnDevice>(Exec(), shard, full);
   EXPECT_EQ(world.bytes_sent(), moved);
-  world.reduce_scatter<float, OnDevice>(full, staging, shard);
+  world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard);
   EXPECT_EQ(world.bytes_sent(), 2 * moved);
   world.barrier();
   world.broadcast("control messages don't count", 0);
@@ -210,8 +213,8 @@ TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
   const auto seconds_of = [&](Communicator& group) {
     group.barrier();
     const auto begin = std::chrono::steady_clock::now();
-    group.all_gather<float, OnDevice>(shard, full);
-    group.reduce_scatter<float, OnDevice>(full, staging, shard);
+    group.all_gather<float, OnDevice>(Exec(), shard, full);
+    group.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   const double expected = world.size() == 1 ? 0.0 : 0.2;
@@ -250,11 +253,11 @@ TEST_F(CommunicatorTest, ThreadsCommunicateAtTheSameTime) {
   std::string failure;
   std::thread gathering([&] {
     failure = error_of([&] {
-      for (int i = 0; i < times; ++i) gathers.all_gather<float, OnDevice>(shard, gathered);
+      for (int i = 0; i < times; ++i) gathers.all_gather<float, OnDevice>(Exec(), shard, gathered);
     });
   });
   for (int i = 0; i < times; ++i)
-    reductions.reduce_scatter<float, OnDevice>(full, staging, reduced);
+    reductions.reduce_scatter<float, OnDevice>(Exec(), full, staging, reduced);
   gathering.join();
 
   EXPECT_EQ(failure, "no error");

@@ -75,11 +75,11 @@ TEST_F(CommunicatorTest, CountsThatMpiCannotTellAreRefused) {
     const View<float*> shard(nullptr, count);
     const View<float*> full(nullptr, count * world.size());
     EXPECT_EQ(error_of([&] {
-                world.all_gather<float, OnDevice>(shard, full);
+                world.all_gather<float, OnDevice>(Exec(), shard, full);
               }).compare(0, expected.size(), expected),
               0);
     EXPECT_EQ(error_of([&] {
-                world.reduce_scatter<float, OnDevice>(full, full, shard);
+                world.reduce_scatter<float, OnDevice>(Exec(), full, full, shard);
               }).compare(0, expected.size(), expected),
               0);
   }
@@ -90,8 +90,9 @@ TEST_F(CommunicatorTest, DeviceMemoryIsRefused) {
   const Array data(64 * world.size());
   const std::string expected = "this build has no communication for device memory";
   const View<float*> shard = data.part(0, 64);
-  EXPECT_EQ(error_of([&] { world.all_gather<float, OnDevice>(shard, data); }), expected);
-  EXPECT_EQ(error_of([&] { world.reduce_scatter<float, OnDevice>(data, data, shard); }), expected);
+  EXPECT_EQ(error_of([&] { world.all_gather<float, OnDevice>(Exec(), shard, data); }), expected);
+  EXPECT_EQ(error_of([&] { world.reduce_scatter<float, OnDevice>(Exec(), data, data, shard); }),
+            expected);
 }
 
 TEST_F(CommunicatorTest, HostMemoryIsReached) {
@@ -99,9 +100,10 @@ TEST_F(CommunicatorTest, HostMemoryIsReached) {
   const auto whole = random_values(12, count * world.size());
   const auto own = part(whole, world.rank() * count, count);
   std::vector<float> full(whole.size()), staging(whole.size()), shard(own.size());
-  world.all_gather<float, OnHost>(host_view(own), host_view(full));
+  world.all_gather<float, OnHost>(Exec(), host_view(own), host_view(full));
   EXPECT_TRUE(same_bits(full, whole));
-  world.reduce_scatter<float, OnHost>(host_view(full), host_view(staging), host_view(shard));
+  world.reduce_scatter<float, OnHost>(Exec(), host_view(full), host_view(staging),
+                                      host_view(shard));
   const std::vector<std::vector<float>> equal(static_cast<std::size_t>(world.size()), own);
   for (std::size_t i = 0; i < own.size(); ++i) ASSERT_EQ(shard[i], tree(equal, 0, world.size(), i));
 }
@@ -111,15 +113,16 @@ TEST_F(CommunicatorTest, ArraysThatDoNotFitEachOtherAreRefused) {
   const Array full(64 * ranks);
   const Array staging(64 * ranks);
   const Array shard(65);
-  EXPECT_EQ(error_of([&] { world.all_gather<float, OnDevice>(shard, full); }),
+  EXPECT_EQ(error_of([&] { world.all_gather<float, OnDevice>(Exec(), shard, full); }),
             text("all_gather: a shard of 65 elements and an array of ", 64 * ranks,
                  " of all ranks, expected ", ranks, " times as many"));
-  EXPECT_EQ(error_of([&] { world.reduce_scatter<float, OnDevice>(full, staging, shard); }),
+  EXPECT_EQ(error_of([&] { world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard); }),
             text("reduce_scatter: a shard of 65 elements and an array of ", 64 * ranks,
                  " of all ranks, expected ", ranks, " times as many"));
   if (!reachable() || ranks == 1) return;
   EXPECT_EQ(error_of([&] {
-              world.reduce_scatter<float, OnDevice>(full, staging.part(0, 64), shard.part(0, 64));
+              world.reduce_scatter<float, OnDevice>(Exec(), full, staging.part(0, 64),
+                                                    shard.part(0, 64));
             }),
             text("reduce_scatter: a staging array of 64 elements, expected ", 64 * ranks));
 }
@@ -132,9 +135,9 @@ TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
   const Array from(values);
   const Array gathered(100);
   const Array reduced(100);
-  alone.all_gather<float, OnDevice>(from, gathered);
-  alone.all_gather<float, OnDevice>(from, from);
-  alone.reduce_scatter<float, OnDevice>(from, {}, reduced);
+  alone.all_gather<float, OnDevice>(Exec(), from, gathered);
+  alone.all_gather<float, OnDevice>(Exec(), from, from);
+  alone.reduce_scatter<float, OnDevice>(Exec(), from, {}, reduced);
   std::uint64_t count = 5;
   double number = 2.5;
   alone.sum(&count, 1);
@@ -162,8 +165,9 @@ TEST_F(CommunicatorTest, EveryReturnCodeIsChecked) {
   std::uint64_t count = 1;
   double number = 1.0;
   const std::vector<std::pair<std::string, std::function<void()>>> calls = {
-      {"MPI_Allgather", [&] { world.all_gather<float, OnDevice>(shard, full); }},
-      {"MPI_Alltoall", [&] { world.reduce_scatter<float, OnDevice>(full, staging, shard); }},
+      {"MPI_Allgather", [&] { world.all_gather<float, OnDevice>(Exec(), shard, full); }},
+      {"MPI_Alltoall",
+       [&] { world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard); }},
       {"MPI_Allreduce", [&] { world.sum(&count, 1); }},
       {"MPI_Allreduce", [&] { world.maximum(&number, 1); }},
       {"MPI_Allreduce", [&] { world.minimum(&number, 1); }},

@@ -67,7 +67,7 @@ class Exchange {
     for (std::size_t i = 0; i < shard.size(); ++i)
       shard[i] = value_of(first_ + static_cast<std::int64_t>(i));
     for (std::size_t level = groups_.size(); level-- > 0;)
-      groups_[level].all_gather<float, OnHost>(host_view(parts_[level]), whole_of(level));
+      groups_[level].all_gather<float, OnHost>(Exec(), host_view(parts_[level]), whole_of(level));
   }
   bool is_gathered() const {
     for (std::int64_t i = 0; i < elements_; ++i)
@@ -80,7 +80,7 @@ class Exchange {
     for (std::size_t level = 0; level < groups_.size(); ++level) {
       const HostView<float*> whole = whole_of(level);
       groups_[level].reduce_scatter<float, OnHost>(
-          whole, host_view(staging_).range(0, whole.size()), host_view(parts_[level]));
+          Exec(), whole, host_view(staging_).range(0, whole.size()), host_view(parts_[level]));
     }
   }
   bool is_reduced() const {

@@ -30,7 +30,7 @@ TYPED_TEST(Elementwise, FillsCopiesAndAdds) {
     EXPECT_EQ(filled.host(), std::vector<T>(count, T(2.5)));
     math::copy<T>(Exec(), device_x, copied);
     EXPECT_EQ(copied.host(), x);
-    math::add_to<T>(Exec(), device_x, device_y);
+    math::add_to<T, OnDevice>(Exec(), device_x, device_y);
     std::vector<T> sum = y;
     for (std::int64_t i = 0; i < count; ++i) sum[i] += x[i];
     EXPECT_EQ(device_y.host(), sum);
@@ -82,7 +82,8 @@ TYPED_TEST(Elementwise, TheHostAloneHasTheSameBits) {
       EXPECT_TRUE(same_bits(in_place, expected)) << pieces << " pieces of " << count;
 
       std::vector<T> added = sum;
-      math::host::add_to<T>(host_view(x).range(0, count), host_view(added).range(0, count));
+      math::add_to<T, OnHost>(math::CallingThread(), host_view(x).range(0, count),
+                              host_view(added).range(0, count));
       for (std::int64_t i = 0; i < count; ++i) EXPECT_EQ(added[i], sum[i] + x[i]);
     }
   EXPECT_THROW(math::host::tree_sum<T>({nullptr, 0, 5}, {nullptr, 5}), Error);

@@ -27,13 +27,13 @@ template <class T>
 Limbs squares(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_limbs, 0)) {
   const DeviceArray<T> device(x);
   const DeviceArray<std::int64_t> sum(limbs);
-  add_squares<T>(Exec(), device, sum);
+  add_squares<T, OnDevice>(Exec(), device, sum);
   return sum.host();
 }
 
 template <class T>
 Limbs squares_on_host(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_limbs, 0)) {
-  host::add_squares<T>(host_view(x), host_view(limbs));
+  add_squares<T, OnHost>(CallingThread(), host_view(x), host_view(limbs));
   return limbs;
 }
 

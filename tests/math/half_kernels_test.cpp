@@ -266,7 +266,7 @@ ElementwiseResults run_elementwise(std::int64_t width, const Doubles& x, const D
   const auto sums = unwritten<compute_t<T>>(width);
   const auto copied = unwritten<T>(from.size()), filled = unwritten<T>(from.size());
   const Exec exec;
-  add_to<T>(exec, from, added);
+  add_to<T, OnDevice>(exec, from, added);
   add_bias<T>(exec, matrix(biased, width), terms);
   column_sums<T>(exec, matrix(from, width), sums);
   copy<T>(exec, from, copied);

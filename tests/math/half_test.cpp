@@ -131,14 +131,14 @@ TYPED_TEST(Half, ArraysAreConvertedAsNumbersAre) {
   std::vector<T> narrow(count);
   std::vector<float> wide(count);
   for (int bits = 0; bits < count; ++bits) narrow[bits] = pattern<T>(bits);
-  math::host::convert<T, float>(host_view(narrow), host_view(wide));
+  math::convert<T, float, OnHost>(math::CallingThread(), host_view(narrow), host_view(wide));
   for (int bits = 0; bits < count; ++bits)
     ASSERT_EQ(half_bits::of_float(wide[bits]), half_bits::of_float(narrow[bits])) << bits;
 
   for (std::uint32_t offset = 0; offset < 256; ++offset) {
     for (std::uint32_t i = 0; i < count; ++i)
       wide[i] = half_bits::to_float((i << 16) + offset * 257u);
-    math::host::convert<float, T>(host_view(wide), host_view(narrow));
+    math::convert<float, T, OnHost>(math::CallingThread(), host_view(wide), host_view(narrow));
     for (std::uint32_t i = 0; i < count; ++i)
       ASSERT_EQ(narrow[i].bits, T(wide[i]).bits) << half_bits::of_float(wide[i]);
   }
@@ -178,17 +178,17 @@ TYPED_TEST(Half, ConvertsArrays) {
     }
     const DeviceArray<float> from(x), widened(count, -1.0f), copied(count, -1.0f);
     const DeviceArray<T> to(count, T(-1));
-    math::convert<float, T>(Exec(), from, to);
-    math::convert<T, float>(Exec(), to, widened);
-    math::convert<float, float>(Exec(), from, copied);
+    math::convert<float, T, OnDevice>(Exec(), from, to);
+    math::convert<T, float, OnDevice>(Exec(), to, widened);
+    math::convert<float, float, OnDevice>(Exec(), from, copied);
     EXPECT_TRUE(same_bits(to.host(), narrow));
     EXPECT_TRUE(same_bits(widened.host(), wide));
     EXPECT_TRUE(same_bits(copied.host(), x));
 
     std::vector<T> host_narrow(x.size());
     std::vector<float> host_wide(x.size());
-    math::host::convert<float, T>(host_view(x), host_view(host_narrow));
-    math::host::convert<T, float>(host_view(narrow), host_view(host_wide));
+    math::convert<float, T, OnHost>(math::CallingThread(), host_view(x), host_view(host_narrow));
+    math::convert<T, float, OnHost>(math::CallingThread(), host_view(narrow), host_view(host_wide));
     EXPECT_TRUE(same_bits(host_narrow, narrow));
     EXPECT_TRUE(same_bits(host_wide, wide));
   }
@@ -201,7 +201,7 @@ TYPED_TEST(Half, TreeSumsAreThoseOfFloat) {
       std::vector<T> x = random_values<T>(pieces * count, pieces);
       const std::vector<T> before = x;
       std::vector<float> wide(x.size()), expected(count), sum(count, -1.0f);
-      math::host::convert<T, float>(host_view(before), host_view(wide));
+      math::convert<T, float, OnHost>(math::CallingThread(), host_view(before), host_view(wide));
       math::host::tree_sum<float>(host_view(wide).matrix(pieces, count), host_view(expected));
       math::host::tree_sum<T>(host_view(x).matrix(pieces, count), host_view(sum));
       EXPECT_TRUE(same_bits(sum, expected)) << pieces << " pieces of " << count;

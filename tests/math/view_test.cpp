@@ -57,8 +57,8 @@ static_assert(!Multiplies<HostView<float**>>::value);
 template <class X, class = void>
 struct AddsOnHost : std::false_type {};
 template <class X>
-struct AddsOnHost<
-    X, std::void_t<decltype(math::host::add_to<float>(std::declval<X>(), HostView<float*>()))>>
+struct AddsOnHost<X, std::void_t<decltype(math::add_to<float, OnHost>(
+                         math::CallingThread(), std::declval<X>(), HostView<float*>()))>>
     : std::true_type {};
 static_assert(AddsOnHost<HostView<const float*>>::value);
 static_assert(!AddsOnHost<View<const float*>>::value);

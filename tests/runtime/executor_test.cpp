@@ -274,6 +274,93 @@ TEST(ExecutorDeathTest, ViewsKnowTheirBufferAndEndWithTheirAction) {
                "index 0 of a view of buffer 'sums on the host' with extents \\(1\\), made "
                "for clip: used after that action, when the plan may have freed the buffer");
 }
+
+void write_first(const Exec& exec, DeviceView<std::int32_t*> x) {
+  Kokkos::parallel_for(
+      "write_first", Kokkos::RangePolicy<Exec>(exec, 0, 1), KOKKOS_LAMBDA(int i) { x(i) = 1; });
+  exec.fence();
+}
+
+TEST(ExecutorDeathTest, AKernelEndsTheRunWithAViewThatWasKept) {
+  if (on_device) GTEST_SKIP() << "a device checks extents only";
+  runtime::Program program = program_of_both_spaces();
+  program.plan.buffers[0].name = "sums";
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  DeviceView<std::int32_t*> kept;
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    kept = buffers.device_view<std::int32_t>(Role::sums);
+    write_first(buffers.exec, kept);
+  });
+  executor.run(program);
+  EXPECT_DEATH(
+      write_first(Exec(), kept),
+      "index 0 of a view of buffer 'sums' with extents \\(2\\), made for clip: used after");
+}
+
+TEST(ExecutorDeathTest, ViewsOfNothingKnowWhatTheyAreNotOf) {
+  runtime::Program program = program_of_both_spaces();
+  program.plan.buffers[1].name = "sums on the host";
+  program.plan.buffers[1].bytes = 0;
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    const auto empty = buffers.host_view<float>(Role::host_sums);
+    const auto none = buffers.host_view<float>(Role::workspace);
+    EXPECT_FALSE(empty || none);
+    EXPECT_EQ(buffers.device_view<float>(Role::workspace).origin(), none.origin());
+    EXPECT_DEATH(empty(0), "buffer 'sums on the host' with extents \\(0\\), made for clip");
+    EXPECT_DEATH(none.range(0, 4)(3),
+                 "index 3 is outside of a view of buffer 'workspace' with extents \\(0\\), made "
+                 "for clip");
+  });
+  executor.run(program);
+}
+
+TEST(Executor, RefusesABufferThatTheActionDoesNotUse) {
+  runtime::Program program = program_of_both_spaces(false);
+  program.plan.buffers[1].name = "sums on the host";
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas());
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    buffers.view<float, OnDevice>(0);
+    buffers.view<float, OnHost>(1);
+  });
+  try {
+    executor.run(program);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(), "clip does not use the buffer 'sums on the host'");
+  }
+}
+
+/// Two streams on threads of their own: the views of each end with its action.
+TEST(ExecutorDeathTest, ViewsOnThreadsKnowTheirBufferAndEndWithTheirAction) {
+  runtime::Program program = program_of_both_spaces();
+  program.plan.buffers[1].name = "sums on the host";
+  plan::Action& first = program.plan.actions.front();
+  first.stream = plan::Stream::gather;
+  plan::Action second = first;
+  second.stream = plan::Stream::reduce;
+  second.waits = {0};
+  program.plan.actions.push_back(second);
+  const Memories memories(program);
+  runtime::Executor executor(memories.arenas(), runtime::Streams::threads);
+  std::vector<HostView<std::int64_t*>> kept;
+  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+    for (const auto& before : kept) EXPECT_FALSE(before.origin()->live);
+    kept.push_back(buffers.host_view<std::int64_t>(Role::host_sums));
+    EXPECT_TRUE(kept.back().origin()->live);
+    EXPECT_EQ(kept.back().origin()->buffer, "sums on the host");
+    EXPECT_EQ(buffers.host_view<float>(Role::workspace).origin()->buffer, "workspace");
+    kept.back()(0) = 1;
+  });
+  executor.run(program);
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_NE(kept[0].origin(), kept[1].origin());
+  for (const auto& one : kept)
+    EXPECT_DEATH(one(0), "of a view of buffer 'sums on the host' .* used after that action");
+}
 #endif
 
 TEST(Arena, OfNoBytesAllocatesNothing) {

@@ -144,7 +144,7 @@ class Machine {
                   at.host_view<float>(plan::Role::batch).data());
     });
     executor_.on(plan::Kind::gather, [this](const Buffers& at) {
-      gather_.all_gather<float, OnHost>(part_of(at, plan::Role::shard),
+      gather_.all_gather<float, OnHost>(at.exec, part_of(at, plan::Role::shard),
                                         all_of(at, plan::Role::parameters));
     });
     executor_.on(plan::Kind::exchange, [this](const Buffers& at) { exchange(at); });
@@ -157,7 +157,7 @@ class Machine {
             static_cast<double>(at.host_view<float>(plan::Role::output)[r]) / loss_unit);
     });
     executor_.on(plan::Kind::reduce_scatter, [this](const Buffers& at) {
-      reduce_.reduce_scatter<float, OnHost>(all_of(at, plan::Role::parameter_gradients),
+      reduce_.reduce_scatter<float, OnHost>(at.exec, all_of(at, plan::Role::parameter_gradients),
                                             all_of(at, plan::Role::staging),
                                             part_of(at, plan::Role::gradient_shard));
     });
@@ -186,10 +186,10 @@ class Machine {
 
   void exchange(const Buffers& at) {
     if (at.action.exchange == plan::ExchangeKind::gather)
-      exchange_.all_gather<float, OnHost>(part_of(at, plan::Role::handed),
+      exchange_.all_gather<float, OnHost>(at.exec, part_of(at, plan::Role::handed),
                                           all_of(at, plan::Role::exchanged));
     else
-      exchange_.reduce_scatter<float, OnHost>(all_of(at, plan::Role::handed),
+      exchange_.reduce_scatter<float, OnHost>(at.exec, all_of(at, plan::Role::handed),
                                               all_of(at, plan::Role::staging),
                                               part_of(at, plan::Role::exchanged));
   }

@@ -72,7 +72,7 @@ TEST(Channels, AreOfEachStreamAndSpan) {
   EXPECT_THROW(channels.of(plan::Stream::gather, {plan::Axis::shard, 7}), std::logic_error);
   const auto mine = static_cast<float>(gather.rank());
   std::vector<float> whole(static_cast<std::size_t>(64 * ranks)), part(64, mine);
-  gather.all_gather<float, OnHost>(host_view(part), host_view(whole));
+  gather.all_gather<float, OnHost>(Exec(), host_view(part), host_view(whole));
   for (int r = 0; r < ranks; ++r)
     EXPECT_EQ(whole[static_cast<std::size_t>(64 * r)], static_cast<float>(r));
   EXPECT_EQ(channels.bytes_sent(all), 64 * 4 * (ranks - 1));

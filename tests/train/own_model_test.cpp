@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/training.hpp>
+#include <utility>
 #include <vector>
 
 #include "model/small_chain.hpp"
@@ -134,6 +136,52 @@ TEST(OwnModel, RefusesExchangesOverRanks) {
             text("unit bend.1 exchanges activations over ", mesh.world().size(),
                  " ranks, which a Trainer can't do yet; expected a span of 1 rank"));
 }
+
+#if defined(OSTRAKON_CHECK_VIEWS)
+/// Writes one element after its workspace, of which it has none unless it `declares` it.
+class Overrun final : public Unit<float> {
+ public:
+  explicit Overrun(bool declares) : declared_(declares ? small_all : 0) {}
+
+  UnitDescription describe() const override {
+    UnitDescription unit;
+    unit.name = "overrun";
+    unit.input = unit.output = small_all;
+    unit.forward[0].workspace_bytes = declared_ * static_cast<std::int64_t>(sizeof(float));
+    return unit;
+  }
+  void forward(const ForwardCall<float>& call) const override {
+    const auto workspace = call.workspace.array<float>(0, declared_);
+    const std::int64_t after = declared_;
+    for_each(
+        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { workspace(after) = 1.0f; });
+  }
+  void backward(const BackwardCall<float>&) const override {}
+
+ private:
+  std::int64_t declared_;
+};
+
+TEST(OwnModelDeathTest, AnIndexOutsideOfAWorkspaceNamesItAndTheAction) {
+  if (on_device) GTEST_SKIP() << "a device gives no names";
+  Mesh mesh(MPI_COMM_SELF);
+  for (const bool declares : {true, false}) {
+    Units<float> units;
+    units.push_back(std::make_unique<Source<float>>());
+    units.push_back(std::make_unique<Overrun>(declares));
+    units.push_back(std::make_unique<Squares<float>>(Fault::none));
+    Chain<float> chain(std::move(units), {small_rows, SmallSamples().sample_bytes()});
+    Trainer trainer(make_model(std::move(chain)), plain_settings(), mesh);
+    trainer.allocate();
+    trainer.initialize();
+    EXPECT_DEATH(train_steps(trainer, 1, 1),
+                 declares ? "index 10 is outside of a view of buffer '.*workspace.*' with extents "
+                            "\\(10\\), made for forward\\(overrun, micro-batch 0\\)"
+                          : "index 0 is outside of a view of buffer 'workspace' with extents "
+                            "\\(0\\), made for forward\\(overrun, micro-batch 0\\)");
+  }
+}
+#endif
 
 TEST(OwnModel, TrainsInSixteenBits) {
   TrainerSettings settings = plain_settings();

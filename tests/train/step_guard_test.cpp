@@ -34,7 +34,7 @@ TEST(StepGuard, ReadsSumsOfLossesAndSquares) {
   const auto losses = host_view(sums).range(0, math::exact_sum_limbs);
   const auto squares = host_view(sums).range(math::exact_sum_limbs, 2 * math::exact_sum_limbs);
   const auto add = [](const std::vector<float>& roots, HostView<std::int64_t*> sum) {
-    math::host::add_squares<float>(host_view(roots), sum);
+    math::add_squares<float, OnHost>(math::CallingThread(), host_view(roots), sum);
   };
   add({1.0f, 3.0f}, losses);   // 1 + 9
   add({6.0f, 8.0f}, squares);  // 36 + 64

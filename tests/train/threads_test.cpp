@@ -113,8 +113,8 @@ TEST(StreamsChoice, OnThreadsIsRefusedWhereItCannotBe) {
   StreamsFacts facts = four_cores();
   facts.computes_on_device = true;
   EXPECT_EQ(refusal(facts),
-            "runtime.streams = threads: this build computes on a device, whose streams run one "
-            "after the other; expected inline or auto");
+            "runtime.streams = threads: this build computes on a device, whose streams are begun "
+            "from one thread; expected inline or auto");
   EXPECT_EQ(train::streams_for(StreamsChoice::in_plan_order, facts), Streams::in_plan_order);
   facts = four_cores();
   facts.threads_may_call_mpi = false;

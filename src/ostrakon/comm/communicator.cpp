@@ -71,24 +71,26 @@ bool overlap(View<A*, Space> a, View<B*, Space> b) {
          b_begin < a_begin + static_cast<std::uintptr_t>(a.size()) * sizeof(A);
 }
 
-/// Whatever kernels wrote is there for MPI to read.
-void finish_kernels() {
-  if constexpr (on_device) Kokkos::fence();
+/// What kernels wrote is there for MPI and the host to read.
+void finish([[maybe_unused]] const Exec& exec) {
+  if constexpr (on_device) exec.fence();
 }
 
 template <class A, class B, class Space>
-void copy(View<const A*, Space> from, View<B*, Space> to) {
-  if (static_cast<const void*>(from.data()) == to.data() || to.size() == 0) return;
+void copy([[maybe_unused]] const Exec& exec, View<const A*, Space> from, View<B*, Space> to) {
+  if (static_cast<const void*>(from.data()) == to.data() || to.size() == 0) return finish(exec);
   if constexpr (on_device && std::is_same<Space, OnDevice>::value) {
     if constexpr (std::is_same<A, B>::value)
-      math::copy<A>(Exec(), from, to);
+      math::copy<A>(exec, from, to);
     else
-      math::convert<A, B>(Exec(), from, to);
-    Kokkos::fence();
-  } else if constexpr (std::is_same<A, B>::value) {
-    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.size()) * sizeof(A));
+      math::convert<A, B, Space>(exec, from, to);
+    finish(exec);
   } else {
-    math::host::convert<A, B>(reached(from), reached(to));
+    finish(exec);
+    if constexpr (std::is_same<A, B>::value)
+      std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.size()) * sizeof(A));
+    else
+      math::convert<A, B, OnHost>(math::CallingThread(), reached(from), reached(to));
   }
 }
 
@@ -175,18 +177,15 @@ bool Communicator::threads_may_call() {
 }
 
 template <class T, class Space>
-void Communicator::all_gather(View<const T*, Space> shard, View<T*, Space> full) {
+void Communicator::all_gather(const Exec& exec, View<const T*, Space> shard, View<T*, Space> full) {
   require_sizes("all_gather", full.size(), size_, shard.size());
-  if (size_ == 1) {
-    copy(shard, full);
-    return;
-  }
+  if (size_ == 1) return copy(exec, shard, full);
   require_reachable<Space>();
   const Message message = message_of<T>(shard.size(), blocks_);
   const bool in_place = shard.data() == full.data() + rank_ * shard.size();
   require(in_place || !overlap(shard, full), "all_gather: the shard of rank ", rank_,
           " lies inside the gathered array, but not at the place of rank ", rank_);
-  finish_kernels();
+  finish(exec);
   check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data(), message.count, message.type,
                           full.data(), message.count, message.type, comm_),
             "MPI_Allgather");
@@ -194,16 +193,15 @@ void Communicator::all_gather(View<const T*, Space> shard, View<T*, Space> full)
 }
 
 template <class T, class Space>
-void Communicator::reduce_scatter(View<const T*, Space> full, View<T*, Space> staging,
-                                  View<float*, Space> shard, LocalSum local) {
+void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
+                                  View<T*, Space> staging, View<float*, Space> shard,
+                                  LocalSum local) {
   require_sizes("reduce_scatter", full.size(), size_, shard.size());
-  if (size_ == 1 && !local.continues) {
-    copy(full, shard);
-    return;
-  }
+  if (size_ == 1 && !local.continues) return copy(exec, full, shard);
   require_reachable<Space>();
   const HostView<float*> sum = reached(shard);
   if (size_ == 1) {
+    finish(exec);
     const HostView<const T*> added = reached(full);
     for (std::int64_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(added[i]);
     return;
@@ -223,7 +221,7 @@ void Communicator::reduce_scatter(View<const T*, Space> full, View<T*, Space> st
   require(is_at(full.data() + rank_ * shard.size()) || !overlap(shard, full),
           "reduce_scatter: the shard of rank ", rank_,
           " lies inside the array to reduce, but not at the place of rank ", rank_);
-  finish_kernels();
+  finish(exec);
   check_mpi(MPI_Alltoall(full.data(), message.count, message.type, staging.data(), message.count,
                          message.type, comm_),
             "MPI_Alltoall");
@@ -232,9 +230,9 @@ void Communicator::reduce_scatter(View<const T*, Space> full, View<T*, Space> st
   count_sent(shard.size() * static_cast<std::int64_t>(sizeof(T)));
 }
 
-#define OSTRAKON_INSTANTIATE(T, Space)                                               \
-  template void Communicator::all_gather(View<const T*, Space>, View<T*, Space>);    \
-  template void Communicator::reduce_scatter(View<const T*, Space>, View<T*, Space>, \
+#define OSTRAKON_INSTANTIATE(T, Space)                                                            \
+  template void Communicator::all_gather(const Exec&, View<const T*, Space>, View<T*, Space>);    \
+  template void Communicator::reduce_scatter(const Exec&, View<const T*, Space>, View<T*, Space>, \
                                              View<float*, Space>, LocalSum);
 OSTRAKON_INSTANTIATE(float, OnDevice)
 OSTRAKON_INSTANTIATE(bf16, OnDevice)

@@ -57,13 +57,15 @@ class Communicator {
   static bool threads_may_call();
 
   // In either memory space; several ranks need memory that the host reaches. Every rank's shard has
-  // as many elements; `full` has those of all. Throw Error where sizes differ.
+  // as many elements; `full` has those of all. Throw Error where sizes differ. What was submitted
+  // to `exec` before is done first, and so is what they submit to it when they return; without a
+  // device it is not used.
 
   /// full = every rank's shard, in rank order. `shard` may be this rank's part of `full`, on all
   /// ranks or on none.
   /// Of float, bf16 or fp16.
   template <class T, class Space>
-  void all_gather(View<const T*, Space> shard, View<T*, Space> full);
+  void all_gather(const Exec& exec, View<const T*, Space> shard, View<T*, Space> full);
 
   /// shard = this rank's part of the sum of `full` of all ranks. All-to-all into `staging` (as
   /// large as full), then the fixed binary tree in rank order: the bits are those of adding the
@@ -74,7 +76,7 @@ class Communicator {
   /// Of float; or of bf16 or fp16, which are summed in float, and whose sum shares no bytes with
   /// them.
   template <class T, class Space>
-  void reduce_scatter(View<const T*, Space> full, View<T*, Space> staging,
+  void reduce_scatter(const Exec& exec, View<const T*, Space> full, View<T*, Space> staging,
                       View<float*, Space> shard, LocalSum local = {});
 
   /// Exact sums of integers, in place, modulo 2^64. Host memory.

@@ -121,13 +121,18 @@ void require_pieces(std::int64_t pieces) {
   require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
 }
 
-// One loop for kernels and for the calling thread.
+/// y[i] += x[i].
+template <class T>
+KOKKOS_INLINE_FUNCTION void add_run(const T* x, T* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(y[i] + x[i]);
+}
 
-template <class Where, class A, class B, class Space>
-void convert_on(const Where& where, View<const A*, Space> x, View<B*, Space> y) {
-  static_assert(std::is_same<Where, WorksOn<Space>>::value, "does not work on that memory");
+}  // namespace
+
+template <class A, class B, class Space>
+void convert(const WorksOn<Space>& where, View<const A*, Space> x, View<B*, Space> y) {
   require_equal_sizes("convert", x.size(), y.size());
-  constexpr std::int64_t run = per_item_on<Where>(4096);
+  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096);
   for_each_item(
       where, "convert", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
@@ -136,16 +141,17 @@ void convert_on(const Where& where, View<const A*, Space> x, View<B*, Space> y) 
       });
 }
 
-template <class Where, class T, class Space>
-void add_on(const Where& where, View<const T*, Space> x, View<T*, Space> y) {
-  static_assert(std::is_same<Where, WorksOn<Space>>::value, "does not work on that memory");
+template <class T, class Space>
+void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space> y) {
   require_equal_sizes("add_to", x.size(), y.size());
+  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096);
   for_each_item(
-      where, "add_to", y.size(),
-      KOKKOS_LAMBDA(std::int64_t i) { y[i] = static_cast<T>(y[i] + x[i]); });
+      where, "add_to", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t first = item * run;
+        const std::int64_t end = smaller(first + run, x.size());
+        add_run(x.range(first, end).data(), y.range(first, end).data(), end - first);
+      });
 }
-
-}  // namespace
 
 template <class T>
 void fill(const Exec& exec, View<T*> x, T value) {
@@ -158,26 +164,6 @@ void copy(const Exec& exec, View<const T*> x, View<T*> y) {
   require_equal_sizes("copy", x.size(), y.size());
   for_each_item(
       exec, "copy", y.size(), KOKKOS_LAMBDA(std::int64_t i) { y[i] = x[i]; });
-}
-
-template <class A, class B>
-void convert(const Exec& exec, View<const A*> x, View<B*> y) {
-  convert_on(exec, x, y);
-}
-
-template <class A, class B>
-void host::convert(HostView<const A*> x, HostView<B*> y) {
-  convert_on(CallingThread(), x, y);
-}
-
-template <class T>
-void add_to(const Exec& exec, View<const T*> x, View<T*> y) {
-  add_on(exec, x, y);
-}
-
-template <class T>
-void host::add_to(HostView<const T*> x, HostView<T*> y) {
-  add_on(CallingThread(), x, y);
 }
 
 template <class T>
@@ -260,7 +246,7 @@ void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) 
   template void fill<T>(const Exec&, View<T*>, T);                                     \
   template void copy<T>(const Exec&, View<const T*>, View<T*>);                        \
   template void add_to<T>(const Exec&, View<const T*>, View<T*>);                      \
-  template void host::add_to<T>(HostView<const T*>, HostView<T*>);                     \
+  template void add_to<T>(const CallingThread&, HostView<const T*>, HostView<T*>);     \
   template void host::tree_sum<T>(HostView<T**>, HostView<compute_t<T>*>);             \
   template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>); \
   template void add_bias<T>(const Exec&, View<T**>, View<const T*>);                   \
@@ -276,7 +262,7 @@ template void tree_sum<double>(const Exec&, View<double**>);
 
 #define OSTRAKON_INSTANTIATE(A, B)                                    \
   template void convert<A, B>(const Exec&, View<const A*>, View<B*>); \
-  template void host::convert<A, B>(HostView<const A*>, HostView<B*>);
+  template void convert<A, B>(const CallingThread&, HostView<const A*>, HostView<B*>);
 OSTRAKON_INSTANTIATE(float, float)
 OSTRAKON_INSTANTIATE(double, double)
 OSTRAKON_INSTANTIATE(float, bf16)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/view.hpp>
+#include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
 
@@ -16,27 +16,24 @@ void fill(const Exec& exec, View<T*> x, T value);
 template <class T>
 void copy(const Exec& exec, View<const T*> x, View<T*> y);
 
+// In both spaces: as a kernel, or on the calling thread, which Kokkos need not know; bit for bit
+// the same.
+
 /// y[i] = x[i] in another type: float and double to themselves, float to and from the 16-bit types.
-template <class A, class B>
-void convert(const Exec& exec, View<const A*> x, View<B*> y);
+template <class A, class B, class Space>
+void convert(const WorksOn<Space>& where, View<const A*, Space> x, View<B*, Space> y);
 
 /// y[i] += x[i].
-template <class T>
-void add_to(const Exec& exec, View<const T*> x, View<T*> y);
+template <class T, class Space>
+void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space> y);
 
 /// Sums the rows of x (pieces, count) in the order of the fixed binary tree (see
 /// plan/reduction_tree.hpp); the sum replaces row 0, other rows are clobbered.
 template <class T>
 void tree_sum(const Exec& exec, View<T**> x);
 
-/// The same, bit for bit, without Kokkos: on the calling thread, which Kokkos need not know.
+/// Sums on the calling thread, which Kokkos need not know; tree_sum with the bits of the other.
 namespace host {
-
-template <class A, class B>
-void convert(HostView<const A*> x, HostView<B*> y);
-
-template <class T>
-void add_to(HostView<const T*> x, HostView<T*> y);
 
 /// The sum of the rows of x (pieces, count) goes to sum (count), which may be row 0 and else shares
 /// no element with x; all of x is clobbered. Rows of 16 bits stay as they are: what is summed is

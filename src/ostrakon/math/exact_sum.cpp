@@ -153,11 +153,8 @@ struct Digits {
   }
 };
 
-}  // namespace
-
 template <class T>
-void add_squares(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
-  check_limbs("add_squares", limbs.size());
+void add_squares_on(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
   constexpr std::int64_t blocks_per_item = per_item(64, 4);
   const std::int64_t blocks = items_for(x.size(), norm_block);
   for_each_item(
@@ -168,9 +165,17 @@ void add_squares(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) 
 }
 
 template <class T>
-void host::add_squares(HostView<const T*> x, HostView<std::int64_t*> limbs) {
-  check_limbs("add_squares", limbs.size());
+void add_squares_on(const CallingThread&, HostView<const T*> x, HostView<std::int64_t*> limbs) {
   add_blocks<false>(x, 0, items_for(x.size(), norm_block), limbs);
+}
+
+}  // namespace
+
+template <class T, class Space>
+void add_squares(const WorksOn<Space>& where, View<const T*, Space> x,
+                 View<std::int64_t*, Space> limbs) {
+  check_limbs("add_squares", limbs.size());
+  add_squares_on(where, x, limbs);
 }
 
 template <class T>
@@ -224,9 +229,9 @@ std::int64_t exact_sum_non_finite(HostView<const std::int64_t*> limbs) {
   return limbs[value_limbs];
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                    \
-  template void add_squares<T>(const Exec&, View<const T*>, View<std::int64_t*>);  \
-  template void host::add_squares<T>(HostView<const T*>, HostView<std::int64_t*>); \
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template void add_squares<T>(const Exec&, View<const T*>, View<std::int64_t*>);                  \
+  template void add_squares<T>(const CallingThread&, HostView<const T*>, HostView<std::int64_t*>); \
   template void add_terms<T>(const Exec&, View<const T*>, View<std::int64_t*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <array>
-#include <ostrakon/math/view.hpp>
+#include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
 
@@ -19,17 +19,12 @@ constexpr int exact_sum_limbs = 68;
 /// the length of the block. A shard that begins at a multiple of norm_block in the flat parameter
 /// thus adds the same terms whatever the number of shards; a last block that is shorter counts as
 /// if zeros followed. A block that has a NaN or an infinity, or whose sum overflows, counts as one
-/// non-finite term.
+/// non-finite term. As a kernel; or on the calling thread, which Kokkos need not know, with the
+/// same bits, while no other thread uses `limbs`.
 constexpr std::int64_t norm_block = 64;
-template <class T>
-void add_squares(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs);
-
-/// The same on host memory, with the same bits, on the calling thread, which Kokkos need not know.
-/// No other thread may use `limbs` meanwhile.
-namespace host {
-template <class T>
-void add_squares(HostView<const T*> x, HostView<std::int64_t*> limbs);
-}  // namespace host
+template <class T, class Space>
+void add_squares(const WorksOn<Space>& where, View<const T*, Space> x,
+                 View<std::int64_t*, Space> limbs);
 
 /// Adds every x[i], exactly.
 template <class T>

@@ -71,6 +71,7 @@ void show_only(const Program& program, const plan::Action& action, const Arenas&
 struct Queue {
   std::vector<int> actions;       ///< in plan order
   int ended = 0;                  ///< number of actions that have ended
+  int fenced = 0;                 ///< of those: what they submitted to a device is done
   bool stopped = false;           ///< no more of them will
   std::exception_ptr failure;     ///< of the action at which it stopped, unless that was skipped
   bool runs = false;              ///< its thread has been started on it and is not done
@@ -82,11 +83,11 @@ struct Queue {
 
 }  // namespace
 
-const ViewOrigin* ActionBuffers::origin_of(int buffer) const {
-  if (origins_ == nullptr) return nullptr;
-  const auto used = std::find_if(action.uses.begin(), action.uses.end(),
-                                 [&](const plan::Use& use) { return use.buffer == buffer; });
-  return used == action.uses.end() ? nullptr : origins_ + (used - action.uses.begin());
+const ViewOrigin* ActionBuffers::origin_of_buffer(int buffer) const {
+  return origins_->of(program_, action, buffer);
+}
+const ViewOrigin* ActionBuffers::origin_of_none(plan::Role role) const {
+  return origins_->of_none(program_, action, role);
 }
 
 class Executor::Implementation {
@@ -150,6 +151,7 @@ class Executor::Implementation {
     for (Queue& queue : queues_) {
       queue.actions.clear();
       queue.ended = 0;
+      queue.fenced = 0;
       queue.stopped = false;
       queue.failure = nullptr;
     }
@@ -159,20 +161,10 @@ class Executor::Implementation {
       position_[a] = static_cast<int>(its_stream.size());
       its_stream.push_back(static_cast<int>(a));
     }
-    if (on_device) note_awaited();
     if (mode_ == Streams::in_plan_order)
       choose_order();
     else
       begin_threads();
-  }
-
-  /// Which actions those of other streams wait for.
-  void note_awaited() {
-    is_awaited_.assign(position_.size(), 0);
-    for (const plan::Action& action : program_->plan.actions)
-      for (const int wait : action.waits)
-        if (action_at(wait).stream != action.stream)
-          is_awaited_[static_cast<std::size_t>(wait)] = 1;
   }
 
   void begin_threads() {
@@ -287,6 +279,22 @@ class Executor::Implementation {
     return true;
   }
 
+  /// Returns when what the actions that this one waits for have submitted to a device is done. By
+  /// then they have ended. Its own stream's instance runs in order.
+  void finish_awaited(const plan::Action& action) {
+    for (const int wait : action.waits) {
+      const plan::Stream stream = action_at(wait).stream;
+      Queue& other = queue_of(action_at(wait));
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (stream == action.stream || other.fenced >= count_with(wait)) continue;
+      const int ended = other.ended;
+      lock.unlock();
+      spaces_.of(stream).fence();
+      lock.lock();
+      other.fenced = std::max(other.fenced, ended);
+    }
+  }
+
   /// One more action of a stream has ended, or the stream stops: wakes threads that wait for this.
   void tell(Queue& queue, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -315,23 +323,21 @@ class Executor::Implementation {
       }
     };
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index));
+    // Also before a `release`: what waits for it waits for what it waits for.
+    if (on_device) attempt([&] { finish_awaited(action); });
     time.begin = seconds_now();
-    if (handler) {
+    if (handler && !failure) {
       std::optional<Region> region;
       attempt([&] {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action.kind, true);
         const ViewOrigins::Live live = origins_.begin(index);
-        handler(
-            ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), live.origins()));
+        handler(ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), &origins_));
       });
       attempt([&] {
         if (is_told && observer) observer(action.kind, false);
       });
     }
-    // Also after a `release`: what waits for it waits for all before it on its stream.
-    if (on_device && is_awaited_[static_cast<std::size_t>(index)])
-      attempt([&] { spaces_.of(action.stream).fence(); });
     time.end = seconds_now();
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
     return failure;
@@ -363,9 +369,8 @@ class Executor::Implementation {
   // Of the run: written before threads are started on it.
   const Program* program_ = nullptr;
   bool shows_regions_ = false;
-  std::vector<int> position_;     // of each action in its stream
-  std::vector<int> order_;        // in which actions run, where they do so in an order
-  std::vector<char> is_awaited_;  // by another stream; on a device
+  std::vector<int> position_;  // of each action in its stream
+  std::vector<int> order_;     // in which actions run, where they do so in an order
 
   std::mutex mutex_;  // of what follows, but for the actions of a line
   std::array<Queue, plan::streams> queues_;

@@ -9,31 +9,42 @@
 
 namespace ostrakon::runtime {
 
+class ViewOrigins;
+
 /// An action with its buffers found in the arenas: what a handler is called with.
 class ActionBuffers {
  public:
-  /// `origins`: those of the views, one for each of the action's uses; or null. What it is given
-  /// must outlive it.
+  /// `origins`: of the views, prepared for `program`, of which the action is; or null. What it is
+  /// given must outlive it.
   ActionBuffers(const Program& program, const plan::Action& its_action, const Arenas& arenas,
-                const Exec& its_exec, const ViewOrigin* origins = nullptr)
+                const Exec& its_exec, ViewOrigins* origins = nullptr)
       : action(its_action), exec(its_exec), program_(program), arenas_(arenas), origins_(origins) {}
 
   // All of the first buffer in `role`, as view_of(); where the action has none, a view of no array.
   // Views are valid while the action runs.
 
+  template <class T, class Space>
+  View<T*, Space> view(plan::Role role) const {
+    const int buffer = action.buffer(role);
+    if (buffer >= 0) return view<T, Space>(buffer);
+    if (!views_check || origins_ == nullptr) return {};
+    return {nullptr, 0, origin_of_none(role)};
+  }
   template <class T>
   DeviceView<T*> device_view(plan::Role role) const {
-    return view<T, OnDevice>(action.buffer(role));
+    return view<T, OnDevice>(role);
   }
   template <class T>
   HostView<T*> host_view(plan::Role role) const {
-    return view<T, OnHost>(action.buffer(role));
+    return view<T, OnHost>(role);
   }
-  /// The same of a buffer of the plan, where a role has several.
+  /// The same of a buffer of the plan, where a role has several. Where views check, throws
+  /// std::logic_error unless the action uses it.
   template <class T, class Space>
   View<T*, Space> view(int buffer) const {
-    if (buffer < 0) return {};
-    return view_of<T, Space>(program_, arenas_, buffer, origin_of(buffer));
+    const bool has_origin = views_check && origins_ != nullptr;
+    return view_of<T, Space>(program_, arenas_, buffer,
+                             has_origin ? origin_of_buffer(buffer) : nullptr);
   }
 
   const plan::Action& action;
@@ -42,11 +53,12 @@ class ActionBuffers {
   const Exec& exec;
 
  private:
-  const ViewOrigin* origin_of(int buffer) const;
+  const ViewOrigin* origin_of_buffer(int buffer) const;
+  const ViewOrigin* origin_of_none(plan::Role role) const;
 
   const Program& program_;
   const Arenas& arenas_;
-  const ViewOrigin* origins_;
+  ViewOrigins* origins_;
 };
 
 /// How the streams of a plan run.
@@ -65,7 +77,8 @@ struct Perturbation {
   double longest_seconds = 0.0;
 };
 
-/// When an action ran, as seconds_now() counts.
+/// When an action ran, as seconds_now() counts. On a device: when its handler did, whose kernels
+/// may run longer.
 struct ActionTime {
   double begin = 0.0;
   double end = 0.0;
@@ -81,7 +94,7 @@ struct ActionTime {
 ///
 /// On a device each stream has an execution-space instance of its own. What an action has submitted
 /// to it is done before an action of another stream begins that waits for it, and all of it when
-/// run() returns.
+/// run() returns; it is waited for no earlier than that.
 ///
 /// Where a handler throws, run() throws the same once nothing runs any more; of several, what the
 /// first of them in plan order threw. In plan order nothing more is begun: ranks in the same order

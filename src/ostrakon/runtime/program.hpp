@@ -66,7 +66,7 @@ void require_space(const plan::StepPlan& plan, int buffer, bool on_host);
 template <class T, class Space>
 View<T*, Space> view_of(const Program& program, const Arenas& arenas, int buffer,
                         const ViewOrigin* origin = nullptr) {
-  if (program.plan.buffers[buffer].bytes == 0) return {};
+  if (program.plan.buffers[buffer].bytes == 0) return {nullptr, 0, origin};
   require_space(program.plan, buffer, std::is_same<Space, OnHost>::value);
   return {reinterpret_cast<T*>(address_of(program, arenas, buffer)),
           program.plan.buffers[buffer].bytes / static_cast<std::int64_t>(sizeof(T)), origin};

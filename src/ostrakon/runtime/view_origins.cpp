@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/runtime/view_origins.hpp>
 
+#include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace ostrakon::runtime {
+namespace {
+
+std::size_t index_of(const Program& program, const plan::Action& action) {
+  return static_cast<std::size_t>(&action - program.plan.actions.data());
+}
+
+}  // namespace
 
 /// Also false where its plan has been changed so that actions have other uses.
 bool ViewOrigins::OfProgram::fits(const Program& program) const {
@@ -37,6 +46,28 @@ void ViewOrigins::prepare(const Program& program) {
     }
   now_ = made.get();
   programs_.push_back(std::move(made));
+}
+
+const ViewOrigin* ViewOrigins::of(const Program& program, const plan::Action& action,
+                                  int buffer) const {
+  const auto used = std::find_if(action.uses.begin(), action.uses.end(),
+                                 [&](const plan::Use& use) { return use.buffer == buffer; });
+  if (used == action.uses.end())
+    throw std::logic_error(program.plan.describe(action) + " does not use the buffer '" +
+                           program.plan.buffers[buffer].name + "'");
+  const auto place = static_cast<std::size_t>(used - action.uses.begin());
+  return now_->all.get() + now_->first[index_of(program, action)] + place;
+}
+
+const ViewOrigin* ViewOrigins::of_none(const Program& program, const plan::Action& action,
+                                       plan::Role role) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto [found, is_new] = now_->none.try_emplace({index_of(program, action), role});
+  if (is_new) {
+    found->second.buffer = plan::name(role);
+    found->second.action = program.plan.describe(action);
+  }
+  return &found->second;
 }
 
 }  // namespace ostrakon::runtime

@@ -3,17 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <ostrakon/math/view_origin.hpp>
 #include <ostrakon/runtime/program.hpp>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::runtime {
 
 /// Of an executor: where the views come from that its actions work with, one origin for each of an
-/// action's uses. Every program has its own, which stay as long as the executor, so that a view
-/// that is kept beyond its action finds that it has ended, whatever runs by then. None, at no cost,
-/// where views do not check.
+/// action's uses, and for each role that it is asked for and has no buffer in. Every program has
+/// its own, which stay as long as the executor, so that a view that is kept beyond its action finds
+/// that it has ended, whatever runs by then. None, at no cost, where views do not check.
 class ViewOrigins {
  public:
   /// Before a program runs: makes its origins, if it has not run here yet.
@@ -26,7 +29,6 @@ class ViewOrigins {
     ~Live() { set(false); }
     Live(const Live&) = delete;
     Live& operator=(const Live&) = delete;
-    const ViewOrigin* origins() const { return origins_; }
 
    private:
     void set(bool live) {
@@ -44,17 +46,26 @@ class ViewOrigins {
     return {now_->all.get() + now_->first[a], now_->first[a + 1] - now_->first[a]};
   }
 
+  // Where views check, of an action of the program that was prepared last.
+
+  /// Throws std::logic_error where the action does not use that buffer.
+  const ViewOrigin* of(const Program& program, const plan::Action& action, int buffer) const;
+  /// Of a role in which the action has no buffer. Made when it is first asked for, by any thread.
+  const ViewOrigin* of_none(const Program& program, const plan::Action& action, plan::Role role);
+
  private:
   struct OfProgram {
     std::uint64_t id = 0;
     std::vector<std::size_t> first;  ///< of each action; then the number of all
     std::unique_ptr<ViewOrigin[]> all;
+    std::map<std::pair<std::size_t, plan::Role>, ViewOrigin> none;  ///< by action and role
 
     bool fits(const Program& program) const;
   };
 
   std::vector<std::unique_ptr<OfProgram>> programs_;
-  const OfProgram* now_ = nullptr;
+  OfProgram* now_ = nullptr;
+  std::mutex mutex_;  ///< of `none`
 };
 
 }  // namespace ostrakon::runtime

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/base/dtype.hpp>
+#include <ostrakon/math/work_items.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/step_context.hpp>
 
@@ -18,7 +19,7 @@ class ActionParts {
   template <class T, class Space>
   View<T*, Space> view(plan::Role role, int flat, const plan::Spans& divided) const {
     const int buffer = buffers_.action.buffer(role);
-    if (buffer < 0) return {};
+    if (buffer < 0) return buffers_.view<T, Space>(role);
     const std::int64_t first = plan_.offset_in(plan_.buffers[buffer], flat, divided, rank_);
     return buffers_.view<T, Space>(buffer).range(first,
                                                  first + plan_.elements({flat, flat + 1}, divided));
@@ -35,6 +36,20 @@ class ActionParts {
   template <class T>
   HostView<T*> host_view(plan::Role role, const plan::Spans& divided) const {
     return view<T, OnHost>(role, divided);
+  }
+
+  /// Calls work(where, space) with what the arrays of an action are worked on with, by the memory
+  /// that its buffer in `role` is in: buffers.exec and OnDevice, or math::CallingThread and OnHost.
+  /// Without a device, where all memory is the host's, the calling thread also where the action's
+  /// stream may be a thread outside Kokkos.
+  template <class Work>
+  void in_space_of(plan::Role role, const Work& work) const {
+    const plan::Action& action = buffers_.action;
+    const bool by_kernels = on_device || action.stream == plan::Stream::compute;
+    if (by_kernels && plan_.buffers[action.buffer(role)].space == plan::Space::device)
+      work(buffers_.exec, OnDevice());
+    else
+      work(math::CallingThread(), OnHost());
   }
 
   /// What the array that a collective gathers in `role` is divided over.

@@ -48,9 +48,8 @@ void Generator::load(checkpoint::ParameterSource& weights) {
   std::vector<float> host;
   for (int u = 0; u < decoder_->units(); ++u) {
     const int buffer = program_.plan.units[u].masters;
-    const View<std::byte*> masters(arena_->data() + program_.memory.offsets[buffer],
-                                   program_.plan.buffers[buffer].bytes);
-    const View<float*> flat = view_as<float>(masters);
+    const auto flat =
+        runtime::view_of<float, OnDevice>(program_, {arena_->data(), nullptr}, buffer);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
       weights.read(parameter.owner, parameter.name, parameter.shape, 0, parameter.elements(),

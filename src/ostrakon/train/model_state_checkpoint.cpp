@@ -31,9 +31,8 @@ void ModelState::stage() {
   // In parts of this many bytes, so that all cores of this rank can take part.
   constexpr std::int64_t most = std::int64_t{4} << 20;
   struct Copy {
-    const char* from;
-    char* to;
-    std::size_t bytes;
+    HostView<const char*> from;
+    HostView<char*> to;
   };
   std::vector<Copy> copies;
   for (const SavedBytes& slice : saved_) {
@@ -45,15 +44,14 @@ void ModelState::stage() {
     const HostView<const char*> from = saved_bytes<OnHost>(slice);
     for (std::int64_t first = 0; first < slice.bytes; first += most) {
       const std::int64_t end = std::min(first + most, slice.bytes);
-      copies.push_back({from.range(first, end).data(), to.range(first, end).data(),
-                        static_cast<std::size_t>(end - first)});
+      copies.push_back({from.range(first, end), to.range(first, end)});
     }
   }
   constexpr int most_threads = 4;  // that memory keeps busy
   in_threads(std::clamp(mesh_.cores(), 1, most_threads), static_cast<std::int64_t>(copies.size()),
              [&](int, std::int64_t i) {
                const Copy& one = copies[static_cast<std::size_t>(i)];
-               std::memcpy(one.to, one.from, one.bytes);
+               std::memcpy(one.to.data(), one.from.data(), static_cast<std::size_t>(one.to.size()));
              });
 }
 
@@ -135,7 +133,7 @@ void ModelState::gather_shares(int buffer, const Channels& channels) {
     for (plan::Spans part = plan_.layouts.gradient.divided; part.size() > target.divided.size();
          part = part.outer())
       channels.of(plan::Stream::gather, part.innermost())
-          .all_gather<T, Space>(part_of(part), part_of(part.outer()));
+          .all_gather<T, Space>(exec_, part_of(part), part_of(part.outer()));
   }
 }
 

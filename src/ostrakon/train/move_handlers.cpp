@@ -30,31 +30,6 @@ void MoveHandlers::install(runtime::Executor& executor) {
               [this](const ActionBuffers& buffers) { gather_updates(buffers); });
 }
 
-namespace {
-
-/// Calls work(space): OnDevice, or OnHost for streams that may be threads outside Kokkos, where
-/// device memory is the host's.
-template <class Work>
-void in_space_of(const plan::Action& action, const Work& work) {
-  if (on_device || action.stream == plan::Stream::compute)
-    work(OnDevice());
-  else
-    work(OnHost());
-}
-
-// On the device; and on the calling thread.
-template <class A, class B>
-void convert(const Exec& exec, View<A*> from, View<B*> to) {
-  math::convert<A, B>(exec, from, to);
-  if constexpr (on_device) exec.fence();
-}
-template <class A, class B>
-void convert(const Exec&, HostView<A*> from, HostView<B*> to) {
-  math::host::convert<A, B>(from, to);
-}
-
-}  // namespace
-
 void MoveHandlers::gather(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const ActionParts parts(buffers, context_);
@@ -64,14 +39,15 @@ void MoveHandlers::gather(const ActionBuffers& buffers) {
   const plan::Spans part = parts.gathered_parts(Role::parameters);
   const Role source = action.buffer(Role::shard) >= 0 ? Role::shard : Role::parameters;
   dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {
-    in_space_of(action, [&](auto space) {
+    parts.in_space_of(Role::parameters, [&](const auto& where, auto space) {
       using T = decltype(one);
       using Space = decltype(space);
       const auto converted = parts.view<T, Space>(Role::parameters, flat, part);
       if (action.converts)
-        convert(buffers.exec, parts.view<float, Space>(Role::shard, flat, part), converted);
+        math::convert<float, T, Space>(where, parts.view<float, Space>(Role::shard, flat, part),
+                                       converted);
       group.all_gather<T, Space>(
-          action.converts ? converted : parts.view<T, Space>(source, flat, part),
+          buffers.exec, action.converts ? converted : parts.view<T, Space>(source, flat, part),
           parts.view<T, Space>(Role::parameters, flat, whole));
     });
   });
@@ -117,23 +93,25 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   comm::Communicator& group = channels_.of(action);
   const comm::LocalSum local = {action.tree, action.continues_sum()};
-  in_space_of(action, [&](auto space) {
+  const ActionParts parts(buffers, context_);
+  parts.in_space_of(Role::parameter_gradients, [&](const auto& where, auto space) {
     using Space = decltype(space);
     const auto all = [&](auto one_of, Role role) {
-      return buffers.view<decltype(one_of), Space>(action.buffer(role)).range(0, action.elements);
+      return buffers.view<decltype(one_of), Space>(role).range(0, action.elements);
     };
     const auto gradients = all(float(), Role::parameter_gradients);
-    const auto shard = buffers.view<float, Space>(action.buffer(Role::gradient_shard))
-                           .range(0, action.elements / group.size());
+    const auto shard =
+        buffers.view<float, Space>(Role::gradient_shard).range(0, action.elements / group.size());
     if (action.buffer(Role::packed) < 0) {
-      group.reduce_scatter<float, Space>(gradients, all(float(), Role::staging), shard, local);
+      group.reduce_scatter<float, Space>(buffers.exec, gradients, all(float(), Role::staging),
+                                         shard, local);
       return;
     }
     dispatch_dtype(reduce_, [&](auto one) {
       using T = decltype(one);
       const auto packed = all(T(), Role::packed);
-      convert(buffers.exec, gradients, packed);
-      group.reduce_scatter<T, Space>(packed, all(T(), Role::staging), shard, local);
+      math::convert<float, T, Space>(where, gradients, packed);
+      group.reduce_scatter<T, Space>(buffers.exec, packed, all(T(), Role::staging), shard, local);
     });
   });
 }
@@ -144,9 +122,10 @@ void MoveHandlers::gather_gradients(const ActionBuffers& buffers) {
   comm::Communicator& group = channels_.of(action);
   const Role whole = Role::parameter_gradients;
   const Role source = action.buffer(Role::gradient_shard) >= 0 ? Role::gradient_shard : whole;
-  in_space_of(action, [&](auto space) {
+  parts.in_space_of(whole, [&](const auto&, auto space) {
     using Space = decltype(space);
-    group.all_gather<float, Space>(parts.view<float, Space>(source, parts.gathered_parts(whole)),
+    group.all_gather<float, Space>(buffers.exec,
+                                   parts.view<float, Space>(source, parts.gathered_parts(whole)),
                                    parts.view<float, Space>(whole, parts.gathered(whole)));
   });
 }
@@ -160,10 +139,10 @@ void MoveHandlers::gather_updates(const ActionBuffers& buffers) {
   plan::Spans part = context_.plan().layouts.update.divided;
   while (part.innermost() != action.span) part = part.outer();
   dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {
-    in_space_of(action, [&](auto space) {
+    parts.in_space_of(Role::shard, [&](const auto&, auto space) {
       using T = decltype(one);
       using Space = decltype(space);
-      group.all_gather<T, Space>(parts.view<T, Space>(Role::shard, part),
+      group.all_gather<T, Space>(buffers.exec, parts.view<T, Space>(Role::shard, part),
                                  parts.view<T, Space>(Role::shard, part.outer()));
     });
   });

@@ -8,6 +8,7 @@
 #include <ostrakon/train/dispatch_dtype.hpp>
 #include <stdexcept>
 #include <type_traits>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -15,13 +16,20 @@ StateMemory::StateMemory(const Programs& programs, bool pinned)
     : program_(programs.train),
       arena_(programs.arena_bytes(plan::Space::device)),
       host_arena_(programs.arena_bytes(plan::Space::host), plan::Space::host, pinned) {
+  const std::vector<plan::Buffer>& buffers = program_.plan.buffers;
+  for (std::size_t b = 0; views_check && b < buffers.size(); ++b) {
+    if (!buffers[b].persistent) continue;
+    ViewOrigin& origin = origins_[static_cast<int>(b)];
+    origin.buffer = buffers[b].name;
+    origin.action = "work between steps";
+  }
   const std::int64_t room = arena_.bytes() - program_.memory.persistent_bytes;
   constexpr std::int64_t chunks = 2;  // scratch, and what is in flight
   chunk_ = room / (chunks * static_cast<std::int64_t>(sizeof(float))) / model::parameter_alignment *
            model::parameter_alignment;
   if (chunk_ <= 0) return;
   const View<float*> all(reinterpret_cast<float*>(arena_.data() + program_.memory.persistent_bytes),
-                         chunks * chunk_);
+                         chunks * chunk_, &scratch_origin_);
   scratch_ = all.range(0, chunk_);
   transfer_ = all.range(chunk_, chunks * chunk_);
 }
@@ -35,9 +43,10 @@ void StateMemory::store(DType dtype, View<const float*> values, int buffer, std:
   dispatch_dtype(dtype, [&](auto one) {
     using T = decltype(one);
     if (!is_on_host(buffer))
-      return math::convert<float, T>(exec_, values, view<T, OnDevice>(buffer).range(first, end));
+      return math::convert<float, T, OnDevice>(exec_, values,
+                                               view<T, OnDevice>(buffer).range(first, end));
     const View<T*> converted = transfer<T>(values.size());
-    math::convert<float, T>(exec_, values, converted);
+    math::convert<float, T, OnDevice>(exec_, values, converted);
     math::copy_to_host(exec_, converted, view<T, OnHost>(buffer).range(first, end));
   });
 }
@@ -59,7 +68,7 @@ View<const float*> StateMemory::fetch(DType dtype, int buffer, std::int64_t firs
       fetched = values;
     } else {
       fetched = scratch_.range(0, count);
-      math::convert<T, float>(exec_, values, scratch_.range(0, count));
+      math::convert<T, float, OnDevice>(exec_, values, scratch_.range(0, count));
     }
   });
   return fetched;

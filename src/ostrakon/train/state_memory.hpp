@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
@@ -24,7 +25,7 @@ class StateMemory {
   /// Throws std::logic_error where it is in other memory.
   template <class T, class Space>
   View<T*, Space> view(int buffer) const {
-    return runtime::view_of<T, Space>(program_, arenas(), buffer);
+    return runtime::view_of<T, Space>(program_, arenas(), buffer, origin_of(buffer));
   }
   bool is_on_host(int buffer) const {
     return program_.plan.buffers[buffer].space == plan::Space::host;
@@ -54,6 +55,11 @@ class StateMemory {
 
  private:
   void require_scratch() const;
+  /// Null where views do not check, or the buffer is none of the state.
+  const ViewOrigin* origin_of(int buffer) const {
+    const auto found = origins_.find(buffer);
+    return found == origins_.end() ? nullptr : &found->second;
+  }
   /// A second chunk, staging between host and device.
   template <class T>
   View<T*> transfer(std::int64_t count) const {
@@ -62,6 +68,8 @@ class StateMemory {
 
   const runtime::Program& program_;
   runtime::Arena arena_, host_arena_;
+  std::map<int, ViewOrigin> origins_;  ///< where views check: of each persistent buffer
+  ViewOrigin scratch_origin_{"what lies behind the state", "staging"};
   View<float*> scratch_, transfer_;
   std::int64_t chunk_;  ///< elements
   Exec exec_;

@@ -8,6 +8,7 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/action_parts.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
+#include <type_traits>
 #include <utility>
 
 namespace ostrakon::train {
@@ -46,29 +47,34 @@ void SumHandlers::begin(const ActionBuffers& buffers) {
 
 void SumHandlers::accumulate(const ActionBuffers& buffers) {
   const std::int64_t count = buffers.action.elements;
-  // Other streams may be threads outside Kokkos. Their memory is the host's.
-  if (buffers.action.stream == plan::Stream::compute)
-    math::add_to<float>(buffers.exec, buffers.device_view<float>(Role::source).range(0, count),
-                        buffers.device_view<float>(Role::parameter_gradients).range(0, count));
-  else
-    math::host::add_to<float>(buffers.host_view<float>(Role::source).range(0, count),
-                              buffers.host_view<float>(Role::parameter_gradients).range(0, count));
+  const ActionParts parts(buffers, context_);
+  parts.in_space_of(Role::parameter_gradients, [&](const auto& where, auto space) {
+    using Space = decltype(space);
+    math::add_to<float, Space>(
+        where, buffers.view<float, Space>(Role::source).range(0, count),
+        buffers.view<float, Space>(Role::parameter_gradients).range(0, count));
+  });
 }
 
 void SumHandlers::norm(const ActionBuffers& buffers) {
   const ActionParts parts(buffers, context_);
   const plan::Spans& divided = context_.plan().layouts.gradient.divided;
   constexpr std::int64_t begin = math::exact_sum_limbs, end = 2 * math::exact_sum_limbs;
-  if (buffers.action.stream != plan::Stream::host) {
-    math::add_squares<float>(buffers.exec, parts.device_view<float>(Role::gradient_shard, divided),
-                             buffers.device_view<std::int64_t>(Role::sums).range(begin, end));
-    return;
-  }
-  const auto squares = buffers.host_view<std::int64_t>(Role::host_sums).range(begin, end);
-  const std::int64_t before = math::exact_sum_non_finite(squares);
-  math::host::add_squares<float>(parts.host_view<float>(Role::gradient_shard, divided), squares);
-  const std::int64_t more = math::exact_sum_non_finite(squares) - before;
-  if (more > 0) diagnosis_.note_sum(buffers.action.unit, more);
+  parts.in_space_of(Role::gradient_shard, [&](const auto& where, auto space) {
+    using Space = decltype(space);
+    constexpr bool on_host = std::is_same<Space, OnHost>::value;
+    const auto gradients = parts.view<float, Space>(Role::gradient_shard, divided);
+    const auto squares =
+        buffers.view<std::int64_t, Space>(on_host ? Role::host_sums : Role::sums).range(begin, end);
+    if constexpr (on_host) {
+      const std::int64_t before = math::exact_sum_non_finite(squares);
+      math::add_squares<float, Space>(where, gradients, squares);
+      const std::int64_t more = math::exact_sum_non_finite(squares) - before;
+      if (more > 0) diagnosis_.note_sum(buffers.action.unit, more);
+    } else {
+      math::add_squares<float, Space>(where, gradients, squares);
+    }
+  });
 }
 
 /// The step's sums over all ranks, on the host. Throws AgreedError where a rank could not load.
@@ -79,14 +85,14 @@ HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers
   if (!context_.trains() || context_.plan().layouts.update.space == plan::Space::device)
     std::fill_n(sums.data(), step_sums, std::int64_t{0});
   std::int64_t room[step_sums];
-  const HostView<std::int64_t*> on_device(room, step_sums);
-  math::copy_to_host(buffers.exec,
-                     buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums), on_device);
+  const HostView<std::int64_t*> from_device(room, step_sums);
+  math::copy_to_host(
+      buffers.exec, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums), from_device);
   // Carries now, so that spare bits are needed once a rank, not once a term.
-  for (const HostView<std::int64_t*>& both : {sums, on_device})
+  for (const HostView<std::int64_t*>& both : {sums, from_device})
     for (const int begin : {0, math::exact_sum_limbs})
       math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
-  for (int i = 0; i < step_sums; ++i) sums[i] += on_device[i];
+  for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
   failures = context_.load_error.empty() ? 0 : 1;
   world_.sum(sums.data(), step_sums + 1);
   if (failures > 0)

@@ -39,9 +39,9 @@ std::string threads_line(int of_kernels, int of_matrices, int cores) {
 
 void require_stream_threads(const StreamsFacts& facts, const std::string& setting,
                             const std::string& expected) {
-  // There all streams share one queue still.
+  // There every action calls Kokkos, which threads of streams may not.
   require(!facts.computes_on_device, setting,
-          ": this build computes on a device, whose streams run one after the other; expected ",
+          ": this build computes on a device, whose streams are begun from one thread; expected ",
           expected);
   require(facts.threads_may_call_mpi, setting,
           ": this MPI lets only one thread of a rank call it; expected ", expected,

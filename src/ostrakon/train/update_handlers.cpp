@@ -11,21 +11,7 @@ namespace ostrakon::train {
 using optim::OptimizerKind;
 using plan::Kind;
 using plan::Role;
-using plan::Stream;
 using runtime::ActionBuffers;
-
-namespace {
-
-/// Calls work(where, space): host memory on the calling thread, or device memory with kernels.
-template <class Work>
-void in_space_of(const ActionBuffers& buffers, const Work& work) {
-  if (buffers.action.stream == Stream::host)
-    work(math::CallingThread(), OnHost());
-  else
-    work(buffers.exec, OnDevice());
-}
-
-}  // namespace
 
 UpdateHandlers::UpdateHandlers(const StepContext& context, const ShardLayout& layout,
                                const TrainerSettings& settings)
@@ -59,7 +45,7 @@ void UpdateHandlers::direction(const ActionBuffers& buffers) {
   const plan::Spans& ours = context_.plan().layouts.update.divided;
   dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
     using Moment = decltype(one);
-    in_space_of(buffers, [&](const auto& where, auto space) {
+    parts.in_space_of(Role::gradient_shard, [&](const auto& where, auto space) {
       using Space = decltype(space);
       const auto gradients = parts.view<float, Space>(Role::gradient_shard, ours);
       const auto momentum = parts.view<Moment, Space>(Role::first_moment, ours);
@@ -96,7 +82,8 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
 void UpdateHandlers::optimize(const ActionBuffers& buffers) {
   if (!context_.verdict.skip_update)
     dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
-      in_space_of(buffers, [&](const auto& where, auto space) {
+      const ActionParts parts(buffers, context_);
+      parts.in_space_of(Role::shard, [&](const auto& where, auto space) {
         update<decltype(one), decltype(space)>(buffers, where);
       });
     });
@@ -112,7 +99,7 @@ void UpdateHandlers::update(const ActionBuffers& buffers, const math::WorksOn<Sp
   const auto masters = parts.view<float, Space>(Role::shard, ours);
   const auto gradients = parts.view<float, Space>(Role::gradient_shard, ours);
   const auto first = parts.view<Moment, Space>(Role::first_moment, ours);
-  const auto second = buffers.view<Moment, Space>(buffers.action.buffer(Role::second_moment));
+  const auto second = buffers.view<Moment, Space>(Role::second_moment);
   for (const UpdateRange& range : ranges_[buffers.action.unit]) {
     const optim::UpdateStep step = update_step(range);
     const auto part = [&](const auto& all) {
@@ -135,13 +122,12 @@ void UpdateHandlers::convert_updated(const ActionBuffers& buffers) {
   const plan::Spans& ours = context_.plan().layouts.update.divided;
   const ActionParts parts(buffers, context_);
   dispatch_dtype(compute_, [&](auto one) {
-    using T = decltype(one);
-    if (buffers.action.stream == Stream::host)
-      math::host::convert<float, T>(parts.host_view<float>(Role::shard, ours),
-                                    parts.host_view<T>(Role::parameters, ours));
-    else
-      math::convert<float, T>(buffers.exec, parts.device_view<float>(Role::shard, ours),
-                              parts.device_view<T>(Role::parameters, ours));
+    parts.in_space_of(Role::shard, [&](const auto& where, auto space) {
+      using T = decltype(one);
+      using Space = decltype(space);
+      math::convert<float, T, Space>(where, parts.view<float, Space>(Role::shard, ours),
+                                     parts.view<T, Space>(Role::parameters, ours));
+    });
   });
 }
 

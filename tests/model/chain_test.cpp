@@ -211,16 +211,59 @@ TEST(Chain, NamesTheBatchThatAUnitDoesNotSayItReads) {
   const Chain<double> chain(std::move(units), {small_rows, 4 * small_width});
   SmallSamples samples;
   EXPECT_EQ(testing::error_of([&] { check_gradients(chain, samples); }),
-            "unit reader: 10 elements of 4 bytes from byte 0 on of its batch (reads_batch is "
-            "false), which has 0 bytes");
+            "unit reader, forward: 10 elements of 4 bytes from byte 0 on of its batch (reads_batch "
+            "is false), which has 0 bytes");
+}
+
+/// Takes its output for a matrix in each call, or throws in backward.
+class Matrix final : public Unit<double> {
+ public:
+  explicit Matrix(bool throws_in_backward) : throws_in_backward_(throws_in_backward) {}
+  UnitDescription describe() const override {
+    UnitDescription unit;
+    unit.name = "matrix";
+    unit.input = unit.output = small_all;
+    unit.saved_bytes = 8;
+    return unit;
+  }
+  void forward(const ForwardCall<double>& call) const override {
+    const auto saved = call.saved.array<double>(0, 1);
+    const auto x = call.input;
+    const auto y = call.output;
+    for_each(
+        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { saved(0) = x(0); });
+    if (throws_in_backward_ && call.recomputes) return;
+    as_matrix(y, small_rows, small_width);
+    for_each(
+        call.exec, small_all, KOKKOS_LAMBDA(std::int64_t i) { y(i) = x(i); });
+  }
+  void backward(const BackwardCall<double>&) const override { throw Error("no table"); }
+
+ private:
+  bool throws_in_backward_;
+};
+
+TEST(Chain, NamesUnitAndCallOfWhatAUnitThrows) {
+  const auto message = [](bool in_backward) {
+    Units<double> units;
+    units.push_back(std::make_unique<Source<double>>());
+    units.push_back(std::make_unique<Matrix>(in_backward));
+    units.push_back(std::make_unique<Squares<double>>(Fault::none));
+    const Chain<double> chain(std::move(units), {small_rows, 4 * small_width});
+    SmallSamples samples;
+    return testing::error_of([&] { check_gradients(chain, samples); });
+  };
+  EXPECT_EQ(message(false),
+            "unit matrix, forward that recomputes: a matrix of 2 x 5 in an array of 0 elements");
+  EXPECT_EQ(message(true), "unit matrix, backward: no table");
 }
 
 TEST(Bytes, RefuseArraysBeyondThem) {
   alignas(64) std::byte memory[64] = {};
-  const Bytes<std::byte> bytes({memory, 64}, "bend.0", "saved");
+  const Bytes<std::byte> bytes({memory, 64}, "saved");
   EXPECT_EQ(bytes.array<float>(16, 12).size(), 12);
   EXPECT_EQ(testing::error_of([&] { bytes.array<float>(16, 13); }),
-            "unit bend.0: 13 elements of 4 bytes from byte 16 on of its saved, which has 64 bytes");
+            "13 elements of 4 bytes from byte 16 on of its saved, which has 64 bytes");
   EXPECT_NE(testing::error_of([&] { bytes.array<double>(4, 1); }), "no error");
   EXPECT_NE(testing::error_of([&] { bytes.array<float>(68, 0); }), "no error");
   EXPECT_NE(testing::error_of([&] { bytes.array<float>(0, -1); }), "no error");

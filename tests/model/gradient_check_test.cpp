@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/small_chain.hpp"
 
 namespace ostrakon::tests {
@@ -89,6 +91,56 @@ TEST(GradientCheck, FindsAUnitThatDoesNotAddToWhatATiedOneHasWritten) {
   EXPECT_NE(report.problems.front().text.find("with adds_gradients"), std::string::npos);
   // Nothing is tied to the other one.
   EXPECT_TRUE(check<double>(Fault::forgets_to_add, false).passed());
+}
+
+TEST(GradientCheck, FindsAUnitThatAddsNothingToLargerGradients) {
+  BendKind small;
+  small.size = 1e-3;
+  EXPECT_TRUE(check<double>(Fault::none, true, small).passed());
+  // Of the next one, which has the small output for input, some are too small in float.
+  for (const GradientProblem& problem : check<float>(Fault::none, true, small).problems)
+    EXPECT_EQ(problem.unit, "bend.1") << problem.text;
+  for (const GradientReport& report : {check<double>(Fault::leaves_out_adding, true, small),
+                                       check<float>(Fault::leaves_out_adding, true, small)}) {
+    ASSERT_FALSE(report.passed());
+    EXPECT_EQ(report.problems.front().unit, "bend.0");
+    EXPECT_LT(std::abs(report.problems.front().difference), 0.01);
+    EXPECT_NE(report.problems.front().text.find("with adds_gradients"), std::string::npos);
+  }
+}
+
+TEST(GradientCheck, TellsOfOneFaultOfAUnitThatRecomputesOtherwise) {
+  for (const GradientReport& report :
+       {check<double>(Fault::recomputes_otherwise), check<float>(Fault::recomputes_otherwise)})
+    EXPECT_EQ(report.problems.size(), 1u) << report.text();
+}
+
+TEST(GradientCheck, SaysWhereFloatIsTooCoarse) {
+  BendKind far;
+  far.offset = 1e4;
+  for (const Fault fault : {Fault::none, Fault::wrong_gradient}) {
+    const GradientReport report = check<float>(fault, false, far);
+    const auto is_of_scale = [](const GradientProblem& problem) {
+      return problem.unit == "bend.1" && problem.array == "scale";
+    };
+    const auto found = std::find_if(report.problems.begin(), report.problems.end(), is_of_scale);
+    ASSERT_NE(found, report.problems.end()) << report.text();
+    EXPECT_NE(found->text.find(" are too small to compare in float; check Chain<double>"),
+              std::string::npos)
+        << found->text;
+    EXPECT_EQ(check<double>(fault, false, far).passed(), fault == Fault::none);
+  }
+}
+
+TEST(GradientCheck, DoesNotCountWhatIsTooSmallToCompare) {
+  BendKind faint;
+  faint.size = 1e-12;
+  faint.offset = 1.0;
+  const GradientReport report = check<double>(Fault::none, false, faint);
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_EQ(report.too_small, small_all + 2 * small_width);
+  EXPECT_EQ(report.compared, 3 * small_all + 5 * small_width);
+  EXPECT_NE(report.text().find("; 20 are too small to compare"), std::string::npos);
 }
 
 TEST(GradientCheck, FindsFaultsOfTiedAndLossUnits) {

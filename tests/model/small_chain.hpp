@@ -23,6 +23,7 @@ enum class Fault {
   wrong_input_gradient,
   unwritten_gradient,  ///< of one element
   forgets_to_add,      ///< adds_gradients is not looked at
+  leaves_out_adding,   ///< with adds_gradients nothing is written
   recomputes_otherwise,
   writes_outside,
   writes_to_input,
@@ -63,9 +64,10 @@ struct BendKind {
   bool has_exchanges = false;  ///< between them, over one rank
   int exchange_ranks = 1;
   bool is_frozen = false;  ///< its shift
+  double size = 1.0, offset = 0.0;
 };
 
-/// y = tanh(scale x + shift), by columns. Saves y.
+/// y = size tanh(scale x + shift) + offset, by columns. Saves the tanh.
 template <class T>
 class Bend final : public Unit<T> {
  public:
@@ -112,6 +114,8 @@ class Bend final : public Unit<T> {
     const T* const past =
         kind_.fault == Fault::reads_after_parameter ? a.data() + small_width : nullptr;
     const compute_t<T> varying = kind_.fault == Fault::forward_varies ? 1e-3 * ++calls_ : 0;
+    const auto size = static_cast<compute_t<T>>(kind_.size);
+    const auto offset = static_cast<compute_t<T>>(kind_.offset);
     for_each(
         call.exec, small_all, KOKKOS_LAMBDA(std::int64_t i) {
           const std::int64_t j = i % small_width;
@@ -119,7 +123,7 @@ class Bend final : public Unit<T> {
           if (!is_last) return;
           const compute_t<T> sum = is_first ? handed(i) : taken(i);
           t(i) = T(std::tanh(sum) + spoilt + varying + (past == nullptr ? 0 : compute_t<T>(*past)));
-          if (y.size() > 0 && !(leaves_out && i == 3)) y(i) = t(i);
+          if (y.size() > 0 && !(leaves_out && i == 3)) y(i) = T(size * t(i) + offset);
         });
     const bool is_outside =
         kind_.fault == Fault::writes_outside || kind_.fault == Fault::damages_output;
@@ -150,14 +154,16 @@ class Bend final : public Unit<T> {
     const auto a = call.parameters(0);
     const auto d = call.workspace.template array<T>(0, small_all);
     const compute_t<T> factor = kind_.fault == Fault::wrong_input_gradient ? 2 : 1;
+    const auto size = static_cast<compute_t<T>>(kind_.size);
     for_each(
         call.exec, small_all, KOKKOS_LAMBDA(std::int64_t i) {
           const compute_t<T> slope = is_given ? compute_t<T>(given(i)) : 1 - t(i) * t(i);
-          d(i) = T(g(i) * slope);
+          d(i) = T(size * g(i) * slope);
           g(i) = T(factor * d(i) * a(i % small_width));
         });
     const auto da = call.parameter_gradients(0), db = call.parameter_gradients(1);
     const bool adds = call.adds_gradients && kind_.fault != Fault::forgets_to_add;
+    if (call.adds_gradients && kind_.fault == Fault::leaves_out_adding) return;
     const std::int64_t columns = small_width - (kind_.fault == Fault::unwritten_gradient ? 1 : 0);
     const compute_t<T> sign = kind_.fault == Fault::wrong_gradient ? -1 : 1;
     const compute_t<T> varying = kind_.fault == Fault::backward_varies ? 1e-6 * ++calls_ : 0;

@@ -78,13 +78,14 @@ TEST(LossScale, RefusesWhatCannotBe) {
     return error_of([&] { LossScale({initial, smallest, largest, interval}); });
   };
   EXPECT_EQ(error(8, 2, 32, 1), "no error");
-  EXPECT_EQ(error(7, 2, 32, 1), "loss scale: initial is 7, expected a power of two");
-  EXPECT_EQ(error(0, 2, 32, 1), "loss scale: initial is 0, expected a power of two");
-  EXPECT_EQ(error(8, 3, 32, 1), "loss scale: smallest is 3, expected a power of two");
-  EXPECT_EQ(error(8, 2, -4, 1), "loss scale: largest is -4, expected a power of two");
-  EXPECT_EQ(error(64, 2, 32, 1),
-            "loss scale: initial is 64, expected from smallest, 2, to largest, 32");
-  EXPECT_EQ(error(8, 2, 32, 0), "loss scale: growth_interval is 0, expected at least 1");
+  EXPECT_EQ(error(7, 2, 32, 1), "loss_scale.initial is 7; expected a power of two");
+  EXPECT_EQ(error(0, 2, 32, 1), "loss_scale.initial is 0; expected a power of two");
+  EXPECT_EQ(error(8, 3, 32, 1), "loss_scale.smallest is 3; expected a power of two");
+  EXPECT_EQ(error(8, 2, -4, 1), "loss_scale.largest is -4; expected a power of two");
+  EXPECT_EQ(
+      error(64, 2, 32, 1),
+      "loss_scale.initial is 64; expected from loss_scale.smallest, 2, to loss_scale.largest, 32");
+  EXPECT_EQ(error(8, 2, 32, 0), "loss_scale.growth_interval is 0; expected at least 1");
   LossScale scale(small());
   EXPECT_NE(error_of([&] { scale.restore({5.0, 0}); }), "no error");
   EXPECT_NE(error_of([&] { scale.restore({64.0, 0}); }), "no error");

@@ -255,9 +255,12 @@ TEST(OwnModel, SettingsThatCannotBeAreRefused) {
   EXPECT_EQ(refusal([](Settings& all) { all.stability.outlier_threshold = -3.0; }),
             "stability.outlier_threshold is -3; expected a number >= 0");
   EXPECT_EQ(refusal([](Settings& all) { all.loss_scale.initial = 3.0; }),
-            "loss scale: initial is 3, expected a power of two");
+            "loss_scale.initial is 3; expected a power of two");
   EXPECT_EQ(refusal([](Settings& all) { all.policy.moments.dtype = DType::fp16; }),
-            "policy.moments.dtype is none of its values; expected fp32 or bf16");
+            "policy.moments.dtype is fp16; expected fp32 or bf16");
+  EXPECT_EQ(
+      refusal([](Settings& all) { all.policy.sharding = static_cast<Sharding>(17); }).substr(0, 28),
+      "policy.sharding is 17; expec");
   EXPECT_EQ(refusal([](Settings& all) { all.policy.activation_checkpointing.every = -1; }),
             "policy.activation_checkpointing.every is -1; expected at least 0");
   // Which decks can't say.

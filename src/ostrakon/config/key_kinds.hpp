@@ -9,6 +9,7 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/unnamed_value.hpp>
 #include <ostrakon/config/value.hpp>
 #include <stdexcept>
 #include <string>
@@ -146,7 +147,7 @@ Key choice(const std::string& name, Field field, const std::vector<Named<Choice>
     for (const auto& one : choices) {
       if (one.value == field(settings)) return Value::of(std::string(one.name));
     }
-    throw std::logic_error(name + " has a value without a name");
+    throw UnnamedValue(name, unnamed_text(field(settings)));
   };
   return key;
 }

@@ -7,6 +7,7 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/rule_text.hpp>
+#include <ostrakon/config/unnamed_value.hpp>
 #include <stdexcept>
 
 namespace ostrakon::config {
@@ -106,7 +107,7 @@ Value write_reshard(const Reshard& reshard) {
   for (const Named<Reshard::Kind>& one : reshard_names) {
     if (one.value == reshard.kind) return Value::of(std::string(one.name));
   }
-  throw std::logic_error("reshard_after_forward has a value without a name");
+  throw UnnamedValue("reshard_after_forward", unnamed_text(reshard.kind));
 }
 
 std::string expected_reshard() {

@@ -5,6 +5,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/model/chain_check.hpp>
 #include <ostrakon/model/typed_buffers.hpp>
+#include <typeinfo>
 
 namespace ostrakon::model {
 namespace {
@@ -22,6 +23,17 @@ const plan::Exchange* exchange_after(const plan::Phases& phases, int phase) {
   if (phase < 0) return nullptr;
   const auto& then = phases[static_cast<std::size_t>(phase)].then;
   return then ? &*then : nullptr;
+}
+
+/// An Error of `call` says which unit's it is. Other types, which say more than their text, pass.
+template <class Call>
+void with_name(const std::string& unit, const char* name, const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (typeid(error) != typeid(Error)) throw;
+    throw Error(text("unit ", unit, ", ", name, ": ", error.what()));
+  }
 }
 
 template <class T>
@@ -96,15 +108,14 @@ template <class Call>
 Call Chain<T>::make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
                          const plan::Phases& phases) const {
   const ChainUnitDescription& own = this->unit(unit);
-  const char* const name = own.name.c_str();
   const auto bytes = [&](const auto& data, std::int64_t size, const char* what) {
-    return Bytes<typename std::decay_t<decltype(data)>::Element>(data.range(0, size), name, what);
+    return Bytes<typename std::decay_t<decltype(data)>::Element>(data.range(0, size), what);
   };
   Call call;
   call.exec = exec;
   call.phase = phase;
   call.batch = own.reads_batch ? bytes(buffers.batch, leaf_.bytes(), "batch")
-                               : Bytes<const std::byte>({}, name, "batch (reads_batch is false)");
+                               : Bytes<const std::byte>({}, "batch (reads_batch is false)");
   call.saved = bytes(buffers.saved, own.saved_bytes, "saved");
   call.input = buffers.input.range(0, own.input);
   if (!own.parameters.empty())
@@ -135,7 +146,8 @@ void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buf
       call.output = buffers.output.range(0, own.output);
   }
   call.recomputes = buffers.recomputes;
-  units_[static_cast<std::size_t>(unit)]->forward(call);
+  with_name(own.name, call.recomputes ? "forward that recomputes" : "forward",
+            [&] { units_[static_cast<std::size_t>(unit)]->forward(call); });
 }
 
 template <class T>
@@ -163,7 +175,7 @@ void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffer
     if (phase == 0 && buffers.tied_gradients)
       math::fill(exec, buffers.tied_gradients.range(0, trained), compute_t<T>(0));
   }
-  units_[static_cast<std::size_t>(unit)]->backward(call);
+  with_name(own.name, "backward", [&] { units_[static_cast<std::size_t>(unit)]->backward(call); });
 }
 
 namespace {

@@ -53,7 +53,8 @@ class Chain {
   /// before it.
   const plan::ModelDescription& description() const { return description_; }
 
-  /// A phase of a unit's forward, or backward as it is planned.
+  /// A phase of a unit's forward, or backward as it is planned. An Error that the unit throws gets
+  /// "unit NAME, forward: " (or "forward that recomputes", or "backward") in front.
   void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const;
   void backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const;

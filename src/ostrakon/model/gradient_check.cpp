@@ -46,19 +46,29 @@ ParameterValues<T> make_values(const Chain<T>& chain, int unit, std::uint64_t se
   return values;
 }
 
-/// Which of `count` elements are compared: the first, the last, and others at random.
-std::vector<std::int64_t> pick(std::int64_t count, std::int64_t wanted, std::uint64_t key) {
+/// Which elements are compared: that of the largest gradient, the first, the last, and others at
+/// random.
+template <class T>
+std::vector<std::int64_t> pick(const std::vector<T>& gradients, std::int64_t wanted,
+                               std::uint64_t key) {
+  const auto count = static_cast<std::int64_t>(gradients.size());
   std::vector<std::int64_t> picked;
   if (wanted == 0 || count <= wanted) {
     for (std::int64_t i = 0; i < count; ++i) picked.push_back(i);
     return picked;
   }
-  picked = {0, count - 1};
-  for (std::int64_t i = 2; i < wanted; ++i)
+  const auto largest = std::max_element(gradients.begin(), gradients.end(),
+                                        [](T a, T b) { return std::abs(a) < std::abs(b); });
+  picked = {largest - gradients.begin(), 0, count - 1};
+  picked.resize(static_cast<std::size_t>(std::min<std::int64_t>(wanted, 3)));
+  for (std::int64_t i = 3; i < wanted; ++i)
     picked.push_back(static_cast<std::int64_t>(
         math::philox(key, static_cast<std::uint64_t>(i), 1).word[0] % count));
   return picked;
 }
+
+/// Gradients are compared where rounding makes at most this part of them.
+constexpr double coarsest = 1e-2;
 
 /// The check of one unit.
 template <class T>
@@ -81,25 +91,26 @@ class UnitCheck {
 
   /// Returns the unit's output; nothing where the next unit can't compute with it.
   std::vector<T> run() {
-    output_ = trial_.forward();
+    output_ = trial_.forward(Watched::yes);
     if (!is_sound("forward"))
       return std::all_of(output_.begin(), output_.end(), [](T x) { return std::isfinite(x); })
                  ? output_
                  : std::vector<T>();
     if (!is_written("output", output_)) return {};
     if (!repeats_forward()) return output_;
-    check_recompute();
+    if (!check_recompute()) return output_;
     weigh_output();
-    const Gradients all = backward();
+    const Gradients all = backward(Watched::yes);
     if (!is_sound("backward") || !repeats_backward(all)) return output_;
     if (is_written("input", all.input))
-      compare("input", input_, 0, all.input, [&](const std::vector<T>& x) { trial_.set_input(x); });
+      compare("input", input_, 0, all.input,
+              [&](std::int64_t i, T value) { trial_.set_input(i, value); });
     check_parameters(unit_, "", own_.trained, all.own,
-                     [&](const std::vector<T>& x) { trial_.set_trained(x); });
+                     [&](std::int64_t i, T value) { trial_.set_trained(i, value); });
     if (chain_.tied_to(unit_) >= 0)
       check_parameters(chain_.tied_to(unit_), text(chain_.unit(chain_.tied_to(unit_)).name, "."),
                        tied_.trained, all.tied,
-                       [&](const std::vector<T>& x) { trial_.set_tied(x); });
+                       [&](std::int64_t i, T value) { trial_.set_tied(i, value); });
     check_adding(all.own);
     return output_;
   }
@@ -113,8 +124,8 @@ class UnitCheck {
 
   bool is_loss() const { return chain_.unit(unit_).is_loss; }
 
-  Gradients backward() {
-    std::vector<T> input = trial_.backward(is_loss() ? std::vector<T>() : weights_, {});
+  Gradients backward(Watched watched) {
+    std::vector<T> input = trial_.backward(is_loss() ? std::vector<T>() : weights_, {}, watched);
     return {std::move(input), trial_.gradients(), trial_.tied_gradients()};
   }
 
@@ -171,22 +182,25 @@ class UnitCheck {
 
   bool repeats_backward(const Gradients& first) {
     trial_.forward();
-    const Gradients second = backward();
+    const Gradients second = backward(Watched::no);
     return is_same("input", first.input, second.input, "backward") &&
            is_same("parameter gradients", first.own, second.own, "backward") &&
            is_same("tied gradients", first.tied, second.tied, "backward");
   }
 
-  void check_recompute() {
-    if (is_loss() || chain_.unit(unit_).saved_bytes == 0) return;
+  /// Whether backward can be checked after it.
+  bool check_recompute() {
+    if (is_loss() || chain_.unit(unit_).saved_bytes == 0) return true;
     const std::vector<unsigned char> before = trial_.saved();
     trial_.recompute();
-    if (!is_sound("forward that recomputes")) return;
+    if (!is_sound("forward that recomputes")) return false;
     const std::vector<unsigned char> after = trial_.saved();
     const auto differs = std::mismatch(before.begin(), before.end(), after.begin());
     if (differs.first != before.end())
       add_problem("saved", differs.first - before.begin(),
                   "this byte differs where forward recomputes");
+    trial_.forward();  // what backward reads is not what was recomputed
+    return true;
   }
 
   /// What is differentiated: the scaled sum of losses, or that of the output with random weights.
@@ -234,47 +248,54 @@ class UnitCheck {
     };
     std::vector<Compared> all;
     double largest = 0.0;
-    std::vector<T> moved = values;
     const std::uint64_t key = math::random_key(settings_.seed, name_ + " " + array);
-    for (const std::int64_t i :
-         pick(static_cast<std::int64_t>(gradients.size()), settings_.elements, key)) {
-      T& value = moved[static_cast<std::size_t>(first + i)];
-      const T middle = value;
+    for (const std::int64_t i : pick(gradients, settings_.elements, key)) {
+      const T middle = values[static_cast<std::size_t>(first + i)];
       const double step = settings_.step * std::max(1.0, std::abs(static_cast<double>(middle)));
       const T above = static_cast<T>(middle + step), below = static_cast<T>(middle - step);
       const double distance = static_cast<double>(above) - static_cast<double>(below);
       const auto function_at = [&](T there) {
-        value = there;
-        set(moved);
+        set(first + i, there);
         return function();
       };
       const double difference = (function_at(above) - function_at(below)) / distance;
-      value = middle;
+      set(first + i, middle);
       const auto backward = static_cast<double>(gradients[static_cast<std::size_t>(i)]);
       largest = std::max({largest, std::abs(backward), std::abs(difference)});
       all.push_back({i, backward, difference, distance});
     }
-    set(values);
-    report_.compared += static_cast<std::int64_t>(all.size());
     const Compared* worst = nullptr;
     double most = 1.0;  // of what is allowed
-    int wrong = 0;
+    int wrong = 0, compared = 0;
     for (const Compared& one : all) {
       const double scale =
           std::max({std::abs(one.backward), std::abs(one.difference), 0.05 * largest});
-      const double allowed = settings_.tolerance * scale + rounding_ / one.distance;
+      const double rounding = rounding_ / one.distance;
+      const double allowed = settings_.tolerance * scale + rounding;
+      const double error = std::abs(one.backward - one.difference);
       // Both may be 0 where nothing is allowed; not a number is never equal.
-      if (std::abs(one.backward - one.difference) <= allowed) continue;
-      const double excess = std::abs(one.backward - one.difference) / allowed;
+      const bool agrees = error <= allowed;
+      // Of smaller ones any agree, right or wrong, but for 0 of what the unit does not read.
+      const bool is_zero = one.backward == 0.0 && one.difference == 0.0;
+      const double part = std::max(settings_.tolerance, coarsest);
+      if (agrees && !is_zero && rounding > part * scale) continue;
+      ++compared;
+      if (agrees) continue;
       ++wrong;
-      if (worst == nullptr || excess > most) worst = &one;
-      most = std::max(most, excess);
+      if (worst == nullptr || error / allowed > most) worst = &one;
+      most = std::max(most, error / allowed);
     }
+    report_.compared += compared;
+    report_.too_small += static_cast<std::int64_t>(all.size()) - compared;
     if (worst != nullptr)
       add_problem(array, worst->element,
                   text("the gradient is ", worst->backward, " from backward, ", worst->difference,
-                       " from differences (", wrong, " of ", all.size(), " compared differ)"),
+                       " from differences (", wrong, " of ", compared, " compared differ)"),
                   worst->backward, worst->difference);
+    else if (compared == 0 && !all.empty() && !is_double)
+      add_problem(array, -1,
+                  text("gradients of at most ", largest,
+                       " are too small to compare in float; check Chain<double>"));
   }
 
   /// Backward once more, where gradients hold something: a unit that is tied to this one writes
@@ -284,22 +305,42 @@ class UnitCheck {
     for (int u = unit_ + 1; u < chain_.units(); ++u)
       is_tied_to = is_tied_to || chain_.tied_to(u) == unit_;
     if (!is_tied_to || gradients.empty()) return;
-    std::vector<T> base(gradients.size(), T(1));
+    const std::vector<T> base = base_for(gradients);
     trial_.forward();
-    trial_.backward(is_loss() ? std::vector<T>() : weights_, base);
+    trial_.backward(is_loss() ? std::vector<T>() : weights_, base, Watched::yes);
+    if (!is_sound("backward that adds")) return;
     const std::vector<T> sums = trial_.gradients();
     for (const Parameter& parameter : chain_.parameters(unit_)) {
       for (std::int64_t i = 0; i < (parameter.frozen ? 0 : parameter.elements()); ++i) {
         const auto at = static_cast<std::size_t>(parameter.offset + i);
-        const double expected = 1.0 + static_cast<double>(gradients[at]);
+        const auto before = static_cast<double>(base[at]);
+        const double expected = before + static_cast<double>(gradients[at]);
         const double error = std::abs(static_cast<double>(sums[at]) - expected);
-        if (error <= settings_.tolerance * std::max(1.0, std::abs(expected))) continue;
+        if (error <= settings_.tolerance * std::max(before, std::abs(expected))) continue;
         add_problem(parameter.name, i,
-                    text("with adds_gradients backward leaves ", sums[at], ", expected ", expected),
+                    text("with adds_gradients backward leaves ", sums[at], " where ", before,
+                         " was, expected ", expected),
                     static_cast<double>(sums[at]), expected);
         break;
       }
     }
+  }
+
+  /// What `gradients` are added to: positive, and about as large as they are, so that neither of
+  /// the two is lost in the tolerance.
+  std::vector<T> base_for(const std::vector<T>& gradients) {
+    std::vector<T> base(gradients.size(), T(1));
+    for (const Parameter& parameter : chain_.parameters(unit_)) {
+      if (parameter.frozen) continue;
+      const auto begin = gradients.begin() + parameter.offset;
+      T largest = 0;
+      std::for_each(begin, begin + parameter.elements(),
+                    [&](T g) { largest = std::max(largest, std::abs(g)); });
+      if (largest == T(0)) continue;
+      std::transform(begin, begin + parameter.elements(), base.begin() + parameter.offset,
+                     [&](T g) { return 2 * std::max(std::abs(g), largest / 16); });
+    }
+    return base;
   }
 
   const Chain<T>& chain_;
@@ -316,7 +357,10 @@ class UnitCheck {
 }  // namespace
 
 std::string GradientReport::text() const {
-  if (passed()) return ostrakon::text(compared, " gradients agree with differences of the loss");
+  if (passed())
+    return ostrakon::text(
+        compared, " gradients agree with differences of the loss",
+        too_small > 0 ? ostrakon::text("; ", too_small, " are too small to compare") : "");
   std::string lines;
   for (const GradientProblem& problem : problems)
     lines += (lines.empty() ? "" : "\n") + problem.text;

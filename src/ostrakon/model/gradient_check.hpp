@@ -15,8 +15,8 @@ struct GradientCheckSettings {
   /// Half the distance of the two points of a difference, times max(1, |value|). 0: 1e-5 for
   /// double, 1e-2 for float.
   double step = 0.0;
-  /// Largest relative difference of the two gradients, where they are not small compared to others
-  /// of the same array. 0: 1e-6 for double, 1e-2 for float.
+  /// Largest relative difference of the two gradients, besides rounding, where they are not small
+  /// compared to others of the same array. 0: 1e-6 for double, 1e-2 for float.
   double tolerance = 0.0;
 };
 
@@ -33,6 +33,9 @@ struct GradientProblem {
 struct GradientReport {
   std::vector<GradientProblem> problems;  ///< of the first unit first; at most one of an array
   std::int64_t compared = 0;              ///< gradients
+  /// Gradients that are small next to the output, so that rounding could be more than 1e-2 (or the
+  /// tolerance, if larger) of them: not compared. In float an array of them is a problem.
+  std::int64_t too_small = 0;
 
   bool passed() const { return problems.empty(); }
   /// A line for each problem, or how many gradients were compared; without the last end of line.

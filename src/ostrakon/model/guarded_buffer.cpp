@@ -2,41 +2,51 @@
 #include <ostrakon/model/guarded_buffer.hpp>
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 namespace ostrakon::model {
+namespace {
+
+/// Host memory, to copy from or to.
+template <class Byte>
+auto host_bytes(Byte* data, std::int64_t count) {
+  return HostView<Byte*>(data, count).kokkos();
+}
+
+}  // namespace
 
 GuardedBuffer::GuardedBuffer(std::int64_t bytes)
-    : size_(bytes), bytes_("guarded buffer", static_cast<std::size_t>(bytes + 2 * guard_bytes)) {
-  Kokkos::deep_copy(bytes_, guard_byte);
+    : size_(bytes),
+      bytes_(Kokkos::view_alloc(Kokkos::WithoutInitializing, "guarded buffer"),
+             static_cast<std::size_t>(bytes + 2 * guard_bytes)) {
+  for (const std::int64_t first : {std::int64_t{0}, guard_bytes + size_})
+    Kokkos::deep_copy(range(first, guard_bytes), guard_byte);
   unset();
 }
 
 void GuardedBuffer::unset() const {
-  const std::vector<unsigned char> host(static_cast<std::size_t>(size_), unset_byte);
-  set(host.data());
+  if (size_ > 0) Kokkos::deep_copy(range(guard_bytes, size_), unset_byte);
 }
 
-void GuardedBuffer::set(const void* host) const {
-  if (size_ == 0) return;
-  const auto all = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bytes_);
-  std::memcpy(all.data() + guard_bytes, host, static_cast<std::size_t>(size_));
-  Kokkos::deep_copy(bytes_, all);
+void GuardedBuffer::set(std::int64_t first, const void* host, std::int64_t count) const {
+  if (count == 0) return;
+  Kokkos::deep_copy(range(guard_bytes + first, count),
+                    host_bytes(static_cast<const unsigned char*>(host), count));
 }
 
-std::vector<unsigned char> GuardedBuffer::get() const {
-  Kokkos::fence();
-  const auto all = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bytes_);
-  return {all.data() + guard_bytes, all.data() + guard_bytes + size_};
+void GuardedBuffer::copy_to(void* host, std::int64_t count) const {
+  if (count == 0) return;
+  Kokkos::deep_copy(host_bytes(static_cast<unsigned char*>(host), count),
+                    range(guard_bytes, count));
 }
 
 bool GuardedBuffer::has_whole_guards() const {
-  Kokkos::fence();
-  const auto all = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bytes_);
-  const auto is_whole = [&](const unsigned char* begin) {
-    return std::all_of(begin, begin + guard_bytes, [](unsigned char b) { return b == guard_byte; });
+  const auto is_whole = [&](std::int64_t first) {
+    std::array<unsigned char, guard_bytes> guard;
+    Kokkos::deep_copy(host_bytes(guard.data(), guard_bytes), range(first, guard_bytes));
+    return std::all_of(guard.begin(), guard.end(), [](unsigned char b) { return b == guard_byte; });
   };
-  return is_whole(all.data()) && is_whole(all.data() + guard_bytes + size_);
+  return is_whole(0) && is_whole(guard_bytes + size_);
 }
 
 bool is_unset(const void* bytes, std::size_t count) {

@@ -24,14 +24,15 @@ class GuardedBuffer {
 
   void unset() const;
   /// `size()` bytes of host memory.
-  void set(const void* host) const;
-  /// In host memory.
-  std::vector<unsigned char> get() const;
-  template <class A>
-  std::vector<A> get_as() const {
-    const std::vector<unsigned char> bytes = get();
-    const auto* const first = reinterpret_cast<const A*>(bytes.data());
-    return std::vector<A>(first, first + bytes.size() / sizeof(A));
+  void set(const void* host) const { set(0, host, size_); }
+  /// `count` bytes of host memory, from byte `first` of the buffer on.
+  void set(std::int64_t first, const void* host, std::int64_t count) const;
+  /// The whole elements of A in it, in host memory.
+  template <class A = unsigned char>
+  std::vector<A> get() const {
+    std::vector<A> values(static_cast<std::size_t>(size_) / sizeof(A));
+    copy_to(values.data(), static_cast<std::int64_t>(values.size() * sizeof(A)));
+    return values;
   }
   /// Whether nothing was written next to it.
   bool has_whole_guards() const;
@@ -41,6 +42,12 @@ class GuardedBuffer {
  private:
   static constexpr std::int64_t guard_bytes = 256;
   static constexpr unsigned char guard_byte = 0xa5;
+
+  void copy_to(void* host, std::int64_t count) const;
+  /// Of the buffer with its guards, to copy from or to.
+  auto range(std::int64_t first, std::int64_t count) const {
+    return device_view(bytes_).range(first, first + count).kokkos();
+  }
 
   std::int64_t size_;
   Kokkos::View<unsigned char*, Memory> bytes_;

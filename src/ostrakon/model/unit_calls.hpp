@@ -19,7 +19,8 @@ namespace ostrakon::model {
 template <class A>
 using Array = View<A*>;
 
-/// The array as a row-major matrix. Throws Error where it has fewer elements.
+/// The array as a row-major matrix. Throws Error where it has fewer elements, as the output of a
+/// call that recomputes, which has none.
 template <class A>
 View<A**> as_matrix(const View<A*>& array, std::int64_t rows, std::int64_t columns) {
   require(rows >= 0 && columns >= 0 && rows * columns <= array.size(), "a matrix of ", rows, " x ",
@@ -39,29 +40,27 @@ template <class Byte>
 class Bytes {
  public:
   Bytes() = default;
-  /// `unit` and `name` are for messages, and must outlive it.
-  Bytes(View<Byte*> data, const char* unit, const char* name)
-      : data_(data), unit_(unit), name_(name) {}
+  /// `name` is for messages, and must outlive it.
+  Bytes(View<Byte*> data, const char* name) : data_(data), name_(name) {}
 
   Byte* data() const { return data_.data(); }
   std::int64_t size() const { return data_.size(); }
 
   /// `count` elements of A from byte `first` on; const where the unit may only read. Buffers are
-  /// aligned to 64 bytes or more. Throws Error, naming unit and buffer, where they are not inside,
-  /// or `first` is not a multiple of A's alignment.
+  /// aligned to 64 bytes or more. Throws Error, naming the buffer, where they are not inside, or
+  /// `first` is not a multiple of A's alignment.
   template <class A>
   auto array(std::int64_t first, std::int64_t count) const {
     const auto size = static_cast<std::int64_t>(sizeof(A));
     require(first >= 0 && count >= 0 && first % static_cast<std::int64_t>(alignof(A)) == 0 &&
                 count <= (data_.size() - first) / size && first <= data_.size(),
-            "unit ", unit_, ": ", count, " elements of ", size, " bytes from byte ", first,
-            " on of its ", name_, ", which has ", data_.size(), " bytes");
+            count, " elements of ", size, " bytes from byte ", first, " on of its ", name_,
+            ", which has ", data_.size(), " bytes");
     return view_as<A>(data_.range(first, first + count * size));
   }
 
  private:
   View<Byte*> data_;
-  const char* unit_ = "";
   const char* name_ = "";
 };
 

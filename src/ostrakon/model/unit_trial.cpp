@@ -67,7 +67,6 @@ UnitTrial<T>::UnitTrial(const Chain<T>& chain, int unit, const void* batch,
 
 template <class T>
 void UnitTrial<T>::note_read_only() {
-  read_only_.clear();
   for (const auto& [name, buffer] :
        {std::pair{"batch", &reads_.batch}, std::pair{"parameters", &reads_.trained},
         std::pair{"frozen parameters", &reads_.frozen},
@@ -78,12 +77,14 @@ void UnitTrial<T>::note_read_only() {
 }
 
 template <class T>
-void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_output, bool adds) {
-  note_read_only();
+void UnitTrial<T>::run(const plan::Phases& phases, const Run& how) {
+  const bool is_backward = how.is_backward, is_watched = how.watched == Watched::yes;
+  read_only_.clear();
   damage_.clear();
+  if (is_watched) note_read_only();
   const bool has_parameters = !is_backward || planned_.backward_reads_parameters;
   UnitBuffers<T> buffers;
-  buffers.recomputes = !is_backward && !with_output;
+  buffers.recomputes = !is_backward && !how.with_output;
   buffers.batch = reads_.batch.template view<std::byte>();
   if (has_parameters) {
     buffers.parameters = reads_.trained.template view<T>();
@@ -101,7 +102,7 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
   GuardedBuffer handed;
   const Exec exec;
   const auto look_at = [&](const GuardedBuffer& buffer, const char* name) {
-    if (!buffer.has_whole_guards()) damage_ = text("wrote outside of its ", name);
+    if (is_watched && !buffer.has_whole_guards()) damage_ = text("wrote outside of its ", name);
   };
   for (std::size_t p = 0; p < phases.size(); ++p) {
     const GuardedBuffer workspace(phases[p].workspace_bytes);
@@ -109,13 +110,13 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
         std::exchange(handed, GuardedBuffer(phases[p].then ? phases[p].then->bytes_in() : 0));
     buffers.phase = static_cast<int>(p);
     // Forward writes its output in the last phase; the loss unit's backward begins with forward.
-    const bool writes_output = with_output && (is_backward || p + 1 == phases.size());
+    const bool writes_output = how.with_output && (is_backward || p + 1 == phases.size());
     buffers.output = writes_output ? writes_.output.template view<T>() : View<T*>();
     buffers.workspace = workspace.view<std::byte>();
     buffers.exchanged = exchanged.view<std::byte>();
     buffers.handed = handed.view<std::byte>();
     if (is_backward)
-      chain_.backward(unit_, exec, buffers, loss_scale, adds);
+      chain_.backward(unit_, exec, buffers, loss_scale, how.adds);
     else
       chain_.forward(unit_, exec, buffers);
     exec.fence();
@@ -129,7 +130,7 @@ void UnitTrial<T>::run(const plan::Phases& phases, bool is_backward, bool with_o
         std::pair{"parameter gradients", &writes_.gradients},
         std::pair{"tied gradients", &writes_.tied_gradients}})
     look_at(*buffer, name);
-  if (is_backward) look_at_gaps();
+  if (is_backward && is_watched) look_at_gaps();
 }
 
 /// Of gradients of parameters: what is written there may be meant for an element of another one.
@@ -155,37 +156,35 @@ std::string UnitTrial<T>::damage() const {
 }
 
 template <class T>
-std::vector<T> UnitTrial<T>::forward() {
+std::vector<T> UnitTrial<T>::forward(Watched watched) {
   writes_.output.unset();
   writes_.saved.unset();
-  run(planned_.forward, false, true, false);
-  return writes_.output.template get_as<T>();
+  run(planned_.forward, {false, true, false, watched});
+  return writes_.output.template get<T>();
 }
 
 template <class T>
 void UnitTrial<T>::recompute() {
   writes_.saved.unset();
-  run(planned_.forward, false, false, false);
+  run(planned_.forward, {false, false, false, Watched::yes});
 }
 
 template <class T>
 std::vector<T> UnitTrial<T>::backward(const std::vector<T>& output_gradient,
-                                      const std::vector<T>& base) {
+                                      const std::vector<T>& base, Watched watched) {
   writes_.gradient.unset();
   writes_.tied_gradients.unset();
-  std::vector<unsigned char> start = writes_.gradient.get();
-  if (!output_gradient.empty())
-    std::memcpy(start.data(), output_gradient.data(), output_gradient.size() * sizeof(T));
-  writes_.gradient.set(start.data());
+  writes_.gradient.set(0, output_gradient.data(),
+                       static_cast<std::int64_t>(output_gradient.size() * sizeof(T)));
   const bool adds = !base.empty();
   if (adds)
     writes_.gradients.set(base.data());
   else
     writes_.gradients.unset();
-  base_ = gradients();
+  base_ = watched == Watched::yes ? gradients() : std::vector<T>();
   const bool is_loss = chain_.unit(unit_).is_loss;
-  run(planned_.backward, true, is_loss, adds);
-  std::vector<T> gradient = writes_.gradient.template get_as<T>();
+  run(planned_.backward, {true, is_loss, adds, watched});
+  std::vector<T> gradient = writes_.gradient.template get<T>();
   gradient.resize(static_cast<std::size_t>(chain_.unit(unit_).input));
   return gradient;
 }

@@ -15,6 +15,9 @@ struct ParameterValues {
   std::vector<T> trained, frozen;
 };
 
+/// Whether damage() is asked for after a call: to watch it, all that it may only read is copied.
+enum class Watched { no, yes };
+
 /// Runs one unit of a chain by itself, as a Trainer does: with the buffers of its description, and
 /// not a byte more. Before each call what it has to write is unset. T: float or double.
 template <class T>
@@ -30,31 +33,43 @@ class UnitTrial {
   static constexpr T loss_scale = T(0.375);
 
   /// Forward. Returns its output, or losses.
-  std::vector<T> forward();
-  /// Forward for what it saves alone.
+  std::vector<T> forward(Watched watched = Watched::no);
+  /// Forward for what it saves alone; watched.
   void recompute();
   /// Backward, with what was saved last: from dL/d output (none for the loss unit) to dL/d input,
   /// which it returns. `base`: what the gradients of parameters hold before, to be added to; empty:
   /// nothing.
-  std::vector<T> backward(const std::vector<T>& output_gradient, const std::vector<T>& base);
+  std::vector<T> backward(const std::vector<T>& output_gradient, const std::vector<T>& base,
+                          Watched watched = Watched::no);
 
   std::vector<unsigned char> saved() const { return writes_.saved.get(); }
   /// The flat parameter's trained segment, after backward.
-  std::vector<T> gradients() const { return writes_.gradients.template get_as<T>(); }
-  std::vector<T> tied_gradients() const { return writes_.tied_gradients.template get_as<T>(); }
+  std::vector<T> gradients() const { return writes_.gradients.template get<T>(); }
+  std::vector<T> tied_gradients() const { return writes_.tied_gradients.template get<T>(); }
 
-  void set_input(const std::vector<T>& input) { reads_.input.set(input.data()); }
-  void set_trained(const std::vector<T>& values) { reads_.trained.set(values.data()); }
-  void set_tied(const std::vector<T>& values) { reads_.tied_trained.set(values.data()); }
+  /// One element, of those that the constructor was given.
+  void set_input(std::int64_t element, T value) { set(reads_.input, element, value); }
+  void set_trained(std::int64_t element, T value) { set(reads_.trained, element, value); }
+  void set_tied(std::int64_t element, T value) { set(reads_.tied_trained, element, value); }
 
-  /// What a call has changed that it may only read, or written next to a buffer; empty: nothing.
-  /// `input` and so on: what was set last.
+  /// What the last call, a watched one, has changed that it may only read, or written next to a
+  /// buffer; empty: nothing.
   std::string damage() const;
 
  private:
-  void run(const plan::Phases& phases, bool is_backward, bool with_output, bool adds);
+  /// How unit and chain are called.
+  struct Run {
+    bool is_backward, with_output, adds;
+    Watched watched;
+  };
+
+  void run(const plan::Phases& phases, const Run& how);
   void note_read_only();
   void look_at_gaps();
+  static void set(const GuardedBuffer& buffer, std::int64_t element, T value) {
+    constexpr auto size = static_cast<std::int64_t>(sizeof(T));
+    buffer.set(element * size, &value, size);
+  }
 
   struct Reads {
     GuardedBuffer batch, trained, frozen, tied_trained, tied_frozen, input;
@@ -73,7 +88,7 @@ class UnitTrial {
   const plan::UnitDescription& planned_;
   Reads reads_;
   Writes writes_;
-  std::vector<ReadOnly> read_only_;  ///< of the last call
+  std::vector<ReadOnly> read_only_;  ///< of the last call; empty unless it was watched
   std::vector<T> base_;              ///< what the gradients of parameters held before it
   std::string damage_;               ///< to what it may write, and next to it
 };

@@ -11,14 +11,14 @@ namespace {
 
 void require_power_of_two(const char* name, double value) {
   int exponent = 0;
-  require(std::isfinite(value) && value > 0.0 && std::frexp(value, &exponent) == 0.5,
-          "loss scale: ", name, " is ", value, ", expected a power of two");
+  require(std::isfinite(value) && value > 0.0 && std::frexp(value, &exponent) == 0.5, name, " is ",
+          value, "; expected a power of two");
 }
 
 void require_between(const char* name, double value, const LossScaleSettings& settings) {
   require_power_of_two(name, value);
-  require(settings.smallest <= value && value <= settings.largest, "loss scale: ", name, " is ",
-          value, ", expected from smallest, ", settings.smallest, ", to largest, ",
+  require(settings.smallest <= value && value <= settings.largest, name, " is ", value,
+          "; expected from loss_scale.smallest, ", settings.smallest, ", to loss_scale.largest, ",
           settings.largest);
 }
 
@@ -26,11 +26,11 @@ void require_between(const char* name, double value, const LossScaleSettings& se
 
 LossScale::LossScale(const LossScaleSettings& settings)
     : settings_(settings), state_{settings.initial, 0} {
-  require_power_of_two("smallest", settings.smallest);
-  require_power_of_two("largest", settings.largest);
-  require_between("initial", settings.initial, settings);
-  require(settings.growth_interval >= 1, "loss scale: growth_interval is ",
-          settings.growth_interval, ", expected at least 1");
+  require_power_of_two("loss_scale.smallest", settings.smallest);
+  require_power_of_two("loss_scale.largest", settings.largest);
+  require_between("loss_scale.initial", settings.initial, settings);
+  require(settings.growth_interval >= 1, "loss_scale.growth_interval is ", settings.growth_interval,
+          "; expected at least 1");
 }
 
 bool LossScale::update(bool finite) {
@@ -45,9 +45,9 @@ bool LossScale::update(bool finite) {
 }
 
 void LossScale::restore(const State& state) {
-  require_between("the restored scale", state.scale, settings_);
-  require(state.good_steps >= 0, "loss scale: the restored count of good steps is ",
-          state.good_steps, ", expected at least 0");
+  require_between("the restored loss scale", state.scale, settings_);
+  require(state.good_steps >= 0, "the restored count of good steps of the loss scale is ",
+          state.good_steps, "; expected at least 0");
   state_ = state;
 }
 

@@ -3,10 +3,10 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/unnamed_value.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <stdexcept>
@@ -101,26 +101,29 @@ const config::Key& key_of(const Field& field) {
   return *key;
 }
 
-/// Nothing for an enumerator that decks have no name for.
-std::optional<config::Value> value_of(const config::Settings& deck, const config::Key& key) {
+/// In an enumerator's place that decks have no name for: text that no key takes.
+config::Value value_of(const config::Settings& deck, const config::Key& key) {
   try {
     return key.get(deck);
-  } catch (const std::logic_error&) {
-    return std::nullopt;
+  } catch (const config::UnnamedValue& unnamed) {
+    return config::Value::of(unnamed.value());
   }
+}
+
+std::string shown(const config::Value& value) {
+  return value.kind == config::Value::Kind::text ? value.text : value.shown();
 }
 
 void check(const Field& field, config::Settings& deck) {
   const config::Key& key = key_of(field);
-  const std::optional<config::Value> value = value_of(deck, key);
-  require(value.has_value(), field.name, " is none of its values; expected ", key.expected);
+  const config::Value value = value_of(deck, key);
   bool is_taken = false;
   try {
-    is_taken = key.set(deck, *value);
+    is_taken = key.set(deck, value);
   } catch (const Error& error) {
     throw Error(text(field.name, ": ", error.what()));
   }
-  require(is_taken, field.name, " is ", value->shown(), "; expected ", key.expected);
+  require(is_taken, field.name, " is ", shown(value), "; expected ", key.expected);
 }
 
 }  // namespace
@@ -146,10 +149,7 @@ Facts facts_of(const TrainerSettings& settings) {
   const config::Settings deck = as_deck(settings);
   Facts facts;
   for (const Field& field : fields) {
-    const std::optional<config::Value> value = value_of(deck, key_of(field));
-    facts.push_back({field.name, !value                                     ? "none of its values"
-                                 : value->kind == config::Value::Kind::text ? value->text
-                                                                            : value->shown()});
+    facts.push_back({field.name, shown(value_of(deck, key_of(field)))});
   }
   for (const Integer& one : integers_of(settings))
     facts.push_back({one.name, std::to_string(one.value)});

@@ -5,7 +5,6 @@
 //     cmake -S . -B build -D CMAKE_PREFIX_PATH=<where Ostrakon is installed> && cmake --build build
 //     mpiexec -n 4 build/own_model checkpoints 400
 //     mpiexec -n 2 build/own_model checkpoints 800 --resume
-//
 // The digest is the same on 1, 2, 4 and 8 ranks, with as many threads, resumed or not.
 
 #include <cmath>
@@ -90,9 +89,8 @@ struct Residual final : ostrakon::Unit<T> {
         });
   }
   void backward(const ostrakon::BackwardCall<T>& call) const override {
-    const auto g = call.gradient;  // dL/dy; afterwards dL/dx
+    const auto g = call.gradient, d = call.workspace.template array<T>(0, all);  // g becomes dL/dx
     const auto t = call.saved.template array<T>(0, all);
-    const auto d = call.workspace.template array<T>(0, all);
     const T sign = is_wrong ? 1 : -1;
     for_each(
         call.exec, all, KOKKOS_LAMBDA(std::int64_t i) { d(i) = g(i) * (1 + sign * t(i) * t(i)); });
@@ -179,14 +177,16 @@ int run(const ostrakon::Arguments& arguments) {
   ostrakon::Checkpoints checkpoints({arguments[0]}, mesh, trainer, samples);
   std::int64_t step = resumes ? checkpoints.resume() : 0;  // or sets older ones aside
   if (step == 0) trainer.initialize();
-  while (step < settings.steps) {
-    const ostrakon::StepResult result = trainer.step(samples, ++step);
-    checkpoints.advance();
-    if (step % 20 != 0) continue;
-    checkpoints.save();
-    if (is_root) std::cout << "step " << step << ", loss " << result.loss << std::endl;
-  }
-  checkpoints.finish();
+  if (step > 0 && is_root) std::cout << "resumes from step " << step << std::endl;
+  checkpoints.finish_after([&] {  // also where a step fails
+    while (step < settings.steps) {
+      const ostrakon::StepResult result = trainer.step(samples, ++step);
+      checkpoints.advance();
+      if (step % 20 != 0) continue;
+      checkpoints.save();
+      if (is_root) std::cout << "step " << step << ", loss " << result.loss << std::endl;
+    }
+  });
   const auto digest = trainer.state_digest();
   if (is_root) std::cout << "step " << step << ", digest " << std::hex << digest << std::endl;
   return 0;

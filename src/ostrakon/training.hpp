@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/dtype.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/facts.hpp>
+#include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model.hpp>
+#include <ostrakon/optim/parameter_rules.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/checkpoints.hpp>
 #include <ostrakon/train/program.hpp>
 #include <ostrakon/train/threads.hpp>
@@ -22,10 +29,13 @@
 //       ostrakon::Checkpoints checkpoints(options, mesh, trainer, samples);
 //       std::int64_t step = checkpoints.resume();
 //       if (step == 0) trainer.initialize();
-//       while (step < settings.steps) {
-//         trainer.step(samples, ++step);
-//         if (step % 100 == 0) checkpoints.save();
-//       }
+//       checkpoints.finish_after([&] {                 // also where a step fails
+//         while (step < settings.steps) {
+//           trainer.step(samples, ++step);
+//           checkpoints.advance();                     // writes while steps are taken
+//           if (step % 100 == 0) checkpoints.save();
+//         }
+//       });
 //       return 0;
 //     }
 //     int main(int argc, char** argv) {                // starts and ends MPI and Kokkos
@@ -36,6 +46,8 @@
 
 namespace ostrakon {
 
+// In this namespace already: Error and AgreedError, Fact and Facts, DType, bf16, fp16.
+
 // A program: MPI and Kokkos, command line, messages and exit status.
 using train::Arguments;
 using train::run_program;
@@ -44,21 +56,38 @@ using train::set_matrix_threads;
 // Ranks, and collectives over them: mesh.world().
 using comm::Communicator;
 using mesh::Mesh;
+using mesh::node_group;  // as third argument of Mesh: a shard group is a node
+using mesh::world_group;
 
 // Samples.
 using data::SampleSource;
 
 // How it is trained: TrainerSettings, with the settings that it is made of.
 using optim::LearningRateSchedule;
+using optim::LossScaleSettings;
 using optim::OptimizerKind;
 using optim::OptimizerSettings;
+using optim::ParameterRule;
 using optim::Tail;
+using plan::Accumulation;
+using plan::Checkpointing;
+using plan::GatherLimit;
+using plan::Hierarchical;
+using plan::LeafOrder;
+using plan::Moments;
 using plan::Offload;
+using plan::OptimizerGroup;
 using plan::Policy;
+using plan::Prefetch;
+using plan::Reshard;
 using plan::Sharding;
+using plan::UnitRule;
+using runtime::Streams;
+using train::StabilitySettings;
 using train::TrainerSettings;
 
 // Training, and what a step returns.
+using checkpoint::Files;
 using train::CheckpointOptions;
 using train::Checkpoints;
 using train::StepResult;

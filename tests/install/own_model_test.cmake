@@ -79,6 +79,17 @@ if(NOT status EQUAL 1 OR NOT output MATCHES "own_model: error: unit residual\\.2
   message(FATAL_ERROR "status ${status} from own_model with a wrong gradient:\n${output}")
 endif()
 
+# Every setting can be written with public names.
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/own_settings -B ${WORK}/own_settings ${settings}
+    -D CMAKE_PREFIX_PATH=${WORK}/prefix)
+run(${CMAKE_COMMAND} --build ${WORK}/own_settings)
+run(${WORK}/own_settings/own_settings)
+file(READ ${CMAKE_CURRENT_LIST_DIR}/own_settings/main.cpp text)
+string(REGEX MATCH "#include <ostrakon/[^>]*/[^>]*>|(os|ostrakon)::[a-z]+::" not_public "${text}")
+if(not_public)
+  message(FATAL_ERROR "tests/install/own_settings/main.cpp: ${not_public} is not public")
+endif()
+
 # Short enough to be read, and of public headers alone.
 file(READ ${EXAMPLE}/own_model.cpp text)
 string(REGEX MATCH "#include <ostrakon/[^>]*/[^>]*>" not_public "${text}")

@@ -16,53 +16,17 @@
 #include "model/small_chain.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/shared_folder.hpp"
+#include "train/own_model_runs.hpp"
 #include "train/small_runs.hpp"
 
 namespace ostrakon::tests {
 namespace {
-
-TrainerSettings plain_settings() {
-  TrainerSettings settings;
-  settings.steps = 8;
-  settings.global_batch_size = 8 * small_rows;
-  settings.micro_batch_size = small_rows;
-  settings.optimizer.learning_rate = 1e-2;
-  return settings;
-}
 
 BendKind with_phases(bool has_exchanges, bool has_phases = true) {
   BendKind kind;
   kind.has_phases = has_phases;
   kind.has_exchanges = has_exchanges;
   return kind;
-}
-
-struct Trained {
-  std::vector<double> losses;
-  std::uint64_t digest = 0;
-};
-
-Trained train_steps(Trainer& trainer, std::int64_t first, std::int64_t last) {
-  SmallSamples samples;
-  Trained trained;
-  for (std::int64_t step = first; step <= last; ++step)
-    trained.losses.push_back(trainer.step(samples, step).loss);
-  trained.digest = trainer.state_digest();
-  return trained;
-}
-
-Trained train_chain(const TrainerSettings& settings, Chain<float> chain, MPI_Comm comm) {
-  Mesh mesh(comm);
-  Trainer trainer(make_model(std::move(chain)), settings, mesh);
-  trainer.allocate();
-  trainer.initialize();
-  return train_steps(trainer, 1, settings.steps);
-}
-
-/// What one rank gets, with the simplest settings; known to all ranks.
-const Trained& reference() {
-  static const Trained trained = train_chain(plain_settings(), small_chain<float>(), MPI_COMM_SELF);
-  return trained;
 }
 
 TEST(OwnModel, LearnsWithPlainSettings) {
@@ -286,6 +250,32 @@ TEST(OwnModel, SettingsThatCannotBeAreRefused) {
             "frozen where the model is made");
 }
 
+// They would be overwritten without a word.
+TEST(OwnModel, SettingsThatTheTrainerSetsAreRefused) {
+  Mesh mesh(MPI_COMM_WORLD);
+  const auto refusal = [&](const std::function<void(TrainerSettings&)>& change) {
+    TrainerSettings settings = plain_settings();
+    change(settings);
+    return testing::error_of([&] { Trainer(make_model(small_chain<float>()), settings, mesh); });
+  };
+  using Settings = TrainerSettings;
+  EXPECT_EQ(refusal([](Settings& all) { all.policy.shard_group = 2; }),
+            "policy.shard_group is 2; expected 0: it is the third argument of Mesh");
+  EXPECT_EQ(refusal([](Settings& all) { all.policy.ranks_per_node = 4; }),
+            "policy.ranks_per_node is 4; expected 0: it is the second argument of Mesh");
+  EXPECT_EQ(refusal([](Settings& all) { all.policy.leaves = 8; }),
+            "policy.leaves is 8; expected 1: it follows from global_batch_size and "
+            "micro_batch_size");
+  EXPECT_EQ(refusal([](Settings& all) { all.policy.moments.count = 1; }),
+            "policy.moments.count is 1; expected 2: it follows from optimizer");
+  EXPECT_EQ(refusal([](Settings& all) {
+              all.policy.early_updates = true;
+            }).rfind("policy.early_updates is true; expected false: ", 0),
+            0u);
+  EXPECT_EQ(refusal([](Settings& all) { all.loss.terms = 16; }),
+            "loss.terms is 16; expected 1: it is what the model says");
+}
+
 TEST(OwnModel, WhatRanksHaveDifferentlyIsRefused) {
   Mesh mesh(MPI_COMM_WORLD);
   const int ranks = mesh.world().size();
@@ -348,9 +338,12 @@ TEST(OwnModel, CallsInAWrongOrderAreRefused) {
   EXPECT_EQ(evaluate(1), "Trainer::evaluate" + unset);
   EXPECT_EQ(save(), "Checkpoints::save" + unset);
   trainer.initialize();
-  EXPECT_EQ(step(0), "step 0 of a run whose first is step 1");
+  EXPECT_EQ(step(0), "Trainer::step was called with step 0; expected step 1: one after the other");
   EXPECT_EQ(evaluate(0), "evaluation of 0 batches; expected 1 or more");
   EXPECT_EQ(step(1), "no error");
+  for (const std::int64_t other : {1, 3})
+    EXPECT_EQ(step(other), text("Trainer::step was called with step ", other,
+                                "; expected step 2: one after the other"));
   EXPECT_EQ(evaluate(1), "no error");
   EXPECT_EQ(save(), "no error");
 }
@@ -404,160 +397,6 @@ TEST(OwnModel, GradientsThatAreNotFiniteAreFoundWhereTheyAre) {
     const std::string message = testing::error_of([&] { trainer.step(samples, 1); });
     EXPECT_NE(message.find("the gradient of bend.1 is not finite"), std::string::npos) << message;
   }
-}
-
-/// A trainer with its checkpoints.
-struct Saved {
-  explicit Saved(const std::string& folder, TrainerSettings settings = plain_settings(),
-                 const SampleSource& samples = SmallSamples())
-      : trainer(make_model(small_chain<float>()), settings, mesh),
-        checkpoints(options_of(folder), mesh, trainer, samples) {
-    trainer.allocate();
-  }
-  static CheckpointOptions options_of(const std::string& folder) {
-    CheckpointOptions options;
-    options.folder = folder;
-    return options;
-  }
-  Mesh mesh{MPI_COMM_WORLD};
-  Trainer trainer;
-  Checkpoints checkpoints;
-};
-
-TEST(Checkpoints, ResumeWithTheSameBits) {
-  for (const bool in_background : {false, true}) {
-    const testing::SharedFolder folder;
-    TrainerSettings settings = plain_settings();
-    settings.policy.checkpoint_staging = in_background;
-    SmallSamples samples;
-    {
-      Saved run(folder.path(), settings);
-      EXPECT_EQ(run.checkpoints.resume(), 0);
-      run.trainer.initialize();
-      for (std::int64_t step = 1; step <= 5; ++step) {
-        run.trainer.step(samples, step);
-        run.checkpoints.advance();
-        if (step == 3) run.checkpoints.save();
-      }
-      run.checkpoints.finish();
-      EXPECT_EQ(run.checkpoints.saved_step(), 3);
-    }
-    settings.policy.sharding = plan::Sharding::none;
-    Saved run(folder.path(), settings);
-    ASSERT_EQ(run.checkpoints.resume(), 3);
-    EXPECT_EQ(testing::error_of([&] { run.trainer.step(samples, 3); }),
-              "step 3 of a run whose first is step 4");
-    EXPECT_EQ(train_steps(run.trainer, 4, 8).digest, reference().digest);
-  }
-}
-
-class OtherData : public SmallSamples {
- public:
-  Facts identity() const override { return {{"data", "cosines"}}; }
-};
-
-TEST(Checkpoints, OfAnotherRunAreRefused) {
-  const testing::SharedFolder folder;
-  {
-    Saved run(folder.path());
-    run.trainer.initialize();
-    train_steps(run.trainer, 1, 1);
-    run.checkpoints.save();
-  }
-  Saved other_data(folder.path(), plain_settings(), OtherData());
-  const std::string path = folder.path() + "/step-00000001";
-  EXPECT_EQ(testing::error_of([&] { other_data.checkpoints.resume(); }),
-            "checkpoint " + path +
-                " does not fit: the data of its training data was sines, and is cosines now");
-  TrainerSettings settings = plain_settings();
-  settings.optimizer.kind = OptimizerKind::lion;
-  Saved other_optimizer(folder.path(), settings);
-  EXPECT_EQ(testing::error_of([&] { other_optimizer.checkpoints.resume(); }),
-            "checkpoint " + path + " does not fit: its optimizer is adamw, not lion");
-}
-
-TEST(Checkpoints, OfAnEarlierRunAreSetAside) {
-  const testing::SharedFolder folder;
-  const std::string used = folder.path() + "/checkpoints";
-  const auto begin = [&](const std::function<void(Saved&)>& train) {
-    Saved run(used);
-    train(run);
-  };
-  const auto save_steps = [&](std::int64_t last) {
-    return [last](Saved& run) {
-      run.trainer.initialize();
-      for (std::int64_t step = 1; step <= last; ++step) {
-        train_steps(run.trainer, step, step);
-        run.checkpoints.save();
-      }
-    };
-  };
-  begin(save_steps(3));
-  std::uint64_t digest = 0;
-  begin([&](Saved& run) {
-    save_steps(1)(run);
-    EXPECT_EQ(run.checkpoints.set_aside(), used + ".previous");
-    digest = run.trainer.state_digest();
-  });
-  begin([&](Saved& run) {
-    EXPECT_EQ(run.checkpoints.resume(), 1);
-    EXPECT_EQ(run.trainer.state_digest(), digest);
-    train_steps(run.trainer, 2, 2);
-    run.checkpoints.save();
-    EXPECT_EQ(run.checkpoints.set_aside(), "");
-  });
-  Saved earlier(used + ".previous");
-  EXPECT_EQ(earlier.checkpoints.resume(), 3);
-}
-
-/// Data that is another one on the last rank.
-class DataOfRank : public SmallSamples {
- public:
-  explicit DataOfRank(bool is_other) : is_other_(is_other) {}
-  Facts identity() const override { return {{"data", is_other_ ? "cosines" : "sines"}}; }
-
- private:
-  bool is_other_;
-};
-
-TEST(Checkpoints, OfDifferentDataOnRanksAreRefused) {
-  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-  if (world.size() == 1) GTEST_SKIP() << "needs others";
-  const testing::SharedFolder folder;
-  const DataOfRank samples(world.rank() + 1 == world.size());
-  const std::string message =
-      testing::error_of([&] { Saved(folder.path(), plain_settings(), samples); });
-  EXPECT_EQ(message.rfind("ranks have different training data: the data is cosines on rank ", 0),
-            0u)
-      << message;
-}
-
-/// Changes a byte in the middle of a file.
-void damage(const std::string& path) {
-  std::string bytes = testing::read_bytes(path);
-  bytes[bytes.size() / 2] ^= 1;
-  testing::write_bytes(path, bytes);
-}
-
-TEST(Checkpoints, DamagedOnesAreLeftForOlderOnes) {
-  const testing::SharedFolder folder;
-  Saved run(folder.path());
-  run.trainer.initialize();
-  for (std::int64_t step = 1; step <= 2; ++step) {
-    train_steps(run.trainer, step, step);
-    run.checkpoints.save();
-  }
-  comm::Communicator& world = run.mesh.world();
-  if (world.rank() == 0) damage(folder.path() + "/step-00000002/manifest.json");
-  world.barrier();
-  Saved next(folder.path());
-  EXPECT_EQ(next.checkpoints.resume(), 1);
-  EXPECT_EQ(train_steps(next.trainer, 2, 8).digest, reference().digest);
-  if (world.rank() == 0) damage(folder.path() + "/step-00000001/manifest.json");
-  world.barrier();
-  Saved last(folder.path());
-  EXPECT_EQ(testing::error_of([&] { last.checkpoints.resume(); }),
-            "all checkpoints in " + folder.path() + " are damaged");
 }
 
 }  // namespace

@@ -23,8 +23,7 @@ struct PlannedParts {
 
  private:
   train::Programs make_programs(mesh::Mesh& mesh) {
-    settings.loss = model->loss_terms();
-    settings.policy = train::on_mesh(settings.policy, mesh);
+    settings = train::complete(settings, *model, mesh);
     return train::make_programs(description, mesh.world().size(), settings.policy);
   }
 };

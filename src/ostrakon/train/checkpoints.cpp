@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/checkpoints.hpp>
 
-#include <memory>
+#include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/continuation.hpp>
 #include <ostrakon/train/resume_search.hpp>
+#include <ostrakon/train/tidy_folder.hpp>
 
 namespace ostrakon::train {
 namespace {
@@ -30,11 +32,30 @@ Facts facts_of(const CheckpointOptions& options) {
           {"verify", options.verify ? "true" : "false"}};
 }
 
+std::vector<std::string> damage_lines(const std::vector<std::string>& problems) {
+  std::vector<std::string> lines;
+  for (const std::string& problem : problems) lines.push_back("damaged: " + problem);
+  return lines;
+}
+
+/// `problems`: of rank 0.
+[[noreturn]] void refuse_all(const std::string& folder, const std::vector<std::string>& problems,
+                             comm::Communicator& world) {
+  std::string reasons;
+  for (const std::string& problem : problems) reasons += (reasons.empty() ? "" : "; ") + problem;
+  throw AgreedError(text("all checkpoints in ", folder,
+                         " are damaged: ", world.broadcast(reasons, 0),
+                         "; a run without resume() renames the folder and begins at step 1"));
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Trainer& trainer,
                          const data::SampleSource& samples)
-    : mesh_(mesh), trainer_(trainer), saver_(saver_settings(options, trainer), mesh, trainer) {
+    : mesh_(mesh),
+      trainer_(trainer),
+      saver_(saver_settings(options, trainer), mesh, trainer),
+      tell_(options.tell) {
   mesh.world().agree([&] {
     require(!options.folder.empty(), "no folder for checkpoints");
     require(options.keep >= 1 && options.keep_every >= 0, "keep is ", options.keep,
@@ -47,51 +68,93 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Tra
 }
 
 std::int64_t Checkpoints::resume() {
-  const checkpoint::Folder& folder = saver_.folder();
-  const FoundCheckpoints found = find_resumable(mesh_, folder, std::nullopt);
+  finish();
+  const FoundCheckpoints found = find_resumable(mesh_, saver_.folder(), std::nullopt);
+  std::vector<std::string> damaged = found.damaged, problems = found.problems, notes;
   ResumeCalls calls;
-  calls.require_fit = [this](const checkpoint::Manifest& manifest, const std::string&) {
-    require_same_run(manifest);
+  calls.require_fit = [&](const checkpoint::Manifest& manifest, const std::string& path) {
+    notes.clear();
+    for (const std::string& note : require_same_run(manifest))
+      notes.push_back("checkpoint " + path + ": " + note);
   };
-  calls.note_damage = [](const std::string&, const AgreedDamage&) {};
-  const RestoredCheckpoint restored = restore_first(mesh_, trainer_, found.sound, calls);
-  const bool has_restored = restored.reader != nullptr;
-  if (!has_restored && found.sound.empty() && found.damaged.empty()) return 0;
-  if (!has_restored) throw AgreedError(text("all checkpoints in ", folder.path(), " are damaged"));
-  mesh::agree_by_name(mesh_.world(), [&] {
-    if (mesh_.world().rank() != 0) return;
-    folder.note_sound(restored.path);
-    folder.remove_partial();
-  });
-  is_ours_ = true;
-  saved_step_ = trainer_.progress().step;
+  calls.note_damage = [&](const std::string& path, const AgreedDamage& damage) {
+    damaged.push_back(path);
+    problems.emplace_back(damage.what());
+  };
+  RestoredCheckpoint restored;
+  try {
+    restored = restore_first(mesh_, trainer_, found.sound, calls);
+  } catch (const AgreedError&) {
+    tell(damage_lines(problems));
+    throw;
+  }
+  if (restored.reader == nullptr) {
+    if (damaged.empty()) return 0;
+    refuse_all(saver_.folder().path(), problems, mesh_.world());
+  }
+  tell(damage_lines(problems));
+  tell(notes);
+  begin_from(restored.path, damaged);
   return saved_step_;
 }
 
-void Checkpoints::require_same_run(const checkpoint::Manifest& manifest) const {
+/// Rank 0 makes the changes: on other hosts the folder may not be visible.
+void Checkpoints::begin_from(const std::string& path, const std::vector<std::string>& damaged) {
+  comm::Communicator& world = mesh_.world();
+  saved_step_ = trainer_.progress().step;
+  std::vector<std::string> lines;
+  mesh::agree_by_name(world, [&] {
+    if (world.rank() != 0) return;
+    is_saved_ = saver_.folder().note_sound(path);
+    lines = tidy_folder(saver_.folder(), damaged, saved_step_);
+  });
+  world.broadcast(&is_saved_, sizeof is_saved_, 0);
+  tell(lines);
+  is_ours_ = true;
+}
+
+/// Returns what could not be compared.
+std::vector<std::string> Checkpoints::require_same_run(const checkpoint::Manifest& manifest) const {
+  std::vector<std::string> notes = require_steps_and_program(
+      manifest, trainer_.settings().steps, false, {"settings.steps", "no resume()", ""});
   const char* const optimizer = optim::name(trainer_.settings().optimizer.kind);
   require(manifest.optimizer == optimizer, "its optimizer is ", manifest.optimizer, ", not ",
           optimizer);
-  if (data_.empty() || manifest.data.empty()) return;
+  if (data_.empty() != manifest.data.empty()) {
+    notes.push_back(text(data_.empty() ? "the samples have no identity()"
+                                       : "it does not say what data it was trained on",
+                         ": whether it is the same data is not known"));
+    return notes;
+  }
   const std::string change = data_change(data_, manifest.data);
   require(change.empty(), change, " now");
+  return notes;
 }
 
 /// Another run's checkpoints are not to be taken for those of this one, nor removed as old ones.
 void Checkpoints::take_folder() {
+  std::vector<std::string> lines;
   mesh::agree_by_name(mesh_.world(), [&] {
     if (mesh_.world().rank() != 0) return;
-    saver_.folder().remove_partial();
+    lines = tidy_folder(saver_.folder(), {}, std::nullopt);
     set_aside_ = saver_.folder().set_aside();
   });
   set_aside_ = mesh_.world().broadcast(set_aside_, 0);
+  if (!set_aside_.empty())
+    lines.push_back(text("checkpoints of an earlier run are in ", set_aside_, " now"));
+  tell(lines);
   is_ours_ = true;
 }
 
 void Checkpoints::save() {
   trainer_.require_state("Checkpoints::save");
+  if (!trainer_.is_intact())
+    throw AgreedError(
+        "Checkpoints::save was called after a step that failed with some of the parameters "
+        "updated; expected Checkpoints::resume, or Trainer::initialize, before");
   if (!is_ours_) take_folder();
   finish();
+  if (is_saved_ && saved_step_ == trainer_.progress().step) return;
   saver_.begin(trainer_.progress(), "", saver_.can_overlap());
   if (!saver_.can_overlap()) finish();
 }
@@ -105,8 +168,35 @@ void Checkpoints::advance() {
 
 void Checkpoints::finish() { note(saver_.finish()); }
 
+void Checkpoints::finish_after(const std::function<void()>& steps) {
+  try {
+    steps();
+  } catch (const AgreedError&) {
+    try {
+      finish();
+    } catch (const AgreedError& error) {
+      tell({text("checkpoint failed: ", error.what())});
+    }
+    throw;
+  }
+  finish();
+}
+
 void Checkpoints::note(const std::optional<Saver::Saved>& saved) {
-  if (saved) saved_step_ = saved->step;
+  if (!saved) return;
+  saved_step_ = saved->step;
+  is_saved_ = true;
+  if (!saved->remark.empty()) tell({text("checkpoint ", saved->path, ": ", saved->remark)});
+}
+
+void Checkpoints::tell(const std::vector<std::string>& lines) const {
+  if (mesh_.world().rank() != 0) return;
+  for (const std::string& line : lines) {
+    if (tell_)
+      tell_(line);
+    else
+      std::cerr << printable_lines(line + "\n") << std::flush;
+  }
 }
 
 }  // namespace ostrakon::train

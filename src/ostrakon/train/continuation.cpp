@@ -29,15 +29,15 @@ std::optional<Version> version_of(const std::string& program) {
   return version;
 }
 
-void require_program(const std::string& theirs, const AllowedChanges& allowed, Lines& notes) {
+Lines require_program(const std::string& theirs, bool allows, const char* how_to_allow) {
   const std::string ours = text("Ostrakon ", version());
-  if (theirs == ours) return;
+  if (theirs == ours) return {};
   const auto saved_by = version_of(theirs);
   const bool is_earlier = saved_by && *saved_by < *version_of(ours);
-  require(is_earlier || allowed.program, "it was saved by ", theirs, "; this is ", ours,
-          ", which may not know all that is in it; expected this version or an earlier one, or "
-          "--allow-changes program");
-  notes.push_back(text("saved by ", theirs, "; this is ", ours));
+  require(is_earlier || allows, "it was saved by ", theirs, "; this is ", ours,
+          ", which may not know all that is in it; expected this version or an earlier one",
+          how_to_allow);
+  return {text("saved by ", theirs, "; this is ", ours)};
 }
 
 /// Whether a tokenizer's name identifies the tokens: not of a file that does not say, nor of the
@@ -141,14 +141,18 @@ Lines require_comparable_validation(const Facts& training, const std::string& tr
   return {};
 }
 
+Lines require_steps_and_program(const checkpoint::Manifest& manifest, std::int64_t steps,
+                                bool allows_program, const ContinuationWords& words) {
+  const std::int64_t done = manifest.progress.step;
+  require(done <= steps, "it has done ", done, " steps, more than ", words.steps, " = ", steps,
+          "; expected at least as many, or ", words.begin_anew, " to begin anew");
+  return require_program(manifest.program, allows_program, words.allow_program);
+}
+
 Lines require_continuation(const config::Settings& settings, const Facts& data,
                            const checkpoint::Manifest& manifest, const std::string& path,
                            const AllowedChanges& allowed) {
-  require(manifest.progress.step <= settings.training.steps, "it has done ", manifest.progress.step,
-          " steps, more than training.steps = ", settings.training.steps,
-          "; expected at least as many, or --resume none to begin anew");
-  Lines notes;
-  require_program(manifest.program, allowed, notes);
+  Lines notes = require_steps_and_program(manifest, settings.training.steps, allowed.program);
   require_model(settings, manifest, path, notes);
   require_optimizer(settings, manifest);
   require_data(data, manifest.data, settings.data.path, allowed, notes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/config/settings.hpp>
@@ -31,6 +32,17 @@ std::vector<std::string> require_continuation(const config::Settings& settings, 
                                               const checkpoint::Manifest& manifest,
                                               const std::string& path,
                                               const AllowedChanges& allowed);
+
+/// Part of it, for any model: throws Error where a checkpoint has done more than `steps`, or was
+/// saved by a later program. `words`: of messages.
+struct ContinuationWords {
+  const char* steps = "training.steps";
+  const char* begin_anew = "--resume none";
+  const char* allow_program = ", or --allow-changes program";
+};
+std::vector<std::string> require_steps_and_program(const checkpoint::Manifest& manifest,
+                                                   std::int64_t steps, bool allows_program,
+                                                   const ContinuationWords& words = {});
 
 /// "the checksum of its training data was 17c0, and is 9f0c", where the identity of data differs;
 /// else empty. `before`: as a checkpoint has it.

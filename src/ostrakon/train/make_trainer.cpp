@@ -21,6 +21,16 @@ void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& m
            "node by node, the same number on each, or leave it at auto"));
 }
 
+/// The Trainer sets these itself, and takes none from others.
+void leave_to_trainer(plan::Policy& policy) {
+  const plan::Policy unset;
+  policy.shard_group = unset.shard_group;
+  policy.ranks_per_node = unset.ranks_per_node;
+  policy.leaves = unset.leaves;
+  policy.moments.count = unset.moments.count;
+  policy.early_updates = unset.early_updates;
+}
+
 }  // namespace
 
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
@@ -37,6 +47,7 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   config::complete(completed);
   TrainerSettings own;
   own.policy = completed.parallel;
+  leave_to_trainer(own.policy);
   own.optimizer = settings.optimizer;
   own.schedule = settings.schedule;
   own.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,

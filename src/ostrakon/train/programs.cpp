@@ -2,6 +2,7 @@
 #include <ostrakon/train/programs.hpp>
 
 #include <algorithm>
+#include <ostrakon/train/step_guard.hpp>
 #include <stdexcept>
 
 namespace ostrakon::train {
@@ -43,10 +44,18 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
   return programs;
 }
 
-plan::Policy on_mesh(plan::Policy policy, mesh::Mesh& mesh) {
+TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
+  settings.loss = model.loss_terms();
+  plan::Policy& policy = settings.policy;
+  policy.leaves = settings.leaves();
+  policy.moments.count = optim::moments(settings.optimizer);
+  const plan::GradientUses uses = {
+      settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),
+      settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
+  policy.early_updates = settings.early_updates && plan::may_update_early(policy.offload, uses);
   policy.shard_group = mesh.shard_group().size();
   policy.ranks_per_node = mesh.ranks_per_node();
-  return policy;
+  return settings;
 }
 
 int rank_in_plans(mesh::Mesh& mesh) {

@@ -8,6 +8,7 @@
 #include <ostrakon/plan/purpose.hpp>
 #include <ostrakon/plan/space.hpp>
 #include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/trainer_settings.hpp>
 
 namespace ostrakon::train {
 
@@ -25,8 +26,8 @@ struct Programs {
 /// Plans and proves them. Throws Error where plan::build_step_plan does.
 Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy);
 
-/// A policy with what it takes from the mesh on which it is planned.
-plan::Policy on_mesh(plan::Policy policy, mesh::Mesh& mesh);
+/// Settings with what the Trainer sets: what follows from the model, the optimizer and the mesh.
+TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh);
 /// The number of this rank in plans, which count ranks along shard groups.
 int rank_in_plans(mesh::Mesh& mesh);
 

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/resume_loader.hpp>
 
-#include <filesystem>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/continuation.hpp>
 #include <ostrakon/train/resume_search.hpp>
+#include <ostrakon/train/tidy_folder.hpp>
 
 namespace ostrakon::train {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -107,23 +103,11 @@ void ResumeLoader::find_place(const std::string& path, Loaded& loaded) {
   comm::Communicator& world = mesh_.world();
   mesh::agree_by_name(world, [&] {
     if (!console_.is_root()) return;
-    loaded.is_own = is_own(path);
+    loaded.is_own = is_in_folder(path, own_);
     loaded.is_saved = loaded.is_own && own_.note_sound(path);
   });
   world.broadcast(&loaded.is_own, sizeof loaded.is_own, 0);
   world.broadcast(&loaded.is_saved, sizeof loaded.is_saved, 0);
-}
-
-/// Whether a checkpoint is one of this run's folder.
-bool ResumeLoader::is_own(const std::string& path) const {
-  if (!is_folder(own_.path())) return false;
-  std::error_code problem;
-  // By its name: the checkpoint itself may be a link to an archive. But `latest` is one to another
-  // name.
-  const fs::path name = fs::path(path).lexically_normal();
-  const fs::path real = name.filename() == "latest" ? fs::canonical(name, problem) : name;
-  require(!problem, "can't look at '", path, "': ", problem.message());
-  return are_same(parent_folder(real.string()), own_.path());
 }
 
 void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifest& manifest,
@@ -143,26 +127,13 @@ void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifes
 }
 
 void ResumeLoader::tidy(const Loaded& loaded) const {
-  try {
-    for (const std::string& path : damaged_)
-      if (is_own(path)) console_.say(text("renamed to ", own_.set_damaged_aside(path), "\n"));
-  } catch (const Error& error) {
-    console_.say(text(error.what(), "\n"));
-  }
-  for (const std::string& path : own_.remove_partial())
-    console_.say(text("renamed to ", path, "\n"));
-  if (options_.resume == Resume::none) {
-    const std::string aside = own_.set_aside();
-    if (!aside.empty())
-      console_.say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
-    return;
-  }
-  try {
-    // Which may not have been pointed to when the last run was interrupted.
-    if (loaded.is_own && in_folder_) own_.mark_latest(loaded.step);
-  } catch (const Error& error) {
-    console_.say(text(error.what(), "\n"));
-  }
+  std::optional<std::int64_t> restored;
+  if (loaded.is_own && in_folder_) restored = loaded.step;
+  for (const std::string& line : tidy_folder(own_, damaged_, restored)) console_.say(line + "\n");
+  if (options_.resume != Resume::none) return;
+  const std::string aside = own_.set_aside();
+  if (!aside.empty())
+    console_.say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
 }
 
 }  // namespace ostrakon::train

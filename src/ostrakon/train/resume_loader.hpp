@@ -57,7 +57,6 @@ class ResumeLoader {
   [[noreturn]] void refuse_all() const;
   void note_damage(const std::string& path, const AgreedDamage& damage);
   void require_source(const std::string& huggingface_config) const;
-  bool is_own(const std::string& path) const;
   void find_place(const std::string& path, Loaded& loaded);
   void say_origin(const std::string& path, const checkpoint::Manifest& manifest,
                   const std::vector<std::string>& notes) const;

@@ -20,8 +20,9 @@ namespace {
 
 /// Throws Error where the model and the settings contradict each other.
 void require_possible(const TrainerSettings& settings, const model::Model& model) {
-  require(settings.loss.samples == settings.micro_batch_size, "the model is made for leaves of ",
-          settings.loss.samples, " samples, but micro_batch_size is ", settings.micro_batch_size);
+  const std::int64_t samples = model.loss_terms().samples;
+  require(samples == settings.micro_batch_size, "the model is made for leaves of ", samples,
+          " samples, but micro_batch_size is ", settings.micro_batch_size);
   for (int u = 0; u < model.units(); ++u)
     for (const model::Parameter& parameter : model.parameters(u))
       require(parameter.frozen ||
@@ -51,23 +52,15 @@ void require_no_exchange(const plan::ModelDescription& model) {
                 " ranks, which a Trainer can't do yet; expected a span of 1 rank");
 }
 
-/// With what follows from the model, the optimizer and the mesh.
-TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
-  settings.loss = model.loss_terms();
+/// Checked, and with what the Trainer sets.
+TrainerSettings checked(const TrainerSettings& settings, const model::Model& model,
+                        mesh::Mesh& mesh) {
   require_alike(settings, model, mesh.world());
   mesh.world().agree([&] {
     check(settings);
     require_possible(settings, model);
   });
-  plan::Policy& policy = settings.policy;
-  policy.leaves = settings.leaves();
-  policy.moments.count = optim::moments(settings.optimizer);
-  const plan::GradientUses uses = {
-      settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),
-      settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
-  policy.early_updates = settings.early_updates && plan::may_update_early(policy.offload, uses);
-  policy = on_mesh(policy, mesh);
-  return settings;
+  return complete(settings, model, mesh);
 }
 
 Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSettings& settings,
@@ -84,7 +77,7 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
 
 Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
                  mesh::Mesh& mesh)
-    : settings_(complete(settings, *model, mesh)),
+    : settings_(checked(settings, *model, mesh)),
       mesh_(mesh),
       model_(std::move(model)),
       description_(describe(*model_, settings_.optimizer)),
@@ -134,6 +127,9 @@ void Trainer::allocate() {
 void Trainer::initialize(checkpoint::ParameterSource* weights) {
   require_allocated("Trainer::initialize");
   state_->initialize(weights);
+  start_ = {};
+  steps_done_ = 0;
+  context_.is_intact = true;
 }
 
 void Trainer::require_allocated(const char* call) const {
@@ -165,8 +161,8 @@ void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
 
 StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   require_state("Trainer::step");
-  if (step < start_.step)
-    throw Error(text("step ", step, " of a run whose first is step ", start_.step));
+  require(step == steps_done_ + 1, "Trainer::step was called with step ", step, "; expected step ",
+          steps_done_ + 1, ": one after the other");
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
   executor_->run(programs_.train);
@@ -174,6 +170,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   context_.is_intact = was_intact;
   guard_.finish(context_.verdict);
   context_.result.skipped = context_.verdict.skipped;
+  steps_done_ = step;
   return context_.result;
 }
 
@@ -220,8 +217,8 @@ checkpoint::ShardMap Trainer::shard_map() const {
 
 checkpoint::Progress Trainer::progress() const {
   checkpoint::Progress progress;
-  progress.step = context_.step;
-  progress.samples = samples_before(context_.step + 1);
+  progress.step = steps_done_;
+  progress.samples = samples_before(steps_done_ + 1);
   progress.seed = settings_.seed;
   guard_.save(progress);
   return progress;
@@ -236,8 +233,9 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   const checkpoint::Progress& progress = checkpoint.manifest().progress;
   mesh::agree_by_name(mesh_.world(), [&] { guard_.restore(progress); });
   state_->restore(checkpoint, *channels_);
-  context_.step = progress.step;
+  context_.step = steps_done_ = progress.step;
   start_ = {progress.step + 1, progress.samples};
+  context_.is_intact = true;
 }
 
 double Trainer::measure_peak_flops(double seconds) {

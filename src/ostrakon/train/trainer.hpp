@@ -45,7 +45,7 @@ class Trainer {
   const model::Model& model() const { return *model_; }
   const runtime::Program& program(plan::Purpose purpose) const { return programs_.of(purpose); }
   runtime::Streams streams() const { return settings_.streams; }
-  /// With what the Trainer has set.
+  /// With what the Trainer has set; another Trainer refuses these.
   const TrainerSettings& settings() const { return settings_; }
   /// Floating-point operations that a step of the model takes on each rank, whatever the plan
   /// computes twice: those of forward, and two products for each of its products in backward. But
@@ -68,8 +68,8 @@ class Trainer {
   /// or read from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
   void initialize(checkpoint::ParameterSource* weights = nullptr);
 
-  /// Step `step`, from 1 on or from the first after that of the checkpoint, on the next
-  /// global_batch_size samples.
+  /// Step `step`, on the next global_batch_size samples: 1, or the one after the checkpoint's, then
+  /// one after the other; Error otherwise. One that has failed may be tried again.
   ///
   /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read, or has
   /// samples of another size than the model reads; no parameter has changed then, unless updates
@@ -77,7 +77,8 @@ class Trainer {
   /// gradient is found by running the step once more, which takes its time and changes nothing.
   StepResult step(data::SampleSource& samples, std::int64_t step);
 
-  /// False once a step has failed after some of the parameters were updated.
+  /// False once a step has failed after some of the parameters were updated, until initialize() or
+  /// restore(). Such a state is not to be saved.
   bool is_intact() const { return context_.is_intact; }
 
   /// Mean loss over `batches` global batches, at least 1, from sample 0 (of tokens: in nats per
@@ -97,7 +98,7 @@ class Trainer {
 
   /// Which rank saves what; the same on every rank. Not collective.
   checkpoint::ShardMap shard_map() const;
-  /// What is saved besides arrays. Not collective.
+  /// What is saved besides arrays, of the last step that succeeded. Not collective.
   checkpoint::Progress progress() const;
 
   /// Throws Error where nothing has set the state: before initialize() and restore(). `call`
@@ -138,6 +139,8 @@ class Trainer {
   void slow_down(plan::Stream stream, double seconds_per_byte) {
     channels_->slow_down(stream, seconds_per_byte);
   }
+  /// Takes `step` as the next one, whatever was before: for tests.
+  void set_next_step(std::int64_t step) { steps_done_ = step - 1; }
   /// In the next step, makes one element of a unit's gradient infinite, which `rank` computes from
   /// its micro-batch 0: for tests.
   void inject_nonfinite(int unit, int rank) {
@@ -170,6 +173,7 @@ class Trainer {
   StepGuard guard_;
   StepContext context_;
   Start start_;
+  std::int64_t steps_done_ = 0;  // the last step that succeeded
   int next_nonfinite_ = -1;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<Channels> channels_;

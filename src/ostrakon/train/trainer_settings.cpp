@@ -126,9 +126,34 @@ void check(const Field& field, config::Settings& deck) {
   require(is_taken, field.name, " is ", shown(value), "; expected ", key.expected);
 }
 
+/// What the Trainer sets: a value of the caller's would be overwritten.
+void require_unset(const TrainerSettings& settings) {
+  const TrainerSettings unset;
+  const auto is_unset = [](const char* name, auto value, auto expected, const char* follows) {
+    require(value == expected, std::boolalpha, name, " is ", value, "; expected ", expected, ": ",
+            follows);
+  };
+  const plan::Policy &policy = settings.policy, &none = unset.policy;
+  is_unset("policy.shard_group", policy.shard_group, none.shard_group,
+           "it is the third argument of Mesh");
+  is_unset("policy.ranks_per_node", policy.ranks_per_node, none.ranks_per_node,
+           "it is the second argument of Mesh");
+  is_unset("policy.leaves", policy.leaves, none.leaves,
+           "it follows from global_batch_size and micro_batch_size");
+  is_unset("policy.moments.count", policy.moments.count, none.moments.count,
+           "it follows from optimizer");
+  is_unset("policy.early_updates", policy.early_updates, none.early_updates,
+           "it follows from early_updates and what depends on the whole gradient");
+  is_unset("loss.samples", settings.loss.samples, unset.loss.samples, "it is what the model says");
+  is_unset("loss.terms", settings.loss.terms, unset.loss.terms, "it is what the model says");
+  is_unset("loss.name", std::string(settings.loss.name), std::string(unset.loss.name),
+           "it is what the model says");
+}
+
 }  // namespace
 
 void check(const TrainerSettings& settings) {
+  require_unset(settings);
   config::Settings deck = as_deck(settings);
   for (const Field& field : fields) check(field, deck);
   for (const Integer& one : integers_of(settings))

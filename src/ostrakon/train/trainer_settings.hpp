@@ -22,7 +22,7 @@ struct StabilitySettings {
 /// How a model is trained, whatever it is and wherever the settings come from.
 struct TrainerSettings {
   /// What to shard, recompute, keep in host memory, ... Its shard_group, ranks_per_node, leaves,
-  /// moments.count and early_updates are set by the Trainer.
+  /// moments.count and early_updates are set by the Trainer, which refuses any but the default.
   plan::Policy policy;
   /// Whether updates on the host may begin before the gradients of all units are known, where
   /// plan::may_update_early allows it.
@@ -34,7 +34,7 @@ struct TrainerSettings {
   std::int64_t steps = 1000;            ///< of the schedule
   std::int64_t global_batch_size = 8;   ///< samples in a step
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf
-  model::LossTerms loss;                ///< set by the Trainer: what the model says
+  model::LossTerms loss;                ///< set by the Trainer, the same: what the model says
   std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   bool pinned_host_memory = true;  ///< where there is a device
@@ -46,7 +46,8 @@ struct TrainerSettings {
 };
 
 /// Throws Error, with the field, its value and what was expected, where one can't be: keys of decks
-/// take the same values. What depends on the model or the ranks is not looked at.
+/// take the same values. Also where one is set that the Trainer sets. What depends on the model or
+/// the ranks is not looked at.
 void check(const TrainerSettings& settings);
 
 /// Every field but those that the Trainer sets, with its value.

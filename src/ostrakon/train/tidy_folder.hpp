@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostrakon/checkpoint/folder.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// Whether a checkpoint is one of the folder, by its name: it may itself be a link to an archive.
+/// Throws Error where the system does not say.
+bool is_in_folder(const std::string& checkpoint, const checkpoint::Folder& folder);
+
+/// Puts a run's folder in order, once what it resumes from is loaded: renames `damaged` checkpoints
+/// that are in it, removes what interrupted saves have left behind, and points `latest` to the step
+/// that was restored, if given. On rank 0. Returns a line for people for each name that has
+/// changed, and for what could not be done; throws Error where remove_partial() does.
+std::vector<std::string> tidy_folder(const checkpoint::Folder& folder,
+                                     const std::vector<std::string>& damaged,
+                                     std::optional<std::int64_t> restored);
+
+}  // namespace ostrakon::train

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of a chain of units of one's own.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/manifest.hpp>
+#include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/training.hpp>
+#include <string>
+#include <vector>
+
+#include "support/scratch_folder.hpp"
+#include "support/shared_folder.hpp"
+#include "train/own_model_runs.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A trainer with its checkpoints.
+struct Saved {
+  explicit Saved(const std::string& folder, TrainerSettings settings = plain_settings(),
+                 const SampleSource& samples = SmallSamples())
+      : trainer(make_model(small_chain<float>()), settings, mesh),
+        checkpoints(options_of(folder), mesh, trainer, samples) {
+    trainer.allocate();
+  }
+  CheckpointOptions options_of(const std::string& folder) {
+    CheckpointOptions options;
+    options.folder = folder;
+    options.tell = [this](const std::string& line) { told += line + "\n"; };
+    return options;
+  }
+  /// Takes steps up to `last`, saving after each.
+  void save_steps(std::int64_t last) {
+    for (std::int64_t step = trainer.progress().step + 1; step <= last; ++step) {
+      train_steps(trainer, step, step);
+      checkpoints.save();
+    }
+  }
+  /// On rank 0, which is the one that is told.
+  bool says(const std::string& words) {
+    return mesh.world().rank() != 0 || told.find(words) != std::string::npos;
+  }
+  std::string told;
+  Mesh mesh{MPI_COMM_WORLD};
+  Trainer trainer;
+  Checkpoints checkpoints;
+};
+
+TEST(Checkpoints, ResumeWithTheSameBits) {
+  for (const bool in_background : {false, true}) {
+    const testing::SharedFolder folder;
+    TrainerSettings settings = plain_settings();
+    settings.policy.checkpoint_staging = in_background;
+    SmallSamples samples;
+    {
+      Saved run(folder.path(), settings);
+      EXPECT_EQ(run.checkpoints.resume(), 0);
+      run.trainer.initialize();
+      for (std::int64_t step = 1; step <= 5; ++step) {
+        run.trainer.step(samples, step);
+        run.checkpoints.advance();
+        if (step == 3) run.checkpoints.save();
+      }
+      run.checkpoints.finish();
+      EXPECT_EQ(run.checkpoints.saved_step(), 3);
+    }
+    settings.policy.sharding = plan::Sharding::none;
+    Saved run(folder.path(), settings);
+    ASSERT_EQ(run.checkpoints.resume(), 3);
+    EXPECT_EQ(testing::error_of([&] { run.trainer.step(samples, 3); }),
+              "Trainer::step was called with step 3; expected step 4: one after the other");
+    EXPECT_EQ(train_steps(run.trainer, 4, 8).digest, reference().digest);
+  }
+}
+
+class OtherData : public SmallSamples {
+ public:
+  Facts identity() const override { return {{"data", "cosines"}}; }
+};
+
+TEST(Checkpoints, OfAnotherRunAreRefused) {
+  const testing::SharedFolder folder;
+  {
+    Saved run(folder.path());
+    run.trainer.initialize();
+    train_steps(run.trainer, 1, 1);
+    run.checkpoints.save();
+  }
+  Saved other_data(folder.path(), plain_settings(), OtherData());
+  const std::string path = folder.path() + "/step-00000001";
+  EXPECT_EQ(testing::error_of([&] { other_data.checkpoints.resume(); }),
+            "checkpoint " + path +
+                " does not fit: the data of its training data was sines, and is cosines now");
+  TrainerSettings settings = plain_settings();
+  settings.optimizer.kind = OptimizerKind::lion;
+  Saved other_optimizer(folder.path(), settings);
+  EXPECT_EQ(testing::error_of([&] { other_optimizer.checkpoints.resume(); }),
+            "checkpoint " + path + " does not fit: its optimizer is adamw, not lion");
+}
+
+TEST(Checkpoints, OfAnEarlierRunAreSetAside) {
+  const testing::SharedFolder folder;
+  const std::string used = folder.path() + "/checkpoints";
+  const auto begin = [&](const std::function<void(Saved&)>& train) {
+    Saved run(used);
+    train(run);
+  };
+  const auto save_steps = [&](std::int64_t last) {
+    return [last](Saved& run) {
+      run.trainer.initialize();
+      for (std::int64_t step = 1; step <= last; ++step) {
+        train_steps(run.trainer, step, step);
+        run.checkpoints.save();
+      }
+    };
+  };
+  begin(save_steps(3));
+  std::uint64_t digest = 0;
+  begin([&](Saved& run) {
+    save_steps(1)(run);
+    EXPECT_EQ(run.checkpoints.set_aside(), used + ".previous");
+    digest = run.trainer.state_digest();
+  });
+  begin([&](Saved& run) {
+    EXPECT_EQ(run.checkpoints.resume(), 1);
+    EXPECT_EQ(run.trainer.state_digest(), digest);
+    train_steps(run.trainer, 2, 2);
+    run.checkpoints.save();
+    EXPECT_EQ(run.checkpoints.set_aside(), "");
+  });
+  Saved earlier(used + ".previous");
+  EXPECT_EQ(earlier.checkpoints.resume(), 3);
+}
+
+/// Data that is another one on the last rank.
+class DataOfRank : public SmallSamples {
+ public:
+  explicit DataOfRank(bool is_other) : is_other_(is_other) {}
+  Facts identity() const override { return {{"data", is_other_ ? "cosines" : "sines"}}; }
+
+ private:
+  bool is_other_;
+};
+
+TEST(Checkpoints, OfDifferentDataOnRanksAreRefused) {
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  if (world.size() == 1) GTEST_SKIP() << "needs others";
+  const testing::SharedFolder folder;
+  const DataOfRank samples(world.rank() + 1 == world.size());
+  const std::string message =
+      testing::error_of([&] { Saved(folder.path(), plain_settings(), samples); });
+  EXPECT_EQ(message.rfind("ranks have different training data: the data is cosines on rank ", 0),
+            0u)
+      << message;
+}
+
+/// Changes a byte in the middle of a file.
+void damage(const std::string& path) {
+  std::string bytes = testing::read_bytes(path);
+  bytes[bytes.size() / 2] ^= 1;
+  testing::write_bytes(path, bytes);
+}
+
+/// What rank 0 does to files, before what follows on all.
+void on_root(const std::function<void()>& work) {
+  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  world.agree([&] {
+    if (world.rank() == 0) work();
+  });
+}
+
+TEST(Checkpoints, DamagedOnesAreToldRenamedAndLeftForOlderOnes) {
+  const testing::SharedFolder folder;
+  Saved run(folder.path());
+  run.trainer.initialize();
+  run.save_steps(2);
+  on_root([&] { damage(folder.path() + "/step-00000002/manifest.json"); });
+  Saved next(folder.path());
+  EXPECT_EQ(next.checkpoints.resume(), 1);
+  EXPECT_TRUE(next.says("damaged: ")) << next.told;
+  EXPECT_TRUE(next.says("renamed to " + folder.path() + "/step-00000002.damaged\n")) << next.told;
+  on_root([&] { EXPECT_TRUE(fs::exists(folder.path() + "/step-00000002.damaged")); });
+  EXPECT_EQ(train_steps(next.trainer, 2, 8).digest, reference().digest);
+  on_root([&] { damage(folder.path() + "/step-00000001/manifest.json"); });
+  Saved last(folder.path());
+  const std::string message = testing::error_of([&] { last.checkpoints.resume(); });
+  EXPECT_EQ(message.rfind("all checkpoints in " + folder.path() + " are damaged: ", 0), 0u);
+  EXPECT_NE(message.find("step-00000001"), std::string::npos) << message;
+}
+
+TEST(Checkpoints, AfterAFailedStepThatOfTheLastGoodOneIsSaved) {
+  const testing::SharedFolder folder;
+  Saved run(folder.path());
+  run.trainer.initialize();
+  train_steps(run.trainer, 1, 1);
+  run.trainer.inject_nonfinite(2, 0);
+  EXPECT_THROW(train_steps(run.trainer, 2, 2), AgreedError);
+  EXPECT_EQ(run.trainer.progress().step, 1);
+  run.checkpoints.save();
+  EXPECT_EQ(run.checkpoints.saved_step(), 1);
+  Saved resumed(folder.path());
+  EXPECT_EQ(resumed.checkpoints.resume(), 1);
+  EXPECT_EQ(resumed.trainer.state_digest(), run.trainer.state_digest());
+  // And it can be tried again.
+  EXPECT_EQ(train_steps(run.trainer, 2, 8).digest, reference().digest);
+}
+
+TEST(Checkpoints, AreNotMadeOfParametersOfTwoSteps) {
+  TrainerSettings settings = plain_settings();
+  settings.policy.offload = plan::Offload::all;
+  settings.optimizer.clip_norm = 0.0;
+  const testing::SharedFolder folder;
+  Saved run(folder.path(), settings);
+  run.trainer.initialize();
+  run.save_steps(1);
+  const std::uint64_t digest = run.trainer.state_digest();
+  run.trainer.inject_nonfinite(2, 0);
+  EXPECT_THROW(train_steps(run.trainer, 2, 2), AgreedError);
+  ASSERT_FALSE(run.trainer.is_intact());
+  const std::string message = testing::error_of([&] { run.checkpoints.save(); });
+  EXPECT_EQ(message.rfind("Checkpoints::save was called after a step that failed", 0), 0u)
+      << message;
+  EXPECT_EQ(run.checkpoints.resume(), 1);
+  EXPECT_TRUE(run.trainer.is_intact());
+  EXPECT_EQ(run.trainer.state_digest(), digest);
+  run.save_steps(2);
+  EXPECT_EQ(run.checkpoints.saved_step(), 2);
+}
+
+TEST(Checkpoints, OfMoreStepsOrALaterProgramAreRefused) {
+  const testing::SharedFolder folder;
+  {
+    Saved run(folder.path());
+    run.trainer.initialize();
+    run.save_steps(2);
+  }
+  const std::string path = folder.path() + "/step-00000002";
+  TrainerSettings settings = plain_settings();
+  settings.steps = 1;
+  Saved shorter(folder.path(), settings);
+  EXPECT_EQ(testing::error_of([&] { shorter.checkpoints.resume(); }),
+            "checkpoint " + path +
+                " does not fit: it has done 2 steps, more than settings.steps = 1; expected at "
+                "least as many, or no resume() to begin anew");
+  on_root([&] {
+    checkpoint::Manifest manifest =
+        checkpoint::read_manifest(checkpoint::load_manifest(path), path);
+    manifest.program = "Ostrakon 99.0.0";
+    testing::write_bytes(path + "/manifest.json", checkpoint::write_manifest(manifest));
+  });
+  Saved earlier(folder.path());
+  const std::string message = testing::error_of([&] { earlier.checkpoints.resume(); });
+  EXPECT_NE(message.find("it was saved by Ostrakon 99.0.0; this is "), std::string::npos)
+      << message;
+}
+
+class DataWithoutIdentity : public SmallSamples {
+ public:
+  Facts identity() const override { return {}; }
+};
+
+TEST(Checkpoints, TellWhereDataCannotBeCompared) {
+  const testing::SharedFolder folder;
+  {
+    Saved run(folder.path(), plain_settings(), DataWithoutIdentity());
+    run.trainer.initialize();
+    run.save_steps(1);
+  }
+  Saved run(folder.path());
+  EXPECT_EQ(run.checkpoints.resume(), 1);
+  EXPECT_TRUE(run.says("does not say what data it was trained on")) << run.told;
+  run.save_steps(2);
+  Saved without(folder.path(), plain_settings(), DataWithoutIdentity());
+  EXPECT_EQ(without.checkpoints.resume(), 2);
+  EXPECT_TRUE(without.says("the samples have no identity()")) << without.told;
+}
+
+TEST(Checkpoints, AreFinishedWhereALaterStepFails) {
+  const testing::SharedFolder folder;
+  TrainerSettings settings = plain_settings();
+  settings.policy.checkpoint_staging = true;
+  std::uint64_t digest = 0;
+  {
+    Saved run(folder.path(), settings);
+    run.trainer.initialize();
+    const auto steps = [&] {
+      run.save_steps(1);
+      digest = run.trainer.state_digest();
+      run.trainer.inject_nonfinite(2, 0);
+      train_steps(run.trainer, 2, 2);
+    };
+    const std::string message = testing::error_of([&] { run.checkpoints.finish_after(steps); });
+    EXPECT_NE(message.find("the gradient of bend.1 is not finite"), std::string::npos) << message;
+    EXPECT_EQ(run.checkpoints.saved_step(), 1);
+  }
+  Saved run(folder.path(), settings);
+  EXPECT_EQ(run.checkpoints.resume(), 1);
+  EXPECT_EQ(run.trainer.state_digest(), digest);
+  run.checkpoints.finish_after([&] { run.save_steps(2); });
+  EXPECT_EQ(run.checkpoints.saved_step(), 2);
+}
+
+TEST(Checkpoints, OfAStepThatIsSavedAreNotSavedAgain) {
+  const testing::SharedFolder folder;
+  {
+    Saved run(folder.path());
+    run.trainer.initialize();
+    run.save_steps(1);
+    run.checkpoints.save();
+  }
+  Saved run(folder.path());
+  EXPECT_EQ(run.checkpoints.resume(), 1);
+  run.checkpoints.save();
+  EXPECT_FALSE(fs::exists(folder.path() + "/step-00000001.previous"));
+}
+
+TEST(Checkpoints, TellWhatASaveCouldNotDo) {
+  const testing::SharedFolder folder;
+  Saved run(folder.path());
+  run.trainer.initialize();
+  run.save_steps(1);
+  on_root([&] {
+    fs::remove(folder.path() + "/latest");
+    fs::create_directories(folder.path() + "/latest/taken");
+  });
+  run.save_steps(2);
+  EXPECT_EQ(run.checkpoints.saved_step(), 2);
+  EXPECT_TRUE(run.says("checkpoint " + folder.path() + "/step-00000002: ")) << run.told;
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <ostrakon/training.hpp>
+#include <utility>
+#include <vector>
+
+#include "model/small_chain.hpp"
+
+namespace ostrakon::tests {
+
+inline TrainerSettings plain_settings() {
+  TrainerSettings settings;
+  settings.steps = 8;
+  settings.global_batch_size = 8 * small_rows;
+  settings.micro_batch_size = small_rows;
+  settings.optimizer.learning_rate = 1e-2;
+  return settings;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::uint64_t digest = 0;
+};
+
+inline Trained train_steps(Trainer& trainer, std::int64_t first, std::int64_t last) {
+  SmallSamples samples;
+  Trained trained;
+  for (std::int64_t step = first; step <= last; ++step)
+    trained.losses.push_back(trainer.step(samples, step).loss);
+  trained.digest = trainer.state_digest();
+  return trained;
+}
+
+inline Trained train_chain(const TrainerSettings& settings, Chain<float> chain, MPI_Comm comm) {
+  Mesh mesh(comm);
+  Trainer trainer(make_model(std::move(chain)), settings, mesh);
+  trainer.allocate();
+  trainer.initialize();
+  return train_steps(trainer, 1, settings.steps);
+}
+
+/// What one rank gets, with the simplest settings; known to all ranks.
+inline const Trained& reference() {
+  static const Trained trained = train_chain(plain_settings(), small_chain<float>(), MPI_COMM_SELF);
+  return trained;
+}
+
+}  // namespace ostrakon::tests

@@ -302,7 +302,7 @@ TEST(Checkpoints, AreFinishedWhereALaterStepFails) {
     EXPECT_EQ(run.checkpoints.saved_step(), 1);
   }
   Saved run(folder.path(), settings);
-  EXPECT_EQ(run.checkpoints.resume(), 1);
+  ASSERT_EQ(run.checkpoints.resume(), 1);
   EXPECT_EQ(run.trainer.state_digest(), digest);
   run.checkpoints.finish_after([&] { run.save_steps(2); });
   EXPECT_EQ(run.checkpoints.saved_step(), 2);
@@ -317,7 +317,7 @@ TEST(Checkpoints, OfAStepThatIsSavedAreNotSavedAgain) {
     run.checkpoints.save();
   }
   Saved run(folder.path());
-  EXPECT_EQ(run.checkpoints.resume(), 1);
+  ASSERT_EQ(run.checkpoints.resume(), 1);
   run.checkpoints.save();
   EXPECT_FALSE(fs::exists(folder.path() + "/step-00000001.previous"));
 }

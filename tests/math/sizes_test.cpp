@@ -94,7 +94,7 @@ TEST_F(Sizes, OfRotations) {
 TEST_F(Sizes, OfExactSums) {
   std::vector<std::int64_t> limbs(exact_sum_limbs - 1, 0);
   const DeviceArray<std::int64_t> on_device_limbs(limbs);
-  EXPECT_EQ(error_of([&] { add_squares<double>(exec_, all_, on_device_limbs); }),
+  EXPECT_EQ(error_of([&] { add_squares<double, OnDevice>(exec_, all_, on_device_limbs); }),
             "add_squares: 67 limbs, expected 68");
   EXPECT_EQ(error_of([&] { exact_sum_value(host_view(limbs)); }),
             "exact_sum_value: 67 limbs, expected 68");

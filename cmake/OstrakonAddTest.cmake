@@ -50,22 +50,6 @@ if(Ostrakon_ENABLE_SANITIZERS)
   list(APPEND OSTRAKON_TEST_ENVIRONMENT ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1)
 endif()
 
-# Half of a test's compile time are the headers of GoogleTest and Kokkos: precompiled once, for all
-# tests, as part of ostrakon_test_main. Compiler wrappers of devices know no such headers. Sources of
-# the library have none, so that a missing include is found.
-function(ostrakon_precompile_test_headers target)
-  if(Kokkos_ENABLE_CUDA OR Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
-    return()
-  endif()
-  if(target STREQUAL ostrakon_test_main)
-    target_precompile_headers(${target} PRIVATE
-      <gtest/gtest.h> <Kokkos_Core.hpp> <algorithm> <filesystem> <fstream> <functional> <map>
-      <memory> <optional> <random> <sstream> <string> <vector>)
-  else()
-    target_precompile_headers(${target} REUSE_FROM ostrakon_test_main)
-  endif()
-endfunction()
-
 function(ostrakon_refuse_unknown function unparsed missing_values)
   if(unparsed)
     message(FATAL_ERROR "${function}: unknown arguments: ${unparsed}")
@@ -103,7 +87,7 @@ LIBRARIES")
     add_dependencies(unit_tests test_${name})
   endif()
   ostrakon_set_flags(test_${name} TEST)
-  ostrakon_precompile_test_headers(test_${name})
+  ostrakon_precompile_headers(test_${name} REUSE_FROM ostrakon_test_main)
   target_link_libraries(test_${name} PRIVATE ostrakon_test_main Ostrakon::ostrakon ${arg_LIBRARIES})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE

@@ -26,7 +26,7 @@ optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& s
 StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale) {
   constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
   const auto losses = sums.range(0, math::exact_sum_limbs);
-  const auto squares = sums.range(math::exact_sum_limbs, 2 * math::exact_sum_limbs);
+  const auto squares = sums.range(math::exact_sum_limbs, std::int64_t{2} * math::exact_sum_limbs);
   StepSums step;
   step.non_finite_losses = math::exact_sum_non_finite(losses);
   step.loss = step.non_finite_losses > 0

@@ -167,11 +167,11 @@ TEST_F(BadInputs, CheckpointsThatDoNotFitTheDeck) {
   expect_refused(
       "ostrakon-train", one_and_two,
       {bad("other-width", "model.width=64",
-           {"embedding.token.weight has the shape (257, 32); the deck's model expects (257, 64)"}),
+           {"embedding.token.weight has the shape (257, 32); this model expects (257, 64)"}),
        bad("more-layers", "model.layers=3",
-           {"it has no parameter block.2.attention.norm.weight, which the deck's model has"}),
-       bad("fewer-layers", "model.layers=1", {"it has 14 parameters; the deck's model has 8"}),
-       bad("biases", "model.bias=true", {".bias, which the deck's model has"}),
+           {"it has no parameter block.2.attention.norm.weight, which this model has"}),
+       bad("fewer-layers", "model.layers=1", {"it has 14 parameters; this model has 8"}),
+       bad("biases", "model.bias=true", {".bias, which this model has"}),
        bad("other-moments", "optimizer.moments=bf16",
            {"its moments are fp32; expected optimizer.moments = fp32, not bf16"})});
 }

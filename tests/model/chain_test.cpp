@@ -89,6 +89,19 @@ TEST(Chain, FreezesByName) {
   EXPECT_FALSE(chain.parameters(1)[0].frozen);
 }
 
+TEST(Chain, RefusesToFreezeNothing) {
+  const auto chain_with = [](const char* frozen) {
+    return testing::error_of([&] {
+      Chain<float>(small_units<float>(), {small_rows, 4 * small_width},
+                   [&](const std::string& name) { return name == frozen; });
+    });
+  };
+  EXPECT_EQ(chain_with("squares.target"), "no error");
+  EXPECT_EQ(chain_with("bend.1.scales"),
+            "frozen, the third argument of Chain, names no parameter of the chain, the first of "
+            "which is bend.0.scale");
+}
+
 TEST(Chain, RefusesWhatCannotBe) {
   EXPECT_EQ(refusal([](Descriptions&) {}), "no error");
   EXPECT_EQ(refusal([](Descriptions& all) { all[2].input = 7; }),

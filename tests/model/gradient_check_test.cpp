@@ -159,6 +159,131 @@ TEST(GradientCheck, FindsFaultsOfTiedAndLossUnits) {
     }
 }
 
+// With a plain null array such a write would end the program in a build without checks of views.
+TEST(GradientCheck, FindsWritesToArraysThatACallDoesNotHave) {
+  BendKind frozen, in_phases;
+  frozen.is_frozen = true;
+  in_phases.has_phases = true;
+  const auto of_other = [](Fault fault, const BendKind& first) {
+    SmallSamples samples;
+    return check_gradients(small_chain<double>(first, {}, fault), samples);
+  };
+  const auto expect = [](const GradientReport& report, const char* words) {
+    ASSERT_EQ(report.problems.size(), 1u) << report.text();
+    EXPECT_EQ(report.text(), words);
+  };
+  expect(check<double>(Fault::writes_absent_output),
+         "unit bend.1: forward that recomputes wrote to its output, which is empty in a call that "
+         "recomputes");
+  expect(check<double>(Fault::writes_absent_output, false, in_phases),
+         "unit bend.1: forward wrote to its output, which is empty before the last phase");
+  expect(check<float>(Fault::writes_losses),
+         "unit bend.1: forward wrote to its losses, which only the loss unit has: expected output");
+  expect(of_other(Fault::writes_loss_output, {}),
+         "unit squares: forward wrote to its output, which is empty in the loss unit: expected "
+         "losses");
+  for (const GradientReport& report : {check<double>(Fault::writes_frozen_gradient, false, frozen),
+                                       check<float>(Fault::writes_frozen_gradient, false, frozen)})
+    expect(report,
+           "unit bend.1: backward wrote to the gradient of shift, which is frozen: the array is "
+           "empty");
+  expect(of_other(Fault::writes_frozen_tied_gradient, frozen),
+         "unit tied: backward wrote to the tied gradient of shift, which is frozen: the array is "
+         "empty");
+}
+
+TEST(GradientCheck, TellsOnceOfAGradientThatIsNotWrittenWhereAUnitIsTied) {
+  for (const GradientReport& report : {check<double>(Fault::unwritten_gradient, true),
+                                       check<float>(Fault::unwritten_gradient, true)})
+    EXPECT_EQ(report.text(),
+              "unit bend.0: scale[4]: is not written\nunit bend.0: shift[4]: is not written");
+}
+
+// The example of tied and frozen parameters in docs/own-models.md.
+constexpr std::int64_t columns = small_width, all = small_all;
+
+template <class T>
+class Encode final : public Unit<T> {
+ public:
+  UnitDescription describe() const override {
+    UnitDescription unit;
+    unit.name = "encode";
+    unit.input = unit.output = all;
+    unit.parameters = {Parameter::normal("scale", {columns}, 0.5),
+                       Parameter::zeros("shift", {columns})};
+    unit.parameters[0].frozen = true;
+    return unit;
+  }
+  void forward(const ForwardCall<T>& call) const override {
+    const auto x = call.input, a = call.parameters(0), b = call.parameters(1);
+    const auto y = call.output;
+    for_each(
+        call.exec, all,
+        KOKKOS_LAMBDA(std::int64_t i) { y(i) = T(a(i % columns) * x(i) + b(i % columns)); });
+  }
+  void backward(const BackwardCall<T>& call) const override {
+    const auto g = call.gradient;
+    const auto a = call.parameters(0);
+    const auto db = call.parameter_gradients(1);
+    const bool adds = call.adds_gradients;
+    for_each(
+        call.exec, columns, KOKKOS_LAMBDA(std::int64_t j) {
+          compute_t<T> sum = 0;
+          for (std::int64_t i = j; i < all; i += columns) {
+            sum += g(i);
+            g(i) = T(g(i) * a(j));
+          }
+          db(j) = (adds ? db(j) : 0) + sum;
+        });
+  }
+};
+
+template <class T>
+class Decode final : public Unit<T> {
+ public:
+  UnitDescription describe() const override {
+    UnitDescription unit;
+    unit.name = "decode";
+    unit.input = unit.output = all;
+    unit.tied_to = "encode";
+    return unit;
+  }
+  void forward(const ForwardCall<T>& call) const override {
+    const auto x = call.input, a = call.tied_parameters(0), b = call.tied_parameters(1);
+    const auto y = call.output;
+    for_each(
+        call.exec, all,
+        KOKKOS_LAMBDA(std::int64_t i) { y(i) = T(a(i % columns) * (x(i) - b(i % columns))); });
+  }
+  void backward(const BackwardCall<T>& call) const override {
+    const auto g = call.gradient;
+    const auto a = call.tied_parameters(0);
+    const auto db = call.tied_gradients(1);
+    for_each(
+        call.exec, columns, KOKKOS_LAMBDA(std::int64_t j) {
+          compute_t<T> sum = 0;
+          for (std::int64_t i = j; i < all; i += columns) {
+            g(i) = T(g(i) * a(j));
+            sum -= g(i);
+          }
+          db(j) = sum;
+        });
+  }
+};
+
+TEST(GradientCheck, PassesTheExampleOfTiedAndFrozenParameters) {
+  Units<double> units;
+  units.push_back(std::make_unique<Source<double>>());
+  units.push_back(std::make_unique<Encode<double>>());
+  units.push_back(std::make_unique<Decode<double>>());
+  units.push_back(std::make_unique<Squares<double>>(Fault::none));
+  SmallSamples samples;
+  const Chain<double> chain(std::move(units), {small_rows, samples.sample_bytes()});
+  const GradientReport report = check_gradients(chain, samples);
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_EQ(report.compared, 3 * all + 3 * columns);
+}
+
 TEST(GradientCheck, ComputesOnOneRank) {
   BendKind kind;
   kind.has_phases = kind.has_exchanges = true;

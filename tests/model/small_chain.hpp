@@ -34,7 +34,13 @@ enum class Fault {
   damages_output,  ///< as writes_outside and unwritten_output
   forward_varies,  ///< from call to call
   backward_varies,
-  ignores_loss_scale  ///< of the Squares
+  ignores_loss_scale,  ///< of the Squares
+  // Arrays that a call does not have:
+  writes_absent_output,  ///< where it recomputes, and before the last phase
+  writes_losses,         ///< though it is not the loss unit
+  writes_loss_output,    ///< of the Squares, whose output are losses
+  writes_frozen_gradient,
+  writes_frozen_tied_gradient  ///< of the Tied
 };
 
 /// y = the batch, of floats.
@@ -127,9 +133,11 @@ class Bend final : public Unit<T> {
         });
     const bool is_outside =
         kind_.fault == Fault::writes_outside || kind_.fault == Fault::damages_output;
-    T* const strange = is_outside                              ? t.data() + small_all
-                       : kind_.fault == Fault::writes_to_input ? const_cast<T*>(x.data())
-                                                               : nullptr;
+    T* strange = is_outside                              ? t.data() + small_all
+                 : kind_.fault == Fault::writes_to_input ? const_cast<T*>(x.data())
+                 : kind_.fault == Fault::writes_losses   ? reinterpret_cast<T*>(call.losses.data())
+                                                         : nullptr;
+    if (kind_.fault == Fault::writes_absent_output && y.size() == 0) strange = y.data() + 3;
     if (strange != nullptr)
       for_each(
           call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *strange = T(7); });
@@ -177,10 +185,13 @@ class Bend final : public Unit<T> {
           da(j) = (adds ? da(j) : 0) + of_scale + varying;
           if (db.size() > 0) db(j) = (adds ? db(j) : 0) + of_shift;
         });
-    if (kind_.fault != Fault::writes_after_gradient) return;
-    compute_t<T>* const after = da.data() + small_width;
-    for_each(
-        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *after = 7; });
+    compute_t<T>* const strange = kind_.fault == Fault::writes_after_gradient
+                                      ? da.data() + small_width
+                                  : kind_.fault == Fault::writes_frozen_gradient ? db.data() + 2
+                                                                                 : nullptr;
+    if (strange != nullptr)
+      for_each(
+          call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *strange = 7; });
   }
 
  private:
@@ -224,10 +235,13 @@ class Tied final : public Unit<T> {
           }
           da(j) = sum;
         });
-    if (fault_ != Fault::writes_after_tied_gradient) return;
-    compute_t<T>* const after = da.data() + small_width;
-    for_each(
-        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *after = 7; });
+    compute_t<T>* const strange =
+        fault_ == Fault::writes_after_tied_gradient    ? da.data() + small_width
+        : fault_ == Fault::writes_frozen_tied_gradient ? call.tied_gradients(1).data() + 2
+                                                       : nullptr;
+    if (strange != nullptr)
+      for_each(
+          call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *strange = 7; });
   }
 
  private:
@@ -265,6 +279,10 @@ class Squares final : public Unit<T> {
             losses(row) += r(i) * r(i);
           }
         });
+    if (fault_ != Fault::writes_loss_output) return;
+    T* const strange = call.output.data();
+    for_each(
+        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) { *strange = T(7); });
   }
   void backward(const BackwardCall<T>& call) const override {
     const auto r = call.saved.template array<T>(0, small_all);

@@ -322,6 +322,44 @@ TEST(Checkpoints, OfAStepThatIsSavedAreNotSavedAgain) {
   EXPECT_FALSE(fs::exists(folder.path() + "/step-00000001.previous"));
 }
 
+// Before training begins, not when hours later the first one is saved.
+TEST(Checkpoints, OfAFolderThatCannotBeAreRefused) {
+  const testing::SharedFolder shared;
+  const std::string file = shared.file("file"), link = shared.file("link");
+  on_root([&] {
+    testing::write_bytes(file, "text");
+    fs::create_symlink(shared.file("nowhere"), link);
+  });
+  const auto refusal = [](const std::string& folder) {
+    bool is_agreed = false;
+    const std::string message = testing::error_of([&] {
+      try {
+        Saved run(folder);
+      } catch (const AgreedError&) {
+        is_agreed = true;
+        throw;
+      }
+    });
+    EXPECT_EQ(is_agreed, message != "no error");
+    const std::size_t begin = message.find('\'');  // after the rank and its host
+    return begin == std::string::npos ? message : message.substr(begin);
+  };
+  const std::string refused = "' can't be a folder of checkpoints: ";
+  EXPECT_EQ(refusal(file), "'" + file + refused + "'" + file + "' is no folder");
+  EXPECT_EQ(refusal(file + "/a/b/"), "'" + file + "/a/b" + refused + "'" + file + "' is no folder");
+  EXPECT_EQ(refusal(link), "'" + link + refused + "'" + link +
+                               "' is a link whose target does not exist, or is not mounted on "
+                               "this host");
+  if (fs::exists("/proc/self")) {
+    const std::string message = refusal("/proc/no/checkpoints");
+    EXPECT_EQ(message.rfind("'/proc/no/checkpoints" + refused + "it can't be made: ", 0), 0u)
+        << message;
+  }
+  // Nothing is left of one that is not there yet.
+  EXPECT_EQ(refusal(shared.file("a/b")), "no error");
+  EXPECT_FALSE(fs::exists(shared.file("a")));
+}
+
 TEST(Checkpoints, TellWhatASaveCouldNotDo) {
   const testing::SharedFolder folder;
   Saved run(folder.path());

@@ -6,6 +6,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/model/chain.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
 #include <ostrakon/train/step_guard.hpp>
 #include <string>
@@ -115,6 +116,12 @@ TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
   EXPECT_EQ(guard.validation_error(9, good_sums()), "");
   EXPECT_EQ(guard.validation_error(9, bad_loss()).rfind("validation after step 9: the loss", 0),
             0u);
+
+  TrainerSettings own = settings;
+  own.loss.name = model::chain_losses;
+  EXPECT_EQ(StepGuard(own, DType::fp32, false).judge(7, bad_loss()).error,
+            "step 7: the loss is not finite (3 of 16 losses). Try check_gradients, which names a "
+            "unit whose output is not finite");
 
   settings.stability.skip_non_finite = true;
   StepGuard skips(settings, DType::fp32, false);

@@ -63,6 +63,7 @@ Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen)
           std::max(description_.gradient_bytes, description_.units.back().output_bytes);
   }
   require_different_parameters(descriptions_);
+  if (frozen) require_frozen(frozen);
   description_.batch_bytes = leaf.bytes();
   description_.element_bytes = sizeof(T);
   description_.master_bytes = sizeof(compute_t<T>);
@@ -102,6 +103,19 @@ void Chain<T>::describe(int unit, const Frozen& frozen) {
   description_.units.push_back(std::move(planned));
 }
 
+/// A name that is not spelt as it is in the chain would leave the parameter trained.
+template <class T>
+void Chain<T>::require_frozen(const Frozen& frozen) const {
+  std::string first;
+  for (const ChainUnitDescription& unit : descriptions_)
+    for (const Parameter& parameter : unit.parameters) {
+      if (frozen(parameter.full_name())) return;
+      if (first.empty()) first = parameter.full_name();
+    }
+  throw Error(text("frozen, the third argument of Chain, names no parameter of the chain, ",
+                   first.empty() ? "which has none" : "the first of which is ", first));
+}
+
 /// What forward and backward have in common.
 template <class T>
 template <class Call>
@@ -135,10 +149,13 @@ Call Chain<T>::make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffe
 
 template <class T>
 void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-                           int phase) const {
+                           const AbsentArrays<T>& absent) const {
   const ChainUnitDescription& own = this->unit(unit);
+  const int phase = buffers.phase;
   auto call = make_call<ForwardCall<T>>(unit, exec, buffers, phase, own.forward);
   const bool is_last = phase + 1 == static_cast<int>(own.forward.size());
+  call.output = absent.output;
+  call.losses = absent.losses;
   if (is_last && buffers.output) {
     if (is_loss(unit))
       call.losses = view_as<compute_t<T>>(buffers.output).range(0, own.output);
@@ -151,25 +168,28 @@ void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buf
 }
 
 template <class T>
-void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const {
-  run_forward(unit, exec, buffers, buffers.phase);
+void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
+                       const AbsentArrays<T>& absent) const {
+  run_forward(unit, exec, buffers, absent);
 }
 
 template <class T>
 void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-                        compute_t<T> loss_scale, bool gradients_opened) const {
+                        compute_t<T> loss_scale, bool gradients_opened,
+                        const AbsentArrays<T>& absent) const {
   const ChainUnitDescription& own = this->unit(unit);
   const int forwards = is_loss(unit) ? static_cast<int>(own.forward.size()) : 0;
-  if (buffers.phase < forwards) return run_forward(unit, exec, buffers, buffers.phase);
+  if (buffers.phase < forwards) return run_forward(unit, exec, buffers, absent);
   const int phase = buffers.phase - forwards;
   auto call = make_call<BackwardCall<T>>(unit, exec, buffers, phase, own.backward);
   call.gradient = buffers.gradient.range(0, std::max(own.input, is_loss(unit) ? 0 : own.output));
   call.loss_scale = loss_scale;
   if (!own.parameters.empty())
-    call.parameter_gradients = {buffers.parameter_gradients, View<compute_t<T>*>(), own.parameters};
+    call.parameter_gradients = {buffers.parameter_gradients, absent.frozen_gradients,
+                                own.parameters};
   call.adds_gradients = gradients_opened;
   if (const int tied = tied_to(unit); tied >= 0) {
-    call.tied_gradients = {buffers.tied_gradients, View<compute_t<T>*>(), parameters(tied)};
+    call.tied_gradients = {buffers.tied_gradients, absent.tied_frozen_gradients, parameters(tied)};
     const std::int64_t trained =
         description_.units[static_cast<std::size_t>(tied)].trained_elements();
     if (phase == 0 && buffers.tied_gradients)
@@ -192,7 +212,7 @@ class ChainModel final : public Model {
   }
   plan::ModelDescription description() const override { return chain_.description(); }
   LossTerms loss_terms() const override {
-    return {chain_.leaf().samples, chain_.losses(), "losses"};
+    return {chain_.leaf().samples, chain_.losses(), chain_losses};
   }
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
     chain_.forward(unit, exec, typed<T>(buffers));

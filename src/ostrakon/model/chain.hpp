@@ -19,6 +19,20 @@ struct LeafSize {
   std::int64_t bytes() const { return samples * sample_bytes; }
 };
 
+/// What calls get for arrays that they don't have, of no elements: null where a model is trained.
+/// Where gradients are checked there is memory at each, so that a unit that writes there is found.
+/// Those of gradients are as long as the frozen segments that they belong to.
+template <class T>
+struct AbsentArrays {
+  View<T*> output = {};
+  View<compute_t<T>*> losses = {};
+  View<compute_t<T>*> frozen_gradients = {};
+  View<compute_t<T>*> tied_frozen_gradients = {};
+};
+
+/// What the losses of a Chain are called in messages, where a Decoder has tokens.
+constexpr const char* chain_losses = "losses";
+
 /// Units one after the other, of which the last computes the losses. Lays out their parameters and
 /// describes them to the planner. T: float, double, bf16 or fp16.
 template <class T>
@@ -34,8 +48,8 @@ class Chain {
   /// themselves.
   ///
   /// Throws Error, naming the unit, where sizes are negative, too large to be counted or do not
-  /// meet, the last unit has no losses or another has, two units or parameters have one name, or
-  /// tied_to names no earlier unit.
+  /// meet, the last unit has no losses or another has, two units or parameters have one name,
+  /// tied_to names no earlier unit, or `frozen` is given and names no parameter.
   Chain(Units units, LeafSize leaf, const Frozen& frozen = {});
 
   int units() const { return static_cast<int>(units_.size()); }
@@ -55,17 +69,20 @@ class Chain {
 
   /// A phase of a unit's forward, or backward as it is planned. An Error that the unit throws gets
   /// "unit NAME, forward: " (or "forward that recomputes", or "backward") in front.
-  void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
+               const AbsentArrays<T>& absent = {}) const;
   void backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
-                bool gradients_opened) const;
+                bool gradients_opened, const AbsentArrays<T>& absent = {}) const;
 
  private:
   bool is_loss(int unit) const { return this->unit(unit).is_loss; }
   void describe(int unit, const Frozen& frozen);
+  void require_frozen(const Frozen& frozen) const;
   template <class Call>
   Call make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
                  const plan::Phases& phases) const;
-  void run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase) const;
+  void run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
+                   const AbsentArrays<T>& absent) const;
 
   Units units_;
   LeafSize leaf_;

@@ -58,7 +58,9 @@ GradientReport check_units(const Chain<T>& chain, const void* batch,
 /// - forward and backward have the same bits where they are called twice alike;
 /// - a forward that recomputes restores `saved` bit for bit;
 /// - nothing is written next to a buffer (a few hundred bytes), between two gradients of parameters
-///   (where they end before a multiple of 64 elements), or to what may only be read.
+///   (where they end before a multiple of 64 elements), to what may only be read, or to an array
+///   that the call does not have: `output` where it recomputes, gradients of frozen parameters.
+///   Such arrays are empty: ask for their size().
 ///
 /// `batch`: the samples of a leaf in host memory, chain.leaf().bytes(). T: double is the sharper
 /// check: write units as templates, and check Chain<double>. Or float. Takes no ranks: the same on

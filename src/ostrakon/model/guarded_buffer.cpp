@@ -2,7 +2,6 @@
 #include <ostrakon/model/guarded_buffer.hpp>
 
 #include <algorithm>
-#include <array>
 
 namespace ostrakon::model {
 namespace {
@@ -15,12 +14,13 @@ auto host_bytes(Byte* data, std::int64_t count) {
 
 }  // namespace
 
-GuardedBuffer::GuardedBuffer(std::int64_t bytes)
+GuardedBuffer::GuardedBuffer(std::int64_t bytes, std::int64_t after)
     : size_(bytes),
+      after_(after),
       bytes_(Kokkos::view_alloc(Kokkos::WithoutInitializing, "guarded buffer"),
-             static_cast<std::size_t>(bytes + 2 * guard_bytes)) {
-  for (const std::int64_t first : {std::int64_t{0}, guard_bytes + size_})
-    Kokkos::deep_copy(range(first, guard_bytes), guard_byte);
+             static_cast<std::size_t>(guard_bytes + bytes + after)) {
+  Kokkos::deep_copy(range(0, guard_bytes), guard_byte);
+  Kokkos::deep_copy(range(guard_bytes + size_, after_), guard_byte);
   unset();
 }
 
@@ -40,13 +40,18 @@ void GuardedBuffer::copy_to(void* host, std::int64_t count) const {
                     range(guard_bytes, count));
 }
 
-bool GuardedBuffer::has_whole_guards() const {
-  const auto is_whole = [&](std::int64_t first) {
-    std::array<unsigned char, guard_bytes> guard;
-    Kokkos::deep_copy(host_bytes(guard.data(), guard_bytes), range(first, guard_bytes));
-    return std::all_of(guard.begin(), guard.end(), [](unsigned char b) { return b == guard_byte; });
+std::int64_t GuardedBuffer::first_written_guard() const {
+  // The first written byte of a guard, or its size.
+  const auto first_written = [&](std::int64_t first, std::int64_t count) {
+    std::vector<unsigned char> guard(static_cast<std::size_t>(count));
+    Kokkos::deep_copy(host_bytes(guard.data(), count), range(first, count));
+    const auto is_written = [](unsigned char b) { return b != guard_byte; };
+    return std::find_if(guard.begin(), guard.end(), is_written) - guard.begin();
   };
-  return is_whole(0) && is_whole(guard_bytes + size_);
+  const std::int64_t before = first_written(0, guard_bytes);
+  if (before < guard_bytes) return before - guard_bytes - size_;
+  const std::int64_t behind = first_written(guard_bytes + size_, after_);
+  return behind < after_ ? behind : none;
 }
 
 bool is_unset(const void* bytes, std::size_t count) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <ostrakon/math/view.hpp>
 #include <vector>
 
@@ -12,7 +13,10 @@ namespace ostrakon::model {
 class GuardedBuffer {
  public:
   /// All of it unset.
-  explicit GuardedBuffer(std::int64_t bytes = 0);
+  explicit GuardedBuffer(std::int64_t bytes = 0) : GuardedBuffer(bytes, guard_bytes) {}
+  /// For an array that a call does not have: no bytes, and after it guards for `bytes` bytes, so
+  /// that a kernel that writes the array is found and not ended by the system.
+  static GuardedBuffer absent(std::int64_t bytes) { return {0, bytes + guard_bytes}; }
 
   std::int64_t size() const { return size_; }  ///< bytes
   /// All of it, aligned to 64 bytes; a view of no array if it has no bytes.
@@ -20,6 +24,12 @@ class GuardedBuffer {
   View<A*> view() const {
     if (size_ == 0) return {};
     return view_as<A>(device_view(bytes_).range(guard_bytes, guard_bytes + size_));
+  }
+
+  /// Of no elements, but not null: what lies there are guards.
+  template <class A>
+  View<A*> empty_view() const {
+    return {view_as<A>(device_view(bytes_).range(guard_bytes, guard_bytes)).data(), 0};
   }
 
   void unset() const;
@@ -35,11 +45,17 @@ class GuardedBuffer {
     return values;
   }
   /// Whether nothing was written next to it.
-  bool has_whole_guards() const;
+  bool has_whole_guards() const { return first_written_guard() == none; }
+  /// Byte of the first one of the guards that was written, counted from where the buffer ends:
+  /// negative before the buffer; `none`: all are whole.
+  std::int64_t first_written_guard() const;
+  static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
 
   static constexpr unsigned char unset_byte = 0xff;
 
  private:
+  GuardedBuffer(std::int64_t bytes, std::int64_t after);
+
   static constexpr std::int64_t guard_bytes = 256;
   static constexpr unsigned char guard_byte = 0xa5;
 
@@ -50,6 +66,7 @@ class GuardedBuffer {
   }
 
   std::int64_t size_;
+  std::int64_t after_;  ///< bytes of the guard after it
   Kokkos::View<unsigned char*, Memory> bytes_;
 };
 

@@ -10,7 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-// What a unit of one's own computes with.
+// What a unit of one's own computes with. An array that a call does not have is empty: its size()
+// is 0, and nothing is to be read or written there.
 
 namespace ostrakon::model {
 
@@ -81,8 +82,11 @@ class ParameterArrays {
     const int count = parameters_ == nullptr ? 0 : static_cast<int>(parameters_->size());
     require(index >= 0 && index < count, "parameter ", index, " of a unit that has ", count);
     const Parameter& parameter = (*parameters_)[static_cast<std::size_t>(index)];
-    return (parameter.frozen ? frozen_ : trained_)
-        .range(parameter.offset, parameter.offset + parameter.elements());
+    const View<A*>& segment = parameter.frozen ? frozen_ : trained_;
+    // Arrays that the call does not have: null, or with memory where gradients are checked.
+    if (segment.size() == 0)
+      return segment ? Array<A>(segment.data() + parameter.offset, 0) : segment;
+    return segment.range(parameter.offset, parameter.offset + parameter.elements());
   }
 
   /// The same as a matrix, of the parameter's shape: its first extent, and the product of the

@@ -56,7 +56,11 @@ UnitTrial<T>::UnitTrial(const Chain<T>& chain, int unit, const void* batch,
              make_buffer(tied.trained),           make_buffer(tied.frozen), make_buffer(input)},
       writes_{GuardedBuffer(planned_.output_bytes), GuardedBuffer(planned_.saved_bytes),
               GuardedBuffer(gradient_bytes(chain, unit)), GuardedBuffer(reads_.trained.size()),
-              GuardedBuffer(reads_.tied_trained.size())} {
+              GuardedBuffer(reads_.tied_trained.size())},
+      absent_{GuardedBuffer::absent(planned_.output_bytes),
+              GuardedBuffer::absent(planned_.output_bytes),
+              GuardedBuffer::absent(reads_.frozen.size()),
+              GuardedBuffer::absent(reads_.tied_frozen.size())} {
   reads_.batch.set(batch);
   for (const plan::Phases* phases : {&planned_.forward, &planned_.backward})
     for (const plan::Phase& phase : *phases)
@@ -74,6 +78,13 @@ void UnitTrial<T>::note_read_only() {
         std::pair{"tied frozen parameters", &reads_.tied_frozen},
         std::pair{"input", &reads_.input}})
     read_only_.push_back({name, buffer, buffer->get()});
+}
+
+template <class T>
+AbsentArrays<T> UnitTrial<T>::absent_arrays() const {
+  return {absent_.output.template empty_view<T>(), absent_.losses.template empty_view<T>(),
+          absent_.frozen_gradients.template empty_view<T>(),
+          absent_.tied_frozen_gradients.template empty_view<T>()};
 }
 
 template <class T>
@@ -116,9 +127,9 @@ void UnitTrial<T>::run(const plan::Phases& phases, const Run& how) {
     buffers.exchanged = exchanged.view<std::byte>();
     buffers.handed = handed.view<std::byte>();
     if (is_backward)
-      chain_.backward(unit_, exec, buffers, loss_scale, how.adds);
+      chain_.backward(unit_, exec, buffers, loss_scale, how.adds, absent_arrays());
     else
-      chain_.forward(unit_, exec, buffers);
+      chain_.forward(unit_, exec, buffers, absent_arrays());
     exec.fence();
     look_at(workspace, "workspace");
     look_at(exchanged, "exchanged");
@@ -131,6 +142,40 @@ void UnitTrial<T>::run(const plan::Phases& phases, const Run& how) {
         std::pair{"tied gradients", &writes_.tied_gradients}})
     look_at(*buffer, name);
   if (is_backward && is_watched) look_at_gaps();
+  if (is_watched) look_at_absent(how.with_output);
+}
+
+/// What was written to arrays that the call does not have: when a model is trained they are null.
+template <class T>
+void UnitTrial<T>::look_at_absent(bool with_output) {
+  const bool is_loss = chain_.unit(unit_).is_loss;
+  if (!absent_.output.has_whole_guards())
+    damage_ =
+        text("wrote to its output, which is empty ", is_loss ? "in the loss unit: expected losses"
+                                                     : !with_output ? "in a call that recomputes"
+                                                                    : "before the last phase");
+  if (!absent_.losses.has_whole_guards())
+    damage_ = is_loss ? "wrote to its losses, which are empty before the last phase"
+                      : "wrote to its losses, which only the loss unit has: expected output";
+  if (const Parameter* own = find_written(absent_.frozen_gradients, unit_))
+    damage_ = text("wrote to the gradient of ", own->name, ", which is frozen: the array is empty");
+  if (const Parameter* one = find_written(absent_.tied_frozen_gradients, chain_.tied_to(unit_)))
+    damage_ =
+        text("wrote to the tied gradient of ", one->name, ", which is frozen: the array is empty");
+}
+
+/// The frozen parameter of unit `owner` to whose gradient something was written; null: none.
+template <class T>
+const Parameter* UnitTrial<T>::find_written(const GuardedBuffer& absent, int owner) const {
+  const std::int64_t byte = absent.first_written_guard();
+  if (byte == GuardedBuffer::none || owner < 0) return nullptr;
+  const Parameter* last = nullptr;
+  for (const Parameter& parameter : chain_.parameters(owner)) {
+    if (!parameter.frozen) continue;
+    const std::int64_t first = parameter.offset * static_cast<std::int64_t>(sizeof(T));
+    if (last == nullptr || first <= byte) last = &parameter;
+  }
+  return last;
 }
 
 /// Of gradients of parameters: what is written there may be meant for an element of another one.

@@ -19,7 +19,9 @@ struct ParameterValues {
 enum class Watched { no, yes };
 
 /// Runs one unit of a chain by itself, as a Trainer does: with the buffers of its description, and
-/// not a byte more. Before each call what it has to write is unset. T: float or double.
+/// not a byte more. Before each call what it has to write is unset. Arrays that a call does not
+/// have are of no elements and not null, so that a unit that writes there is found. T: float or
+/// double.
 template <class T>
 class UnitTrial {
  public:
@@ -65,7 +67,10 @@ class UnitTrial {
 
   void run(const plan::Phases& phases, const Run& how);
   void note_read_only();
+  AbsentArrays<T> absent_arrays() const;
   void look_at_gaps();
+  void look_at_absent(bool with_output);
+  const Parameter* find_written(const GuardedBuffer& absent, int owner) const;
   static void set(const GuardedBuffer& buffer, std::int64_t element, T value) {
     constexpr auto size = static_cast<std::int64_t>(sizeof(T));
     buffer.set(element * size, &value, size);
@@ -76,6 +81,10 @@ class UnitTrial {
   };
   struct Writes {
     GuardedBuffer output, saved, gradient, gradients, tied_gradients;
+  };
+  /// What a call does not have, with memory that a unit must not write to.
+  struct Absent {
+    GuardedBuffer output, losses, frozen_gradients, tied_frozen_gradients;
   };
   struct ReadOnly {
     const char* name;
@@ -88,6 +97,7 @@ class UnitTrial {
   const plan::UnitDescription& planned_;
   Reads reads_;
   Writes writes_;
+  Absent absent_;
   std::vector<ReadOnly> read_only_;  ///< of the last call; empty unless it was watched
   std::vector<T> base_;              ///< what the gradients of parameters held before it
   std::string damage_;               ///< to what it may write, and next to it

@@ -65,6 +65,9 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Tra
   comm::require_agreement(mesh.world(), "ranks have different checkpoints", facts_of(options));
   comm::require_agreement(mesh.world(), "ranks have different training data", data_);
   saver_.describe_data(data_);
+  mesh::agree_by_name(mesh.world(), [&] {
+    if (mesh.world().rank() == 0) require_usable(saver_.folder());
+  });
 }
 
 std::int64_t Checkpoints::resume() {

@@ -35,7 +35,8 @@ struct CheckpointOptions {
 class Checkpoints {
  public:
   /// Mesh and trainer must outlive it. `samples`: the training data, whose identity() is kept.
-  /// Throws where options can't be, or ranks have different ones, or different data.
+  /// Throws where options can't be, or ranks have different ones, or different data, and where the
+  /// folder is none, or is not there and can't be made.
   Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Trainer& trainer,
               const data::SampleSource& samples);
 

@@ -88,15 +88,14 @@ Rows require_same_parameters(const checkpoint::Manifest& manifest,
   for (const model::Parameter* parameter : parameters) {
     const auto found = saved.find(parameter->owner + "/" + parameter->name);
     require(found != saved.end(), "it has no parameter ", parameter->full_name(),
-            ", which the deck's model has");
+            ", which this model has");
     rows.push_back(found->second);
     const std::vector<std::int64_t>& shape = manifest.parameters[found->second].shape;
     require(shape == parameter->shape, "its ", parameter->full_name(), " has the shape ",
-            hdf5::shape_text(shape), "; the deck's model expects ",
-            hdf5::shape_text(parameter->shape));
+            hdf5::shape_text(shape), "; this model expects ", hdf5::shape_text(parameter->shape));
   }
   require(saved.size() == parameters.size(), "it has ", saved.size(),
-          " parameters; the deck's model has ", parameters.size());
+          " parameters; this model has ", parameters.size());
   return rows;
 }
 

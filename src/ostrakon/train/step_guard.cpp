@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/model/chain.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <vector>
 
@@ -25,7 +26,7 @@ optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& s
 StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale) {
   constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
   const auto losses = sums.range(0, math::exact_sum_limbs);
-  const auto squares = sums.range(math::exact_sum_limbs, 2 * math::exact_sum_limbs);
+  const auto squares = sums.range(math::exact_sum_limbs, std::int64_t{2} * math::exact_sum_limbs);
   StepSums step;
   step.non_finite_losses = math::exact_sum_non_finite(losses);
   step.loss = step.non_finite_losses > 0
@@ -136,6 +137,8 @@ std::string StepGuard::failure(const std::string& when, const std::string& what,
   std::vector<std::string> advice;
   if (updates_ > 0) advice.push_back("a lower optimizer.learning_rate");
   if (updates_ > 0 && of_loss) advice.push_back("a longer schedule.warmup_steps");
+  if (of_loss && term_name_ == std::string(model::chain_losses))
+    advice.push_back("check_gradients, which names a unit whose output is not finite");
   if (compute_ == DType::fp16)
     advice.push_back("precision.gather = bf16");
   else if (reduce_ == DType::fp16 && !of_loss)

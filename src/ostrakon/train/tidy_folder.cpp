@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
+#include <system_error>
 
 namespace ostrakon::train {
 
@@ -19,6 +20,26 @@ bool is_in_folder(const std::string& checkpoint, const checkpoint::Folder& folde
   const fs::path real = name.filename() == "latest" ? fs::canonical(name, problem) : name;
   require(!problem, "can't look at '", checkpoint, "': ", problem.message());
   return are_same(parent_folder(real.string()), folder.path());
+}
+
+void require_usable(const checkpoint::Folder& folder) {
+  const std::string path = without_slashes(folder.path());
+  std::vector<std::string> missing;
+  std::string there = path;  // or the nearest one around it that is
+  while (type_of_name(there) == fs::file_type::not_found && parent_folder(there) != there) {
+    missing.push_back(there);
+    there = parent_folder(there);
+  }
+  const std::string refusal = text("'", path, "' can't be a folder of checkpoints: ");
+  require(is_folder(there), refusal, "'", there, "' is ",
+          is_there(there) ? "no folder"
+                          : "a link whose target does not exist, or is not mounted on this host");
+  std::vector<std::string> made;
+  std::error_code problem, ignored;
+  for (auto one = missing.rbegin(); !problem && one != missing.rend(); ++one)
+    if (fs::create_directory(*one, problem)) made.push_back(*one);
+  for (auto one = made.rbegin(); one != made.rend(); ++one) fs::remove(*one, ignored);
+  require(!problem, refusal, "it can't be made: ", problem.message());
 }
 
 std::vector<std::string> tidy_folder(const checkpoint::Folder& folder,

@@ -18,6 +18,19 @@ using plan::Purpose;
 
 namespace {
 
+/// Throws Error where a rule is for no parameter: it would change nothing, without a word.
+void require_match(const std::string& pattern, const model::Model& model) {
+  std::string first;
+  for (int u = 0; u < model.units(); ++u)
+    for (const model::Parameter& parameter : model.parameters(u)) {
+      if (plan::matches(pattern, parameter.full_name())) return;
+      if (first.empty()) first = parameter.full_name();
+    }
+  throw Error(text("optimizer.parameters: the pattern '", pattern,
+                   "' matches no parameter of the model, ",
+                   first.empty() ? "which has none" : "the first of which is ", first));
+}
+
 /// Throws Error where the model and the settings contradict each other.
 void require_possible(const TrainerSettings& settings, const model::Model& model) {
   const std::int64_t samples = model.loss_terms().samples;
@@ -29,6 +42,8 @@ void require_possible(const TrainerSettings& settings, const model::Model& model
                   !optim::is_frozen(settings.optimizer.parameters, parameter.full_name()),
               "optimizer.parameters freezes ", parameter.full_name(),
               ", which the model trains; expected it to be frozen where the model is made");
+  for (const optim::ParameterRule& rule : settings.optimizer.parameters)
+    require_match(rule.pattern, model);
 }
 
 /// Throws AgreedError where ranks were given different settings or parameters.
@@ -114,6 +129,7 @@ void Trainer::require_same_plan() {
 }
 
 void Trainer::allocate() {
+  if (executor_ != nullptr) throw Error("Trainer::allocate was called twice; expected one call");
   const ModelState::Options options = {settings_.policy.moments.dtype, settings_.seed,
                                        settings_.pinned_host_memory};
   state_ = std::make_unique<ModelState>(programs_, layout_, options, mesh_);

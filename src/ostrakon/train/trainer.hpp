@@ -33,7 +33,8 @@ class Trainer {
  public:
   /// `mesh` must outlive it. Throws AgreedError where ranks have different settings, parameters or
   /// plans, where a setting can't be, where there is no such plan, where the model was made for
-  /// leaves of another size than settings say, and where units exchange activations over more than
+  /// leaves of another size than settings say, where a rule of optimizer.parameters matches none of
+  /// its parameters, and where units exchange activations over more than
   /// one rank.
   Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
           mesh::Mesh& mesh);
@@ -61,7 +62,7 @@ class Trainer {
 
   // ---- training
 
-  /// Takes the arenas, and makes the communicators of the streams.
+  /// Takes the arenas, and makes the communicators of the streams. Once; Error otherwise.
   void allocate();
 
   /// Initial weights and moments of zero, unit by unit, straight into shards. Weights are random,

@@ -323,7 +323,7 @@ TEST(Resume, RefusesWhatDoesNotFit) {
             std::string::npos);
   EXPECT_NE(refusal([](Settings& s) { s.model.layers = 3; }).find("no parameter block.2"),
             std::string::npos);
-  EXPECT_NE(refusal([](Settings& s) { s.model.layers = 1; }).find("parameters; the deck's"),
+  EXPECT_NE(refusal([](Settings& s) { s.model.layers = 1; }).find("parameters; this model"),
             std::string::npos);
   EXPECT_NE(refusal([](Settings& s) {
               s.parallel.moments.dtype = DType::bf16;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ostrakon_set_flags(<target> [O1]): the compiler flags of this project's own sources.
+# ostrakon_set_flags(<target> [O0|O1]): the compiler flags of this project's own sources.
 #
 # No -ffast-math: sums keep the order they are written in, and a NaN stays visible. What is given up
 # is errno and floating-point traps, which nothing here reads and which stand in the way of
@@ -7,9 +7,10 @@
 #
 # O1: programs and tests. What takes time is in the library, so they are compiled with -O1: in two
 # thirds of the time. Inline functions of headers may come from there, too: their bits are the same.
+# O0: tests that start programs and compute nothing.
 
 function(ostrakon_set_flags target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "O1" "" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "O0;O1" "" "")
   target_compile_features(${target} PUBLIC cxx_std_17)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
   if(Ostrakon_ENABLE_SANITIZERS)
@@ -21,9 +22,11 @@ function(ostrakon_set_flags target)
   else()
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O3>
                                              -fno-math-errno -fno-trapping-math)
-    if(arg_O1)
-      target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-    endif()
+    foreach(level IN ITEMS O0 O1)
+      if(arg_${level})
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-${level}>)
+      endif()
+    endforeach()
   endif()
   if(Ostrakon_ENABLE_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)

@@ -288,8 +288,7 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
 
 // With a grain, what is fastest loses the bits that the deck has: no list may hide that.
 TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
-  const std::vector<std::string> place = {"--ranks", "8",     "--ranks-per-node",
-                                          "4",       "--set", "training.global_batch_size=32"};
+  const std::vector<std::string> place = {"--ranks", "8", "--ranks-per-node", "4"};
   const auto with_grain = [&](const char* grain) {
     std::vector<std::string> arguments = place;
     arguments.insert(arguments.end(), {"--set", std::string("training.sum_grain=") + grain});

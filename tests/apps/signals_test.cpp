@@ -145,7 +145,7 @@ bool signal_after(std::chrono::milliseconds delay, int signal, const ScratchFold
 }
 
 TEST(Signals, AtAnyMomentTheRunEndsWellOrCanBeResumed) {
-  const int moments = 30 / every_nth(2);
+  const int moments = 30 / every_nth(3);
   constexpr int kinds[] = {SIGUSR2, SIGTERM, SIGUSR1};
   digest_without_signals();
   std::atomic<int> stopped{0}, sent{0};
@@ -153,7 +153,7 @@ TEST(Signals, AtAnyMomentTheRunEndsWellOrCanBeResumed) {
     const int ranks = 1 + i % 2, moment = i / 2;
     const ScratchFolder folder;
     Outcome outcome;
-    const std::chrono::milliseconds delay(20 * every_nth(2) * moment);
+    const std::chrono::milliseconds delay(20 * every_nth(3) * moment);
     if (signal_after(delay, kinds[moment % 3], folder, ranks, outcome)) ++sent;
     if (outcome.status == 75) ++stopped;
     expect_good_end(folder, ranks, outcome,

@@ -311,8 +311,8 @@ TEST(ExecutorDeathTest, ViewsOfNothingKnowWhatTheyAreNotOf) {
     EXPECT_EQ(buffers.device_view<float>(Role::workspace).origin(), none.origin());
     EXPECT_DEATH(empty(0), "buffer 'sums on the host' with extents \\(0\\), made for clip");
     EXPECT_DEATH(none.range(0, 4)(3),
-                 "index 3 is outside of a view of buffer 'workspace' with extents \\(0\\), made "
-                 "for clip");
+                 "index 3 is outside of a view of no array in buffer 'workspace' with extents "
+                 "\\(0\\), made for clip");
   });
   executor.run(program);
 }

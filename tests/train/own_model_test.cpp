@@ -138,11 +138,12 @@ TEST(OwnModelDeathTest, AnIndexOutsideOfAWorkspaceNamesItAndTheAction) {
     Trainer trainer(make_model(std::move(chain)), plain_settings(), mesh);
     trainer.allocate();
     trainer.initialize();
-    EXPECT_DEATH(train_steps(trainer, 1, 1),
-                 declares ? "index 10 is outside of a view of buffer '.*workspace.*' with extents "
-                            "\\(10\\), made for forward\\(overrun, micro-batch 0\\)"
-                          : "index 0 is outside of a view of buffer 'workspace' with extents "
-                            "\\(0\\), made for forward\\(overrun, micro-batch 0\\)");
+    EXPECT_DEATH(
+        train_steps(trainer, 1, 1),
+        declares ? "index 10 is outside of a view of buffer '.*workspace.*' with extents "
+                   "\\(10\\), made for forward\\(overrun, micro-batch 0\\)"
+                 : "index 0 is outside of a view of no array in buffer 'workspace' with extents "
+                   "\\(0\\), made for forward\\(overrun, micro-batch 0\\)");
   }
 }
 #endif

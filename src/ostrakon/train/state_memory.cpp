@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/state_memory.hpp>
 
-#include <cstring>
+#include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/model/unit.hpp>
@@ -77,7 +77,7 @@ View<const float*> StateMemory::fetch(DType dtype, int buffer, std::int64_t firs
 void StateMemory::clear(int buffer) {
   if (is_on_host(buffer)) {
     const HostView<char*> bytes = view<char, OnHost>(buffer);
-    std::memset(bytes.data(), 0, static_cast<std::size_t>(bytes.size()));
+    std::fill_n(bytes.data(), bytes.size(), '\0');  // there may be none
   } else {
     math::clear(exec_, view<char, OnDevice>(buffer));
   }

@@ -44,10 +44,10 @@ std::vector<Enum> enumerators(std::integer_sequence<int, values...>) {
   return found;
 }
 
-/// All from 0 to 31.
+/// All from 0 to 63.
 template <class Enum>
 std::vector<Enum> enumerators() {
-  return enumerators<Enum>(std::make_integer_sequence<int, 32>());
+  return enumerators<Enum>(std::make_integer_sequence<int, 64>());
 }
 
 /// What is wrong with a table of names; nothing where each enumerator has a name of its own.

@@ -157,8 +157,8 @@ TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
 
 TEST(MemoryPlan, LongPlansArePlacedToo) {
   const StepPlan plan =
-      build_step_plan(make_model(60, true, 13), 2, make_policy(1024), Purpose::train);
-  ASSERT_GT(plan.buffers.size(), 100000u);
+      build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);
+  ASSERT_GT(plan.buffers.size(), 200000u);
   const MemoryPlan memory = plan_memory(plan);
   EXPECT_NO_THROW(prove_memory(plan, memory));
   EXPECT_LT(static_cast<double>(memory.arena_bytes),

@@ -173,7 +173,7 @@ StepPlan plan_of(int ranks, const Policy& policy) {
 TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
   int same = 0, other = 0, because_of_grain = 0, refused = 0, continued = 0;
   const auto as_it_is = [](const Case&, const auto&) {};
-  for_random_cases(3000, 1, as_it_is, [&](const Case& one) {
+  for_random_cases(6000, 1, as_it_is, [&](const Case& one) {
     StepPlan plan;
     try {
       plan = plan_of(one.ranks, one.policy);
@@ -198,11 +198,11 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
     for (Space space : {Space::device, Space::host})
       EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan, space)));
   });
-  EXPECT_GT(same, 500);
-  EXPECT_GT(other, 500);
-  EXPECT_GT(because_of_grain, 125);
-  EXPECT_GT(continued, 125);
-  EXPECT_GT(refused, 25);
+  EXPECT_GT(same, 1000);
+  EXPECT_GT(other, 1000);
+  EXPECT_GT(because_of_grain, 250);
+  EXPECT_GT(continued, 250);
+  EXPECT_GT(refused, 50);
 }
 
 // Whatever the numbers of ranks, leaves and the grain: with levels, the sums are those without.
@@ -212,7 +212,7 @@ TEST(SumOrder, LevelsChangeNoSum) {
     place_on_nodes(random, one.ranks, one.policy);
     one.policy.leaf_order = LeafOrder::ascending;
   };
-  for_random_cases(3000, 5, on_nodes, [&](Case one) {
+  for_random_cases(6000, 5, on_nodes, [&](Case one) {
     one.policy.hierarchical = {Hierarchical::by_size, 1};
     const StepPlan plan = plan_of(one.ranks, one.policy);
     if (!plan.grid.has_levels()) return;
@@ -226,8 +226,8 @@ TEST(SumOrder, LevelsChangeNoSum) {
     ++in_levels;
     with_grain += plan.layouts.sum_grain > 0 ? 1 : 0;
   });
-  EXPECT_GT(in_levels, 500);
-  EXPECT_GT(with_grain, 250);
+  EXPECT_GT(in_levels, 1000);
+  EXPECT_GT(with_grain, 500);
 }
 
 // With powers of two, and gradients that are sent as they are, some order has the bits of one rank

@@ -22,7 +22,12 @@
 # A test that is a command by itself, for example a script that starts mpiexec. It runs in the same
 # environment, with OSTRAKON_APPS, OSTRAKON_SOURCE, OSTRAKON_MPIEXEC set.
 #
-# An argument that neither knows is an error. Tests end when they hang, not when the machine is busy:
+# ostrakon_add_every_case(<name> <configuration>)
+#
+# The test <name>.every: what test_<name> samples elsewhere (OSTRAKON_TEST_EVERY), in full. Runs only on
+# request: ctest -C <configuration> -L <configuration>.
+#
+# An argument that none of them knows is an error. Tests end when they hang, not when the machine is busy:
 # OSTRAKON_TEST_TIMEOUT is ten times what the longest needs on two idle cores, sanitizers included.
 
 include_guard(GLOBAL)
@@ -137,4 +142,12 @@ function(ostrakon_add_command_test name)
     PROCESSORS ${arg_PROCESSORS} TIMEOUT ${OSTRAKON_TEST_TIMEOUT} LABELS "${arg_LABELS}"
     ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT};OSTRAKON_APPS=${PROJECT_BINARY_DIR}/apps;\
 OSTRAKON_SOURCE=${PROJECT_SOURCE_DIR};OSTRAKON_MPIEXEC=${MPIEXEC_EXECUTABLE}")
+endfunction()
+
+function(ostrakon_add_every_case name configuration)
+  add_test(NAME ${name}.every CONFIGURATIONS ${configuration} COMMAND test_${name})
+  set_tests_properties(${name}.every PROPERTIES
+    PROCESSORS 2 TIMEOUT 14400 LABELS "${configuration};mpi"
+    ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT};OSTRAKON_APPS=${PROJECT_BINARY_DIR}/apps;\
+OSTRAKON_SOURCE=${PROJECT_SOURCE_DIR};OSTRAKON_MPIEXEC=${MPIEXEC_EXECUTABLE};OSTRAKON_TEST_EVERY=1")
 endfunction()

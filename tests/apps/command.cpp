@@ -194,6 +194,4 @@ void in_parallel(int count, const std::function<void(int)>& work, int at_once) {
   if (failure) std::rethrow_exception(failure);
 }
 
-int every_nth(int sampled) { return std::getenv("OSTRAKON_TEST_EVERY") == nullptr ? sampled : 1; }
-
 }  // namespace ostrakon::testing

@@ -42,8 +42,4 @@ std::vector<pid_t> processes_in(const std::string& name, const std::string& fold
 /// computing.
 void in_parallel(int count, const std::function<void(int)>& work, int at_once = 4);
 
-/// How far apart the cases of a long sweep are: `sampled`, or 1 where OSTRAKON_TEST_EVERY is set,
-/// so that none is missing.
-int every_nth(int sampled);
-
 }  // namespace ostrakon::testing

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
 
-const char* const deck = R"(ostrakon:
+const char* const small_deck = R"(ostrakon:
   model: {layers: 1, width: 16, heads: 2, vocabulary: 61}
   data: {dataset: synthetic}
   training: {steps: 2, global_batch_size: 4, micro_batch_size: 2, sequence_length: 16}
@@ -29,7 +29,7 @@ const char* const deck = R"(ostrakon:
 
 class OddInput : public ::testing::Test {
  protected:
-  OddInput() { write_bytes(path("deck.yaml"), deck); }
+  OddInput() { write_bytes(path("deck.yaml"), small_deck); }
   std::string path(const std::string& name) const { return folder_.file(name); }
 
   /// On one rank, without mpiexec.

@@ -25,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include <support/trials.hpp>
 #include "command.hpp"
 #include "fixtures.hpp"
 
@@ -332,7 +333,7 @@ TEST_F(Faults, KilledAnywhereItResumesBitForBit) {
   const int calls = count_calls(settings);
   std::cout << calls << " calls\n";
   ASSERT_GT(calls, 40);
-  const int every = every_nth(3);
+  const int every = tests::every_nth(3);
   in_parallel(calls / every, [&](int number) {
     const int call = every * number + 1;
     SCOPED_TRACE(text("call ", call, " of ", calls));
@@ -362,7 +363,7 @@ TEST_F(Faults, TwoRanksKilledAnywhereResumeBitForBit) {
                             text("checkpoint.files=", files)};
     fs::remove_all(path("reference"));
     const int calls = count_calls(settings);
-    const int every = 4 * every_nth(3);
+    const int every = 4 * tests::every_nth(3);
     in_parallel(calls / every, [&](int number) {
       const int call = every * number + 1;
       SCOPED_TRACE(text(files, ", call ", call, " of ", calls));
@@ -377,7 +378,7 @@ TEST_F(Faults, TwoRanksKilledAnywhereResumeBitForBit) {
 TEST_F(Faults, FullDisksAndErrorsHarmNoOlderCheckpoint) {
   const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=9"};
   const int calls = count_calls(settings);
-  const int every = every_nth(3);
+  const int every = tests::every_nth(3);
   in_parallel(calls / every, [&](int number) {
     const std::string fault = number % 2 == 0 ? "enospc" : "eio";
     const int call = every * number + 1;

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include <support/trials.hpp>
 #include "command.hpp"
 #include "fixtures.hpp"
 
@@ -145,7 +146,7 @@ bool signal_after(std::chrono::milliseconds delay, int signal, const ScratchFold
 }
 
 TEST(Signals, AtAnyMomentTheRunEndsWellOrCanBeResumed) {
-  const int moments = 30 / every_nth(3);
+  const int moments = 30 / tests::every_nth(3);
   constexpr int kinds[] = {SIGUSR2, SIGTERM, SIGUSR1};
   digest_without_signals();
   std::atomic<int> stopped{0}, sent{0};
@@ -153,7 +154,7 @@ TEST(Signals, AtAnyMomentTheRunEndsWellOrCanBeResumed) {
     const int ranks = 1 + i % 2, moment = i / 2;
     const ScratchFolder folder;
     Outcome outcome;
-    const std::chrono::milliseconds delay(20 * every_nth(3) * moment);
+    const std::chrono::milliseconds delay(20 * tests::every_nth(3) * moment);
     if (signal_after(delay, kinds[moment % 3], folder, ranks, outcome)) ++sent;
     if (outcome.status == 75) ++stopped;
     expect_good_end(folder, ranks, outcome,

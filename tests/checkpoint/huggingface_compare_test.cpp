@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 using model::DecoderSettings;
 using testing::error_of;
 
-constexpr std::int64_t tokens = 64;
+constexpr std::int64_t max_tokens = 64;
 
 /// A deck's model, and the config.json that says the same.
 struct Pair {
@@ -112,7 +112,7 @@ using MakePair = Pair (*)();
 std::string compared(const Pair& pair) {
   return error_of([&] {
     require_same_model(parse_huggingface_config(pair.config.dump(), "config.json"), pair.deck,
-                       tokens);
+                       max_tokens);
   });
 }
 

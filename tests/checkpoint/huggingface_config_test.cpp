@@ -10,12 +10,9 @@ namespace ostrakon::checkpoint {
 namespace {
 
 using model::DecoderSettings;
+using testing::contains;
 using testing::error_of;
 using testing::ScratchFolder;
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
 
 /// A JSON object's text with this line in front of its others.
 std::string with(const std::string& line, const std::string& json) {
@@ -47,14 +44,14 @@ class HuggingFaceConfigFile : public ::testing::Test {
   ScratchFolder folder_;
 };
 
-const char* const gpt2 = R"({
+const char* const gpt2_json = R"({
   "model_type": "gpt2", "activation_function": "gelu_new", "n_layer": 12, "n_embd": 768,
   "n_head": 6, "n_positions": 1024, "n_ctx": 1024, "vocab_size": 50257,
   "layer_norm_epsilon": 2e-05, "attn_pdrop": 0.1, "bos_token_id": 50256,
   "task_specific_params": {"text-generation": {"do_sample": true}}
 })";
 
-const char* const llama = R"({
+const char* const llama_json = R"({
   "model_type": "llama", "hidden_act": "silu", "num_hidden_layers": 32, "hidden_size": 4096,
   "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
   "max_position_embeddings": 8192, "vocab_size": 128256, "rms_norm_eps": 1e-05,
@@ -63,7 +60,7 @@ const char* const llama = R"({
 })";
 
 TEST_F(HuggingFaceConfigFile, Gpt2) {
-  const HuggingFaceConfig config = read(gpt2);
+  const HuggingFaceConfig config = read(gpt2_json);
   const DecoderSettings& model = config.model;
   EXPECT_EQ(model.norm, math::NormKind::layernorm);
   EXPECT_EQ(model.positions, model::Positions::learned);
@@ -78,13 +75,13 @@ TEST_F(HuggingFaceConfigFile, Gpt2) {
   EXPECT_EQ(model.vocabulary, 50257);
   EXPECT_EQ(model.norm_epsilon, 2e-5);
   EXPECT_EQ(config.positions, 1024);
-  EXPECT_EQ(read(with("\"n_inner\": 100", gpt2)).model.ffn_width, 100);
-  EXPECT_EQ(read(with("\"n_inner\": null", gpt2)).model.ffn_width, 4 * 768);
-  EXPECT_FALSE(read(with("\"tie_word_embeddings\": false", gpt2)).model.tie_embeddings);
+  EXPECT_EQ(read(with("\"n_inner\": 100", gpt2_json)).model.ffn_width, 100);
+  EXPECT_EQ(read(with("\"n_inner\": null", gpt2_json)).model.ffn_width, 4 * 768);
+  EXPECT_FALSE(read(with("\"tie_word_embeddings\": false", gpt2_json)).model.tie_embeddings);
 }
 
 TEST_F(HuggingFaceConfigFile, Llama) {
-  const HuggingFaceConfig config = read(llama);
+  const HuggingFaceConfig config = read(llama_json);
   const DecoderSettings& model = config.model;
   EXPECT_EQ(model.norm, math::NormKind::rmsnorm);
   EXPECT_EQ(model.positions, model::Positions::rotary);
@@ -100,10 +97,10 @@ TEST_F(HuggingFaceConfigFile, Llama) {
   EXPECT_EQ(model.norm_epsilon, 1e-5);
   EXPECT_EQ(model.rotary_base, 500000.0);
   EXPECT_EQ(config.positions, 8192);
-  EXPECT_EQ(read(changed(llama, "\"num_key_value_heads\": 8,", "")).model.kv_heads, 32);
-  EXPECT_EQ(read(changed(llama, "\"rope_theta\": 500000.0,", "")).model.rotary_base, 10000.0);
+  EXPECT_EQ(read(changed(llama_json, "\"num_key_value_heads\": 8,", "")).model.kv_heads, 32);
+  EXPECT_EQ(read(changed(llama_json, "\"rope_theta\": 500000.0,", "")).model.rotary_base, 10000.0);
   const std::string newer =
-      changed(llama, "\"rope_theta\": 500000.0, \"rope_scaling\": null",
+      changed(llama_json, "\"rope_theta\": 500000.0, \"rope_scaling\": null",
               R"("rope_parameters": {"rope_theta": 7000, "rope_type": "default"})");
   EXPECT_EQ(read(newer).model.rotary_base, 7000.0);
 }
@@ -142,21 +139,22 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
 }
 
 TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
-  expect_refused(changed(gpt2, "gelu_new", "relu"),
+  expect_refused(changed(gpt2_json, "gelu_new", "relu"),
                  "activation_function is \"relu\"; this program computes the tanh form of GELU; "
                  "expected one of \"gelu_new\", \"gelu_pytorch_tanh\"");
-  expect_refused(with("\"scale_attn_weights\": false", gpt2), "scale_attn_weights is false");
-  expect_refused(with("\"scale_attn_by_inverse_layer_idx\": true", gpt2), "alike in all layers");
-  expect_refused(with("\"add_cross_attention\": true", gpt2), "cross-attention");
-  expect_refused(changed(llama, "silu", "gelu"), "hidden_act is \"gelu\"");
-  expect_refused(changed(llama, "\"attention_bias\": false", "\"attention_bias\": true"),
+  expect_refused(with("\"scale_attn_weights\": false", gpt2_json), "scale_attn_weights is false");
+  expect_refused(with("\"scale_attn_by_inverse_layer_idx\": true", gpt2_json),
+                 "alike in all layers");
+  expect_refused(with("\"add_cross_attention\": true", gpt2_json), "cross-attention");
+  expect_refused(changed(llama_json, "silu", "gelu"), "hidden_act is \"gelu\"");
+  expect_refused(changed(llama_json, "\"attention_bias\": false", "\"attention_bias\": true"),
                  "attention_bias is true");
-  expect_refused(with("\"mlp_bias\": true", llama), "attention_bias is false");
-  expect_refused(with("\"head_dim\": 64", llama),
+  expect_refused(with("\"mlp_bias\": true", llama_json), "attention_bias is false");
+  expect_refused(with("\"head_dim\": 64", llama_json),
                  "head_dim is 64, but model.width / model.heads is 128");
-  EXPECT_EQ(read(with("\"head_dim\": 128", llama)).model.heads, 32);
+  EXPECT_EQ(read(with("\"head_dim\": 128", llama_json)).model.heads, 32);
   const auto scaled = [](const std::string& rope) {
-    return changed(llama, "\"rope_scaling\": null", rope);
+    return changed(llama_json, "\"rope_scaling\": null", rope);
   };
   expect_refused(scaled(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})"),
                  R"(rope_scaling is {"factor":8.0,"rope_type":"llama3"}; this program does not)");
@@ -167,12 +165,12 @@ TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
                  R"(rope_parameters is {"rope_type":"yarn"})");
   expect_refused(scaled(R"("rope_parameters": {"rope_theta": 7000})"),
                  "rope_theta is 500000.0, rope_parameters.rope_theta is 7000.0; expected one base");
-  expect_refused(with("\"partial_rotary_factor\": 0.5", llama), "rotates whole heads");
-  expect_refused(with("\"quantization_config\": {\"bits\": 4}", llama), "quantization_config");
-  expect_refused(with("\"architectures\": [\"BitnetForCausalLM\"]", llama),
+  expect_refused(with("\"partial_rotary_factor\": 0.5", llama_json), "rotates whole heads");
+  expect_refused(with("\"quantization_config\": {\"bits\": 4}", llama_json), "quantization_config");
+  expect_refused(with("\"architectures\": [\"BitnetForCausalLM\"]", llama_json),
                  "expected classes of llama: LlamaForCausalLM");
-  EXPECT_EQ(read(with("\"architectures\": [\"LlamaModel\"]", llama)).model.heads, 32);
-  expect_refused(changed(llama, "\"llama\"", "\"gemma\""),
+  EXPECT_EQ(read(with("\"architectures\": [\"LlamaModel\"]", llama_json)).model.heads, 32);
+  expect_refused(changed(llama_json, "\"llama\"", "\"gemma\""),
                  "model_type is \"gemma\"; this program computes gpt2, gpt_bigcode, llama, "
                  "mistral, phi3 or starcoder2");
   // A context within the window is what the program has.
@@ -189,26 +187,27 @@ TEST_F(HuggingFaceConfigFile, DamageIsSaid) {
   expect_refused("[]", "is array; expected an object");
   expect_refused("{}", "model_type is missing");
   expect_refused("{\"model_type\": 7}", "model_type is 7; expected text");
-  expect_refused(with("\"n_layer\": 1", gpt2), "the key \"n_layer\" is there twice");
-  expect_refused(changed(gpt2, "768", "-768"), "n_embd is -768; expected a whole number");
-  expect_refused(changed(gpt2, "768", "768.5"), "n_embd is 768.5; expected a whole number");
-  expect_refused(changed(gpt2, "768", "\"768\""), "n_embd is \"768\"; expected a whole number");
-  expect_refused(changed(gpt2, "768", "18446744073709551615"), "expected a whole number");
+  expect_refused(with("\"n_layer\": 1", gpt2_json), "the key \"n_layer\" is there twice");
+  expect_refused(changed(gpt2_json, "768", "-768"), "n_embd is -768; expected a whole number");
+  expect_refused(changed(gpt2_json, "768", "768.5"), "n_embd is 768.5; expected a whole number");
+  expect_refused(changed(gpt2_json, "768", "\"768\""),
+                 "n_embd is \"768\"; expected a whole number");
+  expect_refused(changed(gpt2_json, "768", "18446744073709551615"), "expected a whole number");
   expect_refused(
-      changed(gpt2, "768", "9223372036854775807"),
+      changed(gpt2_json, "768", "9223372036854775807"),
       "n_embd is 9223372036854775807; expected a whole number from 1 to 9007199254740991");
-  expect_refused(changed(llama, "500000.0", "true"), "rope_theta is true; expected a number");
-  expect_refused(changed(llama, "500000.0", "1e999"), "is not JSON");
-  expect_refused(changed(llama, "\"rope_scaling\": null", "\"rope_scaling\": 4"),
+  expect_refused(changed(llama_json, "500000.0", "true"), "rope_theta is true; expected a number");
+  expect_refused(changed(llama_json, "500000.0", "1e999"), "is not JSON");
+  expect_refused(changed(llama_json, "\"rope_scaling\": null", "\"rope_scaling\": 4"),
                  "rope_scaling is 4; expected an object");
-  expect_refused(changed(llama, "\"num_attention_heads\": 32", "\"num_attention_heads\": 0"),
+  expect_refused(changed(llama_json, "\"num_attention_heads\": 32", "\"num_attention_heads\": 0"),
                  "num_attention_heads is 0; expected a whole number from 1 to");
-  expect_refused(changed(llama, "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 0"),
+  expect_refused(changed(llama_json, "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 0"),
                  "num_key_value_heads is 0; expected a whole number from 1 to");
   expect_refused(std::string(2 << 20, ' '), "expected at most");
   expect_refused("{\"a\":" + std::string(100000, '['), "nested too deeply");
-  for (std::size_t bytes = 1; bytes < std::string(llama).size(); bytes += 7)
-    expect_refused(std::string(llama, bytes), "is not JSON");
+  for (std::size_t bytes = 1; bytes < std::string(llama_json).size(); bytes += 7)
+    expect_refused(std::string(llama_json, bytes), "is not JSON");
 }
 
 void expect_equal(const DecoderSettings& a, const DecoderSettings& b) {
@@ -287,7 +286,7 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
   EXPECT_TRUE(contains(error_of([&] { write_huggingface_config(model); }), "rms_norm_eps is"));
 
   // A model that was trained on longer sequences than its source.
-  const HuggingFaceConfig short_source = read(llama);
+  const HuggingFaceConfig short_source = read(llama_json);
   const std::string longer =
       write_huggingface_config({short_source.model, 10000, DType::fp32, {}, short_source.text});
   EXPECT_TRUE(contains(longer, "\"max_position_embeddings\": 10000")) << longer;
@@ -295,7 +294,7 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
 
 TEST_F(HuggingFaceConfigFile, IsFoundNextToTensors) {
   EXPECT_EQ(huggingface_config_next_to(folder_.file("")), "");
-  testing::write_bytes(folder_.file("config.json"), llama);
+  testing::write_bytes(folder_.file("config.json"), llama_json);
   EXPECT_EQ(huggingface_config_next_to(folder_.file("model.safetensors")),
             folder_.file("config.json"));
   EXPECT_TRUE(contains(huggingface_config_next_to(folder_.file("")), "config.json"));

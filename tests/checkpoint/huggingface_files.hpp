@@ -25,15 +25,12 @@ using test::ModelCase;
 using test::ModelRun;
 using test::huggingface::Tensor;
 using test::huggingface::Tensors;
+using testing::contains;
 using testing::error_of;
 using testing::ScratchFolder;
 
 using Floats = std::vector<float>;
 using Shape = std::vector<std::int64_t>;
-
-inline bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
 
 inline ModelCase gpt2_case() { return test::model_cases()[0]; }
 inline ModelCase llama_case() { return test::model_cases()[1]; }

@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ostrakon::testing::contains;
 using ostrakon::testing::error_of;
 using ostrakon::testing::ScratchFolder;
 using testing::all_states;
@@ -47,10 +48,6 @@ struct Saved {
   ScratchFolder scratch;
   std::string path;
 };
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
 
 TEST(CheckpointReader, ReadsAnySliceWhateverRanksWroteIt) {
   for (const Files files : all_files) {

@@ -15,16 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ostrakon::testing::contains;
 using ostrakon::testing::error_of;
 using ostrakon::testing::read_bytes;
 using ostrakon::testing::ScratchFolder;
 using ostrakon::testing::write_bytes;
 using testing::holds;
 using testing::SmallCheckpoint;
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
 
 std::string save(const ScratchFolder& scratch, const SmallCheckpoint& small) {
   return small.save(Folder(scratch.file("checkpoints")), 12, 3);

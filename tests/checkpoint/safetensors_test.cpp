@@ -14,16 +14,13 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-using testing::error_of;
-using testing::read_bytes;
-using testing::ScratchFolder;
-using testing::write_bytes;
+using ostrakon::testing::contains;
+using ostrakon::testing::error_of;
+using ostrakon::testing::read_bytes;
+using ostrakon::testing::ScratchFolder;
+using ostrakon::testing::write_bytes;
 
-using Values = std::vector<float>;
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
+using Floats = std::vector<float>;
 
 std::string little_endian(std::uint64_t value) {
   std::string bytes;
@@ -41,8 +38,8 @@ std::string bytes_of_values(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-Values read_all(SafetensorsReader& reader, const std::string& name) {
-  Values values(static_cast<std::size_t>(reader.tensor(name).elements()));
+Floats read_all(SafetensorsReader& reader, const std::string& name) {
+  Floats values(static_cast<std::size_t>(reader.tensor(name).elements()));
   reader.read(name, 0, static_cast<std::int64_t>(values.size()), values.data());
   return values;
 }
@@ -57,7 +54,7 @@ TEST(Safetensors, ReadsBytesMadeByHand) {
       R"("none":{"dtype":"F32","shape":[0,9223372036854775807,4],"data_offsets":[12,12]},)"
       R"("c":{"dtype":"I64","shape":[],"data_offsets":[4,12]}})"
       "  ";
-  const Values b = {1.0f, -2.5f, 3e-40f, -0.0f, 1e38f, 7.0f};
+  const Floats b = {1.0f, -2.5f, 3e-40f, -0.0f, 1e38f, 7.0f};
   write_bytes(path, little_endian(header.size()) + header +
                         bytes_of_values(std::vector<std::uint16_t>{0x3F80, 0xC020}) +
                         bytes_of_values(std::vector<std::int64_t>{5}) + bytes_of_values(b));
@@ -68,17 +65,17 @@ TEST(Safetensors, ReadsBytesMadeByHand) {
     EXPECT_EQ(reader.tensor("b").shape, (std::vector<std::int64_t>{2, 3}));
     EXPECT_EQ(reader.tensor("none").elements(), 0);
     EXPECT_EQ(reader.tensor("c").elements(), 1);
-    EXPECT_EQ(read_all(reader, "a"), (Values{1.0f, -2.5f}));
+    EXPECT_EQ(read_all(reader, "a"), (Floats{1.0f, -2.5f}));
     EXPECT_EQ(read_all(reader, "b"), b);
     EXPECT_TRUE(std::signbit(read_all(reader, "b")[3]));
     for (std::int64_t first = 0; first <= 6; ++first)
       for (std::int64_t count = 0; first + count <= 6; ++count) {
-        Values part(static_cast<std::size_t>(count) + 1, 99.0f);
+        Floats part(static_cast<std::size_t>(count) + 1, 99.0f);
         reader.read("b", first, count, part.data());
         EXPECT_TRUE(std::equal(part.begin(), part.end() - 1, b.begin() + first));
         EXPECT_EQ(part.back(), 99.0f);
       }
-    Values values(10);
+    Floats values(10);
     EXPECT_TRUE(contains(error_of([&] { reader.read("c", 0, 1, values.data()); }),
                          "tensor \"c\" is I64; expected F32, BF16 or F16"));
     EXPECT_TRUE(contains(error_of([&] { reader.read("b", 4, 3, values.data()); }),
@@ -100,7 +97,7 @@ TEST(Safetensors, SixteenBitNumbersAreExact) {
   write_bytes(path,
               little_endian(header.size()) + header + bytes_of_values(all) + bytes_of_values(all));
   SafetensorsReader reader(path);
-  const Values bf16_values = read_all(reader, "bf16"), fp16_values = read_all(reader, "fp16");
+  const Floats bf16_values = read_all(reader, "bf16"), fp16_values = read_all(reader, "fp16");
   for (std::uint32_t i = 0; i < 65536; ++i) {
     const std::uint32_t upper = i << 16;
     float expected = 0.0f;
@@ -126,7 +123,7 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   const ScratchFolder folder;
   const std::string path = folder.file("written.safetensors");
   std::mt19937 generator(1);
-  Values values(200'000);
+  Floats values(200'000);
   for (float& value : values) value = static_cast<float>(generator()) * 1e-9f - 2.0f;
   for (const DType dtype : {DType::fp32, DType::bf16}) {
     SafetensorsWriter writer(path, dtype,
@@ -141,12 +138,12 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
     EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
 
     SafetensorsReader reader(path);
-    Values expected = values;
+    Floats expected = values;
     if (dtype == DType::bf16)
       for (float& value : expected) value = bf16(value);
     EXPECT_EQ(read_all(reader, "z"), expected);
-    EXPECT_EQ(read_all(reader, "\"odd\"\n"), Values{expected[0]});
-    EXPECT_EQ(read_all(reader, "a"), Values(expected.begin() + 5, expected.begin() + 8));
+    EXPECT_EQ(read_all(reader, "\"odd\"\n"), Floats{expected[0]});
+    EXPECT_EQ(read_all(reader, "a"), Floats(expected.begin() + 5, expected.begin() + 8));
     EXPECT_EQ(reader.tensor("z").begin % 8, 0);
     EXPECT_EQ(reader.metadata().at("made by"), "us");
     std::filesystem::remove(path);
@@ -156,7 +153,7 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
 TEST(Safetensors, TheWriterRefusesWhatDoesNotFit) {
   const ScratchFolder folder;
   const std::string path = folder.file("w.safetensors");
-  const Values values(10);
+  const Floats values(10);
   {
     SafetensorsWriter writer(path, DType::fp32, {{"a", {2, 2}}, {"b", {1}}}, {});
     EXPECT_TRUE(contains(error_of([&] { writer.write("b", values.data(), 1); }),
@@ -340,7 +337,7 @@ TEST(Safetensors, RefusesWhatIsNoFile) {
 TEST(Safetensors, FlippedAndMissingBytesDoNoHarm) {
   const ScratchFolder folder;
   const std::string path = folder.file("w.safetensors");
-  const Values values(20, 1.0f);
+  const Floats values(20, 1.0f);
   SafetensorsWriter writer(path, DType::fp32, {{"first", {2, 5}}, {"second", {10}}}, {});
   writer.write("first", values.data(), 10);
   writer.write("second", values.data(), 10);
@@ -376,7 +373,7 @@ class SafetensorsIndex : public ::testing::Test {
     write("one.safetensors", "a", {1.0f, 2.0f});
     write("two.safetensors", "b", {3.0f, 4.0f, 5.0f});
   }
-  void write(const std::string& name, const std::string& tensor, const Values& values) {
+  void write(const std::string& name, const std::string& tensor, const Floats& values) {
     const auto count = static_cast<std::int64_t>(values.size());
     SafetensorsWriter writer(folder_.file(name), DType::fp32, {{tensor, {count}}, {"extra", {0}}},
                              {{"of", name}});
@@ -398,8 +395,8 @@ TEST_F(SafetensorsIndex, FindsEachTensorInItsFile) {
   for (const std::string& path : {index(), folder_.file("")}) {
     SafetensorsReader reader(path);
     EXPECT_EQ(reader.tensors().size(), 2u);
-    EXPECT_EQ(read_all(reader, "a"), (Values{1.0f, 2.0f}));
-    EXPECT_EQ(read_all(reader, "b"), (Values{3.0f, 4.0f, 5.0f}));
+    EXPECT_EQ(read_all(reader, "a"), (Floats{1.0f, 2.0f}));
+    EXPECT_EQ(read_all(reader, "b"), (Floats{3.0f, 4.0f, 5.0f}));
     EXPECT_EQ(reader.metadata().at("of"), "one.safetensors");
   }
 }

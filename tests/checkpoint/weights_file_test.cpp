@@ -10,20 +10,21 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-using testing::error_of;
-using testing::read_bytes;
-using testing::ScratchFolder;
-using testing::write_bytes;
+using ostrakon::testing::contains;
+using ostrakon::testing::error_of;
+using ostrakon::testing::read_bytes;
+using ostrakon::testing::ScratchFolder;
+using ostrakon::testing::write_bytes;
 
-using Values = std::vector<float>;
+using Floats = std::vector<float>;
 
 constexpr int units = 12;  // enough links and attributes for HDF5's dense storage
 
 std::string unit_name(int unit) { return "block " + std::to_string(unit); }
 
-Values values_of(int unit) {
+Floats values_of(int unit) {
   std::mt19937 generator(static_cast<unsigned>(unit));
-  Values values(35);
+  Floats values(35);
   for (float& value : values) value = static_cast<float>(generator()) * 1e-9f - 2.0f;
   values[3] = -0.0f;
   return values;
@@ -32,21 +33,17 @@ Values values_of(int unit) {
 void write_model(const std::string& path, const std::string& deck = "model:\n  layers: 12\n") {
   WeightsWriter writer(path, deck, 1234, "some tokenizer");
   for (int unit = 0; unit < units; ++unit) {
-    const Values values = values_of(unit);
+    const Floats values = values_of(unit);
     writer.write(unit_name(unit), "attention.qkv.weight", {5, 7}, values.data());
     writer.write(unit_name(unit), "norm.weight", {35}, values.data());
   }
   writer.finish();
 }
 
-Values read_one(const WeightsReader& reader, int unit) {
-  Values values(35);
+Floats read_one(const WeightsReader& reader, int unit) {
+  Floats values(35);
   reader.read(unit_name(unit), "attention.qkv.weight", {5, 7}, values.data());
   return values;
-}
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
 }
 
 TEST(WeightsFile, ComesBackBitByBit) {
@@ -89,7 +86,7 @@ TEST(WeightsFile, NamesWhatIsWrong) {
   const std::string path = folder.file("weights.h5");
   write_model(path);
   const WeightsReader reader(path);
-  Values values(1000);
+  Floats values(1000);
   const auto error = [&](const std::string& unit, const std::string& parameter,
                          const std::vector<std::int64_t>& shape) {
     return error_of([&] { reader.read(unit, parameter, shape, values.data()); });
@@ -134,7 +131,7 @@ bool detected(const std::string& path, const std::string& damaged) {
     EXPECT_EQ(reader.step(), 1234);
     for (int unit = 0; unit < units; ++unit) {
       EXPECT_EQ(read_one(reader, unit), values_of(unit));
-      Values values(35);
+      Floats values(35);
       reader.read(unit_name(unit), "norm.weight", {35}, values.data());
       EXPECT_EQ(values, values_of(unit));
     }

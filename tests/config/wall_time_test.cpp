@@ -101,19 +101,19 @@ TEST(WallTime, ReadsBackWhatIsWritten) {
 
 // ---- in decks
 
-Settings read(const std::string& wall_time) {
+Settings read_wall_time(const std::string& wall_time) {
   return read_settings(
       "ostrakon:\n  data:\n    dataset: synthetic\n  runtime:\n    wall_time: " + wall_time + "\n",
       "deck.yaml", {});
 }
 
 TEST(WallTime, IsTextOrMinutesInADeck) {
-  EXPECT_EQ(read("90").runtime.wall_time, 90 * minute);
-  EXPECT_EQ(read("9e1").runtime.wall_time, 90 * minute);
-  EXPECT_EQ(read("\"90\"").runtime.wall_time, 90 * minute);
-  EXPECT_EQ(read("1-12").runtime.wall_time, day + 12 * hour);
-  EXPECT_EQ(read("\"3:55:00\"").runtime.wall_time, 3 * hour + 55 * minute);
-  EXPECT_EQ(read("0").runtime.wall_time, 0.0);
+  EXPECT_EQ(read_wall_time("90").runtime.wall_time, 90 * minute);
+  EXPECT_EQ(read_wall_time("9e1").runtime.wall_time, 90 * minute);
+  EXPECT_EQ(read_wall_time("\"90\"").runtime.wall_time, 90 * minute);
+  EXPECT_EQ(read_wall_time("1-12").runtime.wall_time, day + 12 * hour);
+  EXPECT_EQ(read_wall_time("\"3:55:00\"").runtime.wall_time, 3 * hour + 55 * minute);
+  EXPECT_EQ(read_wall_time("0").runtime.wall_time, 0.0);
   const std::vector<Override> override = {{"runtime.wall_time", "1-02:00:30"}};
   EXPECT_EQ(read_settings("ostrakon:\n  data:\n    dataset: synthetic\n", "deck.yaml", override)
                 .runtime.wall_time,
@@ -122,12 +122,13 @@ TEST(WallTime, IsTextOrMinutesInADeck) {
 
 TEST(WallTime, ReadsBackFromTheDeckThatIsWritten) {
   for (const char* wall_time : {"0", "1", "90", "\"0:01\"", "\"3:55:00\"", "7-0", "36600-0"}) {
-    const Settings settings = read(wall_time);
+    const Settings settings = read_wall_time(wall_time);
     const Settings again = read_settings(write_deck(settings), "deck.yaml", {});
     EXPECT_EQ(again.runtime.wall_time, settings.runtime.wall_time) << wall_time;
   }
-  EXPECT_NE(write_deck(read("90")).find("    wall_time: \"01:30:00\" "), std::string::npos);
-  EXPECT_NE(write_deck(read("0")).find("    wall_time: 0 "), std::string::npos);
+  EXPECT_NE(write_deck(read_wall_time("90")).find("    wall_time: \"01:30:00\" "),
+            std::string::npos);
+  EXPECT_NE(write_deck(read_wall_time("0")).find("    wall_time: 0 "), std::string::npos);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 namespace ostrakon::data {
 namespace {
 
+using testing::contains;
 using testing::error_of;
 using testing::ScratchFolder;
 
@@ -21,10 +22,6 @@ std::vector<std::int32_t> sample(Dataset& dataset, std::uint64_t index) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(dataset.length()));
   dataset.read(index, tokens.data());
   return tokens;
-}
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
 }
 
 /// A token file that all ranks see: token i is i % vocabulary.

@@ -10,6 +10,7 @@
 namespace ostrakon::data {
 namespace {
 
+using testing::contains;
 using testing::error_of;
 using testing::read_bytes;
 using testing::ScratchFolder;
@@ -54,10 +55,6 @@ std::string open_error(const std::string& path) {
 
 std::string verify_error(const std::string& path) {
   return error_of([&] { TokenFile(path).verify(); });
-}
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
 }
 
 TEST(Checksum, IsXxh3) {

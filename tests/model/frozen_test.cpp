@@ -115,13 +115,6 @@ TEST(Frozen, ParametersLieInASegmentOfTheirOwn) {
     }
 }
 
-/// The values of one parameter in a flat array.
-template <class A>
-std::vector<A> part(const std::vector<A>& flat, const model::Parameter& parameter) {
-  const auto begin = flat.begin() + parameter.offset;
-  return {begin, begin + parameter.elements()};
-}
-
 /// The gradients of unit u in `run` have the bits of those in `plain`, where all are trained, and
 /// nothing else is written.
 template <class T>
@@ -145,7 +138,8 @@ void expect_same_gradients(const std::string& name, const ModelRun<T>& run,
 }
 
 template <class T>
-void expect_same_bits(const ModelCase& which, const Freeze& freeze, const Recompute& recompute) {
+void expect_same_bits_frozen(const ModelCase& which, const Freeze& freeze,
+                             const Recompute& recompute) {
   const std::string name = which.name + ", " + freeze.name + ", " + to_string(recompute);
   ModelRun<T> plain(which, recompute), run(which, recompute, freeze.frozen);
   std::vector<std::vector<unsigned char>> frozen_before;
@@ -172,16 +166,16 @@ void expect_same_bits(const ModelCase& which, const Freeze& freeze, const Recomp
 }
 
 template <class T>
-void expect_same_bits() {
+void expect_same_bits_frozen() {
   for (const ModelCase& which : some_cases())
-    for (const Freeze& freeze : freezes()) expect_same_bits<T>(which, freeze, {});
+    for (const Freeze& freeze : freezes()) expect_same_bits_frozen<T>(which, freeze, {});
 }
 
-TEST(Frozen, ChangeNoBitOfFloat) { expect_same_bits<float>(); }
-TEST(Frozen, ChangeNoBitOfDouble) { expect_same_bits<double>(); }
+TEST(Frozen, ChangeNoBitOfFloat) { expect_same_bits_frozen<float>(); }
+TEST(Frozen, ChangeNoBitOfDouble) { expect_same_bits_frozen<double>(); }
 TEST(Frozen, ChangeNoBitOf16BitNumbers) {
-  expect_same_bits<bf16>();
-  expect_same_bits<fp16>();
+  expect_same_bits_frozen<bf16>();
+  expect_same_bits_frozen<fp16>();
 }
 
 /// Longer than a block of any kernel.
@@ -192,8 +186,8 @@ TEST(Frozen, ChangeNoBitOfLongSequences) {
     which.settings.vocabulary = 131;
     which.leaf = {1, 150};
     for (const Freeze& freeze : freezes()) {
-      expect_same_bits<float>(which, freeze, {});
-      expect_same_bits<bf16>(which, freeze, {});
+      expect_same_bits_frozen<float>(which, freeze, {});
+      expect_same_bits_frozen<bf16>(which, freeze, {});
     }
   }
 }
@@ -203,7 +197,7 @@ TEST(Frozen, ChangeNoBitOfWhatIsComputedAgain) {
   for (const ModelCase& which : some_cases())
     for (const Freeze& freeze : freezes())
       for (const Recompute& recompute : recompute_choices())
-        expect_same_bits<float>(which, freeze, recompute);
+        expect_same_bits_frozen<float>(which, freeze, recompute);
 }
 
 TEST(Frozen, SavedArraysAreWrittenAgain) {

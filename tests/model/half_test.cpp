@@ -26,13 +26,6 @@ double relative_distance(const std::vector<A>& found, const std::vector<double>&
   return std::sqrt(difference / size);
 }
 
-/// What lies at a parameter's place in a flat array.
-template <class A>
-std::vector<A> part(const std::vector<A>& flat, const model::Parameter& parameter) {
-  const auto begin = flat.begin() + parameter.offset;
-  return {begin, begin + parameter.elements()};
-}
-
 /// Both families some blocks deep, one block a unit and several.
 std::vector<ModelCase> deep_cases() {
   std::vector<ModelCase> cases = model_cases();

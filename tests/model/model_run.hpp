@@ -379,4 +379,11 @@ class ModelRun {
   std::mt19937 generator_;
 };
 
+/// The values of one parameter in a flat array.
+template <class A>
+std::vector<A> part(const std::vector<A>& flat, const model::Parameter& parameter) {
+  const auto begin = flat.begin() + parameter.offset;
+  return {begin, begin + parameter.elements()};
+}
+
 }  // namespace ostrakon::test

@@ -54,7 +54,7 @@ void expect_same(const ModelRun<T>& run, const Step<T>& expected, const std::str
 }
 
 template <class T>
-void expect_same_bits() {
+void expect_same_bits_recomputed() {
   for (const ModelCase& which : all_cases()) {
     ModelRun<T> plain(which);
     plain.forward();
@@ -77,11 +77,11 @@ void expect_same_bits() {
   }
 }
 
-TEST(Recompute, ChangesNoBitOfFloat) { expect_same_bits<float>(); }
-TEST(Recompute, ChangesNoBitOfDouble) { expect_same_bits<double>(); }
+TEST(Recompute, ChangesNoBitOfFloat) { expect_same_bits_recomputed<float>(); }
+TEST(Recompute, ChangesNoBitOfDouble) { expect_same_bits_recomputed<double>(); }
 TEST(Recompute, ChangesNoBitOf16BitNumbers) {
-  expect_same_bits<bf16>();
-  expect_same_bits<fp16>();
+  expect_same_bits_recomputed<bf16>();
+  expect_same_bits_recomputed<fp16>();
 }
 
 TEST(Recompute, ForwardWithoutOutputSavesTheSame) {

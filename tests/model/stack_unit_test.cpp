@@ -58,7 +58,7 @@ std::map<std::string, std::vector<A>> by_name(const ModelRun<T>& run,
 }
 
 template <class T>
-void expect_same_bits() {
+void expect_same_bits_stacked() {
   for (const ModelCase& which : deep_cases()) {
     ModelRun<T> single(which);
     single.forward();
@@ -84,10 +84,10 @@ void expect_same_bits() {
 }
 
 TEST(Grouping, ChangesNoBit) {
-  expect_same_bits<float>();
-  expect_same_bits<double>();
-  expect_same_bits<bf16>();
-  expect_same_bits<fp16>();
+  expect_same_bits_stacked<float>();
+  expect_same_bits_stacked<double>();
+  expect_same_bits_stacked<bf16>();
+  expect_same_bits_stacked<fp16>();
 }
 
 TEST(Grouping, ChangesNoBitOfDecoding) {

@@ -11,7 +11,7 @@
 namespace ostrakon::optim {
 namespace {
 
-constexpr double rate = 3e-4;
+constexpr double base_rate = 3e-4;
 constexpr double decay = 0.1;
 
 model::Parameter parameter(const std::string& owner, const std::string& name, bool decays) {
@@ -45,7 +45,7 @@ ParameterRule with_decay(const std::string& pattern, double weight_decay) {
 
 void expect_treatment(const std::vector<ParameterRule>& rules, const model::Parameter& of,
                       bool frozen, double learning_rate, double weight_decay) {
-  const Treatment treatment = treatment_of(rules, of, rate, decay);
+  const Treatment treatment = treatment_of(rules, of, base_rate, decay);
   EXPECT_EQ(treatment.frozen, frozen) << of.full_name();
   EXPECT_EQ(treatment.learning_rate, learning_rate) << of.full_name();
   EXPECT_EQ(treatment.weight_decay, weight_decay) << of.full_name();
@@ -58,22 +58,22 @@ const model::Parameter norm = parameter("block.1", "mlp.norm.weight", false);
 TEST(ParameterRules, WithoutARuleOnlyTheDecayDiffers) {
   for (const std::vector<ParameterRule>& rules :
        {std::vector<ParameterRule>(), {freeze("block.2.*"), with_rate("head.*", 1.0)}}) {
-    expect_treatment(rules, matrix, false, rate, decay);
-    expect_treatment(rules, norm, false, rate, 0.0);
+    expect_treatment(rules, matrix, false, base_rate, decay);
+    expect_treatment(rules, norm, false, base_rate, 0.0);
   }
 }
 
 TEST(ParameterRules, AreForFullNames) {
-  expect_treatment({freeze("block.1.mlp.down.weight")}, matrix, true, rate, decay);
+  expect_treatment({freeze("block.1.mlp.down.weight")}, matrix, true, base_rate, decay);
   for (const char* other : {"mlp.down.weight", "block.1", "block.1.mlp.down", "", "block.11.*"})
-    expect_treatment({freeze(other)}, matrix, false, rate, decay);
+    expect_treatment({freeze(other)}, matrix, false, base_rate, decay);
   for (const char* pattern : {"*", "*.mlp.down.*", "block.*.weight", "block.1.*", "*weight"})
-    expect_treatment({freeze(pattern)}, matrix, true, rate, decay);
+    expect_treatment({freeze(pattern)}, matrix, true, base_rate, decay);
 }
 
 TEST(ParameterRules, OfThoseThatSetTheSameTheLastHolds) {
-  expect_treatment({freeze("*"), freeze("block.1.*", false)}, matrix, false, rate, decay);
-  expect_treatment({freeze("block.1.*", false), freeze("*")}, matrix, true, rate, decay);
+  expect_treatment({freeze("*"), freeze("block.1.*", false)}, matrix, false, base_rate, decay);
+  expect_treatment({freeze("block.1.*", false), freeze("*")}, matrix, true, base_rate, decay);
   expect_treatment({with_rate("*", 1.0), with_rate("*.weight", 2.0)}, norm, false, 2.0, 0.0);
   expect_treatment({with_rate("*.weight", 2.0), with_rate("*", 1.0)}, norm, false, 1.0, 0.0);
   // What the last does not set stays as those before say, and 0 is not nothing.
@@ -87,7 +87,7 @@ TEST(ParameterRules, OfThoseThatSetTheSameTheLastHolds) {
 }
 
 TEST(ParameterRules, MakeDecayWhatOtherwiseDoesNot) {
-  expect_treatment({with_decay("*.norm.*", 0.01)}, norm, false, rate, 0.01);
+  expect_treatment({with_decay("*.norm.*", 0.01)}, norm, false, base_rate, 0.01);
   expect_treatment({with_rate("*.norm.*", 0.01)}, norm, false, 0.01, 0.0);
 }
 
@@ -110,7 +110,7 @@ TEST(ParameterRules, AreAsRegularExpressionsSay) {
   int frozen = 0, changed = 0;
   for (int round = 0; round < 200; ++round) {
     std::vector<ParameterRule> rules;
-    for (auto count = random() % 6; count > 0; --count) {
+    for (auto left = random() % 6; left > 0; --left) {
       ParameterRule rule;
       rule.pattern = patterns[random() % patterns.size()];
       if (random() % 2 == 0) rule.frozen = random() % 2 == 0;
@@ -120,7 +120,7 @@ TEST(ParameterRules, AreAsRegularExpressionsSay) {
     }
     for (const model::Parameter& one : parameters) {
       Treatment expected;
-      expected.learning_rate = rate;
+      expected.learning_rate = base_rate;
       expected.weight_decay = one.decays ? decay : 0.0;
       for (const ParameterRule& rule : rules) {
         const std::string dots = std::regex_replace(rule.pattern, std::regex("\\."), "\\.");
@@ -132,7 +132,7 @@ TEST(ParameterRules, AreAsRegularExpressionsSay) {
       }
       expect_treatment(rules, one, expected.frozen, expected.learning_rate, expected.weight_decay);
       frozen += expected.frozen ? 1 : 0;
-      changed += expected.learning_rate != rate ? 1 : 0;
+      changed += expected.learning_rate != base_rate ? 1 : 0;
     }
   }
   EXPECT_GT(frozen, 1000);

@@ -16,6 +16,7 @@
 
 #include "naive_timing.hpp"
 #include "random_plans.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::tests {
 namespace {
@@ -321,9 +322,9 @@ TEST(Fit, NamesTheSmallestWhereNothingFits) {
 
 TEST(Fit, TheLeastArenaIsNeverMoreThanTheArena) {
   double share = 0.0;
-  constexpr int count = 200, seeds = 3;
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    const Many many = make_many(seed, count);
+  const int count = 400 / tests::every_nth(2), seeds = tests::every_nth(3) == 1 ? 4 : 3;
+  for (int seed = 0; seed < seeds; ++seed) {
+    const Many many = make_many(static_cast<std::uint64_t>(seed), count);
     for (const Candidate& candidate : many.candidates) {
       const std::int64_t least = least_arena_bytes(*candidate.model, ranks, candidate.policy);
       std::int64_t live_bytes = 0;

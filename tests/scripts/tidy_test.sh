@@ -24,13 +24,13 @@ done
 TOOL
 cat >"$work/bin/cmake" <<'TOOL'
 #!/usr/bin/env bash
-mkdir -p build-ci/header_checks
+mkdir -p build-tidy/header_checks
 find src -name '*.hpp' | while read -r header; do
   name=${header#src/}
-  echo "#include <$name>" >"build-ci/header_checks/${name//\//_}.cpp"
+  echo "#include <$name>" >"build-tidy/header_checks/${name//\//_}.cpp"
 done
-find src tests build-ci -name '*.cpp' -not -path '*/consumer/*' |
-  sed "s|.*|{\"file\": \"$PWD/&\"}|" >build-ci/compile_commands.json
+find src tests build-tidy -name '*.cpp' -not -path '*/consumer/*' |
+  sed "s|.*|{\"file\": \"$PWD/&\"}|" >build-tidy/compile_commands.json
 TOOL
 printf '#!/usr/bin/env bash\necho 2\n' >"$work/bin/nproc"
 chmod +x "$work"/bin/*
@@ -81,7 +81,7 @@ expect() {
 says() { grep -qF -- "$1" "$work/out" || fail "expected in the output: $1"; }
 last_is() { [ "$(tail -n 1 "$work/out")" = "$1" ] || fail "expected in the last line: $1"; }
 
-everything="build-ci/header_checks/room_alone.hpp.cpp src/room/one.cpp src/room/two.cpp tests/room/test.cpp"
+everything="build-tidy/header_checks/room_alone.hpp.cpp src/room/one.cpp src/room/two.cpp tests/room/test.cpp"
 
 # A single commit: there is nothing to compare with.
 make single
@@ -154,7 +154,7 @@ make headers
 echo more >>src/room/alone.hpp
 echo more >>tests/room/help.hpp
 save
-expect 0 "build-ci/header_checks/room_alone.hpp.cpp tests/room/test.cpp"
+expect 0 "build-tidy/header_checks/room_alone.hpp.cpp tests/room/test.cpp"
 echo more >>src/room/one.hpp
 save
 expect 0 "src/room/one.cpp" HEAD~1

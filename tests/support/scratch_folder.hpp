@@ -43,6 +43,10 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+inline bool contains(const std::string& whole, const std::string& part) {
+  return whole.find(part) != std::string::npos;
+}
+
 /// What `work` throws as Error, or "no error".
 template <class Work>
 std::string error_of(const Work& work) {

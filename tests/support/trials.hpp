@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdlib>
+
 namespace ostrakon::tests {
 
 /// How many of `count` random trials a test makes: a tenth under the address sanitizer, which takes
@@ -11,6 +13,12 @@ constexpr int trials(int count) {
 #else
   return count;
 #endif
+}
+
+/// How far apart the cases of a long sweep are: `sampled`, or 1 where OSTRAKON_TEST_EVERY is set,
+/// so that none is missing.
+inline int every_nth(int sampled) {
+  return std::getenv("OSTRAKON_TEST_EVERY") == nullptr ? sampled : 1;
 }
 
 }  // namespace ostrakon::tests

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kind = "model configuration";
+constexpr const char* config_kind = "model configuration";
 constexpr std::int64_t most_bytes = 1 << 20;
 constexpr std::size_t most_kept_bytes = 32 << 10;
 /// Decks hold doubles: all integers up to here are different.
@@ -64,7 +64,7 @@ class Keys {
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
     const std::string found = has(key) ? shown(object_[key]) : std::string("missing");
-    throw Error(text(kind, " '", name_, "': ", key, " is ", found, "; ", why));
+    throw Error(text(config_kind, " '", name_, "': ", key, " is ", found, "; ", why));
   }
 
  private:
@@ -277,7 +277,7 @@ class Reader {
     for (const char* of_the_file : {"_name_or_path", "name_or_path", "transformers_version"})
       kept.erase(of_the_file);
     config_.text = kept.dump(-1, ' ', true, Json::error_handler_t::replace);
-    require(config_.text.size() <= most_kept_bytes, kind, " '", config_.name, "' has ",
+    require(config_.text.size() <= most_kept_bytes, config_kind, " '", config_.name, "' has ",
             config_.text.size(), " bytes in its keys; expected at most ", most_kept_bytes);
   }
 
@@ -297,11 +297,11 @@ std::string huggingface_config_next_to(const std::string& path) {
 }
 
 HuggingFaceConfig load_huggingface_config(const std::string& path) {
-  return Reader(path, read_json_object(path, kind, most_bytes)).read();
+  return Reader(path, read_json_object(path, config_kind, most_bytes)).read();
 }
 
 HuggingFaceConfig parse_huggingface_config(const std::string& text, const std::string& name) {
-  return Reader(name, parse_json_object(text, kind, name)).read();
+  return Reader(name, parse_json_object(text, config_kind, name)).read();
 }
 
 }  // namespace ostrakon::checkpoint

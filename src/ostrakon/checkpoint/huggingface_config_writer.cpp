@@ -7,16 +7,16 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Ordered = nlohmann::ordered_json;
 
 /// Of a model that did not begin as another one.
-Json new_config(Family family, const HuggingFaceModel& model) {
+Ordered new_config(Family family, const HuggingFaceModel& model) {
   const ConfigKeys& keys = keys_of(family);
-  Json json = {{"architectures", {causal_class(family)}}, {"model_type", model_type(family)}};
+  Ordered json = {{"architectures", {causal_class(family)}}, {"model_type", model_type(family)}};
   for (const RequiredKey& key : keys.required)
-    if (key.is_written) json[key.name] = Json::parse(key.computed.front());
+    if (key.is_written) json[key.name] = Ordered::parse(key.computed.front());
   for (const ComparedKey& key : keys.compared)
-    if (!key.is_alias) json[key.name] = Json::parse(json_text(key, key.get(model.settings)));
+    if (!key.is_alias) json[key.name] = Ordered::parse(json_text(key, key.get(model.settings)));
   json[keys.positions] = model.tokens;
   if (keys.has_rope) {
     json["rope_theta"] = model.settings.rotary_base;
@@ -29,15 +29,15 @@ Json new_config(Family family, const HuggingFaceModel& model) {
   json["initializer_range"] = model.settings.initializer_deviation;
   // Without these, their library takes tokens that this vocabulary may not have.
   for (const char* key : {"bos_token_id", "eos_token_id"})
-    json[key] = model.end_of_text ? Json(*model.end_of_text) : Json();
+    json[key] = model.end_of_text ? Ordered(*model.end_of_text) : Ordered();
   return json;
 }
 
-Json config_of_source(Family family, const HuggingFaceModel& model) {
+Ordered config_of_source(Family family, const HuggingFaceModel& model) {
   const HuggingFaceConfig source =
       parse_huggingface_config(model.source, "the source's config.json");
   require_same_model(source, model.settings, model.tokens);
-  Json json = Json::parse(model.source);
+  Ordered json = Ordered::parse(model.source);
   json["architectures"] = {causal_class(family)};
   json[keys_of(family).positions] = std::max(source.positions, model.tokens);
   return json;
@@ -52,7 +52,7 @@ Family family_of(const HuggingFaceModel& model) {
 
 std::string write_huggingface_config(const HuggingFaceModel& model) {
   const Family family = family_of(model);
-  Json json = model.source.empty() ? new_config(family, model) : config_of_source(family, model);
+  Ordered json = model.source.empty() ? new_config(family, model) : config_of_source(family, model);
   const char* const key = json.contains("dtype") ? "dtype" : "torch_dtype";
   json[key] = model.dtype == DType::fp32 ? "float32" : "bfloat16";
   if (json.contains("dtype")) json.erase("torch_dtype");

@@ -11,7 +11,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::int64_t block_elements = 1 << 20;
+constexpr std::int64_t read_block_elements = 1 << 20;
 
 bool ends_with(const std::string& text, const std::string& ending) {
   return text.size() >= ending.size() &&
@@ -128,7 +128,7 @@ void HuggingFaceSource::read_transposed(const HuggingFaceTensor& tensor, std::in
   const std::int64_t columns = (first + count - 1) / in + 1 - first_column;
   // Of each of their rows, some columns: read one by one where they are a small part of the whole.
   const bool few = columns * 8 < out;
-  const std::int64_t rows_at_once = few ? 1 : std::max<std::int64_t>(1, block_elements / out);
+  const std::int64_t rows_at_once = few ? 1 : std::max<std::int64_t>(1, read_block_elements / out);
   for (std::int64_t row = 0; row < in; row += rows_at_once) {
     const std::int64_t rows = std::min(rows_at_once, in - row);
     const std::int64_t elements = (rows - 1) * out + columns;

@@ -12,8 +12,7 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-constexpr std::int64_t most_int64 = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t most_int = std::numeric_limits<int>::max();
+using Whole = std::numeric_limits<std::int64_t>;
 /// No run gets there; beyond it, what counts on would not be exact, or overflow.
 constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
@@ -36,7 +35,7 @@ class Check {
     check_count("step", progress.step, most_counted);
     check_count("updates", progress.updates, most_counted);
     check_count("samples", progress.samples, most_counted);
-    check_count("skipped_in_a_row", progress.skipped_in_a_row, most_int);
+    check_count("skipped_in_a_row", progress.skipped_in_a_row, std::numeric_limits<int>::max());
     require(progress.updates <= progress.step, where_, "it has ", progress.updates,
             " updates after ", progress.step, " steps; expected at most one for each");
     require(progress.loss_scale > 0.0, where_, "loss_scale is ", progress.loss_scale,
@@ -85,7 +84,8 @@ class Check {
       require(file.name != "manifest.json", where_, "it names itself among its files");
       require(names.insert(file.name).second, where_, "the file ", shown(file.name),
               " is there twice");
-      require(file.bytes <= most_int64 - bytes, where_, "its files have more than 2^63 - 1 bytes");
+      require(file.bytes <= Whole::max() - bytes, where_,
+              "its files have more than 2^63 - 1 bytes");
       bytes += file.bytes;
       for (std::size_t i = 0; i < file.pieces.size(); ++i) check_piece(file, i);
       check_overlap(file);
@@ -168,7 +168,7 @@ class Check {
     return piece.slice.count * ostrakon::bytes_of(dtype(piece.slice.state));
   }
 
-  static constexpr std::int64_t most_elements = most_int64 / 4;  // so that bytes can be counted
+  static constexpr std::int64_t most_elements = Whole::max() / 4;  // so that bytes can be counted
 
   const Manifest& manifest_;
   const std::vector<ParameterRow>& rows_;

@@ -26,7 +26,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::int64_t block_elements = 1 << 20;
+constexpr std::int64_t verify_block_elements = 1 << 20;
 
 /// Names of parameters, "block.3.attention.qkv.weight", and their shapes.
 using Shapes = std::map<std::string, Shape>;
@@ -71,11 +71,11 @@ class CheckpointParameters : public ParameterSource {
     const Manifest& manifest = reader_.manifest();
     for (std::size_t file = 0; file < manifest.files.size(); ++file)
       reader_.verify_structure(static_cast<int>(file));
-    std::vector<float> values(block_elements);
+    std::vector<float> values(verify_block_elements);
     for (const ParameterEntry& entry : manifest.parameters)
-      for (std::int64_t first = 0; first < entry.elements(); first += block_elements)
+      for (std::int64_t first = 0; first < entry.elements(); first += verify_block_elements)
         reader_.read(entry.owner, entry.name, entry.shape, first,
-                     std::min(block_elements, entry.elements() - first), values.data());
+                     std::min(verify_block_elements, entry.elements() - first), values.data());
   }
 
   bool checks_what_it_reads() const override { return reader_.checks_what_it_reads(); }

@@ -9,7 +9,7 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-constexpr const char* kind = "weights file";
+constexpr const char* file_kind = "weights file";
 constexpr const char* format = "ostrakon-weights";
 constexpr std::int64_t format_version = 1;
 constexpr const char* config_attribute = "huggingface_config";
@@ -31,12 +31,12 @@ void require_checksum(const std::string& path, const std::string& unit,
                       const std::string& parameter, const hdf5::Dataset& dataset,
                       const std::string& found) {
   const std::string expected = dataset.text_attribute("checksum");
-  require(found == expected, "parameter '", parameter, "' of unit '", unit, "' in ", kind, " '",
-          path, "' is damaged: its checksum is ", found, ", expected ", expected);
+  require(found == expected, "parameter '", parameter, "' of unit '", unit, "' in ", file_kind,
+          " '", path, "' is damaged: its checksum is ", found, ", expected ", expected);
 }
 
 hdf5::File open_weights_file(const std::string& path) {
-  hdf5::File file = hdf5::File::open(path, kind);
+  hdf5::File file = hdf5::File::open(path, file_kind);
   file.check_format(format, format_version);
   return file;
 }
@@ -45,7 +45,7 @@ hdf5::File open_weights_file(const std::string& path) {
 
 WeightsWriter::WeightsWriter(const std::string& path, const std::string& deck, std::int64_t step,
                              const std::string& tokenizer, const std::string& huggingface_config)
-    : file_(hdf5::File::create(path, kind)) {
+    : file_(hdf5::File::create(path, file_kind)) {
   file_.write_format(format, format_version);
   hdf5::Object root = file_.root();
   root.write_attribute("deck", deck);
@@ -83,14 +83,14 @@ WeightsReader::WeightsReader(const std::string& path) : file_(open_weights_file(
 hdf5::Dataset WeightsReader::find(const std::string& unit, const std::string& parameter,
                                   const std::vector<std::int64_t>& shape) const {
   const std::string name = place(unit, parameter);
-  require(file_.has(name), kind, " '", file_.path(), "' has no parameter '", parameter,
+  require(file_.has(name), file_kind, " '", file_.path(), "' has no parameter '", parameter,
           "' of unit '", unit, "'");
   hdf5::Dataset dataset = file_.dataset(name);
   require(dataset.shape() == shape, "parameter '", parameter, "' of unit '", unit,
-          "' has the shape ", hdf5::shape_text(dataset.shape()), " in ", kind, " '", file_.path(),
-          "', expected ", hdf5::shape_text(shape));
+          "' has the shape ", hdf5::shape_text(dataset.shape()), " in ", file_kind, " '",
+          file_.path(), "', expected ", hdf5::shape_text(shape));
   require(dataset.type() == hdf5::Type::float32, "parameter '", parameter, "' of unit '", unit,
-          "' is ", hdf5::name(dataset.type()), " in ", kind, " '", file_.path(),
+          "' is ", hdf5::name(dataset.type()), " in ", file_kind, " '", file_.path(),
           "', expected float32");
   return dataset;
 }
@@ -113,7 +113,7 @@ std::vector<WeightsReader::Entry> WeightsReader::parameters() const {
   for (const std::string& name : file_.datasets(parameters_group)) {
     // A unit's name may hold '/', a parameter's never does.
     const std::size_t slash = name.rfind('/');
-    require(slash != std::string::npos, kind, " '", file_.path(), "': parameter '", name,
+    require(slash != std::string::npos, file_kind, " '", file_.path(), "': parameter '", name,
             "' belongs to no unit");
     entries.push_back({name.substr(0, slash), name.substr(slash + 1),
                        file_.dataset(parameters_group + ("/" + name)).shape()});

@@ -14,7 +14,7 @@ enum Resource { device, inside_nodes, across_nodes, uploads, downloads, host };
 constexpr int resources = 6;
 
 /// Seconds of each resource that an action takes if it is alone.
-using Work = std::array<double, resources>;
+using ResourceSeconds = std::array<double, resources>;
 
 class Simulation {
  public:
@@ -43,13 +43,13 @@ class Simulation {
     std::vector<std::size_t> queue;
     std::size_t next = 0;  ///< of the queue: running or to be run
     bool is_running = false;
-    int resource = 0;   ///< that the running action uses
-    double left = 0.0;  ///< seconds of it, alone
-    Work work{};        ///< of the running action
+    int resource = 0;        ///< that the running action uses
+    double left = 0.0;       ///< seconds of it, alone
+    ResourceSeconds work{};  ///< of the running action
   };
 
-  Work work_of(const Action& action) const {
-    Work work{};
+  ResourceSeconds work_of(const Action& action) const {
+    ResourceSeconds work{};
     work[device] = action.flops / rates_.flops;
     work[inside_nodes] =
         static_cast<double>(links_.bytes_inside_nodes(action)) / rates_.bytes_inside_nodes;

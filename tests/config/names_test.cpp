@@ -25,8 +25,8 @@ using namespace ostrakon;
 /// Compilers write a template argument of an enum as the enumerator, or, where there is none of
 /// this value, as a cast: "value = (Kind)77".
 template <class Enum, Enum value>
-bool is_enumerator() {
-  const std::string_view function = __PRETTY_FUNCTION__;
+constexpr bool is_enumerator() {
+  constexpr std::string_view function = __PRETTY_FUNCTION__;
   constexpr std::string_view argument = "value = ";
   const std::size_t found = function.rfind(argument);
   return found != std::string_view::npos && function[found + argument.size()] != '(';
@@ -34,13 +34,10 @@ bool is_enumerator() {
 
 template <class Enum, int... values>
 std::vector<Enum> enumerators(std::integer_sequence<int, values...>) {
+  constexpr bool is[] = {is_enumerator<Enum, static_cast<Enum>(values)>()...};
   std::vector<Enum> found;
-  (
-      [&] {
-        constexpr auto value = static_cast<Enum>(values);
-        if (is_enumerator<Enum, value>()) found.push_back(value);
-      }(),
-      ...);
+  for (std::size_t value = 0; value < std::size(is); ++value)
+    if (is[value]) found.push_back(static_cast<Enum>(value));
   return found;
 }
 

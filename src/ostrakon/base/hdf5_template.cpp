@@ -147,11 +147,15 @@ FileTemplate make_template(const std::vector<std::pair<std::string, std::string>
   LayoutWriter writer(*storage, arrays.size());
   for (const auto& [name, value] : attributes) writer.add_attribute(name, value);
   FileTemplate made;
+  // HDF5 1.10 reads freed memory after it ran out of addresses. What is not of arrays fits into
+  // 2^40 bytes.
+  std::int64_t left = std::numeric_limits<std::int64_t>::max() - (std::int64_t{1} << 40);
   for (const ArrayShape& array : arrays) {
     const std::int64_t bytes = value_bytes(array);
+    require(bytes <= left, template_name, ": with ", array.name,
+            " its arrays have more than 2^63 - 2^40 bytes");
+    left -= bytes;
     made.offsets.push_back(writer.add(array));
-    require(made.offsets.back() <= std::numeric_limits<std::int64_t>::max() - bytes, template_name,
-            ": ", array.name, " ends beyond 2^63 bytes");
   }
   writer.close();
   // HDF5 gives the file its length, although nothing is written to its end.

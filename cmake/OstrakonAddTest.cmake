@@ -10,7 +10,6 @@
 #                         `pure` for those of code that handles no memory by itself: sanitizers leave
 #                         them out
 #   [ARGS <argument>...]  handed to the program
-#   [COMPUTES_NOTHING]    compiled without optimization: no numbers are computed in the test itself
 #   [LIBRARIES <target>...] linked besides Ostrakon::ostrakon and GoogleTest)
 #
 # Builds the program test_<name>. CTest runs it under mpiexec and knows how many processors it takes.
@@ -71,7 +70,7 @@ if(NOT TARGET unit_tests)
 endif()
 
 function(ostrakon_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "COMPUTES_NOTHING" "" "SOURCES;RANKS;THREADS;LABELS;ARGS;\
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;RANKS;THREADS;LABELS;ARGS;\
 LIBRARIES")
   ostrakon_refuse_unknown("ostrakon_add_test(${name})" "${arg_UNPARSED_ARGUMENTS}"
                           "${arg_KEYWORDS_MISSING_VALUES}")
@@ -95,14 +94,9 @@ LIBRARIES")
   if("unit" IN_LIST arg_LABELS AND NOT "pure" IN_LIST arg_LABELS)
     add_dependencies(unit_tests test_${name})
   endif()
-  set(level O1)
-  if(arg_COMPUTES_NOTHING)
-    set(level O0)
-  endif()
-  ostrakon_set_flags(test_${name} ${level})
-  ostrakon_precompile_headers(test_${name} REUSE_FROM ostrakon_test_main_${level})
-  target_link_libraries(test_${name} PRIVATE
-    ostrakon_test_main_${level} Ostrakon::ostrakon ${arg_LIBRARIES})
+  ostrakon_set_flags(test_${name} O1)
+  ostrakon_precompile_headers(test_${name} REUSE_FROM ostrakon_test_main)
+  target_link_libraries(test_${name} PRIVATE ostrakon_test_main Ostrakon::ostrakon ${arg_LIBRARIES})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE
     OSTRAKON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" OSTRAKON_APPS_DIR="${PROJECT_BINARY_DIR}/apps")

@@ -7,7 +7,7 @@
 #
 # O1: tests. What takes time is in the library, so they are compiled with -O1: in two thirds of the
 # time. Inline functions of headers may come from there, too: their bits are the same.
-# O0: tests that compute nothing, those that start programs among them.
+# O0: tests that start programs and compute nothing.
 
 function(ostrakon_set_flags target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "O0;O1" "" "")

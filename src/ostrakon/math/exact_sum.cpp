@@ -119,8 +119,10 @@ KOKKOS_INLINE_FUNCTION void add_blocks(View<const T*, Space> x, std::int64_t beg
                                        std::int64_t end, View<std::int64_t*, Space> limbs) {
   LimbWriter<one_of_many, Space> writer(limbs);
   for (std::int64_t block = begin; block < end; ++block) {
-    const auto terms = x.range(block * norm_block, smaller((block + 1) * norm_block, x.size()));
-    writer.add(sum_of_squares(terms.data(), terms.size()));
+    // Written so that the compiler sees that there are at most norm_block: it unrolls their loop.
+    const std::int64_t first = block * norm_block;
+    const std::int64_t count = smaller(norm_block, x.size() - first);
+    writer.add(sum_of_squares(x.range(first, first + count).data(), count));
   }
   writer.flush();
 }

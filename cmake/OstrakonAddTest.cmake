@@ -55,6 +55,12 @@ if(Ostrakon_ENABLE_SANITIZERS)
   list(APPEND OSTRAKON_TEST_ENVIRONMENT ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1)
 endif()
 
+# Those that start programs know where these are.
+set(OSTRAKON_COMMAND_ENVIRONMENT ${OSTRAKON_TEST_ENVIRONMENT}
+  OSTRAKON_APPS=${PROJECT_BINARY_DIR}/apps
+  OSTRAKON_SOURCE=${PROJECT_SOURCE_DIR}
+  OSTRAKON_MPIEXEC=${MPIEXEC_EXECUTABLE})
+
 function(ostrakon_refuse_unknown function unparsed missing_values)
   if(unparsed)
     message(FATAL_ERROR "${function}: unknown arguments: ${unparsed}")
@@ -143,14 +149,12 @@ function(ostrakon_add_command_test name)
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   set_tests_properties(${name} PROPERTIES
     PROCESSORS ${arg_PROCESSORS} TIMEOUT ${OSTRAKON_TEST_TIMEOUT} LABELS "${arg_LABELS}"
-    ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT};OSTRAKON_APPS=${PROJECT_BINARY_DIR}/apps;\
-OSTRAKON_SOURCE=${PROJECT_SOURCE_DIR};OSTRAKON_MPIEXEC=${MPIEXEC_EXECUTABLE}")
+    ENVIRONMENT "${OSTRAKON_COMMAND_ENVIRONMENT}")
 endfunction()
 
 function(ostrakon_add_every_case name configuration)
   add_test(NAME ${name}.every CONFIGURATIONS ${configuration} COMMAND test_${name})
   set_tests_properties(${name}.every PROPERTIES
     PROCESSORS 2 TIMEOUT 14400 LABELS "${configuration};mpi"
-    ENVIRONMENT "${OSTRAKON_TEST_ENVIRONMENT};OSTRAKON_APPS=${PROJECT_BINARY_DIR}/apps;\
-OSTRAKON_SOURCE=${PROJECT_SOURCE_DIR};OSTRAKON_MPIEXEC=${MPIEXEC_EXECUTABLE};OSTRAKON_TEST_EVERY=1")
+    ENVIRONMENT "${OSTRAKON_COMMAND_ENVIRONMENT};OSTRAKON_TEST_EVERY=1")
 endfunction()

@@ -215,7 +215,6 @@ TEST_F(Fit, MissesNothing) {
                                           "2",       "--set", "training.global_batch_size=8"};
   // What has an effect where the host has no memory for more than batches, each with and without
   // overlap; a sample of it on groups of a node with recomputation only.
-  const bool every = tests::every_nth(2) == 1;
   std::vector<Family> all;
   for (const std::string sharding : {"none", "optimizer", "gradients", "full"})
     for (const char* group : {"world", "node"})
@@ -228,7 +227,7 @@ TEST_F(Fit, MissesNothing) {
                 continue;
               if (reshard != "default" && sharding != "full") continue;
               if (reshard == "2" && group == std::string("node")) continue;
-              if (!every && group == std::string("node") &&
+              if (!tests::takes_every_case() && group == std::string("node") &&
                   (checkpointing == std::string("none") || micro_batch == std::string("2")))
                 continue;
               all.push_back(plan_overlaps(
@@ -268,7 +267,7 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
   for (const char* checkpointing : {"none", "full"})
     for (const char* micro_batch : {"1", "2"})
       for (const char* reshard : {"default", "never"}) {
-        if (micro_batch == std::string("2") && tests::every_nth(2) > 1) continue;
+        if (micro_batch == std::string("2") && !tests::takes_every_case()) continue;
         all.emplace_back();
         for (const char* offload : {"none", "optimizer", "parameters", "all"})
           for (const char* activations : {"device", "host"})

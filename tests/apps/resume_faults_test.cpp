@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include <support/trials.hpp>
 #include "command.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::testing {
 namespace {

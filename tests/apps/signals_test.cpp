@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include <support/trials.hpp>
 #include "command.hpp"
 #include "fixtures.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -83,7 +83,7 @@ TEST(Signals, BeforeTheFirstStepEndTheRunAtOnceWithNothingToSave) {
   for (const int ranks : {1, 2})
     for (const int signal : {SIGTERM, SIGUSR2})
       for (const char* moment : {"before MPI_Init", "after MPI_Init"}) {
-        if (ranks == 2 && signal != SIGTERM && tests::every_nth(2) > 1) continue;
+        if (ranks == 2 && signal != SIGTERM && !tests::takes_every_case()) continue;
         const ScratchFolder folder;
         const Outcome outcome = raise_at(folder, ranks, signal, moment);
         EXPECT_EQ(outcome.status, 75) << moment << outcome.out << outcome.err;
@@ -106,7 +106,7 @@ TEST(Signals, AfterTheLastStepChangeNothing) {
   for (const int ranks : {1, 2})
     for (const int signal : {SIGTERM, SIGUSR2, SIGUSR1})
       for (const char* moment : {"before MPI_Finalize", "after MPI_Finalize", "exit"}) {
-        if (ranks == 2 && signal != SIGTERM && tests::every_nth(2) > 1) continue;
+        if (ranks == 2 && signal != SIGTERM && !tests::takes_every_case()) continue;
         const ScratchFolder folder;
         const Outcome outcome = raise_at(folder, ranks, signal, moment);
         EXPECT_EQ(outcome.status, 0) << moment << outcome.out << outcome.err;

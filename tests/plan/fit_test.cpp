@@ -322,7 +322,8 @@ TEST(Fit, NamesTheSmallestWhereNothingFits) {
 
 TEST(Fit, TheLeastArenaIsNeverMoreThanTheArena) {
   double share = 0.0;
-  const int count = 400 / tests::every_nth(2), seeds = tests::every_nth(3) == 1 ? 4 : 3;
+  const int count = tests::takes_every_case() ? 400 : 200;
+  const int seeds = tests::takes_every_case() ? 4 : 3;
   for (int seed = 0; seed < seeds; ++seed) {
     const Many many = make_many(static_cast<std::uint64_t>(seed), count);
     for (const Candidate& candidate : many.candidates) {

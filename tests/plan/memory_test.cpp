@@ -304,7 +304,7 @@ TEST(MemoryPlan, SoDoTheyWithOtherPolicies) {
   for (const char* name : {"gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b"}) {
     const RealModel model = read_deck(name);
     for (int ranks : {8, 64, 512}) {
-      if (ranks == 64 && tests::every_nth(2) > 1) continue;
+      if (ranks == 64 && !tests::takes_every_case()) continue;
       // More micro-batches are more of the same, and take long where sanitizers run.
       if (model.leaves / ranks > 64) continue;
       for (const auto& [which, policy] : policies)
@@ -318,7 +318,7 @@ TEST(MemoryPlan, SoDoTheyWithOtherPolicies) {
 TEST(MemoryPlan, SoDoTheyWithDeepPrefetch) {
   const std::pair<const char*, int> layouts[] = {
       {"llama3-8b", 8}, {"llama3-70b", 64}, {"llama3-405b", 64}, {"llama3-405b", 512}};
-  const bool every = tests::every_nth(2) == 1;
+  const bool every = tests::takes_every_case();
   for (const auto& [name, ranks] : layouts) {
     if (!every && name == std::string("llama3-405b") && ranks == 64) continue;
     const RealModel model = read_deck(name);

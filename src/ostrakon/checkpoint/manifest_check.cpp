@@ -12,7 +12,7 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-using Whole = std::numeric_limits<std::int64_t>;
+constexpr std::int64_t most_bytes_of_files = std::numeric_limits<std::int64_t>::max();
 /// No run gets there; beyond it, what counts on would not be exact, or overflow.
 constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
@@ -84,7 +84,7 @@ class Check {
       require(file.name != "manifest.json", where_, "it names itself among its files");
       require(names.insert(file.name).second, where_, "the file ", shown(file.name),
               " is there twice");
-      require(file.bytes <= Whole::max() - bytes, where_,
+      require(file.bytes <= most_bytes_of_files - bytes, where_,
               "its files have more than 2^63 - 1 bytes");
       bytes += file.bytes;
       for (std::size_t i = 0; i < file.pieces.size(); ++i) check_piece(file, i);
@@ -168,7 +168,8 @@ class Check {
     return piece.slice.count * ostrakon::bytes_of(dtype(piece.slice.state));
   }
 
-  static constexpr std::int64_t most_elements = Whole::max() / 4;  // so that bytes can be counted
+  static constexpr std::int64_t most_elements =
+      most_bytes_of_files / 4;  // so that bytes can be counted
 
   const Manifest& manifest_;
   const std::vector<ParameterRow>& rows_;

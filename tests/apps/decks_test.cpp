@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -92,6 +93,7 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
     EXPECT_LE(json["memory"]["arena_bytes"], 75'000'000'000);
     EXPECT_LE(json["memory"]["arena_bytes"].get<double>(),
               1.03 * json["memory"]["lower_bound_bytes"].get<double>());
+    if (row != rows.front() && !tests::takes_every_case()) continue;
     const Outcome text = plan(deck, ranks, {});
     EXPECT_EQ(text.out.find("validation or writing weights needs more"), std::string::npos)
         << text.out;

@@ -244,7 +244,7 @@ TEST_P(FaultSweep, SampledFailuresAreToldOrDoNoHarm) {
   ASSERT_EQ(good.status, 0) << good.err;
   calls_ = static_cast<int>(calls_of("reference").size());
   ASSERT_GT(calls_, 20);
-  const int runs = GetParam().ranks > 1 ? 8 : 16;
+  const int runs = GetParam().ranks > 1 ? 6 : 12;
   const int every = std::max(1, calls_ / runs);
   std::vector<Fault> faults;
   for (int call = 1 + every / 2; call <= calls_; call += every)

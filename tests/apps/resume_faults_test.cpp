@@ -119,7 +119,7 @@ class ResumeFaults : public ::testing::Test {
     return names;
   }
 
-  /// Such a run ends by name and changes nothing; without the fault the newest is taken.
+  /// Such a run ends by name and changes nothing.
   void expect_refused(int ranks, const Environment& environment, const Texts& parts) const {
     const auto before = all_files();
     const Outcome faulty = train(ranks, {"--resume", "auto"}, environment);
@@ -128,6 +128,10 @@ class ResumeFaults : public ::testing::Test {
       EXPECT_TRUE(contains(faulty.err, part)) << part << "\n" << faulty.err;
     EXPECT_FALSE(contains(faulty.out, "damaged")) << faulty.out;
     EXPECT_TRUE(all_files() == before);
+  }
+
+  /// Without a fault the newest is taken.
+  void expect_newest_taken(int ranks) const {
     const Outcome again = train(ranks);
     EXPECT_EQ(again.status, 0) << again.err;
     EXPECT_TRUE(contains(again.out, "step-00000006, step 6 of 6")) << again.out;
@@ -170,6 +174,7 @@ TEST_F(ResumeFaults, WhatCanNotBeReadNowEndsTheRunAndChangesNothing) {
           {words_of.at(error), one.file, text("rank ", one.rank, " on ", host_name(), ": ")});
     }
   }
+  expect_newest_taken(2);
 }
 
 TEST_F(ResumeFaults, EachReadOfAManifestAndOfNumbersMayFail) {
@@ -218,6 +223,7 @@ TEST_F(ResumeFaults, WhatOneHostDoesNotSeeEndsTheRun) {
                  {root, "not visible on this host", "/step-00000006"});
   expect_refused(2, fault("enoent", "step-00000006/manifest.json", "opens,stats", 0),
                  {root, "does not see the file (yet)", "step-00000006"});
+  expect_newest_taken(2);
 }
 
 TEST_F(ResumeFaults, WhatRankZeroAloneDoesNotSeeEndsTheRun) {

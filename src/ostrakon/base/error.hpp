@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sstream>
+#include <ostrakon/base/text.hpp>
 #include <stdexcept>
 #include <string>
 
@@ -35,14 +35,6 @@ class AgreedDamage : public AgreedError {
  public:
   using AgreedError::AgreedError;
 };
-
-/// Joins its arguments as text: `text("width ", 7, " is odd")`.
-template <class... Parts>
-std::string text(const Parts&... parts) {
-  std::ostringstream stream;
-  (stream << ... << parts);
-  return stream.str();
-}
 
 /// Throws Error with the joined `parts` unless `condition` holds.
 template <class... Parts>

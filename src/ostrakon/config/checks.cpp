@@ -27,9 +27,10 @@ std::string division(std::int64_t dividend, std::int64_t divisor) {
 }
 
 void require_divides(const std::string& name, const Factor& divisor, const Factor& dividend) {
-  require(dividend.value % divisor.value == 0, name, ": ", divisor.name, " = ", divisor.value,
-          " does not divide ", dividend.name, " = ", dividend.value, " (",
-          division(dividend.value, divisor.value), ")");
+  if (dividend.value % divisor.value == 0) return;
+  throw Error(text(name, ": ", divisor.name, " = ", divisor.value, " does not divide ",
+                   dividend.name, " = ", dividend.value, " (",
+                   division(dividend.value, divisor.value), ")"));
 }
 
 /// Throws where the product is above `most`, without computing what would overflow.
@@ -37,15 +38,18 @@ void require_product(const std::string& name, std::int64_t most, const char* wha
                      const std::vector<Factor>& factors) {
   std::int64_t product = 1;
   bool fits = true;
-  std::string names, values;
   for (const Factor& factor : factors) {
     fits = fits && factor.value <= most / product;
     if (fits) product *= std::max<std::int64_t>(factor.value, 1);
+  }
+  if (fits) return;
+  std::string names, values;
+  for (const Factor& factor : factors) {
     names += text(names.empty() ? "" : " x ", factor.name);
     values += text(values.empty() ? "" : " x ", factor.value);
   }
-  require(fits, name, ": ", names, " = ", values, " ", what, ", more than the limit of ",
-          format_count(most));
+  throw Error(text(name, ": ", names, " = ", values, " ", what, ", more than the limit of ",
+                   format_count(most)));
 }
 
 void check_model(const model::DecoderSettings& model, const std::string& name) {

@@ -3,9 +3,11 @@
 
 #include <cctype>
 #include <cmath>
+#include <cstdint>
 #include <locale>
 #include <ostrakon/base/format.hpp>
 #include <sstream>
+#include <string>
 
 namespace ostrakon::config {
 namespace {
@@ -13,6 +15,10 @@ namespace {
 bool reads_as_number(const std::string& text, double& number) {
   // Hexadecimal, "nan" and "inf" are text to Teuchos, and so they are here.
   if (text.empty() || text.find_first_not_of("0123456789+-.eE") != std::string::npos) return false;
+  if (text.size() <= 15 && text.find_first_not_of("0123456789") == std::string::npos) {
+    number = static_cast<double>(std::stoll(text));
+    return true;
+  }
   std::istringstream stream(text);
   stream.imbue(std::locale::classic());
   stream >> std::noskipws >> number;
@@ -100,13 +106,16 @@ Value parse_scalar(const std::string& text) {
 }
 
 std::string format_number(double number) {
+  // Integers are easier to read without an exponent, and too frequent for a stream each.
+  constexpr double most = 1e15;
+  if (!std::signbit(number) && number < most && number == std::floor(number))
+    return std::to_string(static_cast<std::int64_t>(number));
   std::string shortest;
   for (int digits = 1; digits <= 17; ++digits) {
     std::ostringstream stream;
     stream.imbue(std::locale::classic());
     stream.precision(digits);
-    // Integers are easier to read without an exponent.
-    if (std::fabs(number) < 1e15 && number == std::floor(number)) stream.precision(17);
+    if (std::fabs(number) < most && number == std::floor(number)) stream.precision(17);
     stream << number;
     shortest = without_exponent_zeros(stream.str());
     double again = 0.0;

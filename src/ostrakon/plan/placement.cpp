@@ -167,12 +167,13 @@ class Placed {
 };
 
 /// Places `rectangles` one by one in the given order, each at the lowest offset from `base` where
-/// it intersects none. Returns the end of the highest.
+/// it intersects none, until one of them ends at `limit` or above. Returns the end of the highest.
 std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& order,
-                            const Begins& begins, std::int64_t base) {
+                            const Begins& begins, std::int64_t base, std::int64_t limit) {
   Placed placed(begins);
   std::int64_t highest = base;
   for (int index : order) {
+    if (highest >= limit) break;
     Rectangle& rectangle = rectangles[static_cast<std::size_t>(index)];
     rectangle.offset = base;
     if (rectangle.bytes == 0) continue;
@@ -190,11 +191,14 @@ std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
   const std::int64_t bound = base + most_alive(rectangles, times);
   const Begins begins(rectangles, times);
   Rectangles placed = rectangles;
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
+  std::int64_t least = no_limit;
   for (bool backward : {false, true}) {
     std::vector<int> order = largest_first(rectangles, backward);
     for (int i = 0; i < tries; ++i) {
-      const std::int64_t highest = place_in_order(placed, order, begins, base);
+      // The next try learns from all of the last one; the last one only counts where it is better.
+      const std::int64_t limit = i + 1 < tries ? no_limit : least;
+      const std::int64_t highest = place_in_order(placed, order, begins, base, limit);
       if (highest < least) {
         least = highest;
         rectangles = placed;

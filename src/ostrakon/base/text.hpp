@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace ostrakon {
+
+namespace detail {
+
+void append(std::string& text, std::int64_t part);
+void append(std::string& text, std::uint64_t part);
+void append(std::string& text, double part);
+
+/// As a stream writes it. Streams cost more than most of what is written: only for other types.
+template <class Part>
+void append(std::string& text, const Part& part) {
+  using Plain = std::decay_t<Part>;
+  if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+    text.append(std::string_view(part));
+  } else if constexpr (std::is_same_v<Plain, char> || std::is_same_v<Plain, signed char> ||
+                       std::is_same_v<Plain, unsigned char>) {
+    text += static_cast<char>(part);
+  } else if constexpr (std::is_integral_v<Plain> && std::is_signed_v<Plain>) {
+    append(text, static_cast<std::int64_t>(part));
+  } else if constexpr (std::is_integral_v<Plain>) {
+    append(text, static_cast<std::uint64_t>(part));
+  } else if constexpr (std::is_floating_point_v<Plain>) {
+    append(text, static_cast<double>(part));
+  } else {
+    std::ostringstream stream;
+    stream << part;
+    text += stream.str();
+  }
+}
+
+}  // namespace detail
+
+/// Joins its arguments as text: `text("width ", 7, " is odd")`. Numbers are written as a stream
+/// of the classic locale writes them.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::string joined;
+  (detail::append(joined, parts), ...);
+  return joined;
+}
+
+}  // namespace ostrakon

@@ -36,10 +36,11 @@ class Fit : public Plan {
  protected:
   /// With short plans: thousands are made.
   Fit() {
-    std::string few = deck;
-    few.replace(few.find("global_batch_size: 64"), 21, "global_batch_size: 16");
-    write_bytes(path("deck.yaml"), few);
+    few_.replace(few_.find("global_batch_size: 64"), 21, "global_batch_size: 16");
+    write_bytes(path("deck.yaml"), few_);
   }
+
+  std::string few_ = deck;
 
   /// At rates at which a small deck computes about as long as it sends.
   const std::vector<std::string> rates_ = {"--gflops", "0.05", "--gigabytes-per-second=0.001"};
@@ -206,7 +207,7 @@ TEST_F(Fit, EveryRowIsTrue) {
 
   // A deck that as it is can not be divided over that many ranks, with settings of its own kind.
   write_bytes(path("deck.yaml"),
-              deck + std::string("  precision: {activations: fp32}\n"
+              few_ + std::string("  precision: {activations: fp32}\n"
                                  "  memory: {activation_checkpointing: selective mlp}\n"
                                  "  parallel: {forward_prefetch: 2, units: 'block.*: "
                                  "reshard_after_forward never', shard_optimizer_over: world, "
@@ -297,7 +298,7 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
 // With a grain, what is fastest loses the bits that the deck has: no list may hide that.
 TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
   const std::vector<std::string> place = {"--ranks", "8",     "--ranks-per-node",
-                                          "4",       "--set", "training.global_batch_size=32"};
+                                          "4",       "--set", "training.global_batch_size=64"};
   const auto with_grain = [&](const char* grain) {
     std::vector<std::string> arguments = place;
     arguments.insert(arguments.end(), {"--set", std::string("training.sum_grain=") + grain});

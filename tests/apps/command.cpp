@@ -22,6 +22,8 @@
 #include <sys/prctl.h>
 #endif
 
+#include "../support/scratch_folder.hpp"
+
 extern char** environ;
 
 namespace ostrakon::testing {
@@ -122,7 +124,11 @@ void collect(pid_t process, const Command& command, int out, int err, Outcome& o
 }  // namespace
 
 Outcome run_command(const Command& command) {
-  const std::vector<std::string> environment = environment_with(command.environment);
+  // Open MPI's own files are of this command alone: jobs without mpiexec all have the same name.
+  const ScratchFolder folder_of_mpi;
+  std::vector<std::pair<std::string, std::string>> added = command.environment;
+  added.emplace_back("OMPI_MCA_orte_tmpdir_base", folder_of_mpi.file(""));
+  const std::vector<std::string> environment = environment_with(added);
   const std::vector<char*> argument_pointers = pointers(command.arguments);
   const std::vector<char*> environment_pointers = pointers(environment);
   Pipe out, err;
@@ -149,12 +155,15 @@ Outcome run_command(const Command& command) {
 Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
                 const std::string& folder) {
   Command command;
-  command.arguments = {OSTRAKON_MPIEXEC, OSTRAKON_MPIEXEC_NUMPROC_FLAG, std::to_string(ranks),
-                       OSTRAKON_APPS_DIR "/" + name};
+  if (ranks > 1)
+    command.arguments = {OSTRAKON_MPIEXEC, OSTRAKON_MPIEXEC_NUMPROC_FLAG, std::to_string(ranks)};
+  command.arguments.push_back(OSTRAKON_APPS_DIR "/" + name);
   for (std::string& argument : arguments) command.arguments.push_back(std::move(argument));
   command.folder = folder;
   // Open MPI's mpiexec waits for seconds where a rank has failed; nobody reads along here.
-  command.environment = {{"OMPI_MCA_odls_base_sigkill_timeout", "0"}};
+  command.environment = {{"OMPI_MCA_odls_base_sigkill_timeout", "0"},
+                         // And a single rank without mpiexec starts none of its daemons.
+                         {"OMPI_MCA_ess_singleton_isolated", "1"}};
   return command;
 }
 

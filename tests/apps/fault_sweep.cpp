@@ -83,7 +83,6 @@ class FaultSweep : public ::testing::TestWithParam<FaultyProgram> {
     const char* const apps = std::getenv("OSTRAKON_APPS");
     Command command = program("", ranks, {}, folder);
     command.arguments.pop_back();
-    if (ranks == 1) command.arguments.clear();  // a program starts faster without mpiexec
     for (std::string argument : arguments) {
       for (std::size_t at; (at = argument.find('@')) != std::string::npos;)
         argument.replace(at, 1, folder);

@@ -32,10 +32,9 @@ class OddInput : public ::testing::Test {
   OddInput() { write_bytes(path("deck.yaml"), small_deck); }
   std::string path(const std::string& name) const { return folder_.file(name); }
 
-  /// On one rank, without mpiexec.
+  /// On one rank.
   Outcome start(const std::string& name, const Texts& arguments) const {
     Command command = program(name, 1, arguments, path(""));
-    command.arguments.erase(command.arguments.begin(), command.arguments.begin() + 3);
     command.time_limit = 30.0;
     return run_command(command);
   }

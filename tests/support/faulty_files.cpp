@@ -94,7 +94,8 @@ bool is_of_rank(const std::string& rank) {
   if (rank.empty()) return true;
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (std::getenv(name) != nullptr) return setting(name) == rank;
-  return false;
+  // A single rank without mpiexec; not mpiexec itself.
+  return rank == "0" && std::string(program_invocation_short_name).rfind("ostrakon-", 0) == 0;
 }
 
 /// The path that a descriptor has now.

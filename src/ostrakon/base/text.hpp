@@ -18,6 +18,7 @@ void append(std::string& text, double part);
 /// As a stream writes it. Streams cost more than most of what is written: only for other types.
 template <class Part>
 void append(std::string& text, const Part& part) {
+  static_assert(!std::is_function_v<Part>, "text() takes no manipulators of streams");
   using Plain = std::decay_t<Part>;
   if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
     text.append(std::string_view(part));

@@ -39,6 +39,13 @@ void Builder::reserve(std::size_t tasks) {
   last_use_.reserve(5 * tasks);
 }
 
+std::string Builder::name_of(int u, std::string_view what) const {
+  const std::string& unit = state(u).name;
+  std::string name;
+  name.reserve(unit.size() + 1 + what.size());
+  return name.append(unit).append(" ").append(what);
+}
+
 int Builder::make_named(std::string name, Category category, std::int64_t bytes, Space space) {
   Buffer buffer;
   buffer.name = std::move(name);
@@ -50,12 +57,12 @@ int Builder::make_named(std::string name, Category category, std::int64_t bytes,
   return static_cast<int>(plan_.buffers.size()) - 1;
 }
 
-int Builder::make_buffer(const std::string& what, int u, Category category, std::int64_t bytes,
+int Builder::make_buffer(std::string_view what, int u, Category category, std::int64_t bytes,
                          Space space) {
-  return bytes > 0 ? make_named(state(u).name + " " + what, category, bytes, space) : -1;
+  return bytes > 0 ? make_named(name_of(u, what), category, bytes, space) : -1;
 }
 
-int Builder::make_array(const std::string& what, int u, Category category, FlatRange flats,
+int Builder::make_array(std::string_view what, int u, Category category, FlatRange flats,
                         const Layout& layout) {
   const std::int64_t bytes = plan_.elements(flats, layout.divided) * layout.element_bytes;
   return as_array(make_buffer(what, u, category, bytes, layout.space), flats, layout.divided);
@@ -69,19 +76,19 @@ int Builder::as_array(int buffer, FlatRange flats, const Spans& divided) {
   return buffer;
 }
 
-int Builder::make_gradients(const std::string& what, int u, const Layout& layout) {
+int Builder::make_gradients(std::string_view what, int u, const Layout& layout) {
   return make_array(what, u, Category::gradients, plan_.trained(u), layout);
 }
 
-int Builder::make_state(const std::string& what, int u, Category category, FlatRange flats,
+int Builder::make_state(std::string_view what, int u, Category category, FlatRange flats,
                         const Layout& layout, std::int64_t elements) {
-  const int made = make_named(state(u).name + " " + what, category, elements * layout.element_bytes,
-                              layout.space);
+  const int made =
+      make_named(name_of(u, what), category, elements * layout.element_bytes, layout.space);
   make_persistent(made);
   return as_array(made, flats, layout.divided);
 }
 
-int Builder::make_state(const std::string& what, int u, Category category, FlatRange flats,
+int Builder::make_state(std::string_view what, int u, Category category, FlatRange flats,
                         const Layout& layout) {
   return make_state(what, u, category, flats, layout, plan_.elements(flats, layout.divided));
 }
@@ -136,7 +143,7 @@ void Builder::copy_trained(int u, int source, int target, const Spans& divided,
   copy(u, source, target, plan_.elements(trained, divided), element_bytes, trained, divided);
 }
 
-int Builder::copied(int u, int source, const std::string& what) {
+int Builder::copied(int u, int source, std::string_view what) {
   const Space space = is_on_host(source) ? Space::device : Space::host;
   const int target = make_buffer(what, u, buffer(source).category, buffer(source).bytes, space);
   if (target < 0) return target;

@@ -6,6 +6,7 @@
 #include <ostrakon/plan/parameter_uses.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -46,16 +47,16 @@ class Builder {
   // ---- buffers
 
   int make_named(std::string name, Category category, std::int64_t bytes, Space space);
-  int make_buffer(const std::string& what, int u, Category category, std::int64_t bytes,
+  int make_buffer(std::string_view what, int u, Category category, std::int64_t bytes,
                   Space space = Space::device);
   /// An array of a unit's flat parameters, or of what is like them.
-  int make_array(const std::string& what, int u, Category category, FlatRange flats,
+  int make_array(std::string_view what, int u, Category category, FlatRange flats,
                  const Layout& layout);
-  int make_gradients(const std::string& what, int u, const Layout& layout);
+  int make_gradients(std::string_view what, int u, const Layout& layout);
   /// An array that persists from step to step: `elements` of a rank's part, or all of it.
-  int make_state(const std::string& what, int u, Category category, FlatRange flats,
+  int make_state(std::string_view what, int u, Category category, FlatRange flats,
                  const Layout& layout, std::int64_t elements);
-  int make_state(const std::string& what, int u, Category category, FlatRange flats,
+  int make_state(std::string_view what, int u, Category category, FlatRange flats,
                  const Layout& layout);
   void make_persistent(int buffer) { plan_.buffers[buffer].persistent = true; }
 
@@ -77,7 +78,7 @@ class Builder {
   void copy_trained(int u, int source, int target, const Spans& divided,
                     std::int64_t element_bytes);
   /// A copy in the other memory.
-  int copied(int u, int source, const std::string& what);
+  int copied(int u, int source, std::string_view what);
 
   /// Ends buffers: compute waits here for whatever uses them on other streams.
   void release(int u, const std::vector<int>& buffers);
@@ -89,6 +90,8 @@ class Builder {
   StepPlan finish();
 
  private:
+  /// Of a buffer of unit `u`.
+  std::string name_of(int u, std::string_view what) const;
   /// Says what a buffer is of; returns it. Nothing where there is none.
   int as_array(int buffer, FlatRange flats, const Spans& divided);
   void copy(int u, int source, int target, std::int64_t elements, std::int64_t element_bytes,

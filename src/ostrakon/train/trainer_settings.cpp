@@ -11,6 +11,7 @@
 #include <ostrakon/train/threads.hpp>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace ostrakon::train {
@@ -130,7 +131,13 @@ void check(const Field& field, config::Settings& deck) {
 void require_unset(const TrainerSettings& settings) {
   const TrainerSettings unset;
   const auto is_unset = [](const char* name, auto value, auto expected, const char* follows) {
-    require(value == expected, std::boolalpha, name, " is ", value, "; expected ", expected, ": ",
+    const auto words = [](auto one) {
+      if constexpr (std::is_same_v<decltype(one), bool>)
+        return one ? "true" : "false";
+      else
+        return one;
+    };
+    require(value == expected, name, " is ", words(value), "; expected ", words(expected), ": ",
             follows);
   };
   const plan::Policy &policy = settings.policy, &none = unset.policy;

@@ -6,6 +6,7 @@
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 
@@ -135,6 +136,38 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
       });
 }
 
+namespace {
+
+#if !OSTRAKON_ON_DEVICE
+/// Adds the terms of `count` rows from `row` on, row after row, to sums of `columns` columns from
+/// `first` on. Those of several rows are added to a sum between reading and writing it.
+template <int count, class T, class C>
+void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<const C*>& rstd,
+               const View<const T**>& dy, bool centered, std::int64_t row, std::int64_t first,
+               std::int64_t columns, C* weight_sums, C* bias_sums) {
+  const T* in[count];
+  const T* dout[count];
+  C center[count], scale[count];
+  for (int i = 0; i < count; ++i) {
+    in[i] = x.row(row + i).range(first, first + columns).data();
+    dout[i] = dy.row(row + i).range(first, first + columns).data();
+    center[i] = centered ? mean[row + i] : C(0);
+    scale[i] = rstd[row + i];
+  }
+  for (std::int64_t j = 0; j < columns; ++j) {
+    C weight = weight_sums[j], bias = bias_sums[j];
+    for (int i = 0; i < count; ++i) {
+      weight += dout[i][j] * ((in[i][j] - center[i]) * scale[i]);
+      bias += dout[i][j];
+    }
+    weight_sums[j] = weight;
+    bias_sums[j] = bias;
+  }
+}
+#endif
+
+}  // namespace
+
 template <class T>
 void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
                               View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
@@ -164,7 +197,8 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
   // Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not
   // with their product.
   constexpr std::int64_t rows_per_block = 64;
-  constexpr std::int64_t columns_per_item = 64;
+  // Pieces of rows as long as a prefetcher needs.
+  constexpr std::int64_t columns_per_item = 256;
   for_each_item(
       exec, name, items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * columns_per_item;
@@ -175,16 +209,13 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
           const std::int64_t end = smaller(begin + rows_per_block, rows);
           C weight_block[columns_per_item] = {};
           C bias_block[columns_per_item] = {};
-          for (std::int64_t r = begin; r < end; ++r) {
-            const auto in = x.row(r).range(first, first + columns);
-            const auto dout = dy.row(r).range(first, first + columns);
-            const C center = centered ? mean[r] : C(0);
-            const C scale = rstd[r];
-            for (std::int64_t j = 0; j < columns; ++j) {
-              weight_block[j] += dout[j] * ((in[j] - center) * scale);
-              bias_block[j] += dout[j];
-            }
-          }
+          const auto add_rows = [&](std::int64_t r, auto count) {
+            add_terms<count()>(x, mean, rstd, dy, centered, r, first, columns, weight_block,
+                               bias_block);
+          };
+          std::int64_t r = begin;
+          for (; r + 4 <= end; r += 4) add_rows(r, std::integral_constant<int, 4>());
+          for (; r < end; ++r) add_rows(r, std::integral_constant<int, 1>());
           for (std::int64_t j = 0; j < columns; ++j) {
             weight_sum[j] += weight_block[j];
             bias_sum[j] += bias_block[j];

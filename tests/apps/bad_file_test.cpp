@@ -99,7 +99,7 @@ TEST_F(BadInputs, AreTheLastLineOnTheScreen) {
        "optimizer.learning_rate=1e30", "--set", "output.directory=spoilt"}};
   for (const Texts& arguments : failures)
     for (const int ranks : {1, 2, 3, 4}) {
-      Command command = program("ostrakon-train", ranks, arguments, path(""));
+      Command command = mpi_job("ostrakon-train", ranks, arguments, path(""));
       // Both outputs on one screen; mpiexec as users have it.
       command.arguments.insert(command.arguments.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
       command.environment.clear();

@@ -149,7 +149,11 @@ class BadInputs : public ::testing::Test {
     write_bytes(path("text/fox.txt"), text);
     write_bytes(path("a-file"), "not a folder\n");
     fs::create_directories(path("a-folder"));
-    must_run("ostrakon-data", {"build", "--output", "good", "--validation-fraction", "0", "text"});
+    // Nothing is wrong with a program for one process under mpiexec.
+    const Outcome built = run_command(
+        mpi_job("ostrakon-data", 1,
+                {"build", "--output", "good", "--validation-fraction", "0", "text"}, path("")));
+    if (built.status != 0) throw std::runtime_error(built.err);
     write_bytes(path("deck.yaml"), deck_with());
     must_run("ostrakon-train",
              {"deck.yaml", "--set", "output.directory=synthetic", "--set", "checkpoint.every=2"});

@@ -112,7 +112,7 @@ void collect(pid_t process, const Command& command, int out, int err, Outcome& o
     const double seconds = seconds_since(begin);
     if (seconds > command.time_limit && !outcome.timed_out) {
       outcome.timed_out = true;
-      ::kill(process, SIGTERM);  // mpiexec ends its ranks
+      ::kill(process, SIGTERM);  // mpiexec ends its ranks, a single one is asked
     }
     if (seconds > command.time_limit + grace) {
       ::kill(process, SIGKILL);
@@ -124,7 +124,7 @@ void collect(pid_t process, const Command& command, int out, int err, Outcome& o
 }  // namespace
 
 Outcome run_command(const Command& command) {
-  // Open MPI's own files are of this command alone: jobs without mpiexec all have the same name.
+  // Files of Open MPI 4 are of this command alone: jobs without mpiexec all have the same name.
   const ScratchFolder folder_of_mpi;
   std::vector<std::pair<std::string, std::string>> added = command.environment;
   added.emplace_back("OMPI_MCA_orte_tmpdir_base", folder_of_mpi.file(""));
@@ -152,18 +152,25 @@ Outcome run_command(const Command& command) {
   return outcome;
 }
 
-Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
+Command mpi_job(const std::string& name, int ranks, std::vector<std::string> arguments,
                 const std::string& folder) {
   Command command;
-  if (ranks > 1)
-    command.arguments = {OSTRAKON_MPIEXEC, OSTRAKON_MPIEXEC_NUMPROC_FLAG, std::to_string(ranks)};
-  command.arguments.push_back(OSTRAKON_APPS_DIR "/" + name);
+  command.arguments = {OSTRAKON_MPIEXEC, OSTRAKON_MPIEXEC_NUMPROC_FLAG, std::to_string(ranks),
+                       OSTRAKON_APPS_DIR "/" + name};
   for (std::string& argument : arguments) command.arguments.push_back(std::move(argument));
   command.folder = folder;
   // Open MPI's mpiexec waits for seconds where a rank has failed; nobody reads along here.
-  command.environment = {{"OMPI_MCA_odls_base_sigkill_timeout", "0"},
-                         // And a single rank without mpiexec starts none of its daemons.
-                         {"OMPI_MCA_ess_singleton_isolated", "1"}};
+  command.environment = {{"OMPI_MCA_odls_base_sigkill_timeout", "0"}};
+  return command;
+}
+
+Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
+                const std::string& folder) {
+  Command command = mpi_job(name, ranks, std::move(arguments), folder);
+  if (ranks > 1) return command;
+  command.arguments.erase(command.arguments.begin(), command.arguments.begin() + 3);
+  // Open MPI 4 starts a daemon of its own for it otherwise.
+  command.environment = {{"OMPI_MCA_ess_singleton_isolated", "1"}};
   return command;
 }
 

@@ -31,8 +31,11 @@ struct Outcome {
 /// started. May be called by many threads at once.
 Outcome run_command(const Command& command);
 
-/// The command that starts one of Ostrakon's programs on `ranks` ranks. A single one without
-/// mpiexec, in a third of the time.
+/// The command that starts one of Ostrakon's programs on `ranks` ranks with mpiexec.
+Command mpi_job(const std::string& name, int ranks, std::vector<std::string> arguments,
+                const std::string& folder);
+
+/// The same, but a single rank without mpiexec: in a third of the time.
 Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
                 const std::string& folder);
 

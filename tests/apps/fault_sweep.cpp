@@ -247,7 +247,7 @@ TEST_P(FaultSweep, SampledFailuresAreToldOrDoNoHarm) {
   const int every = std::max(1, calls_ / runs);
   std::vector<Fault> faults;
   for (int call = 1 + every / 2; call <= calls_; call += every)
-    faults.push_back({call, &errors[faults.size() % errors.size()]});
+    faults.push_back({call, &errors[3 * faults.size() % errors.size()]});
   sweep(faults);
 }
 

@@ -59,7 +59,7 @@ TEST_F(Generate, PromptsComeFromFilesAndStandardInput) {
   EXPECT_EQ(from_file("Ship 4", {"--prompt", ""}).out, without) << "what is given counts";
   EXPECT_EQ(start_alone(with(some_text, {"--prompt-file", "-"}), -1, "echo 'Ship 4' | \"$@\"").out,
             expected);
-  EXPECT_EQ(must("ostrakon-generate", some_text), without) << "under mpiexec";
+  EXPECT_EQ(run_command(mpi_job("ostrakon-generate", 1, some_text, path(""))).out, without);
 
   expect_refused(with(some_text, {"--prompt", "a", "--prompt-file", "prompt"}), "are both given");
   expect_refused(with(some_text, {"--prompt-file", "none"}), "can't read --prompt-file 'none'");

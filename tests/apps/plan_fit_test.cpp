@@ -35,13 +35,14 @@ using Family = std::vector<Figures>;
 class Fit : public Plan {
  protected:
   /// With short plans: thousands are made.
-  Fit() {
-    few_.replace(few_.find("global_batch_size: 64"), 21, "global_batch_size: 16");
-    write_bytes(path("deck.yaml"), few_);
+  Fit() { write_bytes(path("deck.yaml"), short_deck_); }
+
+  static std::string with_few_leaves(std::string text) {
+    const std::string many = "global_batch_size: 64";
+    return text.replace(text.find(many), many.size(), "global_batch_size: 16");
   }
 
-  std::string few_ = deck;
-
+  const std::string short_deck_ = with_few_leaves(deck);
   /// At rates at which a small deck computes about as long as it sends.
   const std::vector<std::string> rates_ = {"--gflops", "0.05", "--gigabytes-per-second=0.001"};
 
@@ -206,13 +207,14 @@ TEST_F(Fit, EveryRowIsTrue) {
   EXPECT_NE(tight.dump().find("activation_checkpointing"), std::string::npos) << tight;
 
   // A deck that as it is can not be divided over that many ranks, with settings of its own kind.
-  write_bytes(path("deck.yaml"),
-              few_ + std::string("  precision: {activations: fp32}\n"
-                                 "  memory: {activation_checkpointing: selective mlp}\n"
-                                 "  parallel: {forward_prefetch: 2, units: 'block.*: "
-                                 "reshard_after_forward never', shard_optimizer_over: world, "
-                                 "shard_group: 2, reshard_after_forward: 2}\n"));
-  EXPECT_EQ(run({"deck.yaml", "--ranks", "8", "--set", "training.micro_batch_size=64"}).status, 1);
+  write_bytes(
+      path("deck.yaml"),
+      short_deck_ + std::string("  precision: {activations: fp32}\n"
+                                "  memory: {activation_checkpointing: selective mlp}\n"
+                                "  parallel: {forward_prefetch: 2, units: 'block.*: "
+                                "reshard_after_forward never', shard_optimizer_over: world, "
+                                "shard_group: 2, reshard_after_forward: 2}\n"));
+  EXPECT_EQ(run({"deck.yaml", "--ranks", "8", "--set", "training.micro_batch_size=16"}).status, 1);
   EXPECT_GT(rows_for("1GiB", {}).size(), 3u);
 }
 

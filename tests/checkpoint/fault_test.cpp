@@ -150,11 +150,12 @@ class Faults : public ::testing::Test {
     save_first();
     const int calls = count_calls("--save", step);
     ASSERT_GT(calls, 20);
-    int first = 0, second = 0, kind = 0;
+    int first = 0, second = 0;
+    // Sampled: one fault at odd calls, the other at even ones.
+    const int every = tests::every_nth(2);
+    int begin = 1;
     for (const char* fault : {"kill", "kill-half"}) {
-      // Each call fails in one way or another, also where not in each.
-      const int every = tests::every_nth(2);
-      for (int call = 1 + kind++ % every; call <= calls; call += every) {
+      for (int call = begin; call <= calls; call += every) {
         SCOPED_TRACE(text(fault, " at call ", call, " of ", calls));
         save_first();
         ASSERT_EQ(save_in_child(step, {{"OSTRAKON_FAULT", fault},
@@ -171,6 +172,7 @@ class Faults : public ::testing::Test {
         ++(found == 0 ? first : second);
         expect_next_save(step);
       }
+      begin = every + 1 - begin;
     }
     EXPECT_GT(first, 0);
     EXPECT_GT(second, 0);
@@ -183,11 +185,13 @@ class Faults : public ::testing::Test {
   void fail_each_call(std::int64_t step) const {
     save_first();
     const int calls = count_calls("--save", step);
-    int failed = 0, saved = 0, kind = 0;
+    int failed = 0, saved = 0;
+    // Sampled: each error at odd calls if it stays, else at even ones, and the other way round.
+    const int every = tests::every_nth(2);
+    int begin = 1;
     for (const char* fault : {"enospc", "eio"}) {
       for (const char* stays : {"0", "1"}) {
-        const int every = tests::every_nth(2);
-        for (int call = 1 + kind++ / 2 % every; call <= calls; call += every) {
+        for (int call = begin; call <= calls; call += every) {
           SCOPED_TRACE(text(fault, " at call ", call, " of ", calls, ", stays: ", stays));
           save_first();
           const int status = save_in_child(step, {{"OSTRAKON_FAULT", fault},
@@ -206,7 +210,9 @@ class Faults : public ::testing::Test {
           }
           expect_next_save(step);
         }
+        begin = every + 1 - begin;
       }
+      begin = every + 1 - begin;
     }
     EXPECT_GT(failed, saved);
     std::printf("%d calls: %d failures were told, %d did not matter\n", calls, failed, saved);

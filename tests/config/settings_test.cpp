@@ -10,6 +10,8 @@
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
 #include <ostrakon/plan/step_plan.hpp>
+#include <string>
+#include <utility>
 
 #include "config/decks.hpp"
 
@@ -233,6 +235,23 @@ TEST(Settings, AreCompletedAnew) {
   EXPECT_EQ(settings.parallel.moments.count, 2);
   EXPECT_FALSE(settings.parallel.early_updates);
   EXPECT_FALSE(settings.parallel.checkpoint_staging);
+}
+
+TEST(Settings, NumbersAreWrittenShortAndReadBack) {
+  const std::pair<double, const char*> numbers[] = {
+      {0.0, "0"},      {-0.0, "-0"},   {-5.0, "-5"},   {999999999999999.0, "999999999999999"},
+      {1e15, "1e+15"}, {-0.1, "-0.1"}, {1e-5, "1e-5"}, {1.0 / 3.0, "0.3333333333333333"}};
+  for (const auto& [number, words] : numbers) {
+    EXPECT_EQ(format_number(number), words);
+    EXPECT_EQ(parse_scalar(words).number, number);
+  }
+  const std::pair<const char*, double> digits[] = {{"007", 7.0},
+                                                   {"123456789012345", 123456789012345.0},
+                                                   {"1234567890123456", 1234567890123456.0},
+                                                   {"12345678901234567", 12345678901234568.0}};
+  for (const auto& [words, number] : digits) EXPECT_EQ(parse_scalar(words).number, number);
+  for (const char* words : {"", "+", "1 ", "0x10", "nan", "1e999", "--1"})
+    EXPECT_EQ(parse_scalar(words).kind, Value::Kind::text) << words;
 }
 
 TEST(Settings, WhatADeckTakesIsTakenByThatWhichItIsFor) {

@@ -147,6 +147,41 @@ TEST(Norm, RowsDoNotDependOnTheirNeighbours) {
   }
 }
 
+// Rows in fours and those that are left, blocks of rows, and runs of columns.
+template <class T>
+void check_gradients_of_weights(double tolerance) {
+  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
+    for (const std::int64_t rows : {3, 4, 5, 64, 66, 131})
+      for (const std::int64_t width : {3, 64, 255, 257, 600})
+        for (const std::int64_t gap : {0, 3}) {
+          const Case c{kind, rows, width, true};
+          SCOPED_TRACE(name(c));
+          const Forward<T> f(c, gap);
+          const std::vector<T> dy = random_values<T>(f.x.size(), 4);
+          const DeviceArray<T> dout(dy), dweight(width), dbias(width);
+          norm_backward_parameters<T>(Exec(), kind, f.matrix(f.dx), f.mean_if_any(), f.rstd,
+                                      f.matrix(dout), dweight, dbias);
+          const std::vector<T> mean = f.mean.host(), rstd = f.rstd.host();
+          const std::vector<T> weight = dweight.host(), bias = dbias.host();
+          for (std::int64_t i = 0; i < width; ++i) {
+            long double expected = 0, sum = 0;
+            for (std::int64_t r = 0; r < rows; ++r) {
+              const long double center = kind == NormKind::layernorm ? mean[r] : T(0);
+              const long double g = dy[r * f.stride + i];
+              expected += g * ((f.x[r * f.stride + i] - center) * rstd[r]);
+              sum += g;
+            }
+            ASSERT_NEAR(weight[i], expected, tolerance * rows) << "column " << i;
+            ASSERT_NEAR(bias[i], sum, tolerance * rows) << "column " << i;
+          }
+        }
+}
+
+TEST(Norm, GradientsOfWeightsAgreeWithPlainLoops) {
+  check_gradients_of_weights<double>(1e-14);
+  check_gradients_of_weights<float>(1e-6);
+}
+
 TEST(Norm, BackwardAgreesWithFiniteDifferences) {
   for (const Case& c : cases()) {
     if (c.rows > 3 || c.width > 65) continue;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <locale>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ void append(std::string& text, const Part& part) {
     append(text, static_cast<double>(part));
   } else {
     std::ostringstream stream;
+    stream.imbue(std::locale::classic());
     stream << part;
     text += stream.str();
   }

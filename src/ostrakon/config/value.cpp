@@ -107,15 +107,14 @@ Value parse_scalar(const std::string& text) {
 
 std::string format_number(double number) {
   // Integers are easier to read without an exponent, and too frequent for a stream each.
-  constexpr double most = 1e15;
-  if (!std::signbit(number) && number < most && number == std::floor(number))
-    return std::to_string(static_cast<std::int64_t>(number));
+  if (std::fabs(number) < 1e15 && number == std::floor(number))
+    return (std::signbit(number) ? "-" : "") +
+           std::to_string(static_cast<std::int64_t>(std::fabs(number)));
   std::string shortest;
   for (int digits = 1; digits <= 17; ++digits) {
     std::ostringstream stream;
     stream.imbue(std::locale::classic());
     stream.precision(digits);
-    if (std::fabs(number) < most && number == std::floor(number)) stream.precision(17);
     stream << number;
     shortest = without_exponent_zeros(stream.str());
     double again = 0.0;

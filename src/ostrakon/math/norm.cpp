@@ -136,15 +136,15 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
       });
 }
 
+#if !OSTRAKON_ON_DEVICE
 namespace {
 
-#if !OSTRAKON_ON_DEVICE
 /// Adds the terms of `count` rows from `row` on, row after row, to sums of `columns` columns from
 /// `first` on. Those of several rows are added to a sum between reading and writing it.
 template <int count, class T, class C>
 void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<const C*>& rstd,
                const View<const T**>& dy, bool centered, std::int64_t row, std::int64_t first,
-               std::int64_t columns, C* weight_sums, C* bias_sums) {
+               std::int64_t columns, C* __restrict__ weight_sums, C* __restrict__ bias_sums) {
   const T* in[count];
   const T* dout[count];
   C center[count], scale[count];
@@ -164,9 +164,8 @@ void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<
     bias_sums[j] = bias;
   }
 }
-#endif
-
 }  // namespace
+#endif
 
 template <class T>
 void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
@@ -197,18 +196,20 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
   // Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not
   // with their product.
   constexpr std::int64_t rows_per_block = 64;
-  // Pieces of rows as long as a prefetcher needs.
-  constexpr std::int64_t columns_per_item = 256;
+  // Pieces of rows as long as a prefetcher needs, unless threads would have nothing to do.
+  constexpr std::int64_t most_columns = 256;
+  const bool is_wide = items_for(width, most_columns) >= exec.concurrency();
+  const std::int64_t columns_per_item = is_wide ? most_columns : 64;
   for_each_item(
       exec, name, items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * columns_per_item;
         const std::int64_t columns = smaller(columns_per_item, width - first);
-        C weight_sum[columns_per_item] = {};
-        C bias_sum[columns_per_item] = {};
+        C weight_sum[most_columns] = {};
+        C bias_sum[most_columns] = {};
         for (std::int64_t begin = 0; begin < rows; begin += rows_per_block) {
           const std::int64_t end = smaller(begin + rows_per_block, rows);
-          C weight_block[columns_per_item] = {};
-          C bias_block[columns_per_item] = {};
+          C weight_block[most_columns] = {};
+          C bias_block[most_columns] = {};
           const auto add_rows = [&](std::int64_t r, auto count) {
             add_terms<count()>(x, mean, rstd, dy, centered, r, first, columns, weight_block,
                                bias_block);

@@ -43,7 +43,8 @@ std::string Builder::name_of(int u, std::string_view what) const {
   const std::string& unit = state(u).name;
   std::string name;
   name.reserve(unit.size() + 1 + what.size());
-  return name.append(unit).append(" ").append(what);
+  name.append(unit).append(" ").append(what);
+  return name;
 }
 
 int Builder::make_named(std::string name, Category category, std::int64_t bytes, Space space) {

@@ -90,7 +90,7 @@ class Builder {
   StepPlan finish();
 
  private:
-  /// Of a buffer of unit `u`.
+  /// The name of a buffer of unit `u`.
   std::string name_of(int u, std::string_view what) const;
   /// Says what a buffer is of; returns it. Nothing where there is none.
   int as_array(int buffer, FlatRange flats, const Spans& divided);

@@ -196,7 +196,7 @@ std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
   for (bool backward : {false, true}) {
     std::vector<int> order = largest_first(rectangles, backward);
     for (int i = 0; i < tries; ++i) {
-      // The next try learns from all of the last one; the last one only counts where it is better.
+      // The next try learns from all of this one; the last one only counts where it is better.
       const std::int64_t limit = i + 1 < tries ? no_limit : least;
       const std::int64_t highest = place_in_order(placed, order, begins, base, limit);
       if (highest < least) {

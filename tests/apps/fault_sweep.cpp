@@ -243,11 +243,11 @@ TEST_P(FaultSweep, SampledFailuresAreToldOrDoNoHarm) {
   ASSERT_EQ(good.status, 0) << good.err;
   calls_ = static_cast<int>(calls_of("reference").size());
   ASSERT_GT(calls_, 20);
-  const int runs = GetParam().ranks > 1 ? 6 : 12;
+  const int runs = GetParam().ranks > 1 ? 8 : 16;
   const int every = std::max(1, calls_ / runs);
   std::vector<Fault> faults;
   for (int call = 1 + every / 2; call <= calls_; call += every)
-    faults.push_back({call, &errors[3 * faults.size() % errors.size()]});
+    faults.push_back({call, &errors[faults.size() % errors.size()]});
   sweep(faults);
 }
 

@@ -214,7 +214,10 @@ TEST_F(Fit, EveryRowIsTrue) {
                                 "  parallel: {forward_prefetch: 2, units: 'block.*: "
                                 "reshard_after_forward never', shard_optimizer_over: world, "
                                 "shard_group: 2, reshard_after_forward: 2}\n"));
-  EXPECT_EQ(run({"deck.yaml", "--ranks", "8", "--set", "training.micro_batch_size=16"}).status, 1);
+  EXPECT_EQ(run({"deck.yaml", "--ranks", "8", "--set", "training.global_batch_size=64", "--set",
+                 "training.micro_batch_size=64"})
+                .status,
+            1);
   EXPECT_GT(rows_for("1GiB", {}).size(), 3u);
 }
 
@@ -380,7 +383,9 @@ TEST_F(Fit, ShowsATableWithOptionsToCopy) {
   expect_refused({"deck.yaml", "--copy-gigabytes-per-second", "0"}, "expected a number above 0");
   expect_refused({"deck.yaml", "--fit", "1GiB", "--host-gigabytes-per-second=-1"},
                  "expected a number above 0");
-  expect_refused({"deck.yaml", "--ranks", "7", "--fit", "1GiB"}, "16 leaves");
+  expect_refused(
+      {"deck.yaml", "--ranks", "7", "--fit", "1GiB", "--set", "training.global_batch_size=64"},
+      "64 leaves");
 }
 
 }  // namespace

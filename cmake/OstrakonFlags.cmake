@@ -5,8 +5,8 @@
 # is errno and floating-point traps, which nothing here reads and which stand in the way of
 # vectorised loops.
 #
-# O1: tests. What takes time is in the library, so they are compiled with -O1: in two thirds of the
-# time. Inline functions of headers may come from there, too: their bits are the same.
+# O1: programs and tests. What takes time is in the library, so they are compiled with -O1: in two
+# thirds of the time. Inline functions of headers may come from there, too: their bits are the same.
 # O0: tests that start programs and compute nothing.
 
 function(ostrakon_set_flags target)

@@ -196,10 +196,12 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
   // Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not
   // with their product.
   constexpr std::int64_t rows_per_block = 64;
-  // Pieces of rows as long as a prefetcher needs, unless threads would have nothing to do.
-  constexpr std::int64_t most_columns = 256;
-  const bool is_wide = items_for(width, most_columns) >= exec.concurrency();
-  const std::int64_t columns_per_item = is_wide ? most_columns : 64;
+  // The longer the pieces of rows, the better a prefetcher does; but each thread gets one.
+  constexpr std::int64_t most_columns = 1024, least_columns = 64;
+  std::int64_t columns_per_item = most_columns;
+  while (columns_per_item > least_columns &&
+         items_for(width, columns_per_item) < exec.concurrency())
+    columns_per_item /= 2;
   for_each_item(
       exec, name, items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * columns_per_item;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/norm.hpp>
 
+#include <algorithm>
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
@@ -206,12 +207,14 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
       exec, name, items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * columns_per_item;
         const std::int64_t columns = smaller(columns_per_item, width - first);
-        C weight_sum[most_columns] = {};
-        C bias_sum[most_columns] = {};
+        C weight_sum[most_columns], bias_sum[most_columns];
+        C weight_block[most_columns], bias_block[most_columns];
+        std::fill_n(weight_sum, columns, C(0));
+        std::fill_n(bias_sum, columns, C(0));
         for (std::int64_t begin = 0; begin < rows; begin += rows_per_block) {
           const std::int64_t end = smaller(begin + rows_per_block, rows);
-          C weight_block[most_columns] = {};
-          C bias_block[most_columns] = {};
+          std::fill_n(weight_block, columns, C(0));
+          std::fill_n(bias_block, columns, C(0));
           const auto add_rows = [&](std::int64_t r, auto count) {
             add_terms<count()>(x, mean, rstd, dy, centered, r, first, columns, weight_block,
                                bias_block);

@@ -135,7 +135,7 @@ class Kernels {
       best = seconds;
       best_side = side;
     }
-    table_.row({text("peak: gemm by ", math::gemm_library()),
+    table_.row({text("peak: gemm, ", math::gemm_kernel()),
                 text(best_side, " x ", best_side, " x ", best_side), best.median, best.fastest,
                 peak_flops_ * 1e-9, nullptr, 1.0});
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ostrakon::onednn: oneDNN, and OpenMP to set the number of its threads. Found by header and library:
-# the CMake config of Debian's package asks for OpenCL, which nothing here uses.
+# Ostrakon::onednn: oneDNN. Found by header and library: the CMake config of Debian's package asks for
+# OpenCL, which nothing here uses.
 
 include(FindPackageHandleStandardArgs)
 
@@ -16,8 +16,4 @@ if(OstrakonOneDNN_FOUND AND NOT TARGET Ostrakon::onednn)
   target_include_directories(Ostrakon::onednn SYSTEM INTERFACE ${OSTRAKON_ONEDNN_INCLUDE_DIR})
   target_link_libraries(Ostrakon::onednn INTERFACE ${OSTRAKON_ONEDNN_LIBRARY})
   target_compile_definitions(Ostrakon::onednn INTERFACE OSTRAKON_HAVE_ONEDNN)
-  find_package(OpenMP QUIET COMPONENTS CXX)
-  if(OpenMP_CXX_FOUND)
-    target_link_libraries(Ostrakon::onednn INTERFACE OpenMP::OpenMP_CXX)
-  endif()
 endif()

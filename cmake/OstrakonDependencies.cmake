@@ -32,6 +32,18 @@ ostrakon_find(OstrakonXxHash DEBIAN libxxhash-dev SPACK xxhash)
 ostrakon_find(nlohmann_json DEBIAN nlohmann-json3-dev SPACK nlohmann-json)
 find_package(Threads QUIET REQUIRED)
 
+set(OSTRAKON_ON_DEVICE OFF)
+if(Kokkos_ENABLE_CUDA OR Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
+  set(OSTRAKON_ON_DEVICE ON)
+endif()
+
+# Threads of matrix products on the host.
+set(OSTRAKON_HAVE_OPENMP OFF)
+if(NOT OSTRAKON_ON_DEVICE)
+  find_package(OpenMP QUIET COMPONENTS CXX)
+  set(OSTRAKON_HAVE_OPENMP ${OpenMP_CXX_FOUND})
+endif()
+
 set(OSTRAKON_HAVE_CUBLAS OFF)
 if(Kokkos_ENABLE_CUDA)
   ostrakon_find(CUDAToolkit DEBIAN nvidia-cuda-toolkit SPACK cuda)

@@ -7,7 +7,7 @@
 # include is found.
 function(ostrakon_precompile_headers target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "REUSE_FROM" "")
-  if(Kokkos_ENABLE_CUDA OR Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
+  if(OSTRAKON_ON_DEVICE)
     return()
   endif()
   if(arg_REUSE_FROM)

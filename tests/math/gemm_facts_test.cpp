@@ -9,17 +9,27 @@
 namespace ostrakon::math {
 namespace {
 
-TEST(GemmFacts, AreTheSameTwiceAndBeginWithTheLibrary) {
-  const Facts facts = gemm_facts();
-  ASSERT_FALSE(facts.empty());
-  EXPECT_EQ(facts[0].value, gemm_library());
-  std::set<std::string> names;
-  for (const Fact& fact : facts) {
-    EXPECT_FALSE(fact.value.empty()) << fact.name;
-    EXPECT_TRUE(names.insert(fact.name).second) << fact.name;
+TEST(GemmFacts, AreTheSameTwiceAndHaveNames) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    const Facts facts = gemm_facts(dtype);
+    ASSERT_FALSE(facts.empty());
+    std::set<std::string> names;
+    for (const Fact& fact : facts) {
+      EXPECT_FALSE(fact.value.empty()) << fact.name;
+      EXPECT_TRUE(names.insert(fact.name).second) << fact.name;
+    }
+    EXPECT_FALSE(first_difference(facts, gemm_facts(dtype)));
   }
-  EXPECT_FALSE(first_difference(facts, gemm_facts()));
 }
+
+#if !OSTRAKON_ON_DEVICE
+TEST(GemmFacts, NameNoProcessorInFp32) {
+  for (const Fact& fact : gemm_facts(DType::fp32))
+    EXPECT_EQ(fact.value.find("AVX"), std::string::npos) << fact.name;
+  // On every processor and with every compiler: sums are in one order.
+  EXPECT_EQ(gemm_digest(DType::fp32), "e879899fc639a90c");
+}
+#endif
 
 TEST(GemmFacts, DigestsAreThoseOfTheProducts) {
   std::set<std::string> digests;

@@ -467,7 +467,7 @@ TYPED_TEST(HalfKernels, GemmRepeatsItsBits) {
   EXPECT_EQ(first, (run_gemm<T, float>(product, 1, a, b, 0, c)));
 }
 
-TEST(GemmOf16Bits, SaysHowItIsMade) { EXPECT_FALSE(std::string(gemm_library_16bit()).empty()); }
+TEST(GemmOf16Bits, SaysHowItIsMade) { EXPECT_FALSE(std::string(gemm_kernel_16bit()).empty()); }
 
 }  // namespace
 }  // namespace ostrakon::math

@@ -85,7 +85,7 @@ Section runtime_section() {
   return {"runtime",
           "how the run uses this machine",
           {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
-                         "threads of a rank in the matrix library; auto: as many as Kokkos has for "
+                         "threads of a rank in matrix products; auto: as many as Kokkos has for "
                          "kernels. All ranks use the smallest number of any"),
            number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
                   "peak rate of a rank, to which MFU is relative; 0: measured before step 1"),

@@ -7,7 +7,7 @@
 namespace ostrakon::config {
 namespace {
 
-// Bounds that keep every product of two of them, and every matrix library's 32-bit sizes, in range.
+// Bounds that keep every product of two of them, and the matrix libraries' 32-bit sizes, in range.
 constexpr std::int64_t most_columns = std::int64_t{1} << 26;
 constexpr std::int64_t most_layers = 100000;
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();

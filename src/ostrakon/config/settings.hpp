@@ -77,7 +77,7 @@ struct CheckpointSettings {
 constexpr int automatic_threads = 0;
 
 struct RuntimeSettings {
-  std::int64_t threads = automatic_threads;  ///< per rank, for the matrix library
+  std::int64_t threads = automatic_threads;  ///< per rank, for matrix products
   double peak_gflops = 0.0;                  ///< of one rank, for MFU; 0: measured at start
   double wall_time = 0.0;  ///< seconds after which the job ends, whatever it does; 0: never
   StreamsChoice streams = StreamsChoice::automatic;

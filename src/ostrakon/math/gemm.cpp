@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
+#include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <string>
 #include <type_traits>
@@ -18,7 +19,6 @@
 #else
 #if defined(OSTRAKON_HAVE_ONEDNN)
 #define OSTRAKON_GEMM_ONEDNN
-#include <dnnl.h>
 #endif
 #if defined(OSTRAKON_HAVE_CBLAS)
 #define OSTRAKON_GEMM_CBLAS
@@ -185,35 +185,17 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
 
 #else
 
-#if defined(OSTRAKON_GEMM_ONEDNN)
-void onednn_gemm(bool turn_a, bool turn_b, const Extents& extents, float alpha,
-                 View<const float**> a, View<const float**> b, float beta, View<float**> c) {
-  const dnnl_status_t status =
-      dnnl_sgemm(turn_a ? 'T' : 'N', turn_b ? 'T' : 'N', extents.m, extents.n, extents.k, alpha,
-                 a.data(), a.stride(), b.data(), b.stride(), beta, c.data(), c.stride());
-  require(status == dnnl_success, "dnnl_sgemm failed: oneDNN status ", static_cast<int>(status));
-}
-#endif
-
 #if defined(OSTRAKON_GEMM_CBLAS)
-template <class T>
-void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, T alpha, View<const T**> a,
-                View<const T**> b, T beta, View<T**> c) {
-  const auto operation_a = turn_a ? CblasTrans : CblasNoTrans;
-  const auto operation_b = turn_b ? CblasTrans : CblasNoTrans;
+void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, double alpha,
+                View<const double**> a, View<const double**> b, double beta, View<double**> c) {
   const int m = blas_int(extents.m, "the number of rows");
   const int n = blas_int(extents.n, "the number of columns");
   const int k = blas_int(extents.k, "the number of terms");
   const int lda = blas_int(a.stride(), "the row stride of A");
   const int ldb = blas_int(b.stride(), "the row stride of B");
   const int ldc = blas_int(c.stride(), "the row stride of C");
-  if constexpr (std::is_same<T, float>::value) {
-    cblas_sgemm(CblasRowMajor, operation_a, operation_b, m, n, k, alpha, a.data(), lda, b.data(),
-                ldb, beta, c.data(), ldc);
-  } else {
-    cblas_dgemm(CblasRowMajor, operation_a, operation_b, m, n, k, alpha, a.data(), lda, b.data(),
-                ldb, beta, c.data(), ldc);
-  }
+  cblas_dgemm(CblasRowMajor, turn_a ? CblasTrans : CblasNoTrans, turn_b ? CblasTrans : CblasNoTrans,
+              m, n, k, alpha, a.data(), lda, b.data(), ldb, beta, c.data(), ldc);
 }
 #endif
 
@@ -225,44 +207,32 @@ template <class T, class C>
 void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
               compute_t<T> alpha, View<const T**> a, View<const T**> b, compute_t<T> beta,
               View<C**> c) {
+#if OSTRAKON_ON_DEVICE
+  plain_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
+#else
+  const Strides a_strides{turn_a ? 1 : a.stride(), turn_a ? a.stride() : 1};
+  const Strides b_strides{turn_b ? 1 : b.stride(), turn_b ? b.stride() : 1};
+  if constexpr (std::is_same<T, float>::value) {
+    ordered_gemm({extents.m, extents.n, extents.k, a_strides, b_strides, c.stride(), alpha, beta},
+                 a.data(), b.data(), c.data());
+  } else if constexpr (is_16bit<T>) {
 #if defined(OSTRAKON_GEMM_ONEDNN)
-  if constexpr (is_16bit<T>) {
     using onednn::format_of;
     if (onednn::multiplies(format_of<T>)) {
-      const onednn::Product product{format_of<T>,
-                                    format_of<C>,
-                                    extents.m,
-                                    extents.n,
-                                    extents.k,
-                                    turn_a ? 1 : a.stride(),
-                                    turn_a ? a.stride() : 1,
-                                    turn_b ? 1 : b.stride(),
-                                    turn_b ? b.stride() : 1,
-                                    c.stride(),
-                                    alpha,
-                                    beta};
+      const onednn::Product product{format_of<T>, format_of<C>, extents.m,  extents.n, extents.k,
+                                    a_strides,    b_strides,    c.stride(), alpha,     beta};
       if (onednn::multiply(product, a.data(), b.data(), c.data())) return;
     }
-  }
 #endif
-#if defined(OSTRAKON_GEMM_ONEDNN) || defined(OSTRAKON_GEMM_CBLAS)
-  if constexpr (is_16bit<T>) {
     gemm_in_float(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
-    return;
-  }
-#endif
-#if defined(OSTRAKON_GEMM_ONEDNN)
-  if constexpr (std::is_same<T, float>::value) {
-    onednn_gemm(turn_a, turn_b, extents, alpha, a, b, beta, c);
-    return;
-  }
-#endif
+  } else {
 #if defined(OSTRAKON_GEMM_CBLAS)
-  if constexpr (!is_16bit<T>) cblas_gemm(turn_a, turn_b, extents, alpha, a, b, beta, c);
+    cblas_gemm(turn_a, turn_b, extents, alpha, a, b, beta, c);
 #else
-  plain_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
+    plain_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
 #endif
-  (void)exec;
+  }
+#endif
 }
 
 /// to = from in another type, on top of beta * to.
@@ -280,10 +250,10 @@ void store_block(const Exec& exec, View<const A**> from, float beta, View<B**> t
       });
 }
 
-// Where products of 16-bit matrices are made in float: the most of C, and of terms, at a time. The
-// blocks, and so the bits, follow from the shapes alone.
+// Where products of 16-bit matrices are made in float: the most of C, and of terms, at a time.
+// Whole chunks of terms, so that the bits are those of one product in float.
 constexpr std::int64_t float_block = 1024;
-constexpr std::int64_t float_terms = 512;
+constexpr std::int64_t float_terms = 2 * product_chunk;
 
 /// Memory for one block of A, B and C, 8 MiB, from the first use on.
 struct FloatBlocks {
@@ -292,7 +262,7 @@ struct FloatBlocks {
   float c[float_block * float_block];
 };
 
-/// The product of 16-bit matrices by the library for float.
+/// The product of 16-bit matrices by that of float.
 template <class T, class C>
 void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, float alpha,
                    View<const T**> a, View<const T**> b, float beta, View<C**> c) {
@@ -366,32 +336,28 @@ void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, comput
                      beta, Batch<C>(c));
 }
 
-const char* gemm_library() {
+const char* gemm_kernel() {
 #if defined(OSTRAKON_GEMM_CUBLAS)
   return "cuBLAS";
-#elif defined(OSTRAKON_GEMM_ONEDNN)
-  return "oneDNN";
-#elif defined(OSTRAKON_GEMM_CBLAS)
-  return "CBLAS";
-#else
+#elif OSTRAKON_ON_DEVICE
   return "Kokkos";
+#else
+  return ordered_gemm_kernel();
 #endif
 }
 
-const char* gemm_library_16bit() {
-#if defined(OSTRAKON_GEMM_CUBLAS)
-  return "cuBLAS";
+const char* gemm_kernel_16bit() {
+#if OSTRAKON_ON_DEVICE
+  return gemm_kernel();
 #elif defined(OSTRAKON_GEMM_ONEDNN)
   const bool has_bf16 = onednn::multiplies(onednn::Format::bf16);
   const bool has_fp16 = onednn::multiplies(onednn::Format::fp16);
   return has_bf16 && has_fp16 ? "oneDNN"
-         : has_bf16           ? "oneDNN (bf16), oneDNN in float (fp16)"
-         : has_fp16           ? "oneDNN (fp16), oneDNN in float (bf16)"
-                              : "oneDNN in float";
-#elif defined(OSTRAKON_GEMM_CBLAS)
-  return "CBLAS in float";
+         : has_bf16           ? "oneDNN (bf16), in float (fp16)"
+         : has_fp16           ? "oneDNN (fp16), in float (bf16)"
+                              : "in float";
 #else
-  return "Kokkos";
+  return "in float";
 #endif
 }
 

@@ -9,8 +9,10 @@ namespace ostrakon::math {
 enum class Transpose { no, yes };
 
 /// C = alpha op(A) op(B) + beta C. Shapes: op(A) (m, k), op(B) (k, n), C (m, n), all row-major.
-/// With beta == 0, C is not read. The one seam to a BLAS: oneDNN (float), else CBLAS, else a plain
-/// kernel on the host; cuBLAS on CUDA.
+/// With beta == 0, C is not read. The one seam to libraries. On the host ordered_gemm() multiplies
+/// float, and any rows and columns of C have the same bits when they are computed alone; oneDNN
+/// multiplies 16-bit matrices on processors with instructions for them, else they become float; a
+/// CBLAS multiplies double. On CUDA all is cuBLAS.
 /// Instantiated for T = C = float or double, and for T = bf16 or fp16 with C = T or float, which
 /// are multiplied and summed in float. Throws Error naming both shapes where they do not fit.
 template <class T, class C = T>
@@ -68,14 +70,14 @@ void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c);
 
-/// Which library multiplies matrices of float here: "oneDNN", "CBLAS", "cuBLAS" or "Kokkos".
-const char* gemm_library();
+/// What multiplies matrices of float here: "AVX-512", "AVX2", "plain loops", "cuBLAS" or "Kokkos".
+const char* gemm_kernel();
 
-/// How 16-bit matrices are multiplied here: by which library, and whether it does so in float.
-const char* gemm_library_16bit();
+/// How 16-bit matrices are multiplied here: by which library, or in float.
+const char* gemm_kernel_16bit();
 
-/// Threads of the library from now on, in products of the thread that calls this. The bits of a
-/// product may depend on it, so all ranks set the same number: see train/threads.hpp.
+/// Threads in products from now on, of the thread that calls this. In 16 bits and in double the
+/// bits of a product may depend on it, so all ranks set the same number: see train/threads.hpp.
 void set_gemm_threads(int threads);
 
 }  // namespace ostrakon::math

@@ -4,6 +4,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <string>
@@ -20,9 +21,6 @@
 #else
 #if defined(OSTRAKON_HAVE_ONEDNN)
 #include <dnnl.h>
-#endif
-#if defined(OSTRAKON_HAVE_CBLAS)
-#include <cblas.h>
 #endif
 #endif
 
@@ -131,21 +129,29 @@ void add_device_facts(Facts& facts) {
 
 }  // namespace
 
-Facts gemm_facts() {
-  Facts facts = {{"library of matrix products", gemm_library()}};
-#if OSTRAKON_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA)
+Facts gemm_facts(DType dtype) {
+  Facts facts;
+#if OSTRAKON_ON_DEVICE
+  facts.push_back({"library of matrix products", gemm_kernel()});
+#if defined(KOKKOS_ENABLE_CUDA)
   add_device_facts(facts);
 #endif
-#if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_ON_DEVICE
-  const dnnl_version_t& version = *dnnl_version();
-  facts.push_back({"version of oneDNN", text(version.major, ".", version.minor, ".", version.patch,
-                                             " (", version.hash, ")")});
-  facts.push_back({"instruction set of oneDNN",
-                   instructions_text(static_cast<int>(dnnl_get_effective_cpu_isa()))});
+#else
+  // The same bits on every processor.
+  facts.push_back({"sums of fp32 products", text("in order, chunks of ", product_chunk)});
+  if (dtype != DType::fp32)
+    facts.push_back({text("kernel of ", name(dtype), " products"), gemm_kernel_16bit()});
+#if defined(OSTRAKON_HAVE_ONEDNN)
+  if (dtype != DType::fp32) {
+    const dnnl_version_t& version = *dnnl_version();
+    facts.push_back({"version of oneDNN", text(version.major, ".", version.minor, ".",
+                                               version.patch, " (", version.hash, ")")});
+    facts.push_back({"instruction set of oneDNN",
+                     instructions_text(static_cast<int>(dnnl_get_effective_cpu_isa()))});
+  }
 #endif
-#if defined(OSTRAKON_HAVE_CBLAS) && defined(OSTRAKON_HAVE_OPENBLAS) && !OSTRAKON_ON_DEVICE
-  facts.push_back({"OpenBLAS", text(openblas_get_config(), ", ", openblas_get_corename())});
 #endif
+  (void)dtype;
   return facts;
 }
 

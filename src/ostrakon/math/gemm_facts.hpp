@@ -6,9 +6,10 @@
 
 namespace ostrakon::math {
 
-/// What the bits of matrix products depend on in this process besides shapes and threads: the
-/// library, its version, and the instructions or the device that it uses here.
-Facts gemm_facts();
+/// What the bits of products of `dtype` and of fp32 depend on in this process, besides threads: on
+/// the host the order of sums in fp32, and for 16 bits what multiplies, its version, instructions;
+/// else the library and the device.
+Facts gemm_facts(DType dtype);
 
 /// XXH3 (64 bits) of a few products of fixed random matrices of `number`, as sixteen hexadecimal
 /// digits. Milliseconds.

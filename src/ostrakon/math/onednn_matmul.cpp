@@ -26,9 +26,9 @@ class Compiled {
  public:
   Compiled(const dnnl::engine& engine, const Product& product) {
     const memory::desc a({product.m, product.k}, data_type(product.factors),
-                         memory::dims{product.a_row, product.a_column});
+                         memory::dims{product.a.row, product.a.column});
     const memory::desc b({product.k, product.n}, data_type(product.factors),
-                         memory::dims{product.b_row, product.b_column});
+                         memory::dims{product.b.row, product.b.column});
     const memory::desc c({product.m, product.n}, data_type(product.result),
                          memory::dims{product.c_row, 1});
     dnnl::post_ops then;
@@ -71,7 +71,7 @@ class Compiled {
 class Products {
  public:
   Compiled* find(const Product& p) {
-    const Key key(p.factors, p.result, p.m, p.n, p.k, p.a_row, p.a_column, p.b_row, p.b_column,
+    const Key key(p.factors, p.result, p.m, p.n, p.k, p.a.row, p.a.column, p.b.row, p.b.column,
                   p.c_row, p.alpha, p.beta);
     const auto known = compiled_.find(key);
     if (known != compiled_.end()) return known->second.get();

@@ -5,6 +5,7 @@
 // gemm.cpp calls this.
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/ordered_gemm.hpp>
 
 namespace ostrakon::math::onednn {
 
@@ -19,12 +20,13 @@ constexpr Format format_of = std::is_same<T, bf16>::value   ? Format::bf16
 /// conversions to float.
 bool multiplies(Format format);
 
-/// C = alpha A B + beta C for A (m, k), B (k, n) and C (m, n), all at least 1 long. Element (i, j)
-/// of A is at a_row * i + a_column * j, of B likewise; rows of C are c_row apart. Sums are float.
+/// C = alpha A B + beta C for A (m, k), B (k, n) and C (m, n), all at least 1 long. Rows of C are
+/// c_row apart. Sums are float.
 struct Product {
   Format factors, result;
   std::int64_t m, n, k;
-  std::int64_t a_row, a_column, b_row, b_column, c_row;
+  Strides a, b;
+  std::int64_t c_row;
   float alpha, beta;
 };
 

@@ -37,7 +37,7 @@ std::string compiled_instructions() {
 }  // namespace
 
 Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
-  Facts facts = math::gemm_facts();
+  Facts facts = math::gemm_facts(settings.precision.gather);
   facts.push_back({"number of threads in matrix products", std::to_string(matrix_threads)});
   facts.push_back({"Kokkos", text(KOKKOS_VERSION, " ", Exec::name())});
   facts.push_back({"number of threads of kernels", std::to_string(host_threads())});

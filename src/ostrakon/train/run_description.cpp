@@ -31,7 +31,7 @@ config::OnRanks on_ranks(const Trainer& trainer, const mesh::Mesh& mesh) {
 std::string describe_libraries() {
   return text("Ostrakon ", version(), ", Kokkos ", KOKKOS_VERSION / 10000, ".",
               KOKKOS_VERSION / 100 % 100, ".", KOKKOS_VERSION % 100, " ", Exec::name(),
-              ", matrix products by ", math::gemm_library(), "\n\n");
+              ", matrix products: ", math::gemm_kernel(), "\n\n");
 }
 
 std::string describe_model(const config::TrainingSettings& training, const Trainer& trainer) {

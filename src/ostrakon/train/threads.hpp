@@ -16,7 +16,7 @@ namespace ostrakon::train {
 /// may depend on it, and ranks may compute the same product. Collective; the same on all ranks.
 int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& world);
 
-/// Gives the matrix library of this process as many threads, and returns how many. Collective; the
+/// Gives matrix products of this process as many threads, and returns how many. Collective; the
 /// same on all ranks.
 int set_matrix_threads(comm::Communicator& world, std::int64_t wanted = config::automatic_threads);
 

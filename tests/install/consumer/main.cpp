@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
                               {b.data(), 2, 2}, 0.0f, {c.data(), 2, 2});
   exec.fence();
   const auto result = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), c);
-  std::printf("Ostrakon %s with %s: %g\n", ostrakon::version(), ostrakon::math::gemm_library(),
+  std::printf("Ostrakon %s with %s: %g\n", ostrakon::version(), ostrakon::math::gemm_kernel(),
               static_cast<double>(result(0)));
   return result(0) == 12.0f ? 0 : 1;
 }

@@ -31,8 +31,8 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     # file, so that its checksum is known, and added here, only after the release's tag.
     version("main", branch="main")
 
-    variant("onednn", default=True, description="Multiply matrices with oneDNN on the host")
-    variant("openblas", default=True, description="Multiply matrices with OpenBLAS on the host")
+    variant("onednn", default=True, description="Multiply 16-bit matrices with oneDNN")
+    variant("openblas", default=True, description="Multiply matrices of double with OpenBLAS")
     variant("openmp", default=False, description="Kokkos kernels on OpenMP threads")
     variant("shared", default=False, description="Build a shared library")
     variant("tests", default=False, description="Build the tests")

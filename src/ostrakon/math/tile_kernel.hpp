@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ordered_gemm() for one set of vector instructions. Included only by the sources
+// tile_kernels_*.cpp, which are compiled for these instructions: nothing here may be shared with
+// other sources, so all is in an unnamed namespace, and no header of the standard library brings
+// inline functions.
+
+#include <cstdint>
+#include <ostrakon/math/tile_kernels.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+inline std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+/// [0, size) in as few parts of at most `largest` as there can be, none more than one longer than
+/// another. Part i begins at begin(i).
+struct Parts {
+  Parts(std::int64_t size, std::int64_t largest)
+      : count((size + largest - 1) / largest), shorter(size / count), longer(size % count) {}
+  std::int64_t begin(std::int64_t i) const { return i * shorter + least(i, longer); }
+  std::int64_t length(std::int64_t i) const { return shorter + (i < longer ? 1 : 0); }
+
+  std::int64_t count;            ///< of which the first `longer` have one more than
+  std::int64_t shorter, longer;  ///< `shorter`
+};
+
+/// Instructions: Vector, `width` floats of it, zero(), load(), store(), broadcast(), multiply(),
+/// multiply_add(), and transpose() of `width` lines of `width` floats. A tile of C is `rows` by
+/// `vectors` vectors: as many as fit into registers. With `reads_in_place` few rows take any B from
+/// where it lies.
+///
+/// The names are those of the method: A is packed in slivers of `rows` rows, B in slivers of
+/// `columns` columns, each so that a tile reads it from the first element to the last.
+template <class I>
+struct TileKernel {
+  using Vector = typename I::Vector;
+  static constexpr int width = I::width;
+  static constexpr int rows = I::rows;
+  static constexpr int columns = I::vectors * width;
+  static_assert(panel_columns % columns == 0 && rows <= width, "whole slivers");
+
+  /// Element i of vector j is element j of line i; the last of `count` lines stands for those
+  /// behind.
+  static void load_lines(const float* from, std::int64_t apart, std::int64_t count,
+                         Vector (&to)[width]) {
+    const float* lines[width];
+#pragma GCC unroll 16
+    for (int i = 0; i < width; ++i) lines[i] = from + least(i, count - 1) * apart;
+    I::transpose(lines, to);
+  }
+
+  /// `count` <= width lines of `length` elements, `apart` from one to the next, as columns: element
+  /// j of line i goes to to[j * to_row + i]. Writes `width` elements in each row, of which those
+  /// behind `count` have no meaning.
+  static void pack_lines(const float* from, std::int64_t apart, std::int64_t count,
+                         std::int64_t length, float* to, std::int64_t to_row) {
+    std::int64_t j = 0;
+    for (; j + width <= length; j += width) {
+      Vector block[width];
+      load_lines(from + j, apart, count, block);
+      for (int i = 0; i < width; ++i) I::store(to + (j + i) * to_row, block[i]);
+    }
+    for (; j < length; ++j)
+      for (int i = 0; i < width; ++i) to[j * to_row + i] = from[least(i, count - 1) * apart + j];
+  }
+
+  /// A part of A, (slivers.size, terms), sliver after sliver: element (i, j) of one goes to
+  /// to[j * width + i].
+  static void pack_a(const Strides& strides, const float* from, const Parts& slivers,
+                     std::int64_t terms, float* to) {
+    std::int64_t whole = 0;
+    const auto copy_a = [&](std::int64_t i, std::int64_t j) {
+      I::store(to + (i * terms + j) * width, I::load(from + slivers.begin(i) + j * strides.column));
+    };
+    if (strides.row == 1) {
+      // Along the terms, as they lie in memory. A vector has more elements than a sliver has rows:
+      // near the end one by one, so that all are inside.
+      whole = terms - least(terms, (width + strides.column - 1) / strides.column);
+      if constexpr (width * sizeof(float) == 64) {  // a cache line
+        for (std::int64_t j = 0; j < whole; ++j)
+          for (std::int64_t i = 0; i < slivers.count; ++i) copy_a(i, j);
+      } else {
+        for (std::int64_t i = 0; i < slivers.count; ++i)
+          for (std::int64_t j = 0; j < whole; ++j) copy_a(i, j);
+      }
+    }
+    for (std::int64_t i = 0; i < slivers.count; ++i) {
+      const float* const first = from + slivers.begin(i) * strides.row;
+      float* const packed = to + i * terms * width;
+      if (strides.column == 1 && strides.row != 1)
+        pack_lines(first, strides.row, slivers.length(i), terms, packed, width);
+      else
+        for (std::int64_t j = whole; j < terms; ++j)
+          for (std::int64_t l = 0; l < slivers.length(i); ++l)
+            packed[j * width + l] = first[l * strides.row + j * strides.column];
+    }
+  }
+
+  /// A (terms, count) part of B in slivers of `columns` columns, one after the other: element (i,
+  /// j) of a sliver goes to to[i * columns + j]. What fills the last one up has no meaning.
+  static void pack_b(const Strides& strides, const float* from, std::int64_t terms,
+                     std::int64_t count, float* to) {
+    const std::int64_t whole = count - count % columns;
+    if (strides.column == 1)  // along the rows of B, as they lie in memory
+      for (std::int64_t i = 0; i < terms; ++i)
+        for (std::int64_t j = 0; j < whole; j += columns)
+          for (int v = 0; v < I::vectors; ++v)
+            I::store(to + j * terms + i * columns + v * width,
+                     I::load(from + i * strides.row + j + v * width));
+    for (std::int64_t j = strides.column == 1 ? whole : 0; j < count; j += columns) {
+      const float* const first = from + j * strides.column;
+      float* const packed = to + j * terms;
+      const std::int64_t used = least(columns, count - j);
+      if (strides.row == 1)
+        for (std::int64_t v = 0; v < columns; v += width)
+          pack_lines(first + (used > v ? v : 0) * strides.column, strides.column,
+                     used > v ? least(used - v, width) : 1, terms, packed + v, columns);
+      else
+        for (std::int64_t i = 0; i < terms; ++i)
+          for (std::int64_t l = 0; l < columns; ++l)
+            packed[i * columns + l] = l < used ? first[i * strides.row + l * strides.column] : 0.0f;
+    }
+  }
+
+  /// C = alpha A B + beta C for a packed (count, terms) A, a packed B and a tile of C.
+  template <int count>
+  static void whole_tile(std::int64_t terms, const float* a, std::int64_t a_term, const float* b,
+                         std::int64_t b_row, float alpha, float beta, float* c,
+                         std::int64_t c_row) {
+    Vector sums[count][I::vectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < count; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < I::vectors; ++v) sums[i][v] = I::zero();
+    const auto add_terms = [&](std::int64_t number) {
+      for (std::int64_t term = 0; term < number; ++term, a += a_term, b += b_row) {
+        // What lies beside this sliver of B is the next one.
+        if constexpr (I::reads_in_place) {
+          __builtin_prefetch(b + columns, 0, 2);
+          __builtin_prefetch(b + 2 * columns - 1, 0, 2);
+        }
+        Vector factors[I::vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < I::vectors; ++v) factors[v] = I::load(b + v * width);
+#pragma GCC unroll 16
+        for (int i = 0; i < count; ++i) {
+          const Vector factor = I::broadcast(a[i]);
+#pragma GCC unroll 4
+          for (int v = 0; v < I::vectors; ++v)
+            sums[i][v] = I::multiply_add(factor, factors[v], sums[i][v]);
+        }
+      }
+    };
+    // C comes from memory meanwhile, a row at a time.
+    const std::int64_t terms_a_row = terms / count;
+    for (int i = 0; i < count; ++i) {
+      __builtin_prefetch(c + i * c_row, 1);
+      __builtin_prefetch(c + i * c_row + columns - 1, 1);
+      add_terms(terms_a_row);
+    }
+    add_terms(terms - count * terms_a_row);
+    const Vector scale = I::broadcast(alpha);
+    if (beta == 0) {
+#pragma GCC unroll 16
+      for (int i = 0; i < count; ++i)
+#pragma GCC unroll 4
+        for (int v = 0; v < I::vectors; ++v)
+          I::store(c + i * c_row + v * width, I::multiply(scale, sums[i][v]));
+      return;
+    }
+    const Vector keep = I::broadcast(beta);
+#pragma GCC unroll 16
+    for (int i = 0; i < count; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < I::vectors; ++v) {
+        float* to = c + i * c_row + v * width;
+        I::store(to, I::multiply_add(scale, sums[i][v], I::multiply(keep, I::load(to))));
+      }
+  }
+
+  /// The same for a tile of fewer columns: the same instructions, on a copy.
+  template <int count>
+  static void tile(std::int64_t terms, const float* a, std::int64_t a_term, const float* b,
+                   std::int64_t b_row, float alpha, float beta, float* c, std::int64_t c_row,
+                   std::int64_t used) {
+    if (used == columns) {
+      whole_tile<count>(terms, a, a_term, b, b_row, alpha, beta, c, c_row);
+      return;
+    }
+    float copy[count * columns] = {};
+    if (beta != 0)
+      for (int i = 0; i < count; ++i)
+        for (std::int64_t j = 0; j < used; ++j) copy[i * columns + j] = c[i * c_row + j];
+    whole_tile<count>(terms, a, a_term, b, b_row, alpha, beta, copy, columns);
+    for (int i = 0; i < count; ++i)
+      for (std::int64_t j = 0; j < used; ++j) c[i * c_row + j] = copy[i * columns + j];
+  }
+
+  using Tile = void (*)(std::int64_t, const float*, std::int64_t, const float*, std::int64_t, float,
+                        float, float*, std::int64_t, std::int64_t);
+  template <int count = 1>
+  static Tile tile_of(std::int64_t wanted) {
+    if constexpr (count == rows)
+      return tile<count>;
+    else
+      return wanted == count ? tile<count> : tile_of<count + 1>(wanted);
+  }
+
+  /// One chunk of terms: rows of A, packed unless they are read in place, by `count` columns of B,
+  /// which are packed here unless they are.
+  static void multiply_panel(const OrderedProduct& p, const Parts& slivers, std::int64_t terms,
+                             const float* a, bool a_in_place, const float* b, bool b_in_place,
+                             float beta, float* c, std::int64_t count, float* packed_b) {
+    std::int64_t b_row = p.b.row, sliver = columns;
+    if (!b_in_place || count < columns) {
+      pack_b(p.b, b, terms, count, packed_b);
+      b = packed_b;
+      b_row = columns, sliver = columns * terms;
+    }
+    for (std::int64_t i = 0; i < slivers.count; ++i) {
+      const Tile multiply_tile = tile_of(slivers.length(i));
+      for (std::int64_t j = 0; j < count; j += columns)
+        multiply_tile(terms, a_in_place ? a + slivers.begin(i) * p.a.row : a + i * width * terms,
+                      a_in_place ? p.a.column : width, b + j / columns * sliver, b_row, p.alpha,
+                      beta, c + slivers.begin(i) * p.c_row + j, p.c_row, least(columns, count - j));
+    }
+  }
+
+  /// A row or a few by lines of B, `width` at a time: B is transposed on its way through registers.
+  template <int count>
+  static void multiply_lines(const OrderedProduct& p, const float* a, const float* b, float* c) {
+    const Vector scale = I::broadcast(p.alpha);
+    for (std::int64_t j = 0; j < p.n; j += width) {
+      const std::int64_t used = least(width, p.n - j);
+      for (std::int64_t k0 = 0; k0 < p.k; k0 += product_chunk) {
+        const std::int64_t k1 = least(p.k, k0 + product_chunk);
+        Vector sums[count];
+        for (int i = 0; i < count; ++i) sums[i] = I::zero();
+        for (std::int64_t k = k0; k < k1; k += width) {
+          const std::int64_t terms = least(width, k1 - k);
+          Vector block[width];
+          if (terms == width) {
+            load_lines(b + j * p.b.column + k, p.b.column, used, block);
+          } else {
+            for (std::int64_t t = 0; t < terms; ++t) {
+              float term[width];
+              for (int l = 0; l < width; ++l)
+                term[l] = b[(j + least(l, used - 1)) * p.b.column + k + t];
+              block[t] = I::load(term);
+            }
+          }
+          const auto add_term = [&](int t) {
+#pragma GCC unroll 8
+            for (int i = 0; i < count; ++i)
+              sums[i] = I::multiply_add(I::broadcast(a[i * p.a.row + (k + t) * p.a.column]),
+                                        block[t], sums[i]);
+          };
+          if (terms == width) {
+#pragma GCC unroll 16
+            for (int t = 0; t < width; ++t) add_term(t);
+          } else {
+            for (int t = 0; t < terms; ++t) add_term(t);
+          }
+        }
+        const float beta = k0 == 0 ? p.beta : 1.0f;
+        for (int i = 0; i < count; ++i) {
+          float* const to = c + i * p.c_row + j;
+          float copy[width] = {};
+          if (beta != 0)
+            for (std::int64_t l = 0; l < used; ++l) copy[l] = to[l];
+          I::store(copy, beta == 0
+                             ? I::multiply(scale, sums[i])
+                             : I::multiply_add(scale, sums[i],
+                                               I::multiply(I::broadcast(beta), I::load(copy))));
+          for (std::int64_t l = 0; l < used; ++l) to[l] = copy[l];
+        }
+      }
+    }
+  }
+
+  using Lines = void (*)(const OrderedProduct&, const float*, const float*, float*);
+  template <int count = 1>
+  static Lines lines_of(std::int64_t wanted) {
+    if constexpr (count == line_rows)
+      return multiply_lines<count>;
+    else
+      return wanted == count ? multiply_lines<count> : lines_of<count + 1>(wanted);
+  }
+
+  static void multiply(const OrderedProduct& p, const float* a, const float* b, float* c,
+                       float* room) {
+    if (p.m <= line_rows && p.b.row == 1 && p.b.column != 1) {
+      lines_of(p.m)(p, a, b, c);
+      return;
+    }
+    float* const packed_b = room;
+    float* const packed_a = room + panel_columns * product_chunk;
+    const bool few = p.m <= few_rows;
+    const bool a_in_place = p.a.row == 1 && p.n <= few_columns;
+    const bool b_in_place =
+        few && p.b.column == 1 && (I::reads_in_place || p.n * p.k <= small_matrix);
+    const std::int64_t panel = few && (b_in_place || p.b.column != 1) ? columns : panel_columns;
+    const Parts blocks(p.m, block_rows);
+    for (std::int64_t block = 0; block < blocks.count; ++block) {
+      const std::int64_t m0 = blocks.begin(block);
+      const Parts slivers(blocks.length(block), rows);
+      const std::int64_t padded_rows = slivers.count * width;
+      // All terms of a few rows: then B is read, and C written, from the first column to the last.
+      const std::int64_t held = padded_rows * p.k <= packed_a_floats ? p.k : product_chunk;
+      for (std::int64_t h0 = 0; h0 < p.k; h0 += held) {
+        const std::int64_t h1 = least(p.k, h0 + held);
+        if (!a_in_place)
+          for (std::int64_t k0 = h0; k0 < h1; k0 += product_chunk)
+            pack_a(p.a, a + m0 * p.a.row + k0 * p.a.column, slivers, least(product_chunk, h1 - k0),
+                   packed_a + padded_rows * (k0 - h0));
+        for (std::int64_t n0 = 0; n0 < p.n; n0 += panel)
+          for (std::int64_t k0 = h0; k0 < h1; k0 += product_chunk)
+            multiply_panel(p, slivers, least(product_chunk, h1 - k0),
+                           a_in_place ? a + m0 * p.a.row + k0 * p.a.column
+                                      : packed_a + padded_rows * (k0 - h0),
+                           a_in_place, b + k0 * p.b.row + n0 * p.b.column, b_in_place,
+                           k0 == 0 ? p.beta : 1.0f, c + m0 * p.c_row + n0, least(panel, p.n - n0),
+                           packed_b);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace ostrakon::math

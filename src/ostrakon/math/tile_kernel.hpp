@@ -36,9 +36,9 @@ struct Parts {
 template <class I>
 struct TileKernel {
   using Vector = typename I::Vector;
-  static constexpr int width = I::width;
+  static constexpr std::int64_t width = I::width;
   static constexpr int rows = I::rows;
-  static constexpr int columns = I::vectors * width;
+  static constexpr std::int64_t columns = I::vectors * width;
   static_assert(panel_columns % columns == 0 && rows <= width, "whole slivers");
 
   /// Element i of vector j is element j of line i; the last of `count` lines stands for those

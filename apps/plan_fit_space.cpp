@@ -63,8 +63,7 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
     return plan::accumulation_of(other, plan::one_level(request.ranks, other));
   };
   for (const Accumulation same : {of_deck.accumulation, Accumulation::automatic}) {
-    if (resolved(policy.accumulation) != resolved(same) &&
-        settings.training.leaves() != request.ranks)
+    if (resolved(policy.accumulation) != resolved(same) && settings.leaves() != request.ranks)
       continue;
     policy.accumulation = same;
     break;

@@ -336,4 +336,103 @@ TEST(AttentionShapes, AreChecked) {
   EXPECT_THROW(forward_as({1, 4, 0, 1, 3}), Error);
 }
 
+/// Each part of the sequences by itself, and keys and values of all.
+template <class T>
+void expect_parts_of(const AttentionShape& shape, std::int64_t parts) {
+  SCOPED_TRACE(text(name_of(shape), " in ", parts, " parts"));
+  const math::SequenceParts sequence{shape.tokens, parts};
+  const std::int64_t of_part = sequence.part_tokens(), rows = shape.batch * of_part;
+  const std::int64_t out = out_columns(shape), all = qkv_columns(shape), kv = all - out;
+  const std::vector<T> qkv = random_qkv<T>(shape, 21);
+  const std::vector<T> dout = random_values<T>(rows_of(shape) * out, 22);
+  const Attention<T> whole(shape, qkv);
+  whole.forward(0, shape.tokens);
+  whole.backward(dout);
+  const std::vector<T> whole_out = whole.out.host(), whole_lse = whole.log_sum_exp.host(),
+                       whole_dqkv = whole.dqkv.host();
+  const DeviceArray<T> kv_of_all(rows_of(shape) * kv);
+  math::copy_rows<T, T>(Exec(), whole.qkv_matrix().column_range(out, all),
+                        kv_of_all.matrix(rows_of(shape), kv));
+  std::vector<double> dkv_sum(rows_of(shape) * kv, 0.0);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    // The position of a row of a part.
+    const auto row_of = [&](std::int64_t row) {
+      return row / of_part * shape.tokens + sequence.position(part, row % of_part);
+    };
+    std::vector<T> q(rows * out), part_dout(rows * out);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t j = 0; j < out; ++j) {
+        q[r * out + j] = qkv[row_of(r) * all + j];
+        part_dout[r * out + j] = dout[row_of(r) * out + j];
+      }
+    const DeviceArray<T> device_q(q), device_dout(part_dout), part_out(rows * out),
+        lse(rows * shape.heads), dq(rows * out), dkv(rows_of(shape) * kv),
+        forward_room(math::attention_forward_workspace<T>(shape)),
+        backward_room(math::attention_backward_workspace<T>(shape));
+    const math::AttentionQueries queries{of_part, sequence.runs(part)};
+    math::attention_forward<T>(Exec(), shape, queries, device_q.matrix(rows, out),
+                               kv_of_all.matrix(rows_of(shape), kv), part_out.matrix(rows, out),
+                               lse, forward_room);
+    math::attention_backward<T>(Exec(), shape, queries, device_q.matrix(rows, out),
+                                kv_of_all.matrix(rows_of(shape), kv), part_out.matrix(rows, out),
+                                lse, device_dout.matrix(rows, out), dq.matrix(rows, out),
+                                dkv.matrix(rows_of(shape), kv), backward_room);
+    const std::vector<T> host_out = part_out.host(), host_dq = dq.host(), host_dkv = dkv.host(),
+                         host_lse = lse.host();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t j = 0; j < out; ++j) {
+        // A library may sum doubles in another order.
+        if (std::is_same<T, float>::value) {
+          ASSERT_EQ(host_out[r * out + j], whole_out[row_of(r) * out + j]) << r;
+          ASSERT_EQ(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j]) << r;
+        } else {
+          ASSERT_NEAR(host_out[r * out + j], whole_out[row_of(r) * out + j], tolerance<T>) << r;
+          ASSERT_NEAR(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j], tolerance<T>) << r;
+        }
+      }
+      for (std::int64_t h = 0; h < shape.heads; ++h) {
+        const std::int64_t s = r / of_part, place = row_of(r) % shape.tokens;
+        EXPECT_NEAR(host_lse[(s * shape.heads + h) * of_part + r % of_part],
+                    whole_lse[(s * shape.heads + h) * shape.tokens + place], tolerance<T>);
+      }
+    }
+    for (std::size_t i = 0; i < dkv_sum.size(); ++i) dkv_sum[i] += host_dkv[i];
+  }
+  for (std::int64_t r = 0; r < rows_of(shape); ++r)
+    for (std::int64_t j = 0; j < kv; ++j)
+      ASSERT_NEAR(dkv_sum[r * kv + j], whole_dqkv[r * all + out + j], 10 * tolerance<T>);
+}
+
+TYPED_TEST(AttentionTest, PartsOfSequencesAreThoseOfTheWhole) {
+  expect_parts_of<TypeParam>({2, 24, 3, 1, 5}, 2);
+  expect_parts_of<TypeParam>({1, 24, 2, 2, 8}, 3);
+  expect_parts_of<TypeParam>({2, 16, 4, 2, 6}, 4);
+  expect_parts_of<TypeParam>({1, 512, 2, 1, 16}, 2);
+  expect_parts_of<TypeParam>({1, 600, 2, 1, 16}, 4);
+  expect_parts_of<TypeParam>({1, 64, 2, 1, 16}, 1);
+}
+
+TEST(SequenceParts, OrderIsTurnedAndTurnedBack) {
+  for (const math::SequenceParts sequence :
+       {math::SequenceParts{12, 1}, math::SequenceParts{12, 2}, math::SequenceParts{12, 3}}) {
+    const std::int64_t rows = 2 * sequence.tokens, columns = 3;
+    std::vector<float> values(rows * columns);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    const DeviceArray<float> in_order(values), by_part(rows * columns), back(rows * columns);
+    math::put_by_part<float>(Exec(), sequence, in_order.matrix(rows, columns),
+                             by_part.matrix(rows, columns));
+    math::put_in_order<float>(Exec(), sequence, by_part.matrix(rows, columns),
+                              back.matrix(rows, columns));
+    EXPECT_EQ(back.host(), values);
+    // The second part's first row of the second sequence.
+    if (sequence.parts == 2) {
+      EXPECT_EQ(by_part.host()[(12 + 6) * columns], values[(12 + 3) * columns]);
+      EXPECT_EQ(by_part.host()[(12 + 6 + 3) * columns], values[(12 + 6) * columns]);
+    }
+  }
+  EXPECT_THROW(math::put_in_order<float>(Exec(), {10, 2}, View<float**>(nullptr, 10, 1),
+                                         View<float**>(nullptr, 10, 1)),
+               Error);
+}
+
 }  // namespace

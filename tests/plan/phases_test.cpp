@@ -16,7 +16,7 @@
 
 #include "plan/oracle.hpp"
 #include "plan/random_pipelines.hpp"
-#include "plan/rank_oracle.hpp"
+#include "plan/rank_mutants.hpp"
 
 namespace {
 
@@ -186,15 +186,6 @@ TEST(Phases, RefuseExchangesThatDivideNothing) {
             "unit block.0: backward has no phase");
 }
 
-std::string refused(const RankPlans& ranks) {
-  try {
-    prove_ranks(ranks.pointers());
-  } catch (const std::logic_error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 /// One rank's plan, or all ranks', are changed.
 TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
   const StepPlan plan = TwoPhases().build();
@@ -238,6 +229,64 @@ TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
         its.buffers[static_cast<std::size_t>(exchange.buffer(Role::exchanged))].bytes *= 4;
       },
       false, "reduce_scatter and all_to_all");
+}
+
+/// All ranks do the same, and all do it wrong.
+TEST(Phases, ProofRefusesExchangesThatAllRanksGetWrong) {
+  TwoPhases two;
+  two.policy.leaves = 8 * TwoPhases::ranks;  // two micro-batches on each rank of four groups
+  two.policy.shard_group = TwoPhases::ranks;
+  two.policy.activation_checkpointing.every = 1;
+  const StepPlan plan =
+      build_step_plan(two.model, 4 * TwoPhases::ranks, two.policy, Purpose::train);
+  ASSERT_NO_THROW(prove_stages({&plan}));
+  const auto exchanges = actions_of(plan, of_kind(Kind::exchange));
+  ASSERT_EQ(exchanges.size(), 6u);  // forward, recompute and backward of two micro-batches
+  const auto refusal = [&](std::size_t a, const std::function<void(StepPlan&, Action&)>& change) {
+    StepPlan mutant = plan;
+    change(mutant, mutant.actions[a]);
+    return refused_by([&] { prove_stages({&mutant}); });
+  };
+  const auto buffer_of = [](StepPlan& its, const Action& action, Role role) -> Buffer& {
+    return its.buffers[static_cast<std::size_t>(action.buffer(role))];
+  };
+  for (std::size_t a : exchanges) {
+    StepPlan dropped = plan;
+    remove_action(dropped, a);
+    expect_has(refused_by([&] { prove_stages({&dropped}); }),
+               "what it reads did not come of the exchange before it");
+    expect_has(refusal(a, [](StepPlan&, Action& action) { action.span.axis = Axis::replicate; }),
+               "its unit asks for");
+    for (int stride : {1, 2})
+      expect_has(refusal(a,
+                         [&](StepPlan& its, Action& action) {
+                           const bool gathers = action.exchange == ExchangeKind::gather;
+                           action.span = {Axis::shard, 2, stride};
+                           buffer_of(its, action, gathers ? Role::handed : Role::exchanged).bytes *=
+                               2;
+                         }),
+                 "its unit asks for");
+    // Another kind of exchange, with buffers to fit.
+    expect_has(refusal(a,
+                       [&](StepPlan& its, Action& action) {
+                         const bool gathers = action.exchange == ExchangeKind::gather;
+                         action.exchange =
+                             gathers ? ExchangeKind::reduce_scatter : ExchangeKind::gather;
+                         std::swap(buffer_of(its, action, Role::handed).bytes,
+                                   buffer_of(its, action, Role::exchanged).bytes);
+                       }),
+               "its unit asks for");
+    expect_has(refusal(a, [](StepPlan&, Action& action) { action.micro_batch ^= 1; }),
+               "its phase has not left this");
+    expect_has(refusal(a, [](StepPlan&, Action& action) { ++action.phase; }),
+               "its phase has not left this");
+  }
+  // What two of them are about changes places.
+  for (std::size_t i = 0; i + 1 < exchanges.size(); ++i) {
+    StepPlan swapped = plan;
+    std::swap(swapped.actions[exchanges[i]].uses, swapped.actions[exchanges[i + 1]].uses);
+    EXPECT_NE(refused_by([&] { prove_stages({&swapped}); }), "") << i;
+  }
 }
 
 /// What a phase reads it waits for.

@@ -60,6 +60,15 @@ inline std::int64_t bytes_sent(const plan::StepPlan& plan, const plan::Span& spa
   return bytes;
 }
 
+/// Of that, activations.
+inline std::int64_t exchanged(const plan::StepPlan& plan, const plan::Span& span) {
+  std::int64_t bytes = 0;
+  for (const plan::Action& action : plan.actions)
+    if (action.span == span && action.kind == plan::Kind::exchange)
+      bytes += plan.bytes_sent(action);
+  return bytes;
+}
+
 /// Over all ranks of an axis, in one level or in two, without what goes over parts of it.
 inline std::int64_t bytes_sent(const plan::StepPlan& plan, plan::Axis axis) {
   std::int64_t bytes = 0;

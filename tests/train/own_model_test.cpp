@@ -98,7 +98,8 @@ TEST(OwnModel, RefusesExchangesOverRanks) {
   }
   EXPECT_EQ(testing::error_of(make),
             text("unit bend.1 exchanges activations over ", mesh.world().size(),
-                 " ranks, which a Trainer can't do yet; expected a span of 1 rank"));
+                 " ranks; expected the 1 rank that the model's samples are divided over "
+                 "(Model::parts)"));
 }
 
 #if defined(OSTRAKON_CHECK_VIEWS)

@@ -70,6 +70,15 @@ void check_training(const Settings& settings, const std::string& name) {
                   {"training.global_batch_size", training.global_batch_size});
 }
 
+void check_parts(const Settings& settings, const std::string& name) {
+  const std::int64_t context = settings.context, length = settings.training.sequence_length;
+  require(context == 1 || length % (2 * context) == 0, name, ": parallel.context = ", context,
+          " cuts a sequence into ", 2 * context,
+          " pieces, which training.sequence_length = ", length, " is no multiple of (",
+          division(length, 2 * context), "); use ", length / (2 * context) * (2 * context), " or ",
+          (length / (2 * context) + 1) * (2 * context));
+}
+
 void check_precision(const PrecisionSettings& precision, const std::string& name) {
   const DType activations = precision.activations.value_or(precision.gather);
   require(activations == precision.gather, name,
@@ -143,7 +152,7 @@ void check_plan_length(const Settings& settings, int ranks) {
   // One block in a unit makes the most units, so automatic ones are no more.
   const std::int64_t blocks = std::max<std::int64_t>(settings.model.blocks_per_unit, 1);
   const std::int64_t units = (settings.model.layers + blocks - 1) / blocks + 2;
-  const std::int64_t micro_batches = settings.training.leaves() / ranks;
+  const std::int64_t micro_batches = settings.leaves() / ranks;
   require(micro_batches <= most / units, "a step is too long to plan: (model.layers ",
           blocks == 1 ? "" : "/ model.blocks_per_unit ",
           "+ 2) x training.global_batch_size / training.micro_batch_size / ranks = ", units, " x ",
@@ -168,17 +177,36 @@ std::string list_divisors(std::int64_t number, std::int64_t near, std::int64_t l
   return join(divisors, ", ", " or ");
 }
 
-void check_leaves(const Settings& settings, int ranks) {
+/// Ranks that share sequences are neighbours in a shard group.
+void check_context(const Settings& settings, int ranks) {
+  const std::int64_t context = settings.context;
+  require(ranks % context == 0, "parallel.context = ", context, " does not divide the ", ranks,
+          ranks == 1 ? " rank" : " ranks", " (", division(ranks, context), "); expected a divisor");
+  const int group = settings.shard_group;
+  if (group > 0 && ranks % group == 0)
+    require(group % context == 0, "parallel.context = ", context, " does not divide the ", group,
+            " ranks of a shard group (parallel.shard_group); expected a divisor");
+}
+
+void check_leaves(const Settings& settings, int all_ranks) {
   const TrainingSettings& training = settings.training;
   const std::int64_t leaves = training.leaves();
+  const int ranks = all_ranks / static_cast<int>(settings.context);
   if (leaves % ranks == 0) return;
-  const std::string problem = leaves < ranks ? text("fewer than ", ranks, " ranks")
-                                             : text("which ", ranks, " ranks can't share evenly (",
-                                                    division(leaves, ranks), ")");
+  const std::int64_t context = settings.context;
+  const std::string sharing =
+      context > 1 ? text(" groups of ", context, " ranks (parallel.context)") : " ranks";
+  const std::string problem =
+      leaves < ranks
+          ? text("fewer than ", ranks, sharing)
+          : text("which ", ranks, sharing, " can't share evenly (", division(leaves, ranks), ")");
   throw Error(
       text("training.global_batch_size / training.micro_batch_size = ", training.global_batch_size,
            " / ", training.micro_batch_size, " = ", leaves, leaves == 1 ? " leaf, " : " leaves, ",
-           problem, "; use ", list_divisors(leaves, ranks, 1), leaves == 1 ? " rank" : " ranks",
+           problem, "; use ", list_divisors(leaves, ranks, 1),
+           context > 1   ? " groups"
+           : leaves == 1 ? " rank"
+                         : " ranks",
            ", or make training.global_batch_size a multiple of ", ranks, " x ",
            training.micro_batch_size, " = ", ranks * training.micro_batch_size));
 }
@@ -217,6 +245,7 @@ void check_together(const Settings& settings, const std::string& name) {
           "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full");
   check_model(settings.model, name);
   check_training(settings, name);
+  check_parts(settings, name);
   check_precision(settings.precision, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);
@@ -243,6 +272,7 @@ std::vector<model::Parameter> parameters_of(const Settings& settings) {
 }
 
 void check_ranks(const Settings& settings, int ranks) {
+  check_context(settings, ranks);
   check_leaves(settings, ranks);
   check_plan_length(settings, ranks);
   check_reshard(settings, ranks);

@@ -25,8 +25,9 @@ plan::ModelDescription without_units(const Settings& settings) {
 
 void complete(Settings& settings) {
   plan::Policy& policy = settings.parallel;
-  policy.leaves = settings.training.leaves();
-  policy.sum_grain = settings.training.sum_grain;
+  policy.leaves = settings.leaves();
+  policy.sample_ranks = static_cast<int>(settings.context);
+  policy.sum_grain = settings.training.sum_grain * settings.context;
   policy.moments.count = optim::moments(settings.optimizer);
   policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;
   policy.early_updates =

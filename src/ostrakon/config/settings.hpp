@@ -104,7 +104,8 @@ struct Settings {
   model::DecoderSettings model;
   data::DataSettings data;
   TrainingSettings training;
-  plan::Policy parallel;  ///< complete(), but for shard_group, which takes the mesh
+  plan::Policy parallel;     ///< complete(), but for shard_group, which takes the mesh
+  std::int64_t context = 1;  ///< neighbouring ranks that share each sequence
   std::int64_t ranks_per_node = 0;
   int shard_group = mesh::world_group;  ///< ranks that share one copy, or a name of mesh/mesh.hpp
   PrecisionSettings precision;
@@ -117,6 +118,9 @@ struct Settings {
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;
+  /// Of a step: micro-batches, or the parts of them that ranks have.
+  std::int64_t leaves() const { return training.leaves() * context; }
+
   /// By key, see path_origin.
   std::map<std::string, std::string> path_origins;
 };
@@ -127,8 +131,8 @@ bool scales_loss(const Settings& settings);
 /// What a plan knows of a model before its units are known: the sizes of its elements.
 plan::ModelDescription without_units(const Settings& settings);
 
-/// Sets what of the policy follows from other settings: leaves, sum_grain, moments.count,
-/// checkpoint_staging and early_updates.
+/// Sets what of the policy follows from other settings: leaves, sample_ranks, sum_grain,
+/// moments.count, checkpoint_staging and early_updates.
 void complete(Settings& settings);
 
 }  // namespace ostrakon::config

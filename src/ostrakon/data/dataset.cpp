@@ -10,6 +10,7 @@
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>
+#include <ostrakon/math/sequence_parts.hpp>
 #include <sstream>
 
 namespace ostrakon::data {
@@ -128,13 +129,22 @@ class SyntheticDataset : public Dataset {
 }  // namespace
 
 void Dataset::fill(std::uint64_t first, std::int64_t count, void* batch) {
-  const std::int64_t tokens = length_ - 1;
+  fill_part(first, count, 0, 1, batch);
+}
+
+void Dataset::fill_part(std::uint64_t first, std::int64_t count, std::int64_t part,
+                        std::int64_t parts, void* batch) {
+  const math::SequenceParts sequence{length_ - 1, parts};
+  const std::int64_t tokens = sequence.part_tokens();
   auto* const inputs = static_cast<std::int32_t*>(batch);
   auto* const targets = inputs + count * tokens;
   for (std::int64_t s = 0; s < count; ++s) {
     read(first + static_cast<std::uint64_t>(s), sample_.data());
-    std::copy_n(sample_.begin(), tokens, inputs + s * tokens);
-    std::copy_n(sample_.begin() + 1, tokens, targets + s * tokens);
+    for (const math::TokenRun& run : sequence.runs(part)) {
+      const auto begin = sample_.begin() + run.position;
+      std::copy_n(begin, run.count, inputs + s * tokens + run.row);
+      std::copy_n(begin + 1, run.count, targets + s * tokens + run.row);
+    }
   }
 }
 

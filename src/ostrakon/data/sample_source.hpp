@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/facts.hpp>
 
 namespace ostrakon::data {
@@ -22,6 +23,17 @@ class SampleSource {
   /// thread that trains. Throws Error where they can't be read; the step then ends on all ranks
   /// before any parameter has changed.
   virtual void fill(std::uint64_t first, std::int64_t count, void* batch) = 0;
+
+  /// Writes part `part` of `parts` of the same samples: count * sample_bytes() / parts bytes. Asked
+  /// for by a model whose ranks share samples, which says what a part is (model::Model::parts).
+  /// Throws Error where there are no parts but the whole.
+  virtual void fill_part(std::uint64_t first, std::int64_t count, std::int64_t part,
+                         std::int64_t parts, void* batch) {
+    (void)part;
+    require(parts == 1, "samples are asked for in ", parts,
+            " parts, but this SampleSource has whole ones only");
+    fill(first, count, batch);
+  }
 
   /// What makes it other data where it differs: {"checksum", "9f0c..."}. Kept in checkpoints; a run
   /// that resumes with other data is refused. Empty: not known, and not compared.

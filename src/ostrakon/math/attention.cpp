@@ -107,14 +107,30 @@ void softmax_backward_rows(const Exec& exec, const AttentionBlock& block,
       });
 }
 
+template <class T>
+void clear_rows(const Exec& exec, View<T**> x) {
+  for_each_row(
+      exec, "attend_clear", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto to = x.row(index);
+        row.loop(to.size(), [=](std::int64_t j) { to[j] = T(0); });
+      });
+}
+
 /// Where the gradients of keys and values are summed over blocks of queries and heads of a group:
-/// in place, in their rows of dqkv.
+/// in place, in their rows of dkv.
 template <class T, bool apart = is_16bit<T>>
 class KvSums {
  public:
   KvSums(const AttentionShape&, Scratch<T>&) {}
   Batch<T> keys(const Batch<T>& in_place) const { return in_place; }
   Batch<T> values(const Batch<T>& in_place) const { return in_place; }
+  /// Tokens from `seen` on, of all tokens of the keys and values of some heads, which no query of
+  /// the first block sees.
+  void clear(const Exec& exec, View<T**> dkeys, View<T**> dvalues, std::int64_t seen) const {
+    if (seen == dkeys.rows()) return;
+    clear_rows<T>(exec, dkeys.row_range(seen, dkeys.rows()));
+    clear_rows<T>(exec, dvalues.row_range(seen, dvalues.rows()));
+  }
   void store(const Exec&, const View<T**>&, const View<T**>&, std::int64_t) const {}
 };
 
@@ -129,11 +145,25 @@ class KvSums<T, true> {
         width_(shape.head_width),
         keys_(scratch.template take<C>(kv_sum_elements<T>(shape))),
         values_(scratch.template take<C>(kv_sum_elements<T>(shape))) {}
-  Batch<C> keys(const Batch<T>& in_place) const { return like(in_place, keys_); }
-  Batch<C> values(const Batch<T>& in_place) const { return like(in_place, values_); }
+  template <class K>
+  Batch<C> keys(const Batch<K>& in_place) const {
+    return like(in_place, keys_);
+  }
+  template <class K>
+  Batch<C> values(const Batch<K>& in_place) const {
+    return like(in_place, values_);
+  }
+
+  template <class K>
+  void clear(const Exec& exec, const View<K**>& dkeys, const View<K**>&, std::int64_t seen) const {
+    if (seen == dkeys.rows()) return;
+    for (const View<C*>& sums : {keys_, values_})
+      clear_rows<C>(exec, sums.matrix(sums.size() / width_, width_));
+  }
 
   /// The sums of `count` heads to where they belong: their columns of dkeys and dvalues.
-  void store(const Exec& exec, View<T**> dkeys, View<T**> dvalues, std::int64_t count) const {
+  template <class K>
+  void store(const Exec& exec, View<K**> dkeys, View<K**> dvalues, std::int64_t count) const {
     const std::int64_t tokens = tokens_;
     const std::int64_t width = width_;
     const View<const C*> keys = keys_;
@@ -147,14 +177,15 @@ class KvSums<T, true> {
           const auto key = keys.range(index * width, (index + 1) * width);
           const auto value = values.range(index * width, (index + 1) * width);
           row.loop(width, [=](std::int64_t i) {
-            dkey[i] = static_cast<T>(key[i]);
-            dvalue[i] = static_cast<T>(value[i]);
+            dkey[i] = static_cast<K>(key[i]);
+            dvalue[i] = static_cast<K>(value[i]);
           });
         });
   }
 
  private:
-  Batch<C> like(const Batch<T>& in_place, View<C*> sums) const {
+  template <class K>
+  Batch<C> like(const Batch<K>& in_place, View<C*> sums) const {
     return Batch<C>::of_rows(sums.matrix(in_place.count() * tokens_, width_),
                              in_place.first().rows(), tokens_, in_place.count());
   }
@@ -172,21 +203,34 @@ View<T**> second_half(View<T*> all, std::int64_t rows, std::int64_t columns) {
 }
 
 template <class T>
-void check_shapes(const AttentionShape& shape, const View<const T**>& qkv,
-                  const View<const T**>& out, std::int64_t log_sum_exp) {
+void check_shapes(const AttentionShape& shape, const AttentionQueries& queries,
+                  const View<const T**>& q, const View<const T**>& kv, const View<const T**>& out,
+                  std::int64_t log_sum_exp) {
   require(shape.batch >= 0 && shape.tokens >= 1 && shape.heads >= 1 && shape.kv_heads >= 1 &&
               shape.head_width >= 1 && shape.heads % shape.kv_heads == 0,
           "attention: batch ", shape.batch, ", tokens ", shape.tokens, ", heads ", shape.heads,
           ", kv_heads ", shape.kv_heads, ", head width ", shape.head_width,
           ": expected positive sizes, and kv_heads a divisor of heads");
-  const std::int64_t rows = shape.batch * shape.tokens;
-  const std::int64_t out_columns = shape.heads * shape.head_width;
-  const std::int64_t qkv_columns = out_columns + 2 * shape.kv_heads * shape.head_width;
-  require(qkv.rows() == rows && qkv.columns() == qkv_columns && out.rows() == rows &&
-              out.columns() == out_columns,
-          "attention: qkv (", qkv.rows(), ", ", qkv.columns(), ") and out (", out.rows(), ", ",
-          out.columns(), "), expected (", rows, ", ", qkv_columns, ") and (", rows, ", ",
-          out_columns, ")");
+  const std::int64_t rows = shape.batch * queries.rows;
+  const std::int64_t columns = shape.heads * shape.head_width;
+  const std::int64_t kv_columns = 2 * shape.kv_heads * shape.head_width;
+  require(q.rows() == rows && q.columns() >= columns && out.rows() == rows &&
+              out.columns() >= columns && kv.rows() == shape.batch * shape.tokens &&
+              kv.columns() == kv_columns,
+          "attention: queries (", q.rows(), ", ", q.columns(), "), keys and values (", kv.rows(),
+          ", ", kv.columns(), ") and out (", out.rows(), ", ", out.columns(), "), expected (", rows,
+          ", ", columns, "), (", shape.batch * shape.tokens, ", ", kv_columns, ") and (", rows,
+          ", ", columns, ")");
+  std::int64_t end = 0;  // of the run before
+  for (const TokenRun& run : queries.runs) {
+    if (run.count == 0) continue;
+    require(run.count > 0 && run.row >= 0 && run.row + run.count <= queries.rows &&
+                run.position >= end && run.position + run.count <= shape.tokens,
+            "attention: queries at positions [", run.position, ", ", run.position + run.count,
+            ") in rows from ", run.row, " on, of ", queries.rows, " rows and ", shape.tokens,
+            " tokens");
+    end = run.position + run.count;
+  }
   require(log_sum_exp == rows * shape.heads, "attention: log_sum_exp has ", log_sum_exp,
           " elements, expected ", rows * shape.heads);
 }
@@ -207,43 +251,47 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape) {
 }
 
 template <class T>
-void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
-                       std::int64_t query_begin, std::int64_t query_end, View<T**> out,
+void attention_forward(const Exec& exec, const AttentionShape& shape, const AttentionQueries& rows,
+                       View<const T**> q, View<const T**> kv, View<T**> out,
                        View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
   using C = compute_t<T>;
-  check_shapes<T>(shape, qkv, out, log_sum_exp.size());
-  require(0 <= query_begin && query_begin <= query_end && query_end <= shape.tokens,
-          "attention: queries [", query_begin, ", ", query_end, ") of ", shape.tokens, " tokens");
-  const AttentionOperands operands(shape);
+  check_shapes<T>(shape, rows, q, kv, out, log_sum_exp.size());
+  const AttentionOperands operands(shape, rows.rows);
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace, "attention");
   const std::int64_t size = score_elements(shape);
   const View<C*> all_scores = scratch.template take<C>(size);
   const View<T*> all_stored =
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? size : 0));
-  for_each_attention_block(shape, query_begin, query_end, [&](const AttentionBlock& block) {
+  for_each_attention_block(shape, rows, [&](const AttentionBlock& block) {
     const std::int64_t queries = block.queries();
     const View<C**> scores = all_scores.matrix(block.count * queries, block.end);
     const View<T**> probabilities = all_stored.matrix(block.count * queries, block.end);
-    gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, operands.queries(qkv, block),
-                    operands.keys(qkv, block), C(0),
+    gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, operands.queries(q, block),
+                    operands.keys(kv, block), C(0),
                     Batch<C>::of_rows(scores, queries, queries, block.count));
     softmax_rows<T>(exec, block, scores, probabilities, operands.log_sum_exp(log_sum_exp, block),
                     operands.log_sum_exp_stride());
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
                     Batch<const T>::of_rows(probabilities, queries, queries, block.count),
-                    operands.values(qkv, block), C(0), operands.queries(out, block));
+                    operands.values(kv, block), C(0), operands.queries(out, block));
   });
 }
 
-template <class T>
-void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
-                        View<const T**> out, View<const compute_t<T>*> log_sum_exp,
-                        View<const T**> dout, View<T**> dqkv, View<T*> workspace) {
+namespace {
+
+/// K: of the gradients of keys and values.
+template <class T, class K>
+void backward_into(const Exec& exec, const AttentionShape& shape, const AttentionQueries& rows,
+                   View<const T**> q, View<const T**> kv, View<const T**> out,
+                   View<const compute_t<T>*> log_sum_exp, View<const T**> dout, View<T**> dq,
+                   View<K**> dkv, View<T*> workspace) {
   using C = compute_t<T>;
-  check_shapes<T>(shape, qkv, out, log_sum_exp.size());
-  check_shapes<T>(shape, dqkv, dout, log_sum_exp.size());
-  const AttentionOperands operands(shape);
+  check_shapes<T>(shape, rows, q, kv, out, log_sum_exp.size());
+  check_shapes<K>(shape, rows, View<const K**>(nullptr, dq.rows(), dq.columns(), dq.stride()), dkv,
+                  View<const K**>(nullptr, dout.rows(), dout.columns(), dout.stride()),
+                  log_sum_exp.size());
+  const AttentionOperands operands(shape, rows.rows);
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace, "attention");
   const std::int64_t size = score_elements(shape);
@@ -251,21 +299,21 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
   KvSums<T> sums(shape, scratch);
   const View<T*> all_stored =
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? 2 * size : 0));
-  for_each_attention_block(shape, 0, shape.tokens, [&](const AttentionBlock& block) {
+  for_each_attention_block(shape, rows, [&](const AttentionBlock& block) {
     const std::int64_t all_rows = block.count * block.queries();
     const View<C**> scores = all_scores.matrix(all_rows, block.end);
     const View<C**> dprobabilities = second_half(all_scores, all_rows, block.end);
     const View<T**> probabilities = all_stored.matrix(all_rows, block.end);
     const View<T**> dscores = second_half(all_stored, all_rows, block.end);
-    const auto heads = [&](const auto& rows) {
-      using Element = typename std::decay_t<decltype(rows)>::Element;
-      return Batch<Element>::of_rows(rows, block.queries(), block.queries(), block.count);
+    const auto heads = [&](const auto& all) {
+      using Element = typename std::decay_t<decltype(all)>::Element;
+      return Batch<Element>::of_rows(all, block.queries(), block.queries(), block.count);
     };
     const Batch<const T> dblock = operands.queries(dout, block);
-    const Batch<const T> queries = operands.queries(qkv, block);
-    const Batch<const T> keys = operands.keys(qkv, block);
+    const Batch<const T> queries = operands.queries(q, block);
+    const Batch<const T> keys = operands.keys(kv, block);
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, queries, keys, C(0), heads(scores));
-    gemm_batched<T>(exec, Transpose::no, Transpose::yes, C(1), dblock, operands.values(qkv, block),
+    gemm_batched<T>(exec, Transpose::no, Transpose::yes, C(1), dblock, operands.values(kv, block),
                     C(0), heads(dprobabilities));
     softmax_backward_rows<T>(
         exec, block,
@@ -274,23 +322,71 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
          operands.query_head(block) * shape.head_width, operands.query_stride()},
         scale, scores, dprobabilities, probabilities, dscores);
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1), heads(dscores), keys, C(0),
-                    operands.queries(dqkv, block));
-    const bool first = block.end == shape.tokens && block.member == 0;
-    const C beta = first ? C(0) : C(1);
+                    operands.queries(dq, block));
+    const View<K**> dkeys = operands.all_keys(dkv, block);
+    const View<K**> dvalues = operands.all_values(dkv, block);
+    if (block.is_first) sums.clear(exec, dkeys, dvalues, block.end);
+    const C beta = block.is_first ? C(0) : C(1);
     gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(dscores), queries, beta,
-                    sums.keys(operands.keys(dqkv, block)));
+                    sums.keys(operands.keys(dkv, block)));
     gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(probabilities), dblock, beta,
-                    sums.values(operands.values(dqkv, block)));
-    const bool last = block.begin == 0 && block.member == shape.heads / shape.kv_heads - 1;
-    if (last)
-      sums.store(exec, operands.all_keys(dqkv, block), operands.all_values(dqkv, block),
-                 block.count);
+                    sums.values(operands.values(dkv, block)));
+    if (block.is_last) sums.store(exec, dkeys, dvalues, block.count);
   });
+}
+
+/// Keys and values of rows that have all three.
+template <class T>
+View<T**> kv_columns(const AttentionShape& shape, const View<T**>& qkv) {
+  const std::int64_t first = shape.heads * shape.head_width;
+  const std::int64_t columns = first + 2 * shape.kv_heads * shape.head_width;
+  require(qkv.columns() == columns, "attention: qkv (", qkv.rows(), ", ", qkv.columns(),
+          "), expected ", columns, " columns");
+  return qkv.column_range(first, columns);
+}
+
+}  // namespace
+
+template <class T>
+void attention_backward(const Exec& exec, const AttentionShape& shape,
+                        const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
+                        View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                        View<const T**> dout, View<T**> dq, View<compute_t<T>**> dkv,
+                        View<T*> workspace) {
+  backward_into<T, compute_t<T>>(exec, shape, queries, q, kv, out, log_sum_exp, dout, dq, dkv,
+                                 workspace);
+}
+
+template <class T>
+void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
+                       std::int64_t query_begin, std::int64_t query_end, View<T**> out,
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
+  require(0 <= query_begin && query_begin <= query_end && query_end <= shape.tokens,
+          "attention: queries [", query_begin, ", ", query_end, ") of ", shape.tokens, " tokens");
+  const TokenRun run{query_begin, query_begin, query_end - query_begin};
+  attention_forward<T>(exec, shape, {shape.tokens, {run, TokenRun()}}, qkv, kv_columns(shape, qkv),
+                       out, log_sum_exp, workspace);
+}
+
+template <class T>
+void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
+                        View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                        View<const T**> dout, View<T**> dqkv, View<T*> workspace) {
+  const TokenRun run{0, 0, shape.tokens};
+  backward_into<T, T>(exec, shape, {shape.tokens, {run, TokenRun()}}, qkv, kv_columns(shape, qkv),
+                      out, log_sum_exp, dout, dqkv, kv_columns(shape, dqkv), workspace);
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template std::int64_t attention_forward_workspace<T>(const AttentionShape&);                     \
   template std::int64_t attention_backward_workspace<T>(const AttentionShape&);                    \
+  template void attention_forward<T>(const Exec&, const AttentionShape&, const AttentionQueries&,  \
+                                     View<const T**>, View<const T**>, View<T**>,                  \
+                                     View<compute_t<T>*>, View<T*>);                               \
+  template void attention_backward<T>(const Exec&, const AttentionShape&, const AttentionQueries&, \
+                                      View<const T**>, View<const T**>, View<const T**>,           \
+                                      View<const compute_t<T>*>, View<const T**>, View<T**>,       \
+                                      View<compute_t<T>**>, View<T*>);                             \
   template void attention_forward<T>(const Exec&, const AttentionShape&, View<const T**>,          \
                                      std::int64_t, std::int64_t, View<T**>, View<compute_t<T>*>,   \
                                      View<T*>);                                                    \

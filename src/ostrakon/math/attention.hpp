@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
@@ -35,6 +37,31 @@ template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
                        View<compute_t<T>*> log_sum_exp, View<T*> workspace);
+
+/// Queries that attend to keys and values of an array of their own: of each sequence `rows` rows,
+/// of which those in `runs` are computed, at the positions that these say. The runs are in the
+/// order of positions.
+struct AttentionQueries {
+  std::int64_t rows = 1;
+  std::array<TokenRun, 2> runs;
+};
+
+/// The same for such queries: `q` (batch * queries.rows, heads * head_width or more columns), `kv`
+/// (batch * tokens, 2 * kv_heads * head_width): key heads, then value heads. out (batch *
+/// queries.rows, heads * head_width), log_sum_exp (batch, heads, queries.rows).
+template <class T>
+void attention_forward(const Exec& exec, const AttentionShape& shape,
+                       const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
+                       View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace);
+
+/// The backward of that: dq, as out, and dkv, as kv, overwritten. dkv has the sums over these
+/// queries alone, zero for keys that none of them sees.
+template <class T>
+void attention_backward(const Exec& exec, const AttentionShape& shape,
+                        const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
+                        View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                        View<const T**> dout, View<T**> dq, View<compute_t<T>**> dkv,
+                        View<T*> workspace);
 
 /// dqkv, shape of qkv, overwritten; from what attention_forward over all queries read and wrote and
 /// `dout`, shape of `out`.

@@ -24,9 +24,11 @@ inline std::int64_t attention_heads_at_once(const AttentionShape& shape) {
 /// in which their gradients add up.
 struct AttentionBlock {
   std::int64_t sequence;
-  std::int64_t begin, end;  ///< queries; keys are [0, end)
+  std::int64_t row;         ///< of the first query, among the sequence's
+  std::int64_t begin, end;  ///< positions of the queries; keys are [0, end)
   std::int64_t kv_head, count;
-  std::int64_t member;  ///< which query head of each group
+  std::int64_t member;     ///< which query head of each group
+  bool is_first, is_last;  ///< of the blocks that look at these key/value heads
 
   std::int64_t queries() const { return end - begin; }
 };
@@ -34,15 +36,16 @@ struct AttentionBlock {
 /// The operands of a block: those of its heads.
 class AttentionOperands {
  public:
-  explicit AttentionOperands(const AttentionShape& shape)
-      : shape_(shape), group_(shape.heads / shape.kv_heads) {}
+  /// `query_rows`: of each sequence.
+  AttentionOperands(const AttentionShape& shape, std::int64_t query_rows)
+      : shape_(shape), query_rows_(query_rows), group_(shape.heads / shape.kv_heads) {}
 
   std::int64_t query_stride() const { return group_ * shape_.head_width; }
 
   std::int64_t query_head(const AttentionBlock& block) const {
     return block.kv_head * group_ + block.member;
   }
-  /// Queries of the block in qkv, or its rows of out.
+  /// Queries of the block in q, or its rows of out.
   template <class T>
   Batch<T> queries(const View<T**>& x, const AttentionBlock& block) const {
     return heads(query_rows(x, block), query_head(block), group_, block.count);
@@ -50,41 +53,39 @@ class AttentionOperands {
   /// The same rows with all heads.
   template <class T>
   View<T**> query_rows(const View<T**>& x, const AttentionBlock& block) const {
-    const std::int64_t row = block.sequence * shape_.tokens + block.begin;
+    const std::int64_t row = block.sequence * query_rows_ + block.row;
     return x.row_range(row, row + block.queries());
   }
   template <class T>
-  Batch<T> keys(const View<T**>& qkv, const AttentionBlock& block) const {
-    return heads(key_rows(qkv, block), shape_.heads + block.kv_head, 1, block.count);
+  Batch<T> keys(const View<T**>& kv, const AttentionBlock& block) const {
+    return heads(key_rows(kv, block), block.kv_head, 1, block.count);
   }
   template <class T>
-  Batch<T> values(const View<T**>& qkv, const AttentionBlock& block) const {
-    return heads(key_rows(qkv, block), shape_.heads + shape_.kv_heads + block.kv_head, 1,
-                 block.count);
+  Batch<T> values(const View<T**>& kv, const AttentionBlock& block) const {
+    return heads(key_rows(kv, block), shape_.kv_heads + block.kv_head, 1, block.count);
   }
   /// The key heads of the block, and its value heads, of all tokens of the sequence.
   template <class T>
-  View<T**> all_keys(const View<T**>& qkv, const AttentionBlock& block) const {
-    return all_tokens(qkv, block, shape_.heads + block.kv_head);
+  View<T**> all_keys(const View<T**>& kv, const AttentionBlock& block) const {
+    return all_tokens(kv, block, block.kv_head);
   }
   template <class T>
-  View<T**> all_values(const View<T**>& qkv, const AttentionBlock& block) const {
-    return all_tokens(qkv, block, shape_.heads + shape_.kv_heads + block.kv_head);
+  View<T**> all_values(const View<T**>& kv, const AttentionBlock& block) const {
+    return all_tokens(kv, block, shape_.kv_heads + block.kv_head);
   }
-  /// From the first query and head of the block on; heads lie group() * tokens apart.
+  /// From the first query and head of the block on; heads lie log_sum_exp_stride() apart.
   template <class T>
   View<T*> log_sum_exp(View<T*> all, const AttentionBlock& block) const {
-    return all.range(
-        (block.sequence * shape_.heads + query_head(block)) * shape_.tokens + block.begin,
-        all.size());
+    return all.range((block.sequence * shape_.heads + query_head(block)) * query_rows_ + block.row,
+                     all.size());
   }
-  std::int64_t log_sum_exp_stride() const { return group_ * shape_.tokens; }
+  std::int64_t log_sum_exp_stride() const { return group_ * query_rows_; }
 
  private:
   template <class T>
-  View<T**> key_rows(const View<T**>& qkv, const AttentionBlock& block) const {
+  View<T**> key_rows(const View<T**>& kv, const AttentionBlock& block) const {
     const std::int64_t row = block.sequence * shape_.tokens;
-    return qkv.row_range(row, row + block.end);
+    return kv.row_range(row, row + block.end);
   }
 
   /// `count` of the heads in rows x, `apart` heads from one to the next.
@@ -96,32 +97,42 @@ class AttentionOperands {
   }
 
   template <class T>
-  View<T**> all_tokens(const View<T**>& qkv, const AttentionBlock& block, std::int64_t head) const {
+  View<T**> all_tokens(const View<T**>& kv, const AttentionBlock& block, std::int64_t head) const {
     const std::int64_t row = block.sequence * shape_.tokens;
-    return qkv.row_range(row, row + shape_.tokens)
+    return kv.row_range(row, row + shape_.tokens)
         .column_range(head * shape_.head_width, (head + block.count) * shape_.head_width);
   }
 
   AttentionShape shape_;
+  std::int64_t query_rows_;
   std::int64_t group_;
 };
 
 /// Runs body(block) for blocks of queries from the last to the first, so that in backward the block
-/// that sees all keys comes first and writes what the others add to.
+/// that sees the most keys comes first and writes what the others add to.
 template <class Body>
-void for_each_attention_block(const AttentionShape& shape, std::int64_t query_begin,
-                              std::int64_t query_end, const Body& body) {
+void for_each_attention_block(const AttentionShape& shape, const AttentionQueries& queries,
+                              const Body& body) {
   const std::int64_t at_once = attention_heads_at_once(shape);
   const std::int64_t group = shape.heads / shape.kv_heads;
+  const auto last_run = std::find_if(queries.runs.rbegin(), queries.runs.rend(),
+                                     [](const TokenRun& run) { return run.count > 0; });
+  const auto first_run = std::find_if(queries.runs.begin(), queries.runs.end(),
+                                      [](const TokenRun& run) { return run.count > 0; });
+  if (first_run == queries.runs.end()) return;
+  const std::int64_t last_position = last_run->position + last_run->count;
   for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence)
     for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; kv_head += at_once)
-      for (std::int64_t end = query_end; end > query_begin;) {
-        const std::int64_t begin =
-            std::max(query_begin, (end - 1) / attention_query_block * attention_query_block);
-        for (std::int64_t member = 0; member < group; ++member)
-          body(AttentionBlock{sequence, begin, end, kv_head, at_once, member});
-        end = begin;
-      }
+      for (auto run = queries.runs.rbegin(); run != queries.runs.rend(); ++run)
+        for (std::int64_t end = run->position + run->count; end > run->position;) {
+          const std::int64_t begin =
+              std::max(run->position, (end - 1) / attention_query_block * attention_query_block);
+          for (std::int64_t member = 0; member < group; ++member)
+            body(AttentionBlock{sequence, run->row + begin - run->position, begin, end, kv_head,
+                                at_once, member, end == last_position && member == 0,
+                                begin == first_run->position && member == group - 1});
+          end = begin;
+        }
 }
 
 }  // namespace ostrakon::math

@@ -15,38 +15,62 @@ namespace ostrakon::model {
 template <class T>
 void BlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
-  attention_forward(exec, buffers, rows);
+  if (leaf_.parts == 1 || buffers.phase == 0) project(exec, buffers, rows);
+  if (leaf_.parts > 1 && buffers.phase == 0) {
+    hand_keys_and_values(exec, buffers, activations_in(buffers, forward_.locations).qkv);
+    return;
+  }
+  attend(exec, buffers, rows);
+  project_out(exec, buffers, rows);
   mlp_forward(exec, buffers, rows);
 }
 
-/// middle = x + attention(norm(x) Wqkv^T) Wout^T
+/// qkv = norm(x) Wqkv^T, rotated
 template <class T>
-void BlockUnit<T>::attention_forward(const Exec& exec, const UnitBuffers<T>& buffers,
-                                     RowRange rows) const {
+void BlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   const auto [begin, end] = rows;
   const FlatParameter<T> parameters = own_parameters(buffers);
   const Activations made = activations_in(buffers, forward_.locations);
   const auto x = buffers.input.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
   const auto qkv = made.qkv.row_range(begin, end);
-  const auto middle = made.middle.row_range(begin, end);
   const View<T**> normed = matrix_in(buffers.workspace, forward_.attention_normed, sizes_.width)
                                .row_range(0, end - begin);
-
   norm_forward<T>(exec, attention_norm_, parameters, x, made.attention_norm.row_range(begin, end),
                   normed);
   linear_forward<T>(exec, qkv_, parameters, normed, qkv);
-  rotate(exec, math::Rotation::forward, qkv, begin);
+  rotate(exec, math::Rotation::forward, qkv, begin, buffers.part);
+}
 
+template <class T>
+void BlockUnit<T>::attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
+  const Activations made = activations_in(buffers, forward_.locations);
+  const View<T*> scores = array_in<T>(buffers.workspace, forward_.attention_scores,
+                                      math::attention_forward_workspace<T>(attention_));
+  if (leaf_.parts > 1) {
+    const View<T**> kv = gathered_keys_and_values(exec, buffers, forward_.kv);
+    math::attention_forward<T>(exec, attention_, queries(buffers.part), made.qkv, kv,
+                               made.attention, made.log_sum_exp, scores);
+    return;
+  }
   // Rows of one sequence are queries of it; all rows are all queries of every sequence. Keys and
-  // values of the rows before `begin` are still in `saved`.
-  const std::int64_t query_end = end - begin == sizes_.rows ? leaf_.tokens : end;
-  math::attention_forward<T>(exec, attention_, made.qkv, begin, query_end, made.attention,
-                             made.log_sum_exp,
-                             array_in<T>(buffers.workspace, forward_.attention_scores,
-                                         math::attention_forward_workspace<T>(attention_)));
+  // values of the rows before are still in `saved`.
+  const bool is_all = rows.end - rows.begin == sizes_.rows;
+  math::attention_forward<T>(exec, attention_, made.qkv, rows.begin,
+                             is_all ? leaf_.tokens : rows.end, made.attention, made.log_sum_exp,
+                             scores);
+}
 
+/// middle = x + attention Wout^T
+template <class T>
+void BlockUnit<T>::project_out(const Exec& exec, const UnitBuffers<T>& buffers,
+                               RowRange rows) const {
+  const auto [begin, end] = rows;
+  const Activations made = activations_in(buffers, forward_.locations);
+  const auto x = buffers.input.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
+  const auto middle = made.middle.row_range(begin, end);
   math::copy<T>(exec, x.flat(), middle.flat());
-  linear_forward_add<T>(exec, out_, parameters, made.attention.row_range(begin, end), middle);
+  linear_forward_add<T>(exec, out_, own_parameters(buffers), made.attention.row_range(begin, end),
+                        middle);
 }
 
 /// y = middle + activation(norm(middle) Wup^T) Wdown^T; without y, as much of it as is saved.
@@ -76,15 +100,23 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   linear_forward_add<T>(exec, down_, parameters, activated, y);
 }
 
-/// Queries and keys, which are next to each other in a row, are rotated; values are not.
+/// Queries and keys, which are next to each other in a row, are rotated; values are not. `begin`:
+/// the first row, which is a position where there are no parts.
 template <class T>
 void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv,
-                          std::int64_t first_position) const {
+                          std::int64_t begin, std::int64_t part) const {
   if (positions_ != Positions::rotary) return;
   const std::int64_t head_width = attention_.head_width;
   const std::int64_t rotated_width = (attention_.heads + attention_.kv_heads) * head_width;
-  math::rotate<T>(exec, rotation, qkv.column_range(0, rotated_width), head_width, rotary_base_,
-                  leaf_.tokens, first_position);
+  const View<T**> rotated = qkv.column_range(0, rotated_width);
+  if (leaf_.parts == 1) {
+    math::rotate<T>(exec, rotation, rotated, head_width, rotary_base_, leaf_.tokens, begin);
+    return;
+  }
+  leaf_.for_each_run(part, [&](std::int64_t first, const math::TokenRun& run) {
+    math::rotate<T>(exec, rotation, rotated.row_range(first, first + run.count), head_width,
+                    rotary_base_, run.count, run.position);
+  });
 }
 
 template <class T>
@@ -102,8 +134,20 @@ void BlockUnit<T>::activate(const Exec& exec, View<const T**> up, View<T**> acti
 template <class T>
 void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                             compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {
-  mlp_backward(exec, buffers);
-  attention_backward(exec, buffers);
+  if (leaf_.parts == 1) {
+    mlp_backward(exec, buffers);
+    attention_backward(exec, buffers);
+  } else if (buffers.phase == 0) {
+    hand_keys_and_values(exec, buffers, activations_in(buffers, backward_.locations).qkv);
+  } else if (buffers.phase == 1) {
+    mlp_backward(exec, buffers);
+    backward_to_queries(exec, buffers);
+    hand_their_gradients(exec, buffers);
+  } else {
+    const View<T**> dqkv = summed_gradients(exec, buffers);
+    backward_from_queries(exec, buffers, dqkv,
+                          matrix_in(buffers.workspace, backward_.last_normed, sizes_.width));
+  }
 }
 
 template <class T>
@@ -140,26 +184,54 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers)
 
 template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const FlatParameter<T> parameters = own_parameters(buffers);
-  const View<Compute*> gradients = buffers.parameter_gradients;
+  backward_to_queries(exec, buffers);
+  backward_from_queries(exec, buffers,
+                        matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width),
+                        matrix_in(buffers.workspace, backward_.dattention, sizes_.width));
+}
+
+/// dWout, and the gradients of queries, keys and values. In parts those of the keys and values of
+/// all, from this part's queries.
+template <class T>
+void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const Activations made = activations_in(buffers, backward_.locations);
-  const View<const T**> x = buffers.input.matrix(sizes_.rows, sizes_.width);
   const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
   const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, sizes_.width);
   const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width);
   const View<T*> scores =
       array_in<T>(buffers.workspace, backward_.attention_scores, backward_score_elements());
+  const bool in_parts = leaf_.parts > 1;
+  const View<T**> kv =
+      in_parts ? gathered_keys_and_values(exec, buffers, backward_.kv) : kv_of(made.qkv);
+  const math::AttentionQueries queries = this->queries(buffers.part);
 
   if (recompute_.attention)
-    math::attention_forward<T>(exec, attention_, made.qkv, 0, leaf_.tokens, made.attention,
+    math::attention_forward<T>(exec, attention_, queries, made.qkv, kv, made.attention,
                                made.log_sum_exp, scores);
-  linear_backward_parameters<T>(exec, out_, made.attention, gradient, gradients);
-  linear_backward_input<T>(exec, out_, parameters, gradient, dattention);
-  math::attention_backward<T>(exec, attention_, made.qkv, made.attention, made.log_sum_exp,
-                              dattention, dqkv, scores);
-  rotate(exec, math::Rotation::inverse, dqkv, 0);
+  linear_backward_parameters<T>(exec, out_, made.attention, gradient, buffers.parameter_gradients);
+  linear_backward_input<T>(exec, out_, own_parameters(buffers), gradient, dattention);
+  if (in_parts)
+    math::attention_backward<T>(
+        exec, attention_, queries, made.qkv, kv, made.attention, made.log_sum_exp, dattention,
+        queries_of(dqkv),
+        array_in<Compute>(buffers.workspace, backward_.dkv, sequence_rows() * kv_width())
+            .matrix(sequence_rows(), kv_width()),
+        scores);
+  else
+    math::attention_backward<T>(exec, attention_, made.qkv, made.attention, made.log_sum_exp,
+                                dattention, dqkv, scores);
+}
 
-  const View<T**> normed = dattention;
+/// dWqkv, and dL/dx.
+template <class T>
+void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers,
+                                         View<T**> dqkv, View<T**> normed) const {
+  const FlatParameter<T> parameters = own_parameters(buffers);
+  const View<Compute*> gradients = buffers.parameter_gradients;
+  const Activations made = activations_in(buffers, backward_.locations);
+  const View<const T**> x = buffers.input.matrix(sizes_.rows, sizes_.width);
+  const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
+  rotate(exec, math::Rotation::inverse, dqkv, 0, buffers.part);
   normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, qkv_.weight.trained(),
                   normed);
   linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients);
@@ -167,6 +239,54 @@ void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& bu
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
   norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
                    gradient, math::GradientUpdate::add);
+}
+
+// ---- parts of sequences -------------------------------------------------------------------------
+
+template <class T>
+math::AttentionQueries BlockUnit<T>::queries(std::int64_t part) const {
+  return {leaf_.part_tokens(), leaf_.sequence().runs(part)};
+}
+
+template <class T>
+void BlockUnit<T>::hand_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
+                                        View<const T**> qkv) const {
+  math::copy_rows<T, T>(exec, qkv.column_range(sizes_.width, sizes_.qkv_width),
+                        view_as<T>(buffers.handed).matrix(sizes_.rows, kv_width()));
+}
+
+/// In the order of positions, `offset` bytes into the workspace.
+template <class T>
+View<T**> BlockUnit<T>::gathered_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
+                                                 std::int64_t offset) const {
+  const View<T**> kv = array_in<T>(buffers.workspace, offset, sequence_rows() * kv_width())
+                           .matrix(sequence_rows(), kv_width());
+  math::put_in_order<T>(exec, leaf_.sequence(),
+                        view_as<T>(buffers.exchanged).matrix(sequence_rows(), kv_width()), kv);
+  return kv;
+}
+
+/// Those of queries wait for the last phase where the queries were, which have served.
+template <class T>
+void BlockUnit<T>::hand_their_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  const View<const Compute**> dkv =
+      array_in<Compute>(buffers.workspace, backward_.dkv, sequence_rows() * kv_width())
+          .matrix(sequence_rows(), kv_width());
+  math::put_by_part<Compute>(exec, leaf_.sequence(), dkv,
+                             view_as<Compute>(buffers.handed).matrix(sequence_rows(), kv_width()));
+  math::copy_rows<T, T>(exec,
+                        queries_of(matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width)),
+                        queries_of(activations_in(buffers, backward_.locations).qkv));
+}
+
+template <class T>
+View<T**> BlockUnit<T>::summed_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.last_dqkv, sizes_.qkv_width);
+  math::copy_rows<T, T>(exec, queries_of(activations_in(buffers, backward_.locations).qkv),
+                        queries_of(dqkv));
+  math::copy_rows<Compute, T>(
+      exec, view_as<Compute>(buffers.exchanged).matrix(sizes_.rows, kv_width()), kv_of(dqkv));
+  return dqkv;
 }
 
 /// What norm_forward wrote, bit for bit, as far as it is needed: the output from the statistics, or
@@ -197,6 +317,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
       rotary_base_(settings.rotary_base) {
   description_.name = "block." + std::to_string(index);
   add_parameters(settings, frozen);
+  add_phases();
   lay_out_saved();
   lay_out_forward();
   lay_out_backward();
@@ -232,6 +353,21 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
 }
 
 template <class T>
+void BlockUnit<T>::add_phases() {
+  if (leaf_.parts == 1) return;
+  const plan::Span span{plan::Axis::shard, static_cast<int>(leaf_.parts)};
+  const std::int64_t elements = sequence_rows() * kv_width();
+  const plan::Exchange gather{plan::ExchangeKind::gather, span, elements, bytes_of<T>(1)};
+  const plan::Exchange sum{plan::ExchangeKind::reduce_scatter, span, elements,
+                           bytes_of<Compute>(1)};
+  description_.forward.resize(2);
+  description_.forward[0].then = gather;
+  description_.backward.resize(3);
+  description_.backward[0].then = gather;
+  description_.backward[1].then = sum;
+}
+
+template <class T>
 void BlockUnit<T>::lay_out_saved() {
   const auto [attention, norms, mlp] = recompute_;
   Packing saved(buffer_alignment<T>);
@@ -263,7 +399,12 @@ void BlockUnit<T>::lay_out_forward() {
   forward_.attention_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
-  workspace.start_over();
+  const std::int64_t projection_bytes = workspace.size();
+  if (leaf_.parts > 1)
+    workspace = Packing(buffer_alignment<T>);
+  else
+    workspace.start_over();
+  if (leaf_.parts > 1) forward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
   forward_.attention_scores =
       workspace.place(bytes_of<T>(math::attention_forward_workspace<T>(attention_)));
   place_recomputed(locations.attention);
@@ -276,7 +417,8 @@ void BlockUnit<T>::lay_out_forward() {
   place_recomputed(locations.mlp_rstd);
   workspace.start_over(up_end);
   forward_.activated = workspace.place(bytes_of<T>(sizes_.rows * sizes_.ffn_width));
-  description_.forward.front().workspace_bytes = workspace.size();
+  description_.forward.back().workspace_bytes = workspace.size();
+  if (leaf_.parts > 1) description_.forward.front().workspace_bytes = projection_bytes;
 }
 
 template <class T>
@@ -295,11 +437,23 @@ void BlockUnit<T>::lay_out_backward() {
   backward_.dattention = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   backward_.dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
   backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
-  place_recomputed(locations.attention_mean);
-  place_recomputed(locations.attention_rstd);
   place_recomputed(locations.attention);
   place_recomputed(locations.log_sum_exp);
-  description_.backward.front().workspace_bytes = workspace.size();
+  if (leaf_.parts == 1) {
+    place_recomputed(locations.attention_mean);
+    place_recomputed(locations.attention_rstd);
+    description_.backward.front().workspace_bytes = workspace.size();
+    return;
+  }
+  backward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
+  backward_.dkv = workspace.place(bytes_of<Compute>(sequence_rows() * kv_width()));
+  description_.backward[1].workspace_bytes = workspace.size();
+  workspace = Packing(buffer_alignment<T>);
+  backward_.last_dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
+  backward_.last_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
+  place_recomputed(locations.attention_mean);
+  place_recomputed(locations.attention_rstd);
+  description_.backward[2].workspace_bytes = workspace.size();
 }
 
 template <class T>
@@ -355,18 +509,30 @@ void BlockUnit<T>::describe() {
   const double up = product(sizes_.width, sizes_.up_width);
   const double scores =
       static_cast<double>(sizes_.rows) * static_cast<double>(leaf_.tokens * sizes_.width);
-  plan::Phase& forward = description_.forward.front();
-  plan::Phase& backward = description_.backward.front();
-  forward.flops = attention + 2.0 * scores + up + product(sizes_.ffn_width, sizes_.width);
+  double forward = attention + 2.0 * scores + up + product(sizes_.ffn_width, sizes_.width);
   // Two products for each of forward's, by either factor, unless that is frozen.
-  description_.gradient_flops = 2.0 * forward.flops;
+  description_.gradient_flops = 2.0 * forward;
   for (const Linear& layer : {qkv_, out_, up_, down_})
     if (!layer.weight.trained())
       description_.gradient_flops -= product(layer.inputs, layer.outputs);
-  backward.flops = description_.gradient_flops + scores;  // once more
-  if (recompute_.attention) backward.flops += 2.0 * scores;
-  if (recompute_.mlp) backward.flops += up;
-  forward.recompute_flops = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);
+  double backward = description_.gradient_flops + scores;  // once more
+  if (recompute_.attention) backward += 2.0 * scores;
+  if (recompute_.mlp) backward += up;
+  double recompute = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);
+  if (leaf_.parts > 1) {
+    const double projection = product(sizes_.width, sizes_.qkv_width);
+    plan::Phase& first = description_.forward.front();
+    first.flops = first.recompute_flops = projection;
+    forward -= projection;
+    recompute -= projection;
+    const double last = (qkv_.weight.trained() ? 2.0 : 1.0) * projection;
+    description_.backward[2].flops = last;
+    description_.backward[1].flops = backward - last;
+  } else {
+    description_.backward.front().flops = backward;
+  }
+  description_.forward.back().flops = forward;
+  description_.forward.back().recompute_flops = recompute;
 }
 
 template class BlockUnit<float>;

@@ -17,6 +17,10 @@ namespace ostrakon::model {
 /// one pass over memory and no product, where gradients of weights need them. What else it computes
 /// again is chosen with Recompute. It writes the gradient of swiglu's input over the input itself,
 /// so `saved` serves one backward.
+///
+/// Where a leaf is a part of its sequences, keys and values are gathered from the other parts, and
+/// their gradients summed over them. Phases of forward: up to keys and values; the rest. Of
+/// backward: keys and values; up to the gradients of queries, keys and values; the rest.
 template <class T>
 class BlockUnit final : public Unit<T> {
  public:
@@ -67,17 +71,18 @@ class BlockUnit final : public Unit<T> {
         mlp_rstd, up;
   };
 
-  /// Bytes into the workspace of forward, in three phases that share their bytes. In brackets: only
-  /// where it is computed again.
+  /// Bytes into the workspace of forward, in three steps that share their bytes; in parts the first
+  /// is a phase of its own. In brackets: only where it is computed again; in parts only: kv.
   ///   projection: attention_normed, [attention statistics]
-  ///   attention:  attention_scores, [attention, log_sum_exp]
+  ///   attention:  kv (sequences, kv_width), attention_scores, [attention, log_sum_exp]
   ///   MLP:        [up], and either mlp_normed and [MLP statistics], or then activated
   struct ForwardLayout {
     ArrayLocations locations;
-    std::int64_t attention_normed, attention_scores, mlp_normed, activated;
+    std::int64_t attention_normed, kv, attention_scores, mlp_normed, activated;
   };
 
-  /// Bytes into the workspace of backward, in two phases that share their bytes.
+  /// Bytes into the workspace of backward, in two steps that share their bytes; in parts the second
+  /// ends with dkv, and dattention, dqkv and the statistics are those of the last phase.
   ///   MLP:       activated    (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
   ///              mlp_normed   (rows, width)     until dWup; then its gradient
   ///              [MLP statistics, up]
@@ -88,9 +93,12 @@ class BlockUnit final : public Unit<T> {
   struct BackwardLayout {
     ArrayLocations locations;
     std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
+    std::int64_t kv, dkv;                 // in parts: (sequences, kv_width)
+    std::int64_t last_dqkv, last_normed;  // in parts: of the last phase
   };
 
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
+  void add_phases();
   void lay_out_saved();
   void lay_out_forward();
   void lay_out_backward();
@@ -106,8 +114,28 @@ class BlockUnit final : public Unit<T> {
   void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
 
-  void rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv,
-              std::int64_t first_position) const;
+  void project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
+  void attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
+  void project_out(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
+  void backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers, View<T**> dqkv,
+                             View<T**> normed) const;
+  void hand_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
+                            View<const T**> qkv) const;
+  View<T**> gathered_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
+                                     std::int64_t offset) const;
+  void hand_their_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  View<T**> summed_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
+
+  math::AttentionQueries queries(std::int64_t part) const;
+  View<T**> queries_of(View<T**> qkv) const { return qkv.column_range(0, sizes_.width); }
+  View<T**> kv_of(View<T**> qkv) const { return qkv.column_range(sizes_.width, sizes_.qkv_width); }
+  std::int64_t kv_width() const { return sizes_.qkv_width - sizes_.width; }
+  /// Rows of whole sequences.
+  std::int64_t sequence_rows() const { return leaf_.batch * leaf_.tokens; }
+
+  void rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv, std::int64_t begin,
+              std::int64_t part) const;
   void normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
                        View<const T**> x, NormStatistics<T> statistics, bool output_needed,
                        View<T**> normed) const;

@@ -26,6 +26,9 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   positive("vocabulary", settings.vocabulary);
   positive("batch", leaf.batch);
   positive("tokens", leaf.tokens);
+  require(leaf.parts >= 1 && (leaf.parts == 1 || leaf.tokens % (2 * leaf.parts) == 0),
+          "sequences of ", leaf.tokens, " tokens can't be divided over ", leaf.parts,
+          " ranks; expected a multiple of twice the ranks");
   require(settings.width % settings.heads == 0, "model width ", settings.width,
           " is not a multiple of heads ", settings.heads);
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
@@ -72,7 +75,7 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 
 void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
   const bool whole = begin == 0 && end == rows();
-  const bool some = batch == 1 && 0 <= begin && begin < end && end <= tokens;
+  const bool some = batch == 1 && parts == 1 && 0 <= begin && begin < end && end <= tokens;
   require(whole || some, "rows [", begin, ", ", end, ") of a leaf of ", batch, " x ", tokens,
           ": expected all of them, or some of a single sequence");
 }

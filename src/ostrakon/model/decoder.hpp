@@ -4,6 +4,7 @@
 #include <memory>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <vector>
 
@@ -43,11 +44,25 @@ struct DecoderSettings {
   std::int64_t head_width() const { return width / heads; }
 };
 
-/// The constant shape of a leaf: `batch` sequences of `tokens` tokens.
+/// The constant shape of a leaf: `batch` sequences of `tokens` tokens, or the part of each that one
+/// of `parts` neighbouring ranks has. The ranks then exchange keys and values (context parallel).
 struct LeafShape {
   std::int64_t batch = 1;
   std::int64_t tokens = 1;
-  std::int64_t rows() const { return batch * tokens; }
+  std::int64_t parts = 1;
+
+  math::SequenceParts sequence() const { return {tokens, parts}; }
+  /// Of each sequence, and of all.
+  std::int64_t part_tokens() const { return tokens / parts; }
+  std::int64_t rows() const { return batch * part_tokens(); }
+
+  /// body(first row, run) for the runs of neighbouring tokens that `part` has of each sequence.
+  template <class Body>
+  void for_each_run(std::int64_t part, const Body& body) const {
+    for (std::int64_t s = 0; s < batch; ++s)
+      for (const math::TokenRun& run : sequence().runs(part))
+        if (run.count > 0) body(s * part_tokens() + run.row, run);
+  }
 
   /// Throws Error unless [begin, end) is all rows, or some rows of the only sequence.
   void require_row_range(std::int64_t begin, std::int64_t end) const;

@@ -30,6 +30,7 @@ class DecoderOf final : public Model {
     return decoder_.unit(unit).parameters();
   }
   plan::ModelDescription description() const override { return decoder_.description(); }
+  int parts() const override { return static_cast<int>(decoder_.leaf().parts); }
   LossTerms loss_terms() const override { return {decoder_.leaf().batch, rows(), "tokens"}; }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {

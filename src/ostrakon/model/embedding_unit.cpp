@@ -61,9 +61,18 @@ void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
   const View<T**> output = buffers.output.matrix(leaf_.rows(), width_);
   View<const T**> positions;
   if (learned_positions_) positions = table_in(parameters, parameters_[position_weight]);
-  math::embedding_forward<T>(exec, buffers.tokens.range(rows.begin, rows.end), leaf_.tokens,
-                             rows.begin, table_in(parameters, parameters_[token_weight]), positions,
-                             output.row_range(rows.begin, rows.end));
+  const View<const T**> tokens = table_in(parameters, parameters_[token_weight]);
+  if (leaf_.parts == 1) {
+    math::embedding_forward<T>(exec, buffers.tokens.range(rows.begin, rows.end), leaf_.tokens,
+                               rows.begin, tokens, positions,
+                               output.row_range(rows.begin, rows.end));
+    return;
+  }
+  leaf_.for_each_run(buffers.part, [&](std::int64_t begin, const math::TokenRun& run) {
+    math::embedding_forward<T>(exec, buffers.tokens.range(begin, begin + run.count), run.count,
+                               run.position, tokens, positions,
+                               output.row_range(begin, begin + run.count));
+  });
 }
 
 template <class T>
@@ -75,9 +84,19 @@ void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
     math::fill<Compute>(exec, gradients.range(0, description_.trained_elements()), Compute(0));
   View<Compute**> positions;
   if (learned_positions_) positions = gradient_in(gradients, parameters_[position_weight]);
-  math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens,
-                              buffers.gradient.matrix(leaf_.rows(), width_),
-                              gradient_in(gradients, parameters_[token_weight]), positions);
+  const View<const T**> dout = buffers.gradient.matrix(leaf_.rows(), width_);
+  const View<Compute**> tokens = gradient_in(gradients, parameters_[token_weight]);
+  if (leaf_.parts == 1) {
+    math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens, dout, tokens, positions);
+    return;
+  }
+  math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens, dout, tokens, {});
+  if (!positions) return;
+  leaf_.for_each_run(buffers.part, [&](std::int64_t begin, const math::TokenRun& run) {
+    math::embedding_backward<T>(exec, buffers.tokens.range(begin, begin + run.count), run.count,
+                                dout.row_range(begin, begin + run.count), {},
+                                positions.row_range(run.position, run.position + run.count));
+  });
 }
 
 template class EmbeddingUnit<float>;

@@ -30,6 +30,9 @@ class Model {
   /// Sizes, for plans.
   virtual plan::ModelDescription description() const = 0;
   virtual LossTerms loss_terms() const = 0;
+  /// Neighbouring ranks that share the samples of a leaf, each with a part of every sample, and
+  /// exchange activations. Sizes, and the terms of the loss, are for one part.
+  virtual int parts() const { return 1; }
 
   /// A phase of a unit's forward, or of its backward: see Unit.
   virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const = 0;

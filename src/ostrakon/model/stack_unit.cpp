@@ -31,9 +31,6 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
     if (part.tied_to >= 0)
       throw std::logic_error("unit " + part.name +
                              " is tied to another unit: it can't be part of " + description_.name);
-    if (part.forward.size() > 1 || part.backward.size() > 1)
-      throw std::logic_error("unit " + part.name + " computes in phases: it can't be part of " +
-                             description_.name);
     UnitOffsets offsets{};
     offsets.frozen = frozen.place(part.frozen_elements);
     offsets.trained = trained.place(part.trained_elements());
@@ -45,15 +42,7 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
       parameter.offset += parameter.frozen ? offsets.frozen : offsets.trained;
       parameters_.push_back(std::move(parameter));
     }
-    const plan::Phase &forward = part.forward.front(), &backward = part.backward.front();
-    plan::Phase& all_forward = description_.forward.front();
-    plan::Phase& all_backward = description_.backward.front();
-    all_forward.workspace_bytes = std::max(all_forward.workspace_bytes, forward.workspace_bytes);
-    all_backward.workspace_bytes = std::max(all_backward.workspace_bytes, backward.workspace_bytes);
-    all_forward.flops += forward.flops;
-    all_backward.flops += backward.flops;
     description_.gradient_flops += part.gradient_flops;
-    all_forward.recompute_flops += unit == units_.back() ? forward.recompute_flops : forward.flops;
     if (part.backward_reads_parameters) description_.backward_reads_parameters = true;
   }
   description_.frozen_elements = round_up(frozen.size(), parameter_alignment);
@@ -61,6 +50,58 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
       description_.frozen_elements + round_up(trained.size(), parameter_alignment);
   description_.saved_bytes = saved.size();
   description_.recomputes = description_.saved_bytes > 0;
+  describe_phases();
+}
+
+namespace {
+
+/// Those of one more unit: in the one phase of all, or behind theirs.
+void append(plan::Phases& all, const plan::Phases& more, bool in_one) {
+  if (!in_one) {
+    all.insert(all.end(), more.begin(), more.end());
+    return;
+  }
+  plan::Phase& one = all.front();
+  one.workspace_bytes = std::max(one.workspace_bytes, more.front().workspace_bytes);
+  one.flops += more.front().flops;
+  one.recompute_flops += more.front().recompute_flops;
+}
+
+}  // namespace
+
+template <class T>
+void StackUnit<T>::describe_phases() {
+  in_one_phase_ = std::all_of(units_.begin(), units_.end(), [](const auto& unit) {
+    return unit->description().forward.size() == 1 && unit->description().backward.size() == 1;
+  });
+  const std::size_t begun = in_one_phase_ ? 1 : 0;
+  description_.forward.assign(begun, {});
+  description_.backward.assign(begun, {});
+  for (const auto& unit : units_) {
+    plan::Phases forward = unit->description().forward;
+    // Their outputs are computed again, but that of the last one is not.
+    if (unit != units_.back())
+      for (plan::Phase& phase : forward) phase.recompute_flops = phase.flops;
+    append(description_.forward, forward, in_one_phase_);
+  }
+  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
+    append(description_.backward, (*unit)->description().backward, in_one_phase_);
+}
+
+template <class T>
+template <class Call>
+void StackUnit<T>::for_phase(int phase, const plan::Phases plan::UnitDescription::*phases,
+                             bool from_last, const Call& call) const {
+  int first = 0;  // phase of the unit
+  for (std::size_t n = 0; n < units_.size(); ++n) {
+    const std::size_t i = from_last ? units_.size() - 1 - n : n;
+    const int count = static_cast<int>((units_[i]->description().*phases).size());
+    if (in_one_phase_)
+      call(i, 0);
+    else if (first <= phase && phase < first + count)
+      call(i, phase - first);
+    first += count;
+  }
 }
 
 template <class T>
@@ -87,16 +128,22 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
 /// Without an output of its own the last unit only saves; those before write the outputs between.
 template <class T>
 void StackUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
-  for (std::size_t i = 0; i < units_.size(); ++i)
-    units_[i]->forward(exec, buffers_of(i, buffers), rows);
+  for_phase(buffers.phase, &plan::UnitDescription::forward, false, [&](std::size_t i, int phase) {
+    UnitBuffers<T> part = buffers_of(i, buffers);
+    part.phase = phase;
+    units_[i]->forward(exec, part, rows);
+  });
 }
 
 /// `gradient` is dL/d output of one unit after the other, as it is between units of a model.
 template <class T>
 void StackUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                             compute_t<T> loss_scale, bool gradients_opened) const {
-  for (std::size_t i = units_.size(); i-- > 0;)
-    units_[i]->backward(exec, buffers_of(i, buffers), loss_scale, gradients_opened);
+  for_phase(buffers.phase, &plan::UnitDescription::backward, true, [&](std::size_t i, int phase) {
+    UnitBuffers<T> part = buffers_of(i, buffers);
+    part.phase = phase;
+    units_[i]->backward(exec, part, loss_scale, gradients_opened);
+  });
 }
 
 template class StackUnit<float>;

@@ -14,7 +14,8 @@ namespace ostrakon::model {
 ///
 /// Each segment of its flat parameter is theirs end to end; parameters keep their names and owners.
 /// `saved` is theirs, and the outputs between them, which backward needs as inputs. Its workspace
-/// is the largest of theirs.
+/// is the largest of theirs. Where they compute in phases, its phases are all of theirs, one after
+/// the other.
 template <class T>
 class StackUnit final : public Unit<T> {
  public:
@@ -42,9 +43,15 @@ class StackUnit final : public Unit<T> {
   };
 
   UnitBuffers<T> buffers_of(std::size_t index, const UnitBuffers<T>& stack) const;
+  void describe_phases();
+  /// call(unit, phase of it) for all units in this order, or for the one whose phase this is.
+  template <class Call>
+  void for_phase(int phase, const plan::Phases plan::UnitDescription::*phases, bool from_last,
+                 const Call& call) const;
 
   Units units_;
   std::vector<UnitOffsets> offsets_;  // of each unit
+  bool in_one_phase_ = true;
   std::vector<Parameter> parameters_;
   plan::UnitDescription description_;
 };

@@ -13,6 +13,7 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   UnitBuffers<T> result;
   result.phase = buffers.phase;
   result.recomputes = buffers.recomputes;
+  result.part = buffers.part;
   result.batch = buffers.batch;
   result.exchanged = buffers.exchanged;
   result.handed = buffers.handed;

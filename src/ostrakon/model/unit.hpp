@@ -93,6 +93,7 @@ struct UnitBuffers {
 
   int phase = 0;                      ///< of forward or backward, that is computed
   bool recomputes = false;            ///< forward for what it saves alone
+  std::int64_t part = 0;              ///< of each sample, that this rank has: Model::parts
   View<const std::byte*> batch;       ///< the samples of the leaf
   View<const std::byte*> exchanged;   ///< from the phase before, where an exchange is between them
   View<std::byte*> handed;            ///< for the phase after, the same

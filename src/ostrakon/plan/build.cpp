@@ -62,6 +62,7 @@ StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy&
 
 StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
                     const Policy& policy, Purpose purpose) {
+  require_order(policy, grid);
   check_phases(model, grid);
   const Layouts layouts = find_layouts(policy, model, grid, purpose);
   check_leaf_order(grid, layouts, policy);

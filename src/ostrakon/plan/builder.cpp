@@ -19,6 +19,8 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.name = unit(u).name;
     planned.parameter_elements = unit(u).parameter_elements;
     planned.whole_matrices = unit(u).whole_matrices;
+    planned.forward = exchanges(unit(u).forward);
+    planned.backward = exchanges(unit(u).backward);
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto add = [&](bool trained, std::int64_t elements) {
       const std::int64_t padded = (elements + block - 1) / block * block;

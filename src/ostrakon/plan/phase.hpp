@@ -52,6 +52,18 @@ struct Phase {
 /// One after the other.
 using Phases = std::vector<Phase>;
 
+/// What follows each phase, an exchange of 0 elements where none does; empty where no phase has
+/// one.
+inline std::vector<Exchange> exchanges(const Phases& phases) {
+  std::vector<Exchange> all;
+  bool any = false;
+  for (const Phase& phase : phases) {
+    all.push_back(phase.then.value_or(Exchange()));
+    any = any || phase.then.has_value();
+  }
+  return any ? all : std::vector<Exchange>();
+}
+
 inline double flops(const Phases& phases) {
   double sum = 0.0;
   for (const Phase& phase : phases) sum += phase.flops;

@@ -195,7 +195,10 @@ struct Policy {
   /// Whether host memory has a staging copy of all that a rank saves, from which a checkpoint is
   /// written while training continues.
   bool checkpoint_staging = false;
-  std::int64_t leaves = 1;  ///< micro-batches in the global batch
+  std::int64_t leaves = 1;  ///< of the global batch: what ranks compute at once
+  /// Neighbours in a shard group that compute the parts of the same samples, each part a leaf. They
+  /// exchange activations, and their gradients are summed first.
+  int sample_ranks = 1;
   /// The number of leaves, a power of two, whose gradients are summed by one tree; the trees' sums
   /// are accumulated in order; 0: one tree over all. It determines the bits of the sums.
   std::int64_t sum_grain = 0;

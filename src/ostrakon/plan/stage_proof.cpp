@@ -7,6 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/communication_check.hpp>
 #include <ostrakon/plan/contents_check.hpp>
+#include <ostrakon/plan/exchange_check.hpp>
 #include <ostrakon/plan/matches.hpp>
 #include <ostrakon/plan/sums_check.hpp>
 #include <stdexcept>
@@ -33,6 +34,7 @@ void check_step(const RankClasses& classes, int c) {
   const StepPlan& plan = classes.plan(c);
   ContentsCheck contents(plan);
   SumsCheck sums(plan);
+  ExchangeCheck exchanges(plan);
   const auto check_plan = [&](const std::string& wrong) {
     if (!wrong.empty()) refuse_ranks(classes.describe(c) + "'s plan, " + wrong);
   };
@@ -40,6 +42,7 @@ void check_step(const RankClasses& classes, int c) {
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     std::string wrong = contents.wrong(plan.actions[a]);
     if (wrong.empty()) wrong = sums.wrong(plan.actions[a]);
+    if (wrong.empty()) wrong = exchanges.wrong(plan.actions[a]);
     if (!wrong.empty()) refuse_ranks(describe(classes, {c, a}) + ", " + wrong);
   }
   check_plan(contents.wrong_end());

@@ -14,6 +14,9 @@ namespace ostrakon::plan {
 /// - a collective is over the parts of an array that its buffers have at that point of the plan,
 ///   and persistent buffers are whole again at the end;
 /// - what a unit computes with is gathered, and a forward is recomputed from what it read before;
+/// - each exchange of activations is the one that the unit asks for, of what its phase has left,
+/// and
+///   the next phase reads what came of it;
 /// - each sum of gradients over ranks is made in the order that the layouts say, and added to that
 ///   over the micro-batches before where it has to be;
 /// - the ranks of a group submit that group's collectives on a stream in one order: the same ones,

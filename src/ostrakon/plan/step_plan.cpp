@@ -134,7 +134,14 @@ double StepPlan::flops() const {
   return total;
 }
 
-bool StepPlan::has_the_bits_of_one_rank() const {
+int StepPlan::ranks_of_sample() const {
+  int most = 1;
+  for (const Action& action : actions)
+    if (action.kind == Kind::exchange) most = std::max(most, action.span.ranks);
+  return most;
+}
+
+bool StepPlan::sums_in_one_order() const {
   // One rank rounds no gradient.
   if (std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
         return action.kind == Kind::reduce_scatter &&

@@ -259,6 +259,9 @@ struct Action {  // in an order that leaves few gaps: plans have some hundred th
   bool continues_sum() const;
 };
 
+/// What a unit asks for after each of its phases; nothing: an exchange of 0 elements.
+using Exchanges = std::vector<Exchange>;  // see exchanges()
+
 /// What a plan knows of a unit: its parameters, and where its persistent state is. Buffers are -1
 /// where a plan has none: units without trained parameters have no moments and no gradients.
 struct PlannedUnit {
@@ -266,6 +269,7 @@ struct PlannedUnit {
   FlatRange flats;                          ///< all of them
   std::int64_t parameter_elements = 0;      ///< before padding
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained
+  Exchanges forward, backward;              ///< empty where it has none
   int masters = -1;
   int working = -1;  ///< copies to compute with, where they are not the masters
   int first_moments = -1;
@@ -335,9 +339,13 @@ struct StepPlan {
   std::int64_t bytes_sent() const;
   double flops() const;
 
-  /// Whether sums over leaves are bit for bit those of one rank: whether they are the same
-  /// additions (sums_as_one_rank in sum_order.hpp), and none is rounded to be sent.
-  bool has_the_bits_of_one_rank() const;
+  /// Whether sums over leaves are the same additions on any number of ranks (sums_as_one_rank in
+  /// sum_order.hpp), and none is rounded to be sent.
+  bool sums_in_one_order() const;
+  /// The ranks that exchange activations to compute the same samples.
+  int ranks_of_sample() const;
+  /// Whether sums are bit for bit those of one rank: both, and each rank has samples of its own.
+  bool has_the_bits_of_one_rank() const { return sums_in_one_order() && ranks_of_sample() == 1; }
 
   /// Hash of the actions and buffers, which ranks have to agree on.
   std::uint64_t hash() const;

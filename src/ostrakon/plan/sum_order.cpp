@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/step_plan.hpp>
 
 namespace ostrakon::plan {
 namespace {
@@ -73,7 +74,8 @@ bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain) {
 
 Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
   if (policy.accumulation != Accumulation::automatic) return policy.accumulation;
-  const Accumulation first = cheapest(policy);
+  const bool neighbours_first = policy.sample_ranks > 1 && any_grid.micro_batches() > 1;
+  const Accumulation first = neighbours_first ? Accumulation::shard_each : cheapest(policy);
   Grid grid = any_grid;
   grid.node = 0;  // levels change nothing in this
   const std::int64_t grain = sum_grain_of(policy);
@@ -82,6 +84,24 @@ Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
     for (Accumulation one : {first, Accumulation::shard_each, Accumulation::reduce_each})
       if (sums_as_one_rank(sum_spans(grid, one), grain)) return one;
   return first;
+}
+
+void require_order(const Policy& policy, const Grid& grid) {
+  const int sharing = policy.sample_ranks;
+  if (sharing == 1) return;
+  require(sharing > 1 && grid.shard() % sharing == 0, "parallel.context = ", sharing,
+          " does not divide the ", grid.shard(), " ranks of a shard group");
+  require(grid.micro_batches() == 1 || accumulation_of(policy, grid) != Accumulation::reduce_last,
+          "parallel.accumulation = reduce_last: the gradients of the ", sharing,
+          " ranks that share a sequence (parallel.context) are summed before those of the ",
+          grid.micro_batches(), " micro-batches; expected auto, shard_each or reduce_each");
+}
+
+std::string describe_sums(const StepPlan& plan) {
+  if (!plan.sums_in_one_order()) return "equal to 1 rank up to rounding";
+  const int ranks = plan.ranks_of_sample();
+  return ranks == 1 ? "bitwise equal to 1 rank"
+                    : text("bitwise equal to ", ranks, " ranks, which share each sequence");
 }
 
 std::int64_t sum_grain_of(const Policy& policy) {

@@ -10,6 +10,8 @@
 
 namespace ostrakon::plan {
 
+struct StepPlan;
+
 // In which order gradients are summed over the leaves of a global batch. One rank that has all
 // leaves sums them as reduction_tree.hpp says: `grain` leaves at a time by a tree, and the trees'
 // sums one after the other. Ranks that share the leaves sum over one span after the other, ranks or
@@ -44,10 +46,17 @@ std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grai
 bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain);
 
 /// policy.accumulation, or what `automatic` stands for. That is shard_each where gradients are
-/// sharded, or optimizer state is and waits on the host; else reduce_last. With a grain with which
-/// this does not sum as one rank does, it is shard_each or reduce_each, the first that does, if one
-/// does and no gradient is rounded to be sent.
+/// sharded, or optimizer state is and waits on the host, or ranks share samples; else reduce_last.
+/// With a grain with which this does not sum as one rank does, it is shard_each or reduce_each, the
+/// first that does, if one does and no gradient is rounded to be sent.
 Accumulation accumulation_of(const Policy& policy, const Grid& grid);
+
+/// Throws Error where ranks that share samples are no neighbours in a shard group, or where sums
+/// over them would not come first.
+void require_order(const Policy& policy, const Grid& grid);
+
+/// "bitwise equal to 1 rank", or to how many, or only up to rounding.
+std::string describe_sums(const StepPlan& plan);
 
 /// policy.sum_grain, or 0 where one tree is over all leaves.
 std::int64_t sum_grain_of(const Policy& policy);

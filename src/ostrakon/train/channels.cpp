@@ -15,8 +15,9 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
   const auto add = [&](const plan::Span& span) {
     if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
   };
-  for (plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
-    for (const plan::Span& span : programs.train.plan.grid.levels(axis)) add(span);
+  if (stream != plan::Stream::exchange)
+    for (plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
+      for (const plan::Span& span : programs.train.plan.grid.levels(axis)) add(span);
   for (const runtime::Program* program :
        {&programs.train, &programs.evaluate, &programs.export_parameters})
     for (const plan::Action& action : program->plan.actions)
@@ -39,7 +40,7 @@ std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Gri
 }  // namespace
 
 Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh) {
-  for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce})
+  for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
     for (const plan::Span& span : spans_of(stream, programs))
       channels_[stream].push_back({span, make_group(span, programs.train.plan.grid, rank, mesh)});
 }

@@ -20,7 +20,8 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
       description_(description),
       diagnosis_(diagnosis),
       leaf_terms_(settings.leaf_terms()),
-      step_terms_(settings.step_terms()) {
+      step_terms_(settings.step_terms()),
+      parts_(settings.parts) {
   for (int u = 0; u < model_.units(); ++u) gaps_.push_back(layout.gaps(u));
 }
 
@@ -32,16 +33,24 @@ void ComputeHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::visit, [this](const ActionBuffers& buffers) { show(buffers); });
 }
 
+/// Of each sample, that this rank has.
+std::int64_t ComputeHandlers::part() const {
+  return context_.plan().grid.place(context_.rank, plan::Span{plan::Axis::shard, parts_});
+}
+
 void ComputeHandlers::forward(const ActionBuffers& buffers) {
   const int unit = buffers.action.unit;
   const int tied_to = description_.units[unit].tied_to;
-  model_.forward(unit, buffers.exec, unit_buffers<void>(buffers, context_.plan(), tied_to));
+  model::UnitBuffers<void> own = unit_buffers<void>(buffers, context_.plan(), tied_to);
+  own.part = part();
+  model_.forward(unit, buffers.exec, own);
 }
 
 void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const int tied_to = description_.units[action.unit].tied_to;
-  const model::UnitBuffers<void> unit = unit_buffers<void>(buffers, context_.plan(), tied_to);
+  model::UnitBuffers<void> unit = unit_buffers<void>(buffers, context_.plan(), tied_to);
+  unit.part = part();
   const auto phases = static_cast<int>(description_.units[action.unit].backward.size());
   const bool is_last_phase = unit.phase + 1 == phases;
   const View<float*> own = unit.parameter_gradients;

@@ -29,6 +29,7 @@ class ComputeHandlers {
   void backward(const runtime::ActionBuffers& buffers);
   void add_losses(const runtime::ActionBuffers& buffers);
   void show(const runtime::ActionBuffers& buffers);
+  std::int64_t part() const;
   void clear_gaps(const Exec& exec, int unit, View<float*> gradients);
 
   const StepContext& context_;
@@ -38,6 +39,7 @@ class ComputeHandlers {
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
   std::int64_t leaf_terms_;             ///< of the loss
   std::int64_t step_terms_;
+  int parts_;  ///< of each sample, on neighbouring ranks
 };
 
 }  // namespace ostrakon::train

@@ -13,7 +13,10 @@ using runtime::ActionBuffers;
 
 LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
                          const TrainerSettings& settings, comm::Communicator& world)
-    : context_(context), world_(world), samples_(settings.micro_batch_size) {
+    : context_(context),
+      world_(world),
+      samples_(settings.micro_batch_size),
+      parts_(settings.parts) {
   const plan::StepPlan& plan = programs.train.plan;
   if (!plan.layouts.updates_early) return;
   for (const plan::Action& action : plan.actions)
@@ -25,9 +28,10 @@ void LoadHandler::install(runtime::Executor& executor) {
 }
 
 void LoadHandler::require_size(const data::SampleSource& samples, std::int64_t expected) const {
-  const std::int64_t bytes = samples.sample_bytes() * samples_;
+  const std::int64_t bytes = samples.sample_bytes() * samples_ / parts_;
   require(bytes == expected, "a leaf of ", samples_, " samples of ", samples.sample_bytes(),
-          " bytes has ", bytes, " bytes; the model reads leaves of ", expected);
+          " bytes", parts_ > 1 ? text(" in ", parts_, " parts") : "", " has ", bytes,
+          " bytes; the model reads leaves of ", expected);
 }
 
 void LoadHandler::load(const ActionBuffers& buffers) {
@@ -36,8 +40,9 @@ void LoadHandler::load(const ActionBuffers& buffers) {
   const std::int64_t leaf = context_.plan().leaf(context_.rank, micro_batch);
   try {
     require_size(*context_.samples, batch.size());
-    context_.samples->fill(context_.first_sample + static_cast<std::uint64_t>(leaf * samples_),
-                           samples_, batch.data());
+    const std::int64_t first = leaf / parts_ * samples_;
+    context_.samples->fill_part(context_.first_sample + static_cast<std::uint64_t>(first), samples_,
+                                leaf % parts_, parts_, batch.data());
   } catch (const std::exception& error) {
     context_.load_error = error.what();
     if (context_.load_error.empty()) context_.load_error = "samples can't be read";

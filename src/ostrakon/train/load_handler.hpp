@@ -30,6 +30,7 @@ class LoadHandler {
   StepContext& context_;
   comm::Communicator& world_;
   std::int64_t samples_;               ///< of a leaf
+  std::int64_t parts_;                 ///< leaves that share samples
   int last_load_before_updates_ = -1;  ///< micro-batch; -1: updates wait for `clip`
 };
 

@@ -27,6 +27,7 @@ void leave_to_trainer(plan::Policy& policy) {
   policy.shard_group = unset.shard_group;
   policy.ranks_per_node = unset.ranks_per_node;
   policy.leaves = unset.leaves;
+  policy.sample_ranks = unset.sample_ranks;
   policy.moments.count = unset.moments.count;
   policy.early_updates = unset.early_updates;
 }
@@ -37,7 +38,8 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
   const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
   return model::make_decoder(
       settings.precision.gather, settings.model,
-      {settings.training.micro_batch_size, settings.training.sequence_length}, settings.recompute,
+      {settings.training.micro_batch_size, settings.training.sequence_length, settings.context},
+      settings.recompute,
       [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }
 
@@ -48,6 +50,7 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   TrainerSettings own;
   own.policy = completed.parallel;
   leave_to_trainer(own.policy);
+  own.policy.sum_grain = settings.training.sum_grain;  // of whole samples
   own.optimizer = settings.optimizer;
   own.schedule = settings.schedule;
   own.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,

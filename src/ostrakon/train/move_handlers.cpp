@@ -28,6 +28,7 @@ void MoveHandlers::install(runtime::Executor& executor) {
               [this](const ActionBuffers& buffers) { gather_gradients(buffers); });
   executor.on(Kind::gather_updates,
               [this](const ActionBuffers& buffers) { gather_updates(buffers); });
+  executor.on(Kind::exchange, [this](const ActionBuffers& buffers) { exchange(buffers); });
 }
 
 void MoveHandlers::gather(const ActionBuffers& buffers) {
@@ -128,6 +129,25 @@ void MoveHandlers::gather_gradients(const ActionBuffers& buffers) {
                                    parts.view<float, Space>(source, parts.gathered_parts(whole)),
                                    parts.view<float, Space>(whole, parts.gathered(whole)));
   });
+}
+
+/// Of activations. Sums are of floats, in the order of ranks.
+void MoveHandlers::exchange(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  comm::Communicator& group = channels_.of(action);
+  const auto view = [&](auto one_of, Role role) {
+    return buffers.device_view<decltype(one_of)>(role);
+  };
+  if (action.exchange == plan::ExchangeKind::reduce_scatter)
+    group.reduce_scatter<float, OnDevice>(buffers.exec, view(float(), Role::handed),
+                                          view(float(), Role::staging),
+                                          view(float(), Role::exchanged));
+  else if (action.element_bytes == sizeof(float))
+    group.all_gather<float, OnDevice>(buffers.exec, view(float(), Role::handed),
+                                      view(float(), Role::exchanged));
+  else
+    group.all_gather<bf16, OnDevice>(buffers.exec, view(bf16(), Role::handed),
+                                     view(bf16(), Role::exchanged));
 }
 
 /// In place: of the masters, or of the copies to compute with.

@@ -26,6 +26,7 @@ class MoveHandlers {
   void reduce_scatter(const runtime::ActionBuffers& buffers);
   void gather_gradients(const runtime::ActionBuffers& buffers);
   void gather_updates(const runtime::ActionBuffers& buffers);
+  void exchange(const runtime::ActionBuffers& buffers);
 
   const StepContext& context_;
   const Channels& channels_;

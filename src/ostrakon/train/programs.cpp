@@ -46,8 +46,11 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
 
 TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
   settings.loss = model.loss_terms();
+  settings.parts = model.parts();
   plan::Policy& policy = settings.policy;
   policy.leaves = settings.leaves();
+  policy.sample_ranks = settings.parts;
+  policy.sum_grain *= settings.parts;
   policy.moments.count = optim::moments(settings.optimizer);
   const plan::GradientUses uses = {
       settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),

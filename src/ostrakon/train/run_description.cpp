@@ -34,7 +34,7 @@ std::string describe_libraries() {
               ", matrix products: ", math::gemm_kernel(), "\n\n");
 }
 
-std::string describe_model(const config::TrainingSettings& training, const Trainer& trainer) {
+std::string describe_model(const config::Settings& settings, const Trainer& trainer) {
   const plan::StepPlan& plan = trainer.program(Purpose::train).plan;
   std::int64_t padded = 0;
   for (const plan::FlatParameter& flat : plan.flats) padded += flat.padded;
@@ -43,8 +43,9 @@ std::string describe_model(const config::TrainingSettings& training, const Train
   return text("model\n  parameters             ", format_count(parameters),
               frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "", " in ",
               trainer.model().units(), " units, ", format_count(padded - parameters),
-              " elements of padding\n  leaves                 ", training.leaves(), " of ",
-              training.micro_batch_size, " x ", training.sequence_length, " tokens, ",
+              " elements of padding\n  leaves                 ", settings.leaves(), " of ",
+              settings.training.micro_batch_size, " x ",
+              settings.training.sequence_length / settings.context, " tokens, ",
               plan.grid.micro_batches(), " on each rank\n\n");
 }
 
@@ -86,9 +87,9 @@ std::string order_of_sums(const plan::StepPlan& plan) {
 std::string describe_sums(const plan::StepPlan& plan, const std::string& unlike_kernels,
                           int matrix_threads) {
   return "  sums over leaves       " +
-         (!plan.has_the_bits_of_one_rank() || !unlike_kernels.empty()
+         (!plan.sums_in_one_order() || !unlike_kernels.empty()
               ? "equal to 1 rank up to rounding"
-              : "bitwise equal to 1 rank" + with_threads(matrix_threads)) +
+              : plan::describe_sums(plan) + with_threads(matrix_threads)) +
          (unlike_kernels.empty() ? ""
                                  : ", as ranks have different kernels:\n      " + unlike_kernels) +
          "\n" + order_of_sums(plan);
@@ -106,8 +107,8 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
   std::ostringstream out;
   out << describe_libraries() << ranks << "\nsettings\n"
       << config::summary(settings, on_ranks(trainer, mesh)) << "\n"
-      << describe_model(settings.training, trainer) << "plan of a step, each rank ("
-      << plan.actions.size() << " actions, hash " << format_hex(plan.hash()) << ")\n"
+      << describe_model(settings, trainer) << "plan of a step, each rank (" << plan.actions.size()
+      << " actions, hash " << format_hex(plan.hash()) << ")\n"
       << plan::memory_table(plan, program.memory) << host_memory(program)
       << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
       << (plan.grid.has_levels()

@@ -57,14 +57,29 @@ void require_alike(const TrainerSettings& settings, const model::Model& model,
     comm::require_agreement(world, "ranks have different models", facts);
 }
 
-/// Ranks that compute a unit together are not there yet.
-void require_no_exchange(const plan::ModelDescription& model) {
+/// Ranks exchange activations with those that share their samples, and with no others.
+void require_exchange(const plan::Exchange& exchange, const std::string& unit, int parts) {
+  using plan::ExchangeKind;
+  if (exchange.span.ranks == 1) return;
+  const plan::Span expected{plan::Axis::shard, parts};
+  require(exchange.span == expected, "unit ", unit, " exchanges activations over ",
+          exchange.span.ranks, " ranks; expected the ", parts,
+          parts == 1 ? " rank" : " neighbouring ranks",
+          " that the model's samples are divided over (Model::parts)");
+  require(exchange.kind != ExchangeKind::all_to_all, "unit ", unit,
+          " exchanges activations all to all, which a Trainer can't do yet; expected gather or "
+          "reduce_scatter");
+  const bool is_float = exchange.element_bytes == sizeof(float);
+  require(is_float || (exchange.kind == ExchangeKind::gather && exchange.element_bytes == 2),
+          "unit ", unit, ": ", plan::name(exchange.kind), " of elements of ",
+          exchange.element_bytes, " bytes; expected 4, or 2 in a gather");
+}
+
+void require_exchanges(const plan::ModelDescription& model, int parts) {
   for (const plan::UnitDescription& unit : model.units)
     for (const plan::Phases* phases : {&unit.forward, &unit.backward})
       for (const plan::Phase& phase : *phases)
-        require(!phase.then || phase.then->span.ranks == 1, "unit ", unit.name,
-                " exchanges activations over ", phase.then ? phase.then->span.ranks : 1,
-                " ranks, which a Trainer can't do yet; expected a span of 1 rank");
+        if (phase.then) require_exchange(*phase.then, unit.name, parts);
 }
 
 /// Checked, and with what the Trainer sets.
@@ -82,7 +97,7 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
                            mesh::Mesh& mesh) {
   Programs programs;
   mesh.world().agree([&] {
-    require_no_exchange(model);
+    require_exchanges(model, settings.parts);
     programs = make_programs(model, mesh.world().size(), settings.policy);
   });
   return programs;

@@ -147,6 +147,9 @@ void require_unset(const TrainerSettings& settings) {
            "it is the second argument of Mesh");
   is_unset("policy.leaves", policy.leaves, none.leaves,
            "it follows from global_batch_size and micro_batch_size");
+  is_unset("policy.sample_ranks", policy.sample_ranks, none.sample_ranks,
+           "it is what the model says");
+  is_unset("parts", settings.parts, unset.parts, "it is what the model says");
   is_unset("policy.moments.count", policy.moments.count, none.moments.count,
            "it follows from optimizer");
   is_unset("policy.early_updates", policy.early_updates, none.early_updates,

@@ -22,7 +22,8 @@ struct StabilitySettings {
 /// How a model is trained, whatever it is and wherever the settings come from.
 struct TrainerSettings {
   /// What to shard, recompute, keep in host memory, ... Its shard_group, ranks_per_node, leaves,
-  /// moments.count and early_updates are set by the Trainer, which refuses any but the default.
+  /// sample_ranks, moments.count and early_updates are set by the Trainer, which refuses any but
+  /// the default.
   plan::Policy policy;
   /// Whether updates on the host may begin before the gradients of all units are known, where
   /// plan::may_update_early allows it.
@@ -35,11 +36,12 @@ struct TrainerSettings {
   std::int64_t global_batch_size = 8;   ///< samples in a step
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf
   model::LossTerms loss;                ///< set by the Trainer, the same: what the model says
+  int parts = 1;                        ///< the same: Model::parts()
   std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   bool pinned_host_memory = true;  ///< where there is a device
 
-  std::int64_t leaves() const { return global_batch_size / micro_batch_size; }
+  std::int64_t leaves() const { return global_batch_size / micro_batch_size * parts; }
   /// Of the loss, whose mean is over those of a step.
   std::int64_t leaf_terms() const { return loss.terms; }
   std::int64_t step_terms() const { return leaves() * loss.terms; }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/sequence_parts.hpp>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/row_kernel.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+template <class T>
+void check_sizes(const SequenceParts& sequence, const View<T**>& by_part,
+                 const View<T**>& in_order) {
+  require(sequence.parts >= 1 && sequence.tokens % sequence.parts == 0 &&
+              (sequence.parts == 1 || sequence.part_tokens() % 2 == 0),
+          "sequences of ", sequence.tokens, " tokens in ", sequence.parts,
+          " parts; expected a multiple of twice the parts");
+  require(by_part.rows() == in_order.rows() && by_part.columns() == in_order.columns() &&
+              in_order.rows() % sequence.tokens == 0,
+          "rows by part (", by_part.rows(), ", ", by_part.columns(), ") and in order (",
+          in_order.rows(), ", ", in_order.columns(), "), expected equal sizes and whole sequences");
+}
+
+/// The row in order of row `row` by part.
+KOKKOS_INLINE_FUNCTION std::int64_t row_in_order(const SequenceParts& sequence, std::int64_t rows,
+                                                 std::int64_t row) {
+  const std::int64_t of_part = rows / sequence.parts;
+  const std::int64_t part = row / of_part, rest = row % of_part;
+  return rest / sequence.part_tokens() * sequence.tokens +
+         sequence.position(part, rest % sequence.part_tokens());
+}
+
+}  // namespace
+
+template <class T>
+void put_in_order(const Exec& exec, const SequenceParts& sequence, View<const T**> by_part,
+                  View<T**> in_order) {
+  check_sizes<const T>(sequence, by_part, in_order);
+  const SequenceParts parts = sequence;
+  const std::int64_t rows = by_part.rows();
+  for_each_row(
+      exec, "put_in_order", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto from = by_part.row(index);
+        const auto to = in_order.row(row_in_order(parts, rows, index));
+        row.loop(from.size(), [=](std::int64_t j) { to[j] = from[j]; });
+      });
+}
+
+template <class T>
+void put_by_part(const Exec& exec, const SequenceParts& sequence, View<const T**> in_order,
+                 View<T**> by_part) {
+  check_sizes<const T>(sequence, by_part, in_order);
+  const SequenceParts parts = sequence;
+  const std::int64_t rows = by_part.rows();
+  for_each_row(
+      exec, "put_by_part", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto from = in_order.row(row_in_order(parts, rows, index));
+        const auto to = by_part.row(index);
+        row.loop(from.size(), [=](std::int64_t j) { to[j] = from[j]; });
+      });
+}
+
+template <class A, class B>
+void copy_rows(const Exec& exec, View<const A**> x, View<B**> y) {
+  require(x.rows() == y.rows() && x.columns() == y.columns(), "copy_rows: x (", x.rows(), ", ",
+          x.columns(), ") and y (", y.rows(), ", ", y.columns(), "), expected equal sizes");
+  for_each_row(
+      exec, "copy_rows", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto from = x.row(index);
+        const auto to = y.row(index);
+        row.loop(from.size(), [=](std::int64_t j) { to[j] = static_cast<B>(from[j]); });
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                 \
+  template void put_in_order<T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>); \
+  template void put_by_part<T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>);  \
+  template void copy_rows<T, T>(const Exec&, View<const T**>, View<T**>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
+template void copy_rows<float, bf16>(const Exec&, View<const float**>, View<bf16**>);
+template void copy_rows<float, fp16>(const Exec&, View<const float**>, View<fp16**>);
+
+}  // namespace ostrakon::math

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/exchange_check.hpp>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/communication_check.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+bool computes(Kind kind) {
+  return kind == Kind::forward || kind == Kind::recompute || kind == Kind::backward;
+}
+
+/// What a unit asks for after a phase; null: nothing, or there is no such phase.
+const Exchange* asked(const PlannedUnit& unit, Kind by, int phase) {
+  const Exchanges& all = by == Kind::backward ? unit.backward : unit.forward;
+  if (phase < 0 || phase >= static_cast<int>(all.size())) return nullptr;
+  const Exchange& one = all[static_cast<std::size_t>(phase)];
+  return one.elements > 0 ? &one : nullptr;
+}
+
+}  // namespace
+
+ExchangeCheck::ExchangeCheck(const StepPlan& plan) : plan_(plan), handed_(plan.buffers.size()) {}
+
+std::string ExchangeCheck::wrong(const Action& action) {
+  if (action.kind == Kind::exchange) return wrong_exchange(action);
+  return computes(action.kind) ? wrong_phase(action) : "";
+}
+
+std::string ExchangeCheck::wrong_exchange(const Action& action) {
+  const Handed& handed = handed_[static_cast<std::size_t>(action.buffer(Role::handed))];
+  if (handed.by == Kind::begin || handed.exchanged || handed.unit != action.unit ||
+      handed.micro_batch != action.micro_batch || handed.phase != action.phase)
+    return of_collective(action, "its phase has not left this");
+  const Exchange* const wanted =
+      asked(plan_.units[static_cast<std::size_t>(action.unit)], handed.by, action.phase);
+  if (wanted == nullptr) return of_collective(action, "its unit exchanges nothing there");
+  if (wanted->kind != action.exchange || wanted->span != action.span ||
+      wanted->elements != action.elements || wanted->element_bytes != action.element_bytes)
+    return of_collective(
+        action, text("its unit asks for ", name(wanted->kind), " over ", wanted->span.ranks,
+                     " ranks along ", name(wanted->span.axis), ", of ", wanted->elements,
+                     " elements of ", wanted->element_bytes, " bytes"));
+  Handed came = handed;
+  came.exchanged = true;
+  handed_[static_cast<std::size_t>(action.buffer(Role::exchanged))] = came;
+  return "";
+}
+
+std::string ExchangeCheck::wrong_phase(const Action& action) {
+  const PlannedUnit& unit = plan_.units[static_cast<std::size_t>(action.unit)];
+  const Exchange* const before = asked(unit, action.kind, action.phase - 1);
+  const int read = action.buffer(Role::exchanged);
+  if ((before != nullptr) != (read >= 0))
+    return read >= 0 ? "reads an exchange that its unit does not ask for"
+                     : "does not read the exchange before it";
+  if (before != nullptr) {
+    const Handed& came = handed_[static_cast<std::size_t>(read)];
+    if (came.by != action.kind || came.unit != action.unit ||
+        came.micro_batch != action.micro_batch || came.phase != action.phase - 1 ||
+        came.exchanged != (before->span.ranks > 1))
+      return "what it reads did not come of the exchange before it";
+  }
+  const int left = action.buffer(Role::handed);
+  if (left >= 0)
+    handed_[static_cast<std::size_t>(left)] = {action.kind, action.unit, action.micro_batch,
+                                               action.phase, false};
+  return "";
+}
+
+}  // namespace ostrakon::plan

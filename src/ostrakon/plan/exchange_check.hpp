@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/step_plan.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// Follows what phases hand over: each exchange must be the one that its unit asks for after that
+/// phase, of what this phase has left; and each phase must read what came of the exchange before
+/// it, of its own unit, micro-batch and direction.
+class ExchangeCheck {
+ public:
+  explicit ExchangeCheck(const StepPlan& plan);
+
+  /// The next action, which wrong_communication accepts. What is wrong with it, or "".
+  std::string wrong(const Action& action);
+
+ private:
+  /// What a buffer holds: what a phase of a unit left, or what came of its exchange.
+  struct Handed {
+    Kind by = Kind::begin;  ///< forward, recompute or backward; begin: nothing
+    int unit = -1;
+    int micro_batch = -1;
+    int phase = -1;
+    bool exchanged = false;
+  };
+  std::string wrong_exchange(const Action& action);
+  std::string wrong_phase(const Action& action);
+
+  const StepPlan& plan_;
+  std::vector<Handed> handed_;  // of each buffer
+};
+
+}  // namespace ostrakon::plan

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#if !defined(__clang__)
+// GCC 12 takes the undefined operand of an intrinsic for an uninitialized variable.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include <ostrakon/math/tile_kernel.hpp>

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/gemm.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
+#include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #if OSTRAKON_ON_DEVICE
 #if defined(KOKKOS_ENABLE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)
@@ -336,6 +340,71 @@ void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, comput
                      beta, Batch<C>(c));
 }
 
+namespace {
+
+/// Rows of C that are summed over pieces at a time: about 2^22 elements, 16 MiB of float.
+std::int64_t rows_by_piece(std::int64_t m, std::int64_t n) {
+  constexpr std::int64_t elements = std::int64_t{1} << 22;
+  constexpr std::int64_t granule = 64;
+  const std::int64_t fitting = elements / std::max<std::int64_t>(1, n) / granule * granule;
+  return std::min(m, std::max(granule, fitting));
+}
+
+template <class T>
+void add_rows(const Exec& exec, View<const T**> from, View<T**> to) {
+  for_each_row(
+      exec, "gemm_add", from.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto term = from.row(index);
+        const auto sum = to.row(index);
+        row.loop(term.size(), [=](std::int64_t j) { sum[j] += term[j]; });
+      });
+}
+
+}  // namespace
+
+std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t pieces) {
+  return (tree_slots(pieces) - 1) * rows_by_piece(m, n) * n;
+}
+
+template <class T>
+void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
+                   std::int64_t pieces, View<compute_t<T>*> workspace) {
+  using C = compute_t<T>;
+  require(pieces >= 1 && a.rows() % pieces == 0, "gemm: ", a.rows(), " terms in ", pieces,
+          " pieces, expected a multiple");
+  const std::int64_t terms = a.rows() / pieces;
+  const std::int64_t n = c.columns();
+  const std::int64_t most_rows = rows_by_piece(c.rows(), n);
+  require(workspace.size() >= gemm_by_piece_workspace(c.rows(), n, pieces), "gemm: workspace of ",
+          workspace.size(), " elements, expected at least ",
+          gemm_by_piece_workspace(c.rows(), n, pieces));
+  // One chunk is added to a sum as a whole, so the second of a pair needs no memory of its own.
+  const bool adds_pairs = std::is_same<T, float>::value && !on_device && terms <= product_chunk;
+  for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
+    const std::int64_t end = std::min(c.rows(), begin + most_rows);
+    const std::int64_t elements = (end - begin) * n;
+    const auto slot = [&](std::int64_t index) {
+      return index == 0
+                 ? c.row_range(begin, end)
+                 : workspace.range((index - 1) * elements, index * elements).matrix(end - begin, n);
+    };
+    bool is_added = false;
+    sum_pieces(
+        pieces,
+        [&](std::int64_t to, std::int64_t piece) {
+          is_added = adds_pairs && piece % 2 == 1;
+          const auto rows = [&](const View<const T**>& x) {
+            return x.row_range(piece * terms, (piece + 1) * terms);
+          };
+          gemm<T, C>(exec, Transpose::yes, Transpose::no, 1, rows(a).column_range(begin, end),
+                     rows(b), is_added ? 1 : 0, slot(is_added ? to - 1 : to));
+        },
+        [&](std::int64_t from, std::int64_t to) {
+          if (!std::exchange(is_added, false)) add_rows<C>(exec, slot(from), slot(to));
+        });
+  }
+}
+
 const char* gemm_kernel() {
 #if defined(OSTRAKON_GEMM_CUBLAS)
   return "cuBLAS";
@@ -383,6 +452,15 @@ OSTRAKON_INSTANTIATE(bf16, bf16)
 OSTRAKON_INSTANTIATE(bf16, float)
 OSTRAKON_INSTANTIATE(fp16, fp16)
 OSTRAKON_INSTANTIATE(fp16, float)
+#undef OSTRAKON_INSTANTIATE
+
+#define OSTRAKON_INSTANTIATE(T)                                                 \
+  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>, \
+                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

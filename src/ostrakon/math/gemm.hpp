@@ -70,6 +70,16 @@ void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c);
 
+/// Elements of compute_t<T> of the workspace of gemm_by_piece().
+std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t pieces);
+
+/// C = A^T B, overwritten, for A (k, m) and B (k, n) whose rows come in `pieces` equal runs: each
+/// run's product is summed from zero on, and the products by the tree of piece_tree.hpp. With one
+/// piece, the product as above. C is (m, n).
+template <class T>
+void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
+                   std::int64_t pieces, View<compute_t<T>*> workspace);
+
 /// What multiplies matrices of float here: "AVX-512", "AVX2", "plain loops", "cuBLAS" or "Kokkos".
 const char* gemm_kernel();
 

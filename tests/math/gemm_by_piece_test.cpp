@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/piece_tree.hpp>
+#include <string>
+#include <vector>
+
+#include "math/compare.hpp"
+#include "support/device_array.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using math::Transpose;
+using test::DeviceArray;
+using test::random_values;
+
+/// "((0+1)+2)": which pieces are added to which.
+std::string tree_text(std::int64_t pieces) {
+  std::vector<std::string> slots(static_cast<std::size_t>(math::tree_slots(pieces)));
+  math::sum_pieces(
+      pieces, [&](std::int64_t slot, std::int64_t piece) { slots.at(slot) = text(piece); },
+      [&](std::int64_t from, std::int64_t to) {
+        EXPECT_EQ(from, to + 1);
+        slots[to] = text("(", slots[to], "+", slots.at(from), ")");
+      });
+  return slots[0];
+}
+
+TEST(PieceTree, HasTheLargestPowerOfTwoOnItsLeft) {
+  EXPECT_EQ(tree_text(1), "0");
+  EXPECT_EQ(tree_text(2), "(0+1)");
+  EXPECT_EQ(tree_text(3), "((0+1)+2)");
+  EXPECT_EQ(tree_text(4), "((0+1)+(2+3))");
+  EXPECT_EQ(tree_text(7), "(((0+1)+(2+3))+((4+5)+6))");
+  EXPECT_EQ(tree_text(8), "(((0+1)+(2+3))+((4+5)+(6+7)))");
+}
+
+template <class T>
+class GemmByPiece : public testing::Test {};
+using Elements = testing::Types<float, double, bf16, fp16>;
+TYPED_TEST_SUITE(GemmByPiece, Elements);
+
+/// Products of pieces that are made one by one and added as the tree says.
+template <class T>
+std::vector<compute_t<T>> one_by_one(const DeviceArray<T>& a, const DeviceArray<T>& b,
+                                     std::int64_t k, std::int64_t m, std::int64_t n,
+                                     std::int64_t pieces) {
+  using C = compute_t<T>;
+  std::vector<std::vector<C>> slots(static_cast<std::size_t>(math::tree_slots(pieces)));
+  const std::int64_t terms = k / pieces;
+  math::sum_pieces(
+      pieces,
+      [&](std::int64_t slot, std::int64_t piece) {
+        DeviceArray<C> c(m * n);
+        math::gemm<T, C>(Exec(), Transpose::yes, Transpose::no, 1,
+                         View<const T**>(a.data() + piece * terms * m, terms, m),
+                         View<const T**>(b.data() + piece * terms * n, terms, n), 0,
+                         View<C**>(c.data(), m, n));
+        slots.at(slot) = c.host();
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        for (std::size_t i = 0; i < slots[to].size(); ++i) slots[to][i] += slots[from][i];
+      });
+  return slots[0];
+}
+
+TYPED_TEST(GemmByPiece, IsTheTreeOfItsPieces) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  struct Case {
+    std::int64_t k, m, n, pieces;
+  };
+  // Pieces within one chunk of terms and longer ones; more rows of C than are summed at a time.
+  for (const Case& x : {Case{96, 40, 33, 1}, Case{96, 40, 33, 3}, Case{512, 48, 70, 2},
+                        Case{512, 48, 70, 8}, Case{2400, 17, 64, 8}, Case{56, 700, 8192, 7}}) {
+    const DeviceArray<T> a(random_values<T>(x.k * x.m, 1));
+    const DeviceArray<T> b(random_values<T>(x.k * x.n, 2));
+    DeviceArray<C> c(std::vector<C>(static_cast<std::size_t>(x.m * x.n), C(7)));
+    DeviceArray<C> workspace(math::gemm_by_piece_workspace(x.m, x.n, x.pieces));
+    math::gemm_by_piece<T>(Exec(), View<const T**>(a.data(), x.k, x.m),
+                           View<const T**>(b.data(), x.k, x.n), View<C**>(c.data(), x.m, x.n),
+                           x.pieces, workspace.view());
+    EXPECT_EQ(c.host(), one_by_one<T>(a, b, x.k, x.m, x.n, x.pieces))
+        << x.k << " terms, " << x.m << " by " << x.n << ", " << x.pieces << " pieces";
+  }
+}
+
+TEST(GemmByPieces, RefusesPiecesThatDoNotFit) {
+  DeviceArray<float> a(30), c(100);
+  EXPECT_THROW(math::gemm_by_piece<float>(Exec(), View<const float**>(a.data(), 10, 3),
+                                          View<const float**>(a.data(), 10, 3),
+                                          View<float**>(c.data(), 3, 3), 4, {}),
+               Error);
+  EXPECT_THROW(math::gemm_by_piece<float>(Exec(), View<const float**>(a.data(), 10, 3),
+                                          View<const float**>(a.data(), 10, 3),
+                                          View<float**>(c.data(), 3, 3), 5, {}),
+               Error);  // no workspace
+}
+
+}  // namespace

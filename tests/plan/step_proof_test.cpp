@@ -100,6 +100,28 @@ Mutation drop(const std::function<bool(const Action&)>& which) {
   };
 }
 
+Use& use_in(Action& action, Role role) {
+  return *std::find_if(action.uses.begin(), action.uses.end(),
+                       [&](const Use& use) { return use.role == role; });
+}
+
+bool add_to_itself(RankPlans& ranks, Random& random) {
+  StepPlan& plan = draw(ranks.plans, random);
+  const auto found = actions_of(plan, of_kind(Kind::accumulate));
+  if (found.empty()) return false;
+  Action& action = plan.actions[found[random() % found.size()]];
+  use_in(action, Role::source).buffer = action.buffer(Role::parameter_gradients);
+  return true;
+}
+
+bool swap_sources(RankPlans& ranks, Random& random) {
+  return with_neighbours(
+      draw(ranks.plans, random), random, of_kind(Kind::accumulate), [](Action& a, Action& b) {
+        std::swap(use_in(a, Role::source).buffer, use_in(b, Role::source).buffer);
+        return true;
+      });
+}
+
 TEST(StepProof, RefusesWhatAllRanksOfAStageDoWrong) {
   struct Named {
     const char* name;
@@ -109,6 +131,14 @@ TEST(StepProof, RefusesWhatAllRanksOfAStageDoWrong) {
   const std::vector<std::string> contents = {"which has ",     "which is for ",
                                              "its layout ",    "are not parts over these ranks",
                                              "not as many as", "they are no equal parts"};
+  const std::vector<std::string> sums = {"is not summed over",
+                                         "not summed over the same",
+                                         "no siblings in the tree",
+                                         "adds to another sum",
+                                         "not both gradients of this unit",
+                                         "which has nothing yet",
+                                         "of another form",
+                                         "is for "};
   const std::vector<Named> mutations = {
       {"span of a gather in place", change_span_for_all(is_in_place), contents},
       {"span of a gather of updates", change_span_for_all(of_kind(Kind::gather_updates)), contents},
@@ -129,7 +159,11 @@ TEST(StepProof, RefusesWhatAllRanksOfAStageDoWrong) {
        {"drops the sum over the micro-batches before"}},
       {"sum that adds to nothing",
        change_sum(Access::write, Access::read_write),
-       {"adds to a sum that has not begun", "which has nothing yet"}}};
+       {"adds to a sum that has not begun", "which has nothing yet"}},
+      {"dropped sum", drop(of_kind(Kind::reduce_scatter)), sums},
+      {"dropped accumulation", drop(of_kind(Kind::accumulate)), sums},
+      {"accumulation of one sum twice", add_to_itself, {"no siblings in the tree"}},
+      {"accumulation of other sums", swap_sources, sums}};
   Random random(27);
   std::map<std::string, int> counts;
   for (int base = 0; base < 1500; ++base) {

@@ -49,6 +49,7 @@ Many make_many(std::uint64_t seed, int count) {
   Many many;
   for (std::uint64_t m = 0; m < 4; ++m)
     many.models.push_back(make_recomputing_model(5, seed % 2 == 1, 10 * seed + m));
+  for (std::size_t m : {1, 3}) many.models[m].units.back().sums_tied_apart = true;
   vary(random, many.models.back());
   for (int c = 0; c < count; ++c) {
     Candidate candidate;

@@ -94,6 +94,7 @@ TEST(Gradients, AreSumsOnceTheUpdateBegins) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     std::mt19937_64 random(seed);
     ModelDescription model = make_model(3, seed % 2 == 0, seed);
+    model.units.back().sums_tied_apart = seed % 4 == 2;
     vary(random, model);
     Policy policy = random_policy(random, model, 4, 4 * (1 + static_cast<std::int64_t>(seed % 5)));
     vary(random, model, policy);

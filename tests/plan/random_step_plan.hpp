@@ -29,6 +29,7 @@ inline RandomPlan random_plan(std::mt19937_64& random, int most_blocks, int most
     const std::uint64_t seed = random();
     const int blocks = upto(most_blocks), ranks = upto(most_ranks);
     plan::ModelDescription model = make_model(blocks, random() % 2 == 0, seed);
+    model.units.back().sums_tied_apart = seed % 2 == 0;
     const bool varies = random() % 4 != 0;
     if (varies) vary(random, model);
     plan::Policy policy =

@@ -50,7 +50,7 @@ std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Ta
   std::vector<WrittenGradients> written;
   for (const ParameterUse& use : builder_.parameter_uses(u)) {
     if (!use.has_gradients) continue;
-    int& gradients = tape.units[use.unit].parameter_gradients;
+    int& gradients = tape.units[use.unit].parameter_gradients[use.addend];
     const bool is_open = gradients >= 0;
     if (!is_open) gradients = builder_.make_gradients("gradients", use.unit, layout);
     written.push_back({use.gradients, gradients, is_open});

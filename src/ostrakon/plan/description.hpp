@@ -43,6 +43,9 @@ struct UnitDescription {
   /// -1.
   int tied_to = -1;
   bool tied_gradients = true;  ///< whether backward writes gradients of those, too
+  /// Whether these are summed over all leaves apart from those that the other unit's backward
+  /// writes, and the two sums added last; else the two are added leaf by leaf.
+  bool sums_tied_apart = false;
   /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for each of them

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 #include <ostrakon/plan/activation_pass.hpp>
-#include <ostrakon/plan/parameter_uses.hpp>
 #include <ostrakon/plan/reduction_tree.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/plan/tasks.hpp>
@@ -33,7 +32,10 @@ Bounds::Bounds(const ModelDescription& model, const Policy& policy, const StepPl
       units_(static_cast<int>(model.units.size())),
       first_trained_(first_trained(model)),
       checkpointed_(find_checkpointed(model, policy.activation_checkpointing)) {
-  for (int u = 0; u < units_; ++u) waits_on_host_.push_back(waits_on_host(model, policy, u));
+  for (int u = 0; u < units_; ++u) {
+    uses_.push_back(parameter_uses(model, u));
+    waits_on_host_.push_back(waits_on_host(model, policy, u));
+  }
   reach_ = prefetch_depth();
 }
 
@@ -56,7 +58,7 @@ std::int64_t Bounds::copied_bytes() const {
       bytes += gathers_at_least(u) * plan_.buffers[plan_.units[u].compute()].bytes;
     const std::int64_t updated = plan_.elements(plan_.trained(u), layouts.update.divided);
     if (layouts.update.space == Space::host) {
-      bytes += gradients(u, layouts.gradient.divided);
+      bytes += completed(u, layouts.gradient.divided);
       if (!parameters_are_on_host()) bytes += updated * model_.element_bytes;
     } else if (parameters_are_on_host()) {
       bytes += 2 * updated * model_.master_bytes;
@@ -85,8 +87,11 @@ StepPlan Bounds::collectives() const {
       add(plan_.units[u].flats, at, gathers_at_least(u), layouts.gathered.element_bytes);
     for (Spans at = layouts.gradient.divided; !at.empty(); at = at.outer()) {
       const Axis axis = at.innermost().axis;
-      add(plan_.trained(u), at, is_in_each_micro_batch(axis) ? plan_.grid.micro_batches() : 1,
-          layouts.reduce_element_bytes_over(at.innermost()));
+      for (const ParameterUse& use : uses_[u])
+        if (use.completes_leaf)
+          add(plan_.trained(use.unit), at,
+              is_in_each_micro_batch(axis) ? plan_.grid.micro_batches() : 1,
+              layouts.reduce_element_bytes_over(at.innermost()));
       // Gradients are gathered, or updates.
       if (!layouts.update.divided.has(axis))
         add(plan_.trained(u), at, 1, layouts.gradient.element_bytes);
@@ -113,20 +118,28 @@ std::int64_t Bounds::transient_bytes() const {
   // What forward left for the backward of this unit and those before it, and what stays gathered
   // for it; their sums; and the reduced gradients of those after it.
   std::int64_t left = model_.batch_bytes + model_.gradient_bytes, sums = 0, reduced = 0;
+  std::int64_t to_update = 0;  // complete gradients of units after this one
   const Spans& of_rank = plan_.layouts.gradient.divided;
   const Spans summed_over = summed_spans();
   const std::int64_t partial_sums = sums_before();
-  for (int u = 0; u < units_; ++u) reduced += summed(u, of_rank);
+  const auto own = [&](int u) {
+    return plan_.layouts.update.space == Space::device ? gradients(u, of_rank) : 0;
+  };
+  for (int u = 0; u < units_; ++u) {
+    reduced += summed(u, of_rank);
+    to_update += own(u);
+  }
   std::int64_t most = 0;
   for (int u = 0; u < units_; ++u) {
     sums += partial_sums * summed(u, summed_over);
     reduced -= summed(u, of_rank);
+    to_update -= own(u);
     if (!plan_.units[u].whole_matrices.empty())
-      most = std::max(most, reduced + gradients(u, {}) + unit(u).orthogonalize_workspace_bytes);
+      most = std::max(most, to_update + gradients(u, {}) + unit(u).orthogonalize_workspace_bytes);
     if (u < first_trained_) continue;
     const bool is_last = u == units_ - 1;
     std::int64_t live_bytes = left + sums + reduced + input_bytes(u) + unit(u).saved_bytes +
-                              backward_workspace_bytes(unit(u)) + gradients(u, {}) + in_flight(u);
+                              backward_workspace_bytes(unit(u)) + completed(u, {}) + in_flight(u);
     // It is being copied back.
     if (u > first_trained_ && waits_on_host_[u - 1]) live_bytes += bytes_away(u - 1);
     live_bytes += gathered_for_backward(u);
@@ -183,8 +196,9 @@ std::int64_t Bounds::gathered_for_backward(int u) const {
 std::int64_t Bounds::tied_bytes(int u) const {
   std::int64_t bytes = unit(u).tied_to >= 0 ? gathered(unit(u).tied_to) : 0;
   for (int other = u; other < units_; ++other)
-    if (unit(other).tied_to >= 0 && unit(other).tied_to < u && unit(other).tied_gradients)
-      bytes += gradients(unit(other).tied_to, {});
+    for (const ParameterUse& use : uses_[other])
+      if (use.unit < u && use.has_gradients && !use.completes_leaf)
+        bytes += gradients(use.unit, {});
   return bytes;
 }
 
@@ -202,12 +216,12 @@ std::int64_t Bounds::in_flight(int u) const {
   std::int64_t bytes = 0;
   for (int v = u + 1; v <= std::min(u + policy_.in_flight_reductions, units_ - 1); ++v) {
     if (plan_.grid.ranks() == 1 && plan_.layouts.update.space == Space::device) continue;
-    bytes += gradients(v, {});
+    bytes += completed(v, {});
     const bool packs = plan_.grid.shard() > 1 && plan_.layouts.rounds(plan_.grid.span(Axis::shard));
     if (packs)
-      bytes += 2 * plan_.padded(plan_.trained(v)) * plan_.layouts.reduce_element_bytes;
+      bytes += 2 * completed(v, {}) / model_.master_bytes * plan_.layouts.reduce_element_bytes;
     else if (plan_.grid.ranks() > 1)
-      bytes += gradients(v, {});
+      bytes += completed(v, {});
   }
   return bytes;
 }
@@ -216,8 +230,15 @@ std::int64_t Bounds::gradients(int u, const Spans& divided) const {
   return plan_.elements(plan_.trained(u), divided) * model_.master_bytes;
 }
 
+std::int64_t Bounds::completed(int u, const Spans& divided) const {
+  std::int64_t bytes = 0;
+  for (const ParameterUse& use : uses_[u])
+    if (use.completes_leaf) bytes += gradients(use.unit, divided);
+  return bytes;
+}
+
 std::int64_t Bounds::summed(int u, const Spans& divided) const {
-  return plan_.layouts.update.space == Space::device ? gradients(u, divided) : 0;
+  return plan_.layouts.update.space == Space::device ? completed(u, divided) : 0;
 }
 
 bool Bounds::is_in_each_micro_batch(Axis axis) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/parameter_uses.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <vector>
@@ -53,7 +54,10 @@ class Bounds {
   /// Gradients of units after `u` that are reduced, or copied, while it computes.
   std::int64_t in_flight(int u) const;
   std::int64_t gradients(int u, const Spans& divided) const;
-  /// Of gradients that wait for others: where they are updated.
+  /// Those that the backward of `u` completes for a leaf: its own, and those of the unit that it is
+  /// tied to where they are an addend of their own.
+  std::int64_t completed(int u, const Spans& divided) const;
+  /// Of completed gradients that wait for others: where they are updated.
   std::int64_t summed(int u, const Spans& divided) const;
   /// What sums over some of a rank's micro-batches are divided over.
   Spans summed_spans() const;
@@ -71,8 +75,9 @@ class Bounds {
   const int units_;
   const int first_trained_;
   const std::vector<bool> checkpointed_;
-  std::vector<bool> waits_on_host_;  // of each unit: what its backward reads
-  int reach_ = 0;                    // most units that are gathered ahead
+  std::vector<std::vector<ParameterUse>> uses_;  // of each unit
+  std::vector<bool> waits_on_host_;              // of each unit: what its backward reads
+  int reach_ = 0;                                // most units that are gathered ahead
 };
 
 /// Of a run, as least_arena_bytes of fit.hpp; `memory` is that of the plan of `bounds`.

@@ -10,7 +10,8 @@ namespace ostrakon::plan {
 struct GradientBytes {
   /// Of units whose backward runs, or that are being reduced, copied or added to a sum.
   std::int64_t in_flight = 0;
-  /// Sums over some of a rank's micro-batches, which wait for those over the others.
+  /// Sums over some of a rank's micro-batches, or of one of several addends, which wait for those
+  /// over the others.
   std::int64_t partial_sums = 0;
   /// Sums over all micro-batches, which wait for the update, and copies of them made for it.
   std::int64_t sums = 0;

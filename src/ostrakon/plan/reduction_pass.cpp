@@ -10,23 +10,38 @@ ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& s
       in_flight_(policy.in_flight_reductions),
       update_space_(builder.plan().layouts.update.space),
       spans_(span_sums(builder.plan().sum_spans(), builder.plan().layouts.sum_grain)),
-      partial_(static_cast<std::size_t>(builder.units())),
-      so_far_(static_cast<std::size_t>(builder.units()), -1) {}
+      unit_sums_(static_cast<std::size_t>(builder.units())) {
+  for (int u = 0; u < builder.units(); ++u)
+    unit_sums_[u].to_come = gradient_addends(builder.model(), u);
+}
 
 void ReductionPass::on(const Task& task, Tape& tape) {
   if (task.work == Work::clip) {
     finish_reductions(0);
     finish_on_host(0);
   }
-  if (task.work != Work::reduce || tape.units[task.unit].parameter_gradients < 0) return;
-  Reduction reduction;
-  reduction.unit = task.unit;
-  reduction.micro_batch = task.micro_batch;
-  reduction.sum = std::exchange(tape.units[task.unit].parameter_gradients, -1);
-  reduce(std::move(reduction));
+  if (task.work != Work::reduce) return;
+  std::vector<Reduction> begun;
+  for (const ParameterUse& use : builder_.parameter_uses(task.unit)) {
+    int& gradients = tape.units[use.unit].parameter_gradients[use.addend];
+    if (!use.completes_leaf || gradients < 0) continue;  // all may be frozen
+    Reduction reduction;
+    reduction.unit = use.unit;
+    reduction.addend = use.addend;
+    reduction.micro_batch = task.micro_batch;
+    reduction.sum = std::exchange(gradients, -1);
+    reduce(reduction);
+    if (reduction.stream == Stream::compute)
+      finish(reduction);
+    else
+      begun.push_back(std::move(reduction));
+  }
+  if (begun.empty()) return;
+  reductions_.push_back(std::move(begun));
+  if (in_flight_ == 0) finish_reductions(0);
 }
 
-void ReductionPass::reduce(Reduction reduction) {
+void ReductionPass::reduce(Reduction& reduction) {
   for (const SpanSum& sum : spans_) {
     if (sum.span.axis != Axis::micro_batch)
       reduce_scatter(reduction, sum);
@@ -36,16 +51,18 @@ void ReductionPass::reduce(Reduction reduction) {
       fold(reduction, sum.tree);
   }
   bring_to(update_space_, reduction);
-  if (reduction.sum >= 0) {
-    builder_.state(reduction.unit).gradients = reduction.sum;
-    if (update_space_ == Space::host) sums_.add_norm(reduction.unit);
-  }
-  if (reduction.stream == Stream::compute) return finish(reduction);
-  reductions_.push_back(std::move(reduction));
-  if (in_flight_ == 0) finish_reductions(0);
+  join_addends(reduction);
+  if (reduction.sum < 0) return;
+  builder_.state(reduction.unit).gradients = reduction.sum;
+  if (update_space_ == Space::host) sums_.add_norm(reduction.unit);
 }
 
-/// From here on it overlaps with compute, and with no more than `in_flight_` others.
+ReductionPass::Addend& ReductionPass::addend_of(const Reduction& reduction) {
+  return unit_sums_[reduction.unit].addends[reduction.addend];
+}
+
+/// From here on it overlaps with compute, and with those of no more than `in_flight_` other
+/// backwards.
 void ReductionPass::leave_compute(Reduction& reduction, Stream stream) {
   if (reduction.stream == Stream::compute)
     finish_reductions(static_cast<std::size_t>(std::max(in_flight_ - 1, 0)));
@@ -101,7 +118,7 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
 
 /// The sum over the micro-batches before, on the device; -1 for the first.
 int ReductionPass::sum_so_far(Reduction& reduction) {
-  const int so_far = so_far_[static_cast<std::size_t>(reduction.unit)];
+  const int so_far = addend_of(reduction).so_far;
   return so_far >= 0 && builder_.is_on_host(so_far)
              ? builder_.copied(reduction.unit, so_far, "gradient shard")
              : so_far;
@@ -110,7 +127,7 @@ int ReductionPass::sum_so_far(Reduction& reduction) {
 /// Of sums that reduce-scatters have added to: waits for the last micro-batch, where updates will
 /// need it.
 void ReductionPass::keep_so_far(Reduction& reduction) {
-  int& so_far = so_far_[static_cast<std::size_t>(reduction.unit)];
+  int& so_far = addend_of(reduction).so_far;
   if (so_far < 0) {
     bring_to(update_space_, reduction);
     so_far = reduction.sum;
@@ -123,15 +140,15 @@ void ReductionPass::keep_so_far(Reduction& reduction) {
   if (reduction.micro_batch + 1 < builder_.plan().grid.micro_batches()) reduction.sum = -1;
 }
 
-/// Adds the sum so far to the unit's tree over micro-batches: the root is left once it is complete.
-/// Of the tree's nodes, those with more than `tree` micro-batches are sums one after the other.
+/// Adds the sum so far to the addend's tree over micro-batches: the root is left once it is
+/// complete. Of the tree's nodes, those with more than `tree` micro-batches are sums one after the
+/// other.
 void ReductionPass::fold(Reduction& reduction, int tree) {
-  const StepPlan& plan = builder_.plan();
-  const std::int64_t micro_batches = plan.grid.micro_batches();
+  const std::int64_t micro_batches = builder_.plan().grid.micro_batches();
   if (reduction.sum < 0) return;
   // Sums that wait for others do so where updates will need them.
   bring_to(update_space_, reduction);
-  auto& done = partial_[static_cast<std::size_t>(reduction.unit)];
+  auto& done = addend_of(reduction).partial;
   TreeNode node{reduction.micro_batch, 1};
   while (node.leaves < micro_batches) {
     const auto [parent, sibling] = parent_and_sibling(node, micro_batches, tree);
@@ -141,16 +158,31 @@ void ReductionPass::fold(Reduction& reduction, int tree) {
       reduction.sum = -1;
       return;
     }
-    // The sum of two floats has the same bits either way round: add to the one that is older.
-    Action& action = builder_.emit(Kind::accumulate, reduction.stream, reduction.unit);
-    action.elements = plan.elements(plan.trained(reduction.unit), reduction.divided);
-    builder_.use(action, Role::source, reduction.sum, Access::read);
-    builder_.use(action, Role::parameter_gradients, other->second, Access::read_write);
-    if (reduction.stream != Stream::compute) reduction.ended.push_back(reduction.sum);
-    reduction.sum = other->second;
+    add_to(other->second, reduction);
     done.erase(other);
     node = parent;
   }
+}
+
+/// Adds the sum so far to another, which takes its place. The sum of two floats has the same bits
+/// either way round: `other` is the one that is older.
+void ReductionPass::add_to(int other, Reduction& reduction) {
+  const StepPlan& plan = builder_.plan();
+  Action& action = builder_.emit(Kind::accumulate, reduction.stream, reduction.unit);
+  action.elements = plan.elements(plan.trained(reduction.unit), reduction.divided);
+  builder_.use(action, Role::source, reduction.sum, Access::read);
+  builder_.use(action, Role::parameter_gradients, other, Access::read_write);
+  if (reduction.stream != Stream::compute) reduction.ended.push_back(reduction.sum);
+  reduction.sum = other;
+}
+
+/// Adds a complete addend to those of the unit that are: their sum is left once all are.
+void ReductionPass::join_addends(Reduction& reduction) {
+  if (reduction.sum < 0) return;
+  UnitSums& sums = unit_sums_[reduction.unit];
+  if (sums.sum >= 0) add_to(sums.sum, reduction);
+  sums.sum = reduction.sum;
+  if (--sums.to_come > 0) reduction.sum = -1;
 }
 
 /// Lets compute wait for a reduction: its buffers end.
@@ -164,10 +196,10 @@ void ReductionPass::finish(const Reduction& reduction) {
   finish_on_host(units_behind);
 }
 
-/// Waits for reductions, the oldest first, until `most` are under way.
+/// Waits for reductions, the oldest first, until those of `most` backwards are under way.
 void ReductionPass::finish_reductions(std::size_t most) {
   while (reductions_.size() > most) {
-    finish(reductions_.front());
+    for (const Reduction& reduction : reductions_.front()) finish(reduction);
     reductions_.pop_front();
   }
 }

@@ -15,7 +15,8 @@ struct StepPlan;
 // In which order gradients are summed over the leaves of a global batch. One rank that has all
 // leaves sums them as reduction_tree.hpp says: `grain` leaves at a time by a tree, and the trees'
 // sums one after the other. Ranks that share the leaves sum over one span after the other, ranks or
-// micro-batches; sums_as_one_rank says where these are the same additions.
+// micro-batches; sums_as_one_rank says where these are the same additions. Addends of a gradient
+// (parameter_uses.hpp) are summed so each, and then added.
 
 /// The axes over which leaves' gradients are summed, one after the other. Stages of a pipeline work
 /// on the same leaves, each for its own parameters. Not of `automatic`.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <map>
 #include <ostrakon/plan/builder.hpp>
+#include <ostrakon/plan/parameter_uses.hpp>
 #include <ostrakon/plan/tasks.hpp>
 #include <vector>
 
@@ -13,7 +15,8 @@ namespace ostrakon::plan {
 struct UnitTape {
   int output = -1;
   int saved = -1;
-  int parameter_gradients = -1;  ///< that this micro-batch's backwards write
+  /// That this micro-batch's backwards write: of each addend.
+  std::array<int, most_addends> parameter_gradients = {-1, -1};
 };
 
 /// The same for all units.

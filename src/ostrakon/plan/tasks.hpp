@@ -15,7 +15,7 @@ enum class Work {
   forward,   ///< of a unit, for a micro-batch
   backward,  ///< the same; that of the last unit computes the loss, too
   loss,      ///< add a micro-batch's losses to those of the step
-  reduce,    ///< a micro-batch's gradients of a unit are complete
+  reduce,    ///< a unit's backward has left gradients of a micro-batch complete
   clip,      ///< all leaves are done: the norm, the clip coefficient
   update,    ///< of a unit's parameters
   show       ///< a unit's parameters to the caller

@@ -6,6 +6,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <string>
 
 #include "math/check_gradient.hpp"
@@ -336,11 +337,14 @@ TEST(AttentionShapes, AreChecked) {
   EXPECT_THROW(forward_as({1, 4, 0, 1, 3}), Error);
 }
 
-/// Each part of the sequences by itself, and keys and values of all.
+/// Each part of the sequences by itself, and keys and values of all. Returns the gradients of keys
+/// and values from each part's queries.
 template <class T>
-void expect_parts_of(const AttentionShape& shape, std::int64_t parts) {
-  SCOPED_TRACE(text(name_of(shape), " in ", parts, " parts"));
-  const math::SequenceParts sequence{shape.tokens, parts};
+std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::int64_t parts,
+                                            std::int64_t pieces = 1) {
+  SCOPED_TRACE(text(name_of(shape), " in ", parts, " parts of ", pieces, " pieces"));
+  const math::SequenceParts sequence{shape.tokens, parts, pieces};
+  std::vector<std::vector<T>> all_dkv;
   const std::int64_t of_part = sequence.part_tokens(), rows = shape.batch * of_part;
   const std::int64_t out = out_columns(shape), all = qkv_columns(shape), kv = all - out;
   const std::vector<T> qkv = random_qkv<T>(shape, 21);
@@ -368,8 +372,8 @@ void expect_parts_of(const AttentionShape& shape, std::int64_t parts) {
     const DeviceArray<T> device_q(q), device_dout(part_dout), part_out(rows * out),
         lse(rows * shape.heads), dq(rows * out), dkv(rows_of(shape) * kv),
         forward_room(math::attention_forward_workspace<T>(shape)),
-        backward_room(math::attention_backward_workspace<T>(shape));
-    const math::AttentionQueries queries{of_part, sequence.runs(part)};
+        backward_room(math::attention_backward_workspace<T>(shape, pieces));
+    const math::AttentionQueries queries{sequence, part};
     math::attention_forward<T>(Exec(), shape, queries, device_q.matrix(rows, out),
                                kv_of_all.matrix(rows_of(shape), kv), part_out.matrix(rows, out),
                                lse, forward_room);
@@ -383,11 +387,11 @@ void expect_parts_of(const AttentionShape& shape, std::int64_t parts) {
       for (std::int64_t j = 0; j < out; ++j) {
         // A library may sum doubles in another order.
         if (std::is_same<T, float>::value) {
-          ASSERT_EQ(host_out[r * out + j], whole_out[row_of(r) * out + j]) << r;
-          ASSERT_EQ(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j]) << r;
+          EXPECT_EQ(host_out[r * out + j], whole_out[row_of(r) * out + j]) << r;
+          EXPECT_EQ(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j]) << r;
         } else {
-          ASSERT_NEAR(host_out[r * out + j], whole_out[row_of(r) * out + j], tolerance<T>) << r;
-          ASSERT_NEAR(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j], tolerance<T>) << r;
+          EXPECT_NEAR(host_out[r * out + j], whole_out[row_of(r) * out + j], tolerance<T>) << r;
+          EXPECT_NEAR(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j], tolerance<T>) << r;
         }
       }
       for (std::int64_t h = 0; h < shape.heads; ++h) {
@@ -397,10 +401,12 @@ void expect_parts_of(const AttentionShape& shape, std::int64_t parts) {
       }
     }
     for (std::size_t i = 0; i < dkv_sum.size(); ++i) dkv_sum[i] += host_dkv[i];
+    all_dkv.push_back(host_dkv);
   }
   for (std::int64_t r = 0; r < rows_of(shape); ++r)
     for (std::int64_t j = 0; j < kv; ++j)
-      ASSERT_NEAR(dkv_sum[r * kv + j], whole_dqkv[r * all + out + j], 10 * tolerance<T>);
+      EXPECT_NEAR(dkv_sum[r * kv + j], whole_dqkv[r * all + out + j], 10 * tolerance<T>);
+  return all_dkv;
 }
 
 TYPED_TEST(AttentionTest, PartsOfSequencesAreThoseOfTheWhole) {
@@ -410,22 +416,40 @@ TYPED_TEST(AttentionTest, PartsOfSequencesAreThoseOfTheWhole) {
   expect_parts_of<TypeParam>({1, 512, 2, 1, 16}, 2);
   expect_parts_of<TypeParam>({1, 600, 2, 1, 16}, 4);
   expect_parts_of<TypeParam>({1, 64, 2, 1, 16}, 1);
+  expect_parts_of<TypeParam>({2, 48, 2, 1, 4}, 1, 3);
+  expect_parts_of<TypeParam>({2, 48, 4, 2, 4}, 2, 4);
+}
+
+TEST(Attention, PiecesOfSequencesAreSummedByOneTree) {
+  for (const AttentionShape& shape : {AttentionShape{2, 64, 4, 2, 6}, {1, 1040, 2, 2, 16}}) {
+    const std::vector<float> one_part = expect_parts_of<float>(shape, 1, 8).front();
+    for (const std::int64_t parts : {2, 4, 8}) {
+      std::vector<std::vector<float>> all = expect_parts_of<float>(shape, parts, 8 / parts);
+      math::sum_pieces(
+          parts, [&](std::int64_t slot, std::int64_t part) { all[slot] = all[part]; },
+          [&](std::int64_t from, std::int64_t to) {
+            for (std::size_t i = 0; i < all[to].size(); ++i) all[to][i] += all[from][i];
+          });
+      EXPECT_EQ(all.front(), one_part) << parts << " parts";
+    }
+  }
 }
 
 TEST(SequenceParts, OrderIsTurnedAndTurnedBack) {
   for (const math::SequenceParts sequence :
-       {math::SequenceParts{12, 1}, math::SequenceParts{12, 2}, math::SequenceParts{12, 3}}) {
+       {math::SequenceParts{12, 1}, math::SequenceParts{12, 2}, math::SequenceParts{12, 3},
+        math::SequenceParts{12, 1, 3}, math::SequenceParts{24, 2, 3}}) {
     const std::int64_t rows = 2 * sequence.tokens, columns = 3;
     std::vector<float> values(rows * columns);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
     const DeviceArray<float> in_order(values), by_part(rows * columns), back(rows * columns);
-    math::put_by_part<float>(Exec(), sequence, in_order.matrix(rows, columns),
-                             by_part.matrix(rows, columns));
+    math::put_by_part<float, float>(Exec(), sequence, in_order.matrix(rows, columns),
+                                    by_part.matrix(rows, columns));
     math::put_in_order<float>(Exec(), sequence, by_part.matrix(rows, columns),
                               back.matrix(rows, columns));
     EXPECT_EQ(back.host(), values);
     // The second part's first row of the second sequence.
-    if (sequence.parts == 2) {
+    if (sequence.parts == 2 && sequence.pieces == 1) {
       EXPECT_EQ(by_part.host()[(12 + 6) * columns], values[(12 + 3) * columns]);
       EXPECT_EQ(by_part.host()[(12 + 6 + 3) * columns], values[(12 + 6) * columns]);
     }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/math/embedding.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 
 #include "math/check_gradient.hpp"
 #include "support/device_array.hpp"
@@ -119,6 +120,58 @@ TEST(Embedding, LeavesOutGradientsThatAreNotWanted) {
     ASSERT_NE(dtoken.host(), token);
     ASSERT_EQ(token_alone.host(), dtoken.host());
     ASSERT_EQ(position_alone.host(), dposition.host());
+  }
+}
+
+/// The tree over all pieces of each token's sums, in plain loops.
+std::vector<float> tree_of_pieces(const std::vector<std::int32_t>& id,
+                                  const std::vector<float>& dout, std::int64_t vocabulary,
+                                  std::int64_t width, std::int64_t pieces) {
+  const auto rows = static_cast<std::int64_t>(id.size());
+  std::vector<std::vector<float>> slots(tree_slots(pieces));
+  sum_pieces(
+      pieces,
+      [&](std::int64_t slot, std::int64_t piece) {
+        slots[slot].assign(vocabulary * width, 0.0F);
+        for (std::int64_t r = piece * rows / pieces; r < (piece + 1) * rows / pieces; ++r)
+          for (std::int64_t i = 0; i < width; ++i)
+            slots[slot][id[r] * width + i] += dout[r * width + i];
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        for (std::size_t i = 0; i < slots[to].size(); ++i) slots[to][i] += slots[from][i];
+      });
+  return slots[0];
+}
+
+TEST(Embedding, BackwardByPieceIsTheTreeOverAllPieces) {
+  for (const std::int64_t pieces : {1, 2, 3, 7, 8, 24}) {
+    constexpr std::int64_t rows = 7 * 24, vocabulary = 40, width = 70;
+    std::vector<std::int32_t> id(rows);  // some in all pieces, some in few, some in none
+    for (std::int64_t r = 0; r < rows; ++r)
+      id[r] = static_cast<std::int32_t>(r % 3 == 0 ? 0 : (r * r * 7 + r / 5) % (vocabulary - 2));
+    const std::vector<float> dout = random_values<float>(rows * width, 5);
+    const DeviceArray<std::int32_t> ids(id),
+        workspace(embedding_by_piece_workspace(rows, vocabulary));
+    const DeviceArray<float> dy(dout), dtoken(vocabulary * width, 0.0F);
+    embedding_backward_by_piece<float>(Exec(), ids, {dy.data(), rows, width},
+                                       {dtoken.data(), vocabulary, width}, pieces, workspace);
+    EXPECT_EQ(dtoken.host(), tree_of_pieces(id, dout, vocabulary, width, pieces)) << pieces;
+
+    // Rows 2 and 3 of each piece, as positions.
+    const std::int64_t of_piece = rows / pieces;
+    if (of_piece < 4) continue;
+    const DeviceArray<float> dpositions(2 * width, 0.0F);
+    embedding_positions_backward<float>(Exec(), {dy.data(), rows, width}, pieces, 2,
+                                        {dpositions.data(), 2, width});
+    std::vector<std::int32_t> position(2 * pieces);
+    std::vector<float> some;
+    for (std::int64_t p = 0; p < pieces; ++p)
+      for (int i = 0; i < 2; ++i) {
+        position[2 * p + i] = i;
+        const auto row = dout.begin() + (p * of_piece + 2 + i) * width;
+        some.insert(some.end(), row, row + width);
+      }
+    EXPECT_EQ(dpositions.host(), tree_of_pieces(position, some, 2, width, pieces)) << pieces;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <string>
 
 #include "math/check_gradient.hpp"
@@ -187,6 +188,64 @@ TYPED_TEST(LinearCrossEntropy, LeavesOutAGradientOfTheWeightThatIsNotWanted) {
     Exec().fence();
     EXPECT_TRUE(same_bits(alone.losses.host(), both.losses.host())) << name_of(shape);
     EXPECT_TRUE(same_bits(alone.dx.host(), both.dx.host())) << name_of(shape);
+  }
+}
+
+/// By piece, of rows [begin, end).
+template <class T>
+void backward_by_piece(const Head<T>& head, std::int64_t begin, std::int64_t end,
+                       std::int64_t pieces, T scale) {
+  const Shape& s = head.shape;
+  const DeviceArray<T> workspace(
+      math::linear_cross_entropy_by_piece_workspace<T>(end - begin, s.width, s.vocabulary, pieces));
+  const auto rows = [&](const DeviceArray<T>& x) { return head.by_row(x).row_range(begin, end); };
+  math::linear_cross_entropy_backward_by_piece<T>(
+      Exec(), rows(head.x), head.by_word(head.weight), head.targets.view().range(begin, end), scale,
+      head.losses.view().range(begin, end), rows(head.dx), head.by_word(head.dweight), pieces,
+      workspace);
+  Exec().fence();
+}
+
+TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
+  using T = TypeParam;
+  for (const Shape& shape : shapes())
+    for (const std::int64_t pieces : {1, 2, 5}) {
+      if (shape.rows % pieces != 0) continue;
+      const Head<T> head = random_head<T>(shape);
+      const double scale = 3.0 / static_cast<double>(shape.rows);
+      const Reference reference(shape, converted<double>(head.x.host()),
+                                converted<double>(head.weight.host()), targets_of(shape), scale);
+      backward_by_piece(head, 0, shape.rows, pieces, static_cast<T>(scale));
+      EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>);
+      EXPECT_LE(largest_difference(head.dx.host(), reference.dx), tolerance<T>) << name_of(shape);
+      EXPECT_LE(largest_difference(head.dweight.host(), reference.dweight), tolerance<T>)
+          << name_of(shape) << ", " << pieces << " pieces";
+    }
+}
+
+/// However many rows are computed at once: with few of them there are more words in a block.
+TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
+  for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {4800, 3, 1500}}) {
+    const Head<float> whole = random_head<float>(shape);
+    backward_by_piece(whole, 0, shape.rows, 8, 0.5F);
+    for (const std::int64_t parts : {2, 8}) {
+      const Head<float> some = random_head<float>(shape);
+      std::vector<std::vector<float>> sums;
+      math::sum_pieces(
+          parts,
+          [&](std::int64_t slot, std::int64_t part) {
+            const std::int64_t rows = shape.rows / parts;
+            backward_by_piece(some, part * rows, (part + 1) * rows, 8 / parts, 0.5F);
+            sums.resize(slot);
+            sums.push_back(some.dweight.host());
+          },
+          [&](std::int64_t from, std::int64_t to) {
+            for (std::size_t i = 0; i < sums[to].size(); ++i) sums[to][i] += sums[from][i];
+          });
+      EXPECT_TRUE(same_bits(some.losses.host(), whole.losses.host())) << name_of(shape);
+      EXPECT_TRUE(same_bits(some.dx.host(), whole.dx.host())) << name_of(shape);
+      EXPECT_TRUE(same_bits(sums.front(), whole.dweight.host())) << name_of(shape);
+    }
   }
 }
 

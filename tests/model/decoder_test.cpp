@@ -17,6 +17,27 @@ using model::Decoder;
 using model::DecoderSettings;
 using model::Positions;
 
+/// Of each row of a leaf, its row in the order of positions.
+std::vector<std::int64_t> row_order(const model::LeafShape& leaf) {
+  std::vector<std::int64_t> order;
+  for (std::int64_t s = 0; s < leaf.batch; ++s)
+    for (std::int64_t r = 0; r < leaf.tokens; ++r)
+      order.push_back(s * leaf.tokens + leaf.sequence().position(0, r));
+  return order;
+}
+
+/// Row r is row order[r] of `values`.
+std::vector<double> rows_in(const std::vector<std::int64_t>& order,
+                            const std::vector<double>& values) {
+  const std::size_t columns = values.size() / order.size();
+  std::vector<double> sorted;
+  for (const std::int64_t row : order) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * columns);
+    sorted.insert(sorted.end(), begin, begin + static_cast<std::ptrdiff_t>(columns));
+  }
+  return sorted;
+}
+
 template <class T>
 reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase& which) {
   const DecoderSettings& s = which.settings;
@@ -47,7 +68,19 @@ reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase&
                                      static_cast<int>(which.leaf.tokens),
                                      s.norm_epsilon,
                                      s.rotary_base};
-  return reference::Decoder<double>(settings, parameters).run(run.token_ids, run.target_ids);
+  // It takes rows in the order of positions, and returns them so.
+  const std::vector<std::int64_t> order = row_order(which.leaf);
+  std::vector<std::int32_t> tokens(order.size()), targets(order.size());
+  for (std::size_t r = 0; r < order.size(); ++r) {
+    tokens[order[r]] = run.token_ids[r];
+    targets[order[r]] = run.target_ids[r];
+  }
+  reference::Result<double> result =
+      reference::Decoder<double>(settings, parameters).run(tokens, targets);
+  for (std::vector<double>& hidden : result.hidden) hidden = rows_in(order, hidden);
+  result.logits = rows_in(order, result.logits);
+  result.losses = rows_in(order, result.losses);
+  return result;
 }
 
 /// The largest difference, relative to the largest value.

@@ -151,7 +151,10 @@ inline std::vector<ModelCase> model_cases() {
           {"rmsnorm, learned, swiglu, bias, tied", rms_learned, {2, 5}},
           {"layernorm, rotary, gelu, no bias, untied", layer_rotary, {1, 6}},
           {"gpt2, 2 blocks a unit", gpt2_stacked, {2, 5}},
-          {"llama, 3 blocks a unit", llama_stacked, {1, 9}}};
+          {"llama, 3 blocks a unit", llama_stacked, {1, 9}},
+          {"gpt2, sequences as leaves", gpt2, {3, 7, 1, 1, true}},
+          {"llama, pieces as leaves", llama, {1, 16, 1, 4, false}},
+          {"gpt2, pieces of sequences as leaves", gpt2_stacked, {3, 12, 1, 2, true}}};
 }
 
 /// Whom a unit's parameters belong to, in order: one name a unit, or one for each of its blocks.

@@ -244,7 +244,7 @@ RealModel read_deck(const std::string& name) {
                             {config::parse_override("precision.gather=fp32"),
                              config::parse_override("memory.activation_checkpointing=none")});
   return {name, train::describe(*train::make_decoder(settings), settings.optimizer),
-          settings.training.leaves()};
+          settings.training.micro_batches()};
 }
 
 /// Plans a step of `model`; the arena may be `most` over what no layout can do without.

@@ -162,18 +162,22 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
   const bool uploads =
       policy.offload == plan::Offload::parameters || policy.offload == plan::Offload::all;
   Traffic traffic;
+  const config::TrainingSettings& training = settings.training;
+  const bool by_leaf = training.leaf == config::Leaf::sequence || training.context_grain > 1;
   for (int u = 0; u < units; ++u) {
     const std::int64_t trained = plan.padded(plan.trained(u));
     const std::int64_t share_within = trained / group * (group - 1);
     const std::int64_t share_across = trained / group / replicas * (replicas - 1);
+    // A tied table's gradients as embedding and as head are summed apart.
+    const int sums = by_leaf && u == 0 && settings.model.tie_embeddings ? 2 : 1;
     // In two levels, only what goes inside nodes may be rounded.
     std::int64_t rest = trained;
     for (const plan::Span& span : plan.grid.levels(plan::Axis::shard)) {
       rest /= span.ranks;
-      traffic.within += reductions_within * (span.stride > 1 ? 4 : bytes_of(policy.reduce)) * rest *
-                        (span.ranks - 1);
+      traffic.within += sums * reductions_within * (span.stride > 1 ? 4 : bytes_of(policy.reduce)) *
+                        rest * (span.ranks - 1);
     }
-    traffic.across += reductions_across * 4 * share_across;
+    traffic.across += sums * reductions_across * 4 * share_across;
     // Gradients come back to ranks that update more than their part, updates to ranks that store
     // more: one or the other, so that over which ranks moments are divided makes no difference in
     // fp32.

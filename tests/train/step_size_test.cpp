@@ -39,7 +39,7 @@ TEST(StepSize, IsThatOfTheModel) {
     const StepSize size = step_size(deck, 1);
     EXPECT_EQ(size.parameters, decoder->parameter_count());
     EXPECT_EQ(size.units, decoder->units());
-    EXPECT_EQ(size.micro_batches, deck.training.leaves());
+    EXPECT_EQ(size.micro_batches, deck.training.micro_batches());
   }
 }
 

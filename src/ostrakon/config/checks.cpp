@@ -70,13 +70,35 @@ void check_training(const Settings& settings, const std::string& name) {
                   {"training.global_batch_size", training.global_batch_size});
 }
 
+/// Leaves that are parts of sequences, or of what a rank computes at once.
 void check_parts(const Settings& settings, const std::string& name) {
-  const std::int64_t context = settings.context, length = settings.training.sequence_length;
-  require(context == 1 || length % (2 * context) == 0, name, ": parallel.context = ", context,
-          " cuts a sequence into ", 2 * context,
-          " pieces, which training.sequence_length = ", length, " is no multiple of (",
-          division(length, 2 * context), "); use ", length / (2 * context) * (2 * context), " or ",
-          (length / (2 * context) + 1) * (2 * context));
+  const TrainingSettings& training = settings.training;
+  const std::int64_t context = settings.context, grain = training.context_grain;
+  const std::int64_t length = training.sequence_length, batch = training.micro_batch_size;
+  const std::int64_t cuts = 2 * std::max(context, grain);
+  require(grain == 1 || grain % context == 0, name, ": parallel.context = ", context,
+          " does not divide training.context_grain = ", grain, " (", division(grain, context),
+          "); expected a divisor, or a grain of 1");
+  require(cuts == 2 || length % cuts == 0, name, ": ",
+          grain > context ? "training.context_grain = " : "parallel.context = ", cuts / 2,
+          " cuts a sequence into ", cuts, " pieces, which training.sequence_length = ", length,
+          " is no multiple of (", division(length, cuts), "); use ", length / cuts * cuts, " or ",
+          (length / cuts + 1) * cuts);
+  require(batch == 1 || grain == 1 || training.leaf == Leaf::sequence, name,
+          ": training.context_grain = ", grain,
+          " makes leaves of the pieces of each sequence, but training.micro_batch_size = ", batch,
+          " with training.leaf = micro_batch sums sequences before; expected training.leaf = "
+          "sequence or training.micro_batch_size = 1");
+  require(batch == 1 || context == 1 || training.leaf == Leaf::micro_batch, name,
+          ": training.leaf = sequence with parallel.context = ", context,
+          ": a sequence's gradients are summed over its ranks before those of other sequences are "
+          "added; expected training.micro_batch_size = 1 instead of ",
+          batch);
+  require(training.leaf == Leaf::micro_batch || training.sum_grain == 0 ||
+              training.sum_grain % batch == 0,
+          name, ": training.sum_grain = ", training.sum_grain,
+          " is a number of sequences (training.leaf), of which training.micro_batch_size = ", batch,
+          " are summed at once; expected a multiple of it");
 }
 
 void check_precision(const PrecisionSettings& precision, const std::string& name) {
@@ -190,7 +212,7 @@ void check_context(const Settings& settings, int ranks) {
 
 void check_leaves(const Settings& settings, int all_ranks) {
   const TrainingSettings& training = settings.training;
-  const std::int64_t leaves = training.leaves();
+  const std::int64_t leaves = training.micro_batches();
   const int ranks = all_ranks / static_cast<int>(settings.context);
   if (leaves % ranks == 0) return;
   const std::int64_t context = settings.context;

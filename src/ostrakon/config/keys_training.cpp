@@ -16,25 +16,24 @@ constexpr std::int64_t most_muon_iterations = 1000;
 #define FIELD(member) \
   [](auto& settings) -> auto& { return settings.member; }
 
-Key sum_grain() {
+/// `least`: 0 or 1.
+template <class Field>
+Key power_of_two(const std::string& name, Field field, std::int64_t least,
+                 const std::string& meaning) {
   Key key;
-  key.name = "sum_grain";
-  key.meaning =
-      "number of micro-batches whose gradients are summed by one binary tree; "
-      "the sums of several trees are accumulated in order. A small number keeps fewer partial sums "
-      "over many micro-batches. Results with another number agree to rounding. Before step 1 a run "
-      "says whether its sums are bitwise equal to 1 rank. 0: one tree over all micro-batches";
+  key.name = name;
+  key.meaning = meaning;
   constexpr std::int64_t largest = std::int64_t{1} << 30;
-  key.expected = text("0 or a power of two up to ", largest);
-  key.limits = "0 | power of two";
-  key.set = [](Settings& settings, const Value& value) {
-    const std::optional<std::int64_t> number = value.integer(0, largest);
+  key.expected = text(least == 0 ? "0 or " : "", "a power of two up to ", largest);
+  key.limits = least == 0 ? "0 | power of two" : "power of two";
+  key.set = [=](Settings& settings, const Value& value) {
+    const std::optional<std::int64_t> number = value.integer(least, largest);
     if (!number || (*number & (*number - 1)) != 0) return false;
-    settings.training.sum_grain = *number;
+    field(settings) = *number;
     return true;
   };
-  key.get = [](const Settings& settings) {
-    return Value::of(static_cast<double>(settings.training.sum_grain));
+  key.get = [=](const Settings& settings) {
+    return Value::of(static_cast<double>(field(settings)));
   };
   return key;
 }
@@ -105,7 +104,21 @@ Section training_section() {
        integer("micro_batch_size", FIELD(training.micro_batch_size), 1,
                "sequences that a rank computes at once. Each rank computes global_batch_size / "
                "micro_batch_size / ranks micro-batches in a step: gradient accumulation"),
-       sum_grain(),
+       choice("leaf", FIELD(training.leaf), leaf_names,
+              "whose gradients are summed by themselves, before the sums are added in a fixed "
+              "order: micro_batch, then micro_batch_size changes the bits of results; or sequence, "
+              "then it is a matter of speed and memory alone"),
+       power_of_two("context_grain", FIELD(training.context_grain), 1,
+                    "number of pieces of each sequence whose gradients are summed by themselves. "
+                    "With every parallel.context that divides it results have the same bits; "
+                    "another number is equal up to rounding. 1: sequences are cut only where "
+                    "parallel.context divides them"),
+       power_of_two("sum_grain", FIELD(training.sum_grain), 0,
+                    "number of leaves whose gradients are summed by one binary tree; the sums of "
+                    "several trees are accumulated in order. A small number keeps fewer partial "
+                    "sums over many micro-batches. Results with another number agree to rounding. "
+                    "Before step 1 a run says whether its sums are bitwise equal to 1 rank. 0: one "
+                    "tree over all leaves"),
        integer("sequence_length", FIELD(training.sequence_length), 1, "tokens in a sequence"),
        integer("seed", FIELD(training.seed), 0,
                "seed of initial weights, sample order and synthetic data"),

@@ -12,6 +12,11 @@ plan::GradientUses gradient_uses(const Settings& settings) {
 
 }  // namespace
 
+std::int64_t micro_batch_grain(const TrainingSettings& training) {
+  return training.leaf == Leaf::sequence ? training.sum_grain / training.micro_batch_size
+                                         : training.sum_grain;
+}
+
 bool scales_loss(const Settings& settings) {
   return settings.precision.gather == DType::fp16 || settings.parallel.reduce == DType::fp16;
 }
@@ -27,7 +32,7 @@ void complete(Settings& settings) {
   plan::Policy& policy = settings.parallel;
   policy.leaves = settings.leaves();
   policy.sample_ranks = static_cast<int>(settings.context);
-  policy.sum_grain = settings.training.sum_grain * settings.context;
+  policy.sum_grain = micro_batch_grain(settings.training) * settings.context;
   policy.moments.count = optim::moments(settings.optimizer);
   policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;
   policy.early_updates =

@@ -20,10 +20,21 @@
 
 namespace ostrakon::config {
 
+/// Whose gradients are summed by themselves before they are summed with others.
+enum class Leaf {
+  micro_batch,  ///< all that a rank computes at once
+  sequence      ///< each of its sequences
+};
+constexpr Named<Leaf> leaf_names[] = {{Leaf::micro_batch, "micro_batch"},
+                                      {Leaf::sequence, "sequence"}};
+constexpr const char* name(Leaf leaf) { return name_in(leaf_names, leaf); }
+
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::int64_t global_batch_size = 8;  ///< sequences in a step
-  std::int64_t micro_batch_size = 1;   ///< sequences in a leaf
+  std::int64_t micro_batch_size = 1;   ///< sequences that a rank computes at once
+  Leaf leaf = Leaf::micro_batch;
+  std::int64_t context_grain = 1;      ///< pieces of each sequence, each a leaf of its own
   std::int64_t sum_grain = 0;          ///< as plan::Policy::sum_grain
   std::int64_t sequence_length = 256;  ///< tokens
   std::uint64_t seed = 1;
@@ -31,7 +42,7 @@ struct TrainingSettings {
   std::int64_t validation_batches = 8;  ///< global batches in one validation
   double time_limit_minutes = 0.0;      ///< end the run after this time; 0: no limit
 
-  std::int64_t leaves() const { return global_batch_size / micro_batch_size; }
+  std::int64_t micro_batches() const { return global_batch_size / micro_batch_size; }
 };
 
 struct OutputSettings {
@@ -119,11 +130,14 @@ struct Settings {
   OutputSettings output;
   RuntimeSettings runtime;
   /// Of a step: micro-batches, or the parts of them that ranks have.
-  std::int64_t leaves() const { return training.leaves() * context; }
+  std::int64_t leaves() const { return training.micro_batches() * context; }
 
   /// By key, see path_origin.
   std::map<std::string, std::string> path_origins;
 };
+
+/// training.sum_grain in micro-batches.
+std::int64_t micro_batch_grain(const TrainingSettings& training);
 
 /// fp16 has a small range of exponents: small gradients vanish in it.
 bool scales_loss(const Settings& settings);

@@ -129,18 +129,19 @@ class SyntheticDataset : public Dataset {
 }  // namespace
 
 void Dataset::fill(std::uint64_t first, std::int64_t count, void* batch) {
-  fill_part(first, count, 0, 1, batch);
+  fill_part(first, count, {}, batch);
 }
 
-void Dataset::fill_part(std::uint64_t first, std::int64_t count, std::int64_t part,
-                        std::int64_t parts, void* batch) {
-  const math::SequenceParts sequence{length_ - 1, parts};
+void Dataset::fill_part(std::uint64_t first, std::int64_t count, const SamplePart& part,
+                        void* batch) {
+  const math::SequenceParts sequence{length_ - 1, part.parts, part.pieces};
   const std::int64_t tokens = sequence.part_tokens();
   auto* const inputs = static_cast<std::int32_t*>(batch);
   auto* const targets = inputs + count * tokens;
   for (std::int64_t s = 0; s < count; ++s) {
     read(first + static_cast<std::uint64_t>(s), sample_.data());
-    for (const math::TokenRun& run : sequence.runs(part)) {
+    for (std::int64_t r = 0; r < sequence.runs(); ++r) {
+      const math::TokenRun run = sequence.run(part.index, r);
       const auto begin = sample_.begin() + run.position;
       std::copy_n(begin, run.count, inputs + s * tokens + run.row);
       std::copy_n(begin + 1, run.count, targets + s * tokens + run.row);

@@ -38,8 +38,8 @@ class Dataset : public SampleSource {
   /// A batch has the tokens (samples, sequence_length) and then the targets, the same shifted by
   /// one, as int32.
   void fill(std::uint64_t first, std::int64_t count, void* batch) override;
-  /// The same of the tokens that a part has, see math::SequenceParts.
-  void fill_part(std::uint64_t first, std::int64_t count, std::int64_t part, std::int64_t parts,
+  /// The same of the tokens that a part has, in the order of math::SequenceParts.
+  void fill_part(std::uint64_t first, std::int64_t count, const SamplePart& part,
                  void* batch) override;
   std::int64_t sample_bytes() const override {
     return 2 * (length_ - 1) * static_cast<std::int64_t>(sizeof(std::int32_t));

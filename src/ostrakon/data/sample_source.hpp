@@ -7,6 +7,14 @@
 
 namespace ostrakon::data {
 
+/// One of `parts` equal parts of a sample, for ranks that share samples, in `pieces` pieces, as the
+/// model says (model::Model::parts). All of it: one part of one piece.
+struct SamplePart {
+  std::int64_t index = 0;
+  std::int64_t parts = 1;
+  std::int64_t pieces = 1;
+};
+
 /// Samples by global index, each of the same size. A rank asks for the samples of its leaves, so
 /// what a sample holds must be a function of its index (and of files and seeds), never of the
 /// number of ranks or of the calls before: then runs have the same bits on any number of ranks, and
@@ -24,14 +32,12 @@ class SampleSource {
   /// before any parameter has changed.
   virtual void fill(std::uint64_t first, std::int64_t count, void* batch) = 0;
 
-  /// Writes part `part` of `parts` of the same samples: count * sample_bytes() / parts bytes. Asked
-  /// for by a model whose ranks share samples, which says what a part is (model::Model::parts).
-  /// Throws Error where there are no parts but the whole.
-  virtual void fill_part(std::uint64_t first, std::int64_t count, std::int64_t part,
-                         std::int64_t parts, void* batch) {
-    (void)part;
-    require(parts == 1, "samples are asked for in ", parts,
-            " parts, but this SampleSource has whole ones only");
+  /// Writes a part of each of the same samples: count * sample_bytes() / part.parts bytes. Throws
+  /// Error where there are no parts but the whole.
+  virtual void fill_part(std::uint64_t first, std::int64_t count, const SamplePart& part,
+                         void* batch) {
+    require(part.parts == 1 && part.pieces == 1, "samples are asked for in ", part.parts,
+            " parts of ", part.pieces, " pieces, but this SampleSource has whole ones only");
     fill(first, count, batch);
   }
 

@@ -6,7 +6,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention_blocks.hpp>
 #include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
 
@@ -18,11 +20,13 @@ std::int64_t score_elements(const AttentionShape& shape) {
          shape.tokens;
 }
 
-/// Elements of the gradient of the keys, or of the values, that backward sums up in float before it
-/// is rounded; nothing where T itself is summed.
+/// Elements of the gradient of the keys, or of the values, that backward sums up in compute_t<T>
+/// before it is stored; nothing where it is summed in place.
 template <class T>
-std::int64_t kv_sum_elements(const AttentionShape& shape) {
-  return is_16bit<T> ? attention_heads_at_once(shape) * shape.tokens * shape.head_width : 0;
+std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t pieces) {
+  return is_16bit<T> || pieces > 1
+             ? attention_heads_at_once(shape) * shape.tokens * shape.head_width * tree_slots(pieces)
+             : 0;
 }
 
 template <class T>
@@ -118,50 +122,61 @@ void clear_rows(const Exec& exec, View<T**> x) {
 
 /// Where the gradients of keys and values are summed over blocks of queries and heads of a group:
 /// in place, in their rows of dkv.
-template <class T, bool apart = is_16bit<T>>
+template <class T, bool apart>
 class KvSums {
  public:
-  KvSums(const AttentionShape&, Scratch<T>&) {}
-  Batch<T> keys(const Batch<T>& in_place) const { return in_place; }
-  Batch<T> values(const Batch<T>& in_place) const { return in_place; }
+  KvSums(const AttentionShape&, std::int64_t, Scratch<T>&) {}
+  Batch<T> keys(const Batch<T>& in_place, std::int64_t) const { return in_place; }
+  Batch<T> values(const Batch<T>& in_place, std::int64_t) const { return in_place; }
   /// Tokens from `seen` on, of all tokens of the keys and values of some heads, which no query of
   /// the first block sees.
-  void clear(const Exec& exec, View<T**> dkeys, View<T**> dvalues, std::int64_t seen) const {
+  void clear(const Exec& exec, View<T**> dkeys, View<T**> dvalues, std::int64_t,
+             std::int64_t seen) const {
     if (seen == dkeys.rows()) return;
     clear_rows<T>(exec, dkeys.row_range(seen, dkeys.rows()));
     clear_rows<T>(exec, dvalues.row_range(seen, dvalues.rows()));
   }
+  void add(const Exec&, std::int64_t, std::int64_t) const {}
   void store(const Exec&, const View<T**>&, const View<T**>&, std::int64_t) const {}
 };
 
-/// In 16 bits every block would round what the others summed up: apart, in float.
+/// Apart, in slots: in 16 bits every block would round what the others summed up, and pieces are
+/// summed by themselves.
 template <class T>
 class KvSums<T, true> {
  public:
   using C = compute_t<T>;
 
-  KvSums(const AttentionShape& shape, Scratch<T>& scratch)
+  KvSums(const AttentionShape& shape, std::int64_t pieces, Scratch<T>& scratch)
       : tokens_(shape.tokens),
         width_(shape.head_width),
-        keys_(scratch.template take<C>(kv_sum_elements<T>(shape))),
-        values_(scratch.template take<C>(kv_sum_elements<T>(shape))) {}
+        slots_(tree_slots(pieces)),
+        keys_(scratch.template take<C>(kv_sum_elements<T>(shape, pieces))),
+        values_(scratch.template take<C>(kv_sum_elements<T>(shape, pieces))) {}
   template <class K>
-  Batch<C> keys(const Batch<K>& in_place) const {
-    return like(in_place, keys_);
+  Batch<C> keys(const Batch<K>& in_place, std::int64_t slot) const {
+    return like(in_place, in_slot(keys_, slot));
   }
   template <class K>
-  Batch<C> values(const Batch<K>& in_place) const {
-    return like(in_place, values_);
+  Batch<C> values(const Batch<K>& in_place, std::int64_t slot) const {
+    return like(in_place, in_slot(values_, slot));
   }
 
   template <class K>
-  void clear(const Exec& exec, const View<K**>& dkeys, const View<K**>&, std::int64_t seen) const {
+  void clear(const Exec& exec, const View<K**>& dkeys, const View<K**>&, std::int64_t slot,
+             std::int64_t seen) const {
     if (seen == dkeys.rows()) return;
-    for (const View<C*>& sums : {keys_, values_})
+    for (const View<C*>& sums : {in_slot(keys_, slot), in_slot(values_, slot)})
       clear_rows<C>(exec, sums.matrix(sums.size() / width_, width_));
   }
 
-  /// The sums of `count` heads to where they belong: their columns of dkeys and dvalues.
+  void add(const Exec& exec, std::int64_t from, std::int64_t to) const {
+    for (const View<C*>& sums : {keys_, values_})
+      add_to<C>(exec, View<const C*>(in_slot(sums, from)), in_slot(sums, to));
+  }
+
+  /// The sums of `count` heads, from the first slot to where they belong: their columns of dkeys
+  /// and dvalues.
   template <class K>
   void store(const Exec& exec, View<K**> dkeys, View<K**> dvalues, std::int64_t count) const {
     const std::int64_t tokens = tokens_;
@@ -184,6 +199,10 @@ class KvSums<T, true> {
   }
 
  private:
+  View<C*> in_slot(const View<C*>& all, std::int64_t slot) const {
+    const std::int64_t elements = all.size() / slots_;
+    return all.range(slot * elements, (slot + 1) * elements);
+  }
   template <class K>
   Batch<C> like(const Batch<K>& in_place, View<C*> sums) const {
     return Batch<C>::of_rows(sums.matrix(in_place.count() * tokens_, width_),
@@ -192,8 +211,45 @@ class KvSums<T, true> {
 
   std::int64_t tokens_;
   std::int64_t width_;
+  std::int64_t slots_;
   View<C*> keys_;
   View<C*> values_;
+};
+
+/// The runs of a part's queries, or one range of all queries.
+class QueryRuns {
+ public:
+  explicit QueryRuns(const AttentionQueries& queries)
+      : sequence_(queries.sequence), part_(queries.part) {}
+  QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
+      : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
+
+  /// Of each sequence.
+  std::int64_t rows() const { return sequence_.part_tokens(); }
+  std::int64_t pieces() const { return sequence_.pieces; }
+  std::int64_t runs_of_piece() const { return sequence_.piece_runs(); }
+  std::int64_t runs() const { return pieces() * runs_of_piece(); }
+  TokenRun run(std::int64_t index) const {
+    return is_range_ ? range_ : sequence_.run(part_, index);
+  }
+  void check(const AttentionShape& shape) const {
+    require(sequence_.tokens == shape.tokens && sequence_.pieces >= 1 && 0 <= part_ &&
+                part_ < sequence_.parts && sequence_.tokens % sequence_.cuts() == 0 &&
+                (sequence_.cuts() == 1 || sequence_.piece_tokens() % 2 == 0),
+            "attention: queries of part ", part_, " of ", sequence_.parts, ", with ",
+            sequence_.pieces, " pieces each of ", sequence_.tokens, " tokens, of sequences of ",
+            shape.tokens, " tokens");
+    require(
+        0 <= range_.position && range_.count >= 0 && range_.position + range_.count <= shape.tokens,
+        "attention: queries [", range_.position, ", ", range_.position + range_.count, ") of ",
+        shape.tokens, " tokens");
+  }
+
+ private:
+  SequenceParts sequence_;
+  std::int64_t part_ = 0;
+  TokenRun range_;
+  bool is_range_ = false;
 };
 
 /// As many rows again, behind the first.
@@ -203,15 +259,15 @@ View<T**> second_half(View<T*> all, std::int64_t rows, std::int64_t columns) {
 }
 
 template <class T>
-void check_shapes(const AttentionShape& shape, const AttentionQueries& queries,
-                  const View<const T**>& q, const View<const T**>& kv, const View<const T**>& out,
-                  std::int64_t log_sum_exp) {
+void check_shapes(const AttentionShape& shape, const QueryRuns& queries, const View<const T**>& q,
+                  const View<const T**>& kv, const View<const T**>& out, std::int64_t log_sum_exp) {
   require(shape.batch >= 0 && shape.tokens >= 1 && shape.heads >= 1 && shape.kv_heads >= 1 &&
               shape.head_width >= 1 && shape.heads % shape.kv_heads == 0,
           "attention: batch ", shape.batch, ", tokens ", shape.tokens, ", heads ", shape.heads,
           ", kv_heads ", shape.kv_heads, ", head width ", shape.head_width,
           ": expected positive sizes, and kv_heads a divisor of heads");
-  const std::int64_t rows = shape.batch * queries.rows;
+  queries.check(shape);
+  const std::int64_t rows = shape.batch * queries.rows();
   const std::int64_t columns = shape.heads * shape.head_width;
   const std::int64_t kv_columns = 2 * shape.kv_heads * shape.head_width;
   require(q.rows() == rows && q.columns() >= columns && out.rows() == rows &&
@@ -221,49 +277,24 @@ void check_shapes(const AttentionShape& shape, const AttentionQueries& queries,
           ", ", kv.columns(), ") and out (", out.rows(), ", ", out.columns(), "), expected (", rows,
           ", ", columns, "), (", shape.batch * shape.tokens, ", ", kv_columns, ") and (", rows,
           ", ", columns, ")");
-  std::int64_t end = 0;  // of the run before
-  for (const TokenRun& run : queries.runs) {
-    if (run.count == 0) continue;
-    require(run.count > 0 && run.row >= 0 && run.row + run.count <= queries.rows &&
-                run.position >= end && run.position + run.count <= shape.tokens,
-            "attention: queries at positions [", run.position, ", ", run.position + run.count,
-            ") in rows from ", run.row, " on, of ", queries.rows, " rows and ", shape.tokens,
-            " tokens");
-    end = run.position + run.count;
-  }
   require(log_sum_exp == rows * shape.heads, "attention: log_sum_exp has ", log_sum_exp,
           " elements, expected ", rows * shape.heads);
 }
 
-}  // namespace
-
 template <class T>
-std::int64_t attention_forward_workspace(const AttentionShape& shape) {
-  const std::int64_t scores = score_elements(shape);
-  return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
-}
-
-template <class T>
-std::int64_t attention_backward_workspace(const AttentionShape& shape) {
-  const std::int64_t scores = 2 * score_elements(shape);
-  const std::int64_t sums = 2 * kv_sum_elements<T>(shape);
-  return scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0);
-}
-
-template <class T>
-void attention_forward(const Exec& exec, const AttentionShape& shape, const AttentionQueries& rows,
-                       View<const T**> q, View<const T**> kv, View<T**> out,
-                       View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
+void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
+                View<const T**> q, View<const T**> kv, View<T**> out,
+                View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
   using C = compute_t<T>;
-  check_shapes<T>(shape, rows, q, kv, out, log_sum_exp.size());
-  const AttentionOperands operands(shape, rows.rows);
+  check_shapes<T>(shape, runs, q, kv, out, log_sum_exp.size());
+  const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace, "attention");
   const std::int64_t size = score_elements(shape);
   const View<C*> all_scores = scratch.template take<C>(size);
   const View<T*> all_stored =
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? size : 0));
-  for_each_attention_block(shape, rows, [&](const AttentionBlock& block) {
+  const auto attend = [&](const AttentionBlock& block) {
     const std::int64_t queries = block.queries();
     const View<C**> scores = all_scores.matrix(block.count * queries, block.end);
     const View<T**> probabilities = all_stored.matrix(block.count * queries, block.end);
@@ -275,31 +306,33 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, const Atte
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
                     Batch<const T>::of_rows(probabilities, queries, queries, block.count),
                     operands.values(kv, block), C(0), operands.queries(out, block));
+  };
+  for_each_attention_heads(shape, [&](const AttentionHeads& heads) {
+    for_each_attention_block(
+        shape, heads, runs.runs(), [&](std::int64_t index) { return runs.run(index); }, attend);
   });
 }
 
-namespace {
-
-/// K: of the gradients of keys and values.
-template <class T, class K>
-void backward_into(const Exec& exec, const AttentionShape& shape, const AttentionQueries& rows,
-                   View<const T**> q, View<const T**> kv, View<const T**> out,
-                   View<const compute_t<T>*> log_sum_exp, View<const T**> dout, View<T**> dq,
-                   View<K**> dkv, View<T*> workspace) {
+/// K: of the gradients of keys and values. `apart`: where they are summed.
+template <class T, class K, bool apart>
+void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
+                 View<const T**> q, View<const T**> kv, View<const T**> out,
+                 View<const compute_t<T>*> log_sum_exp, View<const T**> dout, View<T**> dq,
+                 View<K**> dkv, View<T*> workspace) {
   using C = compute_t<T>;
-  check_shapes<T>(shape, rows, q, kv, out, log_sum_exp.size());
-  check_shapes<K>(shape, rows, View<const K**>(nullptr, dq.rows(), dq.columns(), dq.stride()), dkv,
+  check_shapes<T>(shape, runs, q, kv, out, log_sum_exp.size());
+  check_shapes<K>(shape, runs, View<const K**>(nullptr, dq.rows(), dq.columns(), dq.stride()), dkv,
                   View<const K**>(nullptr, dout.rows(), dout.columns(), dout.stride()),
                   log_sum_exp.size());
-  const AttentionOperands operands(shape, rows.rows);
+  const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace, "attention");
   const std::int64_t size = score_elements(shape);
   const View<C*> all_scores = scratch.template take<C>(2 * size);
-  KvSums<T> sums(shape, scratch);
+  const KvSums<T, apart> sums(shape, runs.pieces(), scratch);
   const View<T*> all_stored =
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? 2 * size : 0));
-  for_each_attention_block(shape, rows, [&](const AttentionBlock& block) {
+  const auto add_block = [&](const AttentionBlock& block, std::int64_t slot) {
     const std::int64_t all_rows = block.count * block.queries();
     const View<C**> scores = all_scores.matrix(all_rows, block.end);
     const View<C**> dprobabilities = second_half(all_scores, all_rows, block.end);
@@ -323,17 +356,53 @@ void backward_into(const Exec& exec, const AttentionShape& shape, const Attentio
         scale, scores, dprobabilities, probabilities, dscores);
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1), heads(dscores), keys, C(0),
                     operands.queries(dq, block));
-    const View<K**> dkeys = operands.all_keys(dkv, block);
-    const View<K**> dvalues = operands.all_values(dkv, block);
-    if (block.is_first) sums.clear(exec, dkeys, dvalues, block.end);
+    if (block.is_first)
+      sums.clear(exec, operands.all_keys(dkv, block), operands.all_values(dkv, block), slot,
+                 block.end);
     const C beta = block.is_first ? C(0) : C(1);
     gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(dscores), queries, beta,
-                    sums.keys(operands.keys(dkv, block)));
+                    sums.keys(operands.keys(dkv, block), slot));
     gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(probabilities), dblock, beta,
-                    sums.values(operands.values(dkv, block)));
-    if (block.is_last) sums.store(exec, dkeys, dvalues, block.count);
+                    sums.values(operands.values(dkv, block), slot));
+  };
+  for_each_attention_heads(shape, [&](const AttentionHeads& heads) {
+    sum_pieces(
+        runs.pieces(),
+        [&](std::int64_t slot, std::int64_t piece) {
+          const std::int64_t first = piece * runs.runs_of_piece();
+          for_each_attention_block(
+              shape, heads, runs.runs_of_piece(),
+              [&](std::int64_t index) { return runs.run(first + index); },
+              [&](const AttentionBlock& block) { add_block(block, slot); });
+        },
+        [&](std::int64_t from, std::int64_t to) { sums.add(exec, from, to); });
+    sums.store(exec, operands.all_keys(dkv, heads), operands.all_values(dkv, heads), heads.count);
   });
 }
+
+}  // namespace
+
+template <class T>
+std::int64_t attention_forward_workspace(const AttentionShape& shape) {
+  const std::int64_t scores = score_elements(shape);
+  return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
+}
+
+template <class T>
+std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces) {
+  const std::int64_t scores = 2 * score_elements(shape);
+  const std::int64_t sums = 2 * kv_sum_elements<T>(shape, pieces);
+  return scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0);
+}
+
+template <class T>
+void attention_forward(const Exec& exec, const AttentionShape& shape,
+                       const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
+                       View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
+  forward_of<T>(exec, shape, QueryRuns(queries), q, kv, out, log_sum_exp, workspace);
+}
+
+namespace {
 
 /// Keys and values of rows that have all three.
 template <class T>
@@ -353,33 +422,35 @@ void attention_backward(const Exec& exec, const AttentionShape& shape,
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
                         View<const T**> dout, View<T**> dq, View<compute_t<T>**> dkv,
                         View<T*> workspace) {
-  backward_into<T, compute_t<T>>(exec, shape, queries, q, kv, out, log_sum_exp, dout, dq, dkv,
-                                 workspace);
+  const QueryRuns runs(queries);
+  if (runs.pieces() > 1)
+    backward_of<T, compute_t<T>, true>(exec, shape, runs, q, kv, out, log_sum_exp, dout, dq, dkv,
+                                       workspace);
+  else
+    backward_of<T, compute_t<T>, is_16bit<T>>(exec, shape, runs, q, kv, out, log_sum_exp, dout, dq,
+                                              dkv, workspace);
 }
 
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
                        View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
-  require(0 <= query_begin && query_begin <= query_end && query_end <= shape.tokens,
-          "attention: queries [", query_begin, ", ", query_end, ") of ", shape.tokens, " tokens");
-  const TokenRun run{query_begin, query_begin, query_end - query_begin};
-  attention_forward<T>(exec, shape, {shape.tokens, {run, TokenRun()}}, qkv, kv_columns(shape, qkv),
-                       out, log_sum_exp, workspace);
+  forward_of<T>(exec, shape, QueryRuns(shape.tokens, query_begin, query_end), qkv,
+                kv_columns(shape, qkv), out, log_sum_exp, workspace);
 }
 
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
                         View<const T**> dout, View<T**> dqkv, View<T*> workspace) {
-  const TokenRun run{0, 0, shape.tokens};
-  backward_into<T, T>(exec, shape, {shape.tokens, {run, TokenRun()}}, qkv, kv_columns(shape, qkv),
-                      out, log_sum_exp, dout, dqkv, kv_columns(shape, dqkv), workspace);
+  backward_of<T, T, is_16bit<T>>(exec, shape, QueryRuns(shape.tokens, 0, shape.tokens), qkv,
+                                 kv_columns(shape, qkv), out, log_sum_exp, dout, dqkv,
+                                 kv_columns(shape, dqkv), workspace);
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template std::int64_t attention_forward_workspace<T>(const AttentionShape&);                     \
-  template std::int64_t attention_backward_workspace<T>(const AttentionShape&);                    \
+  template std::int64_t attention_backward_workspace<T>(const AttentionShape&, std::int64_t);      \
   template void attention_forward<T>(const Exec&, const AttentionShape&, const AttentionQueries&,  \
                                      View<const T**>, View<const T**>, View<T**>,                  \
                                      View<compute_t<T>*>, View<T*>);                               \

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/math/view.hpp>
@@ -29,7 +28,7 @@ struct AttentionShape {
 template <class T>
 std::int64_t attention_forward_workspace(const AttentionShape& shape);
 template <class T>
-std::int64_t attention_backward_workspace(const AttentionShape& shape);
+std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces = 1);
 
 /// Attends from queries [query_begin, query_end) of every sequence to keys [0, query].
 /// Writes those rows of `out`, and log_sum_exp (batch, heads, tokens) at those tokens.
@@ -38,24 +37,24 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, View<const
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
                        View<compute_t<T>*> log_sum_exp, View<T*> workspace);
 
-/// Queries that attend to keys and values of an array of their own: of each sequence `rows` rows,
-/// of which those in `runs` are computed, at the positions that these say. The runs are in the
-/// order of positions.
+/// Queries that attend to keys and values of an array of their own: those of a part of each
+/// sequence, which has sequence.part_tokens() rows of it.
 struct AttentionQueries {
-  std::int64_t rows = 1;
-  std::array<TokenRun, 2> runs;
+  SequenceParts sequence;
+  std::int64_t part = 0;
 };
 
-/// The same for such queries: `q` (batch * queries.rows, heads * head_width or more columns), `kv`
-/// (batch * tokens, 2 * kv_heads * head_width): key heads, then value heads. out (batch *
-/// queries.rows, heads * head_width), log_sum_exp (batch, heads, queries.rows).
+/// The same for such queries: `q` (batch * part_tokens, heads * head_width or more columns), `kv`
+/// (batch * tokens, 2 * kv_heads * head_width) in the order of positions: key heads, then value
+/// heads. out (batch * part_tokens, heads * head_width), log_sum_exp (batch, heads, part_tokens).
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape,
                        const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
                        View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace);
 
 /// The backward of that: dq, as out, and dkv, as kv, overwritten. dkv has the sums over these
-/// queries alone, zero for keys that none of them sees.
+/// queries alone, zero for keys that none of them sees: each piece's queries are summed by
+/// themselves, and the pieces by the tree of piece_tree.hpp. The workspace is that of `pieces`.
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape,
                         const AttentionQueries& queries, View<const T**> q, View<const T**> kv,

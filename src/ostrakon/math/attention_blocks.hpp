@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <utility>
 
 namespace ostrakon::math {
 
@@ -19,16 +20,20 @@ inline std::int64_t attention_heads_at_once(const AttentionShape& shape) {
   return on_device ? shape.kv_heads : 1;
 }
 
-/// One query head of each of `count` key/value heads, one block of queries [begin, end) of one
-/// sequence. Query heads that share key/value heads come one after the other, which fixes the order
-/// in which their gradients add up.
-struct AttentionBlock {
+/// Some neighbouring key/value heads of a sequence.
+struct AttentionHeads {
   std::int64_t sequence;
+  std::int64_t kv_head, count;
+};
+
+/// One query head of each of these key/value heads, one block of queries [begin, end). Query heads
+/// that share key/value heads come one after the other, which fixes the order in which their
+/// gradients add up.
+struct AttentionBlock : AttentionHeads {
   std::int64_t row;         ///< of the first query, among the sequence's
   std::int64_t begin, end;  ///< positions of the queries; keys are [0, end)
-  std::int64_t kv_head, count;
-  std::int64_t member;     ///< which query head of each group
-  bool is_first, is_last;  ///< of the blocks that look at these key/value heads
+  std::int64_t member;      ///< which query head of each group
+  bool is_first;            ///< of the blocks that look at these key/value heads
 
   std::int64_t queries() const { return end - begin; }
 };
@@ -64,14 +69,14 @@ class AttentionOperands {
   Batch<T> values(const View<T**>& kv, const AttentionBlock& block) const {
     return heads(key_rows(kv, block), shape_.kv_heads + block.kv_head, 1, block.count);
   }
-  /// The key heads of the block, and its value heads, of all tokens of the sequence.
+  /// The key heads, and the value heads, of all tokens of the sequence.
   template <class T>
-  View<T**> all_keys(const View<T**>& kv, const AttentionBlock& block) const {
-    return all_tokens(kv, block, block.kv_head);
+  View<T**> all_keys(const View<T**>& kv, const AttentionHeads& heads) const {
+    return all_tokens(kv, heads, heads.kv_head);
   }
   template <class T>
-  View<T**> all_values(const View<T**>& kv, const AttentionBlock& block) const {
-    return all_tokens(kv, block, shape_.kv_heads + block.kv_head);
+  View<T**> all_values(const View<T**>& kv, const AttentionHeads& heads) const {
+    return all_tokens(kv, heads, shape_.kv_heads + heads.kv_head);
   }
   /// From the first query and head of the block on; heads lie log_sum_exp_stride() apart.
   template <class T>
@@ -97,10 +102,10 @@ class AttentionOperands {
   }
 
   template <class T>
-  View<T**> all_tokens(const View<T**>& kv, const AttentionBlock& block, std::int64_t head) const {
-    const std::int64_t row = block.sequence * shape_.tokens;
+  View<T**> all_tokens(const View<T**>& kv, const AttentionHeads& heads, std::int64_t head) const {
+    const std::int64_t row = heads.sequence * shape_.tokens;
     return kv.row_range(row, row + shape_.tokens)
-        .column_range(head * shape_.head_width, (head + block.count) * shape_.head_width);
+        .column_range(head * shape_.head_width, (head + heads.count) * shape_.head_width);
   }
 
   AttentionShape shape_;
@@ -108,31 +113,34 @@ class AttentionOperands {
   std::int64_t group_;
 };
 
-/// Runs body(block) for blocks of queries from the last to the first, so that in backward the block
-/// that sees the most keys comes first and writes what the others add to.
+/// Runs body(heads) for all of them.
 template <class Body>
-void for_each_attention_block(const AttentionShape& shape, const AttentionQueries& queries,
-                              const Body& body) {
+void for_each_attention_heads(const AttentionShape& shape, const Body& body) {
   const std::int64_t at_once = attention_heads_at_once(shape);
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  const auto last_run = std::find_if(queries.runs.rbegin(), queries.runs.rend(),
-                                     [](const TokenRun& run) { return run.count > 0; });
-  const auto first_run = std::find_if(queries.runs.begin(), queries.runs.end(),
-                                      [](const TokenRun& run) { return run.count > 0; });
-  if (first_run == queries.runs.end()) return;
-  const std::int64_t last_position = last_run->position + last_run->count;
   for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence)
     for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; kv_head += at_once)
-      for (auto run = queries.runs.rbegin(); run != queries.runs.rend(); ++run)
-        for (std::int64_t end = run->position + run->count; end > run->position;) {
-          const std::int64_t begin =
-              std::max(run->position, (end - 1) / attention_query_block * attention_query_block);
-          for (std::int64_t member = 0; member < group; ++member)
-            body(AttentionBlock{sequence, run->row + begin - run->position, begin, end, kv_head,
-                                at_once, member, end == last_position && member == 0,
-                                begin == first_run->position && member == group - 1});
-          end = begin;
-        }
+      body(AttentionHeads{sequence, kv_head, at_once});
+}
+
+/// Runs body(block) for the blocks of queries of these heads in `runs` runs, run_of(index), which
+/// are in the order of positions: from the last block to the first, so that in backward the one
+/// that sees the most keys comes first and writes what the others add to.
+template <class RunOf, class Body>
+void for_each_attention_block(const AttentionShape& shape, const AttentionHeads& heads,
+                              std::int64_t runs, const RunOf& run_of, const Body& body) {
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  bool is_first = true;
+  for (std::int64_t r = runs - 1; r >= 0; --r) {
+    const TokenRun run = run_of(r);
+    for (std::int64_t end = run.position + run.count; end > run.position;) {
+      const std::int64_t begin =
+          std::max(run.position, (end - 1) / attention_query_block * attention_query_block);
+      for (std::int64_t member = 0; member < group; ++member)
+        body(AttentionBlock{heads, run.row + begin - run.position, begin, end, member,
+                            std::exchange(is_first, false)});
+      end = begin;
+    }
+  }
 }
 
 }  // namespace ostrakon::math

@@ -103,12 +103,165 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
 #endif
 }
 
+namespace {
+
+/// Sums over some of the pieces, in the order of their numbers, for a run of columns: those that
+/// are left out count as zero in the tree over all. Two neighbours are summed before others if they
+/// differ in lower bits of their numbers only.
+template <class C, std::int64_t columns>
+class PieceSums {
+ public:
+  /// The sum of `piece`, zero at first. Calls are in the order of pieces.
+  KOKKOS_INLINE_FUNCTION C* of_piece(std::int64_t piece) {
+    if (used_ > 0 && piece == last_) return sums_[used_ - 1];
+    const int bit = used_ > 0 ? highest_bit(piece ^ last_) : most_bits;
+    while (used_ > 1 && bits_[used_ - 1] < bit) merge();
+    last_ = piece;
+    bits_[used_] = bit;
+    for (std::int64_t j = 0; j < columns; ++j) sums_[used_][j] = C(0);
+    return sums_[used_++];
+  }
+
+  KOKKOS_INLINE_FUNCTION const C* total() {
+    while (used_ > 1) merge();
+    return sums_[0];
+  }
+
+ private:
+  static constexpr int most_bits = 31;
+
+  KOKKOS_INLINE_FUNCTION static int highest_bit(std::int64_t number) {
+    int bit = 0;
+    while (number >>= 1) ++bit;
+    return bit;
+  }
+  KOKKOS_INLINE_FUNCTION void merge() {
+    --used_;
+    for (std::int64_t j = 0; j < columns; ++j) sums_[used_ - 1][j] += sums_[used_][j];
+  }
+
+  C sums_[most_bits + 1][columns];
+  int bits_[most_bits + 1];  ///< in which a sum's pieces differ from those before
+  int used_ = 0;
+  std::int64_t last_ = 0;
+};
+
+constexpr std::int64_t columns_at_once = per_item(64);
+
+/// next[r]: the next row with the id of row r, or -1. first[r]: whether none is before it.
+void list_rows_by_id(const Exec& exec, View<const std::int32_t*> ids, View<std::int32_t*> next,
+                     View<std::int32_t*> first, [[maybe_unused]] View<std::int32_t*> latest) {
+  const std::int64_t rows = ids.size();
+#if OSTRAKON_ON_DEVICE
+  for_each_item(
+      exec, "embed_lists", rows, KOKKOS_LAMBDA(std::int64_t r) {
+        std::int64_t other = r - 1;
+        while (other >= 0 && ids[other] != ids[r]) --other;
+        first[r] = other < 0 ? 1 : 0;
+        other = r + 1;
+        while (other < rows && ids[other] != ids[r]) ++other;
+        next[r] = other < rows ? static_cast<std::int32_t>(other) : -1;
+      });
+#else
+  for_each_item(
+      exec, "embed_lists", 1, KOKKOS_LAMBDA(std::int64_t) {
+        for (std::int64_t id = 0; id < latest.size(); ++id) latest[id] = -1;
+        for (std::int64_t r = 0; r < rows; ++r) {
+          std::int32_t& before = latest[ids[r]];
+          first[r] = before < 0 ? 1 : 0;
+          next[r] = -1;
+          if (before >= 0) next[before] = static_cast<std::int32_t>(r);
+          before = static_cast<std::int32_t>(r);
+        }
+      });
+#endif
+}
+
+}  // namespace
+
+std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary) {
+  return 2 * rows + (on_device ? 0 : vocabulary);
+}
+
+template <class T>
+void embedding_backward_by_piece(const Exec& exec, View<const std::int32_t*> ids,
+                                 View<const T**> dout, View<compute_t<T>**> dtoken_table,
+                                 std::int64_t pieces, View<std::int32_t*> workspace) {
+  using C = compute_t<T>;
+  const char* const name = "embed_pieces";
+  const std::int64_t rows = dout.rows(), width = dout.columns();
+  require_size(name, "ids", ids, rows);
+  require_shape(name, "token table", dtoken_table, dtoken_table.rows(), width);
+  require(pieces >= 1 && pieces <= std::int64_t{1} << 31 && rows % pieces == 0, name, ": ", rows,
+          " rows in ", pieces, " pieces, expected a multiple of a number below 2^31");
+  const std::int64_t elements = embedding_by_piece_workspace(rows, dtoken_table.rows());
+  require(workspace.size() >= elements, name, ": workspace of ", workspace.size(),
+          " elements, expected at least ", elements);
+  const View<std::int32_t*> next = workspace.range(0, rows);
+  const View<std::int32_t*> first = workspace.range(rows, 2 * rows);
+  list_rows_by_id(exec, ids, next, first, workspace.range(2 * rows, elements));
+  const std::int64_t of_piece = rows / pieces;
+  const std::int64_t runs = items_for(width, columns_at_once);
+  for_each_item(
+      exec, name, rows * runs, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t begin = item / runs;
+        if (first[begin] == 0) return;
+        const std::int64_t column = item % runs * columns_at_once;
+        const std::int64_t columns = smaller(columns_at_once, width - column);
+        PieceSums<C, columns_at_once> sums;
+        for (std::int64_t r = begin; r >= 0; r = next[r]) {
+          const auto gradient = dout.row(r).range(column, column + columns);
+          C* const sum = sums.of_piece(r / of_piece);
+          for (std::int64_t j = 0; j < columns; ++j) sum[j] += gradient[j];
+        }
+        const C* const total = sums.total();
+        const auto token = dtoken_table.row(ids[begin]).range(column, column + columns);
+        for (std::int64_t j = 0; j < columns; ++j) token[j] += total[j];
+      });
+}
+
+template <class T>
+void embedding_positions_backward(const Exec& exec, View<const T**> dout, std::int64_t pieces,
+                                  std::int64_t first, View<compute_t<T>**> dpositions) {
+  using C = compute_t<T>;
+  const char* const name = "embed_positions";
+  const std::int64_t width = dout.columns(), count = dpositions.rows();
+  require(pieces >= 1 && dout.rows() % pieces == 0 && first >= 0 &&
+              first + count <= dout.rows() / pieces && dpositions.columns() == width,
+          name, ": rows [", first, ", ", first + count, ") of ", pieces, " pieces of (",
+          dout.rows(), ", ", width, ") and positions of width ", dpositions.columns(),
+          ", expected whole pieces that have these rows, of one width");
+  const std::int64_t of_piece = dout.rows() / pieces;
+  const std::int64_t runs = items_for(width, columns_at_once);
+  for_each_item(
+      exec, name, count * runs, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t row = item / runs;
+        const std::int64_t column = item % runs * columns_at_once;
+        const std::int64_t columns = smaller(columns_at_once, width - column);
+        PieceSums<C, columns_at_once> sums;
+        for (std::int64_t piece = 0; piece < pieces; ++piece) {
+          const auto gradient =
+              dout.row(piece * of_piece + first + row).range(column, column + columns);
+          C* const sum = sums.of_piece(piece);
+          for (std::int64_t j = 0; j < columns; ++j) sum[j] += gradient[j];
+        }
+        const C* const total = sums.total();
+        const auto to = dpositions.row(row).range(column, column + columns);
+        for (std::int64_t j = 0; j < columns; ++j) to[j] += total[j];
+      });
+}
+
 #define OSTRAKON_INSTANTIATE(T)                                                                  \
   template void embedding_forward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,       \
                                      std::int64_t, View<const T**>, View<const T**>, View<T**>); \
   template void embedding_backward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,      \
                                       View<const T**>, View<compute_t<T>**>,                     \
-                                      View<compute_t<T>**>);
+                                      View<compute_t<T>**>);                                     \
+  template void embedding_backward_by_piece<T>(const Exec&, View<const std::int32_t*>,           \
+                                               View<const T**>, View<compute_t<T>**>,            \
+                                               std::int64_t, View<std::int32_t*>);               \
+  template void embedding_positions_backward<T>(const Exec&, View<const T**>, std::int64_t,      \
+                                                std::int64_t, View<compute_t<T>**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

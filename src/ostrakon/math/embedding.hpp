@@ -21,4 +21,20 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
                         View<const T**> dout, View<compute_t<T>**> dtoken_table,
                         View<compute_t<T>**> dposition_table);
 
+/// Elements of the workspace of embedding_backward_by_piece().
+std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary);
+
+/// *Adds* the gradient of the token table as a sum over `pieces` equal runs of rows by the tree of
+/// piece_tree.hpp; a piece without a token adds nothing to the token's row.
+template <class T>
+void embedding_backward_by_piece(const Exec& exec, View<const std::int32_t*> ids,
+                                 View<const T**> dout, View<compute_t<T>**> dtoken_table,
+                                 std::int64_t pieces, View<std::int32_t*> workspace);
+
+/// *Adds* to dpositions, some neighbouring rows of the position table's gradient: row i is the sum
+/// over `pieces` equal runs of rows of dout, by the same tree, of each one's row first + i.
+template <class T>
+void embedding_positions_backward(const Exec& exec, View<const T**> dout, std::int64_t pieces,
+                                  std::int64_t first, View<compute_t<T>**> dpositions);
+
 }  // namespace ostrakon::math

@@ -8,19 +8,40 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
+#include <ostrakon/math/sequence_parts.hpp>
 
 namespace ostrakon::math {
 namespace {
 
 constexpr char kernel_name[] = "linear_cross_entropy";
 
-/// Rows whose logits exist at a time: about 2^22 logits (16 MiB of float), but never so few rows
-/// that the matrix products suffer.
+constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
+
+/// Rows whose logits exist at a time, but never so few that the matrix products suffer.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
-  constexpr std::int64_t logits = std::int64_t{1} << 22;
-  const std::int64_t fitting = logits / std::max<std::int64_t>(1, vocabulary);
+  const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, vocabulary);
   return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 1024));
 }
+
+/// Words whose logits exist at a time for all rows. A multiple of the terms that products sum at
+/// once, so that dx, which is a sum over words, has the same bits for any number of rows.
+std::int64_t block_words(std::int64_t rows, std::int64_t vocabulary) {
+  constexpr std::int64_t granule = 256;
+  const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, rows);
+  return std::min(vocabulary, std::max(granule, fitting / granule * granule));
+}
+
+/// What exists at a time in the second pass of the backward by piece, in elements of compute_t<T>.
+template <class T>
+struct BlockRoom {
+  BlockRoom(std::int64_t rows, std::int64_t width, std::int64_t vocabulary, std::int64_t pieces)
+      : logits(rows * block_words(rows, vocabulary)),
+        dx(is_16bit<T> ? rows * width : 0),
+        tree(gemm_by_piece_workspace(block_words(rows, vocabulary), width, pieces)) {}
+  std::int64_t size() const { return logits + dx + tree; }
+
+  std::int64_t logits, dx, tree;
+};
 
 template <class T>
 void check_shapes(const View<const T**>& x, const View<const T**>& weight,
@@ -40,16 +61,20 @@ View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<cons
   return logits;
 }
 
+/// And, where they are wanted, the logs of the rows' sums of exponentials.
 template <class T>
 void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
-               View<T*> losses) {
+               View<T*> losses, View<T*> log_sums = {}) {
   for_each_row(
       exec, "cross_entropy", logits.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
         const T largest = row.maximum(logits.columns(), z[0], [&](std::int64_t i) { return z[i]; });
         const T total = row.template sum<T>(
             logits.columns(), [&](std::int64_t i) { return fast_exp(z[i] - largest); });
-        row.once([&] { losses[index] = (largest - z[targets[index]]) + log(total); });
+        row.once([&] {
+          losses[index] = (largest - z[targets[index]]) + log(total);
+          if (log_sums) log_sums[index] = largest + log(total);
+        });
       });
 }
 
@@ -77,6 +102,25 @@ void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int3
         });
         if (is_16bit<T>)
           row.loop(logits.columns(), [&](std::int64_t i) { dz[i] = static_cast<T>(z[i]); });
+      });
+}
+
+/// dlogits = (softmax - one at the target) * scale, rounded once, of words from `first` on.
+template <class T>
+void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
+                View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
+  using C = compute_t<T>;
+  for_each_row(
+      exec, "dlogits", logits.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
+        const C log_sum = log_sums[index];
+        const std::int64_t target = targets[index] - first;
+        row.loop(logits.columns(), [&](std::int64_t i) {
+          const C part = fast_exp(z[i] - log_sum) * scale;
+          dz[i] = static_cast<T>(i == target ? part - scale : part);
+        });
       });
 }
 
@@ -134,6 +178,61 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   } while (begin < x.rows());
 }
 
+template <class T>
+std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int64_t width,
+                                                     std::int64_t vocabulary, std::int64_t pieces) {
+  using C = compute_t<T>;
+  const BlockRoom<T> room(rows, width, vocabulary, pieces);
+  const std::int64_t chunk = chunk_rows(rows, vocabulary) * vocabulary;
+  return scratch_elements<T, C>(rows + std::max(chunk, room.size())) +
+         (is_16bit<T> ? room.logits : 0);
+}
+
+template <class T>
+void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
+                                            View<const T**> weight,
+                                            View<const std::int32_t*> targets, compute_t<T> scale,
+                                            View<compute_t<T>*> losses, View<T**> dx,
+                                            View<compute_t<T>**> dweight, std::int64_t pieces,
+                                            View<T*> workspace) {
+  using C = compute_t<T>;
+  check_shapes<T>(x, weight, targets, losses);
+  require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
+  if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
+  const std::int64_t rows = x.rows(), words = weight.rows();
+  const std::int64_t chunk = chunk_rows(rows, words), block = block_words(rows, words);
+  const BlockRoom<T> sizes(rows, x.columns(), words, pieces);
+  Scratch<T> scratch(workspace, kernel_name);
+  const View<C*> log_sums = scratch.template take<C>(rows);
+  const View<C*> room = scratch.template take<C>(std::max(chunk * words, sizes.size()));
+  const View<T*> stored_room =
+      stored_at(room, scratch.template take<T>(is_16bit<T> ? sizes.logits : 0));
+
+  for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+    const std::int64_t end = std::min(rows, begin + chunk);
+    losses_of<C>(exec, chunk_logits<T>(exec, x.row_range(begin, end), weight, room),
+                 targets.range(begin, end), losses.range(begin, end), log_sums.range(begin, end));
+  }
+
+  View<C**> dx_sum;
+  if constexpr (is_16bit<T>)
+    dx_sum = room.range(sizes.logits, sizes.logits + sizes.dx).matrix(rows, x.columns());
+  else
+    dx_sum = dx;
+  const View<C*> tree = room.range(sizes.logits + sizes.dx, sizes.size());
+  for (std::int64_t first = 0; first < words; first += block) {
+    const std::int64_t end = std::min(words, first + block);
+    const View<const T**> some = weight.row_range(first, end);
+    const View<C**> logits = chunk_logits<T>(exec, x, some, room.range(0, rows * (end - first)));
+    const View<T**> dlogits = stored_room.range(0, rows * (end - first)).matrix(rows, end - first);
+    dlogits_of<T>(exec, logits, targets, log_sums, first, scale, dlogits);
+    gemm<T, C>(exec, Transpose::no, Transpose::no, C(1), dlogits, some, first == 0 ? C(0) : C(1),
+               dx_sum);
+    if (dweight) gemm_by_piece<T>(exec, dlogits, x, dweight.row_range(first, end), pieces, tree);
+  }
+  if constexpr (is_16bit<T>) copy_rows<C, T>(exec, View<const C**>(dx_sum), dx);
+}
+
 #define OSTRAKON_INSTANTIATE(T)                                                                 \
   template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t);          \
   template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,  \
@@ -141,7 +240,12 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
                                                 View<T*>);                                      \
   template void linear_cross_entropy_backward<T>(                                               \
       const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,   \
-      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>);
+      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>);                          \
+  template std::int64_t linear_cross_entropy_by_piece_workspace<T>(std::int64_t, std::int64_t,  \
+                                                                   std::int64_t, std::int64_t); \
+  template void linear_cross_entropy_backward_by_piece<T>(                                      \
+      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,   \
+      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, std::int64_t, View<T*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -7,13 +7,13 @@
 namespace ostrakon::math {
 namespace {
 
-template <class T>
-void check_sizes(const SequenceParts& sequence, const View<T**>& by_part,
-                 const View<T**>& in_order) {
-  require(sequence.parts >= 1 && sequence.tokens % sequence.parts == 0 &&
-              (sequence.parts == 1 || sequence.part_tokens() % 2 == 0),
-          "sequences of ", sequence.tokens, " tokens in ", sequence.parts,
-          " parts; expected a multiple of twice the parts");
+template <class A, class B>
+void check_sizes(const SequenceParts& sequence, const View<A**>& by_part,
+                 const View<B**>& in_order) {
+  require(sequence.parts >= 1 && sequence.pieces >= 1 && sequence.tokens % sequence.cuts() == 0 &&
+              (sequence.cuts() == 1 || sequence.piece_tokens() % 2 == 0),
+          "sequences of ", sequence.tokens, " tokens in ", sequence.cuts(),
+          " pieces; expected a multiple of twice the pieces");
   require(by_part.rows() == in_order.rows() && by_part.columns() == in_order.columns() &&
               in_order.rows() % sequence.tokens == 0,
           "rows by part (", by_part.rows(), ", ", by_part.columns(), ") and in order (",
@@ -34,7 +34,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t row_in_order(const SequenceParts& sequence, 
 template <class T>
 void put_in_order(const Exec& exec, const SequenceParts& sequence, View<const T**> by_part,
                   View<T**> in_order) {
-  check_sizes<const T>(sequence, by_part, in_order);
+  check_sizes<const T, T>(sequence, by_part, in_order);
   const SequenceParts parts = sequence;
   const std::int64_t rows = by_part.rows();
   for_each_row(
@@ -45,17 +45,17 @@ void put_in_order(const Exec& exec, const SequenceParts& sequence, View<const T*
       });
 }
 
-template <class T>
-void put_by_part(const Exec& exec, const SequenceParts& sequence, View<const T**> in_order,
-                 View<T**> by_part) {
-  check_sizes<const T>(sequence, by_part, in_order);
+template <class A, class B>
+void put_by_part(const Exec& exec, const SequenceParts& sequence, View<const A**> in_order,
+                 View<B**> by_part) {
+  check_sizes<B, const A>(sequence, by_part, in_order);
   const SequenceParts parts = sequence;
   const std::int64_t rows = by_part.rows();
   for_each_row(
       exec, "put_by_part", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto from = in_order.row(row_in_order(parts, rows, index));
         const auto to = by_part.row(index);
-        row.loop(from.size(), [=](std::int64_t j) { to[j] = from[j]; });
+        row.loop(to.size(), [=](std::int64_t j) { to[j] = static_cast<B>(from[j]); });
       });
 }
 
@@ -71,15 +71,19 @@ void copy_rows(const Exec& exec, View<const A**> x, View<B**> y) {
       });
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                 \
-  template void put_in_order<T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>); \
-  template void put_by_part<T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>);  \
+#define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void put_in_order<T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>);   \
+  template void put_by_part<T, T>(const Exec&, const SequenceParts&, View<const T**>, View<T**>); \
   template void copy_rows<T, T>(const Exec&, View<const T**>, View<T**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)
 OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
+template void put_by_part<float, bf16>(const Exec&, const SequenceParts&, View<const float**>,
+                                       View<bf16**>);
+template void put_by_part<float, fp16>(const Exec&, const SequenceParts&, View<const float**>,
+                                       View<fp16**>);
 template void copy_rows<float, bf16>(const Exec&, View<const float**>, View<bf16**>);
 template void copy_rows<float, fp16>(const Exec&, View<const float**>, View<fp16**>);
 

@@ -1,41 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
-/// Neighbouring tokens of each sequence that a part has: rows [row, row + count) of its rows of a
-/// sequence, at positions [position, position + count).
+/// Neighbouring tokens of a sequence: rows [row, row + count) of a part's rows of it, at positions
+/// [position, position + count).
 struct TokenRun {
   std::int64_t row = 0;
   std::int64_t position = 0;
   std::int64_t count = 0;
 };
 
-/// Sequences of `tokens` tokens that are divided into `parts` parts of equal work for causal
-/// attention: each is cut into 2 * parts pieces, and part i has piece i, from the head, then piece
-/// 2 * parts - 1 - i, from the tail. One part has all tokens in order.
+/// Sequences of `tokens` tokens, each cut into `parts` * `pieces` pieces of equal work for causal
+/// attention: of 2 * cuts() runs of neighbouring tokens, piece i has run i, from the head, and then
+/// run 2 * cuts() - 1 - i, from the tail. Each of `parts` parts has `pieces` neighbouring pieces.
+/// The piece of a sequence that is not cut has all tokens in order.
 struct SequenceParts {
   std::int64_t tokens = 1;
   std::int64_t parts = 1;
+  std::int64_t pieces = 1;
 
-  /// Of a sequence, in each part.
+  KOKKOS_INLINE_FUNCTION std::int64_t cuts() const { return parts * pieces; }
+  /// Of a sequence, in each part and in each piece.
   KOKKOS_INLINE_FUNCTION std::int64_t part_tokens() const { return tokens / parts; }
-  /// Of a part: one run, or the two pieces, the first tokens first.
-  std::array<TokenRun, 2> runs(std::int64_t part) const {
-    if (parts == 1) return {TokenRun{0, 0, tokens}, TokenRun{tokens, tokens, 0}};
-    const std::int64_t piece = part_tokens() / 2;
-    return {TokenRun{0, part * piece, piece},
-            TokenRun{piece, (2 * parts - 1 - part) * piece, piece}};
+  KOKKOS_INLINE_FUNCTION std::int64_t piece_tokens() const { return tokens / cuts(); }
+  /// Runs of a part, and of a piece, in the order of its rows.
+  KOKKOS_INLINE_FUNCTION std::int64_t piece_runs() const { return cuts() == 1 ? 1 : 2; }
+  KOKKOS_INLINE_FUNCTION std::int64_t runs() const { return pieces * piece_runs(); }
+  /// Run `index` of a part.
+  KOKKOS_INLINE_FUNCTION TokenRun run(std::int64_t part, std::int64_t index) const {
+    if (cuts() == 1) return {0, 0, tokens};
+    const std::int64_t length = piece_tokens() / 2;
+    const std::int64_t piece = part * pieces + index / 2;
+    return {index * length, (index % 2 == 0 ? piece : 2 * cuts() - 1 - piece) * length, length};
   }
   /// The position of row `row` of a part.
   KOKKOS_INLINE_FUNCTION std::int64_t position(std::int64_t part, std::int64_t row) const {
-    if (parts == 1) return row;
-    const std::int64_t piece = part_tokens() / 2;
-    return row < piece ? part * piece + row : (2 * parts - 1 - part) * piece + (row - piece);
+    if (cuts() == 1) return row;
+    const std::int64_t length = piece_tokens() / 2;
+    return run(part, row / length).position + row % length;
   }
 };
 
@@ -46,10 +52,10 @@ template <class T>
 void put_in_order(const Exec& exec, const SequenceParts& sequence, View<const T**> by_part,
                   View<T**> in_order);
 
-/// The inverse, as a sum over ranks takes them.
-template <class T>
-void put_by_part(const Exec& exec, const SequenceParts& sequence, View<const T**> in_order,
-                 View<T**> by_part);
+/// The inverse, as a sum over ranks takes them; in another type, if it is one.
+template <class A, class B>
+void put_by_part(const Exec& exec, const SequenceParts& sequence, View<const A**> in_order,
+                 View<B**> by_part);
 
 /// y(i, j) = x(i, j) in another type, for matrices with gaps between their rows.
 template <class A, class B>

@@ -46,8 +46,8 @@ void BlockUnit<T>::attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRa
   const Activations made = activations_in(buffers, forward_.locations);
   const View<T*> scores = array_in<T>(buffers.workspace, forward_.attention_scores,
                                       math::attention_forward_workspace<T>(attention_));
-  if (leaf_.parts > 1) {
-    const View<T**> kv = gathered_keys_and_values(exec, buffers, forward_.kv);
+  if (leaf_.is_cut()) {
+    const View<T**> kv = keys_and_values_in_order(exec, buffers, made.qkv, forward_.kv);
     math::attention_forward<T>(exec, attention_, queries(buffers.part), made.qkv, kv,
                                made.attention, made.log_sum_exp, scores);
     return;
@@ -109,7 +109,7 @@ void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> q
   const std::int64_t head_width = attention_.head_width;
   const std::int64_t rotated_width = (attention_.heads + attention_.kv_heads) * head_width;
   const View<T**> rotated = qkv.column_range(0, rotated_width);
-  if (leaf_.parts == 1) {
+  if (!leaf_.is_cut()) {
     math::rotate<T>(exec, rotation, rotated, head_width, rotary_base_, leaf_.tokens, begin);
     return;
   }
@@ -163,7 +163,7 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers)
                   up_.weight.trained() || recompute_.mlp, normed);
   if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, made.up);
   if (down_.weight.trained()) activate(exec, made.up, activated);
-  linear_backward_parameters<T>(exec, down_, activated, gradient, gradients);
+  linear_backward_parameters<T>(exec, down_, activated, gradient, gradients, leaf_sums(buffers));
   const View<T**> dactivated = activated;
   linear_backward_input<T>(exec, down_, parameters, gradient, dactivated);
 
@@ -175,11 +175,11 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers)
   else
     math::swiglu_backward<T>(exec, made.up, dactivated, dup);
 
-  linear_backward_parameters<T>(exec, up_, normed, dup, gradients);
+  linear_backward_parameters<T>(exec, up_, normed, dup, gradients, leaf_sums(buffers));
   const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, up_, parameters, dup, dnormed);
   norm_backward<T>(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, dnormed, gradients,
-                   gradient, math::GradientUpdate::add);
+                   gradient, math::GradientUpdate::add, leaf_sums(buffers));
 }
 
 template <class T>
@@ -200,26 +200,27 @@ void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& b
   const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width);
   const View<T*> scores =
       array_in<T>(buffers.workspace, backward_.attention_scores, backward_score_elements());
-  const bool in_parts = leaf_.parts > 1;
-  const View<T**> kv =
-      in_parts ? gathered_keys_and_values(exec, buffers, backward_.kv) : kv_of(made.qkv);
+  const View<T**> kv = leaf_.is_cut()
+                           ? keys_and_values_in_order(exec, buffers, made.qkv, backward_.kv)
+                           : kv_of(made.qkv);
   const math::AttentionQueries queries = this->queries(buffers.part);
 
   if (recompute_.attention)
     math::attention_forward<T>(exec, attention_, queries, made.qkv, kv, made.attention,
                                made.log_sum_exp, scores);
-  linear_backward_parameters<T>(exec, out_, made.attention, gradient, buffers.parameter_gradients);
+  linear_backward_parameters<T>(exec, out_, made.attention, gradient, buffers.parameter_gradients,
+                                leaf_sums(buffers));
   linear_backward_input<T>(exec, out_, own_parameters(buffers), gradient, dattention);
-  if (in_parts)
-    math::attention_backward<T>(
-        exec, attention_, queries, made.qkv, kv, made.attention, made.log_sum_exp, dattention,
-        queries_of(dqkv),
-        array_in<Compute>(buffers.workspace, backward_.dkv, sequence_rows() * kv_width())
-            .matrix(sequence_rows(), kv_width()),
-        scores);
-  else
+  if (!leaf_.is_cut()) {
     math::attention_backward<T>(exec, attention_, made.qkv, made.attention, made.log_sum_exp,
                                 dattention, dqkv, scores);
+    return;
+  }
+  const View<Compute**> dkv = gradients_in_order(buffers);
+  math::attention_backward<T>(exec, attention_, queries, made.qkv, kv, made.attention,
+                              made.log_sum_exp, dattention, queries_of(dqkv), dkv, scores);
+  if (leaf_.parts == 1)
+    math::put_by_part<Compute, T>(exec, leaf_.sequence(), View<const Compute**>(dkv), kv_of(dqkv));
 }
 
 /// dWqkv, and dL/dx.
@@ -234,18 +235,27 @@ void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>&
   rotate(exec, math::Rotation::inverse, dqkv, 0, buffers.part);
   normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, qkv_.weight.trained(),
                   normed);
-  linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients);
+  linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients, leaf_sums(buffers));
   const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
   norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
-                   gradient, math::GradientUpdate::add);
+                   gradient, math::GradientUpdate::add, leaf_sums(buffers));
 }
 
-// ---- parts of sequences -------------------------------------------------------------------------
+// ---- parts and pieces of sequences --------------------------------------------------------------
 
 template <class T>
 math::AttentionQueries BlockUnit<T>::queries(std::int64_t part) const {
-  return {leaf_.part_tokens(), leaf_.sequence().runs(part)};
+  return {leaf_.sequence(), part};
+}
+
+/// With the workspace of the phase that computes.
+template <class T>
+LeafSums<T> BlockUnit<T>::leaf_sums(const UnitBuffers<T>& buffers) const {
+  const bool is_last = leaf_.parts > 1 && buffers.phase == 2;
+  return {leaf_.leaves(),
+          array_in<Compute>(buffers.workspace, is_last ? backward_.last_sums : backward_.sums,
+                            backward_sum_elements())};
 }
 
 template <class T>
@@ -255,25 +265,33 @@ void BlockUnit<T>::hand_keys_and_values(const Exec& exec, const UnitBuffers<T>& 
                         view_as<T>(buffers.handed).matrix(sizes_.rows, kv_width()));
 }
 
-/// In the order of positions, `offset` bytes into the workspace.
+/// Those that were gathered, or this rank's, in the order of positions, `offset` bytes into the
+/// workspace.
 template <class T>
-View<T**> BlockUnit<T>::gathered_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
-                                                 std::int64_t offset) const {
+View<T**> BlockUnit<T>::keys_and_values_in_order(const Exec& exec, const UnitBuffers<T>& buffers,
+                                                 View<T**> qkv, std::int64_t offset) const {
   const View<T**> kv = array_in<T>(buffers.workspace, offset, sequence_rows() * kv_width())
                            .matrix(sequence_rows(), kv_width());
-  math::put_in_order<T>(exec, leaf_.sequence(),
-                        view_as<T>(buffers.exchanged).matrix(sequence_rows(), kv_width()), kv);
+  const View<const T**> by_part =
+      leaf_.parts > 1 ? view_as<const T>(buffers.exchanged).matrix(sequence_rows(), kv_width())
+                      : View<const T**>(kv_of(qkv));
+  math::put_in_order<T>(exec, leaf_.sequence(), by_part, kv);
   return kv;
+}
+
+/// Gradients of keys and values in the same order.
+template <class T>
+View<compute_t<T>**> BlockUnit<T>::gradients_in_order(const UnitBuffers<T>& buffers) const {
+  return array_in<Compute>(buffers.workspace, backward_.dkv, sequence_rows() * kv_width())
+      .matrix(sequence_rows(), kv_width());
 }
 
 /// Those of queries wait for the last phase where the queries were, which have served.
 template <class T>
 void BlockUnit<T>::hand_their_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const View<const Compute**> dkv =
-      array_in<Compute>(buffers.workspace, backward_.dkv, sequence_rows() * kv_width())
-          .matrix(sequence_rows(), kv_width());
-  math::put_by_part<Compute>(exec, leaf_.sequence(), dkv,
-                             view_as<Compute>(buffers.handed).matrix(sequence_rows(), kv_width()));
+  math::put_by_part<Compute, Compute>(
+      exec, leaf_.sequence(), View<const Compute**>(gradients_in_order(buffers)),
+      view_as<Compute>(buffers.handed).matrix(sequence_rows(), kv_width()));
   math::copy_rows<T, T>(exec,
                         queries_of(matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width)),
                         queries_of(activations_in(buffers, backward_.locations).qkv));
@@ -404,7 +422,7 @@ void BlockUnit<T>::lay_out_forward() {
     workspace = Packing(buffer_alignment<T>);
   else
     workspace.start_over();
-  if (leaf_.parts > 1) forward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
+  if (leaf_.is_cut()) forward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
   forward_.attention_scores =
       workspace.place(bytes_of<T>(math::attention_forward_workspace<T>(attention_)));
   place_recomputed(locations.attention);
@@ -433,32 +451,47 @@ void BlockUnit<T>::lay_out_backward() {
   place_recomputed(locations.mlp_mean);
   place_recomputed(locations.mlp_rstd);
   place_recomputed(locations.up);
+  const std::int64_t mlp_end = workspace.end();
   workspace.start_over();
   backward_.dattention = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   backward_.dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
   backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
   place_recomputed(locations.attention);
   place_recomputed(locations.log_sum_exp);
+  if (leaf_.is_cut()) {
+    backward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
+    backward_.dkv = workspace.place(bytes_of<Compute>(sequence_rows() * kv_width()));
+  }
   if (leaf_.parts == 1) {
     place_recomputed(locations.attention_mean);
     place_recomputed(locations.attention_rstd);
-    description_.backward.front().workspace_bytes = workspace.size();
-    return;
   }
-  backward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
-  backward_.dkv = workspace.place(bytes_of<Compute>(sequence_rows() * kv_width()));
-  description_.backward[1].workspace_bytes = workspace.size();
+  // Both steps have these at one place.
+  const std::int64_t sum_bytes = bytes_of<Compute>(backward_sum_elements());
+  workspace.start_over(std::max(workspace.end(), mlp_end));
+  backward_.sums = sum_bytes > 0 ? workspace.place(sum_bytes) : 0;
+  description_.backward[leaf_.parts == 1 ? 0 : 1].workspace_bytes = workspace.size();
+  if (leaf_.parts == 1) return;
   workspace = Packing(buffer_alignment<T>);
   backward_.last_dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
   backward_.last_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
+  backward_.last_sums = sum_bytes > 0 ? workspace.place(sum_bytes) : 0;
   description_.backward[2].workspace_bytes = workspace.size();
 }
 
 template <class T>
+std::int64_t BlockUnit<T>::backward_sum_elements() const {
+  std::int64_t most = leaf_sums_workspace(sizes_.width, leaf_.leaves());
+  for (const Linear& layer : {qkv_, out_, up_, down_})
+    most = std::max(most, leaf_sums_workspace(layer, leaf_.leaves()));
+  return most;
+}
+
+template <class T>
 std::int64_t BlockUnit<T>::backward_score_elements() const {
-  const std::int64_t backward = math::attention_backward_workspace<T>(attention_);
+  const std::int64_t backward = math::attention_backward_workspace<T>(attention_, leaf_.pieces());
   return recompute_.attention ? std::max(backward, math::attention_forward_workspace<T>(attention_))
                               : backward;
 }

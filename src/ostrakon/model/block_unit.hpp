@@ -72,7 +72,8 @@ class BlockUnit final : public Unit<T> {
   };
 
   /// Bytes into the workspace of forward, in three steps that share their bytes; in parts the first
-  /// is a phase of its own. In brackets: only where it is computed again; in parts only: kv.
+  /// is a phase of its own. In brackets: only where it is computed again; kv: only where sequences
+  /// are cut.
   ///   projection: attention_normed, [attention statistics]
   ///   attention:  kv (sequences, kv_width), attention_scores, [attention, log_sum_exp]
   ///   MLP:        [up], and either mlp_normed and [MLP statistics], or then activated
@@ -82,7 +83,8 @@ class BlockUnit final : public Unit<T> {
   };
 
   /// Bytes into the workspace of backward, in two steps that share their bytes; in parts the second
-  /// ends with dkv, and dattention, dqkv and the statistics are those of the last phase.
+  /// ends with dkv, and dattention, dqkv and the statistics are those of the last phase. Behind
+  /// both: sums.
   ///   MLP:       activated    (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
   ///              mlp_normed   (rows, width)     until dWup; then its gradient
   ///              [MLP statistics, up]
@@ -93,8 +95,9 @@ class BlockUnit final : public Unit<T> {
   struct BackwardLayout {
     ArrayLocations locations;
     std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
-    std::int64_t kv, dkv;                 // in parts: (sequences, kv_width)
-    std::int64_t last_dqkv, last_normed;  // in parts: of the last phase
+    std::int64_t kv, dkv;  // where sequences are cut: (sequences, kv_width)
+    std::int64_t sums;     // of leaves; those of both steps
+    std::int64_t last_dqkv, last_normed, last_sums;  // in parts: of the last phase
   };
 
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
@@ -105,6 +108,7 @@ class BlockUnit final : public Unit<T> {
   void describe();
 
   std::int64_t backward_score_elements() const;
+  std::int64_t backward_sum_elements() const;
   /// (rows, columns), `offset` bytes into `buffer`.
   View<T**> matrix_in(View<std::byte*> buffer, std::int64_t offset, std::int64_t columns) const;
   Activations activations_in(const UnitBuffers<T>& buffers, const ArrayLocations& locations) const;
@@ -122,8 +126,10 @@ class BlockUnit final : public Unit<T> {
                              View<T**> normed) const;
   void hand_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
                             View<const T**> qkv) const;
-  View<T**> gathered_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
+  View<T**> keys_and_values_in_order(const Exec& exec, const UnitBuffers<T>& buffers, View<T**> qkv,
                                      std::int64_t offset) const;
+  View<Compute**> gradients_in_order(const UnitBuffers<T>& buffers) const;
+  LeafSums<T> leaf_sums(const UnitBuffers<T>& buffers) const;
   void hand_their_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
   View<T**> summed_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
 

@@ -26,9 +26,17 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   positive("vocabulary", settings.vocabulary);
   positive("batch", leaf.batch);
   positive("tokens", leaf.tokens);
-  require(leaf.parts >= 1 && (leaf.parts == 1 || leaf.tokens % (2 * leaf.parts) == 0),
-          "sequences of ", leaf.tokens, " tokens can't be divided over ", leaf.parts,
-          " ranks; expected a multiple of twice the ranks");
+  positive("parts", leaf.parts);
+  positive("grain", leaf.grain);
+  require(!leaf.is_cut() || leaf.tokens % (2 * leaf.parts * leaf.pieces()) == 0, "sequences of ",
+          leaf.tokens, " tokens can't be divided into ", leaf.parts, " parts of ", leaf.pieces(),
+          " pieces; expected a multiple of twice as many");
+  require(leaf.grain == 1 || leaf.grain % leaf.parts == 0, "pieces of ", leaf.grain,
+          " to a sequence can't be divided over ", leaf.parts, " ranks; expected a multiple");
+  require(leaf.batch == 1 || (leaf.grain == 1 ? leaf.parts == 1 || !leaf.by_sequence
+                                              : leaf.parts == 1 && leaf.by_sequence),
+          leaf.batch, " sequences at once, in ", leaf.parts, " parts, of which ", leaf.grain,
+          " pieces are leaves, expected 1");
   require(settings.width % settings.heads == 0, "model width ", settings.width,
           " is not a multiple of heads ", settings.heads);
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
@@ -75,7 +83,7 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 
 void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
   const bool whole = begin == 0 && end == rows();
-  const bool some = batch == 1 && parts == 1 && 0 <= begin && begin < end && end <= tokens;
+  const bool some = batch == 1 && !is_cut() && 0 <= begin && begin < end && end <= tokens;
   require(whole || some, "rows [", begin, ", ", end, ") of a leaf of ", batch, " x ", tokens,
           ": expected all of them, or some of a single sequence");
 }
@@ -109,6 +117,8 @@ plan::ModelDescription Decoder<T>::description() const {
   description.element_bytes = sizeof(T);
   description.master_bytes = sizeof(compute_t<T>);
   description.batch_bytes = 2 * leaf_.rows() * static_cast<std::int64_t>(sizeof(std::int32_t));
+  description.leaves_at_once = leaf_.leaves();
+  description.sample_grain = leaf_.grain;
   description.gradient_bytes = leaf_.rows() * settings_.width * description.element_bytes;
   return description;
 }

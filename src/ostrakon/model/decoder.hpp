@@ -44,14 +44,26 @@ struct DecoderSettings {
   std::int64_t head_width() const { return width / heads; }
 };
 
-/// The constant shape of a leaf: `batch` sequences of `tokens` tokens, or the part of each that one
-/// of `parts` neighbouring ranks has. The ranks then exchange keys and values (context parallel).
+/// The constant shape of what is computed at once: `batch` sequences of `tokens` tokens, or the
+/// part of each that one of `parts` neighbouring ranks has. The ranks then exchange keys and values
+/// (context parallel).
 struct LeafShape {
   std::int64_t batch = 1;
   std::int64_t tokens = 1;
   std::int64_t parts = 1;
+  /// Pieces of each sequence that are leaves of their own, whichever ranks have them; 1: not cut.
+  std::int64_t grain = 1;
+  bool by_sequence = false;  ///< whether sequences are leaves of their own
 
-  math::SequenceParts sequence() const { return {tokens, parts}; }
+  /// Of a part, whose rows are neighbours.
+  std::int64_t pieces() const { return grain > parts ? grain / parts : 1; }
+  math::SequenceParts sequence() const { return {tokens, parts, pieces()}; }
+  /// Whether rows are in another order than tokens.
+  bool is_cut() const { return parts * grain > 1; }
+  /// Whether gradients of parameters are sums over several leaves by one tree, here or on another
+  /// number of ranks; else all rows are one leaf.
+  bool sums_by_leaf() const { return by_sequence || grain > 1; }
+  std::int64_t leaves() const { return sums_by_leaf() ? batch * pieces() : 1; }
   /// Of each sequence, and of all.
   std::int64_t part_tokens() const { return tokens / parts; }
   std::int64_t rows() const { return batch * part_tokens(); }
@@ -60,8 +72,10 @@ struct LeafShape {
   template <class Body>
   void for_each_run(std::int64_t part, const Body& body) const {
     for (std::int64_t s = 0; s < batch; ++s)
-      for (const math::TokenRun& run : sequence().runs(part))
-        if (run.count > 0) body(s * part_tokens() + run.row, run);
+      for (std::int64_t r = 0; r < sequence().runs(); ++r) {
+        const math::TokenRun run = sequence().run(part, r);
+        body(s * part_tokens() + run.row, run);
+      }
   }
 
   /// Throws Error unless [begin, end) is all rows, or some rows of the only sequence.

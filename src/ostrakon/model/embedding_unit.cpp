@@ -50,6 +50,11 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf,
   description_.frozen_elements = sizes.frozen;
   description_.output_bytes = bytes_of<T>(leaf.rows() * settings.width);
   description_.backward_reads_parameters = false;
+  if (leaf.sums_by_leaf())
+    description_.backward.front().workspace_bytes =
+        round_up(bytes_of<std::int32_t>(
+                     math::embedding_by_piece_workspace(leaf.rows(), settings.vocabulary)),
+                 buffer_alignment<T>);
 }
 
 template <class T>
@@ -62,7 +67,7 @@ void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
   View<const T**> positions;
   if (learned_positions_) positions = table_in(parameters, parameters_[position_weight]);
   const View<const T**> tokens = table_in(parameters, parameters_[token_weight]);
-  if (leaf_.parts == 1) {
+  if (!leaf_.is_cut()) {
     math::embedding_forward<T>(exec, buffers.tokens.range(rows.begin, rows.end), leaf_.tokens,
                                rows.begin, tokens, positions,
                                output.row_range(rows.begin, rows.end));
@@ -86,7 +91,11 @@ void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
   if (learned_positions_) positions = gradient_in(gradients, parameters_[position_weight]);
   const View<const T**> dout = buffers.gradient.matrix(leaf_.rows(), width_);
   const View<Compute**> tokens = gradient_in(gradients, parameters_[token_weight]);
-  if (leaf_.parts == 1) {
+  if (leaf_.sums_by_leaf()) {
+    backward_by_leaf(exec, buffers, tokens, positions);
+    return;
+  }
+  if (!leaf_.is_cut()) {
     math::embedding_backward<T>(exec, buffers.tokens, leaf_.tokens, dout, tokens, positions);
     return;
   }
@@ -97,6 +106,25 @@ void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                                 dout.row_range(begin, begin + run.count), {},
                                 positions.row_range(run.position, run.position + run.count));
   });
+}
+
+template <class T>
+void EmbeddingUnit<T>::backward_by_leaf(const Exec& exec, const UnitBuffers<T>& buffers,
+                                        View<compute_t<T>**> tokens,
+                                        View<compute_t<T>**> positions) const {
+  const View<const T**> dout = buffers.gradient.matrix(leaf_.rows(), width_);
+  if (tokens)
+    math::embedding_backward_by_piece<T>(exec, buffers.tokens, dout, tokens, leaf_.leaves(),
+                                         view_as<std::int32_t>(buffers.workspace));
+  if (!positions) return;
+  // A position of a sequence is in one of its pieces: the tree is over sequences.
+  const math::SequenceParts sequence = leaf_.sequence();
+  for (std::int64_t r = 0; r < sequence.runs(); ++r) {
+    const math::TokenRun run = sequence.run(buffers.part, r);
+    math::embedding_positions_backward<T>(
+        exec, dout, leaf_.batch, run.row,
+        positions.row_range(run.position, run.position + run.count));
+  }
 }
 
 template class EmbeddingUnit<float>;

@@ -27,6 +27,9 @@ class EmbeddingUnit final : public Unit<T> {
                 bool gradients_opened) const override;
 
  private:
+  void backward_by_leaf(const Exec& exec, const UnitBuffers<T>& buffers,
+                        View<compute_t<T>**> tokens, View<compute_t<T>**> positions) const;
+
   LeafShape leaf_;
   std::int64_t width_;
   bool learned_positions_;

@@ -62,11 +62,32 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   plan::Phase& forward = description_.forward.front();
   plan::Phase& backward = description_.backward.front();
   forward.workspace_bytes = workspace.size();
+  if (leaf.sums_by_leaf()) lay_out_sums(workspace);
   backward.workspace_bytes = workspace.size();
   forward.flops = 2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
   // By both factors, unless the weight is frozen; and the logits.
   description_.gradient_flops = (weight_.trained() ? 2.0 : 1.0) * forward.flops;
-  backward.flops = description_.gradient_flops + forward.flops;
+  backward.flops = description_.gradient_flops + (leaf.sums_by_leaf() ? 2.0 : 1.0) * forward.flops;
+  description_.sums_tied_apart = leaf.sums_by_leaf() && description_.tied_gradients;
+}
+
+/// In place of the logits: what the backward by leaf takes, then the sums of the norm's gradients.
+template <class T>
+void HeadUnit<T>::lay_out_sums(Packing& workspace) {
+  workspace.start_over(workspace_.logits);
+  workspace_.logits = workspace.place(bytes_of<T>(by_leaf_elements()));
+  workspace_.sums = workspace.place(bytes_of<Compute>(sum_elements()));
+}
+
+template <class T>
+std::int64_t HeadUnit<T>::by_leaf_elements() const {
+  return math::linear_cross_entropy_by_piece_workspace<T>(rows_, width_, vocabulary_,
+                                                          leaf_.leaves());
+}
+
+template <class T>
+std::int64_t HeadUnit<T>::sum_elements() const {
+  return leaf_sums_workspace(width_, leaf_.leaves());
 }
 
 template <class T>
@@ -95,10 +116,20 @@ void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, comp
 
   const View<T**> normed = gradient;
   norm_forward<T>(exec, norm_, own_parameters(buffers), x, norm_statistics, normed);
-  math::linear_cross_entropy_backward<T>(exec, normed, weight(buffers),
-                                         buffers.targets.range(0, rows_), loss_scale,
-                                         array_in<Compute>(buffers.output, 0, rows_), dnormed,
-                                         weight_gradient(buffers), logits_in(buffers.workspace));
+  const View<const std::int32_t*> targets = buffers.targets.range(0, rows_);
+  const View<Compute*> losses = array_in<Compute>(buffers.output, 0, rows_);
+  LeafSums<T> sums;
+  if (leaf_.sums_by_leaf()) {
+    sums = {leaf_.leaves(), array_in<Compute>(buffers.workspace, workspace_.sums, sum_elements())};
+    math::linear_cross_entropy_backward_by_piece<T>(
+        exec, normed, weight(buffers), targets, loss_scale, losses, dnormed,
+        weight_gradient(buffers), sums.leaves,
+        array_in<T>(buffers.workspace, workspace_.logits, by_leaf_elements()));
+  } else {
+    math::linear_cross_entropy_backward<T>(exec, normed, weight(buffers), targets, loss_scale,
+                                           losses, dnormed, weight_gradient(buffers),
+                                           logits_in(buffers.workspace));
+  }
   if (tied_ && weight_.trained()) {  // the rest of that unit's parameters has no part in this
     const std::int64_t written = vocabulary_ * width_;
     math::fill<Compute>(exec, buffers.tied_gradients.range(written, tied_elements_), Compute(0));
@@ -106,7 +137,7 @@ void HeadUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers, comp
 
   // The head's gradient is the first one of the activations: it overwrites.
   norm_backward<T>(exec, norm_, own_parameters(buffers), x, norm_statistics, dnormed,
-                   buffers.parameter_gradients, gradient, math::GradientUpdate::overwrite);
+                   buffers.parameter_gradients, gradient, math::GradientUpdate::overwrite, sums);
 }
 
 template <class T>

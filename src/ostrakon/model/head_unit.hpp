@@ -3,6 +3,7 @@
 
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/layers.hpp>
+#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
 
@@ -43,10 +44,15 @@ class HeadUnit final : public Unit<T> {
   using Compute = compute_t<T>;
 
   /// Offsets in the workspace, in bytes, all in use to the end. Forward: normed; backward: dnormed,
-  /// since normed then lies in `gradient`, which is written last.
+  /// since normed then lies in `gradient`, which is written last. sums: by leaf only.
   struct WorkspaceLayout {
-    std::int64_t normed, mean, rstd, logits;
+    std::int64_t normed, mean, rstd, logits, sums;
   };
+
+  void lay_out_sums(Packing& workspace);
+  /// Of T, in place of the logits; of compute_t<T>.
+  std::int64_t by_leaf_elements() const;
+  std::int64_t sum_elements() const;
 
   std::int64_t logits_normed_bytes(std::int64_t rows) const;
   View<const T**> weight(const UnitBuffers<T>& buffers) const;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/layers.hpp>
 
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 
 namespace ostrakon::model {
 namespace {
@@ -34,6 +36,25 @@ void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, 
   if (layer.bias.exists()) math::add_bias<T>(exec, y, parameters.at(layer.bias));
 }
 
+/// result = the sum over leaves of what write(begin, end, sum) writes of rows [begin, end).
+template <class T, class Write>
+void sum_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t rows,
+                View<compute_t<T>*> result, const Write& write) {
+  using C = compute_t<T>;
+  const std::int64_t of_leaf = rows / sums.leaves, size = result.size();
+  const auto slot = [&](std::int64_t index) {
+    return index == 0 ? result : sums.workspace.range((index - 1) * size, index * size);
+  };
+  math::sum_pieces(
+      sums.leaves,
+      [&](std::int64_t to, std::int64_t leaf) {
+        write(leaf * of_leaf, (leaf + 1) * of_leaf, slot(to));
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        math::add_to<C>(exec, View<const C*>(slot(from)), slot(to));
+      });
+}
+
 }  // namespace
 
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
@@ -61,14 +82,18 @@ void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> 
 
 template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, View<const T**> x,
-                                View<const T**> dy, View<compute_t<T>*> gradients) {
-  using math::Transpose;
+                                View<const T**> dy, View<compute_t<T>*> gradients,
+                                const LeafSums<T>& sums) {
   if (layer.weight.trained()) {
     const View<compute_t<T>**> dweight =
         gradient_at(gradients, layer.weight).matrix(layer.outputs, layer.inputs);
-    math::gemm<T>(exec, Transpose::yes, Transpose::no, 1, dy, x, 0, dweight);
+    math::gemm_by_piece<T>(exec, dy, x, dweight, sums.leaves, sums.workspace);
   }
-  if (layer.bias.trained()) math::column_sums<T>(exec, dy, gradient_at(gradients, layer.bias));
+  if (layer.bias.trained())
+    sum_leaves<T>(exec, sums, dy.rows(), gradient_at(gradients, layer.bias),
+                  [&](std::int64_t begin, std::int64_t end, View<compute_t<T>*> sum) {
+                    math::column_sums<T>(exec, dy.row_range(begin, end), sum);
+                  });
 }
 
 template <class T>
@@ -105,13 +130,42 @@ void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters
                       statistics.mean, statistics.rstd, y);
 }
 
+std::int64_t leaf_sums_workspace(const Linear& layer, std::int64_t leaves) {
+  const std::int64_t bias = (math::tree_slots(leaves) - 1) * layer.outputs;
+  return std::max(math::gemm_by_piece_workspace(layer.outputs, layer.inputs, leaves), bias);
+}
+
+std::int64_t leaf_sums_workspace(std::int64_t norm_width, std::int64_t leaves) {
+  return (math::tree_slots(leaves) - 1) * 2 * norm_width;
+}
+
 template <class T>
 void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
                    View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
-                   View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update) {
-  math::norm_backward_parameters<T>(exec, layer.kind, x, statistics.mean, statistics.rstd, dy,
-                                    gradient_at(gradients, layer.weight),
-                                    gradient_at(gradients, layer.bias));
+                   View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update,
+                   const LeafSums<T>& sums) {
+  using C = compute_t<T>;
+  const std::int64_t rows = x.rows() / sums.leaves, width = x.columns();
+  const View<C*> dweight = gradient_at(gradients, layer.weight);
+  const View<C*> dbias = gradient_at(gradients, layer.bias);
+  const auto in_slot = [&](const View<C*>& sum, std::int64_t slot) {
+    if (!sum || slot == 0) return sum;
+    const std::int64_t place = 2 * (slot - 1) + (sum.data() == dweight.data() ? 0 : 1);
+    return sums.workspace.range(place * width, (place + 1) * width);
+  };
+  math::sum_pieces(
+      sums.leaves,
+      [&](std::int64_t slot, std::int64_t leaf) {
+        const std::int64_t begin = leaf * rows, end = begin + rows;
+        const NormStatistics<T> of_leaf = statistics.row_range(begin, end);
+        math::norm_backward_parameters<T>(exec, layer.kind, x.row_range(begin, end), of_leaf.mean,
+                                          of_leaf.rstd, dy.row_range(begin, end),
+                                          in_slot(dweight, slot), in_slot(dbias, slot));
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        for (const View<C*>& sum : {dweight, dbias})
+          if (sum) math::add_to<C>(exec, View<const C*>(in_slot(sum, from)), in_slot(sum, to));
+      });
   math::norm_backward_input<T>(exec, layer.kind, x, parameters.at(layer.weight), statistics.mean,
                                statistics.rstd, dy, dx, update);
 }
@@ -122,7 +176,8 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
   template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,              \
                                       View<const T**>, View<T**>);                               \
   template void linear_backward_parameters<T>(const Exec&, const Linear&, View<const T**>,       \
-                                              View<const T**>, View<compute_t<T>*>);             \
+                                              View<const T**>, View<compute_t<T>*>,              \
+                                              const LeafSums<T>&);                               \
   template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,           \
                                          View<const T**>, View<T**>);                            \
   template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,     \
@@ -131,7 +186,7 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
                               NormStatistics<T>, View<T**>);                                     \
   template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
                                  NormStatistics<T>, View<const T**>, View<compute_t<T>*>,        \
-                                 View<T**>, math::GradientUpdate);
+                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);
 
 OSTRAKON_INSTANTIATE_LAYERS(float)
 OSTRAKON_INSTANTIATE_LAYERS(double)

@@ -85,11 +85,20 @@ template <class T>
 void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                         View<const T**> x, View<T**> y);
 
+/// How gradients of parameters are summed over rows: those of each of `leaves` equal runs of rows
+/// by themselves, and the leaves by the tree of math/piece_tree.hpp.
+template <class T>
+struct LeafSums {
+  std::int64_t leaves = 1;
+  View<compute_t<T>*> workspace = {};  ///< of the functions below; none for one leaf
+};
+
 /// dW = dy^T x and db = column sums of dy, overwritten in `gradients`, those of the trained
 /// segment. x is not read where the weight is frozen.
 template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, View<const T**> x,
-                                View<const T**> dy, View<compute_t<T>*> gradients);
+                                View<const T**> dy, View<compute_t<T>*> gradients,
+                                const LeafSums<T>& sums = {});
 
 /// dx = dy W, overwritten.
 template <class T>
@@ -138,11 +147,16 @@ template <class T>
 void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, View<const T**> x,
                 NormStatistics<T> statistics, View<T**> y);
 
+/// Elements of compute_t<T> that LeafSums needs for the gradients of a layer; a norm's of `width`.
+std::int64_t leaf_sums_workspace(const Linear& layer, std::int64_t leaves);
+std::int64_t leaf_sums_workspace(std::int64_t norm_width, std::int64_t leaves);
+
 /// Overwrites the norm's part of `gradients`, those of the trained segment; dx += or = dL/dx, where
 /// `dy` is dL/dy.
 template <class T>
 void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
                    View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
-                   View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update);
+                   View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update,
+                   const LeafSums<T>& sums = {});
 
 }  // namespace ostrakon::model

@@ -33,6 +33,11 @@ class Model {
   /// Neighbouring ranks that share the samples of a leaf, each with a part of every sample, and
   /// exchange activations. Sizes, and the terms of the loss, are for one part.
   virtual int parts() const { return 1; }
+  /// Of a part of a sample, in whose order a rank has its rows; see data::SamplePart.
+  virtual int pieces() const { return 1; }
+  /// Leaves in what a rank computes at once, whose gradients its units sum by the tree of
+  /// math/piece_tree.hpp.
+  virtual std::int64_t leaves() const { return 1; }
 
   /// A phase of a unit's forward, or of its backward: see Unit.
   virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const = 0;

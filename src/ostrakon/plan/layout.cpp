@@ -59,6 +59,8 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
       policy.reduce == DType::fp32 ? model.master_bytes : bytes_of(policy.reduce);
   layouts.accumulation = accumulation_of(policy, grid);
   layouts.sum_grain = sum_grain_of(policy);
+  layouts.leaves_at_once = model.leaves_at_once;
+  layouts.sample_grain = model.sample_grain;
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;
   return layouts;
 }

@@ -41,6 +41,8 @@ struct Layouts {
   // In which order leaves' gradients are summed, which decides the bits of the sums: sum_order.hpp.
   Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
   std::int64_t sum_grain = 0;                             ///< 0: one tree over all leaves
+  std::int64_t leaves_at_once = 1;                        ///< that units have summed before
+  std::int64_t sample_grain = 1;                          ///< ModelDescription::sample_grain
   bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
 
   /// Whether gradients are rounded to be sent over a span. Between replicas they are sent as they

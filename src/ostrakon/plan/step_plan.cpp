@@ -138,7 +138,7 @@ int StepPlan::ranks_of_sample() const {
   int most = 1;
   for (const Action& action : actions)
     if (action.kind == Kind::exchange) most = std::max(most, action.span.ranks);
-  return most;
+  return most <= layouts.sample_grain ? 1 : most;
 }
 
 bool StepPlan::sums_in_one_order() const {
@@ -148,7 +148,9 @@ bool StepPlan::sums_in_one_order() const {
                action.element_bytes != layouts.gradient.element_bytes;
       }))
     return false;
-  return sums_as_one_rank(sum_spans(), layouts.sum_grain);
+  const std::vector<Span> spans = sum_spans();
+  if (!spans.empty() && !is_power_of_two(layouts.leaves_at_once)) return false;
+  return sums_as_one_rank(spans, layouts.sum_grain);
 }
 
 std::uint64_t StepPlan::hash() const {

@@ -342,7 +342,8 @@ struct StepPlan {
   /// Whether sums over leaves are the same additions on any number of ranks (sums_as_one_rank in
   /// sum_order.hpp), and none is rounded to be sent.
   bool sums_in_one_order() const;
-  /// The ranks that exchange activations to compute the same samples.
+  /// The ranks that exchange activations to compute the same samples, where another number of them
+  /// has other bits; else 1.
   int ranks_of_sample() const;
   /// Whether sums are bit for bit those of one rank: both, and each rank has samples of its own.
   bool has_the_bits_of_one_rank() const { return sums_in_one_order() && ranks_of_sample() == 1; }

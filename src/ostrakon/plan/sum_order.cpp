@@ -8,8 +8,6 @@
 namespace ostrakon::plan {
 namespace {
 
-bool is_power_of_two(std::int64_t number) { return (number & (number - 1)) == 0; }
-
 /// Of what works without a grain.
 Accumulation cheapest(const Policy& policy) {
   // Sums that wait on the host are copied down for each micro-batch: better a part than all.

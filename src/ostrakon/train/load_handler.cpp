@@ -16,7 +16,8 @@ LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
     : context_(context),
       world_(world),
       samples_(settings.micro_batch_size),
-      parts_(settings.parts) {
+      parts_(settings.parts),
+      pieces_(settings.pieces) {
   const plan::StepPlan& plan = programs.train.plan;
   if (!plan.layouts.updates_early) return;
   for (const plan::Action& action : plan.actions)
@@ -42,7 +43,7 @@ void LoadHandler::load(const ActionBuffers& buffers) {
     require_size(*context_.samples, batch.size());
     const std::int64_t first = leaf / parts_ * samples_;
     context_.samples->fill_part(context_.first_sample + static_cast<std::uint64_t>(first), samples_,
-                                leaf % parts_, parts_, batch.data());
+                                {leaf % parts_, parts_, pieces_}, batch.data());
   } catch (const std::exception& error) {
     context_.load_error = error.what();
     if (context_.load_error.empty()) context_.load_error = "samples can't be read";

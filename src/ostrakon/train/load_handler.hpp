@@ -31,6 +31,7 @@ class LoadHandler {
   comm::Communicator& world_;
   std::int64_t samples_;               ///< of a leaf
   std::int64_t parts_;                 ///< leaves that share samples
+  std::int64_t pieces_;                ///< of a part
   int last_load_before_updates_ = -1;  ///< micro-batch; -1: updates wait for `clip`
 };
 

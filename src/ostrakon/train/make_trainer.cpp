@@ -38,7 +38,8 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
   const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
   return model::make_decoder(
       settings.precision.gather, settings.model,
-      {settings.training.micro_batch_size, settings.training.sequence_length, settings.context},
+      {settings.training.micro_batch_size, settings.training.sequence_length, settings.context,
+       settings.training.context_grain, settings.training.leaf == config::Leaf::sequence},
       settings.recompute,
       [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }
@@ -50,7 +51,7 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   TrainerSettings own;
   own.policy = completed.parallel;
   leave_to_trainer(own.policy);
-  own.policy.sum_grain = settings.training.sum_grain;  // of whole samples
+  own.policy.sum_grain = config::micro_batch_grain(settings.training);  // of whole samples
   own.optimizer = settings.optimizer;
   own.schedule = settings.schedule;
   own.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,

@@ -47,6 +47,7 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
 TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
   settings.loss = model.loss_terms();
   settings.parts = model.parts();
+  settings.pieces = model.pieces();
   plan::Policy& policy = settings.policy;
   policy.leaves = settings.leaves();
   policy.sample_ranks = settings.parts;

@@ -150,6 +150,7 @@ void require_unset(const TrainerSettings& settings) {
   is_unset("policy.sample_ranks", policy.sample_ranks, none.sample_ranks,
            "it is what the model says");
   is_unset("parts", settings.parts, unset.parts, "it is what the model says");
+  is_unset("pieces", settings.pieces, unset.pieces, "it is what the model says");
   is_unset("policy.moments.count", policy.moments.count, none.moments.count,
            "it follows from optimizer");
   is_unset("policy.early_updates", policy.early_updates, none.early_updates,

@@ -37,6 +37,7 @@ struct TrainerSettings {
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf
   model::LossTerms loss;                ///< set by the Trainer, the same: what the model says
   int parts = 1;                        ///< the same: Model::parts()
+  int pieces = 1;                       ///< the same: Model::pieces()
   std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   bool pinned_host_memory = true;  ///< where there is a device

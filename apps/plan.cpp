@@ -89,7 +89,8 @@ recomputation, relative to --gflops. --json has the estimate if one of the rates
     parallel.reshard_after_forward  default, never, the ranks of a node
     parallel.accumulation           auto, reduce_last
     memory.activation_checkpointing none, selective attention mlp norms, every 2, full
-    training.micro_batch_size       powers of two that give all ranks equally many
+    training.micro_batch_size       powers of two that give all ranks equally many; changes bits
+                                    of results unless training.leaf is sequence
     with --any-precision: precision.gather, precision.reduce
                                     fp32 both, bf16 both, bf16 and fp32
 and, if that makes the settings fit or saves more than 1 % of time,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/config/checks.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <set>
 #include <string>
@@ -32,12 +33,26 @@ Choices precision_choices(const Settings& deck, bool any_precision) {
   return choices;
 }
 
-Choices micro_batch_choices(const Settings& deck, int ranks) {
+/// Not all go together with leaves that are sequences or pieces of them.
+bool is_possible(Settings settings, const Choice& choice) {
+  for (const Assignment& one : choice) one.key->set(settings, one.value);
+  try {
+    config::check_together(settings, "deck");
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+Choices micro_batch_choices(const Settings& deck, int all_ranks) {
   const std::int64_t sequences = deck.training.global_batch_size;
+  const std::int64_t ranks = all_ranks / deck.context;
   Choices choices = {{}};
-  for (std::int64_t size = 1; size <= sequences / ranks; size *= 2)
-    if (sequences % (size * ranks) == 0)
-      choices.push_back({{&micro_batch_size, std::to_string(size)}});
+  for (std::int64_t size = 1; size <= sequences / ranks; size *= 2) {
+    if (sequences % (size * ranks) != 0) continue;
+    const Choice choice = {{&micro_batch_size, std::to_string(size)}};
+    if (is_possible(deck, choice)) choices.push_back(choice);
+  }
   return choices;
 }
 

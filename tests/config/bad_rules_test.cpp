@@ -234,6 +234,26 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("training", "micro_batch_size: 16"),
         "deck.yaml: training.micro_batch_size = 16 does not divide training.global_batch_size = 8 "
         "(8 = 16 x 0 + 8)"},
+       {with("parallel", "context: 3"),
+        "deck.yaml: parallel.context = 3 cuts a sequence into 6 pieces, which "
+        "training.sequence_length = 256 is no multiple of (256 = 6 x 42 + 4); use 252 or 258"},
+       {with("training", "sequence_length: 100\n    context_grain: 8"),
+        "deck.yaml: training.context_grain = 8 cuts a sequence into 16 pieces, which "
+        "training.sequence_length = 100 is no multiple of (100 = 16 x 6 + 4); use 96 or 112"},
+       {with("training", "context_grain: 2\n  parallel:\n    context: 4"),
+        "deck.yaml: parallel.context = 4 does not divide training.context_grain = 2 (2 = 4 x 0 + "
+        "2); expected a divisor, or a grain of 1"},
+       {with("training", "micro_batch_size: 2\n    context_grain: 4"),
+        "deck.yaml: training.context_grain = 4 makes leaves of the pieces of each sequence, but "
+        "training.micro_batch_size = 2 with training.leaf = micro_batch sums sequences before; "
+        "expected training.leaf = sequence or training.micro_batch_size = 1"},
+       {with("training", "micro_batch_size: 4\n    leaf: sequence\n  parallel:\n    context: 2"),
+        "deck.yaml: training.leaf = sequence with parallel.context = 2: a sequence's gradients are "
+        "summed over its ranks before those of other sequences are added; expected "
+        "training.micro_batch_size = 1 instead of 4"},
+       {with("training", "micro_batch_size: 4\n    leaf: sequence\n    sum_grain: 2"),
+        "deck.yaml: training.sum_grain = 2 is a number of sequences (training.leaf), of which "
+        "training.micro_batch_size = 4 are summed at once; expected a multiple of it"},
        {with("parallel", "sharding: none\n    shard_optimizer_over: world"),
         "deck.yaml: parallel.shard_optimizer_over = world divides optimizer state, which "
         "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full"},

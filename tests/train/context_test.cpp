@@ -166,7 +166,7 @@ TEST(Context, WhatCannotBeIsRefused) {
     EXPECT_NE(found.find(part), std::string::npos) << "'" << found << "'";
   };
   config::Settings settings = in_parts(small_gpt2(8), 5);
-  expect(refusal(settings), "can't be divided over 5 ranks");
+  expect(refusal(settings), "can't be divided into 5 parts");
   if (ranks == 1)
     expect(refusal(in_parts(small_gpt2(8), 2)), "parallel.context = 2 does not divide");
   if (ranks != 2) return;

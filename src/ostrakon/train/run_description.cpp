@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/run_description.hpp>
 
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
@@ -34,6 +35,17 @@ std::string describe_libraries() {
               ", matrix products: ", math::gemm_kernel(), "\n\n");
 }
 
+/// What a rank computes at once, and the leaves in it.
+std::string describe_leaves(const config::Settings& settings, const plan::StepPlan& plan) {
+  const config::TrainingSettings& training = settings.training;
+  const std::int64_t cuts = std::max(settings.context, training.context_grain);
+  const std::int64_t at_once = plan.layouts.leaves_at_once;
+  return text("  leaves                 ", settings.leaves() * at_once, " of ",
+              training.leaf == config::Leaf::sequence ? 1 : training.micro_batch_size, " x ", training.sequence_length / cuts,
+              " tokens, ", plan.grid.micro_batches() * at_once, " on each rank",
+              at_once > 1 ? text(", ", at_once, " at once") : "", "\n");
+}
+
 std::string describe_model(const config::Settings& settings, const Trainer& trainer) {
   const plan::StepPlan& plan = trainer.program(Purpose::train).plan;
   std::int64_t padded = 0;
@@ -43,10 +55,7 @@ std::string describe_model(const config::Settings& settings, const Trainer& trai
   return text("model\n  parameters             ", format_count(parameters),
               frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "", " in ",
               trainer.model().units(), " units, ", format_count(padded - parameters),
-              " elements of padding\n  leaves                 ", settings.leaves(), " of ",
-              settings.training.micro_batch_size, " x ",
-              settings.training.sequence_length / settings.context, " tokens, ",
-              plan.grid.micro_batches(), " on each rank\n\n");
+              " elements of padding\n", describe_leaves(settings, plan), "\n");
 }
 
 /// What is planned there where more than batches pass through it, or stay.

@@ -41,9 +41,9 @@ std::string describe_leaves(const config::Settings& settings, const plan::StepPl
   const std::int64_t cuts = std::max(settings.context, training.context_grain);
   const std::int64_t at_once = plan.layouts.leaves_at_once;
   return text("  leaves                 ", settings.leaves() * at_once, " of ",
-              training.leaf == config::Leaf::sequence ? 1 : training.micro_batch_size, " x ", training.sequence_length / cuts,
-              " tokens, ", plan.grid.micro_batches() * at_once, " on each rank",
-              at_once > 1 ? text(", ", at_once, " at once") : "", "\n");
+              training.leaf == config::Leaf::sequence ? 1 : training.micro_batch_size, " x ",
+              training.sequence_length / cuts, " tokens, ", plan.grid.micro_batches() * at_once,
+              " on each rank", at_once > 1 ? text(", ", at_once, " at once") : "", "\n");
 }
 
 std::string describe_model(const config::Settings& settings, const Trainer& trainer) {

@@ -46,7 +46,7 @@ bool is_possible(Settings settings, const Choice& choice) {
 
 Choices micro_batch_choices(const Settings& deck, int all_ranks) {
   const std::int64_t sequences = deck.training.global_batch_size;
-  const std::int64_t ranks = all_ranks / deck.context;
+  const std::int64_t ranks = all_ranks / (deck.context * deck.tensor);
   Choices choices = {{}};
   for (std::int64_t size = 1; size <= sequences / ranks; size *= 2) {
     if (sequences % (size * ranks) != 0) continue;
@@ -58,11 +58,12 @@ Choices micro_batch_choices(const Settings& deck, int all_ranks) {
 
 /// Not `always`, than which `default` takes no more time or memory. Parts on the ranks of a node
 /// where groups are larger.
-Choices reshard_choices(const FitRequest& request) {
+Choices reshard_choices(const Settings& deck, const FitRequest& request) {
   std::vector<std::string> values = {"default", "never"};
-  const int node = request.ranks_per_node;
-  if (node > 1 && node < request.ranks && request.ranks % node == 0)
-    values.push_back(std::to_string(node));
+  // Of a shard group, without tensor ranks.
+  const int tensor = static_cast<int>(deck.tensor);
+  const int node = request.ranks_per_node / tensor, ranks = request.ranks / tensor;
+  if (node > 1 && node < ranks && ranks % node == 0) values.push_back(std::to_string(node));
   return choices_of(reshard_after_forward, values);
 }
 
@@ -94,7 +95,7 @@ std::vector<Choices> axes(const Settings& deck, const FitRequest& request) {
   std::vector<Choices> axes = {
       choices_of(sharding, {"none", "optimizer", "gradients", "full"}),
       choices_of(shard_group, {"world", "node"}),
-      reshard_choices(request),
+      reshard_choices(deck, request),
       choices_of(accumulation, {"auto", "reduce_last"}),
       choices_of(checkpointing, {"none", "selective attention mlp norms", "every 2", "full"}),
       precision_choices(deck, request.any_precision),

@@ -20,7 +20,7 @@ using config::Settings;
 
 namespace {
 
-/// `shard_group` of the deck in ranks.
+/// `shard_group` of the deck in ranks, those of tensor groups included.
 int group_ranks(const Settings& settings, const FitRequest& request) {
   return settings.shard_group == mesh::world_group  ? request.ranks
          : settings.shard_group == mesh::node_group ? request.ranks_per_node
@@ -31,8 +31,9 @@ int group_ranks(const Settings& settings, const FitRequest& request) {
 void simplify(Settings& settings, const Settings& deck, const FitRequest& request) {
   plan::Policy& policy = settings.parallel;
   const plan::Policy& of_deck = deck.parallel;
-  const int group = group_ranks(settings, request);
-  if (group == group_ranks(deck, request)) settings.shard_group = deck.shard_group;
+  const int tensor = static_cast<int>(settings.tensor);
+  const int all = group_ranks(settings, request), group = std::max(1, all / tensor);
+  if (all == group_ranks(deck, request)) settings.shard_group = deck.shard_group;
   // Parts as small as shards are those that a rank has anyway.
   if (policy.reshard_after_forward.kind == plan::Reshard::partly &&
       policy.reshard_after_forward.ranks >= group)
@@ -44,7 +45,8 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
   if (request.ranks == 1) policy.accumulation = of_deck.accumulation;
   const plan::Layouts layouts = plan::find_layouts(
       policy, config::without_units(settings),
-      plan::Grid(1, group, std::max(1, request.ranks / group)), plan::Purpose::train);
+      plan::Grid(1, group, std::max(1, request.ranks / (group * tensor)), 1, tensor),
+      plan::Purpose::train);
   if (!layouts.gathers()) {
     policy.reshard_after_forward = of_deck.reshard_after_forward;
     policy.backward_prefetch = of_deck.backward_prefetch;
@@ -59,11 +61,12 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
     config::complete(completed);
     plan::Policy& other = completed.parallel;
     other.accumulation = choice;
-    other.shard_group = group;
+    other.shard_group = all;
     return plan::accumulation_of(other, plan::one_level(request.ranks, other));
   };
   for (const Accumulation same : {of_deck.accumulation, Accumulation::automatic}) {
-    if (resolved(policy.accumulation) != resolved(same) && settings.leaves() != request.ranks)
+    if (resolved(policy.accumulation) != resolved(same) &&
+        settings.leaves() * tensor != request.ranks)
       continue;
     policy.accumulation = same;
     break;

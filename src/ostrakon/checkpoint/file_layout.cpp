@@ -94,11 +94,13 @@ hdf5::ArrayShape array_of(const ShardMap& map, const Slice& slice) {
   hdf5::ArrayShape array;
   array.name = array_name(map, slice);
   array.type = stored_type(map.dtypes[static_cast<std::size_t>(slice.state)]);
-  if (slice.count == parameter.elements()) {
+  if (slice.count == parameter.elements() && parameter.column_pieces == 1) {
     array.shape = parameter.shape;
   } else {
     array.shape = {slice.count};
     array.attributes = {{"shape", hdf5::shape_text(parameter.shape)}};
+    if (parameter.column_pieces > 1)
+      array.attributes.push_back({"column_pieces", std::to_string(parameter.column_pieces)});
   }
   return array;
 }

@@ -71,6 +71,8 @@ void add_parameters(std::string& out, const Manifest& manifest) {
         ", \"shape\": " + Json(entry.shape).dump() +
         ", \"type\": " + quoted(manifest.dtypes[static_cast<std::size_t>(State::parameters)]) +
         ", \"unit\": " + quoted(entry.unit) + ", \"frozen\": " + (entry.frozen ? "true" : "false") +
+        (entry.column_pieces > 1 ? ", \"column_pieces\": " + std::to_string(entry.column_pieces)
+                                 : "") +
         ", \"offset\": " + std::to_string(offset) + "}";
     offset += entry.elements();
   }

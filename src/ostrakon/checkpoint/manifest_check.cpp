@@ -60,6 +60,10 @@ class Check {
       require(rows_[i].offset == elements, where_, "the offset of ", shown(entry.path()), " is ",
               rows_[i].offset, "; expected ", elements, ", the elements before it");
       elements += checked_elements(entry, most_elements - elements);
+      require(entry.column_pieces == 1 ||
+                  (entry.shape.size() == 2 && entry.shape[1] % entry.column_pieces == 0),
+              where_, shown(entry.path()), " of the shape ", hdf5::shape_text(entry.shape),
+              " has its columns in ", entry.column_pieces, " pieces; expected a divisor");
     }
   }
 

@@ -149,6 +149,8 @@ const Fields parameter_fields = {
     {"type", [](Draft& d, const Value& v) { d.row.type = read_dtype(v); }},
     {"unit", [](Draft& d, const Value& v) { d.parameter.unit = words(v); }},
     {"frozen", [](Draft& d, const Value& v) { d.parameter.frozen = flag(v); }},
+    {"column_pieces", [](Draft& d, const Value& v) { d.parameter.column_pieces = whole(v, 1); },
+     Scope::nowhere, Scope::nowhere, true},
     {"offset", [](Draft& d, const Value& v) { d.row.offset = whole(v); }}};
 
 const Fields file_fields = {

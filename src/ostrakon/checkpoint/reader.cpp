@@ -185,6 +185,28 @@ bool CheckpointReader::has(State state, int parameter) const {
          !locations(state, parameter).empty();
 }
 
+namespace {
+
+/// Of a matrix whose elements are wanted in the order of `wanted` pieces of its columns, but saved
+/// in that of `saved` ones: body(first, count) of neighbours as they are saved, for the `count`
+/// wanted ones from `first` on.
+template <class Body>
+void for_each_saved_run(std::int64_t rows, std::int64_t columns, std::int64_t wanted,
+                        std::int64_t saved, std::int64_t first, std::int64_t count,
+                        const Body& body) {
+  const std::int64_t wanted_width = columns / wanted, saved_width = columns / saved;
+  for (std::int64_t at = first; at < first + count;) {
+    const std::int64_t in_piece = at % (rows * wanted_width), row = in_piece / wanted_width;
+    const std::int64_t column = at / (rows * wanted_width) * wanted_width + at % wanted_width;
+    const std::int64_t run = std::min(
+        {first + count - at, wanted_width - at % wanted_width, saved_width - column % saved_width});
+    body((column / saved_width * rows + row) * saved_width + column % saved_width, run);
+    at += run;
+  }
+}
+
+}  // namespace
+
 /// Adds what a slice is made of.
 void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts) const {
   const auto [state, parameter, wanted_first, wanted_count] = wanted.slice;
@@ -196,19 +218,36 @@ void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts)
               wanted_count <= elements - wanted_first,
           "elements ", wanted_first, " to ", wanted_first, " + ", wanted_count, " of ",
           entry_of.path(), " asked for from checkpoint '", folder_, "'; it has ", elements);
+  auto* out = static_cast<char*>(wanted.values);
+  if (wanted.column_pieces == entry_of.column_pieces) {
+    add_saved_parts(wanted.slice, out, parts);
+    return;
+  }
+  const std::int64_t rows = entry_of.shape.front(), columns = elements / rows;
+  for_each_saved_run(
+      rows, columns, wanted.column_pieces, entry_of.column_pieces, wanted_first, wanted_count,
+      [&](std::int64_t first, std::int64_t count) {
+        add_saved_parts({wanted.slice.state, wanted.slice.parameter, first, count}, out, parts);
+        out += count * width(wanted.slice.state);
+      });
+}
+
+/// Of elements that are saved one after the other.
+void CheckpointReader::add_saved_parts(const Slice& slice, char* out,
+                                       std::vector<Part>& parts) const {
+  const auto [state, parameter, wanted_first, wanted_count] = slice;
   if (wanted_count == 0) return;
   const std::vector<Location>& all = locations(state, parameter);
-  require(!all.empty(), "checkpoint '", folder_, "' has no ", name(state), " of ", entry_of.path());
-
-  auto* out = static_cast<char*>(wanted.values);
+  require(!all.empty(), "checkpoint '", folder_, "' has no ", name(state), " of ",
+          manifest_.parameters[index(parameter)].path());
   std::int64_t first = wanted_first, count = wanted_count;
   auto location =
       std::upper_bound(all.begin(), all.end(), first,
                        [](std::int64_t value, const Location& p) { return value < p.first; });
   for (--location; count > 0; ++location) {  // pieces join, and the first begins at 0
-    const Slice& slice = entry(location->file).pieces[index(location->piece)].slice;
-    const std::int64_t from_piece = std::min(count, slice.first + slice.count - first);
-    std::int64_t at = (first - slice.first) * width(state);
+    const Slice& saved = entry(location->file).pieces[index(location->piece)].slice;
+    const std::int64_t from_piece = std::min(count, saved.first + saved.count - first);
+    std::int64_t at = (first - saved.first) * width(state);
     const std::int64_t end = at + from_piece * width(state);
     while (at < end) {
       const Block block{location->file, location->piece, at / block_bytes};
@@ -250,6 +289,12 @@ void CheckpointReader::read(State state, int parameter, std::int64_t first, std:
                             void* values) {
   std::vector<Part> parts;
   add_parts({{state, parameter, first, count}, values}, parts);
+  for (const Part& part : parts) read(part, *lanes_.front());
+}
+
+void CheckpointReader::read_as_saved(const Slice& slice, void* values) {
+  std::vector<Part> parts;
+  add_saved_parts(slice, static_cast<char*>(values), parts);
   for (const Part& part : parts) read(part, *lanes_.front());
 }
 

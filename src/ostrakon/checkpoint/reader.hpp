@@ -14,8 +14,9 @@ namespace ostrakon::checkpoint {
 
 /// A slice to be read, and where its values go (host memory).
 struct Wanted {
-  Slice slice;
+  Slice slice;  ///< in the order of elements that follows
   void* values = nullptr;
+  std::int64_t column_pieces = 1;  ///< as those of ParameterEntry, which need not be so many
 };
 
 /// Reads a checkpoint, whatever ranks wrote it: any slice of any array, by one process. Every byte
@@ -37,9 +38,11 @@ class CheckpointReader : public ParameterSource {
   int find(const std::string& owner, const std::string& parameter) const;
   bool has(State state, int parameter) const;
 
-  /// values (host memory) = elements [first, first + count) of an array, in the dtype that it is
-  /// kept in: manifest().dtypes.
+  /// values (host memory) = elements [first, first + count) of an array, row by row, in the dtype
+  /// that it is kept in: manifest().dtypes.
   void read(State state, int parameter, std::int64_t first, std::int64_t count, void* values);
+  /// The same in the order in which they are saved.
+  void read_as_saved(const Slice& slice, void* values);
 
   /// Reads all of them by several threads at once, which is faster: one thread alone would not read
   /// the next while it checks the last.
@@ -95,6 +98,7 @@ class CheckpointReader : public ParameterSource {
   std::int64_t piece_bytes(const PieceEntry& piece) const;
   std::int64_t block_size(const Block& block) const;
   void add_parts(const Wanted& wanted, std::vector<Part>& parts) const;
+  void add_saved_parts(const Slice& slice, char* out, std::vector<Part>& parts) const;
   void read(const Part& part, Lane& lane) const;
   void read(std::vector<Part> parts);
   void add_parts(int file, std::vector<Part>& parts) const;

@@ -41,7 +41,8 @@ FileEntry write_file(CheckpointReader& in, const std::string& folder, const File
   const auto values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
     const Slice& slice = layout.pieces[piece].slice;
     const std::int64_t width = bytes_of(in.manifest().dtypes[static_cast<int>(slice.state)]);
-    in.read(slice.state, slice.parameter, slice.first + first / width, bytes / width, block.data());
+    in.read_as_saved({slice.state, slice.parameter, slice.first + first / width, bytes / width},
+                     block.data());
     return block.data();
   };
   FileEntry file = write_shard(folder, of_one, layout.writer, values, {});

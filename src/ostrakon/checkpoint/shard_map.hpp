@@ -27,13 +27,17 @@ struct ParameterEntry {
   std::vector<std::int64_t> shape;  ///< row-major
   std::string unit;                 ///< gathered with, in the run that saved
   bool frozen = false;
+  /// Its elements are saved row by row; or where these are more than 1, the columns in so many
+  /// equal pieces, one after the other, each row by row: as tensor ranks have them.
+  std::int64_t column_pieces = 1;
 
   std::int64_t elements() const;
   /// "block.3/attention.qkv.weight", its place in a file's groups and in weights.h5.
   std::string path() const { return owner + "/" + name; }
 };
 
-/// Elements [first, first + count) of one kind of a parameter's state, row-major.
+/// Elements [first, first + count) of one kind of a parameter's state, in the order in which they
+/// are saved: see ParameterEntry::column_pieces.
 struct Slice {
   State state = State::parameters;
   int parameter = -1;  ///< index into the table

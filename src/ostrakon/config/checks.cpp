@@ -101,6 +101,35 @@ void check_parts(const Settings& settings, const std::string& name) {
           " are summed at once; expected a multiple of it");
 }
 
+/// What tensor ranks divide.
+void check_pieces(const Settings& settings, const std::string& name) {
+  const std::int64_t tensor = settings.tensor, grain = settings.tensor_grain;
+  require(grain == 1 || grain % tensor == 0, name, ": parallel.tensor = ", tensor,
+          " does not divide model.tensor_grain = ", grain, " (", division(grain, tensor),
+          "); expected a divisor, or a grain of 1");
+  const std::int64_t pieces = std::max(tensor, grain);
+  if (pieces == 1) return;
+  const Factor by = {grain > 1 ? "model.tensor_grain" : "parallel.tensor", pieces};
+  const model::DecoderSettings& model = settings.model;
+  const TrainingSettings& training = settings.training;
+  require_divides(name, by, {"model.heads", model.heads});
+  require_divides(name, by, {"model.kv_heads", model.kv_heads});
+  require_divides(name, by, {"model.width", model.width});
+  require_divides(name, by, {"model.ffn_width", model.ffn_width});
+  const std::int64_t words = (model.vocabulary + pieces - 1) / pieces;
+  require((pieces - 1) * words < model.vocabulary, name, ": ", by.name, " = ", pieces, " cuts ",
+          "model.vocabulary = ", model.vocabulary, " into pieces of ", words,
+          " words, of which the last would have none");
+  const std::int64_t cuts = std::max(settings.context, training.context_grain);
+  const std::int64_t sequences = training.leaf == Leaf::sequence ? 1 : training.micro_batch_size;
+  const std::int64_t rows = training.sequence_length / cuts * sequences;
+  require(rows % pieces == 0, name, ": ", by.name, " = ", pieces, " does not divide the ", rows,
+          " tokens of a leaf (", division(rows, pieces), ")");
+  require(settings.optimizer.kind != optim::OptimizerKind::muon, name, ": ", by.name, " = ", pieces,
+          " cuts the matrices that optimizer.name = muon updates as a whole; expected another "
+          "optimizer, or 1");
+}
+
 void check_precision(const PrecisionSettings& precision, const std::string& name) {
   const DType activations = precision.activations.value_or(precision.gather);
   require(activations == precision.gather, name,
@@ -174,7 +203,7 @@ void check_plan_length(const Settings& settings, int ranks) {
   // One block in a unit makes the most units, so automatic ones are no more.
   const std::int64_t blocks = std::max<std::int64_t>(settings.model.blocks_per_unit, 1);
   const std::int64_t units = (settings.model.layers + blocks - 1) / blocks + 2;
-  const std::int64_t micro_batches = settings.leaves() / ranks;
+  const std::int64_t micro_batches = settings.leaves() * settings.tensor / ranks;
   require(micro_batches <= most / units, "a step is too long to plan: (model.layers ",
           blocks == 1 ? "" : "/ model.blocks_per_unit ",
           "+ 2) x training.global_batch_size / training.micro_batch_size / ranks = ", units, " x ",
@@ -199,25 +228,35 @@ std::string list_divisors(std::int64_t number, std::int64_t near, std::int64_t l
   return join(divisors, ", ", " or ");
 }
 
-/// Ranks that share sequences are neighbours in a shard group.
-void check_context(const Settings& settings, int ranks) {
-  const std::int64_t context = settings.context;
-  require(ranks % context == 0, "parallel.context = ", context, " does not divide the ", ranks,
-          ranks == 1 ? " rank" : " ranks", " (", division(ranks, context), "); expected a divisor");
+/// Ranks that compute sequences together are neighbours in a shard group.
+void check_neighbours(const Settings& settings, int ranks) {
+  const std::int64_t context = settings.context, tensor = settings.tensor;
+  const std::int64_t together = context * tensor;
+  const std::string names = tensor == 1    ? text("parallel.context = ", context)
+                            : context == 1 ? text("parallel.tensor = ", tensor)
+                                           : text("parallel.context x parallel.tensor = ", context,
+                                                  " x ", tensor, " = ", together);
+  require(ranks % together == 0, names, " does not divide the ", ranks,
+          ranks == 1 ? " rank" : " ranks", " (", division(ranks, together),
+          "); expected a divisor");
   const int group = settings.shard_group;
   if (group > 0 && ranks % group == 0)
-    require(group % context == 0, "parallel.context = ", context, " does not divide the ", group,
+    require(group % together == 0, names, " does not divide the ", group,
             " ranks of a shard group (parallel.shard_group); expected a divisor");
 }
 
 void check_leaves(const Settings& settings, int all_ranks) {
   const TrainingSettings& training = settings.training;
   const std::int64_t leaves = training.micro_batches();
-  const int ranks = all_ranks / static_cast<int>(settings.context);
+  const std::int64_t context = settings.context, tensor = settings.tensor;
+  const int ranks = all_ranks / static_cast<int>(context * tensor);
   if (leaves % ranks == 0) return;
-  const std::int64_t context = settings.context;
+  const bool in_groups = context * tensor > 1;
+  const char* const keys = tensor == 1    ? "parallel.context"
+                           : context == 1 ? "parallel.tensor"
+                                          : "parallel.context x parallel.tensor";
   const std::string sharing =
-      context > 1 ? text(" groups of ", context, " ranks (parallel.context)") : " ranks";
+      in_groups ? text(" groups of ", context * tensor, " ranks (", keys, ")") : " ranks";
   const std::string problem =
       leaves < ranks
           ? text("fewer than ", ranks, sharing)
@@ -226,7 +265,7 @@ void check_leaves(const Settings& settings, int all_ranks) {
       text("training.global_batch_size / training.micro_batch_size = ", training.global_batch_size,
            " / ", training.micro_batch_size, " = ", leaves, leaves == 1 ? " leaf, " : " leaves, ",
            problem, "; use ", list_divisors(leaves, ranks, 1),
-           context > 1   ? " groups"
+           in_groups     ? " groups"
            : leaves == 1 ? " rank"
                          : " ranks",
            ", or make training.global_batch_size a multiple of ", ranks, " x ",
@@ -247,6 +286,7 @@ void check_reshard(const Settings& settings, int ranks) {
   if (group == mesh::world_group) group = ranks;
   if (group == mesh::node_group) group = static_cast<int>(settings.ranks_per_node);
   if (group == 0 || ranks % group != 0) return;
+  group /= static_cast<int>(settings.tensor);
   check_kept_parts(settings.parallel.reshard_after_forward, "parallel.reshard_after_forward",
                    group);
   for (const plan::UnitRule& rule : settings.parallel.units) {
@@ -268,6 +308,7 @@ void check_together(const Settings& settings, const std::string& name) {
   check_model(settings.model, name);
   check_training(settings, name);
   check_parts(settings, name);
+  check_pieces(settings, name);
   check_precision(settings.precision, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);
@@ -294,7 +335,7 @@ std::vector<model::Parameter> parameters_of(const Settings& settings) {
 }
 
 void check_ranks(const Settings& settings, int ranks) {
-  check_context(settings, ranks);
+  check_neighbours(settings, ranks);
   check_leaves(settings, ranks);
   check_plan_length(settings, ranks);
   check_reshard(settings, ranks);

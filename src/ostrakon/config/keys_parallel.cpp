@@ -136,11 +136,16 @@ Section parallel_section() {
        named_integer("shard_group", FIELD(shard_group),
                      {{"world", mesh::world_group}, {"node", mesh::node_group}}, 1, most_ranks,
                      "ranks over which state is sharded: all, those of a node, or a number of "
-                     "consecutive ranks; further groups hold replicas"),
+                     "consecutive ranks, those of parallel.tensor included; further groups hold "
+                     "replicas"),
        integer("context", FIELD(context), 1, most_ranks,
                "number of neighbouring ranks of a shard group that share each sequence, for "
                "sequences that do not fit on one: each has a piece from its head and one from its "
                "tail, and all gather keys and values in every block"),
+       integer("tensor", FIELD(tensor), 1, most_ranks,
+               "number of neighbouring ranks of a shard group that compute each micro-batch "
+               "together: each has an equal part of the heads, MLP columns and vocabulary, and "
+               "between them of the rows (tensor and sequence parallel)"),
        choice("shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
               plan::optimizer_group_names,
               "ranks over which optimizer state is sharded, if it is: those of a shard group, or "

@@ -70,6 +70,11 @@ Section model_section() {
                "biases in linear layers, and in norms if they are layernorm"),
        boolean("tie_embeddings", FIELD(model.tie_embeddings),
                "input embedding and output projection share one parameter (tied)"),
+       power_of_two("tensor_grain", FIELD(tensor_grain), 1,
+                    "number of pieces of heads, MLP columns and vocabulary whose terms are summed "
+                    "by themselves. With every parallel.tensor that divides it results have the "
+                    "same bits; another number is equal up to rounding. 1: cut only where "
+                    "parallel.tensor divides them"),
        number("norm_epsilon", FIELD(model.norm_epsilon), small,
               "epsilon that norms add to the variance"),
        number("rotary_base", FIELD(model.rotary_base), rotary_base,

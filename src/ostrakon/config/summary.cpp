@@ -292,8 +292,10 @@ void require_same_model(const Settings& settings, const std::string& deck,
   const Section& model = *find_section("model");
   std::string found;
   for (const Key& key : model.keys) {
-    // How parameters began, and which of them are communicated together.
-    if (key.name == "initializer_deviation" || key.name == "blocks_per_unit") continue;
+    // How parameters began, which of them are communicated together, and how sums are taken.
+    if (key.name == "initializer_deviation" || key.name == "blocks_per_unit" ||
+        key.name == "tensor_grain")
+      continue;
     // Only rotary positions have a base.
     if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;
     const std::string ours = key.get(settings).shown(), in_it = key.get(theirs).shown();

@@ -224,6 +224,33 @@ void add_bias(const Exec& exec, View<T**> x, View<const T*> bias) {
 }
 
 template <class T>
+void add_residual(const Exec& exec, View<const T**> x, View<const compute_t<T>**> sum,
+                  View<const T*> bias, View<T**> y) {
+  using C = compute_t<T>;
+  const char* const name = "add_residual";
+  require_shape(name, "x", x, y.rows(), y.columns());
+  require_shape(name, "sum", sum, y.rows(), y.columns());
+  require_size_if_any(name, "bias", bias, y.columns());
+  constexpr std::int64_t run = per_item(4096);
+  const std::int64_t columns = y.columns(), runs = items_for(columns, run);
+  for_each_item(
+      exec, name, y.rows() * runs, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t first = item % runs * run, row = item / runs;
+        const std::int64_t end = first + smaller(run, columns - first);
+        const auto from = x.row(row).range(first, end);
+        const auto more = sum.row(row).range(first, end);
+        const auto to = y.row(row).range(first, end);
+        if (bias) {
+          const auto terms = bias.range(first, end);
+          for (std::int64_t j = 0; j < to.size(); ++j)
+            to[j] = static_cast<T>(C(from[j]) + (more[j] + C(terms[j])));
+        } else {
+          for (std::int64_t j = 0; j < to.size(); ++j) to[j] = static_cast<T>(C(from[j]) + more[j]);
+        }
+      });
+}
+
+template <class T>
 void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) {
   require_equal_sizes("column_sums", x.columns(), sums.size());
 #if OSTRAKON_ON_DEVICE
@@ -242,14 +269,16 @@ void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) 
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                        \
-  template void fill<T>(const Exec&, View<T*>, T);                                     \
-  template void copy<T>(const Exec&, View<const T*>, View<T*>);                        \
-  template void add_to<T>(const Exec&, View<const T*>, View<T*>);                      \
-  template void add_to<T>(const CallingThread&, HostView<const T*>, HostView<T*>);     \
-  template void host::tree_sum<T>(HostView<T**>, HostView<compute_t<T>*>);             \
-  template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>); \
-  template void add_bias<T>(const Exec&, View<T**>, View<const T*>);                   \
+#define OSTRAKON_INSTANTIATE(T)                                                           \
+  template void fill<T>(const Exec&, View<T*>, T);                                        \
+  template void copy<T>(const Exec&, View<const T*>, View<T*>);                           \
+  template void add_to<T>(const Exec&, View<const T*>, View<T*>);                         \
+  template void add_to<T>(const CallingThread&, HostView<const T*>, HostView<T*>);        \
+  template void host::tree_sum<T>(HostView<T**>, HostView<compute_t<T>*>);                \
+  template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>);    \
+  template void add_bias<T>(const Exec&, View<T**>, View<const T*>);                      \
+  template void add_residual<T>(const Exec&, View<const T**>, View<const compute_t<T>**>, \
+                                View<const T*>, View<T**>);                               \
   template void column_sums<T>(const Exec&, View<const T**>, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

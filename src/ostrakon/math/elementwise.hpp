@@ -53,6 +53,11 @@ void chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute_t<T>*
 template <class T>
 void add_bias(const Exec& exec, View<T**> x, View<const T*> bias);
 
+/// y = x + (sum + bias), rounded once; bias (columns) need not exist. All (rows, columns).
+template <class T>
+void add_residual(const Exec& exec, View<const T**> x, View<const compute_t<T>**> sum,
+                  View<const T*> bias, View<T**> y);
+
 /// sums(j) = sum over rows of x(i, j), always in the same order. Overwrites.
 template <class T>
 void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums);

@@ -48,6 +48,49 @@ void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int
 }
 
 template <class T>
+void embedding_forward_some(const Exec& exec, View<const std::int32_t*> ids,
+                            std::int64_t first_word, View<const T**> table,
+                            View<compute_t<T>**> out) {
+  const char* const name = "embed_some";
+  require_size(name, "ids", ids, out.rows());
+  require_shape(name, "token table", table, table.rows(), out.columns());
+  for_each_row(
+      exec, name, out.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const std::int64_t word = ids[r] - first_word;
+        if (word < 0 || word >= table.rows()) return;
+        const auto token = table.row(word);
+        const auto to = out.row(r);
+        row.loop(to.size(), [=](std::int64_t i) { to[i] = token[i]; });
+      });
+}
+
+template <class T>
+void add_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_position,
+                   View<const T**> table, View<compute_t<T>**> out) {
+  const char* const name = "embed_add_positions";
+  require(tokens >= 1 && first_position >= 0 && table.columns() == out.columns() &&
+              first_position + smaller(tokens, out.rows()) <= table.rows(),
+          name, ": ", tokens, " positions from ", first_position, " on of a table (", table.rows(),
+          ", ", table.columns(), ") for rows of ", out.columns(), ", expected those of the table");
+  for_each_row(
+      exec, name, out.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto position = table.row(first_position + r % tokens);
+        const auto to = out.row(r);
+        row.loop(to.size(), [=](std::int64_t i) { to[i] += position[i]; });
+      });
+}
+
+void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_t first_word,
+                    std::int64_t words, View<std::int32_t*> own) {
+  require_size("embed_own", "own words", own, ids.size());
+  for_each_item(
+      exec, "embed_own", ids.size(), KOKKOS_LAMBDA(std::int64_t r) {
+        const std::int64_t word = ids[r] - first_word;
+        own[r] = word >= 0 && word < words ? static_cast<std::int32_t>(word) : -1;
+      });
+}
+
+template <class T>
 void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                         View<const T**> dout, View<compute_t<T>**> dtoken_table,
                         View<compute_t<T>**> dposition_table) {
@@ -62,6 +105,7 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
     for_each_row(
         exec, "embed_backward", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t first) {
           const std::int32_t id = ids[first];
+          if (id < 0) return;
           const int earlier =
               row.maximum(first, 0, [=](std::int64_t r) { return ids[r] == id ? 1 : 0; });
           if (earlier == 1) return;
@@ -90,7 +134,7 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
         const std::int64_t columns = smaller(columns_per_item, width - first);
         for (std::int64_t r = 0; r < rows; ++r) {
           const auto gradient = dout.row(r).range(first, first + columns);
-          if (dtoken_table) {
+          if (dtoken_table && ids[r] >= 0) {
             C* __restrict__ token = dtoken_table.row(ids[r]).range(first, first + columns).data();
             for (std::int64_t j = 0; j < columns; ++j) token[j] += gradient[j];
           }
@@ -155,6 +199,9 @@ void list_rows_by_id(const Exec& exec, View<const std::int32_t*> ids, View<std::
 #if OSTRAKON_ON_DEVICE
   for_each_item(
       exec, "embed_lists", rows, KOKKOS_LAMBDA(std::int64_t r) {
+        next[r] = -1;
+        first[r] = 0;
+        if (ids[r] < 0) return;
         std::int64_t other = r - 1;
         while (other >= 0 && ids[other] != ids[r]) --other;
         first[r] = other < 0 ? 1 : 0;
@@ -167,9 +214,11 @@ void list_rows_by_id(const Exec& exec, View<const std::int32_t*> ids, View<std::
       exec, "embed_lists", 1, KOKKOS_LAMBDA(std::int64_t) {
         for (std::int64_t id = 0; id < latest.size(); ++id) latest[id] = -1;
         for (std::int64_t r = 0; r < rows; ++r) {
+          next[r] = -1;
+          first[r] = 0;
+          if (ids[r] < 0) continue;
           std::int32_t& before = latest[ids[r]];
           first[r] = before < 0 ? 1 : 0;
-          next[r] = -1;
           if (before >= 0) next[before] = static_cast<std::int32_t>(r);
           before = static_cast<std::int32_t>(r);
         }
@@ -252,6 +301,10 @@ void embedding_positions_backward(const Exec& exec, View<const T**> dout, std::i
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                  \
+  template void embedding_forward_some<T>(const Exec&, View<const std::int32_t*>, std::int64_t,  \
+                                          View<const T**>, View<compute_t<T>**>);                \
+  template void add_positions<T>(const Exec&, std::int64_t, std::int64_t, View<const T**>,       \
+                                 View<compute_t<T>**>);                                          \
   template void embedding_forward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,       \
                                      std::int64_t, View<const T**>, View<const T**>, View<T**>); \
   template void embedding_backward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,      \

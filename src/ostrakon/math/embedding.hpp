@@ -14,8 +14,24 @@ void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int
                        std::int64_t first_position, View<const T**> token_table,
                        View<const T**> position_table, View<T**> out);
 
-/// *Adds* the gradient of both tables, rows in a fixed order. Of a table that does not exist none
-/// is computed.
+/// out(r, :) = table(ids[r] - first_word, :) of those rows whose word the table has; others stay.
+template <class T>
+void embedding_forward_some(const Exec& exec, View<const std::int32_t*> ids,
+                            std::int64_t first_word, View<const T**> table,
+                            View<compute_t<T>**> out);
+
+/// out(r, :) += table(first_position + r % tokens, :).
+template <class T>
+void add_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_position,
+                   View<const T**> table, View<compute_t<T>**> out);
+
+/// own[r] = ids[r] - first_word where that is in [0, words), else -1: a word that a table of these
+/// has not.
+void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_t first_word,
+                    std::int64_t words, View<std::int32_t*> own);
+
+/// *Adds* the gradient of both tables, rows in a fixed order. Rows with a negative id are left out.
+/// Of a table that does not exist none is computed.
 template <class T>
 void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                         View<const T**> dout, View<compute_t<T>**> dtoken_table,
@@ -25,7 +41,8 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
 std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary);
 
 /// *Adds* the gradient of the token table as a sum over `pieces` equal runs of rows by the tree of
-/// piece_tree.hpp; a piece without a token adds nothing to the token's row.
+/// piece_tree.hpp; a piece without a token adds nothing to the token's row. Rows with a negative id
+/// are left out.
 template <class T>
 void embedding_backward_by_piece(const Exec& exec, View<const std::int32_t*> ids,
                                  View<const T**> dout, View<compute_t<T>**> dtoken_table,

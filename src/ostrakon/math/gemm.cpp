@@ -350,8 +350,10 @@ std::int64_t rows_by_piece(std::int64_t m, std::int64_t n) {
   return std::min(m, std::max(granule, fitting));
 }
 
+}  // namespace
+
 template <class T>
-void add_rows(const Exec& exec, View<const T**> from, View<T**> to) {
+void add_matrix(const Exec& exec, View<const T**> from, View<T**> to) {
   for_each_row(
       exec, "gemm_add", from.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto term = from.row(index);
@@ -360,7 +362,11 @@ void add_rows(const Exec& exec, View<const T**> from, View<T**> to) {
       });
 }
 
-}  // namespace
+/// One chunk is added to a sum as a whole.
+template <class T>
+bool adds_as_a_whole(std::int64_t terms) {
+  return std::is_same<T, float>::value && !on_device && terms <= product_chunk;
+}
 
 std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t pieces) {
   return (tree_slots(pieces) - 1) * rows_by_piece(m, n) * n;
@@ -378,30 +384,16 @@ void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<
   require(workspace.size() >= gemm_by_piece_workspace(c.rows(), n, pieces), "gemm: workspace of ",
           workspace.size(), " elements, expected at least ",
           gemm_by_piece_workspace(c.rows(), n, pieces));
-  // One chunk is added to a sum as a whole, so the second of a pair needs no memory of its own.
-  const bool adds_pairs = std::is_same<T, float>::value && !on_device && terms <= product_chunk;
   for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
     const std::int64_t end = std::min(c.rows(), begin + most_rows);
-    const std::int64_t elements = (end - begin) * n;
-    const auto slot = [&](std::int64_t index) {
-      return index == 0
-                 ? c.row_range(begin, end)
-                 : workspace.range((index - 1) * elements, index * elements).matrix(end - begin, n);
-    };
-    bool is_added = false;
-    sum_pieces(
-        pieces,
-        [&](std::int64_t to, std::int64_t piece) {
-          is_added = adds_pairs && piece % 2 == 1;
-          const auto rows = [&](const View<const T**>& x) {
-            return x.row_range(piece * terms, (piece + 1) * terms);
-          };
-          gemm<T, C>(exec, Transpose::yes, Transpose::no, 1, rows(a).column_range(begin, end),
-                     rows(b), is_added ? 1 : 0, slot(is_added ? to - 1 : to));
-        },
-        [&](std::int64_t from, std::int64_t to) {
-          if (!std::exchange(is_added, false)) add_rows<C>(exec, slot(from), slot(to));
-        });
+    sum_products<T>(exec, pieces, terms, c.row_range(begin, end), workspace,
+                    [&](std::int64_t piece, C beta, View<C**> to) {
+                      const auto rows = [&](const View<const T**>& x) {
+                        return x.row_range(piece * terms, (piece + 1) * terms);
+                      };
+                      gemm<T, C>(exec, Transpose::yes, Transpose::no, 1,
+                                 rows(a).column_range(begin, end), rows(b), beta, to);
+                    });
   }
 }
 
@@ -454,7 +446,11 @@ OSTRAKON_INSTANTIATE(fp16, fp16)
 OSTRAKON_INSTANTIATE(fp16, float)
 #undef OSTRAKON_INSTANTIATE
 
+template void add_matrix<float>(const Exec&, View<const float**>, View<float**>);
+template void add_matrix<double>(const Exec&, View<const double**>, View<double**>);
+
 #define OSTRAKON_INSTANTIATE(T)                                                 \
+  template bool adds_as_a_whole<T>(std::int64_t);                               \
   template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>, \
                                  View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)

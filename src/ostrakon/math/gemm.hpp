@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
@@ -69,6 +70,44 @@ template <class T, class C = T>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c);
+
+/// to += from, of one shape.
+template <class T>
+void add_matrix(const Exec& exec, View<const T**> from, View<T**> to);
+
+/// Whether products of so many terms of T that are added to what C has (beta = 1) have the bits of
+/// the product added to it as a whole.
+template <class T>
+bool adds_as_a_whole(std::int64_t terms);
+
+/// sum = the products of `pieces` pieces of `terms` terms each, added by the tree of
+/// piece_tree.hpp: multiply(piece, beta, to) writes to = product + beta to, with beta 0 or 1.
+/// workspace: (tree_slots(pieces) - 1) times the elements of `sum`.
+template <class T, class Multiply>
+void sum_products(const Exec& exec, std::int64_t pieces, std::int64_t terms,
+                  View<compute_t<T>**> sum, View<compute_t<T>*> workspace,
+                  const Multiply& multiply) {
+  using C = compute_t<T>;
+  const std::int64_t elements = sum.rows() * sum.columns();
+  const auto slot = [&](std::int64_t index) {
+    return index == 0 ? sum
+                      : workspace.range((index - 1) * elements, index * elements)
+                            .matrix(sum.rows(), sum.columns());
+  };
+  // The second of a pair needs no memory of its own where it is added as a whole.
+  const bool adds_pairs = adds_as_a_whole<T>(terms);
+  bool is_added = false;
+  sum_pieces(
+      pieces,
+      [&](std::int64_t to, std::int64_t piece) {
+        is_added = adds_pairs && piece % 2 == 1;
+        multiply(piece, is_added ? C(1) : C(0), slot(is_added ? to - 1 : to));
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        if (!is_added) add_matrix<C>(exec, slot(from), slot(to));
+        is_added = false;
+      });
+}
 
 /// Elements of compute_t<T> of the workspace of gemm_by_piece().
 std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t pieces);

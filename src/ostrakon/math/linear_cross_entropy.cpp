@@ -233,19 +233,142 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
   if constexpr (is_16bit<T>) copy_rows<C, T>(exec, View<const C**>(dx_sum), dx);
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                 \
-  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t);          \
-  template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,  \
-                                                View<const std::int32_t*>, View<compute_t<T>*>, \
-                                                View<T*>);                                      \
-  template void linear_cross_entropy_backward<T>(                                               \
-      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,   \
-      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>);                          \
-  template std::int64_t linear_cross_entropy_by_piece_workspace<T>(std::int64_t, std::int64_t,  \
-                                                                   std::int64_t, std::int64_t); \
-  template void linear_cross_entropy_backward_by_piece<T>(                                      \
-      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,   \
-      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, std::int64_t, View<T*>);
+namespace {
+
+constexpr int most_slots = 32;
+
+template <class C>
+View<C**> logits_room(View<C*> room, std::int64_t rows, std::int64_t words) {
+  return room.range(0, rows * words).matrix(rows, words);
+}
+
+}  // namespace
+
+template <class T>
+std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
+                                           std::int64_t words, std::int64_t leaves) {
+  const std::int64_t first = chunk_rows(rows, words) * words;
+  const std::int64_t logits = rows * block_words(rows, words);
+  const std::int64_t second =
+      logits + gemm_by_piece_workspace(block_words(rows, words), width, leaves);
+  return scratch_elements<T, compute_t<T>>(std::max(first, second)) + (is_16bit<T> ? logits : 0);
+}
+
+template <class T>
+void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T**> weight,
+                              std::int64_t first_word, View<const std::int32_t*> targets,
+                              View<compute_t<T>**> statistics, View<T*> workspace) {
+  using C = compute_t<T>;
+  const std::int64_t rows = x.rows(), words = weight.rows();
+  require_shape(kernel_name, "statistics", statistics, piece_statistics, rows);
+  require_size(kernel_name, "targets", targets, rows);
+  Scratch<T> scratch(workspace, kernel_name);
+  const std::int64_t chunk = chunk_rows(rows, words);
+  const View<C*> room = scratch.template take<C>(chunk * words);
+  const View<C*> largest = statistics.row(0), totals = statistics.row(1),
+                 at_target = statistics.row(2);
+  for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+    const std::int64_t end = std::min(rows, begin + chunk);
+    const View<C**> logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room);
+    for_each_row(
+        exec, "cross_entropy_piece", end - begin, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+          const auto z = logits.row(r);
+          const C most = row.maximum(words, z[0], [&](std::int64_t i) { return z[i]; });
+          const C total =
+              row.template sum<C>(words, [&](std::int64_t i) { return fast_exp(z[i] - most); });
+          row.once([&] {
+            const std::int64_t target = targets[begin + r] - first_word;
+            largest[begin + r] = most;
+            totals[begin + r] = total;
+            at_target[begin + r] = target >= 0 && target < words ? z[target] : C(0);
+          });
+        });
+  }
+}
+
+template <class C>
+void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
+                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums) {
+  const std::int64_t rows = statistics.columns(), pieces = statistics.rows() / piece_statistics;
+  require_size(kernel_name, "targets", targets, rows);
+  require_size(kernel_name, "losses", losses, rows);
+  require_size(kernel_name, "log_sums", log_sums, rows);
+  for_each_item(
+      exec, "cross_entropy_combine", rows, KOKKOS_LAMBDA(std::int64_t r) {
+        const auto of = [&](std::int64_t piece, int which) {
+          return statistics(piece * piece_statistics + which, r);
+        };
+        C largest = of(0, 0);
+        for (std::int64_t piece = 1; piece < pieces; ++piece)
+          largest = of(piece, 0) > largest ? of(piece, 0) : largest;
+        C sums[most_slots];
+        int used = 0;
+        for (std::int64_t piece = 0; piece < pieces; ++piece) {
+          sums[used++] = of(piece, 1) * fast_exp(of(piece, 0) - largest);
+          for (std::int64_t rest = piece; rest % 2 == 1; rest /= 2, --used)
+            sums[used - 2] += sums[used - 1];
+        }
+        for (; used > 1; --used) sums[used - 2] += sums[used - 1];
+        losses[r] = (largest - of(targets[r] / words, 2)) + log(sums[0]);
+        log_sums[r] = largest + log(sums[0]);
+      });
+}
+
+template <class T>
+void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**> weight,
+                             std::int64_t first_word, View<const std::int32_t*> targets,
+                             View<const compute_t<T>*> log_sums, compute_t<T> scale,
+                             View<compute_t<T>**> dx, View<compute_t<T>**> dweight,
+                             std::int64_t leaves, View<T*> workspace) {
+  using C = compute_t<T>;
+  const std::int64_t rows = x.rows(), words = weight.rows();
+  const std::int64_t block = block_words(rows, words);
+  const std::int64_t tree = gemm_by_piece_workspace(block, x.columns(), leaves);
+  require_shape(kernel_name, "dx", dx, rows, x.columns());
+  Scratch<T> scratch(workspace, kernel_name);
+  const View<C*> room = scratch.template take<C>(rows * block + tree);
+  const View<T*> stored = stored_at(room, scratch.template take<T>(is_16bit<T> ? rows * block : 0));
+  for (std::int64_t first = 0; first < words; first += block) {
+    const std::int64_t end = std::min(words, first + block);
+    const View<const T**> some = weight.row_range(first, end);
+    const View<C**> logits = chunk_logits<T>(exec, x, some, room.range(0, rows * (end - first)));
+    const View<T**> dlogits = logits_room(stored, rows, end - first);
+    dlogits_of<T>(exec, logits, targets, log_sums, first_word + first, scale, dlogits);
+    gemm<T, C>(exec, Transpose::no, Transpose::no, C(1), dlogits, some, first == 0 ? C(0) : C(1),
+               dx);
+    if (dweight)
+      gemm_by_piece<T>(exec, dlogits, x, dweight.row_range(first, end), leaves,
+                       room.range(rows * block, rows * block + tree));
+  }
+}
+
+template void combine_statistics<float>(const Exec&, View<const float**>, std::int64_t,
+                                        View<const std::int32_t*>, View<float*>, View<float*>);
+template void combine_statistics<double>(const Exec&, View<const double**>, std::int64_t,
+                                         View<const std::int32_t*>, View<double*>, View<double*>);
+
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t);             \
+  template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,     \
+                                                View<const std::int32_t*>, View<compute_t<T>*>,    \
+                                                View<T*>);                                         \
+  template void linear_cross_entropy_backward<T>(                                                  \
+      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
+      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>);                             \
+  template std::int64_t linear_cross_entropy_by_piece_workspace<T>(std::int64_t, std::int64_t,     \
+                                                                   std::int64_t, std::int64_t);    \
+  template void linear_cross_entropy_backward_by_piece<T>(                                         \
+      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
+      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, std::int64_t, View<T*>);               \
+  template std::int64_t cross_entropy_piece_workspace<T>(std::int64_t, std::int64_t, std::int64_t, \
+                                                         std::int64_t);                            \
+  template void cross_entropy_statistics<T>(const Exec&, View<const T**>, View<const T**>,         \
+                                            std::int64_t, View<const std::int32_t*>,               \
+                                            View<compute_t<T>**>, View<T*>);                       \
+  template void cross_entropy_gradients<T>(                                                        \
+      const Exec&, View<const T**>, View<const T**>, std::int64_t, View<const std::int32_t*>,      \
+      View<const compute_t<T>*>, compute_t<T>, View<compute_t<T>**>, View<compute_t<T>**>,         \
+      std::int64_t, View<T*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -45,4 +45,40 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
                                             View<compute_t<T>**> dweight, std::int64_t pieces,
                                             View<T*> workspace);
 
+// The same where the vocabulary comes in pieces of `words` words, the last one maybe fewer, each
+// computed by itself, here or by another rank: statistics of all pieces first, then losses from
+// them, then gradients of each. Results do not depend on who has which pieces.
+
+/// Rows of `statistics` for each piece: the largest logit, the sum of exponentials relative to it,
+/// and the target's logit where the piece has it.
+constexpr std::int64_t piece_statistics = 3;
+
+/// Elements of T (not bytes) of `workspace` of the next and the last function.
+template <class T>
+std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
+                                           std::int64_t words, std::int64_t leaves);
+
+/// statistics (piece_statistics, rows) of the piece with `weight` (words, width), whose first word
+/// is `first_word`.
+template <class T>
+void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T**> weight,
+                              std::int64_t first_word, View<const std::int32_t*> targets,
+                              View<compute_t<T>**> statistics, View<T*> workspace);
+
+/// losses, and the logs of the sums of exponentials (rows), from the statistics of all pieces, one
+/// after the other. Totals are added by the tree of piece_tree.hpp.
+template <class C>
+void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
+                        View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums);
+
+/// The gradients of scale * sum(losses) from one piece: dx (rows, width) with its words' terms
+/// alone, and dweight (words, width), where it exists, as a sum over `leaves` equal runs of rows by
+/// the same tree. Both overwritten.
+template <class T>
+void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**> weight,
+                             std::int64_t first_word, View<const std::int32_t*> targets,
+                             View<const compute_t<T>*> log_sums, compute_t<T> scale,
+                             View<compute_t<T>**> dx, View<compute_t<T>**> dweight,
+                             std::int64_t leaves, View<T*> workspace);
+
 }  // namespace ostrakon::math

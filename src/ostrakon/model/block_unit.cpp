@@ -2,7 +2,6 @@
 #include <ostrakon/model/block_unit.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/model/packing.hpp>
@@ -344,20 +343,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
 
 template <class T>
 void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen& frozen) {
-  const std::string up = activation_ == Activation::gelu ? "mlp.up" : "mlp.gate_up";
-  const double deviation = settings.initializer_deviation;
-  // Each block adds two projections to the residual stream; its variance must not grow with depth.
-  const double residual_deviation = deviation / std::sqrt(2.0 * settings.layers);
-
-  add_norm(parameters_, "attention.norm", settings.norm, sizes_.width, settings.bias);
-  add_linear(parameters_, "attention.qkv", sizes_.qkv_width, sizes_.width, settings.bias,
-             deviation);
-  add_linear(parameters_, "attention.out", sizes_.width, sizes_.width, settings.bias,
-             residual_deviation);
-  add_norm(parameters_, "mlp.norm", settings.norm, sizes_.width, settings.bias);
-  add_linear(parameters_, up, sizes_.up_width, sizes_.width, settings.bias, deviation);
-  add_linear(parameters_, "mlp.down", sizes_.width, sizes_.ffn_width, settings.bias,
-             residual_deviation);
+  parameters_ = block_parameters(settings);
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;
   description_.frozen_elements = sizes.frozen;
@@ -366,7 +352,7 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
   qkv_ = find_linear(parameters_, "attention.qkv");
   out_ = find_linear(parameters_, "attention.out");
   mlp_norm_ = find_norm(parameters_, "mlp.norm", settings.norm, settings.norm_epsilon);
-  up_ = find_linear(parameters_, up);
+  up_ = find_linear(parameters_, name_of_up(settings));
   down_ = find_linear(parameters_, "mlp.down");
 }
 

@@ -8,6 +8,9 @@
 #include <ostrakon/model/head_unit.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/stack_unit.hpp>
+#include <ostrakon/model/tensor_block_unit.hpp>
+#include <ostrakon/model/tensor_embedding_unit.hpp>
+#include <ostrakon/model/tensor_head_unit.hpp>
 #include <string>
 #include <utility>
 
@@ -37,6 +40,17 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
                                               : leaf.parts == 1 && leaf.by_sequence),
           leaf.batch, " sequences at once, in ", leaf.parts, " parts, of which ", leaf.grain,
           " pieces are leaves, expected 1");
+  positive("tensor_ranks", leaf.tensor_ranks);
+  positive("tensor_grain", leaf.tensor_grain);
+  const std::int64_t pieces = leaf.tensor_pieces();
+  require(pieces % leaf.tensor_ranks == 0, "a tensor grain of ", pieces, " can't be divided over ",
+          leaf.tensor_ranks, " ranks; expected a multiple");
+  for (const auto& [what, extent] :
+       {std::pair{"heads", settings.heads}, std::pair{"kv_heads", settings.kv_heads},
+        std::pair{"width", settings.width}, std::pair{"ffn_width", settings.ffn_width},
+        std::pair{"rows of a leaf", leaf.rows() / leaf.leaves()}})
+    require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
+            " pieces for tensor parallelism; expected a multiple");
   require(settings.width % settings.heads == 0, "model width ", settings.width,
           " is not a multiple of heads ", settings.heads);
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
@@ -53,10 +67,15 @@ template <class T>
 std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, LeafShape leaf,
                                              std::int64_t first, std::int64_t count,
                                              Recompute recompute, const Frozen& frozen) {
-  if (count == 1) return std::make_unique<BlockUnit<T>>(settings, leaf, first, recompute, frozen);
+  const auto make_block = [&](std::int64_t layer) -> std::unique_ptr<Unit<T>> {
+    if (leaf.tensor_pieces() > 1)
+      return std::make_unique<TensorBlockUnit<T>>(settings, leaf, layer, recompute, frozen);
+    return std::make_unique<BlockUnit<T>>(settings, leaf, layer, recompute, frozen);
+  };
+  if (count == 1) return make_block(first);
   typename StackUnit<T>::Units blocks;
   for (std::int64_t layer = first; layer < first + count; ++layer)
-    blocks.push_back(std::make_unique<BlockUnit<T>>(settings, leaf, layer, recompute, frozen));
+    blocks.push_back(make_block(layer));
   return std::make_unique<StackUnit<T>>(
       "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
       std::move(blocks));
@@ -93,7 +112,11 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
                     const Frozen& frozen)
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
-  units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf, frozen));
+  const bool in_pieces = leaf.tensor_pieces() > 1;
+  if (in_pieces)
+    units_.push_back(std::make_unique<TensorEmbeddingUnit<T>>(settings, leaf, frozen));
+  else
+    units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf, frozen));
   const std::int64_t block_elements =
       BlockUnit<T>(settings, leaf, 0).description().parameter_elements;
   std::int64_t first = 0;
@@ -103,7 +126,10 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
     first += count;
   }
   const Unit<T>* tied_to = settings.tie_embeddings ? units_.front().get() : nullptr;
-  units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, tied_to, frozen));
+  if (in_pieces)
+    units_.push_back(std::make_unique<TensorHeadUnit<T>>(settings, leaf, tied_to, frozen));
+  else
+    units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, tied_to, frozen));
 }
 
 template <class T>
@@ -119,7 +145,8 @@ plan::ModelDescription Decoder<T>::description() const {
   description.batch_bytes = 2 * leaf_.rows() * static_cast<std::int64_t>(sizeof(std::int32_t));
   description.leaves_at_once = leaf_.leaves();
   description.sample_grain = leaf_.grain;
-  description.gradient_bytes = leaf_.rows() * settings_.width * description.element_bytes;
+  description.tensor_grain = leaf_.tensor_grain;
+  description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
   return description;
 }
 
@@ -153,6 +180,9 @@ void Decoder<T>::logits(const Exec& exec, View<const T**> x, const UnitBuffers<T
 
 template <class T>
 const HeadUnit<T>& Decoder<T>::head() const {
+  if (leaf_.tensor_pieces() > 1)
+    throw std::logic_error(
+        "a decoder in pieces for tensor parallelism has no logits of single rows");
   return static_cast<const HeadUnit<T>&>(*units_.back());
 }
 

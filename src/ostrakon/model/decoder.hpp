@@ -54,6 +54,20 @@ struct LeafShape {
   /// Pieces of each sequence that are leaves of their own, whichever ranks have them; 1: not cut.
   std::int64_t grain = 1;
   bool by_sequence = false;  ///< whether sequences are leaves of their own
+  /// Neighbouring ranks that compute the rows together: each has some heads, columns of the MLP and
+  /// words, and between products an equal part of the rows (tensor and sequence parallel).
+  std::int64_t tensor_ranks = 1;
+  /// Pieces of heads, columns and words whose terms are summed by themselves, whichever ranks have
+  /// them; 1: as many as ranks.
+  std::int64_t tensor_grain = 1;
+
+  /// Over all tensor ranks, and of one.
+  std::int64_t tensor_pieces() const {
+    return tensor_grain > tensor_ranks ? tensor_grain : tensor_ranks;
+  }
+  std::int64_t own_pieces() const { return tensor_pieces() / tensor_ranks; }
+  /// Of a tensor rank, where rows are divided.
+  std::int64_t own_rows() const { return rows() / tensor_ranks; }
 
   /// Of a part, whose rows are neighbours.
   std::int64_t pieces() const { return grain > parts ? grain / parts : 1; }

@@ -31,6 +31,7 @@ class DecoderOf final : public Model {
   }
   plan::ModelDescription description() const override { return decoder_.description(); }
   int parts() const override { return static_cast<int>(decoder_.leaf().parts); }
+  int tensor_ranks() const override { return static_cast<int>(decoder_.leaf().tensor_ranks); }
   int pieces() const override { return static_cast<int>(decoder_.leaf().pieces()); }
   std::int64_t leaves() const override { return decoder_.leaf().leaves(); }
   LossTerms loss_terms() const override { return {decoder_.leaf().batch, rows(), "tokens"}; }

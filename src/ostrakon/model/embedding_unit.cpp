@@ -27,23 +27,23 @@ View<C**> gradient_in(View<C*> gradients, const Parameter& table) {
 
 }  // namespace
 
+std::vector<Parameter> embedding_parameters(const DecoderSettings& settings, std::int64_t tokens) {
+  const double deviation = settings.initializer_deviation;
+  std::vector<Parameter> tables = {
+      Parameter::normal("token.weight", {settings.vocabulary, settings.width}, deviation)};
+  if (settings.positions == Positions::learned)
+    tables.push_back(Parameter::normal("position.weight", {tokens, settings.width}, deviation));
+  for (Parameter& table : tables) table.orthogonalize = false;
+  return tables;
+}
+
 template <class T>
 EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf,
                                 const Frozen& frozen)
     : leaf_(leaf),
       width_(settings.width),
       learned_positions_(settings.positions == Positions::learned) {
-  const double deviation = settings.initializer_deviation;
-  parameters_.push_back({"token.weight",
-                         {settings.vocabulary, settings.width},
-                         Initializer::normal,
-                         deviation,
-                         true});
-  if (learned_positions_)
-    parameters_.push_back(
-        {"position.weight", {leaf.tokens, settings.width}, Initializer::normal, deviation, true});
-  for (Parameter& table : parameters_) table.orthogonalize = false;
-
+  parameters_ = embedding_parameters(settings, leaf.tokens);
   description_.name = "embedding";
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;

@@ -5,6 +5,9 @@
 
 namespace ostrakon::model {
 
+/// token.weight and, if learned, position.weight, not laid out.
+std::vector<Parameter> embedding_parameters(const DecoderSettings& settings, std::int64_t tokens);
+
 /// The first unit: output (rows, width) = token.weight[token] (+ position.weight[position]).
 ///
 /// One segment of its flat parameter begins with token.weight (vocabulary, width), which a head

@@ -9,21 +9,23 @@
 #include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
-namespace {
 
-/// Whether the head's weight can be the first parameter of `unit`: where token.weight is trained,
-/// its gradients are written as [token.weight, zeros].
-template <class T>
-void require_table(const Unit<T>& unit, std::int64_t vocabulary, std::int64_t width) {
-  const Parameter& first = unit.parameters().front();
-  require(first.name == "token.weight" && first.offset == 0 &&
-              first.shape == std::vector<std::int64_t>{vocabulary, width},
-          "the head is tied to ", first.name, " of unit ", unit.description().name, ", with ",
-          first.elements(), " elements at ", first.offset, "; expected token.weight (", vocabulary,
-          ", ", width, ") at 0");
+std::vector<Parameter> head_parameters(const DecoderSettings& settings) {
+  std::vector<Parameter> parameters;
+  add_norm(parameters, "norm", settings.norm, settings.width, settings.bias);
+  if (settings.tie_embeddings) return parameters;
+  add_linear(parameters, "output", settings.vocabulary, settings.width, false,
+             settings.initializer_deviation);
+  parameters.back().orthogonalize = false;
+  return parameters;
 }
 
-}  // namespace
+void require_table(const Parameter& table, std::int64_t vocabulary, std::int64_t width) {
+  require(table.name == "token.weight" && table.offset == 0 &&
+              table.shape == std::vector<std::int64_t>{vocabulary, width},
+          "the head is tied to ", table.full_name(), ", with ", table.elements(), " elements at ",
+          table.offset, "; expected token.weight (", vocabulary, ", ", width, ") at 0");
+}
 
 template <class T>
 HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Unit<T>* tied_to,
@@ -34,16 +36,13 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
       vocabulary_(settings.vocabulary),
       tied_(tied_to != nullptr) {
   description_.name = "head";
-  add_norm(parameters_, "norm", settings.norm, width_, settings.bias);
+  parameters_ = head_parameters(settings);
   if (tied_) {
-    require_table(*tied_to, vocabulary_, width_);
+    require_table(tied_to->parameters().front(), vocabulary_, width_);
     weight_ = location_of(tied_to->parameters().front());
     tied_elements_ = tied_to->description().trained_elements();
     description_.tied_to = 0;
     description_.tied_gradients = weight_.trained();
-  } else {
-    add_linear(parameters_, "output", vocabulary_, width_, false, settings.initializer_deviation);
-    parameters_.back().orthogonalize = false;
   }
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;

@@ -7,6 +7,13 @@
 
 namespace ostrakon::model {
 
+/// Its norm and, unless embeddings are tied, output.weight last; not laid out.
+std::vector<Parameter> head_parameters(const DecoderSettings& settings);
+
+/// Throws Error unless the head's weight can be this parameter: where token.weight is trained, its
+/// gradients are written as [token.weight, zeros].
+void require_table(const Parameter& table, std::int64_t vocabulary, std::int64_t width);
+
 /// The last unit: output (rows of compute_t<T>) = cross-entropy of norm(x) W^T with the targets, in
 /// nats, x being its input (rows, width). W (vocabulary, width) is output.weight, or the first
 /// parameter of the unit that it is tied to, if embeddings are tied. Saves nothing: backward

@@ -2,6 +2,7 @@
 #include <ostrakon/model/layers.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
@@ -114,6 +115,27 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon) {
   return {kind, epsilon, location_of(find_weight(parameters, name)), find_bias(parameters, name)};
+}
+
+std::string name_of_up(const DecoderSettings& settings) {
+  return settings.activation == Activation::gelu ? "mlp.up" : "mlp.gate_up";
+}
+
+std::vector<Parameter> block_parameters(const DecoderSettings& settings) {
+  const std::int64_t width = settings.width, ffn = settings.ffn_width;
+  const std::int64_t qkv = (settings.heads + 2 * settings.kv_heads) * settings.head_width();
+  const std::int64_t up = settings.activation == Activation::gelu ? ffn : 2 * ffn;
+  const double deviation = settings.initializer_deviation;
+  // Each block adds two projections to the residual stream; its variance must not grow with depth.
+  const double residual_deviation = deviation / std::sqrt(2.0 * settings.layers);
+  std::vector<Parameter> parameters;
+  add_norm(parameters, "attention.norm", settings.norm, width, settings.bias);
+  add_linear(parameters, "attention.qkv", qkv, width, settings.bias, deviation);
+  add_linear(parameters, "attention.out", width, width, settings.bias, residual_deviation);
+  add_norm(parameters, "mlp.norm", settings.norm, width, settings.bias);
+  add_linear(parameters, name_of_up(settings), up, width, settings.bias, deviation);
+  add_linear(parameters, "mlp.down", width, ffn, settings.bias, residual_deviation);
+  return parameters;
 }
 
 template <class T>

@@ -6,7 +6,7 @@
 // computed.
 
 #include <ostrakon/math/norm.hpp>
-#include <ostrakon/model/unit.hpp>
+#include <ostrakon/model/decoder.hpp>
 #include <string>
 #include <vector>
 
@@ -136,6 +136,11 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 /// The layer `name` among parameters that are laid out. Throws Error where there is none.
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon);
+
+/// The parameters of a transformer block, see Decoder, not laid out; and the layer before the
+/// activation.
+std::vector<Parameter> block_parameters(const DecoderSettings& settings);
+std::string name_of_up(const DecoderSettings& settings);
 
 /// y = norm(x), writes the statistics. Shapes: x, y (rows, width).
 template <class T>

@@ -33,6 +33,10 @@ class Model {
   /// Neighbouring ranks that share the samples of a leaf, each with a part of every sample, and
   /// exchange activations. Sizes, and the terms of the loss, are for one part.
   virtual int parts() const { return 1; }
+  /// Neighbouring ranks that compute a leaf together, each with some of the pieces of each unit's
+  /// parameters, and of what they exchange. The terms of the loss are for the leaf; each rank
+  /// outputs as many of them.
+  virtual int tensor_ranks() const { return 1; }
   /// Of a part of a sample, in whose order a rank has its rows; see data::SamplePart.
   virtual int pieces() const { return 1; }
   /// Leaves in what a rank computes at once, whose gradients its units sum by the tree of

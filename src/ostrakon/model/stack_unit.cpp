@@ -10,10 +10,15 @@ namespace ostrakon::model {
 namespace {
 
 /// A unit's `elements` of a segment of the stack: none where the unit has none.
+/// In pieces: its first piece, and all that follows.
 template <class T>
-View<T*> part_of(View<T*> segment, std::int64_t offset, std::int64_t elements) {
+View<T*> part_of(View<T*> segment, std::int64_t offset, std::int64_t elements, bool in_pieces) {
   if (elements == 0) return {};
-  return segment.range(offset, offset + elements);
+  return segment.range(offset, in_pieces ? segment.size() : offset + elements);
+}
+
+std::int64_t pieces_of(const std::vector<Parameter>& parameters) {
+  return parameters.empty() ? 1 : parameters.front().pieces;
 }
 
 }  // namespace
@@ -32,8 +37,9 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
       throw std::logic_error("unit " + part.name +
                              " is tied to another unit: it can't be part of " + description_.name);
     UnitOffsets offsets{};
-    offsets.frozen = frozen.place(part.frozen_elements);
-    offsets.trained = trained.place(part.trained_elements());
+    pieces_ = std::max(pieces_, pieces_of(unit->parameters()));
+    offsets.frozen = frozen.place(part.frozen_elements / pieces_);
+    offsets.trained = trained.place(part.trained_elements() / pieces_);
     offsets.saved = saved.place(part.saved_bytes);
     if (unit != units_.back()) offsets.output = saved.place(part.output_bytes);
     offsets_.push_back(offsets);
@@ -45,9 +51,12 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
     description_.gradient_flops += part.gradient_flops;
     if (part.backward_reads_parameters) description_.backward_reads_parameters = true;
   }
-  description_.frozen_elements = round_up(frozen.size(), parameter_alignment);
-  description_.parameter_elements =
-      description_.frozen_elements + round_up(trained.size(), parameter_alignment);
+  frozen_stride_ = round_up(frozen.size(), parameter_alignment);
+  trained_stride_ = round_up(trained.size(), parameter_alignment);
+  for (Parameter& parameter : parameters_)
+    parameter.piece_stride = parameter.frozen ? frozen_stride_ : trained_stride_;
+  description_.frozen_elements = pieces_ * frozen_stride_;
+  description_.parameter_elements = description_.frozen_elements + pieces_ * trained_stride_;
   description_.saved_bytes = saved.size();
   description_.recomputes = description_.saved_bytes > 0;
   describe_phases();
@@ -81,7 +90,10 @@ void StackUnit<T>::describe_phases() {
     plan::Phases forward = unit->description().forward;
     // Their outputs are computed again, but that of the last one is not.
     if (unit != units_.back())
-      for (plan::Phase& phase : forward) phase.recompute_flops = phase.flops;
+      for (plan::Phase& phase : forward) {
+        phase.recompute_flops = phase.flops;
+        phase.recomputes = true;
+      }
     append(description_.forward, forward, in_one_phase_);
   }
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
@@ -110,9 +122,13 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
   const std::int64_t frozen = units_[index]->description().frozen_elements;
   const std::int64_t trained = units_[index]->description().trained_elements();
   UnitBuffers<T> part = stack;
-  part.frozen = part_of(stack.frozen, offsets.frozen, frozen);
-  part.parameters = part_of(stack.parameters, offsets.trained, trained);
-  part.parameter_gradients = part_of(stack.parameter_gradients, offsets.trained, trained);
+  const bool in_pieces = pieces_ > 1;
+  part.frozen = part_of(stack.frozen, offsets.frozen, frozen, in_pieces);
+  part.parameters = part_of(stack.parameters, offsets.trained, trained, in_pieces);
+  part.parameter_gradients =
+      part_of(stack.parameter_gradients, offsets.trained, trained, in_pieces);
+  part.frozen_stride = frozen_stride_;
+  part.trained_stride = trained_stride_;
   const auto between = [&](std::int64_t offset, std::int64_t bytes) {
     return array_in<T>(stack.saved, offset, bytes / bytes_of<T>(1));
   };

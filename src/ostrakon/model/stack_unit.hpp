@@ -12,7 +12,8 @@ namespace ostrakon::model {
 /// bit by bit; what changes is how many messages there are, of which size, and how long memory is
 /// held.
 ///
-/// Each segment of its flat parameter is theirs end to end; parameters keep their names and owners.
+/// Each segment of its flat parameter is theirs end to end, or where they come in pieces the first
+/// piece of each, then the second; parameters keep their names and owners.
 /// `saved` is theirs, and the outputs between them, which backward needs as inputs. Its workspace
 /// is the largest of theirs. Where they compute in phases, its phases are all of theirs, one after
 /// the other.
@@ -36,8 +37,8 @@ class StackUnit final : public Unit<T> {
  private:
   /// Where one of the units finds its part of the stack's buffers.
   struct UnitOffsets {
-    std::int64_t frozen;   // elements into the frozen segment
-    std::int64_t trained;  // elements into the trained segment, and into its gradients
+    std::int64_t frozen;   // elements into each piece of the frozen segment
+    std::int64_t trained;  // the same of the trained segment, and of its gradients
     std::int64_t saved;    // bytes into `saved`
     std::int64_t output;   // bytes into `saved` too; the last unit's is the stack's own output
   };
@@ -49,6 +50,8 @@ class StackUnit final : public Unit<T> {
   void for_phase(int phase, const plan::Phases plan::UnitDescription::*phases, bool from_last,
                  const Call& call) const;
 
+  std::int64_t pieces_ = 1;                              // of each segment
+  std::int64_t frozen_stride_ = 0, trained_stride_ = 0;  // elements of one
   Units units_;
   std::vector<UnitOffsets> offsets_;  // of each unit
   bool in_one_phase_ = true;

@@ -14,6 +14,9 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.phase = buffers.phase;
   result.recomputes = buffers.recomputes;
   result.part = buffers.part;
+  result.tensor_rank = buffers.tensor_rank;
+  result.trained_stride = buffers.trained_stride;
+  result.frozen_stride = buffers.frozen_stride;
   result.batch = buffers.batch;
   result.exchanged = buffers.exchanged;
   result.handed = buffers.handed;

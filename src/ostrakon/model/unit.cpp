@@ -1,21 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/unit.hpp>
 
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
+namespace {
+
+std::int64_t divided_up(std::int64_t number, std::int64_t parts) {
+  return (number + parts - 1) / parts;
+}
+
+std::vector<std::int64_t> sections_of(const Parameter& parameter) {
+  return parameter.cut.sections.empty() ? std::vector<std::int64_t>{parameter.rows()}
+                                        : parameter.cut.sections;
+}
+
+void require_pieces(const Parameter& parameter, std::int64_t pieces) {
+  if (pieces == 1) return;
+  const auto refused = [&](const char* what, std::int64_t number) {
+    return text(parameter.full_name(), ": ", number, " ", what, " can't be cut into ", pieces,
+                " pieces");
+  };
+  if (parameter.cut.by_columns) {
+    require(parameter.columns() % pieces == 0, refused("columns", parameter.columns()));
+    return;
+  }
+  const std::vector<std::int64_t> sections = sections_of(parameter);
+  for (std::int64_t rows : sections)
+    require(
+        sections.size() == 1 ? (pieces - 1) * divided_up(rows, pieces) < rows : rows % pieces == 0,
+        refused("rows", rows));
+}
+
+}  // namespace
+
+std::int64_t Parameter::piece_rows(std::int64_t of) const {
+  if (cut.by_columns) return rows();
+  std::int64_t sum = 0;
+  for (std::int64_t section : sections_of(*this)) sum += divided_up(section, of);
+  return sum;
+}
+
+std::vector<ElementRuns> Parameter::elements_of_piece(std::int64_t piece) const {
+  if (pieces == 1) return {ElementRuns::in_one(0, elements())};
+  if (cut.by_columns) {
+    const std::int64_t run = piece_columns(pieces);
+    return {{piece * run, rows() * run, run, columns(), 0}};
+  }
+  std::vector<ElementRuns> all;
+  std::int64_t begin = 0;
+  for (std::int64_t section : sections_of(*this)) {
+    const std::int64_t most = divided_up(section, pieces);
+    const std::int64_t first = piece * most, end = std::min(section, first + most);
+    all.push_back(ElementRuns::in_one((begin + first) * columns(), (end - first) * columns()));
+    begin += section;
+  }
+  return all;
+}
 
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
-                                const Frozen& frozen) {
+                                const Frozen& frozen, std::int64_t pieces) {
   Packing frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
   for (Parameter& parameter : parameters) {
     parameter.owner = owner;
     parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
+    require_pieces(parameter, pieces);
+    parameter.pieces = pieces;
     Packing& segment = parameter.frozen ? frozen_segment : trained_segment;
-    parameter.offset = segment.place(parameter.elements());
+    parameter.offset = segment.place(parameter.piece_elements());
   }
-  return {round_up(frozen_segment.size(), parameter_alignment),
-          round_up(trained_segment.size(), parameter_alignment)};
+  const std::int64_t of_frozen = round_up(frozen_segment.size(), parameter_alignment);
+  const std::int64_t of_trained = round_up(trained_segment.size(), parameter_alignment);
+  for (Parameter& parameter : parameters)
+    parameter.piece_stride = parameter.frozen ? of_frozen : of_trained;
+  return {pieces * of_frozen, pieces * of_trained};
 }
 
 }  // namespace ostrakon::model

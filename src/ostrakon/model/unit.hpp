@@ -14,6 +14,45 @@ namespace ostrakon::model {
 
 enum class Initializer { zeros, ones, normal };
 
+/// How a parameter is cut into pieces for tensor parallelism: along its rows, or its columns.
+struct Cut {
+  bool by_columns = false;
+  /// Rows that are cut by themselves, one after the other (queries, keys, values). Empty: all.
+  std::vector<std::int64_t> sections = {};
+};
+
+/// Elements of a parameter, `count` in equal runs: those from `first` on, then those from `first` +
+/// `stride` on, and so on; the first run begins with its element `skipped`. One run: `run` is
+/// `count` or more.
+struct ElementRuns {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t run = 0;
+  std::int64_t stride = 0;
+  std::int64_t skipped = 0;
+
+  static ElementRuns in_one(std::int64_t first, std::int64_t count) {
+    return {first, count, count, 0, 0};
+  }
+  /// Without the first `begin` of them, and `size` of the others.
+  ElementRuns range(std::int64_t begin, std::int64_t size) const {
+    if (run >= count) return in_one(first + begin, size);
+    const std::int64_t at = skipped + begin;
+    return {first + at / run * stride, size, run, stride, at % run};
+  }
+  /// body(first element, number of elements) of neighbours, one after the other.
+  template <class Body>
+  void for_each(const Body& body) const {
+    if (run >= count) return body(first, count);
+    std::int64_t begin = first, at = skipped;
+    for (std::int64_t left = count; left > 0; begin += stride, at = 0) {
+      const std::int64_t some = left < run - at ? left : run - at;
+      body(begin + at, some);
+      left -= some;
+    }
+  }
+};
+
 /// One named parameter inside a unit's flat parameter.
 struct Parameter {
   std::string name;  ///< within its owner: "attention.qkv.weight"
@@ -27,6 +66,10 @@ struct Parameter {
   /// Of two extents: whether muon updates it as a matrix. Not where rows are looked up or give
   /// logits: that is no linear map between hidden states.
   bool orthogonalize = true;
+  Cut cut = {};                   ///< into pieces, where its unit has several
+  std::int64_t pieces = 1;        ///< in its segment, of which `offset` is the first one's; set by
+                                  ///< lay_out_parameters, as is
+  std::int64_t piece_stride = 0;  ///< elements from one piece to the next
 
   /// "block.3.attention.qkv.weight": unique in a model, and the same however blocks are grouped
   /// into units.
@@ -37,6 +80,18 @@ struct Parameter {
     for (std::int64_t extent : shape) product *= extent;
     return product;
   }
+
+  std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
+  std::int64_t columns() const { return rows() > 0 ? elements() / rows() : 0; }
+  /// Of one of `of` pieces, in which rows that do not divide are padded.
+  std::int64_t piece_rows(std::int64_t of) const;
+  std::int64_t piece_columns(std::int64_t of) const {
+    return cut.by_columns ? columns() / of : columns();
+  }
+  std::int64_t piece_elements() const { return piece_rows(pieces) * piece_columns(pieces); }
+  /// Elements of piece `piece`, in the order in which it has them: one or several of these, one
+  /// after the other.
+  std::vector<ElementRuns> elements_of_piece(std::int64_t piece) const;
 
   /// A parameter that starts with zeros and does not decay.
   static Parameter zeros(std::string name, std::vector<std::int64_t> shape) {
@@ -63,9 +118,12 @@ struct SegmentSizes {
 
 /// Sets the owner, which parameters are frozen besides those that say so themselves, and the
 /// offsets: in the order of the list, end to end in each segment but for alignment. The layout does
-/// not depend on the number of ranks.
+/// not depend on the number of ranks. With several pieces a segment has the first piece of each,
+/// then the second of each, and so on, so that equal numbers of pieces are equal parts of it.
+/// Throws Error, naming the parameter, where its columns do not divide into so many pieces, or a
+/// piece of its rows would be empty.
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
-                                const Frozen& frozen);
+                                const Frozen& frozen, std::int64_t pieces = 1);
 
 /// The type of gradients of parameters.
 template <class T>
@@ -91,9 +149,12 @@ struct UnitBuffers {
   using Element = std::conditional_t<std::is_void<T>::value, std::byte, T>;
   using Sum = typename SumOf<T>::type;
 
-  int phase = 0;                      ///< of forward or backward, that is computed
-  bool recomputes = false;            ///< forward for what it saves alone
-  std::int64_t part = 0;              ///< of each sample, that this rank has: Model::parts
+  int phase = 0;                 ///< of forward or backward, that is computed
+  bool recomputes = false;       ///< forward for what it saves alone
+  std::int64_t part = 0;         ///< of each sample, that this rank has: Model::parts
+  std::int64_t tensor_rank = 0;  ///< among Model::tensor_ranks
+  /// Elements from one piece of a segment to the next; 0: as the unit's parameters say.
+  std::int64_t trained_stride = 0, frozen_stride = 0;
   View<const std::byte*> batch;       ///< the samples of the leaf
   View<const std::byte*> exchanged;   ///< from the phase before, where an exchange is between them
   View<std::byte*> handed;            ///< for the phase after, the same

@@ -12,11 +12,13 @@ namespace ostrakon::plan {
 /// A dimension along which a step is divided: the micro-batches of a rank, and dimensions of ranks.
 enum class Axis {
   micro_batch,  ///< leaves that a rank works through one after the other; no dimension of ranks
+  tensor,       ///< ranks that have some of each unit's parameters, and compute a leaf together
   shard,        ///< ranks that share one replica of the model
   replicate,    ///< replicas of the model
   pipeline      ///< stages: ranks that have some of the units each, and hand activations on
 };
 constexpr Named<Axis> axis_names[] = {{Axis::micro_batch, "micro_batch"},
+                                      {Axis::tensor, "tensor"},
                                       {Axis::shard, "shard"},
                                       {Axis::replicate, "replicate"},
                                       {Axis::pipeline, "pipeline"}};
@@ -93,7 +95,7 @@ class Spans {
   friend constexpr bool operator!=(const Spans& a, const Spans& b) { return !(a == b); }
 
  private:
-  static constexpr int most = 3;  // plans have some hundred thousand of these
+  static constexpr int most = 4;  // plans have some hundred thousand of these
   std::array<Span, most> spans_{};
   int size_ = 0;
 };
@@ -107,8 +109,8 @@ constexpr void Spans::push(const Span& span) {
 }
 
 /// The sizes of all axes in a step. Ranks are numbered along the axes of ranks in the order of
-/// Axis, the first one fastest: neighbours share a replica of the model, and the ranks of a stage
-/// are neighbours.
+/// Axis, the first one fastest: neighbours compute together, then share a replica of the model, and
+/// the ranks of a stage are neighbours.
 struct Grid {
   std::array<std::int64_t, axes> sizes;
   /// Neighbouring ranks of a node, where collectives that span nodes are in two levels: inside the
@@ -116,8 +118,10 @@ struct Grid {
   int node = 0;
 
   Grid() { sizes.fill(1); }
-  Grid(std::int64_t micro_batches, int shard, int replicate, int stages = 1) : Grid() {
+  Grid(std::int64_t micro_batches, int shard, int replicate, int stages = 1, int tensor = 1)
+      : Grid() {
     sizes[static_cast<std::size_t>(Axis::micro_batch)] = micro_batches;
+    sizes[static_cast<std::size_t>(Axis::tensor)] = tensor;
     sizes[static_cast<std::size_t>(Axis::shard)] = shard;
     sizes[static_cast<std::size_t>(Axis::replicate)] = replicate;
     sizes[static_cast<std::size_t>(Axis::pipeline)] = stages;
@@ -125,6 +129,7 @@ struct Grid {
 
   std::int64_t size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
   int ranks() const { return stride(static_cast<Axis>(axes)); }
+  int tensor() const { return static_cast<int>(size(Axis::tensor)); }
   int shard() const { return static_cast<int>(size(Axis::shard)); }
   int replicas() const { return static_cast<int>(size(Axis::replicate)); }
   int stages() const { return static_cast<int>(size(Axis::pipeline)); }

@@ -13,7 +13,9 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
   plan_.grid = grid;
   plan_.stage = stage;
   plan_.layouts = layouts;
-  const std::int64_t block = grid.ranks_of_stage() * shard_alignment;
+  // Padding is behind what each tensor rank has.
+  const int parts = grid.tensor();
+  const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
   for (int u = 0; u < units(); ++u) {
     PlannedUnit planned;
     planned.name = unit(u).name;
@@ -23,7 +25,9 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.backward = exchanges(unit(u).backward);
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto add = [&](bool trained, std::int64_t elements) {
-      const std::int64_t padded = (elements + block - 1) / block * block;
+      if (elements % parts != 0)
+        throw std::logic_error(planned.name + ": its parameters don't divide over tensor ranks");
+      const std::int64_t padded = (elements / parts + block - 1) / block * block * parts;
       if (padded > 0) plan_.flats.push_back({u, trained, elements, padded});
     };
     add(false, unit(u).frozen_elements);

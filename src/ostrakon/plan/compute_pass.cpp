@@ -46,7 +46,8 @@ void ComputePass::read_parameters(Action& action) {
 /// Opens the gradients that a backward of unit `u` writes, or finds those that a unit tied to it
 /// has opened: in the order of its parameters.
 std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Tape& tape) {
-  const Layout layout{{}, Space::device, builder_.plan().layouts.gradient.element_bytes};
+  const Layouts& layouts = builder_.plan().layouts;
+  const Layout layout = layouts.gradient.over(layouts.gathered.divided).in(Space::device);
   std::vector<WrittenGradients> written;
   for (const ParameterUse& use : builder_.parameter_uses(u)) {
     if (!use.has_gradients) continue;

@@ -249,10 +249,12 @@ Spans ContentsCheck::expected(const Action& action, const Use& use) const {
   switch (use.role) {
     case Role::parameters:
     case Role::tied_parameters:
+      if (action.kind == Kind::visit) return {};
       return layouts.gathered.divided;
     case Role::parameter_gradients:
     case Role::tied_gradients:
-      if (action.kind == Kind::backward || action.kind == Kind::orthogonalize) return {};
+      if (action.kind == Kind::backward) return layouts.gathered.divided;
+      if (action.kind == Kind::orthogonalize) return {};
       break;
     case Role::gradient_shard:
       if (action.kind == Kind::norm || action.kind == Kind::clip) return layouts.gradient.divided;

@@ -60,6 +60,9 @@ struct ModelDescription {
   std::int64_t batch_bytes = 0;     ///< tokens and targets of one leaf
   std::int64_t leaves_at_once = 1;  ///< leaves of a micro-batch, summed by the units by one tree
   std::int64_t sample_grain = 1;    ///< leaves of each sample, whichever ranks have them
+  /// Pieces of a unit's parameters whose terms are summed by one tree, whichever tensor ranks have
+  /// them.
+  std::int64_t tensor_grain = 1;
   std::int64_t gradient_bytes = 0;  ///< the gradient passed backward from unit to unit
   std::int64_t element_bytes = 4;   ///< of parameters as they are computed with
   std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients

@@ -70,6 +70,7 @@ std::int64_t Bounds::copied_bytes() const {
 
 StepPlan Bounds::collectives() const {
   const Layouts& layouts = plan_.layouts;
+  const Spans& of_unit = layouts.gathered.divided;
   StepPlan least;
   least.grid = plan_.grid;
   // Over the innermost of `divided`, of what lies so.
@@ -83,9 +84,9 @@ StepPlan Bounds::collectives() const {
     if (action.elements > 0) least.actions.push_back(action);
   };
   for (int u = 0; u < units_; ++u) {
-    for (Spans at = layouts.compute.divided; !at.empty(); at = at.outer())
+    for (Spans at = layouts.compute.divided; at != of_unit; at = at.outer())
       add(plan_.units[u].flats, at, gathers_at_least(u), layouts.gathered.element_bytes);
-    for (Spans at = layouts.gradient.divided; !at.empty(); at = at.outer()) {
+    for (Spans at = layouts.gradient.divided; at != of_unit; at = at.outer()) {
       const Axis axis = at.innermost().axis;
       for (const ParameterUse& use : uses_[u])
         if (use.completes_leaf)
@@ -120,6 +121,7 @@ std::int64_t Bounds::transient_bytes() const {
   std::int64_t left = model_.batch_bytes + model_.gradient_bytes, sums = 0, reduced = 0;
   std::int64_t to_update = 0;  // complete gradients of units after this one
   const Spans& of_rank = plan_.layouts.gradient.divided;
+  const Spans& of_unit = plan_.layouts.gathered.divided;
   const Spans summed_over = summed_spans();
   const std::int64_t partial_sums = sums_before();
   const auto own = [&](int u) {
@@ -139,7 +141,8 @@ std::int64_t Bounds::transient_bytes() const {
     if (u < first_trained_) continue;
     const bool is_last = u == units_ - 1;
     std::int64_t live_bytes = left + sums + reduced + input_bytes(u) + unit(u).saved_bytes +
-                              backward_workspace_bytes(unit(u)) + completed(u, {}) + in_flight(u);
+                              backward_workspace_bytes(unit(u)) + completed(u, of_unit) +
+                              in_flight(u);
     // It is being copied back.
     if (u > first_trained_ && waits_on_host_[u - 1]) live_bytes += bytes_away(u - 1);
     live_bytes += gathered_for_backward(u);
@@ -183,7 +186,8 @@ int Bounds::prefetch_depth() const {
 
 std::int64_t Bounds::gathered(int u) const {
   const Layouts& layouts = plan_.layouts;
-  return layouts.gathers() ? plan_.padded(plan_.units[u].flats) * layouts.gathered.element_bytes
+  return layouts.gathers() ? plan_.elements(plan_.units[u].flats, layouts.gathered.divided) *
+                                 layouts.gathered.element_bytes
                            : 0;
 }
 
@@ -198,7 +202,7 @@ std::int64_t Bounds::tied_bytes(int u) const {
   for (int other = u; other < units_; ++other)
     for (const ParameterUse& use : uses_[other])
       if (use.unit < u && use.has_gradients && !use.completes_leaf)
-        bytes += gradients(use.unit, {});
+        bytes += gradients(use.unit, plan_.layouts.gathered.divided);
   return bytes;
 }
 
@@ -213,15 +217,17 @@ bool Bounds::prefetches() const {
 }
 
 std::int64_t Bounds::in_flight(int u) const {
+  const Spans& of_unit = plan_.layouts.gathered.divided;
+  const int summing = plan_.grid.ranks() / plan_.grid.tensor();
   std::int64_t bytes = 0;
   for (int v = u + 1; v <= std::min(u + policy_.in_flight_reductions, units_ - 1); ++v) {
-    if (plan_.grid.ranks() == 1 && plan_.layouts.update.space == Space::device) continue;
-    bytes += completed(v, {});
+    if (summing == 1 && plan_.layouts.update.space == Space::device) continue;
+    bytes += completed(v, of_unit);
     const bool packs = plan_.grid.shard() > 1 && plan_.layouts.rounds(plan_.grid.span(Axis::shard));
     if (packs)
-      bytes += 2 * completed(v, {}) / model_.master_bytes * plan_.layouts.reduce_element_bytes;
-    else if (plan_.grid.ranks() > 1)
-      bytes += completed(v, {});
+      bytes += 2 * completed(v, of_unit) / model_.master_bytes * plan_.layouts.reduce_element_bytes;
+    else if (summing > 1)
+      bytes += completed(v, of_unit);
   }
   return bytes;
 }
@@ -248,7 +254,7 @@ bool Bounds::is_in_each_micro_batch(Axis axis) const {
 }
 
 Spans Bounds::summed_spans() const {
-  Spans spans;
+  Spans spans = plan_.layouts.gathered.divided;
   for (const Span& span : plan_.layouts.gradient.divided)
     if (is_in_each_micro_batch(span.axis)) spans.push(span);
   return spans;

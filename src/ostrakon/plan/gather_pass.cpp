@@ -39,7 +39,9 @@ Reshard simplified(Reshard reshard, int shard) {
 
 GatherRules rules_of(const Builder& builder, const Policy& policy, int u) {
   GatherRules rules;
-  rules.bytes = builder.plan().padded(builder.state(u).flats) * builder.model().element_bytes;
+  const StepPlan& plan = builder.plan();
+  rules.bytes = plan.elements(builder.state(u).flats, plan.layouts.gathered.divided) *
+                builder.model().element_bytes;
   rules.reshard = policy.reshard_after_forward;
   rules.forward_prefetch = policy.forward_prefetch;
   rules.backward_prefetch = policy.backward_prefetch;
@@ -51,7 +53,7 @@ GatherRules rules_of(const Builder& builder, const Policy& policy, int u) {
   }
   rules.forward_list = find_units(builder, rules.forward_prefetch, "forward_prefetch");
   rules.backward_list = find_units(builder, rules.backward_prefetch, "backward_prefetch");
-  rules.reshard = simplified(rules.reshard, builder.plan().grid.shard());
+  rules.reshard = simplified(rules.reshard, plan.grid.shard());
   return rules;
 }
 
@@ -151,7 +153,8 @@ void GatherPass::release(int u, GatherOrder::End end) {
     const Span span{Axis::shard, units_[u].parts};
     const Layouts& layouts = builder_.plan().layouts;
     const FlatRange flats = builder_.state(u).flats;
-    const Spans divided = builder_.plan().grid.levels(span);
+    Spans divided = layouts.gathered.divided;
+    divided.push(builder_.plan().grid.levels(span));
     units_[u].kept = builder_.make_array("kept part", u, Category::gathered, flats,
                                          layouts.gathered.over(divided));
     Action& keep = builder_.emit(Kind::keep, Stream::compute, u);

@@ -6,15 +6,21 @@
 namespace ostrakon::plan {
 namespace {
 
-/// What parameters are divided over to be computed with, or gathered from.
+/// What parameters are divided over as a unit computes with them.
+Spans unit_spans(const Grid& grid) { return {grid.span(Axis::tensor)}; }
+
+/// What they are divided over where they are gathered from.
 Spans compute_spans(const Policy& policy, const Grid& grid) {
-  return policy.sharding == Sharding::full ? grid.levels(Axis::shard) : Spans{};
+  Spans spans = unit_spans(grid);
+  if (policy.sharding == Sharding::full) spans.push(grid.levels(Axis::shard));
+  return spans;
 }
 
 /// What a rank updates.
 Spans update_spans(const Policy& policy, const Grid& grid) {
-  if (policy.sharding == Sharding::none) return {};
-  Spans spans = grid.levels(Axis::shard);
+  Spans spans = unit_spans(grid);
+  if (policy.sharding == Sharding::none) return spans;
+  spans.push(grid.levels(Axis::shard));
   if (policy.shard_optimizer_over == OptimizerGroup::world)
     spans.push(grid.levels(Axis::replicate));
   return spans;
@@ -22,7 +28,8 @@ Spans update_spans(const Policy& policy, const Grid& grid) {
 
 /// What summed gradients are divided over: all ranks.
 Spans gradient_spans(const Grid& grid) {
-  Spans spans = grid.levels(Axis::shard);
+  Spans spans = unit_spans(grid);
+  spans.push(grid.levels(Axis::shard));
   spans.push(grid.levels(Axis::replicate));
   return spans;
 }
@@ -52,7 +59,8 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.masters = {have_copies ? update : compute, master_space, model.master_bytes};
   layouts.compute =
       have_copies ? Layout{compute, copy_space, model.element_bytes} : layouts.masters;
-  layouts.gathered = is_run ? Layout{{}, Space::device, model.element_bytes} : layouts.compute;
+  layouts.gathered =
+      is_run ? Layout{unit_spans(grid), Space::device, model.element_bytes} : layouts.compute;
   layouts.gradient = {gradient_spans(grid), update_space, model.master_bytes};
   layouts.update = {update, update_space, model.master_bytes};
   layouts.reduce_element_bytes =
@@ -61,6 +69,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.sum_grain = sum_grain_of(policy);
   layouts.leaves_at_once = model.leaves_at_once;
   layouts.sample_grain = model.sample_grain;
+  layouts.tensor_grain = model.tensor_grain;
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;
   return layouts;
 }

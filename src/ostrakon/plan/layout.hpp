@@ -34,7 +34,7 @@ struct Layouts {
   Layout masters;   ///< as updated, from step to step
   Layout compute;   ///< copies to compute with, from step to step; or the masters where there are
                     ///< none
-  Layout gathered;  ///< as forward and backward read them
+  Layout gathered;  ///< as forward and backward read them; backward's gradients are divided alike
   Layout gradient;  ///< summed over all leaves
   Layout update;    ///< what a rank updates of them, where it does: moments lie so
   std::int64_t reduce_element_bytes = 4;  ///< of gradients as sent within a shard group
@@ -43,6 +43,7 @@ struct Layouts {
   std::int64_t sum_grain = 0;                             ///< 0: one tree over all leaves
   std::int64_t leaves_at_once = 1;                        ///< that units have summed before
   std::int64_t sample_grain = 1;                          ///< ModelDescription::sample_grain
+  std::int64_t tensor_grain = 1;                          ///< ModelDescription::tensor_grain
   bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
 
   /// Whether gradients are rounded to be sent over a span. Between replicas they are sent as they
@@ -61,7 +62,9 @@ struct Layouts {
   /// Whether parameters must be gathered, converted or copied before they are read.
   bool gathers() const { return gathered != compute; }
   /// Whether gradients are summed, or copied, overlapped with compute.
-  bool reduces() const { return !gradient.divided.empty() || gradient.space == Space::host; }
+  bool reduces() const {
+    return gradient.divided != gathered.divided || gradient.space == Space::host;
+  }
   /// Whether something is brought to where a rank updates, or the update itself overlaps with
   /// compute, so that those of several units may be in flight.
   bool updates_ahead() const {

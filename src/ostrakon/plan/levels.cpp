@@ -52,8 +52,9 @@ bool are_inside_trees(const Grid& grid, const Policy& policy) {
 }  // namespace
 
 Grid one_level(int ranks, const Policy& policy, int stages) {
-  const int shard = policy.shard_group > 0 ? policy.shard_group : ranks;
-  return {policy.leaves / ranks, shard, ranks / shard, stages};
+  const int group = policy.shard_group > 0 ? policy.shard_group : ranks;
+  const int tensor = policy.tensor_ranks;
+  return {policy.leaves / (ranks / tensor), group / tensor, ranks / group, stages, tensor};
 }
 
 Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, int stages) {

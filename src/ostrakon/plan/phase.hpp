@@ -47,6 +47,9 @@ struct Phase {
   /// Before the next phase; none after the last. Phases without one in between pass on what is in
   /// `saved`, each with a workspace of its own.
   std::optional<Exchange> then = {};
+  /// Of a forward's: whether it does anything where only what it saves is wanted. The last ones
+  /// that don't are left out of a recompute, with the exchanges before them.
+  bool recomputes = true;
 };
 
 /// One after the other.

@@ -10,7 +10,7 @@ namespace {
 
 void check_exchange(const Exchange& exchange, const Grid& grid, const std::string& which) {
   const Span& span = exchange.span;
-  require(span.axis == Axis::shard || span.axis == Axis::replicate, which, " is along ",
+  require(span.axis != Axis::micro_batch && span.axis != Axis::pipeline, which, " is along ",
           name(span.axis), ", expected an axis of ranks of a stage");
   require(span.ranks >= 1 && span.stride >= 1 &&
               grid.size(span.axis) % (std::int64_t{span.ranks} * span.stride) == 0,
@@ -69,23 +69,27 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
                    const char* workspace,
                    const std::function<void(Action&, int, PhasePosition)>& use) {
-  const int count = static_cast<int>(phases.size());
+  const int all = static_cast<int>(phases.size());
+  int count = all;
+  while (kind == Kind::recompute && count > 1 && !phases[count - 1].recomputes) --count;
   int exchanged = -1;
   for (int p = 0; p < count; ++p) {
     const Phase& phase = phases[p];
     const int works_in =
         builder.make_buffer(workspace, task.unit, Category::workspace, phase.workspace_bytes);
-    const int handed = phase.then
+    const bool is_last = p + 1 == count;
+    const int handed = phase.then && !is_last
                            ? builder.make_buffer("handed over", task.unit, Category::activations,
                                                  phase.then->bytes_in())
                            : -1;
     Action& action = builder.emit(kind, Stream::compute, task.unit, task.micro_batch);
-    if (count > 1) action.phase = p;
+    if (all > 1) action.phase = p;
     action.flops = kind == Kind::recompute ? phase.recompute_flops : phase.flops;
-    use(action, works_in, {p == 0, p + 1 == count});
+    use(action, works_in, {p == 0, is_last});
     builder.use(action, Role::exchanged, exchanged, Access::read);
     builder.use(action, Role::handed, handed, Access::write);
-    exchanged = phase.then ? append_exchange(builder, task, p, *phase.then, handed) : -1;
+    exchanged =
+        phase.then && !is_last ? append_exchange(builder, task, p, *phase.then, handed) : -1;
   }
 }
 

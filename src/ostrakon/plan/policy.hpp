@@ -168,7 +168,8 @@ constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
 
 struct Policy {
   Sharding sharding = Sharding::full;
-  int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
+  int shard_group = 0;   ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
+  int tensor_ranks = 1;  ///< neighbours that divide each unit's parameters. Divides shard_group
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;
   Accumulation accumulation = Accumulation::automatic;
   LeafOrder leaf_order = LeafOrder::ascending;

@@ -29,6 +29,7 @@ void ReductionPass::on(const Task& task, Tape& tape) {
     reduction.unit = use.unit;
     reduction.addend = use.addend;
     reduction.micro_batch = task.micro_batch;
+    reduction.divided = builder_.plan().layouts.gathered.divided;
     reduction.sum = std::exchange(gradients, -1);
     reduce(reduction);
     if (reduction.stream == Stream::compute)

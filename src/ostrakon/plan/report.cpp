@@ -104,7 +104,9 @@ void add_axis(const StepPlan& plan, const Links& links, Axis axis, Traffic& traf
 }
 
 void report_traffic(const StepPlan& plan, const Links& links, Report& report) {
-  const std::array<Traffic*, groups> of_group = {&report.shard, &report.replicate, &report.kept};
+  const std::array<Traffic*, groups> of_group = {&report.shard, &report.replicate, &report.kept,
+                                                 &report.tensor};
+  add_axis(plan, links, Axis::tensor, report.tensor);
   add_axis(plan, links, Axis::shard, report.shard);
   add_axis(plan, links, Axis::replicate, report.replicate);
   std::array<std::vector<std::int64_t>, groups> arrays, messages;
@@ -213,7 +215,8 @@ void report_gathered(const StepPlan& plan, OverlapBytes& overlap) {
       // What is in host memory whole is copied to where others are gathered. What is divided still
       // is in flight.
       const bool begins = use.access == Access::write && action.stream != Stream::compute &&
-                          buffer.category == Category::gathered && buffer.divided.empty();
+                          buffer.category == Category::gathered &&
+                          buffer.divided == plan.layouts.gathered.divided;
       if (begins) {
         gathered = a;
         units.add(buffer.first, buffer.last, 1);

@@ -129,7 +129,7 @@ struct Report {
 
   int nodes = 1;
   int ranks_per_node = 1;
-  Traffic shard, replicate, kept;
+  Traffic tensor, shard, replicate, kept;
   /// Of the n - 1 messages of a collective, those to ranks on other nodes. The figures, here and in
   /// each Traffic, are those of the rank that sends the most across nodes; where groups and nodes
   /// divide evenly that is any of them. The step's sums, some kilobytes for all ranks together,

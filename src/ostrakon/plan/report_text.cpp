@@ -156,11 +156,14 @@ std::string sizes_row(const char* what, std::int64_t number, const Sizes& sizes)
 
 std::string traffic_text(const Grid& grid, const Report& report) {
   std::string text = "traffic of a rank in a step";
-  if (report.shard.collectives + report.replicate.collectives + report.kept.collectives == 0)
+  if (report.tensor.collectives + report.shard.collectives + report.replicate.collectives +
+          report.kept.collectives ==
+      0)
     return text + ": none\n";
   text += print("\n    %-26s %12s %12s %12s %12s\n", "", "number", "smallest", "median", "largest");
   for (const auto& [label, traffic] :
-       {std::pair<const char*, const Traffic&>{"shard group", report.shard},
+       {std::pair<const char*, const Traffic&>{"tensor group", report.tensor},
+        {"shard group", report.shard},
         {"replicate group", report.replicate},
         {"groups kept after forward", report.kept}}) {
     if (traffic.collectives == 0) continue;
@@ -315,6 +318,8 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << row("ranks", format_count(plan.grid.ranks())) << "  " << format_count(report.nodes)
        << (report.nodes == 1 ? " node of " : " nodes of ") << format_count(report.ranks_per_node)
        << "\n"
+       << (plan.grid.tensor() > 1 ? row("tensor group", format_count(plan.grid.tensor())) + "\n"
+                                  : "")
        << row("shard group", format_count(plan.grid.shard())) << "  "
        << format_count(plan.grid.replicas())
        << (plan.grid.replicas() == 1 ? " replica" : " replicas") << " of the model\n"

@@ -137,7 +137,8 @@ double StepPlan::flops() const {
 int StepPlan::ranks_of_sample() const {
   int most = 1;
   for (const Action& action : actions)
-    if (action.kind == Kind::exchange) most = std::max(most, action.span.ranks);
+    if (action.kind == Kind::exchange && has_leaves(action.span.axis))
+      most = std::max(most, action.span.ranks);
   return most <= layouts.sample_grain ? 1 : most;
 }
 

@@ -345,8 +345,11 @@ struct StepPlan {
   /// The ranks that exchange activations to compute the same samples, where another number of them
   /// has other bits; else 1.
   int ranks_of_sample() const;
-  /// Whether sums are bit for bit those of one rank: both, and each rank has samples of its own.
-  bool has_the_bits_of_one_rank() const { return sums_in_one_order() && ranks_of_sample() == 1; }
+  /// Whether sums are bit for bit those of one rank: both, and what several ranks compute together
+  /// is cut on one rank alike.
+  bool has_the_bits_of_one_rank() const {
+    return sums_in_one_order() && ranks_of_sample() == 1 && grid.tensor() <= layouts.tensor_grain;
+  }
 
   /// Hash of the actions and buffers, which ranks have to agree on.
   std::uint64_t hash() const;

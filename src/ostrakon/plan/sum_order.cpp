@@ -20,7 +20,7 @@ Accumulation cheapest(const Policy& policy) {
 }  // namespace
 
 std::array<Axis, 3> sum_order(Accumulation accumulation) {
-  static_assert(axes == 4, "say where the leaves of the new axis are summed, if it has any");
+  static_assert(axes == 5, "say where the leaves of the new axis are summed, if it has any");
   switch (accumulation) {
     case Accumulation::reduce_each:
       return {Axis::shard, Axis::replicate, Axis::micro_batch};
@@ -29,6 +29,12 @@ std::array<Axis, 3> sum_order(Accumulation accumulation) {
     default:
       return {Axis::micro_batch, Axis::shard, Axis::replicate};
   }
+}
+
+bool has_leaves(Axis axis) {
+  for (Axis summed : sum_order(Accumulation::reduce_last))
+    if (summed == axis) return true;
+  return false;
 }
 
 std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation) {
@@ -98,8 +104,13 @@ void require_order(const Policy& policy, const Grid& grid) {
 std::string describe_sums(const StepPlan& plan) {
   if (!plan.sums_in_one_order()) return "equal to 1 rank up to rounding";
   const int ranks = plan.ranks_of_sample();
-  return ranks == 1 ? "bitwise equal to 1 rank"
-                    : text("bitwise equal to ", ranks, " ranks, which share each sequence");
+  const std::string equal =
+      ranks == 1 ? "bitwise equal to 1 rank"
+                 : text("bitwise equal to ", ranks, " ranks, which share each sequence");
+  const int tensor = plan.grid.tensor();
+  return tensor <= plan.layouts.tensor_grain
+             ? equal
+             : text(equal, ranks == 1 ? "" : ",", " with model.tensor_grain = ", tensor);
 }
 
 std::int64_t sum_grain_of(const Policy& policy) {

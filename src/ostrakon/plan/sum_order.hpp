@@ -18,9 +18,12 @@ struct StepPlan;
 // micro-batches; sums_as_one_rank says where these are the same additions. Addends of a gradient
 // (parameter_uses.hpp) are summed so each, and then added.
 
-/// The axes over which leaves' gradients are summed, one after the other. Stages of a pipeline work
-/// on the same leaves, each for its own parameters. Not of `automatic`.
+/// The axes over which leaves' gradients are summed, one after the other. Tensor ranks and stages
+/// of a pipeline work on the same leaves, each for its own parameters. Not of `automatic`.
 std::array<Axis, 3> sum_order(Accumulation accumulation);
+
+/// Whether items along an axis have leaves of their own.
+bool has_leaves(Axis axis);
 
 /// The same as spans of more than one item, inner to outer: neighbouring leaves belong to
 /// neighbouring items of the first.

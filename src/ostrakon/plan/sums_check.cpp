@@ -94,7 +94,7 @@ std::string SumsCheck::wrong_backward(const Action& action) {
 }
 
 std::string SumsCheck::wrong_reduce_scatter(const Action& action) {
-  Spans before;
+  Spans before = plan_.layouts.gathered.divided;
   for (std::size_t s = 0; s < spans_.size(); ++s) {
     const Span& span = spans_[s].span;
     if (span == action.span) {

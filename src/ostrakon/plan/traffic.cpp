@@ -13,6 +13,7 @@ std::vector<Group> find_groups(const StepPlan& plan) {
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
     const Action& action = plan.actions[a];
     if (action.span.axis == Axis::replicate) found[a] = Group::replicate;
+    if (action.span.axis == Axis::tensor) found[a] = Group::tensor;
     const bool keeps = action.kind == Kind::keep;
     if (!keeps && action.kind != Kind::gather) continue;
     const int part = action.buffer(Role::shard), whole = action.buffer(Role::parameters);
@@ -89,7 +90,8 @@ Links::Links(const StepPlan& plan, int ranks_per_node)
 }
 
 void Links::find_groups(const StepPlan& plan) {
-  groups_ = {{grid_.span(Axis::shard), 0, 0, false}, {grid_.span(Axis::replicate), 0, 0, false}};
+  for (Axis axis : {Axis::tensor, Axis::shard, Axis::replicate})
+    groups_.push_back({grid_.span(axis), 0, 0, false});
   for (const Action& action : plan.actions) {
     if (array_bytes(action) == 0) continue;
     auto found = std::find_if(groups_.begin(), groups_.end(),

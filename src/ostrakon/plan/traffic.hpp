@@ -10,11 +10,13 @@ namespace ostrakon::plan {
 
 /// The groups by which traffic is counted: all ranks of an axis, in one level or in two, or
 /// neighbours along the shard axis over which a copy kept after forward is divided.
-enum class Group { shard, replicate, kept };
-constexpr Named<Group> group_names[] = {
-    {Group::shard, "shard"}, {Group::replicate, "replicate"}, {Group::kept, "kept"}};
+enum class Group { shard, replicate, kept, tensor };
+constexpr Named<Group> group_names[] = {{Group::shard, "shard"},
+                                        {Group::replicate, "replicate"},
+                                        {Group::kept, "kept"},
+                                        {Group::tensor, "tensor"}};
 constexpr const char* name(Group group) { return name_in(group_names, group); }
-constexpr int groups = 3;
+constexpr int groups = 4;
 /// Of each action that communicates or keeps a part; those of others mean nothing.
 std::vector<Group> find_groups(const StepPlan& plan);
 

@@ -16,7 +16,7 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
     if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
   };
   if (stream != plan::Stream::exchange)
-    for (plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
+    for (plan::Axis axis : {plan::Axis::tensor, plan::Axis::shard, plan::Axis::replicate})
       for (const plan::Span& span : programs.train.plan.grid.levels(axis)) add(span);
   for (const runtime::Program* program :
        {&programs.train, &programs.evaluate, &programs.export_parameters})
@@ -28,12 +28,14 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
 /// This rank's group of those into which a span divides its axis. Collective over the axis.
 std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Grid& grid, int rank,
                                          mesh::Mesh& mesh) {
-  const Communicator& axis =
-      span.axis == plan::Axis::replicate ? mesh.replicate_group() : mesh.shard_group();
-  if (span == grid.span(span.axis))
+  // Shard groups of the mesh have the tensor ranks, too.
+  const bool is_of_replicas = span.axis == plan::Axis::replicate;
+  const Communicator& axis = is_of_replicas ? mesh.replicate_group() : mesh.shard_group();
+  if (span.ranks == axis.size())
     return std::make_unique<Communicator>(Communicator::duplicate(axis.mpi()));
   // Of the group: its ranks are as far apart as the span says.
-  const int first = axis.rank() - grid.place(rank, span) * span.stride;
+  const int apart = is_of_replicas ? span.stride : grid.stride(span);
+  const int first = axis.rank() - grid.place(rank, span) * apart;
   return std::make_unique<Communicator>(Communicator::split(axis.mpi(), first, axis.rank()));
 }
 

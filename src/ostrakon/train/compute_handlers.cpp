@@ -19,7 +19,7 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
       model_(layout.model()),
       description_(description),
       diagnosis_(diagnosis),
-      leaf_terms_(settings.leaf_terms()),
+      output_terms_(settings.leaf_terms() / settings.tensor_ranks),
       step_terms_(settings.step_terms()),
       parts_(settings.parts) {
   for (int u = 0; u < model_.units(); ++u) gaps_.push_back(layout.gaps(u));
@@ -38,11 +38,16 @@ std::int64_t ComputeHandlers::part() const {
   return context_.plan().grid.place(context_.rank, plan::Span{plan::Axis::shard, parts_});
 }
 
+std::int64_t ComputeHandlers::tensor_rank() const {
+  return context_.plan().grid.place(context_.rank, plan::Axis::tensor);
+}
+
 void ComputeHandlers::forward(const ActionBuffers& buffers) {
   const int unit = buffers.action.unit;
   const int tied_to = description_.units[unit].tied_to;
   model::UnitBuffers<void> own = unit_buffers<void>(buffers, context_.plan(), tied_to);
   own.part = part();
+  own.tensor_rank = tensor_rank();
   model_.forward(unit, buffers.exec, own);
 }
 
@@ -51,6 +56,7 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const int tied_to = description_.units[action.unit].tied_to;
   model::UnitBuffers<void> unit = unit_buffers<void>(buffers, context_.plan(), tied_to);
   unit.part = part();
+  unit.tensor_rank = tensor_rank();
   const auto phases = static_cast<int>(description_.units[action.unit].backward.size());
   const bool is_last_phase = unit.phase + 1 == phases;
   const View<float*> own = unit.parameter_gradients;
@@ -73,7 +79,7 @@ void ComputeHandlers::clear_gaps(const Exec& exec, int unit, View<float*> gradie
 
 void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
   math::add_terms<float>(buffers.exec,
-                         buffers.device_view<float>(Role::output).range(0, leaf_terms_),
+                         buffers.device_view<float>(Role::output).range(0, output_terms_),
                          buffers.device_view<std::int64_t>(Role::sums));
 }
 

@@ -30,6 +30,7 @@ class ComputeHandlers {
   void add_losses(const runtime::ActionBuffers& buffers);
   void show(const runtime::ActionBuffers& buffers);
   std::int64_t part() const;
+  std::int64_t tensor_rank() const;
   void clear_gaps(const Exec& exec, int unit, View<float*> gradients);
 
   const StepContext& context_;
@@ -37,7 +38,7 @@ class ComputeHandlers {
   const plan::ModelDescription& description_;
   Diagnosis& diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
-  std::int64_t leaf_terms_;             ///< of the loss
+  std::int64_t output_terms_;           ///< of the loss
   std::int64_t step_terms_;
   int parts_;  ///< of each sample, on neighbouring ranks
 };

@@ -49,7 +49,7 @@ void Diagnosis::inspect(const runtime::ActionBuffers& buffers, View<const float*
 void Diagnosis::inspect(const runtime::ActionBuffers& buffers, int unit, int distance,
                         View<const float*> gradients) {
   if (!gradients || (origin_ && origin_->distance <= distance)) return;
-  const std::int64_t elements = plan_.padded(plan_.trained(unit));
+  const std::int64_t elements = plan_.elements(plan_.trained(unit), plan_.layouts.gathered.divided);
   if (count_non_finite(buffers.exec, gradients.range(0, elements)) > 0)
     origin_ = {distance, buffers.action.micro_batch};
 }

@@ -23,10 +23,17 @@ void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& sl
       case model::Initializer::ones:
         math::fill(exec, at, 1.0f);
         break;
-      case model::Initializer::normal:
-        math::fill_normal(exec, at, math::random_key(seed, slice.parameter->full_name()),
-                          slice.first + (first - slice.offset), slice.parameter->deviation);
+      case model::Initializer::normal: {
+        const std::uint64_t key = math::random_key(seed, slice.parameter->full_name());
+        std::int64_t done = 0;
+        slice.elements.range(first - slice.offset, some)
+            .for_each([&](std::int64_t element, std::int64_t run) {
+              math::fill_normal(exec, at.range(done, done + run), key, element,
+                                slice.parameter->deviation);
+              done += run;
+            });
         break;
+      }
     }
   }
 }
@@ -43,8 +50,12 @@ void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, st
     for (std::int64_t first = std::max(slice.offset, begin); first < end; first += most) {
       const std::int64_t some = std::min(most, end - first);
       read.resize(static_cast<std::size_t>(some));
-      weights.read(parameter.owner, parameter.name, parameter.shape,
-                   slice.first + (first - slice.offset), some, read.data());
+      float* to = read.data();
+      slice.elements.range(first - slice.offset, some)
+          .for_each([&](std::int64_t element, std::int64_t run) {
+            weights.read(parameter.owner, parameter.name, parameter.shape, element, run, to);
+            to += run;
+          });
       math::copy_to_device(exec, host_view(read),
                            values.range(first - begin, first - begin + some));
     }

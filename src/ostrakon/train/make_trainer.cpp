@@ -28,6 +28,7 @@ void leave_to_trainer(plan::Policy& policy) {
   policy.ranks_per_node = unset.ranks_per_node;
   policy.leaves = unset.leaves;
   policy.sample_ranks = unset.sample_ranks;
+  policy.tensor_ranks = unset.tensor_ranks;
   policy.moments.count = unset.moments.count;
   policy.early_updates = unset.early_updates;
 }
@@ -39,7 +40,8 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
   return model::make_decoder(
       settings.precision.gather, settings.model,
       {settings.training.micro_batch_size, settings.training.sequence_length, settings.context,
-       settings.training.context_grain, settings.training.leaf == config::Leaf::sequence},
+       settings.training.context_grain, settings.training.leaf == config::Leaf::sequence,
+       settings.tensor, settings.tensor_grain},
       settings.recompute,
       [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }

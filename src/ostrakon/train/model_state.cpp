@@ -64,8 +64,12 @@ std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*wh
     for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, counted)) {
       const std::uint64_t key = math::random_key(0, slice.parameter->full_name() + " " + what);
       memory_.in_chunks(slice.count, [&](std::int64_t begin, std::int64_t count) {
-        math::add_digest(exec_, memory_.fetch(dtype, buffer, slice.offset + begin, count), key,
-                         slice.first + begin, digest);
+        const auto values = memory_.fetch(dtype, buffer, slice.offset + begin, count);
+        std::int64_t done = 0;
+        slice.elements.range(begin, count).for_each([&](std::int64_t element, std::int64_t run) {
+          math::add_digest(exec_, values.range(done, done + run), key, element, digest);
+          done += run;
+        });
       });
     }
   }
@@ -82,6 +86,15 @@ void ModelState::require_alike(const char* what, std::uint64_t mine, comm::Commu
     require(mine == first, "rank ", mesh_.world().rank(), " holds other ", what,
             " than its replicas (digest ", format_hex(mine), ", not ", format_hex(first), ")");
   });
+}
+
+/// The same for all ranks of the world that hold the same part.
+void ModelState::require_alike(const char* what, std::uint64_t mine, const plan::Spans& stored) {
+  int part = 0;
+  for (const plan::Span& span : stored)
+    part = part * span.ranks + plan_.grid.place(layout_.rank(), span);
+  comm::Communicator group = comm::Communicator::split(mesh_.world().mpi(), part);
+  require_alike(what, mine, group);
 }
 
 std::uint64_t ModelState::digest() {
@@ -108,7 +121,12 @@ std::uint64_t ModelState::digest() {
     if (stored == all_ranks) continue;
     // Ranks that store the same must have the same bits.
     const std::uint64_t mine = digest_of(kind.name, kind.which, kind.dtype, stored);
-    require_alike(kind.name, mine, stored.empty() ? mesh_.world() : mesh_.replicate_group());
+    if (stored.empty())
+      require_alike(kind.name, mine, mesh_.world());
+    else if (stored.has(plan::Axis::shard) || plan_.grid.shard() == 1)
+      require_alike(kind.name, mine, mesh_.replicate_group());
+    else
+      require_alike(kind.name, mine, stored);
   }
   mesh_.world().sum(&total, 1);
   return total;

@@ -69,6 +69,7 @@ class ModelState {
   std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
                           const plan::Spans& counted);
   void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
+  void require_alike(const char* what, std::uint64_t mine, const plan::Spans& stored);
 
   // model_state_checkpoint.cpp
   void note_saved_bytes();

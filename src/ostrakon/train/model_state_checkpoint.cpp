@@ -94,7 +94,8 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
     const std::int64_t begin = slice.offset * size, end = begin + slice.count * size;
     if (memory_.is_host_readable(buffer)) {
       wanted.push_back({{state, index, slice.first, slice.count},
-                        memory_.view<char, OnHost>(buffer).range(begin, end).data()});
+                        memory_.view<char, OnHost>(buffer).range(begin, end).data(),
+                        column_pieces(*slice.parameter)});
       continue;
     }
     const View<char*> values = memory_.view<char, OnDevice>(buffer).range(begin, end);
@@ -102,7 +103,9 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
     const HostView<char*> block = bounce(checkpoint::block_bytes);
     for (std::int64_t done = 0; done < slice.count; done += most) {
       const std::int64_t some = std::min(most, slice.count - done);
-      checkpoint.read(state, index, slice.first + done, some, block.data());
+      checkpoint.read({{{state, index, slice.first + done, some},
+                        block.data(),
+                        column_pieces(*slice.parameter)}});
       math::copy_to_device(exec_, block.range(0, some * size),
                            values.range(done * size, (done + some) * size));
     }

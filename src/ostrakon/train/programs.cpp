@@ -48,9 +48,11 @@ TrainerSettings complete(TrainerSettings settings, const model::Model& model, me
   settings.loss = model.loss_terms();
   settings.parts = model.parts();
   settings.pieces = model.pieces();
+  settings.tensor_ranks = model.tensor_ranks();
   plan::Policy& policy = settings.policy;
   policy.leaves = settings.leaves();
   policy.sample_ranks = settings.parts;
+  policy.tensor_ranks = settings.tensor_ranks;
   policy.sum_grain *= settings.parts;
   policy.moments.count = optim::moments(settings.optimizer);
   const plan::GradientUses uses = {

@@ -14,6 +14,10 @@ namespace ostrakon::train {
 
 using checkpoint::State;
 
+std::int64_t column_pieces(const model::Parameter& parameter) {
+  return parameter.cut.by_columns ? parameter.pieces : 1;
+}
+
 int buffer_of(const plan::PlannedUnit& unit, State state) {
   return state == State::parameters     ? unit.masters
          : state == State::first_moment ? unit.first_moments
@@ -62,7 +66,8 @@ checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
   for (int u = 0; u < layout.model().units(); ++u)
     for (const model::Parameter& parameter : layout.model().parameters(u))
       map.parameters.push_back({parameter.owner, parameter.name, parameter.shape,
-                                layout.plan().units[u].name, parameter.frozen});
+                                layout.plan().units[u].name, parameter.frozen,
+                                column_pieces(parameter)});
   for (const State state : all_states)
     map.dtypes[static_cast<std::size_t>(state)] = dtype_of(state, moments);
   for (const RankLocation& location : locations) {

@@ -17,6 +17,9 @@ constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
                                             checkpoint::State::first_moment,
                                             checkpoint::State::second_moment};
 
+/// checkpoint::ParameterEntry::column_pieces.
+std::int64_t column_pieces(const model::Parameter& parameter);
+
 /// The buffer with a kind of a unit's state, or -1.
 int buffer_of(const plan::PlannedUnit& unit, checkpoint::State state);
 

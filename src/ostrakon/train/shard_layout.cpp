@@ -33,14 +33,31 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
   std::vector<ParameterSlice> slices;
   for (const model::Parameter& parameter : model_.parameters(whole.unit)) {
     if (parameter.frozen == whole.trained) continue;
-    const std::int64_t first = std::max(parameter.offset, begin);
-    const std::int64_t last = std::min(parameter.offset + parameter.elements(), end);
-    if (first < last)
-      slices.push_back({&parameter, first - parameter.offset, first - begin, last - first});
+    for (std::int64_t piece = 0; piece < parameter.pieces; ++piece) {
+      std::int64_t at = first_of_piece(flat, parameter, piece);
+      std::int64_t stored = piece * parameter.piece_elements();
+      for (const model::ElementRuns& runs : parameter.elements_of_piece(piece)) {
+        const std::int64_t first = std::max(at, begin), last = std::min(at + runs.count, end);
+        const std::int64_t in_order = parameter.cut.by_columns ? stored : runs.first;
+        if (first < last)
+          slices.push_back({&parameter, runs.range(first - at, last - first),
+                            in_order + (first - at), first - begin, last - first});
+        at += runs.count;
+        stored += runs.count;
+      }
+    }
   }
   std::sort(slices.begin(), slices.end(),
             [](const auto& a, const auto& b) { return a.offset < b.offset; });
   return slices;
+}
+
+/// In the flat parameter. Those of each tensor rank are neighbours, with padding behind them.
+std::int64_t ShardLayout::first_of_piece(int flat, const model::Parameter& parameter,
+                                         std::int64_t piece) const {
+  const std::int64_t ranks = plan_.grid.tensor(), own = parameter.pieces / ranks;
+  return piece / own * (plan_.flats[flat].padded / ranks) + piece % own * parameter.piece_stride +
+         parameter.offset;
 }
 
 std::vector<ParameterSlice> ShardLayout::slices_in_buffer(int buffer,
@@ -114,11 +131,12 @@ std::vector<Gap> ShardLayout::gaps(int unit) const {
   const auto add_up_to = [&](std::int64_t begin) {
     if (begin > end) gaps.push_back({end, begin});
   };
-  for (const ParameterSlice& slice : slices_of_part(trained.first, {})) {
+  const plan::Spans& of_unit = plan_.layouts.gathered.divided;
+  for (const ParameterSlice& slice : slices_of_part(trained.first, of_unit)) {
     add_up_to(slice.offset);
     end = slice.offset + slice.count;
   }
-  add_up_to(plan_.padded(trained));
+  add_up_to(plan_.elements(trained, of_unit));
   return gaps;
 }
 

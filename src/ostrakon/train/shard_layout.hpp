@@ -10,10 +10,13 @@
 
 namespace ostrakon::train {
 
-/// Elements [first, first + count) of a parameter, and where an array has them.
+/// Elements of a parameter that are neighbours in an array.
 struct ParameterSlice {
   const model::Parameter* parameter;
-  std::int64_t first;   ///< element within the parameter
+  model::ElementRuns elements;
+  /// The first of them in the order in which checkpoints have the parameter's elements: row by row,
+  /// or those of pieces that are cut by columns one piece after the other.
+  std::int64_t first;
   std::int64_t offset;  ///< element within the array
   std::int64_t count;
 };
@@ -24,14 +27,14 @@ struct UpdateRange {
   const model::Parameter* parameter;  ///< that it begins in
   optim::OptimizerKind rule;
   optim::Treatment treatment;
-  std::int64_t first;          ///< element within the parameter
+  std::int64_t first;          ///< as ParameterSlice::first
   std::int64_t offset;         ///< element within the part that this rank updates
   std::int64_t second_offset;  ///< element within the rank's second moments, which are packed
   std::int64_t count;
   std::uint64_t rounding_key;  ///< optim::UpdateStep::rounding_key
 };
 
-/// Elements [begin, end) of a flat parameter that belong to no parameter.
+/// Elements [begin, end) of a rank's part of a flat parameter that belong to no parameter.
 struct Gap {
   std::int64_t begin, end;
 };
@@ -71,13 +74,15 @@ class ShardLayout {
   /// (of `seed`), and not merged.
   std::vector<UpdateRange> update_ranges(int unit, DType moments, std::uint64_t seed) const;
 
-  /// Alignment and padding of a unit's trained flat parameter.
+  /// Alignment and padding of what a unit computes with of its trained flat parameter.
   std::vector<Gap> gaps(int unit) const;
 
   /// Whether a buffer lacks elements: second moments of a unit with whole matrices.
   bool is_packed(int buffer) const;
 
  private:
+  std::int64_t first_of_piece(int flat, const model::Parameter& parameter,
+                              std::int64_t piece) const;
   std::int64_t whole_matrices_before(int unit, std::int64_t offset) const;
 
   const plan::StepPlan& plan_;

@@ -6,6 +6,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/model_description.hpp>
@@ -58,12 +59,13 @@ void require_alike(const TrainerSettings& settings, const model::Model& model,
 }
 
 /// Ranks exchange activations with those that share their samples, and with no others.
-void require_exchange(const plan::Exchange& exchange, const std::string& unit, int parts) {
+void require_exchange(const plan::Exchange& exchange, const std::string& unit, int parts,
+                      int tensor_ranks) {
   using plan::ExchangeKind;
   if (exchange.span.ranks == 1) return;
-  const plan::Span expected{plan::Axis::shard, parts};
-  require(exchange.span == expected, "unit ", unit, " exchanges activations over ",
-          exchange.span.ranks, " ranks; expected the ", parts,
+  const plan::Span expected{plan::Axis::shard, parts}, tensor{plan::Axis::tensor, tensor_ranks};
+  require(exchange.span == expected || exchange.span == tensor, "unit ", unit,
+          " exchanges activations over ", exchange.span.ranks, " ranks; expected the ", parts,
           parts == 1 ? " rank" : " neighbouring ranks",
           " that the model's samples are divided over (Model::parts)");
   require(exchange.kind != ExchangeKind::all_to_all, "unit ", unit,
@@ -75,11 +77,11 @@ void require_exchange(const plan::Exchange& exchange, const std::string& unit, i
           exchange.element_bytes, " bytes; expected 4, or 2 in a gather");
 }
 
-void require_exchanges(const plan::ModelDescription& model, int parts) {
+void require_exchanges(const plan::ModelDescription& model, int parts, int tensor_ranks) {
   for (const plan::UnitDescription& unit : model.units)
     for (const plan::Phases* phases : {&unit.forward, &unit.backward})
       for (const plan::Phase& phase : *phases)
-        if (phase.then) require_exchange(*phase.then, unit.name, parts);
+        if (phase.then) require_exchange(*phase.then, unit.name, parts, tensor_ranks);
 }
 
 /// Checked, and with what the Trainer sets.
@@ -97,7 +99,7 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
                            mesh::Mesh& mesh) {
   Programs programs;
   mesh.world().agree([&] {
-    require_exchanges(model, settings.parts);
+    require_exchanges(model, settings.parts, settings.tensor_ranks);
     programs = make_programs(model, mesh.world().size(), settings.policy);
   });
   return programs;
@@ -235,6 +237,24 @@ void Trainer::visit_parameters(const Visitor& visit) {
   context_.visitor = visit;
   executor_->run(programs_.export_parameters);
   context_.visitor = nullptr;
+}
+
+std::vector<float> Trainer::values_of(int unit, const model::Parameter& parameter,
+                                      View<const float*> trained, View<const float*> frozen) const {
+  const plan::StepPlan& plan = program(Purpose::train).plan;
+  const plan::FlatRange flats = parameter.frozen ? plan.frozen(unit) : plan.trained(unit);
+  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
+  const HostView<float*> all = host_view(values);
+  for (const ParameterSlice& slice : layout_.slices_of_part(flats.first, {})) {
+    if (slice.parameter->full_name() != parameter.full_name()) continue;
+    std::int64_t from = slice.offset;
+    slice.elements.for_each([&](std::int64_t element, std::int64_t run) {
+      math::copy_to_host(Exec(), (parameter.frozen ? frozen : trained).range(from, from + run),
+                         all.range(element, element + run));
+      from += run;
+    });
+  }
+  return values;
 }
 
 std::uint64_t Trainer::state_digest() {

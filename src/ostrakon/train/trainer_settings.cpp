@@ -149,6 +149,9 @@ void require_unset(const TrainerSettings& settings) {
            "it follows from global_batch_size and micro_batch_size");
   is_unset("policy.sample_ranks", policy.sample_ranks, none.sample_ranks,
            "it is what the model says");
+  is_unset("policy.tensor_ranks", policy.tensor_ranks, none.tensor_ranks,
+           "it is what the model says");
+  is_unset("tensor_ranks", settings.tensor_ranks, unset.tensor_ranks, "it is what the model says");
   is_unset("parts", settings.parts, unset.parts, "it is what the model says");
   is_unset("pieces", settings.pieces, unset.pieces, "it is what the model says");
   is_unset("policy.moments.count", policy.moments.count, none.moments.count,

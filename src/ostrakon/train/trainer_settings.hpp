@@ -22,8 +22,8 @@ struct StabilitySettings {
 /// How a model is trained, whatever it is and wherever the settings come from.
 struct TrainerSettings {
   /// What to shard, recompute, keep in host memory, ... Its shard_group, ranks_per_node, leaves,
-  /// sample_ranks, moments.count and early_updates are set by the Trainer, which refuses any but
-  /// the default.
+  /// sample_ranks, tensor_ranks, moments.count and early_updates are set by the Trainer, which
+  /// refuses any but the default.
   plan::Policy policy;
   /// Whether updates on the host may begin before the gradients of all units are known, where
   /// plan::may_update_early allows it.
@@ -38,6 +38,7 @@ struct TrainerSettings {
   model::LossTerms loss;                ///< set by the Trainer, the same: what the model says
   int parts = 1;                        ///< the same: Model::parts()
   int pieces = 1;                       ///< the same: Model::pieces()
+  int tensor_ranks = 1;                 ///< the same: Model::tensor_ranks()
   std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   bool pinned_host_memory = true;  ///< where there is a device

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/model/packing.hpp>
+
+namespace ostrakon::model {
+
+/// The arrays in a buffer, one after the other. Written once for both uses: with a buffer take()
+/// hands them out; without one they do not exist, and size() tells how large it has to be.
+template <class T>
+class Arrays {
+ public:
+  explicit Arrays(View<std::byte*> buffer = {}) : buffer_(buffer), packing_(buffer_alignment<T>) {}
+
+  template <class A>
+  View<A*> take(std::int64_t count) {
+    const std::int64_t offset = packing_.place(bytes_of<A>(count));
+    if (!buffer_ || count == 0) return {};
+    return array_in<A>(buffer_, offset, count);
+  }
+  View<T**> matrix(std::int64_t rows, std::int64_t columns) {
+    return take<T>(rows * columns).matrix(rows, columns);
+  }
+
+  std::int64_t size() const { return packing_.size(); }
+
+ private:
+  View<std::byte*> buffer_;
+  Packing packing_;
+};
+
+}  // namespace ostrakon::model

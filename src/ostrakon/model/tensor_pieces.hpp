@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What units that are divided over tensor ranks share. Their flat parameters come in pieces, of
+// which each rank has neighbouring ones: for some heads, columns of the MLP or words. Arrays as
+// long as a row (weights of norms, biases that are added to whole rows) are cut, too, and gathered
+// before they are used.
+
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/layers.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// Elements of one piece of a unit's segments.
+struct PieceSizes {
+  std::int64_t trained = 0;
+  std::int64_t frozen = 0;
+};
+
+/// Piece `piece` of those that a rank has. Locations are within a piece.
+template <class T>
+FlatParameter<T> own_piece(const UnitBuffers<T>& buffers, const PieceSizes& sizes,
+                           std::int64_t piece);
+/// Of the unit that it is tied to, which is no part of a stack.
+template <class T>
+FlatParameter<T> tied_piece(const UnitBuffers<T>& buffers, const PieceSizes& sizes,
+                            std::int64_t piece);
+/// The gradients of what is trained in it, among `gradients`: those of the unit, or the tied ones.
+template <class T>
+View<compute_t<T>*> own_piece_gradients(const UnitBuffers<T>& buffers, const PieceSizes& sizes,
+                                        std::int64_t piece);
+template <class T>
+View<compute_t<T>*> tied_piece_gradients(const UnitBuffers<T>& buffers, const PieceSizes& sizes,
+                                         std::int64_t piece);
+
+/// Sizes of the pieces of a unit with these parameters, which are laid out.
+PieceSizes piece_sizes(const std::vector<Parameter>& parameters);
+
+/// Where a piece of `parameter` lies in a piece of its segment.
+ParameterLocation piece_location(const Parameter& parameter);
+
+/// A piece of the layer `name`, without a bias that is cut by columns of the result.
+Linear find_piece_of_linear(const std::vector<Parameter>& parameters, const std::string& name);
+
+/// Cuts of the parameters of layers, for lay_out_parameters: rows of the weight and the bias;
+/// columns of the weight.
+void cut_rows(std::vector<Parameter>& parameters, const std::string& name,
+              const std::vector<std::int64_t>& sections);
+void cut_columns(std::vector<Parameter>& parameters, const std::string& name);
+
+/// The arrays of a unit that are as long as a row, `width` elements, gathered one after the other:
+/// (vectors, width). Those whose gradients are sums over rows, which each rank has for its own rows
+/// alone, come first.
+class Vectors {
+ public:
+  Vectors() = default;
+  Vectors(const LeafShape& leaf, std::int64_t width)
+      : ranks_(leaf.tensor_ranks),
+        own_(leaf.own_pieces()),
+        of_piece_(width / leaf.tensor_pieces()),
+        width_(width) {}
+
+  /// Where the gathered array of a parameter lies among all; if there is none, nowhere.
+  /// `is_summed`: whether its gradient is a sum over rows.
+  ParameterLocation add(const std::vector<Parameter>& parameters, const std::string& name,
+                        bool is_summed);
+  /// The norm `name` by its gathered arrays.
+  Norm add_norm(const std::vector<Parameter>& parameters, const std::string& name,
+                math::NormKind kind, double epsilon);
+
+  std::int64_t count() const { return static_cast<std::int64_t>(pieces_.size()); }
+  std::int64_t elements() const { return count() * width_; }
+  std::int64_t summed_elements() const { return summed_ * width_; }
+  /// Columns of a row whose bias, among these, the rank's piece `piece` has.
+  std::int64_t first_column(std::int64_t tensor_rank, std::int64_t piece) const {
+    return (tensor_rank * own_ + piece) * of_piece_;
+  }
+  std::int64_t columns_of_piece() const { return of_piece_; }
+
+  plan::Exchange gather(std::int64_t element_bytes) const;
+  plan::Exchange sum(std::int64_t element_bytes) const;
+
+  template <class T>
+  void hand(const Exec& exec, const UnitBuffers<T>& buffers, const PieceSizes& sizes) const;
+  /// vectors (elements()) = what was gathered.
+  template <class T>
+  void take(const Exec& exec, const UnitBuffers<T>& buffers, View<T*> vectors) const;
+
+  /// sums (summed_elements()): of this rank's rows.
+  template <class T>
+  void hand_gradients(const Exec& exec, View<const compute_t<T>*> sums,
+                      const UnitBuffers<T>& buffers) const;
+  template <class T>
+  void take_gradients(const Exec& exec, const UnitBuffers<T>& buffers,
+                      const PieceSizes& sizes) const;
+
+ private:
+  std::int64_t of_rank() const { return own_ * of_piece_; }
+
+  std::int64_t ranks_ = 1, own_ = 1, of_piece_ = 0, width_ = 0;
+  std::int64_t summed_ = 0;
+  std::vector<ParameterLocation> pieces_;  // of each, in a piece
+};
+
+/// Gathers of rows over the tensor ranks, and sums of what each has of all rows, of which each gets
+/// its own: `columns` elements a row.
+plan::Exchange gather_rows(const LeafShape& leaf, std::int64_t columns, std::int64_t element_bytes);
+plan::Exchange sum_rows(const LeafShape& leaf, std::int64_t columns, std::int64_t element_bytes);
+
+/// How gradients of norms are summed over a rank's own rows: their pieces are leaves of one tree,
+/// as those of other ranks are.
+std::int64_t own_row_leaves(const LeafShape& leaf);
+
+}  // namespace ostrakon::model

@@ -125,9 +125,6 @@ void check_pieces(const Settings& settings, const std::string& name) {
   const std::int64_t rows = training.sequence_length / cuts * sequences;
   require(rows % pieces == 0, name, ": ", by.name, " = ", pieces, " does not divide the ", rows,
           " tokens of a leaf (", division(rows, pieces), ")");
-  require(settings.optimizer.kind != optim::OptimizerKind::muon, name, ": ", by.name, " = ", pieces,
-          " cuts the matrices that optimizer.name = muon updates as a whole; expected another "
-          "optimizer, or 1");
 }
 
 void check_precision(const PrecisionSettings& precision, const std::string& name) {

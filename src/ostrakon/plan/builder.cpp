@@ -24,11 +24,17 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.forward = exchanges(unit(u).forward);
     planned.backward = exchanges(unit(u).backward);
     planned.flats.first = static_cast<int>(plan_.flats.size());
+    // The trained segment is divided over tensor ranks with padding behind each part.
+    const auto move_matrices = [&](std::int64_t elements, std::int64_t padded) {
+      for (WholeMatrix& matrix : planned.whole_matrices)
+        matrix.offset += matrix.offset / (elements / parts) * ((padded - elements) / parts);
+    };
     const auto add = [&](bool trained, std::int64_t elements) {
       if (elements % parts != 0)
         throw std::logic_error(planned.name + ": its parameters don't divide over tensor ranks");
       const std::int64_t padded = (elements / parts + block - 1) / block * block * parts;
       if (padded > 0) plan_.flats.push_back({u, trained, elements, padded});
+      if (padded > 0 && trained) move_matrices(elements, padded);
     };
     add(false, unit(u).frozen_elements);
     add(true, unit(u).trained_elements());

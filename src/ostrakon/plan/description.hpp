@@ -8,11 +8,12 @@
 
 namespace ostrakon::plan {
 
-/// A matrix in the part of a unit's flat parameter that is trained.
+/// A matrix in the part of a unit's flat parameter that is trained, or a piece of one that comes in
+/// pieces.
 struct WholeMatrix {
   std::int64_t offset = 0;  ///< of its first element, a multiple of 64
   std::int64_t elements = 0;
-  double flops = 0.0;  ///< to orthogonalize it
+  double flops = 0.0;  ///< to orthogonalize it; of a piece its share
 
   std::int64_t end() const { return offset + elements; }
 };

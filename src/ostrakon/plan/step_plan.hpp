@@ -268,7 +268,7 @@ struct PlannedUnit {
   std::string name;
   FlatRange flats;                          ///< all of them
   std::int64_t parameter_elements = 0;      ///< before padding
-  std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained
+  std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
   int masters = -1;
   int working = -1;  ///< copies to compute with, where they are not the masters

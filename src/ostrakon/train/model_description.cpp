@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/value.hpp>
+#include <ostrakon/model/packing.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
 
@@ -36,6 +37,12 @@ std::string words_of(const model::Parameter& parameter) {
 
 }  // namespace
 
+std::int64_t joined_matrix_bytes(const model::Parameter& parameter) {
+  return parameter.pieces > 1 ? model::round_up(parameter.elements(), model::parameter_alignment) *
+                                    static_cast<std::int64_t>(sizeof(float))
+                              : 0;
+}
+
 plan::ModelDescription describe(const model::Model& model,
                                 const optim::OptimizerSettings& optimizer) {
   plan::ModelDescription description = model.description();
@@ -47,11 +54,15 @@ plan::ModelDescription describe(const model::Model& model,
       if (parameter.frozen || optim::rule_of(optimizer, parameter) != optim::OptimizerKind::muon)
         continue;
       const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
-      unit.whole_matrices.push_back(
-          {parameter.offset, parameter.elements(),
-           orthogonalize_flops(rows, columns, optimizer.muon_iterations)});
+      // A rank has as many pieces of each as others, and orthogonalizes it once.
+      const auto own = static_cast<double>(parameter.pieces / model.tensor_ranks());
+      const double flops = orthogonalize_flops(rows, columns, optimizer.muon_iterations) / own;
+      for (std::int64_t piece = 0; piece < parameter.pieces; ++piece)
+        unit.whole_matrices.push_back(
+            {parameter.offset + piece * parameter.piece_stride, parameter.piece_elements(), flops});
       unit.orthogonalize_workspace_bytes = std::max(
-          unit.orthogonalize_workspace_bytes, optim::orthogonalize_workspace<float>(rows, columns));
+          unit.orthogonalize_workspace_bytes,
+          joined_matrix_bytes(parameter) + optim::orthogonalize_workspace<float>(rows, columns));
     }
     std::sort(unit.whole_matrices.begin(), unit.whole_matrices.end(),
               [](const auto& a, const auto& b) { return a.offset < b.offset; });

@@ -13,6 +13,10 @@ namespace ostrakon::train {
 plan::ModelDescription describe(const model::Model& model,
                                 const optim::OptimizerSettings& optimizer);
 
+/// Of the workspace of orthogonalize, the bytes in which a parameter's pieces are joined; none
+/// where it is in one.
+std::int64_t joined_matrix_bytes(const model::Parameter& parameter);
+
 /// What ranks must have alike of a model besides its sizes, which plans tell: its parameters.
 Facts facts_of(const model::Model& model);
 

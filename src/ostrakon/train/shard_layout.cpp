@@ -109,6 +109,7 @@ std::vector<UpdateRange> ShardLayout::update_ranges(int unit, DType moments,
     next.rule = optim::rule_of(optimizer_, parameter);
     next.treatment = optim::treatment_of(optimizer_.parameters, parameter, optimizer_.learning_rate,
                                          optimizer_.weight_decay);
+    next.elements = slice.elements;
     next.first = slice.first;
     next.offset = slice.offset;
     next.second_offset = slice.offset - whole_matrices_before(unit, slice.offset);

@@ -25,6 +25,7 @@ struct ParameterSlice {
 /// of several that lie next to each other and are updated alike.
 struct UpdateRange {
   const model::Parameter* parameter;  ///< that it begins in
+  model::ElementRuns elements;        ///< of it; of ranges that are merged, of the first
   optim::OptimizerKind rule;
   optim::Treatment treatment;
   std::int64_t first;          ///< as ParameterSlice::first

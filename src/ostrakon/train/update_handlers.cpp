@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/update_handlers.hpp>
 
+#include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/train/action_parts.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
+#include <ostrakon/train/model_description.hpp>
 
 namespace ostrakon::train {
 
@@ -15,7 +18,7 @@ using runtime::ActionBuffers;
 
 UpdateHandlers::UpdateHandlers(const StepContext& context, const ShardLayout& layout,
                                const TrainerSettings& settings)
-    : context_(context), settings_(settings), compute_(layout.model().dtype()) {
+    : context_(context), layout_(layout), settings_(settings), compute_(layout.model().dtype()) {
   for (int u = 0; u < layout.model().units(); ++u)
     ranges_.push_back(layout.update_ranges(u, settings.policy.moments.dtype, settings.seed));
 }
@@ -62,21 +65,85 @@ void UpdateHandlers::direction(const ActionBuffers& buffers) {
 
 void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
+  const std::vector<UpdateRange>& ranges = ranges_[buffers.action.unit];
+  // Each once, also where several ranges are of it.
+  for (const model::Parameter& parameter : layout_.model().parameters(buffers.action.unit))
+    if (std::any_of(ranges.begin(), ranges.end(), [&](const UpdateRange& range) {
+          return range.rule == OptimizerKind::muon && range.parameter == &parameter;
+        }))
+      orthogonalize(buffers, parameter);
+}
+
+/// A parameter of which this rank updates some or all.
+void UpdateHandlers::orthogonalize(const ActionBuffers& buffers,
+                                   const model::Parameter& parameter) {
   const ActionParts parts(buffers, context_);
   const auto whole = parts.device_view<float>(Role::parameter_gradients, {});
   const auto mine =
       parts.device_view<float>(Role::gradient_shard, context_.plan().layouts.update.divided);
-  for (const UpdateRange& range : ranges_[buffers.action.unit]) {
-    if (range.rule != OptimizerKind::muon) continue;
-    const model::Parameter& parameter = *range.parameter;
-    const auto matrix = whole.range(parameter.offset, parameter.offset + parameter.elements());
-    optim::orthogonalize(buffers.exec, matrix.matrix(parameter.shape[0], parameter.shape[1]),
-                         settings_.optimizer.muon_iterations,
-                         buffers.device_view<std::byte>(Role::workspace));
-    if (mine)
-      math::copy<float>(buffers.exec, matrix.range(range.first, range.first + range.count),
-                        mine.range(range.offset, range.offset + range.count));
+  const bool is_joined = parameter.pieces > 1;
+  const View<float*> matrix =
+      is_joined ? join_pieces(buffers, parameter, whole)
+                : whole.range(parameter.offset, parameter.offset + parameter.elements());
+  const auto workspace = buffers.device_view<std::byte>(Role::workspace);
+  optim::orthogonalize(buffers.exec, matrix.matrix(parameter.shape[0], parameter.shape[1]),
+                       settings_.optimizer.muon_iterations,
+                       workspace.range(joined_matrix_bytes(parameter), workspace.size()));
+  if (!mine) {
+    if (is_joined) split_pieces(buffers, parameter, matrix, whole);
+    return;
   }
+  for (const UpdateRange& range : ranges_[buffers.action.unit]) {
+    if (range.rule != OptimizerKind::muon || range.parameter != &parameter) continue;
+    std::int64_t to = range.offset;
+    range.elements.for_each([&](std::int64_t element, std::int64_t run) {
+      math::copy<float>(buffers.exec, matrix.range(element, element + run),
+                        mine.range(to, to + run));
+      to += run;
+    });
+  }
+}
+
+namespace {
+
+/// body(rows of `whole`, rows of `matrix`) for what of a parameter lies together in both.
+template <class Body>
+void for_each_block(const ShardLayout& layout, int unit, const model::Parameter& parameter,
+                    View<float*> whole, View<float*> matrix, const Body& body) {
+  for (const ParameterSlice& slice : layout.slices_of_part(layout.plan().trained(unit).first, {})) {
+    if (slice.parameter != &parameter) continue;
+    const model::ElementRuns& runs = slice.elements;
+    const std::int64_t rows = slice.count / runs.run;
+    const std::int64_t stride = rows > 1 ? runs.stride : runs.run;
+    const View<float*> in_matrix =
+        matrix.range(runs.first, runs.first + (rows - 1) * stride + runs.run);
+    body(whole.range(slice.offset, slice.offset + slice.count).matrix(rows, runs.run),
+         View<float**>(in_matrix.data(), rows, runs.run, stride, in_matrix.origin()));
+  }
+}
+
+}  // namespace
+
+/// In the workspace, row by row.
+View<float*> UpdateHandlers::join_pieces(const ActionBuffers& buffers,
+                                         const model::Parameter& parameter,
+                                         View<float*> whole) const {
+  const View<float*> matrix = view_as<float>(buffers.device_view<std::byte>(Role::workspace))
+                                  .range(0, parameter.elements());
+  for_each_block(layout_, buffers.action.unit, parameter, whole, matrix,
+                 [&](View<float**> piece, View<float**> of_matrix) {
+                   math::copy_rows<float, float>(buffers.exec, piece, of_matrix);
+                 });
+  return matrix;
+}
+
+/// The other way.
+void UpdateHandlers::split_pieces(const ActionBuffers& buffers, const model::Parameter& parameter,
+                                  View<float*> matrix, View<float*> whole) const {
+  for_each_block(layout_, buffers.action.unit, parameter, whole, matrix,
+                 [&](View<float**> piece, View<float**> of_matrix) {
+                   math::copy_rows<float, float>(buffers.exec, of_matrix, piece);
+                 });
 }
 
 void UpdateHandlers::optimize(const ActionBuffers& buffers) {

@@ -23,6 +23,11 @@ class UpdateHandlers {
  private:
   void direction(const runtime::ActionBuffers& buffers);
   void orthogonalize(const runtime::ActionBuffers& buffers);
+  void orthogonalize(const runtime::ActionBuffers& buffers, const model::Parameter& parameter);
+  View<float*> join_pieces(const runtime::ActionBuffers& buffers, const model::Parameter& parameter,
+                           View<float*> whole) const;
+  void split_pieces(const runtime::ActionBuffers& buffers, const model::Parameter& parameter,
+                    View<float*> matrix, View<float*> whole) const;
   void optimize(const runtime::ActionBuffers& buffers);
   optim::UpdateStep update_step(const UpdateRange& range) const;
   template <class Moment, class Space>
@@ -30,6 +35,7 @@ class UpdateHandlers {
   void convert_updated(const runtime::ActionBuffers& buffers);
 
   const StepContext& context_;
+  const ShardLayout& layout_;
   const TrainerSettings& settings_;
   DType compute_;                                 ///< of parameters as they are computed with
   std::vector<std::vector<UpdateRange>> ranges_;  ///< of each unit

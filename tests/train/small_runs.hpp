@@ -133,7 +133,8 @@ struct History {
 
 /// Bytes that a rank sends in a step, by formulas independent of plans but for the sizes of flat
 /// parameters: M bytes of a unit, W ranks in groups of G with R = W / G replicas, m micro-batches
-/// on a rank.
+/// on a rank. With tensor ranks, M is what one of them has, and they exchange none of it but whole
+/// matrices.
 struct Traffic {
   std::int64_t within = 0, across = 0, kept = 0;
 };
@@ -165,7 +166,7 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
   const config::TrainingSettings& training = settings.training;
   const bool by_leaf = training.leaf == config::Leaf::sequence || training.context_grain > 1;
   for (int u = 0; u < units; ++u) {
-    const std::int64_t trained = plan.padded(plan.trained(u));
+    const std::int64_t trained = plan.padded(plan.trained(u)) / plan.grid.tensor();
     const std::int64_t share_within = trained / group * (group - 1);
     const std::int64_t share_across = trained / group / replicas * (replicas - 1);
     // A tied table's gradients as embedding and as head are summed apart.
@@ -192,7 +193,8 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
     // kept of it in parts is gathered like any other.
     if (!full && !uploads) continue;
 
-    const std::int64_t bytes = (trained + plan.padded(plan.frozen(u))) * gather_bytes;
+    const std::int64_t bytes =
+        (trained + plan.padded(plan.frozen(u)) / plan.grid.tensor()) * gather_bytes;
     const std::int64_t within = full ? bytes / group * (group - 1) : 0;
     const plan::Reshard& reshard = policy.reshard_after_forward;
     const bool head = u == units - 1, embedding = u == 0;
@@ -221,8 +223,8 @@ inline std::int64_t saved_by_default(const config::Settings& settings, const pla
       policy.reshard_after_forward.kind != plan::Reshard::automatic)
     return 0;
   const auto bytes = [&](int u) {
-    return plan.padded(plan.units[u].flats) * bytes_of(settings.precision.gather) / group *
-           (group - 1);
+    return plan.padded(plan.units[u].flats) / plan.grid.tensor() *
+           bytes_of(settings.precision.gather) / group * (group - 1);
   };
   const bool tied = settings.model.tie_embeddings;
   const int blocks = units - 2;

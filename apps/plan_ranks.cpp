@@ -6,6 +6,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/fit.hpp>
+#include <ostrakon/plan/levels.hpp>
 
 namespace ostrakon::apps {
 
@@ -19,6 +20,8 @@ void place_on_ranks(Settings& settings, int ranks, int ranks_per_node) {
           " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks");
   config::complete(settings);
   settings.parallel.ranks_per_node = ranks_per_node;
+  if (ranks_per_node > 0)
+    plan::require_tensor_in_node(settings.parallel, ranks / ranks_per_node, ranks_per_node);
   settings.parallel.shard_group = group == mesh::world_group  ? ranks
                                   : group == mesh::node_group ? ranks_per_node
                                                               : group;

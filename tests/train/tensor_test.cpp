@@ -71,7 +71,8 @@ std::vector<Division> divisions(int ranks) {
   for (int tensor = 1; tensor <= std::min(ranks, 8); tensor *= 2)
     for (int context = 1; tensor * context <= ranks && context <= 8; context *= 2)
       for (int shard = 1; tensor * context * shard <= ranks; shard *= 2)
-        all.push_back({tensor, context, shard, ranks / (tensor * context * shard)});
+        if (ranks / (tensor * context) <= 8)  // sequences
+          all.push_back({tensor, context, shard, ranks / (tensor * context * shard)});
   return all;
 }
 

@@ -146,6 +146,10 @@ Section parallel_section() {
                "number of neighbouring ranks of a shard group that compute each micro-batch "
                "together: each has an equal part of the heads, MLP columns and vocabulary, and "
                "between them of the rows (tensor and sequence parallel)"),
+       choice("rank_order", FIELD(parallel.rank_order), plan::rank_order_names,
+              "which ranks are neighbours: tensor_in_node: those of parallel.tensor, on one node, "
+              "then those of a shard group, then replicas; tensor_first: the same, also across "
+              "nodes; shard_first: those of a shard group before those of parallel.tensor"),
        choice("shard_optimizer_over", FIELD(parallel.shard_optimizer_over),
               plan::optimizer_group_names,
               "ranks over which optimizer state is sharded, if it is: those of a shard group, or "

@@ -108,14 +108,16 @@ constexpr void Spans::push(const Span& span) {
   spans_[static_cast<std::size_t>(size_++)] = span;
 }
 
-/// The sizes of all axes in a step. Ranks are numbered along the axes of ranks in the order of
-/// Axis, the first one fastest: neighbours compute together, then share a replica of the model, and
-/// the ranks of a stage are neighbours.
+/// The sizes of all axes in a step. Ranks are numbered along the axes of ranks in the order of Axis
+/// (or with shard_first, shard before tensor), the first one fastest: neighbours compute together,
+/// then share a replica of the model, and the ranks of a stage are neighbours.
 struct Grid {
   std::array<std::int64_t, axes> sizes;
   /// Neighbouring ranks of a node, where collectives that span nodes are in two levels: inside the
   /// nodes and across them. 0: in one.
   int node = 0;
+  /// Whether the ranks along shard are neighbours, and tensor comes after it.
+  bool shard_first = false;
 
   Grid() { sizes.fill(1); }
   Grid(std::int64_t micro_batches, int shard, int replicate, int stages = 1, int tensor = 1)
@@ -150,6 +152,8 @@ struct Grid {
   }
   /// The difference of the ranks of neighbours along an axis, or in a span.
   int stride(Axis axis) const {
+    if (shard_first && axis == Axis::tensor) return shard();
+    if (shard_first && axis == Axis::shard) return 1;
     std::int64_t stride = 1;
     for (int a = static_cast<int>(Axis::micro_batch) + 1; a < static_cast<int>(axis); ++a)
       stride *= sizes[static_cast<std::size_t>(a)];

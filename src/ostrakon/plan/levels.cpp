@@ -54,7 +54,9 @@ bool are_inside_trees(const Grid& grid, const Policy& policy) {
 Grid one_level(int ranks, const Policy& policy, int stages) {
   const int group = policy.shard_group > 0 ? policy.shard_group : ranks;
   const int tensor = policy.tensor_ranks;
-  return {policy.leaves / (ranks / tensor), group / tensor, ranks / group, stages, tensor};
+  Grid grid(policy.leaves / (ranks / tensor), group / tensor, ranks / group, stages, tensor);
+  grid.shard_first = policy.rank_order == RankOrder::shard_first;
+  return grid;
 }
 
 Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, int stages) {
@@ -74,6 +76,25 @@ Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, i
           " leaves don't allow to sum all ranks of a node first; expected a larger grain, or auto");
   if (grid.node == 1) grid.node = 0;
   return grid;
+}
+
+void require_tensor_in_node(const Policy& policy, int nodes, int ranks_per_node) {
+  const int tensor = policy.tensor_ranks;
+  if (tensor == 1 || nodes <= 1 || policy.rank_order != RankOrder::tensor_in_node) return;
+  if (ranks_per_node > 0 && ranks_per_node % tensor == 0) return;
+  throw Error(text("parallel.tensor = ", tensor, " does not divide the ",
+                   ranks_per_node > 0 ? text(ranks_per_node, " ranks") : "ranks",
+                   " of each node, and tensor ranks on several nodes exchange activations over the "
+                   "network in every block; expected a divisor, or parallel.rank_order = "
+                   "tensor_first to allow it"));
+}
+
+std::string describe_ranks(const Grid& grid) {
+  const auto axis = [&](Axis one) { return text(name(one), " ", grid.size(one)); };
+  std::string text = grid.shard_first ? axis(Axis::shard) + ", " + axis(Axis::tensor)
+                                      : axis(Axis::tensor) + ", " + axis(Axis::shard);
+  text += ", " + axis(Axis::replicate);
+  return text + (grid.stages() > 1 ? ", " + axis(Axis::pipeline) : "") + "; neighbours first";
 }
 
 bool may_have_levels(const Grid& grid, int ranks_per_node) {

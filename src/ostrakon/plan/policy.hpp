@@ -166,9 +166,21 @@ constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
          !uses.may_skip;
 }
 
+/// Which ranks are neighbours.
+enum class RankOrder {
+  tensor_in_node,  ///< tensor ranks, all on one node; else the run is refused
+  tensor_first,    ///< tensor ranks, which may span nodes
+  shard_first      ///< those of a shard group with the same pieces; tensor ranks are farther apart
+};
+constexpr Named<RankOrder> rank_order_names[] = {{RankOrder::tensor_in_node, "tensor_in_node"},
+                                                 {RankOrder::tensor_first, "tensor_first"},
+                                                 {RankOrder::shard_first, "shard_first"}};
+constexpr const char* name(RankOrder order) { return name_in(rank_order_names, order); }
+
 struct Policy {
   Sharding sharding = Sharding::full;
-  int shard_group = 0;   ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
+  int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
+  RankOrder rank_order = RankOrder::tensor_in_node;
   int tensor_ranks = 1;  ///< neighbours that divide each unit's parameters. Divides shard_group
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;
   Accumulation accumulation = Accumulation::automatic;

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numeric>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 #include <sstream>
 #include <tuple>
@@ -318,8 +319,7 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << row("ranks", format_count(plan.grid.ranks())) << "  " << format_count(report.nodes)
        << (report.nodes == 1 ? " node of " : " nodes of ") << format_count(report.ranks_per_node)
        << "\n"
-       << (plan.grid.tensor() > 1 ? row("tensor group", format_count(plan.grid.tensor())) + "\n"
-                                  : "")
+       << text_row("order of ranks", describe_ranks(plan.grid))
        << row("shard group", format_count(plan.grid.shard())) << "  "
        << format_count(plan.grid.replicas())
        << (plan.grid.replicas() == 1 ? " replica" : " replicas") << " of the model\n"

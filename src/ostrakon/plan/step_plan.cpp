@@ -163,6 +163,7 @@ std::uint64_t StepPlan::hash() const {
   const auto add_flats = [&](FlatRange range) { hasher.add(range.first, range.end); };
   hasher.add(purpose);
   for (std::int64_t size : grid.sizes) hasher.add(size);
+  hasher.add(grid.shard_first);
   hasher.add(stage, layouts.accumulation, layouts.sum_grain);
   for (const Layout* layout : {&layouts.masters, &layouts.compute, &layouts.gathered,
                                &layouts.gradient, &layouts.update}) {

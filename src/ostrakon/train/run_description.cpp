@@ -119,6 +119,7 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << describe_model(settings, trainer) << "plan of a step, each rank (" << plan.actions.size()
       << " actions, hash " << format_hex(plan.hash()) << ")\n"
       << plan::memory_table(plan, program.memory) << host_memory(program)
+      << "  order of ranks         " << plan::describe_ranks(plan.grid) << "\n"
       << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
       << (plan.grid.has_levels()
               ? text("  collectives            ",

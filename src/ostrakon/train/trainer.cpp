@@ -8,6 +8,7 @@
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/plan/levels.hpp>
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/model_description.hpp>
 #include <ostrakon/train/product_rate.hpp>
@@ -100,6 +101,7 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
   Programs programs;
   mesh.world().agree([&] {
     require_exchanges(model, settings.parts, settings.tensor_ranks);
+    plan::require_tensor_in_node(settings.policy, mesh.nodes(), mesh.ranks_per_node());
     programs = make_programs(model, mesh.world().size(), settings.policy);
   });
   return programs;

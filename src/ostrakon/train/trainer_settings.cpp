@@ -47,6 +47,7 @@ constexpr Field fields[] = {
     {"stability.outlier_threshold", "training", "skip_outliers"},
     {"stability.outlier_window", "training", "outlier_window"},
     {"policy.sharding", "parallel", "sharding"},
+    {"policy.rank_order", "parallel", "rank_order"},
     {"policy.shard_optimizer_over", "parallel", "shard_optimizer_over"},
     {"policy.accumulation", "parallel", "accumulation"},
     {"policy.leaf_order", "parallel", "leaf_order"},

@@ -39,6 +39,8 @@ TEST(InputDecks, HaveTheModelsPublishedSizes) {
   EXPECT_EQ(parameters("llama3-8b.yaml"), 8030261248);
   EXPECT_EQ(parameters("llama3-70b.yaml"), 70553706496);
   EXPECT_EQ(parameters("llama3-405b.yaml"), 405853388800);
+  EXPECT_EQ(parameters("llama3-70b-tensor.yaml"), 70553706496);
+  EXPECT_EQ(parameters("llama3-405b-tensor.yaml"), 405853388800);
   EXPECT_EQ(parameters("quickstart.yaml"), 1820544);
 }
 

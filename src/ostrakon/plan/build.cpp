@@ -23,15 +23,9 @@
 namespace ostrakon::plan {
 
 void check_step(const ModelDescription& model, const Policy& policy, Purpose purpose, int ranks) {
-  const int tensor = policy.tensor_ranks;
-  const int group = policy.shard_group > 0 ? policy.shard_group : ranks;
-  require(tensor >= 1 && group % tensor == 0, "parallel.tensor = ", tensor, " does not divide the ",
-          group, " ranks of a shard group");
-  require(policy.leaves >= 1 && policy.leaves % (ranks / tensor) == 0, "a global batch of ",
-          policy.leaves, " leaves can't be shared evenly by ", ranks / tensor,
-          tensor > 1 ? " tensor groups" : " ranks");
   require(policy.shard_group >= 0 && (policy.shard_group == 0 || ranks % policy.shard_group == 0),
           "shard groups of ", policy.shard_group, " don't divide the ", ranks, " ranks");
+  require_division(policy, ranks);
   require(policy.sum_grain >= 0 && (policy.sum_grain & (policy.sum_grain - 1)) == 0,
           "training.sum_grain = ", policy.sum_grain, ": expected 0 or a power of two");
   std::vector<bool> is_shared(model.units.size(), false);

@@ -13,8 +13,8 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
   plan_.grid = grid;
   plan_.stage = stage;
   plan_.layouts = layouts;
-  // Padding is behind what each tensor rank has.
-  const int parts = grid.tensor();
+  // Padding is behind each part that units compute with.
+  const std::int64_t parts = unit_spans(grid).parts();
   const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
   for (int u = 0; u < units(); ++u) {
     PlannedUnit planned;
@@ -24,14 +24,14 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.forward = exchanges(unit(u).forward);
     planned.backward = exchanges(unit(u).backward);
     planned.flats.first = static_cast<int>(plan_.flats.size());
-    // The trained segment is divided over tensor ranks with padding behind each part.
     const auto move_matrices = [&](std::int64_t elements, std::int64_t padded) {
       for (WholeMatrix& matrix : planned.whole_matrices)
         matrix.offset += matrix.offset / (elements / parts) * ((padded - elements) / parts);
     };
     const auto add = [&](bool trained, std::int64_t elements) {
       if (elements % parts != 0)
-        throw std::logic_error(planned.name + ": its parameters don't divide over tensor ranks");
+        throw std::logic_error(
+            planned.name + ": its parameters don't divide over the ranks that compute together");
       const std::int64_t padded = (elements / parts + block - 1) / block * block * parts;
       if (padded > 0) plan_.flats.push_back({u, trained, elements, padded});
       if (padded > 0 && trained) move_matrices(elements, padded);

@@ -218,7 +218,7 @@ bool Bounds::prefetches() const {
 
 std::int64_t Bounds::in_flight(int u) const {
   const Spans& of_unit = plan_.layouts.gathered.divided;
-  const int summing = plan_.grid.ranks() / plan_.grid.tensor();
+  const std::int64_t summing = plan_.grid.ranks() / of_unit.parts();
   std::int64_t bytes = 0;
   for (int v = u + 1; v <= std::min(u + policy_.in_flight_reductions, units_ - 1); ++v) {
     if (summing == 1 && plan_.layouts.update.space == Space::device) continue;

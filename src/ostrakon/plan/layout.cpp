@@ -4,10 +4,10 @@
 #include <ostrakon/plan/sum_order.hpp>
 
 namespace ostrakon::plan {
-namespace {
 
-/// What parameters are divided over as a unit computes with them.
 Spans unit_spans(const Grid& grid) { return {grid.span(Axis::tensor)}; }
+
+namespace {
 
 /// What they are divided over where they are gathered from.
 Spans compute_spans(const Policy& policy, const Grid& grid) {

@@ -72,6 +72,9 @@ struct Layouts {
   }
 };
 
+/// What flat parameters are divided over where units compute with them.
+Spans unit_spans(const Grid& grid);
+
 /// The table. A pure function of the policy, the sizes of the axes, the element sizes that the
 /// model says, and what the plan is for.
 Layouts find_layouts(const Policy& policy, const ModelDescription& model, const Grid& grid,

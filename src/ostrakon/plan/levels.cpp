@@ -78,6 +78,16 @@ Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, i
   return grid;
 }
 
+void require_division(const Policy& policy, int ranks) {
+  const int tensor = policy.tensor_ranks;
+  const int group = policy.shard_group > 0 ? policy.shard_group : ranks;
+  require(tensor >= 1 && group % tensor == 0, "parallel.tensor = ", tensor, " does not divide the ",
+          group, " ranks of a shard group");
+  require(policy.leaves >= 1 && policy.leaves % (ranks / tensor) == 0, "a global batch of ",
+          policy.leaves, " leaves can't be shared evenly by ", ranks / tensor,
+          tensor > 1 ? " tensor groups" : " ranks");
+}
+
 void require_tensor_in_node(const Policy& policy, int nodes, int ranks_per_node) {
   const int tensor = policy.tensor_ranks;
   if (tensor == 1 || nodes <= 1 || policy.rank_order != RankOrder::tensor_in_node) return;

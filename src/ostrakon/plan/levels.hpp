@@ -17,6 +17,10 @@ Grid one_level(int ranks, const Policy& policy, int stages = 1);
 /// tree; or there is one level. Throws Error where Hierarchical::always is not possible.
 Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, int stages = 1);
 
+/// Throws Error where tensor ranks do not divide a shard group, or the leaves not evenly over
+/// groups of ranks that compute them.
+void require_division(const Policy& policy, int ranks);
+
 /// Throws Error where tensor ranks would be on several nodes, and RankOrder does not allow it.
 /// `ranks_per_node`: of each node, or 0 where they don't have equally many neighbours.
 void require_tensor_in_node(const Policy& policy, int nodes, int ranks_per_node);

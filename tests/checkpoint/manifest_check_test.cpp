@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "manifest_fixture.hpp"
 
@@ -224,6 +225,39 @@ TEST(Manifest, ContradictionsAreRefused) {
                  "elements 0 to 5 of parameters of \"head/b\" are in two pieces");
   expect_refused(refusal([](Manifest& m) { m.files.clear(); }),
                  "elements 0 to 6 of parameters of \"block.0/a\" are in no piece");
+}
+
+/// Of the first parameter of small_manifest(), a matrix of three columns.
+TEST(Manifest, PiecesOfColumnsThatCanNotBeAreRefused) {
+  const auto refusal = [](int parameter, const std::vector<std::int64_t>& shape,
+                          std::int64_t pieces) {
+    Manifest manifest = small_manifest();
+    ParameterEntry& entry = manifest.parameters[static_cast<std::size_t>(parameter)];
+    entry.shape = shape;
+    entry.column_pieces = pieces;
+    return refusal_of(manifest);
+  };
+  EXPECT_EQ(refusal(0, {2, 3}, 3), "no error");
+  EXPECT_EQ(refusal(0, {1, 6}, 3), "no error");
+  expect_refused(
+      refusal(0, {2, 3}, 2),
+      "\"block.0/a\" of the shape (2, 3) has its columns in 2 pieces; expected a divisor");
+  expect_refused(refusal(0, {2, 3}, 6), "has its columns in 6 pieces");
+  expect_refused(refusal(0, {2, 3}, std::numeric_limits<std::int64_t>::max()), "in 9223372036854");
+  expect_refused(refusal(0, {6}, 2), "of the shape (6) has its columns in 2 pieces");
+  expect_refused(refusal(0, {1, 2, 3}, 2), "of the shape (1, 2, 3) has its columns in 2 pieces");
+  expect_refused(refusal(1, {5}, 5), "\"head/b\" of the shape (5) has its columns in 5 pieces");
+  const auto with = [](const std::string& pieces) {
+    return refusal_of(
+        replaced("\"frozen\": true", "\"frozen\": true, \"column_pieces\": " + pieces));
+  };
+  EXPECT_EQ(with("1"), "no error");
+  EXPECT_EQ(with("3"), "no error");
+  for (const char* const pieces : {"0", "-1", "1.0", "true", "\"3\"", "null"})
+    expect_refused(with(pieces), ": parameters[0].column_pieces is " + std::string(pieces) +
+                                     "; expected a whole number from 1");
+  expect_refused(with("[3]"), ": parameters[0].column_pieces is an array");
+  expect_refused(with("3, \"column_pieces\": 3"), "has the key \"column_pieces\" twice");
 }
 
 TEST(Manifest, BlocksAreCounted) {

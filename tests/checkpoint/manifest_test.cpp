@@ -42,6 +42,18 @@ TEST(Manifest, TheIdentityOfTheDataMayBeThere) {
   EXPECT_EQ(write_manifest(read), text);
 }
 
+TEST(Manifest, PiecesOfColumnsMayBeThere) {
+  Manifest written = small_manifest();
+  EXPECT_EQ(write_manifest(written).find("column_pieces"), std::string::npos);
+  EXPECT_EQ(read_manifest(write_manifest(written), "m").parameters[0].column_pieces, 1);
+  written.parameters[0].column_pieces = 3;
+  const std::string text = write_manifest(written);
+  const Manifest read = read_manifest(text, "manifest.json");
+  EXPECT_EQ(read.parameters[0].column_pieces, 3);
+  EXPECT_EQ(read.parameters[1].column_pieces, 1);
+  EXPECT_EQ(write_manifest(read), text);
+}
+
 TEST(Manifest, ComesBackAsItWas) {
   const Manifest written = small_manifest();
   const std::string text = write_manifest(written);

@@ -123,6 +123,97 @@ TEST(CheckpointReader, IsASourceOfParameters) {
   }
 }
 
+/// Matrices of 17 by 3, 129 by 33, and 5 by 7 that are saved in pieces of their columns.
+SmallCheckpoint in_column_pieces(int ranks, Files files, std::int64_t pieces) {
+  SmallCheckpoint small(ranks, files);
+  small.set_column_pieces(0, 3);
+  small.set_column_pieces(1, pieces);
+  small.set_column_pieces(4, 7);
+  return small;
+}
+
+/// Some that begin and end anywhere, all of it, and none.
+std::vector<Slice> some_slices(State state, int parameter, std::int64_t elements) {
+  std::mt19937_64 random(3);
+  std::vector<Slice> slices = {{state, parameter, 0, elements},
+                               {state, parameter, 0, 1},
+                               {state, parameter, elements - 1, 1},
+                               {state, parameter, 5, 0}};
+  for (int i = 0; i < 30; ++i) {
+    const auto a = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(elements));
+    const auto b = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(elements));
+    slices.push_back({state, parameter, std::min(a, b), std::max(a, b) - std::min(a, b)});
+  }
+  return slices;
+}
+
+TEST(CheckpointReader, ReadsPiecesOfColumnsRowByRow) {
+  for (const Files files : all_files) {
+    for (const int ranks : {1, 3}) {
+      for (const std::int64_t pieces : {3, 11, 33}) {
+        const SmallCheckpoint small = in_column_pieces(ranks, files, pieces);
+        const Saved saved(small);
+        CheckpointReader reader(saved.path);
+        reader.verify();
+        EXPECT_TRUE(holds(reader, small));
+        for (const State state : all_states) {
+          for (const Slice& slice : some_slices(state, 1, small.elements(1))) {
+            EXPECT_TRUE(holds(reader, small, slice)) << slice.first << " " << slice.count;
+          }
+        }
+        std::vector<float> values(1000);
+        reader.read("block.0", "attention.qkv.weight", {129, 33}, 700, 1000, values.data());
+        for (std::int64_t i = 0; i < 1000; ++i) {
+          EXPECT_EQ(values[static_cast<std::size_t>(i)],
+                    small.value(State::parameters, 1, 700 + i));
+        }
+        EXPECT_TRUE(
+            contains(error_of([&] { reader.read(State::parameters, 1, 4256, 2, values.data()); }),
+                     "it has 4257"));
+      }
+    }
+  }
+}
+
+/// As saved by one number of tensor ranks and read by another.
+TEST(CheckpointReader, ReadsColumnsInOtherPiecesThanTheyWereSaved) {
+  for (const std::int64_t saved_in : {1, 3, 11, 33}) {
+    const SmallCheckpoint small = in_column_pieces(3, Files::rank, saved_in);
+    const Saved saved(small);
+    CheckpointReader reader(saved.path);
+    for (const std::int64_t pieces : {1, 3, 11, 33}) {
+      std::vector<std::string> expected, found;
+      std::vector<Wanted> wanted;
+      for (const State state : all_states) {
+        for (const Slice& slice : some_slices(state, 1, small.elements(1))) {
+          expected.push_back(small.numbers(slice, pieces));
+          found.emplace_back(expected.back().size(), '?');
+          wanted.push_back({slice, nullptr, pieces});
+        }
+      }
+      for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i].values = found[i].data();
+      reader.read(wanted);
+      EXPECT_EQ(found, expected) << pieces << " pieces, saved in " << saved_in;
+    }
+  }
+}
+
+TEST(CheckpointReader, ReadsColumnsAsTheyAreSaved) {
+  for (const std::int64_t pieces : {1, 3, 11, 33}) {
+    const SmallCheckpoint small = in_column_pieces(3, Files::node, pieces);
+    const Saved saved(small);
+    CheckpointReader reader(saved.path);
+    for (const State state : all_states) {
+      for (const Slice& slice : some_slices(state, 1, small.elements(1))) {
+        const std::string expected = small.numbers(slice, pieces);
+        std::string found(expected.size(), '?');
+        reader.read_as_saved(slice, found.data());
+        EXPECT_EQ(found, expected) << slice.first << " " << slice.count;
+      }
+    }
+  }
+}
+
 TEST(CheckpointReader, KnowsWhatThereIsNot) {
   const Saved saved(SmallCheckpoint(2, Files::rank));
   CheckpointReader reader(saved.path);

@@ -76,6 +76,49 @@ TEST(Reshard, OneRankHasWholeArrays) {
             (std::vector<std::int64_t>{129, 33}));
 }
 
+TEST(Reshard, KeepsColumnsInPieces) {
+  for (const Division& division :
+       {Division{1, Files::single, 1}, Division{4, Files::rank, 1}, Division{5, Files::node, 2}}) {
+    const ScratchFolder scratch;
+    SmallCheckpoint small(3, Files::node, true);
+    small.set_column_pieces(1, 11);
+    small.set_column_pieces(4, 7);
+    CheckpointReader in(save(scratch, small));
+    const std::string out = scratch.file("out");
+    reshard(in, out, division);
+    CheckpointReader back(out);
+    back.verify();
+    EXPECT_EQ(back.manifest().parameters[1].column_pieces, 11);
+    EXPECT_EQ(back.manifest().parameters[4].column_pieces, 7);
+    EXPECT_EQ(back.manifest().parameters[0].column_pieces, 1);
+    EXPECT_TRUE(holds(back, small));
+    for (const State state : testing::all_states) {
+      const Slice all{state, 1, 0, small.elements(1)};
+      std::string found(small.numbers(all).size(), '?');
+      back.read_as_saved(all, found.data());
+      EXPECT_EQ(found, small.numbers(all, 11));
+    }
+  }
+}
+
+/// In an order that is no matrix of theirs: the file says so.
+TEST(Reshard, WholeColumnsInPiecesAreAnArrayOfOneExtent) {
+  const ScratchFolder scratch;
+  SmallCheckpoint small(3, Files::rank);
+  small.set_column_pieces(1, 3);
+  CheckpointReader in(save(scratch, small));
+  reshard(in, scratch.file("one"), {1, Files::single, 1});
+  const hdf5::File file = hdf5::File::open(scratch.file("one/state.h5"), "checkpoint file");
+  const hdf5::Dataset array = file.dataset("/parameters/block.0/attention.qkv.weight");
+  EXPECT_EQ(array.shape(), std::vector<std::int64_t>{129 * 33});
+  EXPECT_EQ(array.text_attribute("shape"), "(129, 33)");
+  EXPECT_EQ(array.text_attribute("column_pieces"), "3");
+  std::vector<float> values(129 * 33);
+  array.read(hdf5::Type::float32, values.data());
+  EXPECT_EQ(testing::bytes_of_values(values, DType::fp32),
+            small.numbers({State::parameters, 1, 0, 129 * 33}, 3));
+}
+
 TEST(Reshard, MoreRanksThanSomeArraysHaveElements) {
   const ScratchFolder scratch;
   const SmallCheckpoint small(2, Files::rank);

@@ -55,9 +55,17 @@ class SmallCheckpoint {
   const ShardMap& map() const { return map_; }
   /// In which each kind is kept; before anything is written.
   void set_dtypes(const std::array<DType, states>& dtypes) { map_.dtypes = dtypes; }
+  /// In which a matrix is saved; before anything is written.
+  void set_column_pieces(int parameter, std::int64_t pieces) {
+    map_.parameters[static_cast<std::size_t>(parameter)].column_pieces = pieces;
+  }
   int ranks() const { return map_.ranks(); }
   std::int64_t elements(int parameter) const {
     return map_.parameters[static_cast<std::size_t>(parameter)].elements();
+  }
+
+  std::int64_t column_pieces(int parameter) const {
+    return map_.parameters[static_cast<std::size_t>(parameter)].column_pieces;
   }
 
   bool has(State state, int parameter) const {
@@ -70,11 +78,28 @@ class SmallCheckpoint {
     return static_cast<float>(
         (static_cast<int>(state) * 83 + parameter * 29 + version_ * 11 + element * 7) % 251 - 125);
   }
-  /// Of a slice, as they are kept.
-  std::string numbers(const Slice& slice) const {
+  /// All elements of a matrix in the order in which `pieces` pieces of its columns have them.
+  std::vector<std::int64_t> order(int parameter, std::int64_t pieces) const {
+    const std::vector<std::int64_t>& shape =
+        map_.parameters[static_cast<std::size_t>(parameter)].shape;
+    std::vector<std::int64_t> elements;
+    for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      for (std::int64_t row = 0; row < shape[0]; ++row) {
+        for (std::int64_t column = 0; column < shape[1]; ++column) {
+          if (column / (shape[1] / pieces) == piece) elements.push_back(row * shape[1] + column);
+        }
+      }
+    }
+    return elements;
+  }
+  /// Of a slice, as they are kept, in the order of so many pieces of its columns.
+  std::string numbers(const Slice& slice, std::int64_t pieces = 1) const {
     std::vector<float> values;
-    for (std::int64_t i = 0; i < slice.count; ++i) {
-      values.push_back(value(slice.state, slice.parameter, slice.first + i));
+    const std::vector<std::int64_t> elements =
+        pieces > 1 ? order(slice.parameter, pieces) : std::vector<std::int64_t>();
+    for (std::int64_t i = slice.first; i < slice.first + slice.count; ++i) {
+      const std::int64_t element = pieces > 1 ? elements[static_cast<std::size_t>(i)] : i;
+      values.push_back(value(slice.state, slice.parameter, element));
     }
     return bytes_of_values(values, map_.dtypes[static_cast<std::size_t>(slice.state)]);
   }
@@ -88,7 +113,7 @@ class SmallCheckpoint {
       const std::int64_t width = bytes_of(map_.dtypes[static_cast<std::size_t>(part.state)]);
       part.first += first / width;
       part.count = bytes / width;
-      block = numbers(part);
+      block = numbers(part, column_pieces(part.parameter));
       return static_cast<const void*>(block.data());
     };
     return write_shard(folder, layout, rank, values, options);

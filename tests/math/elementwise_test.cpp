@@ -156,6 +156,52 @@ TYPED_TEST(Elementwise, BiasIsAddedToEveryRowAndToNothingElse) {
   }
 }
 
+/// Rounded once where the sum is wider than what it is added to. Columns beyond are left alone.
+template <class T>
+void check_residual() {
+  using C = compute_t<T>;
+  for (std::int64_t columns : {1, 33, 5000})
+    for (const bool has_bias : {false, true}) {
+      constexpr std::int64_t rows = 3, padding = 2;
+      const std::int64_t stride = columns + padding;
+      const std::vector<T> x = random_values<T>(rows * stride, 1),
+                           bias = random_values<T>(columns, 2);
+      const std::vector<C> sum = random_values<C>(rows * columns, 3);
+      std::vector<T> expected = random_values<T>(rows * stride, 4);
+      const DeviceArray<T> device_x(x), device_bias(bias), y(expected);
+      const DeviceArray<C> device_sum(sum);
+      math::add_residual<T>(Exec(), View<T**>(device_x.data(), rows, columns, stride),
+                            device_sum.matrix(rows, columns),
+                            has_bias ? device_bias.view() : View<T*>(),
+                            View<T**>(y.data(), rows, columns, stride));
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+          const C term = has_bias ? sum[i * columns + j] + C(bias[j]) : sum[i * columns + j];
+          expected[i * stride + j] = static_cast<T>(C(x[i * stride + j]) + term);
+        }
+      EXPECT_TRUE(same_bits(y.host(), expected)) << columns << " columns, bias " << has_bias;
+    }
+}
+
+TEST(Residual, IsAddedToTheSumAndTheBias) {
+  check_residual<float>();
+  check_residual<double>();
+  check_residual<bf16>();
+  check_residual<fp16>();
+}
+
+TEST(Residual, RefusesOtherShapes) {
+  const DeviceArray<float> x(12, 0.0F), bias(5, 0.0F), y(12, 0.0F);
+  const auto add = [&](View<float**> from, View<float**> sum, View<float*> more) {
+    math::add_residual<float>(Exec(), from, sum, more, y.matrix(3, 4));
+  };
+  const View<float**> fits = x.matrix(3, 4), other = x.matrix(4, 3);
+  EXPECT_NO_THROW(add(fits, fits, bias.view().range(0, 4)));
+  EXPECT_THROW(add(other, fits, {}), Error);
+  EXPECT_THROW(add(fits, other, {}), Error);
+  EXPECT_THROW(add(fits, fits, bias), Error);
+}
+
 TYPED_TEST(Elementwise, ColumnSumsAgreeWithPlainLoops) {
   using T = TypeParam;
   for (std::int64_t rows : {0, 1, 63, 64, 65, 700, 2049})

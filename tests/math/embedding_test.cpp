@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 
 #include "math/check_gradient.hpp"
+#include "math/compare.hpp"
 #include "support/device_array.hpp"
 
 namespace ostrakon::math {
@@ -12,6 +17,7 @@ namespace {
 
 using test::DeviceArray;
 using test::random_values;
+using test::same_bits;
 
 struct Case {
   std::int64_t batch, tokens, vocabulary, width, first_position;
@@ -172,6 +178,210 @@ TEST(Embedding, BackwardByPieceIsTheTreeOverAllPieces) {
         some.insert(some.end(), row, row + width);
       }
     EXPECT_EQ(dpositions.host(), tree_of_pieces(position, some, 2, width, pieces)) << pieces;
+  }
+}
+
+/// A table of words that is cut into pieces of so many, the last one maybe of fewer.
+struct WordPiece {
+  std::int64_t first, count;
+};
+
+std::vector<WordPiece> word_pieces(std::int64_t vocabulary, std::int64_t words) {
+  std::vector<WordPiece> pieces;
+  for (std::int64_t first = 0; first < vocabulary; first += words)
+    pieces.push_back({first, std::min(words, vocabulary - first)});
+  return pieces;
+}
+
+/// Random values, and in the first row, in part of it, zeros of either sign.
+template <class T>
+std::vector<T> table_with_zeros(std::int64_t rows, std::int64_t width, std::uint64_t seed) {
+  std::vector<T> values = random_values<T>(rows * width, seed);
+  for (std::int64_t i = 0; i < width; ++i)
+    if (i % 4 < 3) values[i] = T(i % 2 == 0 ? -0.0F : 0.0F);
+  return values;
+}
+
+template <class T>
+class EmbeddingPieces : public testing::Test {};
+using Elements = testing::Types<float, double, bf16, fp16>;
+TYPED_TEST_SUITE(EmbeddingPieces, Elements);
+
+TYPED_TEST(EmbeddingPieces, ForwardSomeWritesRowsOfItsWordsAlone) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  for (const Case& c : all_cases) {
+    const std::vector<std::int32_t> id = ids(c);
+    const std::vector<T> table = random_values<T>(c.vocabulary * c.width, 1);
+    const std::vector<C> before = random_values<C>(c.rows() * c.width, 2);
+    const DeviceArray<std::int32_t> device_ids(id);
+    const DeviceArray<T> words(table);
+    for (const WordPiece& piece : word_pieces(c.vocabulary, 2)) {
+      const DeviceArray<C> out(before);
+      embedding_forward_some<T>(Exec(), device_ids, piece.first,
+                                {words.data() + piece.first * c.width, piece.count, c.width},
+                                out.matrix(c.rows(), c.width));
+      std::vector<C> expected = before;
+      for (std::int64_t r = 0; r < c.rows(); ++r)
+        if (id[r] >= piece.first && id[r] < piece.first + piece.count)
+          for (std::int64_t i = 0; i < c.width; ++i)
+            expected[r * c.width + i] = table[id[r] * c.width + i];
+      EXPECT_TRUE(same_bits(out.host(), expected)) << "words from " << piece.first << " on";
+    }
+  }
+}
+
+/// Each contribution begins with -0, which changes no number that it is added to: whoever has a
+/// row's word, and whoever has a column of positions, the sum has the bits of the lookup.
+TYPED_TEST(EmbeddingPieces, ContributionsSumUpToTheLookup) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  const auto is_minus_zero = [](T value) { return value == T(0) && std::signbit(C(value)); };
+  std::ptrdiff_t minus_zeros = 0;
+  for (const Case& c : all_cases)
+    for (const std::int64_t words : {1, 2, 100}) {
+      const std::vector<T> token = table_with_zeros<T>(c.vocabulary, c.width, 1);
+      const std::vector<T> position = table_with_zeros<T>(c.table_rows(), c.width, 2);
+      const DeviceArray<std::int32_t> device_ids(ids(c));
+      const DeviceArray<T> tokens(token), positions(position);
+      const std::vector<WordPiece> pieces = word_pieces(c.vocabulary, words);
+      const auto ranks = static_cast<std::int64_t>(pieces.size());
+      std::vector<C> sum;
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const DeviceArray<C> own(c.rows() * c.width, -C(0));
+        const View<C**> all = own.matrix(c.rows(), c.width);
+        const WordPiece& piece = pieces[rank];
+        embedding_forward_some<T>(Exec(), device_ids, piece.first,
+                                  {tokens.data() + piece.first * c.width, piece.count, c.width},
+                                  all);
+        const std::int64_t begin = rank * c.width / ranks, end = (rank + 1) * c.width / ranks;
+        if (c.positions)
+          add_positions<T>(Exec(), c.tokens, c.first_position,
+                           positions.matrix(c.table_rows(), c.width).column_range(begin, end),
+                           all.column_range(begin, end));
+        const std::vector<C> values = own.host();
+        if (rank == 0) sum = values;
+        for (std::size_t i = 0; rank > 0 && i < sum.size(); ++i) sum[i] += values[i];
+      }
+      const std::vector<T> expected = forward(c, token, position);
+      EXPECT_TRUE(same_bits(test::converted<T>(sum), expected)) << ranks << " ranks";
+      minus_zeros += std::count_if(expected.begin(), expected.end(), is_minus_zero);
+    }
+  EXPECT_GT(minus_zeros, 0);
+}
+
+TYPED_TEST(EmbeddingPieces, PositionsAreAddedToSomeColumns) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  constexpr std::int64_t rows = 7, tokens = 3, width = 11, table_rows = 5, first_position = 2;
+  constexpr std::int64_t begin = 4, end = 9;
+  const std::vector<T> position = random_values<T>(table_rows * width, 1);
+  std::vector<C> expected = random_values<C>(rows * width, 2);
+  const DeviceArray<T> table(position);
+  const DeviceArray<C> out(expected);
+  add_positions<T>(Exec(), tokens, first_position,
+                   table.matrix(table_rows, width).column_range(begin, end),
+                   out.matrix(rows, width).column_range(begin, end));
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t i = begin; i < end; ++i)
+      expected[r * width + i] += C(position[(first_position + r % tokens) * width + i]);
+  EXPECT_TRUE(same_bits(out.host(), expected));
+}
+
+TEST(EmbeddingOfPieces, RefusesTablesThatDoNotFit) {
+  const DeviceArray<std::int32_t> id(4, 0);
+  const DeviceArray<float> table(20, 0.0F), out(20, 0.0F);
+  const auto some = [&](std::int64_t rows, std::int64_t width) {
+    embedding_forward_some<float>(Exec(), id, 0, table.matrix(5, width), out.matrix(rows, 3));
+  };
+  EXPECT_NO_THROW(some(4, 3));
+  EXPECT_THROW(some(5, 3), Error);
+  EXPECT_THROW(some(4, 2), Error);
+  const auto add = [&](std::int64_t tokens, std::int64_t first, std::int64_t width) {
+    add_positions<float>(Exec(), tokens, first, table.matrix(5, width), out.matrix(4, 3));
+  };
+  EXPECT_NO_THROW(add(4, 1, 3));
+  EXPECT_NO_THROW(add(100, 1, 3));  // there are four rows
+  EXPECT_THROW(add(4, 2, 3), Error);
+  EXPECT_THROW(add(4, -1, 3), Error);
+  EXPECT_THROW(add(0, 0, 3), Error);
+  EXPECT_THROW(add(4, 0, 4), Error);
+  const DeviceArray<std::int32_t> own(3, 0);
+  EXPECT_THROW(find_own_words(Exec(), id, 0, 5, own), Error);
+}
+
+TEST(EmbeddingOfPieces, FindsOwnWords) {
+  constexpr std::int32_t largest = std::numeric_limits<std::int32_t>::max();
+  const DeviceArray<std::int32_t> id(std::vector<std::int32_t>{0, 6, 7, 8, 11, 12, 13, largest}),
+      own(8, 99);
+  find_own_words(Exec(), id, 7, 5, own);
+  EXPECT_EQ(own.host(), (std::vector<std::int32_t>{-1, -1, 0, 1, 4, -1, -1, -1}));
+  find_own_words(Exec(), id, largest, 1, own);
+  EXPECT_EQ(own.host(), (std::vector<std::int32_t>{-1, -1, -1, -1, -1, -1, -1, 0}));
+  find_own_words(Exec(), id, 7, 0, own);
+  EXPECT_EQ(own.host(), std::vector<std::int32_t>(8, -1));
+}
+
+TEST(EmbeddingOfPieces, LeavesOutRowsWithoutAWord) {
+  constexpr std::int64_t rows = 6, tokens = 3, width = 70, vocabulary = 4;
+  const std::vector<std::int32_t> id = {-1, 2, -1, 2, 0, -1};
+  const std::vector<float> dout = random_values<float>(rows * width, 1);
+  std::vector<float> token = random_values<float>(vocabulary * width, 2);
+  std::vector<float> position = random_values<float>(tokens * width, 3);
+  const DeviceArray<std::int32_t> device_ids(id);
+  const DeviceArray<float> dy(dout), dtoken(token), dposition(position);
+  embedding_backward<float>(Exec(), device_ids, tokens, dy.matrix(rows, width),
+                            dtoken.matrix(vocabulary, width), dposition.matrix(tokens, width));
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t i = 0; i < width; ++i) {
+      if (id[r] >= 0) token[id[r] * width + i] += dout[r * width + i];
+      position[r % tokens * width + i] += dout[r * width + i];
+    }
+  EXPECT_TRUE(same_bits(dtoken.host(), token));
+  EXPECT_TRUE(same_bits(dposition.host(), position));
+
+  const DeviceArray<std::int32_t> none(rows, -1),
+      workspace(embedding_by_piece_workspace(rows, vocabulary));
+  embedding_backward<float>(Exec(), none, tokens, dy.matrix(rows, width),
+                            dtoken.matrix(vocabulary, width), {});
+  embedding_backward_by_piece<float>(Exec(), none, dy.matrix(rows, width),
+                                     dtoken.matrix(vocabulary, width), 2, workspace);
+  EXPECT_TRUE(same_bits(dtoken.host(), token));
+}
+
+/// Of tables with some of the words, one after the other, the gradient is that of the whole table.
+TEST(EmbeddingOfPieces, BackwardOfOwnWordsIsThatOfTheWholeTable) {
+  constexpr std::int64_t rows = 96, vocabulary = 23, width = 70;
+  std::vector<std::int32_t> id(rows);
+  for (std::int64_t r = 0; r < rows; ++r)
+    id[r] = static_cast<std::int32_t>(r % 3 == 0 ? 5 : (r * r * 7 + r / 5) % vocabulary);
+  const std::vector<float> before = random_values<float>(vocabulary * width, 4);
+  const DeviceArray<std::int32_t> device_ids(id), own(rows, 0),
+      workspace(embedding_by_piece_workspace(rows, vocabulary));
+  const DeviceArray<float> dy(random_values<float>(rows * width, 5));
+  const auto backward = [&](const DeviceArray<std::int32_t>& words, std::int64_t leaves,
+                            View<float**> table) {
+    if (leaves == 0)
+      embedding_backward<float>(Exec(), words, rows, dy.matrix(rows, width), table, {});
+    else
+      embedding_backward_by_piece<float>(Exec(), words, dy.matrix(rows, width), table, leaves,
+                                         workspace);
+  };
+  for (const std::int64_t leaves : {0, 1, 3, 8}) {
+    const DeviceArray<float> whole(before);
+    backward(device_ids, leaves, whole.matrix(vocabulary, width));
+    for (const std::int64_t words : {1, 6, 12, 23}) {
+      std::vector<float> joined;
+      for (const WordPiece& piece : word_pieces(vocabulary, words)) {
+        const auto begin = before.begin() + piece.first * width;
+        const DeviceArray<float> some(std::vector<float>(begin, begin + piece.count * width));
+        find_own_words(Exec(), device_ids, piece.first, piece.count, own);
+        backward(own, leaves, some.matrix(piece.count, width));
+        const std::vector<float> values = some.host();
+        joined.insert(joined.end(), values.begin(), values.end());
+      }
+      EXPECT_TRUE(same_bits(joined, whole.host())) << leaves << " leaves, " << words << " words";
+    }
   }
 }
 

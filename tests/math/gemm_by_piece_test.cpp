@@ -88,6 +88,82 @@ TYPED_TEST(GemmByPiece, IsTheTreeOfItsPieces) {
   }
 }
 
+TYPED_TEST(GemmByPiece, AddsAsAWholeWhereItSaysSo) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  constexpr std::int64_t m = 19, n = 35;
+  for (const std::int64_t terms : {1, 7, 255, 256, 257, 600}) {
+    EXPECT_EQ(math::adds_as_a_whole<T>(terms),
+              (std::is_same<T, float>::value && !on_device && terms <= 256));
+    if (!math::adds_as_a_whole<T>(terms)) continue;
+    const DeviceArray<T> a(random_values<T>(m * terms, 1)), b(random_values<T>(terms * n, 2));
+    const std::vector<C> before = random_values<C>(m * n, 3);
+    const DeviceArray<C> product(m * n), added(before);
+    const auto multiply = [&](C beta, const DeviceArray<C>& to) {
+      math::gemm<T, C>(Exec(), Transpose::no, Transpose::no, 1, a.matrix(m, terms),
+                       b.matrix(terms, n), beta, to.matrix(m, n));
+    };
+    multiply(0, product);
+    multiply(1, added);
+    std::vector<C> expected = product.host();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+    EXPECT_TRUE(test::same_bits(added.host(), expected)) << terms;
+  }
+}
+
+/// Products of some columns of A with some rows of B, as pieces of a layer have them.
+TYPED_TEST(GemmByPiece, SumOfProductsIsTheTreeOfThem) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  constexpr std::int64_t m = 21, n = 34;
+  for (const std::int64_t terms : {40, 256, 300})
+    for (const std::int64_t pieces : {1, 2, 3, 6, 8}) {
+      const std::int64_t k = pieces * terms;
+      const DeviceArray<T> a(random_values<T>(m * k, 1)), b(random_values<T>(k * n, 2));
+      const auto multiply = [&](std::int64_t piece, C beta, View<C**> to) {
+        const std::int64_t begin = piece * terms, end = begin + terms;
+        math::gemm<T, C>(Exec(), Transpose::no, Transpose::no, 1,
+                         a.matrix(m, k).column_range(begin, end),
+                         b.matrix(k, n).row_range(begin, end), beta, to);
+      };
+      const DeviceArray<C> sum(m * n), workspace((math::tree_slots(pieces) - 1) * m * n);
+      std::vector<std::int64_t> order;
+      math::sum_products<T>(Exec(), pieces, terms, sum.matrix(m, n), workspace,
+                            [&](std::int64_t piece, C beta, View<C**> to) {
+                              order.push_back(piece);
+                              multiply(piece, beta, to);
+                            });
+
+      std::vector<std::vector<C>> slots(static_cast<std::size_t>(math::tree_slots(pieces)));
+      std::vector<std::int64_t> all;
+      math::sum_pieces(
+          pieces,
+          [&](std::int64_t slot, std::int64_t piece) {
+            const DeviceArray<C> product(m * n);
+            multiply(piece, 0, product.matrix(m, n));
+            slots[slot] = product.host();
+            all.push_back(piece);
+          },
+          [&](std::int64_t from, std::int64_t to) {
+            for (std::size_t i = 0; i < slots[to].size(); ++i) slots[to][i] += slots[from][i];
+          });
+      EXPECT_TRUE(test::same_bits(sum.host(), slots[0])) << pieces << " pieces of " << terms;
+      EXPECT_EQ(order, all);
+    }
+}
+
+TEST(AddMatrix, AddsRowsWhereverTheyAre) {
+  constexpr std::int64_t rows = 5, columns = 37, stride = 40;
+  const std::vector<float> from = random_values<float>(rows * stride, 1);
+  std::vector<float> expected = random_values<float>(rows * stride, 2);
+  const DeviceArray<float> terms(from), sum(expected);
+  math::add_matrix<float>(Exec(), View<float**>(terms.data(), rows, columns, stride),
+                          View<float**>(sum.data(), rows, columns, stride));
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) expected[i * stride + j] += from[i * stride + j];
+  EXPECT_TRUE(test::same_bits(sum.host(), expected));
+}
+
 TEST(GemmByPieces, RefusesPiecesThatDoNotFit) {
   DeviceArray<float> a(30), c(100);
   EXPECT_THROW(math::gemm_by_piece<float>(Exec(), View<const float**>(a.data(), 10, 3),

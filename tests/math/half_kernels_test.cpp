@@ -335,6 +335,64 @@ TYPED_TEST(HalfKernels, LinearCrossEntropy) {
   }
 }
 
+/// The same of a vocabulary in pieces of `words` words.
+template <class T>
+HeadResults run_pieces(std::int64_t width, std::int64_t words,
+                       const std::vector<std::int32_t>& targets, const Doubles& x,
+                       const Doubles& weight, double scale, std::int64_t shift) {
+  using C = compute_t<T>;
+  const auto rows = static_cast<std::int64_t>(targets.size());
+  const std::int64_t vocabulary = static_cast<std::int64_t>(weight.size()) / width;
+  const std::int64_t pieces = (vocabulary + words - 1) / words;
+  const DeviceArray<std::int32_t> device_targets(targets);
+  const auto in = device<T>(x), table = device<T>(weight);
+  const auto losses = unwritten<C>(rows), log_sums = unwritten<C>(rows);
+  const auto statistics = unwritten<C>(pieces * piece_statistics * rows);
+  const auto dx = unwritten<C>(in.size()), dweight = unwritten<C>(table.size());
+  const std::int64_t needed = cross_entropy_piece_workspace<T>(rows, width, words, 2);
+  const auto workspace = unwritten<T>(needed + shift + 1);
+  const View<T*> room = workspace.view().range(shift, workspace.size());
+  const auto some = [&](std::int64_t piece, const auto& words_of) {
+    return matrix(words_of, width)
+        .row_range(piece * words, std::min((piece + 1) * words, vocabulary));
+  };
+  for (std::int64_t piece = 0; piece < pieces; ++piece)
+    cross_entropy_statistics<T>(
+        Exec(), matrix(in, width), some(piece, table), piece * words, device_targets,
+        matrix(statistics, rows)
+            .row_range(piece * piece_statistics, (piece + 1) * piece_statistics),
+        room);
+  combine_statistics<C>(Exec(), matrix(statistics, rows), words, device_targets, losses, log_sums);
+  Doubles sum(x.size(), 0.0);
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    cross_entropy_gradients<T>(Exec(), matrix(in, width), some(piece, table), piece * words,
+                               device_targets, log_sums, C(scale), matrix(dx, width),
+                               some(piece, dweight), 2, room);
+    const Doubles terms = doubles(dx);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += terms[i];
+  }
+  EXPECT_TRUE(std::isnan(doubles(workspace).back())) << "written beyond the workspace";
+  return {doubles(losses), doubles(losses), sum, doubles(dweight)};
+}
+
+TYPED_TEST(HalfKernels, LinearCrossEntropyOfPieces) {
+  using T = TypeParam;
+  constexpr std::int64_t width = 48, rows = 1100, vocabulary = 257;
+  std::vector<std::int32_t> targets(rows);
+  for (std::int64_t r = 0; r < rows; ++r)
+    targets[r] = static_cast<std::int32_t>(r * 31 % vocabulary);
+  const Doubles x = inputs<T>(rows * width, 1, 2), weight = inputs<T>(vocabulary * width, 2);
+  const HeadResults wide = run_head<double>(width, targets, x, weight, 0.5, 0);
+  for (const std::int64_t words : {65, 257})
+    for (const std::int64_t shift : {0, 1}) {
+      const HeadResults narrow = run_pieces<T>(width, words, targets, x, weight, 0.5, shift);
+      EXPECT_FLOAT(narrow.losses, wide.losses);
+      // The gradient by the logits is stored in 16 bits on the way, dx is not.
+      EXPECT_STORED(narrow.dx, wide.dx, width, 1);
+      EXPECT_STORED(narrow.dweight, wide.dweight, width, 1);
+    }
+}
+
 // A target that is nearly certain: its gradient is the small difference of two large numbers.
 TYPED_TEST(HalfKernels, GradientOfACertainTarget) {
   using T = TypeParam;

@@ -267,13 +267,17 @@ void CheckpointReader::read(const Part& part, Lane& lane) const {
   if (part.values != nullptr) std::memcpy(part.values, bytes + part.skipped, index(part.taken));
 }
 
-/// In the order of files, whatever was asked for first.
-void CheckpointReader::read(std::vector<Part> parts) {
+/// In the order of files, whatever was asked for first: each block is read once.
+void CheckpointReader::sort(std::vector<Part>& parts) const {
   const auto location = [&](const Part& part) {
     return std::make_tuple(part.block.file, entry(part.block).offset, part.block.block);
   };
   std::sort(parts.begin(), parts.end(),
             [&](const Part& a, const Part& b) { return location(a) < location(b); });
+}
+
+void CheckpointReader::read(std::vector<Part> parts) {
+  sort(parts);
   while (lanes_.size() < most_lanes) lanes_.push_back(std::make_unique<Lane>(*this));
   in_threads(static_cast<int>(lanes_.size()), static_cast<std::int64_t>(parts.size()),
              [&](int thread, std::int64_t i) { read(parts[index(i)], *lanes_[index(thread)]); });
@@ -289,6 +293,7 @@ void CheckpointReader::read(State state, int parameter, std::int64_t first, std:
                             void* values) {
   std::vector<Part> parts;
   add_parts({{state, parameter, first, count}, values}, parts);
+  sort(parts);
   for (const Part& part : parts) read(part, *lanes_.front());
 }
 

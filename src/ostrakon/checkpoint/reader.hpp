@@ -98,6 +98,7 @@ class CheckpointReader : public ParameterSource {
   std::int64_t piece_bytes(const PieceEntry& piece) const;
   std::int64_t block_size(const Block& block) const;
   void add_parts(const Wanted& wanted, std::vector<Part>& parts) const;
+  void sort(std::vector<Part>& parts) const;
   void add_saved_parts(const Slice& slice, char* out, std::vector<Part>& parts) const;
   void read(const Part& part, Lane& lane) const;
   void read(std::vector<Part> parts);

@@ -22,8 +22,7 @@ struct Cut {
 };
 
 /// Elements of a parameter, `count` in equal runs: those from `first` on, then those from `first` +
-/// `stride` on, and so on; the first run begins with its element `skipped`. One run: `run` is
-/// `count` or more.
+/// `stride` on, and so on; the first run begins with its element `skipped`.
 struct ElementRuns {
   std::int64_t first = 0;
   std::int64_t count = 0;
@@ -36,14 +35,14 @@ struct ElementRuns {
   }
   /// Without the first `begin` of them, and `size` of the others.
   ElementRuns range(std::int64_t begin, std::int64_t size) const {
-    if (run >= count) return in_one(first + begin, size);
     const std::int64_t at = skipped + begin;
+    if (skipped + count <= run) return in_one(first + at, size);
     return {first + at / run * stride, size, run, stride, at % run};
   }
   /// body(first element, number of elements) of neighbours, one after the other.
   template <class Body>
   void for_each(const Body& body) const {
-    if (run >= count) return body(first, count);
+    if (skipped + count <= run) return body(first + skipped, count);
     std::int64_t begin = first, at = skipped;
     for (std::int64_t left = count; left > 0; begin += stride, at = 0) {
       const std::int64_t some = left < run - at ? left : run - at;

@@ -58,6 +58,11 @@ inline bool is_collective(const Action& action) {
   return communicates(action.kind) && action.span.ranks > 1;
 }
 
+inline Use& use_in(Action& action, Role role) {
+  return *std::find_if(action.uses.begin(), action.uses.end(),
+                       [&](const Use& use) { return use.role == role; });
+}
+
 inline void remove_action(StepPlan& plan, std::size_t a) {
   plan.actions.erase(plan.actions.begin() + static_cast<std::ptrdiff_t>(a));
   for (Action& action : plan.actions) {

@@ -158,7 +158,8 @@ class RankOracle {
   /// Whether two ranks are of one group of a span.
   bool are_together(std::size_t a, std::size_t b, const plan::Span& span) const {
     const plan::Grid& grid = plans_[a]->grid;
-    for (plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate, plan::Axis::pipeline}) {
+    for (plan::Axis axis :
+         {plan::Axis::tensor, plan::Axis::shard, plan::Axis::replicate, plan::Axis::pipeline}) {
       const int mine = grid.place(static_cast<int>(a), axis);
       const int theirs = grid.place(static_cast<int>(b), axis);
       if (axis != span.axis && mine != theirs) return false;

@@ -100,11 +100,6 @@ Mutation drop(const std::function<bool(const Action&)>& which) {
   };
 }
 
-Use& use_in(Action& action, Role role) {
-  return *std::find_if(action.uses.begin(), action.uses.end(),
-                       [&](const Use& use) { return use.role == role; });
-}
-
 bool add_to_itself(RankPlans& ranks, Random& random) {
   StepPlan& plan = draw(ranks.plans, random);
   const auto found = actions_of(plan, of_kind(Kind::accumulate));

@@ -26,6 +26,8 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
   require(policy.shard_group >= 0 && (policy.shard_group == 0 || ranks % policy.shard_group == 0),
           "shard groups of ", policy.shard_group, " don't divide the ", ranks, " ranks");
   require_division(policy, ranks);
+  require(model.tensor_ranks == policy.tensor_ranks, "the model is divided over ",
+          model.tensor_ranks, " tensor ranks; expected ", policy.tensor_ranks);
   require(policy.sum_grain >= 0 && (policy.sum_grain & (policy.sum_grain - 1)) == 0,
           "training.sum_grain = ", policy.sum_grain, ": expected 0 or a power of two");
   std::vector<bool> is_shared(model.units.size(), false);

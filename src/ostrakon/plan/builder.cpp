@@ -23,6 +23,9 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.whole_matrices = unit(u).whole_matrices;
     planned.forward = exchanges(unit(u).forward);
     planned.backward = exchanges(unit(u).backward);
+    planned.forward_phases = static_cast<int>(unit(u).forward.size());
+    planned.recompute_phases = recomputed_phases(unit(u).forward);
+    planned.backward_phases = static_cast<int>(unit(u).backward.size());
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto move_matrices = [&](std::int64_t elements, std::int64_t padded) {
       for (WholeMatrix& matrix : planned.whole_matrices)

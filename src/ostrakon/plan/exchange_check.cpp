@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/exchange_check.hpp>
 
+#include <algorithm>
+
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/communication_check.hpp>
 
@@ -21,11 +23,43 @@ const Exchange* asked(const PlannedUnit& unit, Kind by, int phase) {
 
 }  // namespace
 
-ExchangeCheck::ExchangeCheck(const StepPlan& plan) : plan_(plan), handed_(plan.buffers.size()) {}
+ExchangeCheck::ExchangeCheck(const StepPlan& plan)
+    : plan_(plan), computing_(plan.units.size()), handed_(plan.buffers.size()) {}
 
 std::string ExchangeCheck::wrong(const Action& action) {
   if (action.kind == Kind::exchange) return wrong_exchange(action);
-  return computes(action.kind) ? wrong_phase(action) : "";
+  if (!computes(action.kind)) return "";
+  const std::string wrong = wrong_order(action);
+  return wrong.empty() ? wrong_phase(action) : wrong;
+}
+
+int ExchangeCheck::phases_of(int unit, Kind kind) const {
+  const PlannedUnit& planned = plan_.units[static_cast<std::size_t>(unit)];
+  return kind == Kind::forward     ? planned.forward_phases
+         : kind == Kind::recompute ? planned.recompute_phases
+                                   : planned.backward_phases;
+}
+
+std::string ExchangeCheck::wrong_order(const Action& action) {
+  Computing& now = computing_[static_cast<std::size_t>(action.unit)];
+  const int phase = std::max(action.phase, 0);
+  const bool goes_on = now.kind == action.kind && now.micro_batch == action.micro_batch;
+  if (now.kind != Kind::begin && !(goes_on && phase == now.next))
+    return text("its unit has computed ", now.next, " of the ", phases_of(action.unit, now.kind),
+                " phases of ", name(now.kind), " that it has begun");
+  if (now.kind == Kind::begin && phase != 0) return "its unit has not computed the phase before it";
+  now = {action.kind, action.micro_batch, phase + 1};
+  if (now.next == phases_of(action.unit, action.kind)) now = {};
+  return "";
+}
+
+std::string ExchangeCheck::wrong_end() const {
+  for (std::size_t u = 0; u < computing_.size(); ++u)
+    if (computing_[u].kind != Kind::begin)
+      return text(plan_.units[u].name, " computes ", computing_[u].next, " of ",
+                  phases_of(static_cast<int>(u), computing_[u].kind), " phases of ",
+                  name(computing_[u].kind));
+  return "";
 }
 
 std::string ExchangeCheck::wrong_exchange(const Action& action) {

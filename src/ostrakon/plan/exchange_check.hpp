@@ -9,13 +9,16 @@ namespace ostrakon::plan {
 
 /// Follows what phases hand over: each exchange must be the one that its unit asks for after that
 /// phase, of what this phase has left; and each phase must read what came of the exchange before
-/// it, of its own unit, micro-batch and direction.
+/// it, of its own unit, micro-batch and direction. A unit computes all of its phases, each once,
+/// one after the other, before it begins something else.
 class ExchangeCheck {
  public:
   explicit ExchangeCheck(const StepPlan& plan);
 
   /// The next action, which wrong_communication accepts. What is wrong with it, or "".
   std::string wrong(const Action& action);
+  /// What is left at the end of the plan, or "".
+  std::string wrong_end() const;
 
  private:
   /// What a buffer holds: what a phase of a unit left, or what came of its exchange.
@@ -28,9 +31,19 @@ class ExchangeCheck {
   };
   std::string wrong_exchange(const Action& action);
   std::string wrong_phase(const Action& action);
+  std::string wrong_order(const Action& action);
+  int phases_of(int unit, Kind kind) const;
+
+  /// What a unit computes, and its next phase; begin: nothing.
+  struct Computing {
+    Kind kind = Kind::begin;
+    int micro_batch = -1;
+    int next = 0;
+  };
 
   const StepPlan& plan_;
-  std::vector<Handed> handed_;  // of each buffer
+  std::vector<Computing> computing_;  // of each unit
+  std::vector<Handed> handed_;        // of each buffer
 };
 
 }  // namespace ostrakon::plan

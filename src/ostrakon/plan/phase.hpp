@@ -67,6 +67,14 @@ inline std::vector<Exchange> exchanges(const Phases& phases) {
   return any ? all : std::vector<Exchange>();
 }
 
+/// How many of a forward's phases a recompute has: without the last ones that do nothing in it, but
+/// at least one.
+inline int recomputed_phases(const Phases& forward) {
+  auto count = static_cast<int>(forward.size());
+  while (count > 1 && !forward[static_cast<std::size_t>(count) - 1].recomputes) --count;
+  return count;
+}
+
 inline double flops(const Phases& phases) {
   double sum = 0.0;
   for (const Phase& phase : phases) sum += phase.flops;

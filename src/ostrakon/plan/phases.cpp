@@ -16,6 +16,8 @@ void check_exchange(const Exchange& exchange, const Grid& grid, const std::strin
               grid.size(span.axis) % (std::int64_t{span.ranks} * span.stride) == 0,
           which, " is over ", span.ranks, " ranks, which do not divide the ", grid.size(span.axis),
           " along ", name(span.axis));
+  require(span.axis != Axis::tensor || span.ranks == grid.tensor(), which, " is over ", span.ranks,
+          " tensor ranks of ", grid.tensor(), "; expected all");
   require(exchange.elements > 0 && exchange.elements % span.ranks == 0, which, " is of ",
           exchange.elements, " elements, which are no equal parts for ", span.ranks, " ranks");
 }
@@ -70,8 +72,7 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
                    const char* workspace,
                    const std::function<void(Action&, int, PhasePosition)>& use) {
   const int all = static_cast<int>(phases.size());
-  int count = all;
-  while (kind == Kind::recompute && count > 1 && !phases[count - 1].recomputes) --count;
+  const int count = kind == Kind::recompute ? recomputed_phases(phases) : all;
   int exchanged = -1;
   for (int p = 0; p < count; ++p) {
     const Phase& phase = phases[p];

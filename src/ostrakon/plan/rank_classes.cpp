@@ -36,7 +36,8 @@ void RankClasses::check() const {
     throw std::logic_error(text("there are plans of ", plans_.size(), " ranks of ", grid_.ranks()));
   for (int rank = 0; rank < grid_.ranks(); ++rank) {
     const StepPlan& plan = *plans_[rank];
-    if (plan.grid.sizes != grid_.sizes)
+    if (plan.grid.sizes != grid_.sizes || plan.grid.shard_first != grid_.shard_first ||
+        plan.grid.node != grid_.node)
       throw std::logic_error(text("the plan of rank ", rank, " is for other axes than rank 0's"));
     if (plan.stage != grid_.place(rank, Axis::pipeline))
       throw std::logic_error(text("rank ", rank, " is of stage ", grid_.place(rank, Axis::pipeline),

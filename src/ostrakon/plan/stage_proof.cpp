@@ -46,6 +46,7 @@ void check_step(const RankClasses& classes, int c) {
     if (!wrong.empty()) refuse_ranks(describe(classes, {c, a}) + ", " + wrong);
   }
   check_plan(contents.wrong_end());
+  check_plan(exchanges.wrong_end());
 }
 
 /// Whether all waits are for earlier actions.

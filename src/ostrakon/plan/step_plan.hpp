@@ -270,6 +270,7 @@ struct PlannedUnit {
   std::int64_t parameter_elements = 0;      ///< before padding
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
+  int forward_phases = 1, recompute_phases = 1, backward_phases = 1;
   int masters = -1;
   int working = -1;  ///< copies to compute with, where they are not the masters
   int first_moments = -1;

@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Plans over tensor ranks that were broken on purpose: the proof refuses each, and says why.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
+#include <utility>
+
+#include "plan/rank_mutants.hpp"
+#include "plan/rank_oracle.hpp"
+#include "plan/tensor_plans.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::plan;
+using namespace ostrakon::tests;
+
+StepPlan training_plan(const TensorDecoder& decoder, const TensorRanks& ranks,
+                       RankOrder order = RankOrder::tensor_first) {
+  Policy policy;
+  ranks.set(policy, 2);
+  policy.rank_order = order;
+  policy.sample_ranks = static_cast<int>(decoder.leaf.parts);
+  policy.activation_checkpointing.every = 1;
+  policy.reshard_after_forward.kind = Reshard::always;
+  return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
+}
+
+/// Of two micro-batches on each rank, with as many ranks along shard as along tensor.
+std::vector<StepPlan> training_plans() {
+  std::vector<StepPlan> plans;
+  plans.push_back(training_plan(TensorDecoder(2), {2, 2, 2}));
+  plans.push_back(training_plan(TensorDecoder(2).with_biases(), {2, 2, 1}, RankOrder::shard_first));
+  plans.push_back(training_plan(TensorDecoder(4).with_biases(), {4, 4, 1}));
+  plans.push_back(training_plan(TensorDecoder(2).in_parts(2), {2, 2, 1}));
+  return plans;
+}
+
+std::vector<std::size_t> tensor_exchanges(const StepPlan& plan) {
+  return actions_of(plan, [](const Action& action) {
+    return action.kind == Kind::exchange && action.span.axis == Axis::tensor;
+  });
+}
+
+std::string refused_for_all(const StepPlan& plan) {
+  return refused_by([&] { prove_stages({&plan}); });
+}
+
+Buffer& buffer_of(StepPlan& plan, const Action& action, Role role) {
+  return plan.buffers[static_cast<std::size_t>(action.buffer(role))];
+}
+
+/// Gives an exchange buffers of the bytes that it sends and receives.
+void fit_buffers(StepPlan& plan, const Action& action) {
+  const Exchange exchange{action.exchange, action.span, action.elements, action.element_bytes};
+  buffer_of(plan, action, Role::handed).bytes = exchange.bytes_in();
+  buffer_of(plan, action, Role::exchanged).bytes = exchange.bytes_out();
+}
+
+void swap_places(StepPlan& plan, std::size_t a, std::size_t b) {
+  std::swap(plan.actions[a], plan.actions[b]);
+  std::swap(plan.actions[a].waits, plan.actions[b].waits);
+}
+
+void insert_action(StepPlan& plan, std::size_t at, const Action& action) {
+  for (Action& other : plan.actions)
+    for (int& wait : other.waits) wait += wait >= static_cast<int>(at) ? 1 : 0;
+  plan.actions.insert(plan.actions.begin() + static_cast<std::ptrdiff_t>(at), action);
+}
+
+// ---- exchanges
+
+/// Changes an exchange for all ranks; false where there is nothing to be changed so.
+using Change = std::function<bool(StepPlan&, std::size_t)>;
+
+struct NamedChange {
+  const char* name;
+  Change change;
+  std::vector<std::string> reasons;
+};
+
+/// To other ranks, elements or another kind, with buffers that fit.
+Change with_buffers(const std::function<void(Action&)>& change) {
+  return [=](StepPlan& plan, std::size_t a) {
+    change(plan.actions[a]);
+    fit_buffers(plan, plan.actions[a]);
+    return true;
+  };
+}
+
+/// The action that reads what an exchange has brought.
+std::size_t reader(const StepPlan& plan, std::size_t a) {
+  const int exchanged = plan.actions[a].buffer(Role::exchanged);
+  std::size_t found = a + 1;
+  while (plan.actions[found].buffer(Role::exchanged) != exchanged) ++found;
+  return found;
+}
+
+/// The next exchange of the same unit for the same micro-batch, or that of the same phase for
+/// another one.
+std::size_t next_like(const StepPlan& plan, std::size_t a, bool same_micro_batch) {
+  const Action& action = plan.actions[a];
+  std::size_t next = a + 1;
+  while (next < plan.actions.size() &&
+         !(plan.actions[next].kind == Kind::exchange && plan.actions[next].unit == action.unit &&
+           (plan.actions[next].micro_batch == action.micro_batch) == same_micro_batch &&
+           (same_micro_batch || plan.actions[next].phase == action.phase)))
+    ++next;
+  return next;
+}
+
+const std::vector<NamedChange>& exchange_changes() {
+  const std::string asks = "its unit asks for ", left = "its phase has not left this";
+  const std::string came = "what it reads did not come of the exchange before it";
+  const std::string bytes = "not as many as its buffers have";
+  static const std::vector<NamedChange> changes = {
+      {"dropped",
+       [](StepPlan& plan, std::size_t a) {
+         remove_action(plan, a);
+         return true;
+       },
+       {came}},
+      {"dropped, and its phase's part read instead",
+       [](StepPlan& plan, std::size_t a) {
+         Action& next = plan.actions[reader(plan, a)];
+         use_in(next, Role::exchanged).buffer = plan.actions[a].buffer(Role::handed);
+         remove_action(plan, a);
+         return true;
+       },
+       {came}},
+      {"not read by the next phase",
+       [](StepPlan& plan, std::size_t a) {
+         Action& next = plan.actions[reader(plan, a)];
+         next.uses.erase(&use_in(next, Role::exchanged));
+         return true;
+       },
+       {"does not read the exchange before it"}},
+      {"in the place of the unit's next",
+       [](StepPlan& plan, std::size_t a) {
+         const std::size_t b = next_like(plan, a, true);
+         if (b == plan.actions.size()) return false;
+         swap_places(plan, a, b);
+         return true;
+       },
+       {left}},
+      {"of what the unit's next is",
+       [](StepPlan& plan, std::size_t a) {
+         const std::size_t b = next_like(plan, a, true);
+         if (b == plan.actions.size()) return false;
+         std::swap(plan.actions[a].uses, plan.actions[b].uses);
+         return true;
+       },
+       {left, bytes}},
+      {"along shard", with_buffers([](Action& action) { action.span.axis = Axis::shard; }), {asks}},
+      {"over two of the ranks",
+       [](StepPlan& plan, std::size_t a) {
+         if (plan.actions[a].span.ranks == 2) return false;
+         plan.actions[a].span.ranks = 2;
+         fit_buffers(plan, plan.actions[a]);
+         return true;
+       },
+       {asks}},
+      {"over two of the ranks, one apart",
+       [](StepPlan& plan, std::size_t a) {
+         if (plan.actions[a].span.ranks == 2) return false;
+         plan.actions[a].span = {Axis::tensor, 2, 2};
+         fit_buffers(plan, plan.actions[a]);
+         return true;
+       },
+       {asks}},
+      {"the other way round",
+       with_buffers([](Action& action) {
+         const bool gathers = action.exchange == ExchangeKind::gather;
+         action.exchange = gathers ? ExchangeKind::reduce_scatter : ExchangeKind::gather;
+       }),
+       {asks}},
+      {"all to all",
+       with_buffers([](Action& action) { action.exchange = ExchangeKind::all_to_all; }),
+       {asks}},
+      {"for the other micro-batch",
+       [](StepPlan& plan, std::size_t a) {
+         plan.actions[a].micro_batch ^= 1;
+         return true;
+       },
+       {left}},
+      {"read for the other micro-batch",
+       [](StepPlan& plan, std::size_t a) {
+         const std::size_t b = next_like(plan, a, false);
+         if (b == plan.actions.size()) return false;
+         use_in(plan.actions[reader(plan, b)], Role::exchanged).buffer =
+             plan.actions[a].buffer(Role::exchanged);
+         return true;
+       },
+       {came}},
+      {"after the phase before",
+       [](StepPlan& plan, std::size_t a) {
+         --plan.actions[a].phase;
+         return true;
+       },
+       {left}},
+      {"of another unit",
+       [](StepPlan& plan, std::size_t a) {
+         int& unit = plan.actions[a].unit;
+         unit = unit == 1 ? 2 : 1;
+         return true;
+       },
+       {left}},
+      {"of half as many elements",
+       [](StepPlan& plan, std::size_t a) {
+         plan.actions[a].elements /= 2;
+         return true;
+       },
+       {bytes}},
+      {"of half as many elements as its unit asks for",
+       with_buffers([](Action& action) { action.elements /= 2; }),
+       {asks}},
+      {"of one piece more",
+       with_buffers([](Action& action) {
+         action.elements += action.elements / action.span.ranks * action.span.ranks;
+       }),
+       {asks}},
+      {"of elements of twice the size",
+       with_buffers([](Action& action) { action.element_bytes *= 2; }),
+       {asks}},
+      {"of elements of half the size",
+       with_buffers([](Action& action) {
+         action.elements *= 2;
+         action.element_bytes /= 2;
+       }),
+       {asks}}};
+  return changes;
+}
+
+TEST(TensorProof, RefusesExchangesThatAllRanksGetWrong) {
+  std::map<std::string, int> counts;
+  for (const StepPlan& plan : training_plans()) {
+    ASSERT_EQ(refused_for_all(plan), "");
+    for (std::size_t a : tensor_exchanges(plan))
+      for (const NamedChange& change : exchange_changes()) {
+        StepPlan mutant = plan;
+        if (!change.change(mutant, a)) continue;
+        const std::string reason = refused_for_all(mutant);
+        ASSERT_TRUE(std::any_of(
+            change.reasons.begin(), change.reasons.end(),
+            [&](const std::string& part) { return reason.find(part) != std::string::npos; }))
+            << plan.describe(plan.actions[a]) << " " << change.name << ": '" << reason << "'";
+        ++counts[change.name];
+      }
+  }
+  for (const NamedChange& change : exchange_changes()) {
+    std::printf("%-48s %4d refused\n", change.name, counts[change.name]);
+    EXPECT_GE(counts[change.name], 50) << change.name;
+  }
+}
+
+TEST(TensorProof, SaysWhatAUnitAsksFor) {
+  StepPlan plan = training_plan(TensorDecoder(2), {2, 2, 1});
+  const std::vector<Kind> work = works(plan);
+  for (std::size_t a : tensor_exchanges(plan)) {
+    if (plan.actions[a].unit != 1 || work[a] != Kind::backward) continue;
+    plan.actions[a].span.axis = Axis::shard;
+    break;
+  }
+  // Twice as many columns as the 32 of the model, for 16 rows.
+  EXPECT_EQ(refused_for_all(plan),
+            "the plans of ranks do not fit together: rank 0's exchange(block.0, micro-batch 0, "
+            "phase 0), over 2 ranks along shard, of 1024 elements: its unit asks for gather over 2 "
+            "ranks along tensor, of 1024 elements of 4 bytes");
+}
+
+// ---- parameters and gradients
+
+/// Has the first forward of a unit read what a gather over tensor ranks has made of its parameters.
+StepPlan with_a_gather_of_all(const StepPlan& plan, int unit) {
+  StepPlan mutant = plan;
+  const auto forward = actions_of(mutant, [&](const Action& action) {
+    return action.kind == Kind::forward && action.unit == unit;
+  });
+  const std::size_t at = forward.front();
+  const int part = mutant.actions[at].buffer(Role::parameters);
+  Buffer whole = mutant.buffers[part];
+  whole.persistent = false;
+  whole.divided = {};
+  whole.bytes = mutant.padded(whole.flats) * mutant.layouts.gathered.element_bytes;
+  const int made = static_cast<int>(mutant.buffers.size());
+  mutant.buffers.push_back(whole);
+  Action gather;
+  gather.kind = Kind::gather;
+  gather.stream = Stream::gather;
+  gather.unit = unit;
+  gather.span = mutant.grid.span(Axis::tensor);
+  gather.flats = whole.flats;
+  gather.elements = mutant.padded(whole.flats);
+  gather.element_bytes = mutant.layouts.gathered.element_bytes;
+  gather.uses = {{Role::shard, part, Access::read}, {Role::parameters, made, Access::write}};
+  for (std::size_t a : forward) use_in(mutant.actions[a], Role::parameters).buffer = made;
+  insert_action(mutant, at, gather);
+  return mutant;
+}
+
+TEST(TensorProof, RefusesGathersOfParametersOverTensorRanks) {
+  int changed = 0;
+  for (const StepPlan& plan : training_plans()) {
+    const std::string pieces = text("parts over ", plan.grid.tensor(), " ranks along tensor");
+    for (int unit = 0; unit + 1 < static_cast<int>(plan.units.size()); ++unit)
+      expect_has(refused_for_all(with_a_gather_of_all(plan, unit)), ", needs space for " + pieces);
+    // Along tensor instead of shard: of the same parts, to what is left then, from step to step.
+    for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
+      StepPlan mutant = plan;
+      const auto gathers = actions_of(plan, [&](const Action& action) {
+        return action.kind == Kind::gather && action.unit == unit;
+      });
+      ASSERT_FALSE(gathers.empty());
+      for (std::size_t a : gathers) mutant.actions[a].span = plan.grid.span(Axis::tensor);
+      expect_has(refused_for_all(mutant), "its buffers are not parts over these ranks");
+      const Spans shards{plan.grid.span(Axis::shard)};
+      for (std::size_t a : gathers)
+        buffer_of(mutant, mutant.actions[a], Role::parameters).divided = shards;
+      expect_has(refused_for_all(mutant), "its buffers are not parts over these ranks");
+      Spans& masters = mutant.buffers[plan.units[unit].masters].divided;
+      masters = shards;
+      masters.push(plan.grid.span(Axis::tensor));
+      expect_has(refused_for_all(mutant), ", its layout for " + pieces + ", then ");
+      ++changed;
+    }
+    // Every rank has the whole from step to step.
+    StepPlan mutant = plan;
+    mutant.buffers[plan.units[1].masters].divided = {plan.grid.span(Axis::shard)};
+    expect_has(refused_for_all(mutant), "not parts over these ranks");
+  }
+  EXPECT_EQ(changed, 16);
+}
+
+TEST(TensorProof, RefusesPartsOfFewerOrMoreRanks) {
+  TensorRanks ranks{2, 1, 2};
+  Policy policy;
+  ranks.set(policy, 2);
+  const StepPlan plan =
+      build_step_plan(TensorDecoder(2).description(), ranks.all(), policy, Purpose::train);
+  ASSERT_EQ(refused_for_all(plan), "");
+  // Nothing is gathered: what is computed with are the masters.
+  for (const PlannedUnit& unit : plan.units) {
+    const auto refusal = [&](int buffer, const Spans& divided) {
+      StepPlan mutant = plan;
+      mutant.buffers[buffer].divided = divided;
+      return refused_for_all(mutant);
+    };
+    for (const Spans& divided :
+         {Spans{}, Spans{{Axis::shard, 2}}, Spans{{Axis::tensor, 2}, {Axis::tensor, 2}}})
+      for (int buffer : {unit.masters, unit.first_moments, unit.second_moments})
+        expect_has(refusal(buffer, divided), "its layout for parts over 2 ranks along tensor");
+  }
+  StepPlan mutant = plan;
+  for (Buffer& buffer : mutant.buffers)
+    if (buffer.category == Category::gradients && buffer.divided == Spans{{Axis::tensor, 2}})
+      buffer.divided = {};
+  expect_has(refused_for_all(mutant), "its buffers are not parts over these ranks");
+}
+
+// Nothing sums them: it is for backward to say that they are no parts.
+TEST(TensorProof, RefusesGradientsOfAllPiecesOnARank) {
+  const StepPlan plan = training_plan(TensorDecoder(2), {2, 1, 1});
+  for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
+    StepPlan mutant = plan;
+    for (Buffer& buffer : mutant.buffers)
+      if (buffer.category == Category::gradients && buffer.flats == plan.trained(unit)) {
+        buffer.divided = {};
+        buffer.bytes *= 2;
+      }
+    const std::string reason = refused_for_all(mutant);
+    expect_has(reason, "'s backward(");
+    expect_has(reason, ", needs space for parts over 2 ranks along tensor in '" +
+                           plan.units[unit].name + " gradients', which is for the whole");
+  }
+}
+
+TEST(TensorProof, RefusesSumsOfGradientsOverTensorRanks) {
+  const std::string parts = "its buffers are not parts over these ranks";
+  int to_parts = 0, in_order = 0;
+  for (const StepPlan& plan : training_plans())
+    for (std::size_t a : actions_of(plan, of_kind(Kind::reduce_scatter))) {
+      StepPlan mutant = plan;
+      Action& sum = mutant.actions[a];
+      sum.span = plan.grid.span(Axis::tensor);
+      expect_has(refused_for_all(mutant), parts);
+      Spans& divided = buffer_of(mutant, sum, Role::gradient_shard).divided;
+      divided = buffer_of(mutant, sum, Role::parameter_gradients).divided;
+      divided.push(sum.span);
+      // Where another sum takes the part, it has not what it needs.
+      const std::string reason = refused_for_all(mutant);
+      const bool is_taken = reason.find(parts) != std::string::npos;
+      if (!is_taken) expect_has(reason, "the order of sums has no such span");
+      ++(is_taken ? to_parts : in_order);
+    }
+  EXPECT_GT(to_parts, 5);
+  EXPECT_GT(in_order, 15);
+}
+
+/// One that is appended to the sums of a unit, with a buffer of its own, which is what the norm and
+/// the update take then.
+TEST(TensorProof, RefusesASumOverTensorRanksBesidesTheOthers) {
+  const StepPlan plan = training_plan(TensorDecoder(2), {2, 2, 1});
+  for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
+    StepPlan mutant = plan;
+    const auto norms = actions_of(plan, [&](const Action& action) {
+      return action.kind == Kind::norm && action.unit == unit;
+    });
+    ASSERT_EQ(norms.size(), 1u);
+    const int summed = plan.actions[norms.front()].buffer(Role::gradient_shard);
+    Buffer part = plan.buffers[summed];
+    part.divided.push(plan.grid.span(Axis::tensor));
+    part.bytes /= plan.grid.tensor();
+    const int made = static_cast<int>(plan.buffers.size());
+    mutant.buffers.push_back(part);
+    Action sum;
+    sum.kind = Kind::reduce_scatter;
+    sum.stream = Stream::reduce;
+    sum.unit = unit;
+    sum.span = plan.grid.span(Axis::tensor);
+    sum.elements = plan.elements(plan.trained(unit), plan.buffers[summed].divided);
+    sum.element_bytes = 4;
+    sum.uses = {{Role::parameter_gradients, summed, Access::read},
+                {Role::gradient_shard, made, Access::write}};
+    for (std::size_t a = norms.front(); a < plan.actions.size(); ++a)
+      for (Use& use : mutant.actions[a].uses)
+        if (use.buffer == summed && use.role == Role::gradient_shard) use.buffer = made;
+    insert_action(mutant, norms.front(), sum);
+    expect_has(refused_for_all(mutant), "the order of sums has no such span");
+  }
+}
+
+// ---- ranks that differ
+
+TEST(TensorProof, RefusesOrdersOfExchangesThatDifferInATensorGroup) {
+  Random random(52);
+  int swapped = 0;
+  for (const StepPlan& plan : training_plans()) {
+    const auto exchanges = tensor_exchanges(plan);
+    for (std::size_t i = 0; i + 1 < exchanges.size(); ++i) {
+      const auto rank = static_cast<std::size_t>(random()) % plan.grid.ranks();
+      RankPlans ranks = all_ranks({plan});
+      swap_places(ranks.own_plan(rank), exchanges[i], exchanges[i + 1]);
+      const std::string reason = refused(ranks);
+      expect_has(reason, "of a group's collectives on stream exchange, number ");
+      expect_has(reason, text("rank ", rank));
+      expect_has(reason, "they are not the same");
+      if (i % 8 == 0) {
+        EXPECT_NE(RankOracle(ranks, Sending::rendezvous, random).run(), "") << reason;
+      }
+      ++swapped;
+      // All ranks of the group do so: what they exchange then is not there yet.
+      RankPlans alike = all_ranks({plan});
+      swap_places(alike.own_plan(rank), exchanges[i], exchanges[i + 1]);
+      const Span span = plan.grid.span(Axis::tensor);
+      const int step = plan.grid.stride(span);
+      const int first =
+          static_cast<int>(rank) - plan.grid.place(static_cast<int>(rank), span) * step;
+      for (int place = 0; place < span.ranks; ++place)
+        alike.plan_of_rank[static_cast<std::size_t>(first + place * step)] = 1;
+      const std::string group = refused(alike);
+      expect_has(group, text("rank ", first, "'s exchange("));
+      expect_has(group, "its phase has not left this");
+    }
+  }
+  EXPECT_GT(swapped, 200);
+}
+
+TEST(TensorProof, RefusesExchangesThatDifferInATensorGroup) {
+  Random random(53);
+  int changed = 0;
+  for (const StepPlan& plan : training_plans()) {
+    const auto exchanges = tensor_exchanges(plan);
+    for (std::size_t a : exchanges) {
+      const auto rank = static_cast<std::size_t>(random()) % plan.grid.ranks();
+      const auto expect_refused = [&](const Change& change,
+                                      const std::vector<std::string>& reasons) {
+        RankPlans ranks = all_ranks({plan});
+        change(ranks.own_plan(rank), a);
+        for (const std::string& reason : reasons) expect_has(refused(ranks), reason);
+      };
+      const Change dropped = [](StepPlan& its, std::size_t at) {
+        remove_action(its, at);
+        return true;
+      };
+      const std::string number = "of a group's collectives on stream exchange, number ";
+      if (a == exchanges.back())
+        expect_refused(dropped, {"submits no more"});
+      else
+        expect_refused(dropped, {number, "they are not the same"});
+      expect_refused(
+          with_buffers([](Action& action) { action.exchange = ExchangeKind::all_to_all; }),
+          {number, name(plan.actions[a].exchange), "all_to_all"});
+      expect_refused(
+          with_buffers([](Action& action) { action.elements *= 2; }),
+          {number, text(" elements of ", plan.actions[a].element_bytes, " bytes, and ")});
+      expect_refused(with_buffers([](Action& action) { action.micro_batch ^= 1; }),
+                     {number, "they are not the same"});
+      ++changed;
+    }
+  }
+  EXPECT_GT(changed, 200);
+}
+
+/// Neighbours along shard gather while those along tensor exchange. Where each of the four ranks
+/// does both, two of them in another order, each waits for the next.
+TEST(TensorProof, FindsCirclesOfExchangesAndGathers) {
+  const StepPlan plan = training_plan(TensorDecoder(2), {2, 2, 1});
+  const auto gather = actions_of(
+      plan, [](const Action& action) { return action.kind == Kind::gather && action.unit == 2; });
+  const auto exchange = actions_of(
+      plan, [](const Action& action) { return action.kind == Kind::exchange && action.unit == 1; });
+  ASSERT_LT(gather.front(), exchange.front());
+  Random random(54);
+  const auto outcome = [&](const std::vector<std::size_t>& gathers_first,
+                           const std::vector<std::size_t>& exchanges_first) {
+    RankPlans ranks = all_ranks({plan});
+    for (std::size_t rank : gathers_first)
+      ranks.own_plan(rank).actions[exchange.front()].waits.push_back(
+          static_cast<int>(gather.front()));
+    for (std::size_t rank : exchanges_first)
+      ranks.own_plan(rank).actions[gather.front()].waits.push_back(
+          static_cast<int>(exchange.front()));
+    const std::string reason = refused(ranks);
+    EXPECT_EQ(RankOracle(ranks, Sending::rendezvous, random).run(), reason.empty() ? "" : "stuck");
+    return reason;
+  };
+  EXPECT_EQ(outcome({}, {}), "");
+  EXPECT_EQ(outcome({0, 1, 2, 3}, {}), "");
+  EXPECT_EQ(outcome({}, {0, 1, 2, 3}), "");
+  EXPECT_EQ(outcome({0, 1}, {2, 3}), "");
+  EXPECT_EQ(outcome({1, 2}, {0}), "");
+  EXPECT_EQ(outcome({1}, {0, 3}), "");
+  for (const std::string& reason : {outcome({1, 2}, {0, 3}), outcome({0, 3}, {1, 2})}) {
+    expect_has(reason, "they stop each other: ");
+    expect_has(reason, "exchange(block.0, micro-batch 0, phase 0)");
+    expect_has(reason, "gather(block.1)");
+  }
+}
+
+/// Also the last ones, which hand nothing over.
+TEST(TensorProof, FindsPhasesThatAreMissingOrComputedTwice) {
+  const StepPlan plan = training_plan(TensorDecoder(2), {2, 2, 1});
+  int changed = 0;
+  for (const Kind kind : {Kind::forward, Kind::recompute, Kind::backward})
+    for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
+      const auto phases = actions_of(plan, [&](const Action& action) {
+        return action.kind == kind && action.unit == unit && action.micro_batch == 1;
+      });
+      if (phases.empty()) continue;
+      StepPlan shorter = plan;
+      remove_action(shorter, phases.back());
+      expect_has(refused_for_all(shorter), " phases of ");
+      StepPlan longer = plan;
+      insert_action(longer, phases.back() + 1, plan.actions[phases.back()]);
+      EXPECT_NE(refused_for_all(longer), "") << name(kind) << unit;
+      ++changed;
+    }
+  EXPECT_EQ(changed, 3 + 2 + 4);
+}
+
+TEST(TensorProof, FindsRanksWithOtherNeighbours) {
+  const StepPlan plan = training_plan(TensorDecoder(2), {2, 2, 1});
+  const StepPlan other = training_plan(TensorDecoder(2), {2, 2, 1}, RankOrder::shard_first);
+  EXPECT_THROW(prove_ranks({&plan, &plan, &other, &plan}), std::logic_error);
+}
+
+}  // namespace

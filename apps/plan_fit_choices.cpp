@@ -62,7 +62,8 @@ Choices reshard_choices(const Settings& deck, const FitRequest& request) {
   std::vector<std::string> values = {"default", "never"};
   // Of a shard group, without tensor ranks.
   const int tensor = static_cast<int>(deck.tensor);
-  const int node = request.ranks_per_node / tensor, ranks = request.ranks / tensor;
+  const bool apart = deck.parallel.rank_order == plan::RankOrder::shard_first;
+  const int node = request.ranks_per_node / (apart ? 1 : tensor), ranks = request.ranks / tensor;
   if (node > 1 && node < ranks && ranks % node == 0) values.push_back(std::to_string(node));
   return choices_of(reshard_after_forward, values);
 }

@@ -528,6 +528,21 @@ TEST(LinearCrossEntropyWorkspace, HoldsAChunkOfLogitsNotAll) {
   EXPECT_EQ(math::linear_cross_entropy_workspace<float>(1 << 20, 128256), 128 * 128256);
 }
 
+/// Of fewer words more rows fit at a time: all together may be more logits.
+TEST(LinearCrossEntropyWorkspace, OfAPieceHoldsOneWithFewerWords) {
+  constexpr std::int64_t words = 6283, fewer = 6276;
+  for (const std::int64_t rows : {700, 768, 1000, 1536, 3000}) {
+    const DeviceArray<float> x(rows, 1.0f), weight(words, 0.0f), statistics(3 * rows),
+        workspace(math::cross_entropy_piece_workspace<float>(rows, 1, words, 1));
+    const DeviceArray<std::int32_t> targets(rows, 0);
+    for (const std::int64_t some : {words, fewer})
+      EXPECT_NO_THROW(math::cross_entropy_statistics<float>(Exec(), x.matrix(rows, 1),
+                                                            weight.matrix(some, 1), 0, targets,
+                                                            statistics.matrix(3, rows), workspace))
+          << rows << ", " << some;
+  }
+}
+
 TEST(LinearCrossEntropyShapes, AreChecked) {
   const Head<double> head = random_head<double>({4, 3, 5});
   const View<double**> narrow(head.weight.data(), 5, 2);

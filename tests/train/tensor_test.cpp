@@ -223,7 +223,7 @@ TEST(Tensor, ThreeRanksAgreeToRoundingAndSaySo) {
   mesh::Mesh mesh(MPI_COMM_WORLD, 0);
   const train::Trainer trainer = train::make_trainer(settings, mesh);
   EXPECT_EQ(plan::describe_sums(trainer.program(plan::Purpose::train).plan),
-            "bitwise equal to 1 rank with model.tensor_grain = 3");
+            "equal to 1 rank up to rounding");
 }
 
 /// Of a block and micro-batch: vectors of width, and rows of it.

@@ -11,8 +11,6 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::int64_t read_block_elements = 1 << 20;
-
 bool ends_with(const std::string& text, const std::string& ending) {
   return text.size() >= ending.size() &&
          text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
@@ -119,28 +117,21 @@ void HuggingFaceSource::read(const std::string& owner, const std::string& parame
   }
 }
 
-/// Elements [first, first + count) of the transpose of a tensor (in, out).
+/// Elements [first, first + count) of the transpose of a tensor (in, out). Neighbours in a row of
+/// ours are far apart in the file, and a row may be asked for in pieces: the tensor is read whole,
+/// and kept for the next call.
 void HuggingFaceSource::read_transposed(const HuggingFaceTensor& tensor, std::int64_t first,
                                         std::int64_t count, float* values) {
   const std::int64_t in = tensor.shape[0];
   const std::int64_t out = tensor.shape[1];
-  const std::int64_t first_column = first / in;
-  const std::int64_t columns = (first + count - 1) / in + 1 - first_column;
-  // Of each of their rows, some columns: read one by one where they are a small part of the whole.
-  const bool few = columns * 8 < out;
-  const std::int64_t rows_at_once = few ? 1 : std::max<std::int64_t>(1, read_block_elements / out);
-  for (std::int64_t row = 0; row < in; row += rows_at_once) {
-    const std::int64_t rows = std::min(rows_at_once, in - row);
-    const std::int64_t elements = (rows - 1) * out + columns;
-    buffer_.resize(static_cast<std::size_t>(elements));
-    file_.read(tensor.name, row * out + first_column, elements, buffer_.data());
-    for (std::int64_t c = 0; c < columns; ++c) {
-      const std::int64_t start = (first_column + c) * in - first;  // of our row, in `values`
-      const std::int64_t begin = std::max(row, -start);
-      const std::int64_t end = std::min(row + rows, count - start);
-      for (std::int64_t i = begin; i < end; ++i) values[start + i] = buffer_[(i - row) * out + c];
-    }
+  if (kept_name_ != tensor.name) {
+    kept_name_.clear();
+    kept_.resize(static_cast<std::size_t>(in * out));
+    file_.read(tensor.name, 0, in * out, kept_.data());
+    kept_name_ = tensor.name;
   }
+  for (std::int64_t i = 0; i < count; ++i)
+    values[i] = kept_[static_cast<std::size_t>((first + i) % in * out + (first + i) / in)];
 }
 
 }  // namespace ostrakon::checkpoint

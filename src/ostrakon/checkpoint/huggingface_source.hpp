@@ -49,7 +49,8 @@ class HuggingFaceSource : public ParameterSource {
   std::string config_text_;
   SafetensorsReader file_;
   std::string prefix_;
-  std::vector<float> buffer_;
+  std::string kept_name_;  // of the tensor that was read last to be transposed
+  std::vector<float> kept_;
 };
 
 }  // namespace ostrakon::checkpoint

@@ -247,7 +247,8 @@ View<C**> logits_room(View<C*> room, std::int64_t rows, std::int64_t words) {
 template <class T>
 std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
                                            std::int64_t words, std::int64_t leaves) {
-  const std::int64_t first = chunk_rows(rows, words) * words;
+  // Enough for fewer words, too, of which more rows may exist at a time.
+  const std::int64_t first = std::min(rows * words, std::max(logits_at_a_time, 128 * words));
   const std::int64_t logits = rows * block_words(rows, words);
   const std::int64_t second =
       logits + gemm_by_piece_workspace(block_words(rows, words), width, leaves);

@@ -118,7 +118,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
   else
     units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf, frozen));
   const std::int64_t block_elements =
-      BlockUnit<T>(settings, leaf, 0).description().parameter_elements;
+      BlockUnit<T>(settings, leaf, 0).description().parameter_elements / leaf.tensor_ranks;
   std::int64_t first = 0;
   for (const std::int64_t count :
        blocks_of_units(settings.layers, settings.blocks_per_unit, block_elements)) {

@@ -35,7 +35,7 @@ class Model {
   virtual int parts() const { return 1; }
   /// Neighbouring ranks that compute a leaf together, each with some of the pieces of each unit's
   /// parameters, and of what they exchange. The terms of the loss are for the leaf; each rank
-  /// outputs as many of them.
+  /// outputs its part of them.
   virtual int tensor_ranks() const { return 1; }
   /// Of a part of a sample, in whose order a rank has its rows; see data::SamplePart.
   virtual int pieces() const { return 1; }

@@ -67,7 +67,11 @@ namespace {
 /// Those of one more unit: in the one phase of all, or behind theirs.
 void append(plan::Phases& all, const plan::Phases& more, bool in_one) {
   if (!in_one) {
-    all.insert(all.end(), more.begin(), more.end());
+    const auto begun = static_cast<int>(all.size());
+    for (plan::Phase phase : more) {
+      if (phase.reads_again >= 0) phase.reads_again += begun;
+      all.push_back(phase);
+    }
     return;
   }
   plan::Phase& one = all.front();

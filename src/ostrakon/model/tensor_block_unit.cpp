@@ -257,11 +257,8 @@ void TensorBlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffer
       return mlp_backward(exec, buffers);
     case Step::norm:
       return hand_attention_inputs(exec, buffers);
-    case Step::gather: {
-      const View<T**> both = saved_in(buffers).both;
-      math::copy<T>(exec, view_as<const T>(buffers.exchanged), both.flat());
+    case Step::gather:
       return hand_keys_and_values(exec, buffers);
-    }
     case Step::attend:
       return attend_backward(exec, buffers);
     case Step::project:
@@ -351,8 +348,8 @@ void TensorBlockUnit<T>::attend_backward(const Exec& exec, const UnitBuffers<T>&
   const AttentionWork work = attention_work(arrays, true);
   const std::int64_t width = sizes_.width, own = leaf_.own_pieces();
   const View<const T**> both =
-      leaf_.parts > 1 ? View<const T**>(saved.both)
-                      : view_as<const T>(buffers.exchanged).matrix(sizes_.rows, 2 * width);
+      view_as<const T>(leaf_.parts > 1 ? buffers.exchanged_before : buffers.exchanged)
+          .matrix(sizes_.rows, 2 * width);
   const View<const T**> dmiddle = both.column_range(0, width);
   if (leaf_.parts > 1) {
     const View<Compute**> handed =
@@ -393,7 +390,9 @@ void TensorBlockUnit<T>::project_backward(const Exec& exec, const UnitBuffers<T>
   const std::int64_t width = sizes_.width, own = leaf_.own_pieces();
   const auto summed =
       view_as<const Compute>(buffers.exchanged).matrix(sizes_.rows, own * sizes_.kv);
-  const View<const T**> normed = View<const T**>(saved.both).column_range(width, 2 * width);
+  const View<const T**> normed = view_as<const T>(buffers.exchanged_before)
+                                     .matrix(sizes_.rows, 2 * width)
+                                     .column_range(width, 2 * width);
   const LeafSums<T> sums{leaf_.leaves(), work.sums};
   math::sum_products<T>(
       exec, own, qkv_.outputs, view_as<Compute>(buffers.handed).matrix(sizes_.rows, width),
@@ -552,7 +551,6 @@ typename TensorBlockUnit<T>::Saved TensorBlockUnit<T>::saved_in(Arrays<T>& array
   saved.middle = arrays.matrix(sizes_.own_rows, sizes_.width);
   if (!mlp) saved.up = arrays.template take<T>(own * sizes_.rows * sizes_.up);
   saved.norms = arrays.template take<Compute>(vectors_.summed_elements());
-  if (leaf_.parts > 1) saved.both = arrays.matrix(sizes_.rows, 2 * sizes_.width);
   return saved;
 }
 
@@ -689,9 +687,14 @@ void TensorBlockUnit<T>::add_phases() {
   add(true, Step::mlp_norm, gather_both);
   add(true, Step::mlp, sum);
   add(true, Step::norm, gather_both);
+  const auto of_both = static_cast<int>(description_.backward.size()) - 1;
   if (in_parts) add(true, Step::gather, gather_kv);
   add(true, Step::attend, in_parts ? sum_dkv : sum);
-  if (in_parts) add(true, Step::project, sum);
+  if (in_parts) {
+    description_.backward.back().reads_again = of_both;
+    add(true, Step::project, sum);
+    description_.backward.back().reads_again = of_both;
+  }
   add(true, Step::input, vectors_.sum(c));
   add(true, Step::vectors, {});
 }

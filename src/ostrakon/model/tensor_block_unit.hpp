@@ -8,29 +8,32 @@
 
 namespace ostrakon::model {
 
+// clang-format off
 /// BlockUnit over tensor ranks: the same function, cut into pieces of heads and of columns of the
 /// MLP, of which each rank computes its own for all rows. Between them each rank has an equal run
 /// of the rows: norms, residual stream, input and output (sequence parallel). Products into the
 /// residual stream, and gradients of norms' outputs, are sums over pieces by the tree of
 /// math/piece_tree.hpp: bit for bit the same on any number of ranks that divides the pieces.
 ///
-/// Phases and exchanges between them over the tensor ranks (all, but for [context]):
+/// Phases, and the exchange after each, over the tensor ranks; [where ranks share sequences, over
+/// those]:
 ///
-///   forward    vectors    hands its parts of norms and biases                         gather
-///              norm       norm(x) of its rows                                         gather
-///              [project]  queries, keys and values of its heads                       gather,
-///              context attend     (queries, keys, values,) attention, its part of Wout        sum
-///              mlp_norm   middle = x + sum; norm(middle)                              gather
-///              mlp        its columns of Wup and Wdown                                sum
+///   forward    vectors    its parts of norms and biases                          gather
+///              norm       norm(x) of its rows                                    gather
+///              [project   queries, keys and values of its heads                  gather]
+///              attend     (queries, keys, values,) attention, its part of Wout   sum
+///              mlp_norm   middle = x + sum; norm(middle)                         gather
+///              mlp        its columns of Wup and Wdown                           sum
 ///              output     y = middle + sum
-///   backward   mlp_norm   dL/dy and norm(middle) of its rows                          gather
-///              mlp        gradients of Wdown and Wup; its part of dL/dnorm(middle)    sum
-///              norm       dL/dmiddle, norm(x) of its rows                             gather
-///              [gather]   keys and values of its heads                                gather,
-///              context attend     gradients of Wout, queries, keys, values (, Wqkv)    sum ([over
-///              context]) [project]  gradients of Wqkv; its part of dL/dnorm(x) sum input dL/dx;
-///              its rows' sums for the weights of norms              sum vectors    gradients of
-///              its parts of those
+///   backward   mlp_norm   dL/dy and norm(middle) of its rows                     gather
+///              mlp        gradients of Wdown, Wup; its part of dL/dnorm(middle)  sum
+///              norm       dL/dmiddle and norm(x) of its rows                     gather
+///              [gather    keys and values of its heads                           gather]
+///              attend     gradients of Wout, queries, keys, values (, Wqkv)      sum
+///              [project   gradient of Wqkv; its part of dL/dnorm(x)              sum, tensor]
+///              input      dL/dx; its rows' sums for the weights of norms         sum
+///              vectors    gradients of its parts of those
+// clang-format on
 template <class T>
 class TensorBlockUnit final : public Unit<T> {
  public:
@@ -75,7 +78,6 @@ class TensorBlockUnit final : public Unit<T> {
     View<T**> middle;  // (own_rows, width)
     View<T*> up;       // with bias, before the activation
     Gradients norms;   // of vectors that are summed over rows
-    View<T**> both;    // (rows, 2 width): with context, dL/dmiddle and norm(x)
   };
   Saved saved_in(Arrays<T>& arrays) const;
   Saved saved_in(const UnitBuffers<T>& buffers) const;
@@ -90,7 +92,7 @@ class TensorBlockUnit final : public Unit<T> {
   struct AttentionWork {
     View<T**> kv;         // (sequences, kv): in the order of positions
     View<Compute**> dkv;  // the same
-    View<T*> attention;   // of all pieces, where they are computed again
+    View<T*> attention;   // of a piece, where it is computed again
     View<Compute*> log_sum_exp;
     View<T**> dattention;  // (rows, queries)
     View<T**> dqkv;        // (rows, qkv)

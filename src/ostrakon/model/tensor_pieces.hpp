@@ -27,7 +27,7 @@ FlatParameter<T> own_piece(const UnitBuffers<T>& buffers, const PieceSizes& size
 template <class T>
 FlatParameter<T> tied_piece(const UnitBuffers<T>& buffers, const PieceSizes& sizes,
                             std::int64_t piece);
-/// The gradients of what is trained in it, among `gradients`: those of the unit, or the tied ones.
+/// The gradients of what is trained in it.
 template <class T>
 View<compute_t<T>*> own_piece_gradients(const UnitBuffers<T>& buffers, const PieceSizes& sizes,
                                         std::int64_t piece);

@@ -154,14 +154,15 @@ struct UnitBuffers {
   std::int64_t tensor_rank = 0;  ///< among Model::tensor_ranks
   /// Elements from one piece of a segment to the next; 0: as the unit's parameters say.
   std::int64_t trained_stride = 0, frozen_stride = 0;
-  View<const std::byte*> batch;       ///< the samples of the leaf
-  View<const std::byte*> exchanged;   ///< from the phase before, where an exchange is between them
-  View<std::byte*> handed;            ///< for the phase after, the same
-  View<const std::int32_t*> tokens;   ///< (rows), of a decoder's batch
-  View<const std::int32_t*> targets;  ///< (rows)
-  View<const Element*> parameters;    ///< the flat parameter's trained segment
-  View<const Element*> frozen;        ///< its frozen segment
-  View<const Element*> tied_parameters;  ///< those of the unit that it is tied to
+  View<const std::byte*> batch;      ///< the samples of the leaf
+  View<const std::byte*> exchanged;  ///< from the phase before, where an exchange is between them
+  View<const std::byte*> exchanged_before;  ///< of an earlier one: plan::Phase::reads_again
+  View<std::byte*> handed;                  ///< for the phase after, the same
+  View<const std::int32_t*> tokens;         ///< (rows), of a decoder's batch
+  View<const std::int32_t*> targets;        ///< (rows)
+  View<const Element*> parameters;          ///< the flat parameter's trained segment
+  View<const Element*> frozen;              ///< its frozen segment
+  View<const Element*> tied_parameters;     ///< those of the unit that it is tied to
   View<const Element*> tied_frozen;
   View<const Element*> input;  ///< output of the unit before
   View<Element*> output;       ///< the last unit's: the losses, compute_t<T>

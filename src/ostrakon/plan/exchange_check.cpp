@@ -96,6 +96,22 @@ std::string ExchangeCheck::wrong_phase(const Action& action) {
         came.exchanged != (before->span.ranks > 1))
       return "what it reads did not come of the exchange before it";
   }
+  const std::vector<int>& again =
+      action.kind == Kind::backward ? unit.backward_again : unit.forward_again;
+  const int wanted =
+      again.empty() ? -1 : again[static_cast<std::size_t>(std::max(action.phase, 0))];
+  const int read_again = action.buffer(Role::exchanged_before);
+  if ((wanted >= 0) != (read_again >= 0))
+    return read_again >= 0 ? "reads an exchange again that its unit does not ask for"
+                           : "does not read an earlier exchange again";
+  if (wanted >= 0) {
+    const Exchange* const earlier = asked(unit, action.kind, wanted);
+    const Handed& came = handed_[static_cast<std::size_t>(read_again)];
+    if (earlier == nullptr || came.by != action.kind || came.unit != action.unit ||
+        came.micro_batch != action.micro_batch || came.phase != wanted ||
+        came.exchanged != (earlier->span.ranks > 1))
+      return "what it reads again did not come of the exchange that its unit asks for";
+  }
   const int left = action.buffer(Role::handed);
   if (left >= 0)
     handed_[static_cast<std::size_t>(left)] = {action.kind, action.unit, action.micro_batch,

@@ -47,6 +47,8 @@ struct Phase {
   /// Before the next phase; none after the last. Phases without one in between pass on what is in
   /// `saved`, each with a workspace of its own.
   std::optional<Exchange> then = {};
+  /// An earlier phase whose exchange this one reads again, besides the one before it; -1: none.
+  int reads_again = -1;
   /// Of a forward's: whether it does anything where only what it saves is wanted. The last ones
   /// that don't are left out of a recompute, with the exchanges before them.
   bool recomputes = true;
@@ -65,6 +67,17 @@ inline std::vector<Exchange> exchanges(const Phases& phases) {
     any = any || phase.then.has_value();
   }
   return any ? all : std::vector<Exchange>();
+}
+
+/// What each phase reads again; empty where none does.
+inline std::vector<int> read_again(const Phases& phases) {
+  std::vector<int> all;
+  bool any = false;
+  for (const Phase& phase : phases) {
+    all.push_back(phase.reads_again);
+    any = any || phase.reads_again >= 0;
+  }
+  return any ? all : std::vector<int>();
 }
 
 /// How many of a forward's phases a recompute has: without the last ones that do nothing in it, but

@@ -59,6 +59,10 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
       for (std::size_t p = 0; p < phases->size(); ++p) {
         const std::optional<Exchange>& then = (*phases)[p].then;
         const bool is_last = p + 1 == phases->size();
+        const int again = (*phases)[p].reads_again;
+        require(again < static_cast<int>(p) && (again < 0 || (*phases)[again].then), "unit ",
+                unit.name, ": phase ", p, " of ", what, " reads again what comes after phase ",
+                again, ", expected an exchange before it");
         require(!then || !is_last, "unit ", unit.name, ": phase ", p, " of ", what,
                 " is the last, but an exchange follows");
         if (then)
@@ -73,7 +77,7 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
                    const std::function<void(Action&, int, PhasePosition)>& use) {
   const int all = static_cast<int>(phases.size());
   const int count = kind == Kind::recompute ? recomputed_phases(phases) : all;
-  int exchanged = -1;
+  std::vector<int> exchanged(phases.size(), -1);  // after each
   for (int p = 0; p < count; ++p) {
     const Phase& phase = phases[p];
     const int works_in =
@@ -87,9 +91,11 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
     if (all > 1) action.phase = p;
     action.flops = kind == Kind::recompute ? phase.recompute_flops : phase.flops;
     use(action, works_in, {p == 0, is_last});
-    builder.use(action, Role::exchanged, exchanged, Access::read);
+    if (p > 0) builder.use(action, Role::exchanged, exchanged[p - 1], Access::read);
+    if (phase.reads_again >= 0)
+      builder.use(action, Role::exchanged_before, exchanged[phase.reads_again], Access::read);
     builder.use(action, Role::handed, handed, Access::write);
-    exchanged =
+    exchanged[p] =
         phase.then && !is_last ? append_exchange(builder, task, p, *phase.then, handed) : -1;
   }
 }

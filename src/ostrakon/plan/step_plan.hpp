@@ -122,11 +122,12 @@ enum class Role : std::uint8_t {
   target,          ///< of a copy
   staging,
   sums,
-  ended,       ///< of a release
-  host_batch,  ///< as read from files, on the host
-  host_sums,   ///< as exchanged between ranks, on the host
-  handed,      ///< what a phase leaves for an exchange
-  exchanged    ///< what a phase reads of the exchange before it
+  ended,            ///< of a release
+  host_batch,       ///< as read from files, on the host
+  host_sums,        ///< as exchanged between ranks, on the host
+  handed,           ///< what a phase leaves for an exchange
+  exchanged,        ///< what a phase reads of the exchange before it
+  exchanged_before  ///< the same of an earlier one, which it reads again
 };
 constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::parameters, "parameters"},
@@ -151,7 +152,8 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::host_batch, "host_batch"},
                                       {Role::host_sums, "host_sums"},
                                       {Role::handed, "handed"},
-                                      {Role::exchanged, "exchanged"}};
+                                      {Role::exchanged, "exchanged"},
+                                      {Role::exchanged_before, "exchanged_before"}};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };
@@ -271,6 +273,7 @@ struct PlannedUnit {
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
   int forward_phases = 1, recompute_phases = 1, backward_phases = 1;
+  std::vector<int> forward_again, backward_again;  ///< Phase::reads_again; empty where none does
   int masters = -1;
   int working = -1;  ///< copies to compute with, where they are not the masters
   int first_moments = -1;

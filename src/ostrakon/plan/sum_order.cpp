@@ -108,6 +108,8 @@ std::string describe_sums(const StepPlan& plan) {
       ranks == 1 ? "bitwise equal to 1 rank"
                  : text("bitwise equal to ", ranks, " ranks, which share each sequence");
   const int tensor = plan.grid.tensor();
+  if (tensor > plan.layouts.tensor_grain && !is_power_of_two(tensor))
+    return "equal to 1 rank up to rounding";
   return tensor <= plan.layouts.tensor_grain
              ? equal
              : text(equal, ranks == 1 ? "" : ",", " with model.tensor_grain = ", tensor);

@@ -61,8 +61,10 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const bool is_last_phase = unit.phase + 1 == phases;
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;
-  if (own && !action.gradients_opened) clear_gaps(buffers.exec, action.unit, own);
-  if (tied) clear_gaps(buffers.exec, tied_to, tied);
+  if (unit.phase == 0) {
+    if (own && !action.gradients_opened) clear_gaps(buffers.exec, action.unit, own);
+    if (tied) clear_gaps(buffers.exec, tied_to, tied);
+  }
   const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
   model_.backward(action.unit, buffers.exec, unit, static_cast<float>(scale),
                   action.gradients_opened);

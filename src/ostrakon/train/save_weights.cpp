@@ -7,6 +7,7 @@
 #include <vector>
 
 namespace ostrakon::train {
+
 void save_weights(Trainer& trainer, comm::Communicator& world, const std::string& path,
                   const WeightsOrigin& origin, const std::function<void()>& check) {
   const bool is_root = world.rank() == 0;
@@ -19,9 +20,16 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
   trainer.visit_parameters([&](int u, View<const float*> trained, View<const float*> frozen) {
     world.agree([&] {
       if (!is_root) return;
-      for (const model::Parameter& parameter : trainer.model().parameters(u))
+      for (const model::Parameter& parameter : trainer.model().parameters(u)) {
+        if (parameter.pieces == 1 && memory_is_host_accessible) {
+          const View<const float*> all = parameter.frozen ? frozen : trained;
+          file->write(parameter.owner, parameter.name, parameter.shape,
+                      all.range(parameter.offset, parameter.offset + parameter.elements()).data());
+          continue;
+        }
         file->write(parameter.owner, parameter.name, parameter.shape,
                     trainer.values_of(u, parameter, trained, frozen).data());
+      }
     });
   });
   world.agree([&] {

@@ -33,9 +33,11 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
   std::vector<ParameterSlice> slices;
   for (const model::Parameter& parameter : model_.parameters(whole.unit)) {
     if (parameter.frozen == whole.trained) continue;
+    const std::int64_t elements = parameter.piece_elements();
     for (std::int64_t piece = 0; piece < parameter.pieces; ++piece) {
       std::int64_t at = first_of_piece(flat, parameter, piece);
-      std::int64_t stored = piece * parameter.piece_elements();
+      if (at >= end || at + elements <= begin) continue;
+      std::int64_t stored = piece * elements;
       for (const model::ElementRuns& runs : parameter.elements_of_piece(piece)) {
         const std::int64_t first = std::max(at, begin), last = std::min(at + runs.count, end);
         const std::int64_t in_order = parameter.cut.by_columns ? stored : runs.first;

@@ -68,7 +68,8 @@ void require_exchange(const plan::Exchange& exchange, const std::string& unit, i
   require(exchange.span == expected || exchange.span == tensor, "unit ", unit,
           " exchanges activations over ", exchange.span.ranks, " ranks; expected the ", parts,
           parts == 1 ? " rank" : " neighbouring ranks",
-          " that the model's samples are divided over (Model::parts)");
+          " that the model's samples are divided over (Model::parts), or the ", tensor_ranks,
+          " tensor ranks (Model::tensor_ranks)");
   require(exchange.kind != ExchangeKind::all_to_all, "unit ", unit,
           " exchanges activations all to all, which a Trainer can't do yet; expected gather or "
           "reduce_scatter");
@@ -248,7 +249,7 @@ std::vector<float> Trainer::values_of(int unit, const model::Parameter& paramete
   std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
   const HostView<float*> all = host_view(values);
   for (const ParameterSlice& slice : layout_.slices_of_part(flats.first, {})) {
-    if (slice.parameter->full_name() != parameter.full_name()) continue;
+    if (slice.parameter->offset != parameter.offset) continue;
     std::int64_t from = slice.offset;
     slice.elements.for_each([&](std::int64_t element, std::int64_t run) {
       math::copy_to_host(Exec(), (parameter.frozen ? frozen : trained).range(from, from + run),

@@ -427,12 +427,12 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
   std::string all;
   for (const plan::Setting& setting : strategy(settings, plan::Accumulation::shard_each))
     all += setting.key + "=" + setting.value + "\n";
-  EXPECT_EQ(
-      all,
-      "sharding=full\nshard_group=node\ncontext=1\ntensor=1\nrank_order=tensor_in_node\nshard_optimizer_over=shard_group\n"
-      "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"
-      "forward_prefetch=1\nbackward_prefetch=1\nin_flight_gathers=8 GiB\n"
-      "in_flight_reductions=1\nunits=head: forward_prefetch 2\nblocks_per_unit=auto\n");
+  EXPECT_EQ(all,
+            "sharding=full\nshard_group=node\ncontext=1\ntensor=1\nrank_order=tensor_in_"
+            "node\nshard_optimizer_over=shard_group\n"
+            "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"
+            "forward_prefetch=1\nbackward_prefetch=1\nin_flight_gathers=8 GiB\n"
+            "in_flight_reductions=1\nunits=head: forward_prefetch 2\nblocks_per_unit=auto\n");
 }
 
 }  // namespace

@@ -530,13 +530,12 @@ void TensorBlockUnit<T>::add_parameters(const DecoderSettings& settings, const F
 
 template <class T>
 typename TensorBlockUnit<T>::Saved TensorBlockUnit<T>::saved_in(Arrays<T>& arrays) const {
-  const auto [attention, norms, mlp] = recompute_;
   const std::int64_t own = leaf_.own_pieces();
   Saved saved;
   saved.vectors = arrays.template take<T>(vectors_.elements());
   const auto statistics = [&](const Norm& norm) {
     NormStatistics<T> made;
-    if (norms) return made;
+    if (recompute_.norms) return made;
     made.mean = arrays.template take<Compute>(norm.mean_elements(sizes_.own_rows));
     made.rstd = arrays.template take<Compute>(sizes_.own_rows);
     return made;
@@ -544,12 +543,12 @@ typename TensorBlockUnit<T>::Saved TensorBlockUnit<T>::saved_in(Arrays<T>& array
   saved.attention_norm = statistics(attention_norm_);
   saved.mlp_norm = statistics(mlp_norm_);
   saved.qkv = arrays.template take<T>(own * sizes_.rows * sizes_.qkv());
-  if (!attention) {
+  if (!recompute_.attention) {
     saved.attention = arrays.template take<T>(own * sizes_.rows * sizes_.queries);
     saved.log_sum_exp = arrays.template take<Compute>(own * sizes_.rows * attention_.heads);
   }
   saved.middle = arrays.matrix(sizes_.own_rows, sizes_.width);
-  if (!mlp) saved.up = arrays.template take<T>(own * sizes_.rows * sizes_.up);
+  if (!recompute_.mlp) saved.up = arrays.template take<T>(own * sizes_.rows * sizes_.up);
   saved.norms = arrays.template take<Compute>(vectors_.summed_elements());
   return saved;
 }

@@ -128,6 +128,7 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("skip")),
                                  Value::of(std::string("world")),
                                  Value::of(std::string("reduce_each")),
+                                 Value::of(std::string("shard_first")),
                                  Value::of(std::string("descending")),
                                  Value::of(std::string("optimizer")),
                                  Value::of(std::string("host")),

@@ -254,6 +254,18 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("training", "micro_batch_size: 4\n    leaf: sequence\n    sum_grain: 2"),
         "deck.yaml: training.sum_grain = 2 is a number of sequences (training.leaf), of which "
         "training.micro_batch_size = 4 are summed at once; expected a multiple of it"},
+       {with("model", "heads: 4\n  parallel:\n    tensor: 8"),
+        "deck.yaml: parallel.tensor = 8 does not divide model.heads = 4 (4 = 8 x 0 + 4)"},
+       {with("model", "heads: 4\n    kv_heads: 2\n    tensor_grain: 4"),
+        "deck.yaml: model.tensor_grain = 4 does not divide model.kv_heads = 2 (2 = 4 x 0 + 2)"},
+       {with("model", "heads: 4\n    tensor_grain: 2\n  parallel:\n    tensor: 4"),
+        "deck.yaml: parallel.tensor = 4 does not divide model.tensor_grain = 2 (2 = 4 x 0 + 2); "
+        "expected a divisor, or a grain of 1"},
+       {with("model", "heads: 4\n    vocabulary: 9\n    tensor_grain: 4"),
+        "deck.yaml: model.tensor_grain = 4 cuts model.vocabulary = 9 into pieces of 3 words, of "
+        "which the last would have none"},
+       {with("model", "heads: 4\n    tensor_grain: 4\n  training:\n    sequence_length: 6"),
+        "deck.yaml: model.tensor_grain = 4 does not divide the 6 tokens of a leaf (6 = 4 x 1 + 2)"},
        {with("parallel", "sharding: none\n    shard_optimizer_over: world"),
         "deck.yaml: parallel.shard_optimizer_over = world divides optimizer state, which "
         "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full"},

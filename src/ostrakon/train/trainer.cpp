@@ -68,8 +68,9 @@ void require_exchange(const plan::Exchange& exchange, const std::string& unit, i
   require(exchange.span == expected || exchange.span == tensor, "unit ", unit,
           " exchanges activations over ", exchange.span.ranks, " ranks; expected the ", parts,
           parts == 1 ? " rank" : " neighbouring ranks",
-          " that the model's samples are divided over (Model::parts), or the ", tensor_ranks,
-          " tensor ranks (Model::tensor_ranks)");
+          " that the model's samples are divided over (Model::parts)",
+          tensor_ranks > 1 ? text(", or the ", tensor_ranks, " tensor ranks (Model::tensor_ranks)")
+                           : "");
   require(exchange.kind != ExchangeKind::all_to_all, "unit ", unit,
           " exchanges activations all to all, which a Trainer can't do yet; expected gather or "
           "reduce_scatter");

@@ -340,9 +340,9 @@ TEST(BadDecks, NamesOrNumbers) {
         "deck.yaml: parallel.gathers = 2: no such key; did you mean parallel.in_flight_gathers?"},
        {with("parallel", "xyzzy: 2"),
         "deck.yaml: parallel.xyzzy = 2: no such key; the keys of parallel are sharding, "
-        "shard_group, context, tensor, rank_order, shard_optimizer_over, accumulation, leaf_order, "
-        "reshard_after_forward, "
-        "forward_prefetch, backward_prefetch, in_flight_gathers, in_flight_reductions, units, "
+        "shard_group, context, tensor, tensor_chunks, rank_order, shard_optimizer_over, "
+        "accumulation, leaf_order, reshard_after_forward, forward_prefetch, backward_prefetch, "
+        "in_flight_gathers, in_flight_reductions, units, "
         "reduction, hierarchical_collectives and ranks_per_node"},
        {with("parallel", "forward_prefech: 2"),
         "deck.yaml: parallel.forward_prefech = 2: no such key; did you mean "

@@ -188,6 +188,7 @@ TEST(Chain, RefusesExchangesOfWrongSizes) {
   const auto refuse = [](int ranks, std::int64_t elements, std::int64_t bytes) {
     return refusal([&](Descriptions& all) {
       all[1].forward.resize(2);
+      all[1].forward[1].reads = {0};
       all[1].forward[0].then =
           plan::Exchange{plan::ExchangeKind::gather, {plan::Axis::shard, ranks}, elements, bytes};
     });

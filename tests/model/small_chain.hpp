@@ -94,6 +94,7 @@ class Bend final : public Unit<T> {
     unit.backward[0].workspace_bytes = 0;
     unit.backward[1].workspace_bytes = small_all * sizeof(T);
     if (!kind_.has_exchanges) return unit;
+    unit.forward[1].reads = unit.backward[1].reads = {0};
     unit.forward[0].then = unit.backward[0].then =
         plan::Exchange{plan::ExchangeKind::gather,
                        {plan::Axis::shard, kind_.exchange_ranks},

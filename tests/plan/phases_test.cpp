@@ -34,8 +34,8 @@ struct TwoPhases {
   TwoPhases() {
     UnitDescription& block = model.units[1];
     block.recomputes = true;
-    block.forward = {{100.0, 60.0, 512, sum()}, {10.0, 4.0, 256, {}}};
-    block.backward = {{20.0, 0.0, 128, all()}, {200.0, 0.0, 1024, {}}};
+    block.forward = {{100.0, 60.0, 512, sum()}, {10.0, 4.0, 256, {}, {0}}};
+    block.backward = {{20.0, 0.0, 128, all()}, {200.0, 0.0, 1024, {}, {0}}};
   }
   static Exchange sum() { return {ExchangeKind::reduce_scatter, {Axis::shard, ranks}, 4000, 4}; }
   static Exchange all() { return {ExchangeKind::gather, {Axis::shard, ranks}, 8000, 4}; }
@@ -119,12 +119,160 @@ TEST(Phases, OverOneRankNothingIsExchanged) {
 TEST(Phases, MayFollowEachOtherWithoutAnExchange) {
   TwoPhases two;
   two.model.units[1].forward[0].then.reset();
+  two.model.units[1].forward[1].reads.clear();
   const StepPlan plan = two.build();
   const Action& first = find(plan, "forward(block.0, micro-batch 0, phase 0)");
   const Action& second = find(plan, "forward(block.0, micro-batch 0, phase 1)");
   EXPECT_EQ(first.buffer(Role::handed), -1);
   EXPECT_EQ(second.buffer(Role::exchanged), -1);
   EXPECT_EQ(first.buffer(Role::saved), second.buffer(Role::saved));
+}
+
+/// Two exchanges: the first runs while phase 1 computes, both while phase 2 does. Phases 1 and 2
+/// share a workspace.
+struct Overlapping {
+  TwoPhases two;
+  StepPlan plan;
+
+  explicit Overlapping(bool again = false) {
+    UnitDescription& block = two.model.units[1];
+    block.forward = {{1.0, 1.0, 64, TwoPhases::sum()},
+                     {2.0, 2.0, 256, TwoPhases::all()},
+                     {4.0, 4.0, 128, {}},
+                     {8.0, 8.0, 32, {}, {0, 1}}};
+    block.forward[1].keeps_workspace = true;
+    two.policy.activation_checkpointing.every = again ? 1 : 0;
+    plan = two.build();
+  }
+  const Action& phase(int p) const {
+    return find(plan, text("forward(block.0, micro-batch 0, phase ", p, ")"));
+  }
+};
+
+TEST(Phases, OverlapWithExchangesThatLaterOnesRead) {
+  const Overlapping over;
+  std::vector<std::string> found;
+  for (const Action& action : over.plan.actions)
+    if (action.unit == 1 && action.kind != Kind::gather) found.push_back(over.plan.describe(action));
+  found.resize(8);
+  const std::vector<std::string> expected = {
+      "forward(block.0, micro-batch 0, phase 0)",  "exchange(block.0, micro-batch 0, phase 0)",
+      "forward(block.0, micro-batch 0, phase 1)",  "exchange(block.0, micro-batch 0, phase 1)",
+      "forward(block.0, micro-batch 0, phase 2)",  "release(block.0)",
+      "release(block.0)",                          "forward(block.0, micro-batch 0, phase 3)"};
+  EXPECT_EQ(found, expected);
+  for (int p : {1, 2}) {
+    EXPECT_TRUE(over.phase(p).waits.empty()) << p;
+    EXPECT_EQ(over.phase(p).buffer(Role::exchanged), -1);
+  }
+  const Action& last = over.phase(3);
+  EXPECT_EQ(last.buffer(Role::exchanged),
+            find(over.plan, "exchange(block.0, micro-batch 0, phase 0)").buffer(Role::exchanged));
+  EXPECT_EQ(last.buffer(Role::second_exchanged),
+            find(over.plan, "exchange(block.0, micro-batch 0, phase 1)").buffer(Role::exchanged));
+}
+
+TEST(Phases, ShareAWorkspaceThatIsKept) {
+  const Overlapping over;
+  const int shared = over.phase(1).buffer(Role::workspace);
+  EXPECT_EQ(over.phase(2).buffer(Role::workspace), shared);
+  EXPECT_EQ(over.plan.buffers[static_cast<std::size_t>(shared)].bytes, 256);
+  EXPECT_NE(over.phase(0).buffer(Role::workspace), shared);
+  EXPECT_NE(over.phase(3).buffer(Role::workspace), shared);
+}
+
+/// Without any one of the waits, or with the exchanges read in the other order.
+TEST(Phases, ProofRefusesOverlapThatIsNotWaitedFor) {
+  for (const bool again : {false, true}) {
+    const Overlapping over(again);
+    const MemoryPlan memory = plan_memory(over.plan);
+    ASSERT_EQ(refused_by([&] { prove_memory(over.plan, memory); }), "");
+    ASSERT_EQ(refused_by([&] { prove_stages({&over.plan}); }), "");
+    int mutants = 0;
+    for (std::size_t a = 0; a < over.plan.actions.size(); ++a) {
+      const Action& action = over.plan.actions[a];
+      const bool is_exchange = action.kind == Kind::exchange;
+      const bool ends_one =
+          action.kind == Kind::release &&
+          std::any_of(action.waits.begin(), action.waits.end(), [&](int other) {
+            return over.plan.actions[static_cast<std::size_t>(other)].kind == Kind::exchange;
+          });
+      if (!is_exchange && !ends_one) continue;
+      StepPlan mutant = over.plan;
+      mutant.actions[a].waits.clear();
+      EXPECT_NE(refused_by([&] { prove_memory(mutant, memory); }), "") << over.plan.describe(action);
+      ++mutants;
+    }
+    EXPECT_GE(mutants, 8);
+    StepPlan swapped = over.plan;
+    for (Action& action : swapped.actions)
+      if (action.buffer(Role::second_exchanged) >= 0)
+        for (Use& use : action.uses) {
+          if (use.role == Role::exchanged)
+            use.role = Role::second_exchanged;
+          else if (use.role == Role::second_exchanged)
+            use.role = Role::exchanged;
+        }
+    expect_has(refused_by([&] { prove_stages({&swapped}); }),
+               "what it reads did not come of the exchange of phase 0");
+  }
+}
+
+TEST(Phases, RecomputeThoseThatBackwardNeeds) {
+  const auto phases = [](const std::vector<bool>& recomputes,
+                         const std::vector<std::vector<int>>& reads) {
+    Phases all(recomputes.size());
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      all[p].recomputes = recomputes[p];
+      all[p].reads = reads[p];
+    }
+    return recomputed_phases(all);
+  };
+  using Numbers = std::vector<int>;
+  EXPECT_EQ(phases({true, true, true}, {{}, {0}, {1}}), (Numbers{0, 1, 2}));
+  // Those between that leave nothing are left out, unless one that does reads them.
+  EXPECT_EQ(phases({true, false, true, false}, {{}, {0}, {0}, {1}}), (Numbers{0, 2}));
+  EXPECT_EQ(phases({true, false, true, false}, {{}, {0}, {1}, {1}}), (Numbers{0, 1, 2}));
+  EXPECT_EQ(phases({false, false}, {{}, {0}}), (Numbers{0}));
+}
+
+TEST(Phases, RefuseReadsOfWhatIsNotHandedOver) {
+  const auto refusal = [](const std::function<void(Phases&)>& change) {
+    Phases phases(4);
+    phases[0].then = TwoPhases::sum();
+    phases[1].then = TwoPhases::all();
+    phases[3].reads = {0, 1};
+    change(phases);
+    try {
+      check_reads(phases, "u", "forward");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal([](Phases&) {}), "");
+  EXPECT_EQ(refusal([](Phases& all) { all[2].reads = {2}; }),
+            "unit u: phase 2 of forward reads an exchange of phase 2; expected an earlier phase "
+            "that has one");
+  EXPECT_EQ(refusal([](Phases& all) {
+              all[2].reads = {0, 1};
+              all[3].reads = {0, 2};
+            }),
+            "unit u: phase 3 of forward reads an exchange of phase 2; expected an earlier phase "
+            "that has one");
+  EXPECT_EQ(refusal([](Phases& all) {
+              all[2].reads = {0, 1};
+              all[3].reads = {0, -1};
+            }),
+            "unit u: phase 3 of forward reads an exchange of phase -1; expected an earlier phase "
+            "that has one");
+  EXPECT_EQ(refusal([](Phases& all) { all[3].reads = {0, 1, 0}; }),
+            "unit u: phase 3 of forward reads 3 exchanges; expected at most 2");
+  EXPECT_EQ(refusal([](Phases& all) { all[3].reads = {0}; }),
+            "unit u: phase 1 of forward hands over an exchange that no later phase reads "
+            "(Phase::reads)");
+  EXPECT_EQ(refusal([](Phases& all) { all[3].keeps_workspace = true; }),
+            "unit u: phase 3 of forward is the last, but keeps its workspace for a next one");
 }
 
 TEST(Phases, AreWrittenForModelsOfAllKinds) {
@@ -181,7 +329,8 @@ TEST(Phases, RefuseExchangesThatDivideNothing) {
       "unit block.0: the exchange after phase 0 of forward is along pipeline, expected an axis "
       "of ranks of a stage");
   EXPECT_EQ(refusal([](UnitDescription& unit) { unit.backward.pop_back(); }),
-            "unit block.0: phase 0 of backward is the last, but an exchange follows");
+            "unit block.0: phase 0 of backward hands over an exchange that no later phase reads "
+            "(Phase::reads)");
   EXPECT_EQ(refusal([](UnitDescription& unit) { unit.backward.clear(); }),
             "unit block.0: backward has no phase");
 }
@@ -254,7 +403,7 @@ TEST(Phases, ProofRefusesExchangesThatAllRanksGetWrong) {
     StepPlan dropped = plan;
     remove_action(dropped, a);
     expect_has(refused_by([&] { prove_stages({&dropped}); }),
-               "what it reads did not come of the exchange before it");
+               "what it reads did not come of the exchange of phase");
     expect_has(refusal(a, [](StepPlan&, Action& action) { action.span.axis = Axis::replicate; }),
                "its unit asks for");
     for (int stride : {1, 2})

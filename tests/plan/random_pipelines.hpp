@@ -41,6 +41,7 @@ inline void divide_into_phases(std::mt19937_64& random, plan::ModelDescription& 
       for (std::int64_t more = below(3); more > 0; --more) {
         phases->back().then = random_exchange();
         phases->emplace_back();
+        phases->back().reads = {static_cast<int>(phases->size()) - 2};
         phases->back().flops = static_cast<double>(below(1000));
         phases->back().workspace_bytes = 4 * below(3000);
       }

@@ -45,10 +45,15 @@ struct TensorDecoder {
     leaf.parts = parts;
     return *this;
   }
+  /// Rows are exchanged in so many chunks.
+  TensorDecoder& in_chunks(int chunks) {
+    leaf.tensor_chunks = chunks;
+    return *this;
+  }
   /// The same model on one tensor rank.
   TensorDecoder whole() const {
     TensorDecoder other = *this;
-    other.leaf.tensor_ranks = 1;
+    other.leaf.tensor_ranks = other.leaf.tensor_chunks = 1;
     return other;
   }
 

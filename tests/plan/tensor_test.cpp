@@ -554,7 +554,7 @@ TEST(TensorReports, CountTheTrafficOfTensorGroupsByItself) {
         EXPECT_EQ(report.tensor.ranks, ranks.tensor);
         EXPECT_EQ(report.tensor.bytes_sent, 2 * (bytes.forward + bytes.recompute + bytes.backward));
         // Two blocks with 5, 4 and 5 exchanges, an embedding with 2 and a head with 5.
-        EXPECT_EQ(report.tensor.collectives, 2 * (2 * (5 + 4 + 5) + 2 + 5));
+        EXPECT_EQ(report.tensor.collectives, 2 * (2 * (5 + 4 + 7) + 2 + 5));
         EXPECT_EQ(report.tensor.bytes_sent + report.shard.bytes_sent + report.replicate.bytes_sent,
                   plan.bytes_sent());
         const int last = (ranks.tensor - 1) * (order == RankOrder::shard_first ? ranks.shard : 1);
@@ -696,6 +696,66 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
   expect(plan_of(TensorDecoder(2), {2, 3, 2}), false, "equal to 1 rank up to rounding");
 }
 
+// ---- overlap
+
+/// Bytes that the tensor and context exchanges of a block's forward, or backward, bring, and those
+/// of the exchanges that overlap with products.
+struct Overlapped {
+  double all = 0.0, overlapped = 0.0;
+  double part() const { return overlapped / all; }
+};
+Overlapped overlap_of(const StepPlan& plan, Kind work) {
+  Overlapped found;
+  const std::vector<Kind> of = works(plan);
+  for (std::size_t a = 0; a < plan.actions.size(); ++a) {
+    const Action& exchange = plan.actions[a];
+    if (exchange.kind != Kind::exchange || exchange.unit != 1 || of[a] != work) continue;
+    const int brought = exchange.buffer(Role::exchanged);
+    const auto bytes = static_cast<double>(plan.bytes_sent(exchange));
+    double flops = 0.0;
+    for (std::size_t b = a + 1; b < plan.actions.size(); ++b) {
+      const Action& next = plan.actions[b];
+      const bool reads =
+          std::any_of(next.uses.begin(), next.uses.end(),
+                      [&](const Use& use) { return use.buffer == brought; });
+      if (reads) break;
+      flops += next.flops;
+    }
+    found.all += bytes;
+    if (flops > 0.0) found.overlapped += bytes;
+  }
+  return found;
+}
+
+TEST(TensorOverlap, OfExchangesWithProductsOfTheirBlock) {
+  const auto plan_of = [](const TensorDecoder& decoder) {
+    Policy policy;
+    const TensorRanks ranks{2, 2, 1};
+    ranks.set(policy, 1);
+    policy.sample_ranks = static_cast<int>(decoder.leaf.parts);
+    return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
+  };
+  for (bool again : {false, true})
+    for (int parts : {1, 2}) {
+      const auto decoder = [&](int chunks) {
+        TensorDecoder made(2);
+        if (parts > 1) made.in_parts(parts);
+        made.recompute = {again, again, again};
+        return made.in_chunks(chunks);
+      };
+      SCOPED_TRACE(text(parts, " parts, computed again: ", again));
+      // Forward has nothing to overlap with but other chunks; in parts keys and values, here as
+      // wide as rows, overlap with queries.
+      EXPECT_LT(overlap_of(plan_of(decoder(1)), Kind::forward).part(), parts == 1 ? 0.01 : 0.33);
+      const double two = overlap_of(plan_of(decoder(2)), Kind::forward).part();
+      const double four = overlap_of(plan_of(decoder(4)), Kind::forward).part();
+      EXPECT_GT(two, 0.45);
+      EXPECT_GT(four, 0.7);
+      // All but the gradient that a block begins with, and vectors.
+      EXPECT_GT(overlap_of(plan_of(decoder(1)), Kind::backward).part(), 0.75);
+    }
+}
+
 // ---- what is computed again
 
 /// A block of five phases, of which some do nothing where only what is saved is wanted.
@@ -712,6 +772,7 @@ StepPlan plan_of_phases(const std::array<bool, 5>& recomputes) {
                             {Axis::tensor, 2},
                             1000 + 2 * static_cast<std::int64_t>(p),
                             4};
+    if (p > 0) phase.reads = {static_cast<int>(p) - 1};
     phase.recomputes = recomputes[p];
     block.forward.push_back(phase);
   }
@@ -769,10 +830,10 @@ TEST(TensorRecompute, OfABlockEndsWithWhatItSaves) {
       std::map<int, int> last;  // phase of each unit
       for (const Action& action : plan.actions)
         if (action.kind == Kind::recompute) last[action.unit] = action.phase;
-      // A block has six phases: without its output, and without an MLP that backward computes.
+      // A block has seven phases: without its output, and without an MLP that backward computes.
       EXPECT_EQ(last.size(), blocks == 1 ? 2u : 1u);
       for (const auto& [unit, phase] : last)
-        EXPECT_EQ(phase, 6 * (blocks - 1) + (again ? 3 : 4)) << unit;
+        EXPECT_EQ(phase, 7 * (blocks - 1) + (again ? 4 : 5)) << unit;
     }
   }
 }

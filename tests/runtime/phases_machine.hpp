@@ -45,6 +45,8 @@ inline plan::ModelDescription describe(int ranks) {
     phases->assign(3, {});
     (*phases)[0].then = gather;
     (*phases)[1].then = sum;
+    (*phases)[1].reads = {0};
+    (*phases)[2].reads = {1};
   }
   // Partial sums of a slice; in backward, gradients of the rows of one rank.
   block.forward[1].workspace_bytes = 4 * width;

@@ -53,16 +53,18 @@ std::string shape(const config::Settings& settings) {
 /// How ranks are divided: their product is the number of ranks.
 struct Division {
   int tensor, context, shard, replicas;
+  int chunks = 1;  // in which tensor ranks exchange rows
 
   config::Settings apply(config::Settings settings) const {
     settings.tensor = tensor;
+    settings.tensor_chunks = tensor > 1 ? chunks : 1;
     settings.context = context;
     settings.shard_group = tensor * context * shard;
     return settings;
   }
   std::string text() const {
     return ostrakon::text("tensor ", tensor, ", context ", context, ", shard ", shard,
-                          ", replicas ", replicas);
+                          ", replicas ", replicas, ", chunks ", chunks);
   }
 };
 
@@ -72,7 +74,8 @@ std::vector<Division> divisions(int ranks) {
     for (int context = 1; tensor * context <= ranks && context <= 8; context *= 2)
       for (int shard = 1; tensor * context * shard <= ranks; shard *= 2)
         if (ranks / (tensor * context) <= 8)  // sequences
-          all.push_back({tensor, context, shard, ranks / (tensor * context * shard)});
+          all.push_back({tensor, context, shard, ranks / (tensor * context * shard),
+                         1 << all.size() % 3});
   return all;
 }
 
@@ -152,10 +155,11 @@ TEST(Tensor, AllElseHasTheBitsOfOneRankWithIt) {
     precision,
     sequences,
     grain,
+    chunks,
     factors
   };
   const std::vector<config::Settings> all = models(2);
-  const std::vector<int> choices = {4, 3, 2, 2, 4, 4, 2, 5, 3, 2, 2, 3, 3, 3, 3, 2, 2};
+  const std::vector<int> choices = {4, 3, 2, 2, 4, 4, 2, 5, 3, 2, 2, 3, 3, 3, 3, 2, 2, 3};
   ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
   const auto is_valid = [&](const Choices& row) {
     const int together = (1 << row[tensor]) * (1 << row[context]);
@@ -180,7 +184,8 @@ TEST(Tensor, AllElseHasTheBitsOfOneRankWithIt) {
     settings.training.sum_grain = row[grain] == 0 ? 0 : 4;
     const History one = reference_run(settings);
     const Division division{1 << row[tensor], 1 << row[context],
-                            row[group] == 0 ? ranks >> (row[tensor] + row[context]) : 1, 0};
+                            row[group] == 0 ? ranks >> (row[tensor] + row[context]) : 1, 0,
+                            1 << row[chunks]};
     config::Settings run = division.apply(settings);
     plan::Policy& own = run.parallel;
     own.sharding = all_shardings[row[sharding]];
@@ -230,8 +235,9 @@ TEST(Tensor, ThreeRanksAgreeToRoundingAndSaySo) {
 TEST(Tensor, TrafficIsRowsAndVectors) {
   const int ranks = world_ranks();
   if (ranks == 1 || ranks == 3) GTEST_SKIP() << "divides by two";
-  for (const int every : {0, 1}) {
+  for (const auto& [every, chunks] : {std::pair{0, 1}, {1, 1}, {0, 4}, {1, 4}}) {
     config::Settings settings = in_pieces(small_llama(8));
+    settings.tensor_chunks = chunks;
     settings.model.heads = 16;
     settings.model.width = 64;
     settings.training.context_grain = 1;
@@ -309,6 +315,10 @@ TEST(Tensor, WhatCannotBeIsRefused) {
   settings = in_pieces(small_gpt2(8));
   settings.tensor = 8;
   if (ranks < 8) expect(refusal(settings), "parallel.tensor = 8 does not divide the");
+  settings.tensor_chunks = 3;
+  settings.tensor = 2;
+  expect(refusal(settings), "the 64 rows of a tensor rank can't be cut into 3 chunks");
+  settings.tensor_chunks = 1;
   settings.tensor_grain = 4;
   settings.tensor = 3;
   expect(refusal(settings), "a tensor grain of 4 can't be divided over 3 ranks");

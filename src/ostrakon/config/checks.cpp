@@ -107,7 +107,9 @@ void check_pieces(const Settings& settings, const std::string& name) {
   require(grain == 1 || grain % tensor == 0, name, ": parallel.tensor = ", tensor,
           " does not divide model.tensor_grain = ", grain, " (", division(grain, tensor),
           "); expected a divisor, or a grain of 1");
-  const std::int64_t pieces = std::max(tensor, grain);
+  const std::int64_t pieces = std::max(tensor, grain), chunks = settings.tensor_chunks;
+  require(chunks == 1 || tensor > 1, name, ": parallel.tensor_chunks = ", chunks,
+          " cuts what parallel.tensor = 1 does not exchange; expected 1");
   if (pieces == 1) return;
   const Factor by = {grain > 1 ? "model.tensor_grain" : "parallel.tensor", pieces};
   const model::DecoderSettings& model = settings.model;
@@ -125,6 +127,10 @@ void check_pieces(const Settings& settings, const std::string& name) {
   const std::int64_t rows = training.sequence_length / cuts * sequences;
   require(rows % pieces == 0, name, ": ", by.name, " = ", pieces, " does not divide the ", rows,
           " tokens of a leaf (", division(rows, pieces), ")");
+  const std::int64_t own =
+      training.sequence_length / settings.context * training.micro_batch_size / tensor;
+  require(own % chunks == 0, name, ": parallel.tensor_chunks = ", chunks, " does not divide the ",
+          own, " tokens of a micro-batch that a rank has (", division(own, chunks), ")");
 }
 
 void check_precision(const PrecisionSettings& precision, const std::string& name) {

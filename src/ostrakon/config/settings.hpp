@@ -118,7 +118,8 @@ struct Settings {
   plan::Policy parallel;     ///< complete(), but for shard_group, which takes the mesh
   std::int64_t context = 1;  ///< neighbouring ranks that share each sequence
   std::int64_t tensor = 1;   ///< neighbouring ranks that divide each unit and compute it together
-  std::int64_t tensor_grain = 1;  ///< pieces of it that are summed by one tree
+  std::int64_t tensor_grain = 1;   ///< pieces of it that are summed by one tree
+  std::int64_t tensor_chunks = 1;  ///< runs of rows that they exchange one after the other
   std::int64_t ranks_per_node = 0;
   int shard_group = mesh::world_group;  ///< ranks that share one copy, or a name of mesh/mesh.hpp
   PrecisionSettings precision;

@@ -2,7 +2,6 @@
 #include <ostrakon/model/block_unit.hpp>
 
 #include <algorithm>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <string>
@@ -14,30 +13,44 @@ namespace ostrakon::model {
 template <class T>
 void BlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
-  if (leaf_.parts == 1 || buffers.phase == 0) project(exec, buffers, rows);
-  if (leaf_.parts > 1 && buffers.phase == 0) {
-    hand_keys_and_values(exec, buffers, activations_in(buffers, forward_.locations).qkv);
-    return;
+  // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
+  const bool in_parts = leaf_.parts > 1;
+  if (!in_parts || buffers.phase == 0) {
+    normalize(exec, buffers, rows);
+    project(exec, buffers, rows, leaf_.is_cut() ? sizes_.width : 0, sizes_.qkv_width);
   }
+  if (in_parts && buffers.phase == 0)
+    return hand_keys_and_values(exec, buffers, activations_in(buffers, forward_.locations).qkv);
+  if (in_parts ? buffers.phase == 1 : leaf_.is_cut()) project(exec, buffers, rows, 0, sizes_.width);
+  if (in_parts && buffers.phase == 1) return;
   attend(exec, buffers, rows);
   project_out(exec, buffers, rows);
   mlp_forward(exec, buffers, rows);
 }
 
-/// qkv = norm(x) Wqkv^T, rotated
 template <class T>
-void BlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
+void BlockUnit<T>::normalize(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   const auto [begin, end] = rows;
-  const FlatParameter<T> parameters = own_parameters(buffers);
   const Activations made = activations_in(buffers, forward_.locations);
-  const auto x = buffers.input.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
-  const auto qkv = made.qkv.row_range(begin, end);
-  const View<T**> normed = matrix_in(buffers.workspace, forward_.attention_normed, sizes_.width)
-                               .row_range(0, end - begin);
-  norm_forward<T>(exec, attention_norm_, parameters, x, made.attention_norm.row_range(begin, end),
-                  normed);
-  linear_forward<T>(exec, qkv_, parameters, normed, qkv);
-  rotate(exec, math::Rotation::forward, qkv, begin, buffers.part);
+  norm_forward<T>(exec, attention_norm_, own_parameters(buffers),
+                  buffers.input.matrix(sizes_.rows, sizes_.width).row_range(begin, end),
+                  made.attention_norm.row_range(begin, end),
+                  matrix_in(buffers.workspace, forward_.attention_normed, sizes_.width)
+                      .row_range(0, end - begin));
+}
+
+/// Columns [first, last) of qkv = norm(x) Wqkv^T, rotated.
+template <class T>
+void BlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows,
+                           std::int64_t first, std::int64_t last) const {
+  const auto [begin, end] = rows;
+  const auto normed = matrix_in(buffers.workspace, forward_.attention_normed, sizes_.width)
+                          .row_range(0, end - begin);
+  const auto qkv = activations_in(buffers, forward_.locations).qkv.row_range(begin, end);
+  linear_forward<T>(exec, outputs_of(qkv_, first, last), own_parameters(buffers), normed,
+                    qkv.column_range(first, last));
+  rotate(exec, math::Rotation::forward, qkv, {first, std::min(last, rotated_width())}, begin,
+         buffers.part);
 }
 
 template <class T>
@@ -93,37 +106,20 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
 
   const View<T**> activated =
       matrix_in(buffers.workspace, forward_.activated, sizes_.ffn_width).row_range(0, end - begin);
-  activate(exec, up, activated);
+  activate<T>(exec, activation_, up, activated);
   const auto y = buffers.output.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
   math::copy<T>(exec, middle.flat(), y.flat());
   linear_forward_add<T>(exec, down_, parameters, activated, y);
 }
 
-/// Queries and keys, which are next to each other in a row, are rotated; values are not. `begin`:
-/// the first row, which is a position where there are no parts.
+/// Queries and keys, which are next to each other in a row, are rotated; values are not. `columns`:
+/// of heads of these. `begin`: the first row, which is a position where there are no parts.
 template <class T>
 void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv,
-                          std::int64_t begin, std::int64_t part) const {
+                          Columns columns, std::int64_t begin, std::int64_t part) const {
   if (positions_ != Positions::rotary) return;
-  const std::int64_t head_width = attention_.head_width;
-  const std::int64_t rotated_width = (attention_.heads + attention_.kv_heads) * head_width;
-  const View<T**> rotated = qkv.column_range(0, rotated_width);
-  if (!leaf_.is_cut()) {
-    math::rotate<T>(exec, rotation, rotated, head_width, rotary_base_, leaf_.tokens, begin);
-    return;
-  }
-  leaf_.for_each_run(part, [&](std::int64_t first, const math::TokenRun& run) {
-    math::rotate<T>(exec, rotation, rotated.row_range(first, first + run.count), head_width,
-                    rotary_base_, run.count, run.position);
-  });
-}
-
-template <class T>
-void BlockUnit<T>::activate(const Exec& exec, View<const T**> up, View<T**> activated) const {
-  if (activation_ == Activation::gelu)
-    math::gelu_forward<T>(exec, up, activated);
-  else
-    math::swiglu_forward<T>(exec, up, activated);
+  rotate_heads<T>(exec, rotation, leaf_, qkv.column_range(columns.begin, columns.end),
+                  attention_.head_width, rotary_base_, begin, part);
 }
 
 // ---- backward -----------------------------------------------------------------------------------
@@ -136,16 +132,21 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
   if (leaf_.parts == 1) {
     mlp_backward(exec, buffers);
     attention_backward(exec, buffers);
-  } else if (buffers.phase == 0) {
-    hand_keys_and_values(exec, buffers, activations_in(buffers, backward_.locations).qkv);
-  } else if (buffers.phase == 1) {
-    mlp_backward(exec, buffers);
-    backward_to_queries(exec, buffers);
-    hand_their_gradients(exec, buffers);
-  } else {
-    const View<T**> dqkv = summed_gradients(exec, buffers);
-    backward_from_queries(exec, buffers, dqkv,
-                          matrix_in(buffers.workspace, backward_.last_normed, sizes_.width));
+    return;
+  }
+  switch (buffers.phase) {
+    case 0:
+      return hand_keys_and_values(exec, buffers, activations_in(buffers, backward_.locations).qkv);
+    case 1:
+      return mlp_backward(exec, buffers);
+    case 2:
+      backward_to_queries(exec, buffers);
+      return hand_their_gradients(exec, buffers);
+    case 3:
+      return out_gradients(exec, buffers);
+    default:
+      take_gradients(exec, buffers);
+      return backward_from_queries(exec, buffers);
   }
 }
 
@@ -161,36 +162,32 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers)
   normalize_again(exec, mlp_norm_, parameters, made.middle, made.mlp_norm,
                   up_.weight.trained() || recompute_.mlp, normed);
   if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, made.up);
-  if (down_.weight.trained()) activate(exec, made.up, activated);
-  linear_backward_parameters<T>(exec, down_, activated, gradient, gradients, leaf_sums(buffers));
+  if (down_.weight.trained()) activate<T>(exec, activation_, made.up, activated);
+  const LeafSums<T> sums = leaf_sums(buffers, backward_.sums);
+  linear_backward_parameters<T>(exec, down_, activated, gradient, gradients, sums);
   const View<T**> dactivated = activated;
   linear_backward_input<T>(exec, down_, parameters, gradient, dactivated);
 
   // The gradient of gate and up, the widest array of a block, replaces gate and up themselves.
-  const bool gelu = activation_ == Activation::gelu;
-  const View<T**> dup = gelu ? dactivated : made.up;
-  if (gelu)
-    math::gelu_backward<T>(exec, made.up, dactivated, dup);
-  else
-    math::swiglu_backward<T>(exec, made.up, dactivated, dup);
+  const View<T**> dup = activation_ == Activation::gelu ? dactivated : made.up;
+  activate_backward<T>(exec, activation_, made.up, dactivated, dup);
 
-  linear_backward_parameters<T>(exec, up_, normed, dup, gradients, leaf_sums(buffers));
+  linear_backward_parameters<T>(exec, up_, normed, dup, gradients, sums);
   const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, up_, parameters, dup, dnormed);
   norm_backward<T>(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, dnormed, gradients,
-                   gradient, math::GradientUpdate::add, leaf_sums(buffers));
+                   gradient, math::GradientUpdate::add, sums);
 }
 
 template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   backward_to_queries(exec, buffers);
-  backward_from_queries(exec, buffers,
-                        matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width),
-                        matrix_in(buffers.workspace, backward_.dattention, sizes_.width));
+  out_gradients(exec, buffers);
+  backward_from_queries(exec, buffers);
 }
 
-/// dWout, and the gradients of queries, keys and values. In parts those of the keys and values of
-/// all, from this part's queries.
+/// The gradients of queries, keys and values. In parts those of the keys and values of all, from
+/// this part's queries.
 template <class T>
 void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const Activations made = activations_in(buffers, backward_.locations);
@@ -207,8 +204,6 @@ void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& b
   if (recompute_.attention)
     math::attention_forward<T>(exec, attention_, queries, made.qkv, kv, made.attention,
                                made.log_sum_exp, scores);
-  linear_backward_parameters<T>(exec, out_, made.attention, gradient, buffers.parameter_gradients,
-                                leaf_sums(buffers));
   linear_backward_input<T>(exec, out_, own_parameters(buffers), gradient, dattention);
   if (!leaf_.is_cut()) {
     math::attention_backward<T>(exec, attention_, made.qkv, made.attention, made.log_sum_exp,
@@ -222,23 +217,34 @@ void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& b
     math::put_by_part<Compute, T>(exec, leaf_.sequence(), View<const Compute**>(dkv), kv_of(dqkv));
 }
 
+/// dWout.
+template <class T>
+void BlockUnit<T>::out_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  linear_backward_parameters<T>(
+      exec, out_, activations_in(buffers, backward_.locations).attention,
+      buffers.gradient.matrix(sizes_.rows, sizes_.width), buffers.parameter_gradients,
+      leaf_sums(buffers, backward_.attention_sums));
+}
+
 /// dWqkv, and dL/dx.
 template <class T>
-void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers,
-                                         View<T**> dqkv, View<T**> normed) const {
+void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const FlatParameter<T> parameters = own_parameters(buffers);
   const View<Compute*> gradients = buffers.parameter_gradients;
   const Activations made = activations_in(buffers, backward_.locations);
   const View<const T**> x = buffers.input.matrix(sizes_.rows, sizes_.width);
   const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
-  rotate(exec, math::Rotation::inverse, dqkv, 0, buffers.part);
+  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.last_dqkv, sizes_.qkv_width);
+  const View<T**> normed = matrix_in(buffers.workspace, backward_.last_normed, sizes_.width);
+  const LeafSums<T> sums = leaf_sums(buffers, backward_.last_sums);
+  rotate(exec, math::Rotation::inverse, dqkv, {0, rotated_width()}, 0, buffers.part);
   normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, qkv_.weight.trained(),
                   normed);
-  linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients, leaf_sums(buffers));
+  linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients, sums);
   const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
   norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
-                   gradient, math::GradientUpdate::add, leaf_sums(buffers));
+                   gradient, math::GradientUpdate::add, sums);
 }
 
 // ---- parts and pieces of sequences --------------------------------------------------------------
@@ -248,13 +254,10 @@ math::AttentionQueries BlockUnit<T>::queries(std::int64_t part) const {
   return {leaf_.sequence(), part};
 }
 
-/// With the workspace of the phase that computes.
+/// `offset` bytes into the workspace.
 template <class T>
-LeafSums<T> BlockUnit<T>::leaf_sums(const UnitBuffers<T>& buffers) const {
-  const bool is_last = leaf_.parts > 1 && buffers.phase == 2;
-  return {leaf_.leaves(),
-          array_in<Compute>(buffers.workspace, is_last ? backward_.last_sums : backward_.sums,
-                            backward_sum_elements())};
+LeafSums<T> BlockUnit<T>::leaf_sums(const UnitBuffers<T>& buffers, std::int64_t offset) const {
+  return {leaf_.leaves(), array_in<Compute>(buffers.workspace, offset, backward_sum_elements())};
 }
 
 template <class T>
@@ -297,13 +300,12 @@ void BlockUnit<T>::hand_their_gradients(const Exec& exec, const UnitBuffers<T>& 
 }
 
 template <class T>
-View<T**> BlockUnit<T>::summed_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void BlockUnit<T>::take_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const View<T**> dqkv = matrix_in(buffers.workspace, backward_.last_dqkv, sizes_.qkv_width);
   math::copy_rows<T, T>(exec, queries_of(activations_in(buffers, backward_.locations).qkv),
                         queries_of(dqkv));
   math::copy_rows<Compute, T>(
       exec, view_as<Compute>(buffers.exchanged).matrix(sizes_.rows, kv_width()), kv_of(dqkv));
-  return dqkv;
 }
 
 /// What norm_forward wrote, bit for bit, as far as it is needed: the output from the statistics, or
@@ -364,11 +366,16 @@ void BlockUnit<T>::add_phases() {
   const plan::Exchange gather{plan::ExchangeKind::gather, span, elements, bytes_of<T>(1)};
   const plan::Exchange sum{plan::ExchangeKind::reduce_scatter, span, elements,
                            bytes_of<Compute>(1)};
-  description_.forward.resize(2);
+  description_.forward.resize(3);
   description_.forward[0].then = gather;
-  description_.backward.resize(3);
+  description_.forward[0].keeps_workspace = true;
+  description_.forward[2].reads = {0};
+  description_.backward.resize(5);
   description_.backward[0].then = gather;
-  description_.backward[1].then = sum;
+  description_.backward[2].reads = {0};
+  description_.backward[2].then = sum;
+  description_.backward[2].keeps_workspace = true;
+  description_.backward[4].reads = {2};
 }
 
 template <class T>
@@ -422,7 +429,7 @@ void BlockUnit<T>::lay_out_forward() {
   workspace.start_over(up_end);
   forward_.activated = workspace.place(bytes_of<T>(sizes_.rows * sizes_.ffn_width));
   description_.forward.back().workspace_bytes = workspace.size();
-  if (leaf_.parts > 1) description_.forward.front().workspace_bytes = projection_bytes;
+  if (leaf_.parts > 1) description_.forward[0].workspace_bytes = projection_bytes;
 }
 
 template <class T>
@@ -437,8 +444,17 @@ void BlockUnit<T>::lay_out_backward() {
   place_recomputed(locations.mlp_mean);
   place_recomputed(locations.mlp_rstd);
   place_recomputed(locations.up);
+  const bool in_parts = leaf_.parts > 1;
+  const std::int64_t sum_bytes = bytes_of<Compute>(backward_sum_elements());
+  const auto place_sums = [&] { return sum_bytes > 0 ? workspace.place(sum_bytes) : 0; };
   const std::int64_t mlp_end = workspace.end();
-  workspace.start_over();
+  if (in_parts) {
+    backward_.sums = place_sums();
+    description_.backward[1].workspace_bytes = workspace.size();
+    workspace = Packing(buffer_alignment<T>);
+  } else {
+    workspace.start_over();
+  }
   backward_.dattention = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   backward_.dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
   backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
@@ -448,23 +464,28 @@ void BlockUnit<T>::lay_out_backward() {
     backward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
     backward_.dkv = workspace.place(bytes_of<Compute>(sequence_rows() * kv_width()));
   }
-  if (leaf_.parts == 1) {
+  if (!in_parts) {
     place_recomputed(locations.attention_mean);
     place_recomputed(locations.attention_rstd);
+    // Both steps have these at one place.
+    workspace.start_over(std::max(workspace.end(), mlp_end));
   }
-  // Both steps have these at one place.
-  const std::int64_t sum_bytes = bytes_of<Compute>(backward_sum_elements());
-  workspace.start_over(std::max(workspace.end(), mlp_end));
-  backward_.sums = sum_bytes > 0 ? workspace.place(sum_bytes) : 0;
-  description_.backward[leaf_.parts == 1 ? 0 : 1].workspace_bytes = workspace.size();
-  if (leaf_.parts == 1) return;
+  backward_.attention_sums = place_sums();
+  if (!in_parts) {
+    backward_.sums = backward_.last_sums = backward_.attention_sums;
+    backward_.last_dqkv = backward_.dqkv;
+    backward_.last_normed = backward_.dattention;
+    description_.backward[0].workspace_bytes = workspace.size();
+    return;
+  }
+  description_.backward[2].workspace_bytes = workspace.size();
   workspace = Packing(buffer_alignment<T>);
   backward_.last_dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
   backward_.last_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
-  backward_.last_sums = sum_bytes > 0 ? workspace.place(sum_bytes) : 0;
-  description_.backward[2].workspace_bytes = workspace.size();
+  backward_.last_sums = place_sums();
+  description_.backward[4].workspace_bytes = workspace.size();
 }
 
 template <class T>
@@ -534,19 +555,30 @@ void BlockUnit<T>::describe() {
   for (const Linear& layer : {qkv_, out_, up_, down_})
     if (!layer.weight.trained())
       description_.gradient_flops -= product(layer.inputs, layer.outputs);
-  double backward = description_.gradient_flops + scores;  // once more
+  const double again = recompute_.mlp ? up : 0.0;
+  double backward = description_.gradient_flops + scores + again;  // scores once more
   if (recompute_.attention) backward += 2.0 * scores;
-  if (recompute_.mlp) backward += up;
-  double recompute = attention + 2.0 * scores + (recompute_.mlp ? 0.0 : up);
+  double recompute = attention + 2.0 * scores + up - again;
   if (leaf_.parts > 1) {
-    const double projection = product(sizes_.width, sizes_.qkv_width);
-    plan::Phase& first = description_.forward.front();
-    first.flops = first.recompute_flops = projection;
-    forward -= projection;
-    recompute -= projection;
-    const double last = (qkv_.weight.trained() ? 2.0 : 1.0) * projection;
-    description_.backward[2].flops = last;
-    description_.backward[1].flops = backward - last;
+    const auto set = [](plan::Phase& phase, double flops) {
+      phase.flops = phase.recompute_flops = flops;
+    };
+    const auto gradient = [&](const Linear& layer) {
+      return layer.weight.trained() ? product(layer.inputs, layer.outputs) : 0.0;
+    };
+    const double to_kv = product(sizes_.width, kv_width()),
+                 to_queries = product(sizes_.width, sizes_.width);
+    set(description_.forward[0], to_kv);
+    set(description_.forward[1], to_queries);
+    forward -= to_kv + to_queries;
+    recompute -= to_kv + to_queries;
+    description_.backward[1].flops = product(sizes_.width, sizes_.up_width) +
+                                     product(sizes_.ffn_width, sizes_.width) + gradient(up_) +
+                                     gradient(down_) + again;
+    description_.backward[3].flops = gradient(out_);
+    description_.backward[4].flops = to_kv + to_queries + gradient(qkv_);
+    for (const int phase : {1, 3, 4}) backward -= description_.backward[phase].flops;
+    description_.backward[2].flops = backward;
   } else {
     description_.backward.front().flops = backward;
   }

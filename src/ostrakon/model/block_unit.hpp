@@ -19,8 +19,9 @@ namespace ostrakon::model {
 /// so `saved` serves one backward.
 ///
 /// Where a leaf is a part of its sequences, keys and values are gathered from the other parts, and
-/// their gradients summed over them. Phases of forward: up to keys and values; the rest. Of
-/// backward: keys and values; up to the gradients of queries, keys and values; the rest.
+/// their gradients summed over them; both while something else is computed. Phases of forward: up
+/// to keys and values; queries; the rest. Of backward: keys and values; the MLP; the gradients of
+/// queries, keys and values; that of Wout; the rest.
 template <class T>
 class BlockUnit final : public Unit<T> {
  public:
@@ -72,7 +73,7 @@ class BlockUnit final : public Unit<T> {
   };
 
   /// Bytes into the workspace of forward, in three steps that share their bytes; in parts the first
-  /// is a phase of its own. In brackets: only where it is computed again; kv: only where sequences
+  /// is in two phases of its own. In brackets: only where it is computed again; kv: only where sequences
   /// are cut.
   ///   projection: attention_normed, [attention statistics]
   ///   attention:  kv (sequences, kv_width), attention_scores, [attention, log_sum_exp]
@@ -82,9 +83,9 @@ class BlockUnit final : public Unit<T> {
     std::int64_t attention_normed, kv, attention_scores, mlp_normed, activated;
   };
 
-  /// Bytes into the workspace of backward, in two steps that share their bytes; in parts the second
-  /// ends with dkv, and dattention, dqkv and the statistics are those of the last phase. Behind
-  /// both: sums.
+  /// Bytes into the workspace of backward, in two steps that share their bytes; behind both: sums.
+  /// In parts each step has a workspace and sums of its own; the second ends with dkv, and the last
+  /// phase has norm(x), dqkv and the statistics.
   ///   MLP:       activated    (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
   ///              mlp_normed   (rows, width)     until dWup; then its gradient
   ///              [MLP statistics, up]
@@ -96,8 +97,8 @@ class BlockUnit final : public Unit<T> {
     ArrayLocations locations;
     std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
     std::int64_t kv, dkv;  // where sequences are cut: (sequences, kv_width)
-    std::int64_t sums;     // of leaves; those of both steps
-    std::int64_t last_dqkv, last_normed, last_sums;  // in parts: of the last phase
+    std::int64_t sums, attention_sums;  // of leaves
+    std::int64_t last_dqkv, last_normed, last_sums;
   };
 
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
@@ -118,34 +119,43 @@ class BlockUnit final : public Unit<T> {
   void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
 
-  void project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
+  struct Columns {
+    std::int64_t begin, end;
+  };
+
+  void normalize(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
+  void project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows, std::int64_t first,
+               std::int64_t last) const;
   void attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void project_out(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const;
-  void backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers, View<T**> dqkv,
-                             View<T**> normed) const;
+  void out_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void hand_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
                             View<const T**> qkv) const;
   View<T**> keys_and_values_in_order(const Exec& exec, const UnitBuffers<T>& buffers, View<T**> qkv,
                                      std::int64_t offset) const;
   View<Compute**> gradients_in_order(const UnitBuffers<T>& buffers) const;
-  LeafSums<T> leaf_sums(const UnitBuffers<T>& buffers) const;
+  LeafSums<T> leaf_sums(const UnitBuffers<T>& buffers, std::int64_t offset) const;
   void hand_their_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
-  View<T**> summed_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void take_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
 
   math::AttentionQueries queries(std::int64_t part) const;
   View<T**> queries_of(View<T**> qkv) const { return qkv.column_range(0, sizes_.width); }
   View<T**> kv_of(View<T**> qkv) const { return qkv.column_range(sizes_.width, sizes_.qkv_width); }
   std::int64_t kv_width() const { return sizes_.qkv_width - sizes_.width; }
+  /// Columns of queries and keys.
+  std::int64_t rotated_width() const {
+    return (attention_.heads + attention_.kv_heads) * attention_.head_width;
+  }
   /// Rows of whole sequences.
   std::int64_t sequence_rows() const { return leaf_.batch * leaf_.tokens; }
 
-  void rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv, std::int64_t begin,
-              std::int64_t part) const;
+  void rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv, Columns columns,
+              std::int64_t begin, std::int64_t part) const;
   void normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
                        View<const T**> x, NormStatistics<T> statistics, bool output_needed,
                        View<T**> normed) const;
-  void activate(const Exec& exec, View<const T**> up, View<T**> activated) const;
 
   LeafShape leaf_;
   Recompute recompute_;

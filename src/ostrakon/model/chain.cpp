@@ -17,12 +17,15 @@ constexpr DType dtype_of<bf16> = DType::bf16;
 template <>
 constexpr DType dtype_of<fp16> = DType::fp16;
 
-/// What the phase is given by the exchange before it, and gives to the one after it; null where
-/// there is none.
-const plan::Exchange* exchange_after(const plan::Phases& phases, int phase) {
-  if (phase < 0) return nullptr;
+/// Bytes of the `which`-th exchange that a phase reads, and of what it hands over.
+std::int64_t bytes_read(const plan::Phases& phases, int phase, std::size_t which) {
+  const std::vector<int>& reads = phases[static_cast<std::size_t>(phase)].reads;
+  if (which >= reads.size()) return 0;
+  return phases[static_cast<std::size_t>(reads[which])].then->bytes_out();
+}
+std::int64_t bytes_handed(const plan::Phases& phases, int phase) {
   const auto& then = phases[static_cast<std::size_t>(phase)].then;
-  return then ? &*then : nullptr;
+  return then ? then->bytes_in() : 0;
 }
 
 /// An Error of `call` says which unit's it is. Other types, which say more than their text, pass.
@@ -89,8 +92,10 @@ void Chain<T>::describe(int unit, const Frozen& frozen) {
   planned.recomputes = own.saved_bytes > 0 && !is_loss(unit);
   planned.reads_batch = own.reads_batch;
   planned.backward_reads_parameters = own.backward_reads_parameters || is_loss(unit);
-  if (is_loss(unit))
-    planned.backward.insert(planned.backward.begin(), own.forward.begin(), own.forward.end());
+  if (is_loss(unit)) {
+    planned.backward = own.forward;
+    plan::append(planned.backward, own.backward);
+  }
   if (!own.tied_to.empty()) {
     const auto named = [&](const plan::UnitDescription& other) {
       return other.name == own.tied_to;
@@ -137,13 +142,12 @@ Call Chain<T>::make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffe
   if (tied_to(unit) >= 0)
     call.tied_parameters = {buffers.tied_parameters, buffers.tied_frozen,
                             parameters(tied_to(unit))};
-  call.workspace = bytes(buffers.workspace, phases[static_cast<std::size_t>(phase)].workspace_bytes,
-                         "workspace");
-  const plan::Exchange* const before = exchange_after(phases, phase - 1);
-  call.exchanged =
-      bytes(buffers.exchanged, before == nullptr ? 0 : before->bytes_out(), "exchanged");
-  const plan::Exchange* const after = exchange_after(phases, phase);
-  call.handed = bytes(buffers.handed, after == nullptr ? 0 : after->bytes_in(), "handed");
+  call.workspace = bytes(buffers.workspace, plan::workspace_bytes(phases, phase), "workspace");
+  call.exchanged = bytes(buffers.exchanged, bytes_read(phases, phase, 0), "exchanged");
+  call.second_exchanged =
+      bytes(buffers.second_exchanged, bytes_read(phases, phase, 1), "second_exchanged");
+  // Where it recomputes, nothing may read it.
+  call.handed = bytes(buffers.handed, buffers.handed ? bytes_handed(phases, phase) : 0, "handed");
   return call;
 }
 
@@ -153,10 +157,11 @@ void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buf
   const ChainUnitDescription& own = this->unit(unit);
   const int phase = buffers.phase;
   auto call = make_call<ForwardCall<T>>(unit, exec, buffers, phase, own.forward);
-  const bool is_last = phase + 1 == static_cast<int>(own.forward.size());
+  const bool writes_output = phase + 1 == static_cast<int>(own.forward.size()) ||
+                             own.forward[static_cast<std::size_t>(phase)].writes_output;
   call.output = absent.output;
   call.losses = absent.losses;
-  if (is_last && buffers.output) {
+  if (writes_output && buffers.output) {
     if (is_loss(unit))
       call.losses = view_as<compute_t<T>>(buffers.output).range(0, own.output);
     else

@@ -40,7 +40,7 @@ void check_exchange(const ChainUnitDescription& unit, const plan::Exchange& exch
 }
 
 void check_phases(const ChainUnitDescription& unit, const plan::Phases& phases, const char* what) {
-  require(!phases.empty(), "unit ", unit.name, ": ", what, " has no phase");
+  plan::check_reads(phases, unit.name, what);
   for (const plan::Phase& phase : phases) {
     if (phase.then) check_exchange(unit, *phase.then, what);
     require(phase.workspace_bytes >= 0, "unit ", unit.name, ": ", what, " has a workspace of ",
@@ -50,8 +50,6 @@ void check_phases(const ChainUnitDescription& unit, const plan::Phases& phases, 
             "unit ", unit.name, ": ", what, " takes ", phase.flops,
             " floating-point operations, and ", phase.recompute_flops, " to recompute");
   }
-  require(!phases.back().then, "unit ", unit.name, ": an exchange follows the last phase of ",
-          what);
 }
 
 void check_parameters(const ChainUnitDescription& unit) {

@@ -45,6 +45,10 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   const std::int64_t pieces = leaf.tensor_pieces();
   require(pieces % leaf.tensor_ranks == 0, "a tensor grain of ", pieces, " can't be divided over ",
           leaf.tensor_ranks, " ranks; expected a multiple");
+  positive("tensor_chunks", leaf.tensor_chunks);
+  require(leaf.own_rows() % leaf.tensor_chunks == 0, "the ", leaf.own_rows(),
+          " rows of a tensor rank can't be cut into ", leaf.tensor_chunks,
+          " chunks; expected a multiple");
   for (const auto& [what, extent] :
        {std::pair{"heads", settings.heads}, std::pair{"kv_heads", settings.kv_heads},
         std::pair{"width", settings.width}, std::pair{"ffn_width", settings.ffn_width},

@@ -60,12 +60,19 @@ struct LeafShape {
   /// Pieces of heads, columns and words whose terms are summed by themselves, whichever ranks have
   /// them; 1: as many as ranks.
   std::int64_t tensor_grain = 1;
+  /// In how many equal runs a tensor rank's rows are exchanged in forward of a block, each while
+  /// others are computed.
+  std::int64_t tensor_chunks = 1;
 
   /// Over all tensor ranks, and of one.
   std::int64_t tensor_pieces() const {
     return tensor_grain > tensor_ranks ? tensor_grain : tensor_ranks;
   }
   std::int64_t own_pieces() const { return tensor_pieces() / tensor_ranks; }
+  /// The one of them that a tensor rank has as its `own`-th.
+  std::int64_t piece_of(std::int64_t tensor_rank, std::int64_t own) const {
+    return tensor_rank * own_pieces() + own;
+  }
   /// Of a tensor rank, where rows are divided.
   std::int64_t own_rows() const { return rows() / tensor_ranks; }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
@@ -57,6 +58,18 @@ void sum_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t rows,
 }
 
 }  // namespace
+
+Linear outputs_of(const Linear& layer, std::int64_t begin, std::int64_t end) {
+  Linear part = layer;
+  part.outputs = end - begin;
+  part.weight.offset += begin * layer.inputs;
+  part.weight.elements = part.outputs * layer.inputs;
+  if (layer.bias.exists()) {
+    part.bias.offset += begin;
+    part.bias.elements = part.outputs;
+  }
+  return part;
+}
 
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
                 std::int64_t inputs, bool bias, double deviation) {
@@ -139,6 +152,36 @@ std::vector<Parameter> block_parameters(const DecoderSettings& settings) {
 }
 
 template <class T>
+void rotate_heads(const Exec& exec, math::Rotation rotation, const LeafShape& leaf, View<T**> heads,
+                  std::int64_t head_width, double base, std::int64_t begin, std::int64_t part) {
+  if (!leaf.is_cut()) {
+    math::rotate<T>(exec, rotation, heads, head_width, base, leaf.tokens, begin);
+    return;
+  }
+  leaf.for_each_run(part, [&](std::int64_t first, const math::TokenRun& run) {
+    math::rotate<T>(exec, rotation, heads.row_range(first, first + run.count), head_width, base,
+                    run.count, run.position);
+  });
+}
+
+template <class T>
+void activate(const Exec& exec, Activation activation, View<const T**> up, View<T**> activated) {
+  if (activation == Activation::gelu)
+    math::gelu_forward<T>(exec, up, activated);
+  else
+    math::swiglu_forward<T>(exec, up, activated);
+}
+
+template <class T>
+void activate_backward(const Exec& exec, Activation activation, View<const T**> up,
+                       View<const T**> dactivated, View<T**> dup) {
+  if (activation == Activation::gelu)
+    math::gelu_backward<T>(exec, up, dactivated, dup);
+  else
+    math::swiglu_backward<T>(exec, up, dactivated, dup);
+}
+
+template <class T>
 void norm_forward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
                   View<const T**> x, NormStatistics<T> statistics, View<T**> y) {
   math::norm_forward<T>(exec, layer.kind, layer.epsilon, x, parameters.at(layer.weight),
@@ -208,7 +251,12 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
                               NormStatistics<T>, View<T**>);                                     \
   template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
                                  NormStatistics<T>, View<const T**>, View<compute_t<T>*>,        \
-                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);
+                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);           \
+  template void rotate_heads<T>(const Exec&, math::Rotation, const LeafShape&, View<T**>,        \
+                                std::int64_t, double, std::int64_t, std::int64_t);               \
+  template void activate<T>(const Exec&, Activation, View<const T**>, View<T**>);                \
+  template void activate_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>,  \
+                                     View<T**>);
 
 OSTRAKON_INSTANTIATE_LAYERS(float)
 OSTRAKON_INSTANTIATE_LAYERS(double)

@@ -6,6 +6,7 @@
 // computed.
 
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <string>
 #include <vector>
@@ -67,6 +68,9 @@ struct Linear {
   ParameterLocation weight;
   ParameterLocation bias;
 };
+
+/// Outputs [begin, end) of a layer, as a layer.
+Linear outputs_of(const Linear& layer, std::int64_t begin, std::int64_t end);
 
 /// Appends `name`.weight and, with `bias`, `name`.bias.
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
@@ -136,6 +140,23 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 /// The layer `name` among parameters that are laid out. Throws Error where there is none.
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon);
+
+/// Rotates heads, (rows, heads * head_width), each by the position of its row: row `begin` of the
+/// leaf and those after it, where sequences are cut all rows of part `part`.
+template <class T>
+void rotate_heads(const Exec& exec, math::Rotation rotation, const LeafShape& leaf, View<T**> heads,
+                  std::int64_t head_width, double base, std::int64_t begin, std::int64_t part);
+
+/// The MLP's activation: up (rows, ffn_width), for swiglu gate and up (rows, 2 ffn_width);
+/// activated (rows, ffn_width).
+template <class T>
+void activate(const Exec& exec, Activation activation, View<const T**> up, View<T**> activated);
+
+/// dup = the gradient of `up`, from that of `activated`. It may replace `up`, or for gelu
+/// `dactivated`.
+template <class T>
+void activate_backward(const Exec& exec, Activation activation, View<const T**> up,
+                       View<const T**> dactivated, View<T**> dup);
 
 /// The parameters of a transformer block, see Decoder, not laid out; and the layer before the
 /// activation.

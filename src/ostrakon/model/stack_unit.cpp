@@ -66,14 +66,7 @@ namespace {
 
 /// Those of one more unit: in the one phase of all, or behind theirs.
 void append(plan::Phases& all, const plan::Phases& more, bool in_one) {
-  if (!in_one) {
-    const auto begun = static_cast<int>(all.size());
-    for (plan::Phase phase : more) {
-      if (phase.reads_again >= 0) phase.reads_again += begun;
-      all.push_back(phase);
-    }
-    return;
-  }
+  if (!in_one) return plan::append(all, more);
   plan::Phase& one = all.front();
   one.workspace_bytes = std::max(one.workspace_bytes, more.front().workspace_bytes);
   one.flops += more.front().flops;
@@ -97,6 +90,7 @@ void StackUnit<T>::describe_phases() {
       for (plan::Phase& phase : forward) {
         phase.recompute_flops = phase.flops;
         phase.recomputes = true;
+        phase.writes_output = false;
       }
     append(description_.forward, forward, in_one_phase_);
   }

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <string>
+#include <utility>
 
 namespace ostrakon::model {
 
@@ -19,108 +19,164 @@ template <class T>
 void TensorBlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                  RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
-  switch (forward_steps_[static_cast<std::size_t>(buffers.phase)]) {
+  const auto [step, chunk] = forward_tasks_[static_cast<std::size_t>(buffers.phase)];
+  switch (step) {
     case Step::vectors:
       return vectors_.hand<T>(exec, buffers, pieces_);
     case Step::norm:
-      return normalize(exec, buffers);
+      return normalize(exec, buffers, chunk);
     case Step::project:
-      project(exec, buffers);
-      return hand_keys_and_values(exec, buffers);
+    case Step::queries:
+      return project(exec, buffers, step, chunk);
     case Step::attend:
-      if (leaf_.parts == 1) project(exec, buffers);
       return attend(exec, buffers);
+    case Step::out:
+      return project_out(exec, buffers, chunk);
     case Step::mlp_norm:
-      return normalize_middle(exec, buffers);
+      return normalize_middle(exec, buffers, chunk);
     case Step::mlp:
-      return mlp(exec, buffers);
+      return mlp(exec, buffers, chunk);
     default:
-      return output(exec, buffers);
+      return output(exec, buffers, chunk);
   }
 }
 
 template <class T>
-void TensorBlockUnit<T>::normalize(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::normalize(const Exec& exec, const UnitBuffers<T>& buffers,
+                                   std::int64_t chunk) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
   const NormWork work = norm_work(arrays, false);
-  vectors_.take<T>(exec, buffers, saved.vectors);
-  norm_forward<T>(exec, attention_norm_, vectors_in(saved),
-                  buffers.input.matrix(sizes_.own_rows, sizes_.width),
-                  recompute_.norms ? work.statistics : saved.attention_norm,
-                  view_as<T>(buffers.handed).matrix(sizes_.own_rows, sizes_.width));
+  if (chunk == 0) vectors_.take<T>(exec, buffers, saved.vectors);
+  norm_forward<T>(
+      exec, attention_norm_, vectors_in(saved),
+      own_rows_of<const T>(buffers.input.matrix(sizes_.own_rows, sizes_.width), chunk),
+      own_rows_of(recompute_.norms ? work.statistics : saved.attention_norm, chunk),
+      view_as<T>(buffers.handed).matrix(sizes_.own_chunk_rows(), sizes_.width));
 }
 
-/// qkv = norm(x) Wqkv^T, rotated, of its heads.
+/// qkv = norm(x) Wqkv^T of its heads. With the last chunk they are rotated; where a sequence is in
+/// parts, keys and values are handed over.
 template <class T>
-void TensorBlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, Step step,
+                                 std::int64_t chunk) const {
   const Saved saved = saved_in(buffers);
-  const auto normed = view_as<const T>(buffers.exchanged).matrix(sizes_.rows, sizes_.width);
-  for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece) {
-    const View<T**> qkv = piece_of(saved.qkv, piece, sizes_.qkv());
-    linear_forward<T>(exec, qkv_, own_piece<T>(buffers, pieces_, piece), normed, qkv);
-    rotate(exec, math::Rotation::forward, qkv, buffers.part);
-  }
+  const auto normed = view_as<const T>(buffers.exchanged).matrix(sizes_.chunk_rows(), sizes_.width);
+  const auto columns = [&](std::int64_t first, std::int64_t last) {
+    const Linear layer = outputs_of(qkv_, first, last);
+    for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece)
+      for_each_run(chunk, [&](std::int64_t row, std::int64_t in_chunk, std::int64_t rows) {
+        linear_forward<T>(exec, layer, own_piece<T>(buffers, pieces_, piece),
+                          normed.row_range(in_chunk, in_chunk + rows),
+                          piece_of(saved.qkv, piece, sizes_.qkv())
+                              .row_range(row, row + rows)
+                              .column_range(first, last));
+      });
+    if (chunk + 1 == sizes_.chunks) rotate(exec, math::Rotation::forward, buffers, first, last);
+  };
+  // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
+  if (!leaf_.is_cut()) return columns(0, sizes_.qkv());
+  if (step == Step::project) columns(sizes_.queries, sizes_.qkv());
+  if (step == Step::queries || leaf_.parts == 1) columns(0, sizes_.queries);
+  if (buffers.handed) hand_keys_and_values(exec, buffers);
 }
 
+/// Attention of all its heads, and the first chunk of its part of the product with Wout.
 template <class T>
 void TensorBlockUnit<T>::attend(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
-  const AttentionWork work = attention_work(arrays, false);
-  const bool again = recompute_.attention;
+  AttentionWork work = attention_work(arrays, false);
+  work.gathered = buffers.exchanged;
+  if (sizes_.chunks == 1) return multiply_out(exec, buffers, work, 0, true);
+  for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece)
+    attention_of_piece(exec, buffers, piece, work);
+  multiply_out(exec, buffers, work, 0, false);
+}
+
+template <class T>
+void TensorBlockUnit<T>::project_out(const Exec& exec, const UnitBuffers<T>& buffers,
+                                     std::int64_t chunk) const {
+  Arrays<T> arrays(buffers.workspace);
+  AttentionWork work;
+  if (recompute_.attention)
+    work = attention_work(arrays, false);
+  else
+    work.tree = arrays.template take<Compute>(tree_elements(sizes_.chunk_rows()));
+  multiply_out(exec, buffers, work, chunk, false);
+}
+
+/// A chunk of attention Wout^T, after the attention of each piece where `attends`.
+template <class T>
+void TensorBlockUnit<T>::multiply_out(const Exec& exec, const UnitBuffers<T>& buffers,
+                                      const AttentionWork& work, std::int64_t chunk,
+                                      bool attends) const {
+  const Saved saved = saved_in(buffers);
   math::sum_products<T>(
       exec, leaf_.own_pieces(), out_.inputs,
-      view_as<Compute>(buffers.handed).matrix(sizes_.rows, sizes_.width), work.tree,
+      view_as<Compute>(buffers.handed).matrix(sizes_.chunk_rows(), sizes_.width), work.tree,
       [&](std::int64_t piece, Compute beta, View<Compute**> to) {
-        const View<T**> attention =
-            piece_of(again ? work.attention : saved.attention, again ? 0 : piece, sizes_.queries);
-        attention_of_piece(
-            exec, buffers, piece, work, attention,
-            log_sums_of(again ? work.log_sum_exp : saved.log_sum_exp, again ? 0 : piece));
+        if (attends) attention_of_piece(exec, buffers, piece, work);
+        const View<const T**> attention = attention_in(saved, work, piece);
         const View<const T**> weight =
             own_piece<T>(buffers, pieces_, piece).at(out_.weight).matrix(out_.outputs, out_.inputs);
-        math::gemm<T, Compute>(exec, Transpose::no, Transpose::yes, 1, attention, weight, beta, to);
+        for_each_run(chunk, [&](std::int64_t row, std::int64_t in_chunk, std::int64_t rows) {
+          math::gemm<T, Compute>(exec, Transpose::no, Transpose::yes, 1,
+                                 attention.row_range(row, row + rows), weight, beta,
+                                 to.row_range(in_chunk, in_chunk + rows));
+        });
       });
 }
 
 /// middle = x + attention Wout^T, and its norm.
 template <class T>
-void TensorBlockUnit<T>::normalize_middle(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::normalize_middle(const Exec& exec, const UnitBuffers<T>& buffers,
+                                          std::int64_t chunk) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
+  if (keeps_attention(false)) attention_work(arrays, false);
   const NormWork work = norm_work(arrays, false);
+  const std::int64_t rows = sizes_.own_chunk_rows();
+  const View<T**> middle = own_rows_of(saved.middle, chunk);
   math::add_residual<T>(
-      exec, buffers.input.matrix(sizes_.own_rows, sizes_.width),
-      view_as<const Compute>(buffers.exchanged).matrix(sizes_.own_rows, sizes_.width),
-      vectors_in(saved).at(out_bias_), saved.middle);
+      exec, own_rows_of<const T>(buffers.input.matrix(sizes_.own_rows, sizes_.width), chunk),
+      view_as<const Compute>(buffers.exchanged).matrix(rows, sizes_.width),
+      vectors_in(saved).at(out_bias_), middle);
   const bool only_saves = !buffers.handed;
   if (only_saves && recompute_.norms) return;
-  norm_forward<T>(
-      exec, mlp_norm_, vectors_in(saved), saved.middle,
-      recompute_.norms ? work.statistics : saved.mlp_norm,
-      only_saves ? work.normed : view_as<T>(buffers.handed).matrix(sizes_.own_rows, sizes_.width));
+  norm_forward<T>(exec, mlp_norm_, vectors_in(saved), middle,
+                  own_rows_of(recompute_.norms ? work.statistics : saved.mlp_norm, chunk),
+                  only_saves ? own_rows_of(work.normed, chunk)
+                             : view_as<T>(buffers.handed).matrix(rows, sizes_.width));
 }
 
 template <class T>
-void TensorBlockUnit<T>::mlp(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::mlp(const Exec& exec, const UnitBuffers<T>& buffers,
+                             std::int64_t chunk) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
   const MlpWork work = mlp_work(arrays, false);
-  const auto normed = view_as<const T>(buffers.exchanged).matrix(sizes_.rows, sizes_.width);
-  const auto up_of = [&](std::int64_t piece) {
-    const View<T**> up = recompute_.mlp ? work.up : piece_of(saved.up, piece, sizes_.up);
-    linear_forward<T>(exec, up_, own_piece<T>(buffers, pieces_, piece), normed, up);
-    return up;
+  const std::int64_t chunk_rows = sizes_.chunk_rows();
+  const auto normed = view_as<const T>(buffers.exchanged).matrix(chunk_rows, sizes_.width);
+  const auto project_up = [&](std::int64_t piece) {
+    for_each_run(chunk, [&](std::int64_t row, std::int64_t in_chunk, std::int64_t rows) {
+      const View<T**> up =
+          recompute_.mlp
+              ? work.up.matrix(chunk_rows, sizes_.up).row_range(in_chunk, in_chunk + rows)
+              : piece_of(saved.up, piece, sizes_.up).row_range(row, row + rows);
+      linear_forward<T>(exec, up_, own_piece<T>(buffers, pieces_, piece),
+                        normed.row_range(in_chunk, in_chunk + rows), up);
+      if (buffers.handed)
+        activate<T>(exec, activation_, up, work.activated.row_range(in_chunk, in_chunk + rows));
+    });
   };
   if (!buffers.handed) {
-    for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece) up_of(piece);
+    for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece) project_up(piece);
     return;
   }
   math::sum_products<T>(exec, leaf_.own_pieces(), down_.inputs,
-                        view_as<Compute>(buffers.handed).matrix(sizes_.rows, sizes_.width),
+                        view_as<Compute>(buffers.handed).matrix(chunk_rows, sizes_.width),
                         work.tree, [&](std::int64_t piece, Compute beta, View<Compute**> to) {
-                          activate(exec, up_of(piece), work.activated);
+                          project_up(piece);
                           const View<const T**> weight = own_piece<T>(buffers, pieces_, piece)
                                                              .at(down_.weight)
                                                              .matrix(down_.outputs, down_.inputs);
@@ -130,38 +186,30 @@ void TensorBlockUnit<T>::mlp(const Exec& exec, const UnitBuffers<T>& buffers) co
 }
 
 template <class T>
-void TensorBlockUnit<T>::output(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::output(const Exec& exec, const UnitBuffers<T>& buffers,
+                                std::int64_t chunk) const {
   if (!buffers.output) return;
   const Saved saved = saved_in(buffers);
   math::add_residual<T>(
-      exec, saved.middle,
-      view_as<const Compute>(buffers.exchanged).matrix(sizes_.own_rows, sizes_.width),
-      vectors_in(saved).at(down_bias_), buffers.output.matrix(sizes_.own_rows, sizes_.width));
+      exec, own_rows_of<const T>(saved.middle, chunk),
+      view_as<const Compute>(buffers.exchanged).matrix(sizes_.own_chunk_rows(), sizes_.width),
+      vectors_in(saved).at(down_bias_),
+      own_rows_of(buffers.output.matrix(sizes_.own_rows, sizes_.width), chunk));
 }
 
+/// Columns [first, last) of all of the rank's queries and keys.
 template <class T>
-void TensorBlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv,
-                                std::int64_t part) const {
+void TensorBlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation,
+                                const UnitBuffers<T>& buffers, std::int64_t first,
+                                std::int64_t last) const {
   if (positions_ != Positions::rotary) return;
-  const std::int64_t head_width = attention_.head_width;
-  const View<T**> rotated =
-      qkv.column_range(0, (attention_.heads + attention_.kv_heads) * head_width);
-  if (!leaf_.is_cut()) {
-    math::rotate<T>(exec, rotation, rotated, head_width, rotary_base_, leaf_.tokens, 0);
-    return;
-  }
-  leaf_.for_each_run(part, [&](std::int64_t first, const math::TokenRun& run) {
-    math::rotate<T>(exec, rotation, rotated.row_range(first, first + run.count), head_width,
-                    rotary_base_, run.count, run.position);
-  });
-}
-
-template <class T>
-void TensorBlockUnit<T>::activate(const Exec& exec, View<const T**> up, View<T**> activated) const {
-  if (activation_ == Activation::gelu)
-    math::gelu_forward<T>(exec, up, activated);
-  else
-    math::swiglu_forward<T>(exec, up, activated);
+  const std::int64_t head_width = attention_.head_width,
+                     end = (attention_.heads + attention_.kv_heads) * head_width;
+  for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece)
+    rotate_heads<T>(exec, rotation, leaf_,
+                    piece_of(saved_in(buffers).qkv, piece, sizes_.qkv())
+                        .column_range(first, std::min(last, end)),
+                    head_width, rotary_base_, 0, buffers.part);
 }
 
 // ---- attention ----------------------------------------------------------------------------------
@@ -179,15 +227,18 @@ void TensorBlockUnit<T>::hand_keys_and_values(const Exec& exec,
         all.column_range(piece * sizes_.kv, (piece + 1) * sizes_.kv));
 }
 
-/// Those of a piece's heads in the order of positions: gathered, or this rank's.
+/// Those of a piece's heads in the order of positions: gathered, which are `by_part`, or this
+/// rank's.
 template <class T>
 View<T**> TensorBlockUnit<T>::keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
-                                              std::int64_t piece, View<T**> in_order) const {
+                                              std::int64_t piece,
+                                              View<const std::byte*> gathered,
+                                              View<T**> in_order) const {
   const View<T**> own = piece_of(saved_in(buffers).qkv, piece, sizes_.qkv())
                             .column_range(sizes_.queries, sizes_.qkv());
   if (!leaf_.is_cut()) return own;
   const View<const T**> by_part =
-      leaf_.parts > 1 ? view_as<const T>(buffers.exchanged)
+      leaf_.parts > 1 ? view_as<const T>(gathered)
                             .matrix(sequence_rows(), leaf_.own_pieces() * sizes_.kv)
                             .column_range(piece * sizes_.kv, (piece + 1) * sizes_.kv)
                       : View<const T**>(own);
@@ -197,39 +248,34 @@ View<T**> TensorBlockUnit<T>::keys_and_values(const Exec& exec, const UnitBuffer
 
 template <class T>
 void TensorBlockUnit<T>::attention_of_piece(const Exec& exec, const UnitBuffers<T>& buffers,
-                                            std::int64_t piece, const AttentionWork& work,
-                                            View<T**> attention, View<Compute*> log_sum_exp) const {
-  const View<T**> qkv = piece_of(saved_in(buffers).qkv, piece, sizes_.qkv());
+                                            std::int64_t piece, const AttentionWork& work) const {
+  const Saved saved = saved_in(buffers);
+  const View<T**> qkv = piece_of(saved.qkv, piece, sizes_.qkv());
+  const View<T**> attention = attention_in(saved, work, piece);
+  const View<Compute*> log_sum_exp = log_sums_in(saved, work, piece);
   if (!leaf_.is_cut()) {
     math::attention_forward<T>(exec, attention_, qkv, 0, leaf_.tokens, attention, log_sum_exp,
                                work.scores);
     return;
   }
   math::attention_forward<T>(exec, attention_, {leaf_.sequence(), buffers.part}, qkv,
-                             keys_and_values(exec, buffers, piece, work.kv), attention, log_sum_exp,
-                             work.scores);
+                             keys_and_values(exec, buffers, piece, work.gathered, work.kv),
+                             attention, log_sum_exp, work.scores);
 }
 
-/// The gradient of Wout, and those of the piece's queries, keys and values: in work.dqkv, or with
-/// context queries' there and the others', of all parts, in work.dkv.
+/// The gradients of the piece's queries, keys and values: in work.dqkv, or in parts those of
+/// queries there and the others', of all parts, in work.dkv.
 template <class T>
 void TensorBlockUnit<T>::attention_backward_of_piece(const Exec& exec,
                                                      const UnitBuffers<T>& buffers,
-                                                     std::int64_t piece, const AttentionWork& work,
-                                                     View<const T**> dmiddle) const {
+                                                     std::int64_t piece,
+                                                     const AttentionWork& work) const {
   const Saved saved = saved_in(buffers);
-  const bool again = recompute_.attention;
   const View<T**> qkv = piece_of(saved.qkv, piece, sizes_.qkv());
-  const View<T**> attention =
-      piece_of(again ? work.attention : saved.attention, again ? 0 : piece, sizes_.queries);
-  const View<Compute*> log_sum_exp =
-      log_sums_of(again ? work.log_sum_exp : saved.log_sum_exp, again ? 0 : piece);
-  const LeafSums<T> sums{leaf_.leaves(), work.sums};
-  const Gradients gradients = own_piece_gradients<T>(buffers, pieces_, piece);
-  if (again) attention_of_piece(exec, buffers, piece, work, attention, log_sum_exp);
-  linear_backward_parameters<T>(exec, out_, attention, dmiddle, gradients, sums);
-  bias_gradient(exec, buffers, out_bias_piece_, piece, dmiddle, sums);
-  linear_backward_input<T>(exec, out_, own_piece<T>(buffers, pieces_, piece), dmiddle,
+  const View<T**> attention = attention_in(saved, work, piece);
+  const View<Compute*> log_sum_exp = log_sums_in(saved, work, piece);
+  if (recompute_.attention) attention_of_piece(exec, buffers, piece, work);
+  linear_backward_input<T>(exec, out_, own_piece<T>(buffers, pieces_, piece), rows_read(buffers),
                            work.dattention);
   if (!leaf_.is_cut()) {
     math::attention_backward<T>(exec, attention_, qkv, attention, log_sum_exp, work.dattention,
@@ -237,8 +283,8 @@ void TensorBlockUnit<T>::attention_backward_of_piece(const Exec& exec,
     return;
   }
   math::attention_backward<T>(exec, attention_, {leaf_.sequence(), buffers.part}, qkv,
-                              keys_and_values(exec, buffers, piece, work.kv), attention,
-                              log_sum_exp, work.dattention,
+                              keys_and_values(exec, buffers, piece, work.gathered, work.kv),
+                              attention, log_sum_exp, work.dattention,
                               work.dqkv.column_range(0, sizes_.queries), work.dkv, work.scores);
   if (leaf_.parts == 1)
     math::put_by_part<Compute, T>(exec, leaf_.sequence(), View<const Compute**>(work.dkv),
@@ -250,19 +296,46 @@ void TensorBlockUnit<T>::attention_backward_of_piece(const Exec& exec,
 template <class T>
 void TensorBlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                                   compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {
-  switch (backward_steps_[static_cast<std::size_t>(buffers.phase)]) {
+  const auto [step, half] = backward_tasks_[static_cast<std::size_t>(buffers.phase)];
+  const std::int64_t own = leaf_.own_pieces();
+  Arrays<T> arrays(buffers.workspace);
+  switch (step) {
+    case Step::gradient:
+      math::copy<T>(exec, buffers.gradient.range(0, sizes_.own_rows * sizes_.width),
+                    view_as<T>(buffers.handed));
+      return;
     case Step::mlp_norm:
-      return hand_mlp_inputs(exec, buffers);
+      return hand_normed_middle(exec, buffers);
+    case Step::again:
+      return project_up_again(exec, buffers);
     case Step::mlp:
       return mlp_backward(exec, buffers);
+    case Step::up: {
+      const MlpWork work = up_work(arrays);
+      for (std::int64_t piece = 0; piece < own; ++piece)
+        up_gradient(exec, buffers, work, piece, half, rows_read(buffers));
+      return;
+    }
+    case Step::middle:
+      return middle_backward(exec, buffers);
     case Step::norm:
-      return hand_attention_inputs(exec, buffers);
+      return hand_normed(exec, buffers);
     case Step::gather:
       return hand_keys_and_values(exec, buffers);
     case Step::attend:
       return attend_backward(exec, buffers);
+    case Step::out: {
+      const AttentionWork work = weights_work(arrays, step);
+      for (std::int64_t piece = 0; piece < own; ++piece) out_gradient(exec, buffers, work, piece);
+      return;
+    }
     case Step::project:
       return project_backward(exec, buffers);
+    case Step::qkv: {
+      const AttentionWork work = weights_work(arrays, step);
+      for (std::int64_t piece = 0; piece < own; ++piece) qkv_gradient(exec, buffers, work, piece);
+      return;
+    }
     case Step::input:
       return input_backward(exec, buffers);
     default:
@@ -270,144 +343,163 @@ void TensorBlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffer
   }
 }
 
-/// dL/dy and norm(middle), row by row.
 template <class T>
-void TensorBlockUnit<T>::hand_mlp_inputs(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::hand_normed_middle(const Exec& exec,
+                                            const UnitBuffers<T>& buffers) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
   const NormWork work = norm_work(arrays, true);
-  const std::int64_t width = sizes_.width;
-  const View<T**> both = view_as<T>(buffers.handed).matrix(sizes_.own_rows, 2 * width);
-  math::copy_rows<T, T>(exec, buffers.gradient.matrix(sizes_.own_rows, width),
-                        both.column_range(0, width));
   norm_again(exec, mlp_norm_, buffers, saved.middle,
              recompute_.norms ? work.statistics : saved.mlp_norm,
-             both.column_range(width, 2 * width));
+             view_as<T>(buffers.handed).matrix(sizes_.own_rows, sizes_.width));
 }
 
+template <class T>
+void TensorBlockUnit<T>::project_up_again(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  Arrays<T> arrays(buffers.workspace);
+  const MlpWork work = mlp_work(arrays, true);
+  for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece)
+    linear_forward<T>(exec, up_, own_piece<T>(buffers, pieces_, piece), rows_read(buffers),
+                      up_in(saved_in(buffers), work, piece));
+}
+
+/// The gradient of Wdown, and the sum over pieces of dL/dnorm(middle). The gradient of the
+/// activation's input replaces the input.
 template <class T>
 void TensorBlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
   const MlpWork work = mlp_work(arrays, true);
-  const std::int64_t width = sizes_.width;
-  const auto both = view_as<const T>(buffers.exchanged).matrix(sizes_.rows, 2 * width);
-  const View<const T**> dy = both.column_range(0, width),
-                        normed = both.column_range(width, 2 * width);
+  const View<const T**> dy = rows_read(buffers);
   const LeafSums<T> sums{leaf_.leaves(), work.sums};
-  const bool gelu = activation_ == Activation::gelu;
   math::sum_products<T>(
       exec, leaf_.own_pieces(), up_.outputs,
-      view_as<Compute>(buffers.handed).matrix(sizes_.rows, width), work.tree,
+      view_as<Compute>(buffers.handed).matrix(sizes_.rows, sizes_.width), work.tree,
       [&](std::int64_t piece, Compute beta, View<Compute**> to) {
         const FlatParameter<T> parameters = own_piece<T>(buffers, pieces_, piece);
-        const Gradients gradients = own_piece_gradients<T>(buffers, pieces_, piece);
-        const View<T**> up = recompute_.mlp ? work.up : piece_of(saved.up, piece, sizes_.up);
+        const View<T**> up = up_in(saved, work, piece), dup = up;
         const View<T**> activated = work.activated, dactivated = work.activated;
-        if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, up);
-        if (down_.weight.trained()) activate(exec, up, activated);
-        linear_backward_parameters<T>(exec, down_, activated, dy, gradients, sums);
+        if (recompute_.mlp && !keeps_pieces_)
+          linear_forward<T>(exec, up_, parameters, second_rows_read(buffers), up);
+        if (down_.weight.trained()) activate<T>(exec, activation_, up, activated);
+        linear_backward_parameters<T>(exec, down_, activated, dy,
+                                      own_piece_gradients<T>(buffers, pieces_, piece), sums);
         bias_gradient(exec, buffers, down_bias_piece_, piece, dy, sums);
         linear_backward_input<T>(exec, down_, parameters, dy, dactivated);
-        const View<T**> dup = gelu ? dactivated : up;
-        if (gelu)
-          math::gelu_backward<T>(exec, up, dactivated, dup);
-        else
-          math::swiglu_backward<T>(exec, up, dactivated, dup);
-        linear_backward_parameters<T>(exec, up_, normed, dup, gradients, sums);
+        activate_backward<T>(exec, activation_, up, dactivated, dup);
         const View<const T**> weight = parameters.at(up_.weight).matrix(up_.outputs, up_.inputs);
         math::gemm<T, Compute>(exec, Transpose::no, Transpose::no, 1, dup, weight, beta, to);
+        if (keeps_pieces_) return;
+        for (const std::int64_t half : {0, 1})
+          up_gradient(exec, buffers, work, piece, half, second_rows_read(buffers));
       });
 }
 
-/// dL/dmiddle, which replaces dL/dy, and norm(x), row by row.
+/// Of one half of Wup's rows, with any number of ranks: 16 bits may differ otherwise.
 template <class T>
-void TensorBlockUnit<T>::hand_attention_inputs(const Exec& exec,
-                                               const UnitBuffers<T>& buffers) const {
-  const Saved saved = saved_in(buffers);
-  Arrays<T> arrays(buffers.workspace);
-  const NormWork work = norm_work(arrays, true);
-  const std::int64_t width = sizes_.width;
-  const View<T**> both = view_as<T>(buffers.handed).matrix(sizes_.own_rows, 2 * width);
-  const View<T**> normed = both.column_range(width, 2 * width);
-  math::fill<Compute>(exec, saved.norms, Compute(0));
-  // Only its statistics are wanted.
-  if (recompute_.norms) norm_again(exec, mlp_norm_, buffers, saved.middle, work.statistics, normed);
-  add_norm_gradient(exec, mlp_norm_, buffers, saved.middle,
-                    recompute_.norms ? work.statistics : saved.mlp_norm, work);
-  math::copy_rows<T, T>(exec, buffers.gradient.matrix(sizes_.own_rows, width),
-                        both.column_range(0, width));
-  norm_again(exec, attention_norm_, buffers, buffers.input.matrix(sizes_.own_rows, width),
-             recompute_.norms ? work.statistics : saved.attention_norm, normed);
+void TensorBlockUnit<T>::up_gradient(const Exec& exec, const UnitBuffers<T>& buffers,
+                                     const MlpWork& work, std::int64_t piece, std::int64_t half,
+                                     View<const T**> normed) const {
+  const auto [first, last] = half_of_up(half);
+  linear_backward_parameters<T>(
+      exec, outputs_of(up_, first, last), normed,
+      up_in(saved_in(buffers), work, piece).column_range(first, last),
+      own_piece_gradients<T>(buffers, pieces_, piece), {leaf_.leaves(), work.sums});
 }
 
+/// dL/dmiddle, which replaces dL/dy.
+template <class T>
+void TensorBlockUnit<T>::middle_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  const Saved saved = saved_in(buffers);
+  Arrays<T> arrays(buffers.workspace);
+  if (keeps_up()) mlp_work(arrays, true);
+  const NormWork work = norm_work(arrays, true);
+  const View<T**> handed = view_as<T>(buffers.handed).matrix(sizes_.own_rows, sizes_.width);
+  math::fill<Compute>(exec, saved.norms, Compute(0));
+  // Only its statistics are wanted.
+  if (recompute_.norms) norm_again(exec, mlp_norm_, buffers, saved.middle, work.statistics, handed);
+  add_norm_gradient(exec, mlp_norm_, buffers, saved.middle,
+                    recompute_.norms ? work.statistics : saved.mlp_norm, work);
+  math::copy_rows<T, T>(exec, buffers.gradient.matrix(sizes_.own_rows, sizes_.width), handed);
+}
+
+template <class T>
+void TensorBlockUnit<T>::hand_normed(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  Arrays<T> arrays(buffers.workspace);
+  const NormWork work = norm_work(arrays, true);
+  norm_again(exec, attention_norm_, buffers, buffers.input.matrix(sizes_.own_rows, sizes_.width),
+             recompute_.norms ? work.statistics : saved_in(buffers).attention_norm,
+             view_as<T>(buffers.handed).matrix(sizes_.own_rows, sizes_.width));
+}
+
+/// The gradients of queries, keys and values, which replace them; in parts those of keys and values
+/// are handed over, to be summed.
 template <class T>
 void TensorBlockUnit<T>::attend_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
-  const AttentionWork work = attention_work(arrays, true);
-  const std::int64_t width = sizes_.width, own = leaf_.own_pieces();
-  const View<const T**> both =
-      view_as<const T>(leaf_.parts > 1 ? buffers.exchanged_before : buffers.exchanged)
-          .matrix(sizes_.rows, 2 * width);
-  const View<const T**> dmiddle = both.column_range(0, width);
-  if (leaf_.parts > 1) {
-    const View<Compute**> handed =
-        view_as<Compute>(buffers.handed).matrix(sequence_rows(), own * sizes_.kv);
-    for (std::int64_t piece = 0; piece < own; ++piece) {
-      attention_backward_of_piece(exec, buffers, piece, work, dmiddle);
+  AttentionWork work = attention_work(arrays, true);
+  work.gathered = buffers.second_exchanged;
+  const std::int64_t own = leaf_.own_pieces();
+  const std::int64_t columns = leaf_.parts > 1 ? sizes_.queries : sizes_.qkv();
+  for (std::int64_t piece = 0; piece < own; ++piece) {
+    attention_backward_of_piece(exec, buffers, piece, work);
+    if (!keeps_pieces_) out_gradient(exec, buffers, work, piece);
+    if (leaf_.parts > 1)
       math::put_by_part<Compute, Compute>(
           exec, leaf_.sequence(), View<const Compute**>(work.dkv),
-          handed.column_range(piece * sizes_.kv, (piece + 1) * sizes_.kv));
-      // Those of queries wait where the queries were, which have served.
-      math::copy_rows<T, T>(
-          exec, work.dqkv.column_range(0, sizes_.queries),
-          piece_of(saved.qkv, piece, sizes_.qkv()).column_range(0, sizes_.queries));
-    }
-    return;
+          view_as<Compute>(buffers.handed)
+              .matrix(sequence_rows(), own * sizes_.kv)
+              .column_range(piece * sizes_.kv, (piece + 1) * sizes_.kv));
+    math::copy_rows<T, T>(exec, work.dqkv.column_range(0, columns),
+                          piece_of(saved.qkv, piece, sizes_.qkv()).column_range(0, columns));
   }
-  const View<const T**> normed = both.column_range(width, 2 * width);
-  const LeafSums<T> sums{leaf_.leaves(), work.sums};
-  math::sum_products<T>(
-      exec, own, qkv_.outputs, view_as<Compute>(buffers.handed).matrix(sizes_.rows, width),
-      work.tree, [&](std::int64_t piece, Compute beta, View<Compute**> to) {
-        attention_backward_of_piece(exec, buffers, piece, work, dmiddle);
-        rotate(exec, math::Rotation::inverse, work.dqkv, buffers.part);
-        linear_backward_parameters<T>(exec, qkv_, normed, work.dqkv,
-                                      own_piece_gradients<T>(buffers, pieces_, piece), sums);
-        const View<const T**> weight =
-            own_piece<T>(buffers, pieces_, piece).at(qkv_.weight).matrix(qkv_.outputs, qkv_.inputs);
-        math::gemm<T, Compute>(exec, Transpose::no, Transpose::no, 1, work.dqkv, weight, beta, to);
-      });
 }
 
-/// With context, once keys' and values' gradients are summed over the parts.
+template <class T>
+void TensorBlockUnit<T>::out_gradient(const Exec& exec, const UnitBuffers<T>& buffers,
+                                      const AttentionWork& work, std::int64_t piece) const {
+  const View<const T**> dmiddle = rows_read(buffers);
+  const LeafSums<T> sums{leaf_.leaves(), work.sums};
+  linear_backward_parameters<T>(exec, out_, attention_in(saved_in(buffers), work, piece), dmiddle,
+                                own_piece_gradients<T>(buffers, pieces_, piece), sums);
+  bias_gradient(exec, buffers, out_bias_piece_, piece, dmiddle, sums);
+}
+
+/// The sum over pieces of dL/dnorm(x).
 template <class T>
 void TensorBlockUnit<T>::project_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
-  const AttentionWork work = attention_work(arrays, true);
-  const std::int64_t width = sizes_.width, own = leaf_.own_pieces();
-  const auto summed =
-      view_as<const Compute>(buffers.exchanged).matrix(sizes_.rows, own * sizes_.kv);
-  const View<const T**> normed = view_as<const T>(buffers.exchanged_before)
-                                     .matrix(sizes_.rows, 2 * width)
-                                     .column_range(width, 2 * width);
-  const LeafSums<T> sums{leaf_.leaves(), work.sums};
+  const AttentionWork work = weights_work(arrays, Step::project);
+  const std::int64_t own = leaf_.own_pieces();
+  if (leaf_.parts > 1) {
+    const auto summed =
+        view_as<const Compute>(buffers.exchanged).matrix(sizes_.rows, own * sizes_.kv);
+    for (std::int64_t piece = 0; piece < own; ++piece)
+      math::copy_rows<Compute, T>(
+          exec, summed.column_range(piece * sizes_.kv, (piece + 1) * sizes_.kv),
+          piece_of(saved.qkv, piece, sizes_.qkv()).column_range(sizes_.queries, sizes_.qkv()));
+  }
+  rotate(exec, math::Rotation::inverse, buffers, 0, sizes_.qkv());
   math::sum_products<T>(
-      exec, own, qkv_.outputs, view_as<Compute>(buffers.handed).matrix(sizes_.rows, width),
+      exec, own, qkv_.outputs, view_as<Compute>(buffers.handed).matrix(sizes_.rows, sizes_.width),
       work.tree, [&](std::int64_t piece, Compute beta, View<Compute**> to) {
-        const View<T**> dqkv = piece_of(saved.qkv, piece, sizes_.qkv());
-        math::copy_rows<Compute, T>(exec,
-                                    summed.column_range(piece * sizes_.kv, (piece + 1) * sizes_.kv),
-                                    dqkv.column_range(sizes_.queries, sizes_.qkv()));
-        rotate(exec, math::Rotation::inverse, dqkv, buffers.part);
-        linear_backward_parameters<T>(exec, qkv_, normed, dqkv,
-                                      own_piece_gradients<T>(buffers, pieces_, piece), sums);
         const View<const T**> weight =
             own_piece<T>(buffers, pieces_, piece).at(qkv_.weight).matrix(qkv_.outputs, qkv_.inputs);
-        math::gemm<T, Compute>(exec, Transpose::no, Transpose::no, 1, dqkv, weight, beta, to);
+        math::gemm<T, Compute>(exec, Transpose::no, Transpose::no, 1,
+                               piece_of(saved.qkv, piece, sizes_.qkv()), weight, beta, to);
+        if (!keeps_pieces_) qkv_gradient(exec, buffers, work, piece);
       });
+}
+
+template <class T>
+void TensorBlockUnit<T>::qkv_gradient(const Exec& exec, const UnitBuffers<T>& buffers,
+                                      const AttentionWork& work, std::int64_t piece) const {
+  linear_backward_parameters<T>(exec, qkv_, rows_read(buffers),
+                                piece_of(saved_in(buffers).qkv, piece, sizes_.qkv()),
+                                own_piece_gradients<T>(buffers, pieces_, piece),
+                                {leaf_.leaves(), work.sums});
 }
 
 template <class T>
@@ -441,14 +533,8 @@ void TensorBlockUnit<T>::add_norm_gradient(const Exec& exec, const Norm& norm,
                                            const NormStatistics<T>& statistics,
                                            const NormWork& work) const {
   const Saved saved = saved_in(buffers);
-  const auto came = view_as<const Compute>(buffers.exchanged).matrix(sizes_.own_rows, sizes_.width);
-  View<const T**> dnormed;
-  if constexpr (std::is_same<T, Compute>::value) {
-    dnormed = came;
-  } else {
-    math::copy_rows<Compute, T>(exec, came, work.dnormed);
-    dnormed = work.dnormed;
-  }
+  const View<const T**> dnormed =
+      summed_rows<T>(exec, buffers.exchanged, sizes_.own_rows, sizes_.width, work.dnormed);
   norm_backward<T>(exec, norm, vectors_in(saved), x, statistics, dnormed, saved.norms,
                    buffers.gradient.matrix(sizes_.own_rows, sizes_.width),
                    math::GradientUpdate::add, {own_row_leaves(leaf_), work.sums});
@@ -475,6 +561,7 @@ TensorBlockUnit<T>::TensorBlockUnit(const DecoderSettings& settings, LeafShape l
                                     std::int64_t index, Recompute recompute, const Frozen& frozen)
     : leaf_(leaf),
       recompute_(recompute),
+      keeps_pieces_(leaf.tensor_ranks * leaf.parts > 1),
       attention_{leaf.batch, leaf.tokens, settings.heads / leaf.tensor_pieces(),
                  settings.kv_heads / leaf.tensor_pieces(), settings.head_width()},
       activation_(settings.activation),
@@ -484,6 +571,7 @@ TensorBlockUnit<T>::TensorBlockUnit(const DecoderSettings& settings, LeafShape l
   const std::int64_t head_width = settings.head_width(), pieces = leaf.tensor_pieces();
   sizes_ = {leaf.rows(),
             leaf.own_rows(),
+            leaf.tensor_chunks,
             settings.width,
             attention_.heads * head_width,
             2 * attention_.kv_heads * head_width,
@@ -598,10 +686,24 @@ typename TensorBlockUnit<T>::AttentionWork TensorBlockUnit<T>::attention_work(
                      .matrix(sequence_rows(), sizes_.kv);
   }
   if (recompute_.attention) {
-    work.attention = arrays.template take<T>(sizes_.rows * sizes_.queries);
-    work.log_sum_exp = arrays.template take<Compute>(sizes_.rows * attention_.heads);
+    const std::int64_t rows = (keeps_pieces_ ? leaf_.own_pieces() : 1) * sizes_.rows;
+    work.attention = arrays.template take<T>(rows * sizes_.queries);
+    work.log_sum_exp = arrays.template take<Compute>(rows * attention_.heads);
   }
-  work.tree = arrays.template take<Compute>(tree_elements());
+  work.tree = arrays.template take<Compute>(
+      tree_elements(is_backward ? sizes_.rows : sizes_.chunk_rows()));
+  return work;
+}
+
+/// Of backward's `out`, `project` and `qkv`.
+template <class T>
+typename TensorBlockUnit<T>::AttentionWork TensorBlockUnit<T>::weights_work(Arrays<T>& arrays,
+                                                                            Step step) const {
+  AttentionWork work;
+  if (keeps_attention(true) && step == Step::out) return attention_work(arrays, true);
+  if (step == Step::project) work.tree = arrays.template take<Compute>(tree_elements(sizes_.rows));
+  if (step != Step::project || !keeps_pieces_)
+    work.sums = arrays.template take<Compute>(sum_elements());
   return work;
 }
 
@@ -609,10 +711,22 @@ template <class T>
 typename TensorBlockUnit<T>::MlpWork TensorBlockUnit<T>::mlp_work(Arrays<T>& arrays,
                                                                   bool is_backward) const {
   MlpWork work;
-  if (recompute_.mlp) work.up = arrays.matrix(sizes_.rows, sizes_.up);
-  work.activated = arrays.matrix(sizes_.rows, sizes_.ffn);
+  const std::int64_t rows = is_backward ? sizes_.rows : sizes_.chunk_rows();
+  if (recompute_.mlp)
+    work.up = arrays.template take<T>((is_backward && keeps_pieces_ ? leaf_.own_pieces() : 1) *
+                                      rows * sizes_.up);
+  work.activated = arrays.matrix(rows, sizes_.ffn);
   if (is_backward) work.sums = arrays.template take<Compute>(sum_elements());
-  work.tree = arrays.template take<Compute>(tree_elements());
+  work.tree = arrays.template take<Compute>(tree_elements(rows));
+  return work;
+}
+
+/// Of backward's `up`.
+template <class T>
+typename TensorBlockUnit<T>::MlpWork TensorBlockUnit<T>::up_work(Arrays<T>& arrays) const {
+  if (keeps_up()) return mlp_work(arrays, true);
+  MlpWork work;
+  work.sums = arrays.template take<Compute>(sum_elements());
   return work;
 }
 
@@ -625,77 +739,196 @@ std::int64_t TensorBlockUnit<T>::sum_elements() const {
   return most;
 }
 
-/// For sums over pieces into rows.
+/// For sums over pieces into that many rows.
 template <class T>
-std::int64_t TensorBlockUnit<T>::tree_elements() const {
-  return (math::tree_slots(leaf_.own_pieces()) - 1) * sizes_.rows * sizes_.width;
+std::int64_t TensorBlockUnit<T>::tree_elements(std::int64_t rows) const {
+  return (math::tree_slots(leaf_.own_pieces()) - 1) * rows * sizes_.width;
+}
+
+/// Rows of Wup: multiples of 16.
+template <class T>
+std::pair<std::int64_t, std::int64_t> TensorBlockUnit<T>::half_of_up(std::int64_t half) const {
+  const std::int64_t middle = std::min(round_up(up_.outputs / 2, 16), up_.outputs);
+  return half == 0 ? std::pair{std::int64_t{0}, middle} : std::pair{middle, up_.outputs};
+}
+
+// ---- phases -------------------------------------------------------------------------------------
+
+template <class T>
+std::int64_t TensorBlockUnit<T>::workspace_bytes(Step step, bool is_backward) const {
+  Arrays<T> arrays;
+  switch (step) {
+    case Step::middle:
+    case Step::norm:
+    case Step::mlp_norm:
+    case Step::input:
+      if (is_backward && keeps_up() && step == Step::middle) mlp_work(arrays, true);
+      if (!is_backward && keeps_attention(false) && step == Step::mlp_norm)
+        attention_work(arrays, false);
+      norm_work(arrays, is_backward);
+      break;
+    case Step::attend:
+      attention_work(arrays, is_backward);
+      break;
+    case Step::out:
+      if (is_backward)
+        weights_work(arrays, step);
+      else if (recompute_.attention)
+        attention_work(arrays, false);
+      else
+        arrays.template take<Compute>(tree_elements(sizes_.chunk_rows()));
+      break;
+    case Step::project:
+    case Step::qkv:
+      if (is_backward) weights_work(arrays, step);
+      break;
+    case Step::again:
+    case Step::mlp:
+      mlp_work(arrays, is_backward);
+      break;
+    case Step::up:
+      up_work(arrays);
+      break;
+    default:
+      break;
+  }
+  return arrays.size();
 }
 
 template <class T>
 void TensorBlockUnit<T>::add_phases() {
-  const std::int64_t width = sizes_.width, t = bytes_of<T>(1), c = bytes_of<Compute>(1);
-  const plan::Span parts{plan::Axis::shard, static_cast<int>(leaf_.parts)};
-  const std::int64_t kv = sequence_rows() * leaf_.own_pieces() * sizes_.kv;
-  const plan::Exchange gather_kv{plan::ExchangeKind::gather, parts, kv, t};
-  const plan::Exchange sum_dkv{plan::ExchangeKind::reduce_scatter, parts, kv, c};
-  const plan::Exchange gather = gather_rows(leaf_, width, t), sum = sum_rows(leaf_, width, c);
-  const plan::Exchange gather_both = gather_rows(leaf_, 2 * width, t);
-  const bool in_parts = leaf_.parts > 1;
-
-  const auto bytes_of_work = [this](Step step, bool is_backward) {
-    Arrays<T> arrays;
-    switch (step) {
-      case Step::norm:
-      case Step::mlp_norm:
-      case Step::input:
-        norm_work(arrays, is_backward);
-        break;
-      case Step::attend:
-        attention_work(arrays, is_backward);
-        break;
-      case Step::project:
-        if (is_backward) attention_work(arrays, true);
-        break;
-      case Step::mlp:
-        mlp_work(arrays, is_backward);
-        break;
-      default:
-        break;
-    }
-    return arrays.size();
-  };
-  const auto add = [&](bool is_backward, Step step, std::optional<plan::Exchange> then) {
-    plan::Phase phase;
-    phase.workspace_bytes = bytes_of_work(step, is_backward);
-    phase.then = then;
-    (is_backward ? description_.backward : description_.forward).push_back(phase);
-    (is_backward ? backward_steps_ : forward_steps_).push_back(step);
-  };
   description_.forward.clear();
   description_.backward.clear();
-  add(false, Step::vectors, vectors_.gather(t));
-  add(false, Step::norm, gather);
-  if (in_parts) add(false, Step::project, gather_kv);
-  add(false, Step::attend, sum);
-  add(false, Step::mlp_norm, gather);
-  add(false, Step::mlp, sum);
-  add(false, Step::output, {});
-  description_.forward.back().recomputes = false;
-  if (recompute_.mlp) description_.forward[description_.forward.size() - 2].recomputes = false;
+  add_forward_phases();
+  add_backward_phases();
+}
 
-  add(true, Step::mlp_norm, gather_both);
-  add(true, Step::mlp, sum);
-  add(true, Step::norm, gather_both);
-  const auto of_both = static_cast<int>(description_.backward.size()) - 1;
-  if (in_parts) add(true, Step::gather, gather_kv);
-  add(true, Step::attend, in_parts ? sum_dkv : sum);
-  if (in_parts) {
-    description_.backward.back().reads_again = of_both;
-    add(true, Step::project, sum);
-    description_.backward.back().reads_again = of_both;
+/// Appends one; returns its number.
+template <class T>
+int TensorBlockUnit<T>::add_phase(bool is_backward, Task task, std::vector<int> reads,
+                                  std::optional<plan::Exchange> then) {
+  plan::Phases& phases = is_backward ? description_.backward : description_.forward;
+  plan::Phase phase;
+  phase.workspace_bytes = workspace_bytes(task.step, is_backward);
+  phase.reads = std::move(reads);
+  phase.then = then;
+  phases.push_back(std::move(phase));
+  (is_backward ? backward_tasks_ : forward_tasks_).push_back(task);
+  return static_cast<int>(phases.size()) - 1;
+}
+
+template <class T>
+void TensorBlockUnit<T>::add_forward_phases() {
+  const std::int64_t t = bytes_of<T>(1), c = bytes_of<Compute>(1), chunks = sizes_.chunks;
+  const auto of_chunk = [&](plan::Exchange exchange) {
+    exchange.elements /= chunks;
+    return exchange;
+  };
+  const plan::Exchange gather = of_chunk(gather_rows(leaf_, sizes_.width, t));
+  const plan::Exchange sum = of_chunk(sum_rows(leaf_, sizes_.width, c));
+  const auto add = [this](Step step, std::size_t chunk, std::vector<int> reads,
+                          std::optional<plan::Exchange> then) {
+    return add_phase(false, {step, static_cast<std::int64_t>(chunk)}, std::move(reads), then);
+  };
+  const auto keep_attention = [this] {
+    if (keeps_attention(false)) description_.forward.back().keeps_workspace = true;
+  };
+  const bool in_parts = leaf_.parts > 1;
+  const auto count = static_cast<std::size_t>(chunks);
+  std::vector<int> normed(count), summed(count), middle(count), outputs(count);
+
+  const int vectors = add(Step::vectors, 0, {}, vectors_.gather(t));
+  for (std::size_t j = 0; j < count; ++j)
+    normed[j] = add(Step::norm, j, j == 0 ? std::vector<int>{vectors} : std::vector<int>{}, gather);
+  std::vector<int> keys;
+  for (std::size_t j = 0; j < count; ++j) {
+    const bool hands = in_parts && j + 1 == count;
+    const int last = add(Step::project, j, {normed[j]},
+                         hands ? std::optional(gather_parts(t)) : std::nullopt);
+    if (hands) keys = {last};
   }
-  add(true, Step::input, vectors_.sum(c));
-  add(true, Step::vectors, {});
+  for (std::size_t j = 0; in_parts && j < count; ++j) add(Step::queries, j, {normed[j]}, {});
+
+  // The norm of a chunk's rows comes after the product of the next chunk, with which its sum
+  // overlaps; the output of a chunk's after the MLP of the next.
+  summed[0] = add(Step::attend, 0, keys, sum);
+  for (std::size_t j = 0; j < count; ++j) {
+    if (j + 1 < count) {
+      keep_attention();
+      summed[j + 1] = add(Step::out, j + 1, {}, sum);
+      keep_attention();
+    }
+    middle[j] = add(Step::mlp_norm, j, {summed[j]}, gather);
+  }
+  const auto recomputes = [this](bool does) { description_.forward.back().recomputes = does; };
+  for (std::size_t j = 0; j <= count; ++j) {
+    if (j < count) {
+      outputs[j] = add(Step::mlp, j, {middle[j]}, sum);
+      recomputes(!recompute_.mlp);
+    }
+    if (j == 0) continue;
+    add(Step::output, j - 1, {outputs[j - 1]}, {});
+    recomputes(false);
+    description_.forward.back().writes_output = true;
+  }
+}
+
+template <class T>
+void TensorBlockUnit<T>::add_backward_phases() {
+  const std::int64_t t = bytes_of<T>(1), c = bytes_of<Compute>(1);
+  const plan::Exchange gather = gather_rows(leaf_, sizes_.width, t),
+                       sum = sum_rows(leaf_, sizes_.width, c);
+  const bool in_parts = leaf_.parts > 1;
+  using Reads = std::vector<int>;
+  const auto add = [this](Step step, Reads reads, std::optional<plan::Exchange> then,
+                          std::int64_t half = 0) {
+    return add_phase(true, {step, half}, std::move(reads), then);
+  };
+  const auto keep_from = [this](int first) {
+    for (auto p = static_cast<std::size_t>(first); p < description_.backward.size(); ++p)
+      description_.backward[p].keeps_workspace = true;
+  };
+
+  // In the order in which they are read.
+  int gradient = -1;
+  if (!keeps_up()) gradient = add(Step::gradient, {}, gather);
+  const int normed_middle = add(Step::mlp_norm, {}, gather);
+  if (keeps_up()) gradient = add(Step::gradient, {}, gather);
+  const int again = keeps_up() ? add(Step::again, {normed_middle}, {}) : -1;
+  const int mlp =
+      add(Step::mlp, keeps_pieces_ ? Reads{gradient} : Reads{gradient, normed_middle}, sum);
+  const int keys = in_parts ? add(Step::gather, {}, gather_parts(t)) : -1;
+  if (keeps_pieces_) add(Step::up, {normed_middle}, {}, 0);
+  const int middle = add(Step::middle, {mlp}, gather);
+  if (keeps_up()) keep_from(again);
+  if (keeps_pieces_) add(Step::up, {normed_middle}, {}, 1);
+
+  const int normed = add(Step::norm, {}, gather);
+  const int attend = add(Step::attend, in_parts ? Reads{middle, keys} : Reads{middle},
+                         in_parts ? std::optional(sum_parts(c)) : std::nullopt);
+  if (keeps_attention(true)) keep_from(attend);
+  // Here, where gathered rows are not needed for longer: sums take most of the memory.
+  if (keeps_pieces_) add(Step::out, {middle}, {});
+  const int project = add(
+      Step::project, in_parts ? Reads{attend} : keeps_pieces_ ? Reads{} : Reads{normed}, sum);
+  if (keeps_pieces_) add(Step::qkv, {normed}, {});
+  const int input = add(Step::input, {project}, vectors_.sum(c));
+  add(Step::vectors, {input}, {});
+}
+
+template <class T>
+plan::Exchange TensorBlockUnit<T>::gather_parts(std::int64_t element_bytes) const {
+  return {plan::ExchangeKind::gather,
+          {plan::Axis::shard, static_cast<int>(leaf_.parts)},
+          sequence_rows() * leaf_.own_pieces() * sizes_.kv,
+          element_bytes};
+}
+
+template <class T>
+plan::Exchange TensorBlockUnit<T>::sum_parts(std::int64_t element_bytes) const {
+  plan::Exchange exchange = gather_parts(element_bytes);
+  exchange.kind = plan::ExchangeKind::reduce_scatter;
+  return exchange;
 }
 
 template <class T>
@@ -712,37 +945,61 @@ void TensorBlockUnit<T>::describe() {
   const auto product = [&](const Linear& layer) {
     return 2.0 * rows * static_cast<double>(layer.inputs * layer.outputs);
   };
-  const double scores = rows * static_cast<double>(leaf_.tokens * sizes_.queries);
-  double attend = 2.0 * scores + product(out_), mlp = product(up_) + product(down_);
-  const auto gradients = [&](const Linear& layer) {
-    return (layer.weight.trained() ? 2.0 : 1.0) * product(layer);
+  const auto gradient = [&](const Linear& layer) {
+    return layer.weight.trained() ? product(layer) : 0.0;
   };
-  description_.gradient_flops = 4.0 * scores;
-  for (const Linear& layer : {qkv_, out_, up_, down_})
-    description_.gradient_flops += gradients(layer);
-
+  const double scores = rows * static_cast<double>(leaf_.tokens * sizes_.queries);
+  const auto chunks = static_cast<double>(sizes_.chunks);
   const bool in_parts = leaf_.parts > 1;
+  const double to_queries = product(outputs_of(qkv_, 0, sizes_.queries));
   const auto set = [](plan::Phase& phase, double flops, double recompute) {
     phase.flops = flops;
     phase.recompute_flops = recompute;
   };
-  for (std::size_t p = 0; p < forward_steps_.size(); ++p) {
+  for (std::size_t p = 0; p < forward_tasks_.size(); ++p) {
     plan::Phase& phase = description_.forward[p];
-    if (forward_steps_[p] == Step::project) set(phase, product(qkv_), product(qkv_));
-    if (forward_steps_[p] == Step::attend) {
-      const double all = attend + (in_parts ? 0.0 : product(qkv_));
-      set(phase, all, all);
+    const double project = in_parts ? product(qkv_) - to_queries : product(qkv_);
+    const double out = product(out_) / chunks;
+    switch (forward_tasks_[p].step) {
+      case Step::project:
+        set(phase, project / chunks, project / chunks);
+        break;
+      case Step::queries:
+        set(phase, to_queries / chunks, to_queries / chunks);
+        break;
+      case Step::attend:
+        set(phase, 2.0 * scores + out, 2.0 * scores + out);
+        break;
+      case Step::out:
+        set(phase, out, out);
+        break;
+      case Step::mlp:
+        set(phase, (product(up_) + product(down_)) / chunks,
+            recompute_.mlp ? 0.0 : product(up_) / chunks);
+        break;
+      default:
+        break;
     }
-    if (forward_steps_[p] == Step::mlp) set(phase, mlp, recompute_.mlp ? 0.0 : product(up_));
   }
-  for (std::size_t p = 0; p < backward_steps_.size(); ++p) {
+  description_.gradient_flops = 4.0 * scores;
+  for (const Linear& layer : {qkv_, out_, up_, down_})
+    description_.gradient_flops += product(layer) + gradient(layer);
+  for (std::size_t p = 0; p < backward_tasks_.size(); ++p) {
     double& flops = description_.backward[p].flops;
-    if (backward_steps_[p] == Step::mlp)
-      flops = gradients(up_) + gradients(down_) + (recompute_.mlp ? product(up_) : 0.0);
-    if (backward_steps_[p] == Step::project) flops = gradients(qkv_);
-    if (backward_steps_[p] == Step::attend)
-      flops = gradients(out_) + 5.0 * scores + (recompute_.attention ? 2.0 * scores : 0.0) +
-              (in_parts ? 0.0 : gradients(qkv_));
+    const auto [step, half] = backward_tasks_[p];
+    const auto [first, last] = half_of_up(half);
+    const bool in_one = !keeps_pieces_;
+    if (step == Step::again) flops = product(up_);
+    if (step == Step::mlp)
+      flops = product(up_) * (recompute_.mlp && in_one ? 2.0 : 1.0) + product(down_) +
+              gradient(down_) + (in_one ? gradient(up_) : 0.0);
+    if (step == Step::up) flops = gradient(outputs_of(up_, first, last));
+    if (step == Step::attend)
+      flops = product(out_) + 5.0 * scores + (recompute_.attention ? 2.0 * scores : 0.0) +
+              (in_one ? gradient(out_) : 0.0);
+    if (step == Step::out) flops = gradient(out_);
+    if (step == Step::project) flops = product(qkv_) + (in_one ? gradient(qkv_) : 0.0);
+    if (step == Step::qkv) flops = gradient(qkv_);
   }
 }
 

@@ -29,9 +29,9 @@ TensorEmbeddingUnit<T>::TensorEmbeddingUnit(const DecoderSettings& settings, Lea
 
   description_.output_bytes = bytes_of<T>(leaf.own_rows() * width_);
   description_.backward_reads_parameters = false;
-  description_.forward = {{}, {}};
+  description_.forward = description_.backward = {{}, {}};
   description_.forward[0].then = sum_rows(leaf, width_, bytes_of<Compute>(1));
-  description_.backward = {{}, {}};
+  description_.forward[1].reads = description_.backward[1].reads = {0};
   description_.backward[0].then = gather_rows(leaf, width_, bytes_of<T>(1));
   Arrays<T> arrays;
   arrays.template take<std::int32_t>(leaf_.rows());
@@ -47,7 +47,7 @@ std::int64_t TensorEmbeddingUnit<T>::lists_elements() const {
 template <class T>
 std::int64_t TensorEmbeddingUnit<T>::first_word(std::int64_t tensor_rank,
                                                 std::int64_t piece) const {
-  return (tensor_rank * leaf_.own_pieces() + piece) * piece_words_;
+  return leaf_.piece_of(tensor_rank, piece) * piece_words_;
 }
 
 template <class T>
@@ -58,7 +58,7 @@ std::int64_t TensorEmbeddingUnit<T>::words(std::int64_t tensor_rank, std::int64_
 template <class T>
 std::int64_t TensorEmbeddingUnit<T>::first_column(std::int64_t tensor_rank,
                                                   std::int64_t piece) const {
-  return (tensor_rank * leaf_.own_pieces() + piece) * piece_columns_;
+  return leaf_.piece_of(tensor_rank, piece) * piece_columns_;
 }
 
 template <class T>

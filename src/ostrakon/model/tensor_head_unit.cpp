@@ -51,6 +51,9 @@ TensorHeadUnit<T>::TensorHeadUnit(const DecoderSettings& settings, LeafShape lea
     (*phases)[vectors].then = vectors_.gather(t);
     (*phases)[norm].then = gather_rows(leaf, width_, t);
     (*phases)[statistics].then = of_statistics;
+    (*phases)[norm].reads = {vectors};
+    (*phases)[statistics].reads = {norm};
+    (*phases)[gradients].reads = {statistics};
     for (std::size_t p = 0; p < phases->size(); ++p) {
       Arrays<T> arrays;
       work_in(arrays, static_cast<int>(p));
@@ -58,7 +61,9 @@ TensorHeadUnit<T>::TensorHeadUnit(const DecoderSettings& settings, LeafShape lea
     }
   }
   description_.backward[gradients].then = sum_rows(leaf, width_, c);
+  description_.backward[input].reads = {gradients};
   description_.backward[input].then = vectors_.sum(c);
+  description_.backward.back().reads = {input};
   const double flops = 2.0 * static_cast<double>(leaf.rows() * width_) *
                        static_cast<double>(leaf.own_pieces() * piece_words_);
   description_.forward[statistics].flops = flops;
@@ -101,7 +106,7 @@ typename TensorHeadUnit<T>::Work TensorHeadUnit<T>::work_in(Arrays<T>& arrays, i
 
 template <class T>
 std::int64_t TensorHeadUnit<T>::first_word(std::int64_t tensor_rank, std::int64_t piece) const {
-  return (tensor_rank * leaf_.own_pieces() + piece) * piece_words_;
+  return leaf_.piece_of(tensor_rank, piece) * piece_words_;
 }
 
 template <class T>
@@ -235,14 +240,8 @@ void TensorHeadUnit<T>::input_backward(const Exec& exec, const UnitBuffers<T>& b
   Arrays<T> of_saved(buffers.saved), of_work(buffers.workspace);
   const Saved saved = saved_in(of_saved);
   const Work work = work_in(of_work, input);
-  const auto came = view_as<const Compute>(buffers.exchanged).matrix(leaf_.own_rows(), width_);
-  View<const T**> dnormed;
-  if constexpr (std::is_same<T, Compute>::value) {
-    dnormed = came;
-  } else {
-    math::copy_rows<Compute, T>(exec, came, work.dnormed);
-    dnormed = work.dnormed;
-  }
+  const View<const T**> dnormed =
+      summed_rows<T>(exec, buffers.exchanged, leaf_.own_rows(), width_, work.dnormed);
   math::fill<Compute>(exec, saved.norms, Compute(0));
   norm_backward<T>(exec, norm_, {saved.vectors, saved.vectors},
                    buffers.input.matrix(leaf_.own_rows(), width_), saved.norm, dnormed, saved.norms,

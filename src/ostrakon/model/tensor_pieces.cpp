@@ -9,14 +9,13 @@
 namespace ostrakon::model {
 namespace {
 
-Parameter* find(std::vector<Parameter>& parameters, const std::string& name) {
-  for (Parameter& parameter : parameters)
-    if (parameter.name == name) return &parameter;
-  return nullptr;
-}
-
-const Parameter* find(const std::vector<Parameter>& parameters, const std::string& name) {
-  return find(const_cast<std::vector<Parameter>&>(parameters), name);
+/// A pointer to a parameter of a vector, which may be const; null: there is none.
+template <class Parameters>
+auto find(Parameters& parameters, const std::string& name) {
+  const auto found = std::find_if(
+      parameters.begin(), parameters.end(),
+      [&](const Parameter& parameter) { return parameter.name == name; });
+  return found == parameters.end() ? nullptr : &*found;
 }
 
 template <class A>
@@ -195,6 +194,19 @@ plan::Exchange sum_rows(const LeafShape& leaf, std::int64_t columns, std::int64_
                   element_bytes);
 }
 
+template <class T>
+View<const T**> summed_rows(const Exec& exec, View<const std::byte*> exchanged, std::int64_t rows,
+                            std::int64_t columns, View<T**> rounded) {
+  using C = compute_t<T>;
+  const View<const C**> sums = view_as<const C>(exchanged).matrix(rows, columns);
+  if constexpr (std::is_same<T, C>::value) {
+    return sums;
+  } else {
+    math::copy_rows<C, T>(exec, sums, rounded);
+    return rounded;
+  }
+}
+
 std::int64_t own_row_leaves(const LeafShape& leaf) { return leaf.leaves() * leaf.own_pieces(); }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
@@ -204,6 +216,8 @@ std::int64_t own_row_leaves(const LeafShape& leaf) { return leaf.leaves() * leaf
                                                       std::int64_t);                               \
   template View<compute_t<T>*> tied_piece_gradients<T>(const UnitBuffers<T>&, const PieceSizes&,   \
                                                        std::int64_t);                              \
+  template View<const T**> summed_rows<T>(const Exec&, View<const std::byte*>, std::int64_t,       \
+                                          std::int64_t, View<T**>);                                \
   template void Vectors::hand<T>(const Exec&, const UnitBuffers<T>&, const PieceSizes&) const;     \
   template void Vectors::take<T>(const Exec&, const UnitBuffers<T>&, View<T*>) const;              \
   template void Vectors::hand_gradients<T>(const Exec&, View<const compute_t<T>*>,                 \

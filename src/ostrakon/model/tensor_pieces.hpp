@@ -57,7 +57,8 @@ class Vectors {
  public:
   Vectors() = default;
   Vectors(const LeafShape& leaf, std::int64_t width)
-      : ranks_(leaf.tensor_ranks),
+      : leaf_(leaf),
+        ranks_(leaf.tensor_ranks),
         own_(leaf.own_pieces()),
         of_piece_(width / leaf.tensor_pieces()),
         width_(width) {}
@@ -75,7 +76,7 @@ class Vectors {
   std::int64_t summed_elements() const { return summed_ * width_; }
   /// Columns of a row whose bias, among these, the rank's piece `piece` has.
   std::int64_t first_column(std::int64_t tensor_rank, std::int64_t piece) const {
-    return (tensor_rank * own_ + piece) * of_piece_;
+    return leaf_.piece_of(tensor_rank, piece) * of_piece_;
   }
   std::int64_t columns_of_piece() const { return of_piece_; }
 
@@ -99,6 +100,7 @@ class Vectors {
  private:
   std::int64_t of_rank() const { return own_ * of_piece_; }
 
+  LeafShape leaf_;
   std::int64_t ranks_ = 1, own_ = 1, of_piece_ = 0, width_ = 0;
   std::int64_t summed_ = 0;
   std::vector<ParameterLocation> pieces_;  // of each, in a piece
@@ -108,6 +110,12 @@ class Vectors {
 /// its own: `columns` elements a row.
 plan::Exchange gather_rows(const LeafShape& leaf, std::int64_t columns, std::int64_t element_bytes);
 plan::Exchange sum_rows(const LeafShape& leaf, std::int64_t columns, std::int64_t element_bytes);
+
+/// What an exchange of sums brought, (rows, columns), in T: rounded into `rounded`, unless sums are
+/// of type T.
+template <class T>
+View<const T**> summed_rows(const Exec& exec, View<const std::byte*> exchanged, std::int64_t rows,
+                            std::int64_t columns, View<T**> rounded);
 
 /// How gradients of norms are summed over a rank's own rows: their pieces are leaves of one tree,
 /// as those of other ranks are.

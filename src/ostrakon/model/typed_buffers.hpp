@@ -19,7 +19,7 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.frozen_stride = buffers.frozen_stride;
   result.batch = buffers.batch;
   result.exchanged = buffers.exchanged;
-  result.exchanged_before = buffers.exchanged_before;
+  result.second_exchanged = buffers.second_exchanged;
   result.handed = buffers.handed;
   result.parameters = view_as<T>(buffers.parameters);
   result.frozen = view_as<T>(buffers.frozen);

@@ -155,9 +155,9 @@ struct UnitBuffers {
   /// Elements from one piece of a segment to the next; 0: as the unit's parameters say.
   std::int64_t trained_stride = 0, frozen_stride = 0;
   View<const std::byte*> batch;      ///< the samples of the leaf
-  View<const std::byte*> exchanged;  ///< from the phase before, where an exchange is between them
-  View<const std::byte*> exchanged_before;  ///< of an earlier one: plan::Phase::reads_again
-  View<std::byte*> handed;                  ///< for the phase after, the same
+  View<const std::byte*> exchanged;  ///< of the first exchange that it reads: plan::Phase::reads
+  View<const std::byte*> second_exchanged;  ///< of the second
+  View<std::byte*> handed;                  ///< for the exchange after it, if any phase reads that
   View<const std::int32_t*> tokens;         ///< (rows), of a decoder's batch
   View<const std::int32_t*> targets;        ///< (rows)
   View<const Element*> parameters;          ///< the flat parameter's trained segment

@@ -110,30 +110,37 @@ void UnitTrial<T>::run(const plan::Phases& phases, const Run& how) {
     buffers.parameter_gradients = writes_.gradients.template view<T>();
     buffers.tied_gradients = writes_.tied_gradients.template view<T>();
   }
-  GuardedBuffer handed;
+  GuardedBuffer workspace;
+  std::vector<GuardedBuffer> handed;  // by each phase
+  const auto came = [&](const plan::Phase& phase, std::size_t which) {
+    if (which >= phase.reads.size()) return View<const std::byte*>();
+    return View<const std::byte*>(
+        handed[static_cast<std::size_t>(phase.reads[which])].view<std::byte>());
+  };
   const Exec exec;
   const auto look_at = [&](const GuardedBuffer& buffer, const char* name) {
     if (is_watched && !buffer.has_whole_guards()) damage_ = text("wrote outside of its ", name);
   };
   for (std::size_t p = 0; p < phases.size(); ++p) {
-    const GuardedBuffer workspace(phases[p].workspace_bytes);
-    const GuardedBuffer exchanged =
-        std::exchange(handed, GuardedBuffer(phases[p].then ? phases[p].then->bytes_in() : 0));
+    if (p == 0 || !phases[p - 1].keeps_workspace)
+      workspace = GuardedBuffer(plan::workspace_bytes(phases, static_cast<int>(p)));
+    handed.emplace_back(phases[p].then ? phases[p].then->bytes_in() : 0);
     buffers.phase = static_cast<int>(p);
-    // Forward writes its output in the last phase; the loss unit's backward begins with forward.
-    const bool writes_output = how.with_output && (is_backward || p + 1 == phases.size());
+    // The loss unit's backward begins with forward.
+    const bool writes_output =
+        how.with_output && (is_backward || p + 1 == phases.size() || phases[p].writes_output);
     buffers.output = writes_output ? writes_.output.template view<T>() : View<T*>();
     buffers.workspace = workspace.view<std::byte>();
-    buffers.exchanged = exchanged.view<std::byte>();
-    buffers.handed = handed.view<std::byte>();
+    buffers.exchanged = came(phases[p], 0);
+    buffers.second_exchanged = came(phases[p], 1);
+    buffers.handed = handed.back().template view<std::byte>();
     if (is_backward)
       chain_.backward(unit_, exec, buffers, loss_scale, how.adds, absent_arrays());
     else
       chain_.forward(unit_, exec, buffers, absent_arrays());
     exec.fence();
     look_at(workspace, "workspace");
-    look_at(exchanged, "exchanged");
-    look_at(handed, "handed");
+    for (const GuardedBuffer& buffer : handed) look_at(buffer, "handed");
   }
   for (const auto& [name, buffer] :
        {std::pair{"output", &writes_.output}, std::pair{"saved", &writes_.saved},

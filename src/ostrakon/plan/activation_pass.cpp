@@ -80,14 +80,14 @@ void ActivationPass::recompute(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
   tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
-  const auto use = [&](Action& action, int workspace, PhasePosition position) {
+  const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
     if (unit.reads_batch) builder_.use(action, Role::batch, tape.batch, Access::read);
     for (const ParameterUse& parameters : builder_.parameter_uses(u))
       builder_.use(action, parameters.parameters, gathers_.parameters(parameters.unit),
                    Access::read);
     builder_.use(action, Role::input, tape.input(u), Access::read);
     builder_.use(action, Role::saved, tape.units[u].saved, position.filling());
-    builder_.use(action, Role::workspace, workspace, Access::write);
+    builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
   };
   append_phases(builder_, task, Kind::recompute, unit.forward, "forward workspace", std::cref(use));
 }

@@ -25,9 +25,10 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.backward = exchanges(unit(u).backward);
     planned.forward_phases = static_cast<int>(unit(u).forward.size());
     planned.recompute_phases = recomputed_phases(unit(u).forward);
+    if (planned.recompute_phases.size() == unit(u).forward.size()) planned.recompute_phases.clear();
     planned.backward_phases = static_cast<int>(unit(u).backward.size());
-    planned.forward_again = read_again(unit(u).forward);
-    planned.backward_again = read_again(unit(u).backward);
+    planned.forward_reads = reads(unit(u).forward);
+    planned.backward_reads = reads(unit(u).backward);
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto move_matrices = [&](std::int64_t elements, std::int64_t padded) {
       for (WholeMatrix& matrix : planned.whole_matrices)

@@ -67,13 +67,15 @@ void ComputePass::forward(const Task& task, Tape& tape) {
   tape.units[u].output =
       builder_.make_buffer("output", u, Category::activations, unit.output_bytes);
   tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
-  const auto use = [&](Action& action, int workspace, PhasePosition position) {
+  const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
     read_batch(action, tape);
     read_parameters(action);
     builder_.use(action, Role::input, tape.input(u), Access::read);
-    if (position.last) builder_.use(action, Role::output, tape.units[u].output, Access::write);
+    if (position.writes_output)
+      builder_.use(action, Role::output, tape.units[u].output,
+                   position.output_begun ? Access::read_write : Access::write);
     builder_.use(action, Role::saved, tape.units[u].saved, position.filling());
-    builder_.use(action, Role::workspace, workspace, Access::write);
+    builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
   };
   append_phases(builder_, task, Kind::forward, unit.forward, "forward workspace", std::cref(use));
 }
@@ -92,7 +94,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
                                         builder_.model().gradient_bytes, Space::device);
   }
   std::vector<WrittenGradients> written;
-  const auto use = [&](Action& action, int workspace, PhasePosition position) {
+  const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
     // Makes buffers and no action: `action` stays where it is.
     if (position.first) written = open_gradients(u, tape);
     const Access of_last = is_last ? position.filling() : Access::read_write;
@@ -102,7 +104,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
     builder_.use(action, Role::input, tape.input(u), Access::read);
     if (is_last) builder_.use(action, Role::output, tape.units[u].output, position.filling());
     builder_.use(action, Role::saved, tape.units[u].saved, of_last);
-    builder_.use(action, Role::workspace, workspace, Access::write);
+    builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
     builder_.use(action, Role::gradient, tape.gradient, of_last);
     for (const WrittenGradients& one : written)
       builder_.use(action, one.role, one.buffer,

@@ -35,28 +35,39 @@ std::string ExchangeCheck::wrong(const Action& action) {
 
 int ExchangeCheck::phases_of(int unit, Kind kind) const {
   const PlannedUnit& planned = plan_.units[static_cast<std::size_t>(unit)];
-  return kind == Kind::forward     ? planned.forward_phases
-         : kind == Kind::recompute ? planned.recompute_phases
-                                   : planned.backward_phases;
+  if (kind == Kind::backward) return planned.backward_phases;
+  return kind == Kind::recompute && !planned.recompute_phases.empty()
+             ? static_cast<int>(planned.recompute_phases.size())
+             : planned.forward_phases;
+}
+
+int ExchangeCheck::phase_at(int unit, Kind kind, int position) const {
+  const PlannedUnit& planned = plan_.units[static_cast<std::size_t>(unit)];
+  return kind == Kind::recompute && !planned.recompute_phases.empty()
+             ? planned.recompute_phases[static_cast<std::size_t>(position)]
+             : position;
 }
 
 std::string ExchangeCheck::wrong_order(const Action& action) {
   Computing& now = computing_[static_cast<std::size_t>(action.unit)];
   const int phase = std::max(action.phase, 0);
   const bool goes_on = now.kind == action.kind && now.micro_batch == action.micro_batch;
-  if (now.kind != Kind::begin && !(goes_on && phase == now.next))
-    return text("its unit has computed ", now.next, " of the ", phases_of(action.unit, now.kind),
-                " phases of ", name(now.kind), " that it has begun");
-  if (now.kind == Kind::begin && phase != 0) return "its unit has not computed the phase before it";
-  now = {action.kind, action.micro_batch, phase + 1};
-  if (now.next == phases_of(action.unit, action.kind)) now = {};
+  if (now.kind != Kind::begin &&
+      !(goes_on && phase == phase_at(action.unit, action.kind, now.computed)))
+    return text("its unit has computed ", now.computed, " of the ",
+                phases_of(action.unit, now.kind), " phases of ", name(now.kind),
+                " that it has begun");
+  if (now.kind == Kind::begin && phase != phase_at(action.unit, action.kind, 0))
+    return "its unit has not computed the phase before it";
+  now = {action.kind, action.micro_batch, now.kind == Kind::begin ? 1 : now.computed + 1};
+  if (now.computed == phases_of(action.unit, action.kind)) now = {};
   return "";
 }
 
 std::string ExchangeCheck::wrong_end() const {
   for (std::size_t u = 0; u < computing_.size(); ++u)
     if (computing_[u].kind != Kind::begin)
-      return text(plan_.units[u].name, " computes ", computing_[u].next, " of ",
+      return text(plan_.units[u].name, " computes ", computing_[u].computed, " of ",
                   phases_of(static_cast<int>(u), computing_[u].kind), " phases of ",
                   name(computing_[u].kind));
   return "";
@@ -84,33 +95,23 @@ std::string ExchangeCheck::wrong_exchange(const Action& action) {
 
 std::string ExchangeCheck::wrong_phase(const Action& action) {
   const PlannedUnit& unit = plan_.units[static_cast<std::size_t>(action.unit)];
-  const Exchange* const before = asked(unit, action.kind, action.phase - 1);
-  const int read = action.buffer(Role::exchanged);
-  if ((before != nullptr) != (read >= 0))
-    return read >= 0 ? "reads an exchange that its unit does not ask for"
-                     : "does not read the exchange before it";
-  if (before != nullptr) {
-    const Handed& came = handed_[static_cast<std::size_t>(read)];
-    if (came.by != action.kind || came.unit != action.unit ||
-        came.micro_batch != action.micro_batch || came.phase != action.phase - 1 ||
-        came.exchanged != (before->span.ranks > 1))
-      return "what it reads did not come of the exchange before it";
-  }
-  const std::vector<int>& again =
-      action.kind == Kind::backward ? unit.backward_again : unit.forward_again;
-  const int wanted =
-      again.empty() ? -1 : again[static_cast<std::size_t>(std::max(action.phase, 0))];
-  const int read_again = action.buffer(Role::exchanged_before);
-  if ((wanted >= 0) != (read_again >= 0))
-    return read_again >= 0 ? "reads an exchange again that its unit does not ask for"
-                           : "does not read an earlier exchange again";
-  if (wanted >= 0) {
+  const std::vector<std::vector<int>>& all =
+      action.kind == Kind::backward ? unit.backward_reads : unit.forward_reads;
+  const auto phase = static_cast<std::size_t>(std::max(action.phase, 0));
+  constexpr Role roles[most_reads] = {Role::exchanged, Role::second_exchanged};
+  for (std::size_t r = 0; r < most_reads; ++r) {
+    const int wanted = phase < all.size() && r < all[phase].size() ? all[phase][r] : -1;
+    const int read = action.buffer(roles[r]);
+    if ((wanted >= 0) != (read >= 0))
+      return read >= 0 ? "reads an exchange that its unit does not ask for"
+                       : text("does not read the exchange of phase ", wanted);
+    if (wanted < 0) continue;
     const Exchange* const earlier = asked(unit, action.kind, wanted);
-    const Handed& came = handed_[static_cast<std::size_t>(read_again)];
+    const Handed& came = handed_[static_cast<std::size_t>(read)];
     if (earlier == nullptr || came.by != action.kind || came.unit != action.unit ||
         came.micro_batch != action.micro_batch || came.phase != wanted ||
         came.exchanged != (earlier->span.ranks > 1))
-      return "what it reads again did not come of the exchange that its unit asks for";
+      return text("what it reads did not come of the exchange of phase ", wanted);
   }
   const int left = action.buffer(Role::handed);
   if (left >= 0)

@@ -8,8 +8,8 @@
 namespace ostrakon::plan {
 
 /// Follows what phases hand over: each exchange must be the one that its unit asks for after that
-/// phase, of what this phase has left; and each phase must read what came of the exchange before
-/// it, of its own unit, micro-batch and direction. A unit computes all of its phases, each once,
+/// phase, of what this phase has left; and each phase must read what came of the exchanges that it
+/// asks for, of its own unit, micro-batch and direction. A unit computes all of its phases, each once,
 /// one after the other, before it begins something else.
 class ExchangeCheck {
  public:
@@ -33,12 +33,14 @@ class ExchangeCheck {
   std::string wrong_phase(const Action& action);
   std::string wrong_order(const Action& action);
   int phases_of(int unit, Kind kind) const;
+  /// The one that is computed after `position` others.
+  int phase_at(int unit, Kind kind, int position) const;
 
-  /// What a unit computes, and its next phase; begin: nothing.
+  /// What a unit computes, and how many of its phases it has; begin: nothing.
   struct Computing {
     Kind kind = Kind::begin;
     int micro_batch = -1;
-    int next = 0;
+    int computed = 0;
   };
 
   const StepPlan& plan_;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/plan/axes.hpp>
+#include <string>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -22,7 +23,7 @@ constexpr Named<ExchangeKind> exchange_kind_names[] = {
 constexpr const char* name(ExchangeKind kind) { return name_in(exchange_kind_names, kind); }
 
 /// Activations that the ranks of a span exchange between two phases of a unit. In a span of one
-/// rank there is nothing to do: the next phase finds what the one before has handed over.
+/// rank there is nothing to do: phases that read it find what was handed over.
 struct Exchange {
   ExchangeKind kind = ExchangeKind::gather;
   Span span;
@@ -39,18 +40,26 @@ struct Exchange {
   }
 };
 
-/// A piece of a unit's forward or backward that a rank computes without talking to others.
+/// The most exchanges that a phase reads.
+constexpr std::size_t most_reads = 2;
+
+/// A part of a unit's forward or backward that a rank computes without communicating. Phases run
+/// one after the other. An exchange runs from the phase that hands it over to the first one that
+/// reads it: phases between these two overlap with it.
 struct Phase {
   double flops = 0.0;            ///< floating-point operations; their number outgrows 64 bits
   double recompute_flops = 0.0;  ///< of a forward's, where it leaves only what backward reads
   std::int64_t workspace_bytes = 0;
-  /// Before the next phase; none after the last. Phases without one in between pass on what is in
-  /// `saved`, each with a workspace of its own.
+  /// What it hands over. A later phase has to read it.
   std::optional<Exchange> then = {};
-  /// An earlier phase whose exchange this one reads again, besides the one before it; -1: none.
-  int reads_again = -1;
-  /// Of a forward's: whether it does anything where only what it saves is wanted. The last ones
-  /// that don't are left out of a recompute, with the exchanges before them.
+  /// The earlier phases whose exchanges it reads, `most_reads` at most.
+  std::vector<int> reads = {};
+  /// Whether the next phase works in this one's workspace and finds what this one left there. Else
+  /// only `saved` passes on what a phase leaves.
+  bool keeps_workspace = false;
+  /// Of a forward's: whether it writes a part of the unit's output. The last one does in any case.
+  bool writes_output = false;
+  /// Of a forward's: whether it leaves anything for backward. See recomputed_phases.
   bool recomputes = true;
 };
 
@@ -69,24 +78,36 @@ inline std::vector<Exchange> exchanges(const Phases& phases) {
   return any ? all : std::vector<Exchange>();
 }
 
-/// What each phase reads again; empty where none does.
-inline std::vector<int> read_again(const Phases& phases) {
-  std::vector<int> all;
+/// What each phase reads; empty where none reads anything.
+inline std::vector<std::vector<int>> reads(const Phases& phases) {
+  std::vector<std::vector<int>> all;
   bool any = false;
   for (const Phase& phase : phases) {
-    all.push_back(phase.reads_again);
-    any = any || phase.reads_again >= 0;
+    all.push_back(phase.reads);
+    any = any || !phase.reads.empty();
   }
-  return any ? all : std::vector<int>();
+  return any ? all : std::vector<std::vector<int>>();
 }
 
-/// How many of a forward's phases a recompute has: without the last ones that do nothing in it, but
-/// at least one.
-inline int recomputed_phases(const Phases& forward) {
-  auto count = static_cast<int>(forward.size());
-  while (count > 1 && !forward[static_cast<std::size_t>(count) - 1].recomputes) --count;
-  return count;
-}
+/// Appends `more`, which read exchanges among themselves.
+void append(Phases& phases, const Phases& more);
+
+/// The first of the phases `among` that reads what phase `phase` hands over; -1: none.
+int first_reader(const Phases& phases, int phase, const std::vector<int>& among);
+/// All of them: 0, 1, ...
+std::vector<int> all_of(const Phases& phases);
+
+/// The workspace of a phase, which those that keep it share: bytes of the largest.
+std::int64_t workspace_bytes(const Phases& phases, int phase);
+
+/// Throws Error, naming `unit` and `what` (forward or backward), where there is no phase, a phase
+/// reads what was not handed over before it, more than `most_reads`, or nothing reads what one
+/// hands over.
+void check_reads(const Phases& phases, const std::string& unit, const std::string& what);
+
+/// The phases of a forward, from 0 on, that a recompute has: those that leave something for
+/// backward, and those whose exchanges or workspace these read. The first if there are none.
+std::vector<int> recomputed_phases(const Phases& forward);
 
 inline double flops(const Phases& phases) {
   double sum = 0.0;

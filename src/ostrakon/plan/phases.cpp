@@ -22,10 +22,17 @@ void check_exchange(const Exchange& exchange, const Grid& grid, const std::strin
           exchange.elements, " elements, which are no equal parts for ", span.ranks, " ranks");
 }
 
-/// Exchanges what a phase has handed over. Returns the buffer that the next phase reads.
-int append_exchange(Builder& builder, const Task& task, int phase, const Exchange& exchange,
-                    int handed) {
-  if (exchange.span.ranks == 1) return handed;
+/// Of a phase: what it hands over, and what comes of it.
+struct Exchanged {
+  int handed = -1;
+  int staging = -1;
+  int buffer = -1;  // that phases read
+};
+
+/// Exchanges what a phase has handed over.
+Exchanged append_exchange(Builder& builder, const Task& task, int phase, const Exchange& exchange,
+                          int handed) {
+  if (exchange.span.ranks == 1) return {-1, -1, handed};
   const auto make = [&](const char* what, Category category, std::int64_t bytes) {
     return builder.make_buffer(what, task.unit, category, bytes);
   };
@@ -42,11 +49,15 @@ int append_exchange(Builder& builder, const Task& task, int phase, const Exchang
   builder.use(action, Role::handed, handed, Access::read);
   builder.use(action, Role::staging, staging, Access::write);
   builder.use(action, Role::exchanged, exchanged, Access::write);
-  if (sums)
-    builder.release(task.unit, {handed, staging});
-  else
-    builder.release(task.unit, {handed});
-  return exchanged;
+  return {handed, staging, exchanged};
+}
+
+/// Compute waits for an exchange.
+void finish_exchange(Builder& builder, const Task& task, const Exchanged& exchanged) {
+  std::vector<int> over;
+  for (const int buffer : {exchanged.handed, exchanged.staging})
+    if (buffer >= 0) over.push_back(buffer);
+  if (!over.empty()) builder.release(task.unit, over);
 }
 
 }  // namespace
@@ -55,48 +66,49 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
   for (const UnitDescription& unit : model.units)
     for (const auto& [phases, what] :
          {std::pair{&unit.forward, "forward"}, std::pair{&unit.backward, "backward"}}) {
-      require(!phases->empty(), "unit ", unit.name, ": ", what, " has no phase");
-      for (std::size_t p = 0; p < phases->size(); ++p) {
-        const std::optional<Exchange>& then = (*phases)[p].then;
-        const bool is_last = p + 1 == phases->size();
-        const int again = (*phases)[p].reads_again;
-        require(again < static_cast<int>(p) && (again < 0 || (*phases)[again].then), "unit ",
-                unit.name, ": phase ", p, " of ", what, " reads again what comes after phase ",
-                again, ", expected an exchange before it");
-        require(!then || !is_last, "unit ", unit.name, ": phase ", p, " of ", what,
-                " is the last, but an exchange follows");
-        if (then)
+      check_reads(*phases, unit.name, what);
+      for (std::size_t p = 0; p < phases->size(); ++p)
+        if (const std::optional<Exchange>& then = (*phases)[p].then)
           check_exchange(*then, grid,
                          text("unit ", unit.name, ": the exchange after phase ", p, " of ", what));
-      }
     }
 }
 
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
                    const char* workspace,
-                   const std::function<void(Action&, int, PhasePosition)>& use) {
-  const int all = static_cast<int>(phases.size());
-  const int count = kind == Kind::recompute ? recomputed_phases(phases) : all;
-  std::vector<int> exchanged(phases.size(), -1);  // after each
-  for (int p = 0; p < count; ++p) {
+                   const std::function<void(Action&, Workspace, PhasePosition)>& use) {
+  const std::vector<int> computed =
+      kind == Kind::recompute ? recomputed_phases(phases) : all_of(phases);
+  std::vector<Exchanged> exchanged(phases.size());  // after each
+  constexpr Role roles[most_reads] = {Role::exchanged, Role::second_exchanged};
+  Workspace works_in;
+  bool output_begun = false;
+  for (const int p : computed) {
     const Phase& phase = phases[p];
-    const int works_in =
-        builder.make_buffer(workspace, task.unit, Category::workspace, phase.workspace_bytes);
-    const bool is_last = p + 1 == count;
-    const int handed = phase.then && !is_last
-                           ? builder.make_buffer("handed over", task.unit, Category::activations,
-                                                 phase.then->bytes_in())
-                           : -1;
+    for (const int read : phase.reads)
+      if (first_reader(phases, read, computed) == p)
+        finish_exchange(builder, task, exchanged[read]);
+    const bool is_first = p == computed.front();
+    if (!is_first && phases[p - 1].keeps_workspace)
+      works_in.access = Access::read_write;
+    else
+      works_in = {builder.make_buffer(workspace, task.unit, Category::workspace,
+                                      workspace_bytes(phases, p)),
+                  Access::write};
+    const bool is_read = phase.then && first_reader(phases, p, computed) >= 0;
+    const int handed = is_read ? builder.make_buffer("handed over", task.unit,
+                                                     Category::activations, phase.then->bytes_in())
+                               : -1;
     Action& action = builder.emit(kind, Stream::compute, task.unit, task.micro_batch);
-    if (all > 1) action.phase = p;
+    if (phases.size() > 1) action.phase = p;
     action.flops = kind == Kind::recompute ? phase.recompute_flops : phase.flops;
-    use(action, works_in, {p == 0, is_last});
-    if (p > 0) builder.use(action, Role::exchanged, exchanged[p - 1], Access::read);
-    if (phase.reads_again >= 0)
-      builder.use(action, Role::exchanged_before, exchanged[phase.reads_again], Access::read);
+    const bool is_last = p == computed.back(), writes_output = is_last || phase.writes_output;
+    use(action, works_in, {is_first, is_last, writes_output, output_begun});
+    output_begun = output_begun || writes_output;
+    for (std::size_t r = 0; r < phase.reads.size(); ++r)
+      builder.use(action, roles[r], exchanged[phase.reads[r]].buffer, Access::read);
     builder.use(action, Role::handed, handed, Access::write);
-    exchanged[p] =
-        phase.then && !is_last ? append_exchange(builder, task, p, *phase.then, handed) : -1;
+    if (is_read) exchanged[p] = append_exchange(builder, task, p, *phase.then, handed);
   }
 }
 

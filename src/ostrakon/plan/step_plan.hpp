@@ -126,8 +126,8 @@ enum class Role : std::uint8_t {
   host_batch,       ///< as read from files, on the host
   host_sums,        ///< as exchanged between ranks, on the host
   handed,           ///< what a phase leaves for an exchange
-  exchanged,        ///< what a phase reads of the exchange before it
-  exchanged_before  ///< the same of an earlier one, which it reads again
+  exchanged,        ///< what came of the first of the exchanges that a phase reads: Phase::reads
+  second_exchanged  ///< of the second
 };
 constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::parameters, "parameters"},
@@ -153,7 +153,7 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::host_sums, "host_sums"},
                                       {Role::handed, "handed"},
                                       {Role::exchanged, "exchanged"},
-                                      {Role::exchanged_before, "exchanged_before"}};
+                                      {Role::second_exchanged, "second_exchanged"}};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };
@@ -272,8 +272,9 @@ struct PlannedUnit {
   std::int64_t parameter_elements = 0;      ///< before padding
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
-  int forward_phases = 1, recompute_phases = 1, backward_phases = 1;
-  std::vector<int> forward_again, backward_again;  ///< Phase::reads_again; empty where none does
+  int forward_phases = 1, backward_phases = 1;
+  std::vector<int> recompute_phases;  ///< of forward; empty: all
+  std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
   int masters = -1;
   int working = -1;  ///< copies to compute with, where they are not the masters
   int first_moments = -1;

@@ -30,7 +30,7 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
   unit.recomputes = buffers.action.kind == plan::Kind::recompute;
   unit.batch = buffers.device_view<std::byte>(Role::batch);
   unit.exchanged = buffers.device_view<std::byte>(Role::exchanged);
-  unit.exchanged_before = buffers.device_view<std::byte>(Role::exchanged_before);
+  unit.second_exchanged = buffers.device_view<std::byte>(Role::second_exchanged);
   unit.handed = buffers.device_view<std::byte>(Role::handed);
   unit.frozen = find(Role::parameters);
   unit.parameters = after_frozen(unit.frozen, buffers.action.unit);

@@ -153,13 +153,17 @@ TEST(Phases, OverlapWithExchangesThatLaterOnesRead) {
   const Overlapping over;
   std::vector<std::string> found;
   for (const Action& action : over.plan.actions)
-    if (action.unit == 1 && action.kind != Kind::gather) found.push_back(over.plan.describe(action));
+    if (action.unit == 1 && action.kind != Kind::gather)
+      found.push_back(over.plan.describe(action));
   found.resize(8);
-  const std::vector<std::string> expected = {
-      "forward(block.0, micro-batch 0, phase 0)",  "exchange(block.0, micro-batch 0, phase 0)",
-      "forward(block.0, micro-batch 0, phase 1)",  "exchange(block.0, micro-batch 0, phase 1)",
-      "forward(block.0, micro-batch 0, phase 2)",  "release(block.0)",
-      "release(block.0)",                          "forward(block.0, micro-batch 0, phase 3)"};
+  const std::vector<std::string> expected = {"forward(block.0, micro-batch 0, phase 0)",
+                                             "exchange(block.0, micro-batch 0, phase 0)",
+                                             "forward(block.0, micro-batch 0, phase 1)",
+                                             "exchange(block.0, micro-batch 0, phase 1)",
+                                             "forward(block.0, micro-batch 0, phase 2)",
+                                             "release(block.0)",
+                                             "release(block.0)",
+                                             "forward(block.0, micro-batch 0, phase 3)"};
   EXPECT_EQ(found, expected);
   for (int p : {1, 2}) {
     EXPECT_TRUE(over.phase(p).waits.empty()) << p;
@@ -200,7 +204,8 @@ TEST(Phases, ProofRefusesOverlapThatIsNotWaitedFor) {
       if (!is_exchange && !ends_one) continue;
       StepPlan mutant = over.plan;
       mutant.actions[a].waits.clear();
-      EXPECT_NE(refused_by([&] { prove_memory(mutant, memory); }), "") << over.plan.describe(action);
+      EXPECT_NE(refused_by([&] { prove_memory(mutant, memory); }), "")
+          << over.plan.describe(action);
       ++mutants;
     }
     EXPECT_GE(mutants, 8);
@@ -266,7 +271,9 @@ TEST(Phases, RefuseReadsOfWhatIsNotHandedOver) {
             }),
             "unit u: phase 3 of forward reads an exchange of phase -1; expected an earlier phase "
             "that has one");
-  EXPECT_EQ(refusal([](Phases& all) { all[3].reads = {0, 1, 0}; }),
+  EXPECT_EQ(refusal([](Phases& all) {
+              all[3].reads = {0, 1, 0};
+            }),
             "unit u: phase 3 of forward reads 3 exchanges; expected at most 2");
   EXPECT_EQ(refusal([](Phases& all) { all[3].reads = {0}; }),
             "unit u: phase 1 of forward hands over an exchange that no later phase reads "

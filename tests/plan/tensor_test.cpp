@@ -694,6 +694,12 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
   expect(plan_of(TensorDecoder(2), ranks, [](Policy& policy) { policy.reduce = DType::bf16; }),
          false, "equal to 1 rank up to rounding");
   expect(plan_of(TensorDecoder(2), {2, 3, 2}), false, "equal to 1 rank up to rounding");
+  // Chunks of rows are other products: in 16 bits a library's.
+  expect(plan_of(TensorDecoder(2).in_chunks(2), ranks), true, "bitwise equal to 1 rank");
+  TensorDecoder half = TensorDecoder(2).in_chunks(2);
+  half.is_half = true;
+  expect(plan_of(half, ranks), false,
+         "bitwise equal to 1 rank, if 16-bit products of fewer rows are (parallel.tensor_chunks)");
 }
 
 // ---- overlap
@@ -715,9 +721,8 @@ Overlapped overlap_of(const StepPlan& plan, Kind work) {
     double flops = 0.0;
     for (std::size_t b = a + 1; b < plan.actions.size(); ++b) {
       const Action& next = plan.actions[b];
-      const bool reads =
-          std::any_of(next.uses.begin(), next.uses.end(),
-                      [&](const Use& use) { return use.buffer == brought; });
+      const bool reads = std::any_of(next.uses.begin(), next.uses.end(),
+                                     [&](const Use& use) { return use.buffer == brought; });
       if (reads) break;
       flops += next.flops;
     }

@@ -74,8 +74,8 @@ std::vector<Division> divisions(int ranks) {
     for (int context = 1; tensor * context <= ranks && context <= 8; context *= 2)
       for (int shard = 1; tensor * context * shard <= ranks; shard *= 2)
         if (ranks / (tensor * context) <= 8)  // sequences
-          all.push_back({tensor, context, shard, ranks / (tensor * context * shard),
-                         1 << all.size() % 3});
+          all.push_back(
+              {tensor, context, shard, ranks / (tensor * context * shard), 1 << all.size() % 3});
   return all;
 }
 

@@ -237,11 +237,6 @@ namespace {
 
 constexpr int most_slots = 32;
 
-template <class C>
-View<C**> logits_room(View<C*> room, std::int64_t rows, std::int64_t words) {
-  return room.range(0, rows * words).matrix(rows, words);
-}
-
 }  // namespace
 
 template <class T>
@@ -333,7 +328,7 @@ void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**
     const std::int64_t end = std::min(words, first + block);
     const View<const T**> some = weight.row_range(first, end);
     const View<C**> logits = chunk_logits<T>(exec, x, some, room.range(0, rows * (end - first)));
-    const View<T**> dlogits = logits_room(stored, rows, end - first);
+    const View<T**> dlogits = stored.range(0, rows * (end - first)).matrix(rows, end - first);
     dlogits_of<T>(exec, logits, targets, log_sums, first_word + first, scale, dlogits);
     gemm<T, C>(exec, Transpose::no, Transpose::no, C(1), dlogits, some, first == 0 ? C(0) : C(1),
                dx);

@@ -115,8 +115,8 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
 /// Queries and keys, which are next to each other in a row, are rotated; values are not. `columns`:
 /// of heads of these. `begin`: the first row, which is a position where there are no parts.
 template <class T>
-void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv,
-                          Columns columns, std::int64_t begin, std::int64_t part) const {
+void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv, Columns columns,
+                          std::int64_t begin, std::int64_t part) const {
   if (positions_ != Positions::rotary) return;
   rotate_heads<T>(exec, rotation, leaf_, qkv.column_range(columns.begin, columns.end),
                   attention_.head_width, rotary_base_, begin, part);
@@ -220,10 +220,10 @@ void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& b
 /// dWout.
 template <class T>
 void BlockUnit<T>::out_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  linear_backward_parameters<T>(
-      exec, out_, activations_in(buffers, backward_.locations).attention,
-      buffers.gradient.matrix(sizes_.rows, sizes_.width), buffers.parameter_gradients,
-      leaf_sums(buffers, backward_.attention_sums));
+  linear_backward_parameters<T>(exec, out_, activations_in(buffers, backward_.locations).attention,
+                                buffers.gradient.matrix(sizes_.rows, sizes_.width),
+                                buffers.parameter_gradients,
+                                leaf_sums(buffers, backward_.attention_sums));
 }
 
 /// dWqkv, and dL/dx.

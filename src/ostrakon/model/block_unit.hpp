@@ -73,8 +73,8 @@ class BlockUnit final : public Unit<T> {
   };
 
   /// Bytes into the workspace of forward, in three steps that share their bytes; in parts the first
-  /// is in two phases of its own. In brackets: only where it is computed again; kv: only where sequences
-  /// are cut.
+  /// is in two phases of its own. In brackets: only where it is computed again; kv: only where
+  /// sequences are cut.
   ///   projection: attention_normed, [attention statistics]
   ///   attention:  kv (sequences, kv_width), attention_scores, [attention, log_sum_exp]
   ///   MLP:        [up], and either mlp_normed and [MLP statistics], or then activated
@@ -96,7 +96,7 @@ class BlockUnit final : public Unit<T> {
   struct BackwardLayout {
     ArrayLocations locations;
     std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
-    std::int64_t kv, dkv;  // where sequences are cut: (sequences, kv_width)
+    std::int64_t kv, dkv;               // where sequences are cut: (sequences, kv_width)
     std::int64_t sums, attention_sums;  // of leaves
     std::int64_t last_dqkv, last_normed, last_sums;
   };

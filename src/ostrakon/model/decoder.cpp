@@ -150,6 +150,7 @@ plan::ModelDescription Decoder<T>::description() const {
   description.leaves_at_once = leaf_.leaves();
   description.sample_grain = leaf_.grain;
   description.tensor_grain = leaf_.tensor_grain;
+  description.tensor_chunks = leaf_.tensor_chunks;
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
   return description;

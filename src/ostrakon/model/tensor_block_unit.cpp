@@ -48,11 +48,10 @@ void TensorBlockUnit<T>::normalize(const Exec& exec, const UnitBuffers<T>& buffe
   Arrays<T> arrays(buffers.workspace);
   const NormWork work = norm_work(arrays, false);
   if (chunk == 0) vectors_.take<T>(exec, buffers, saved.vectors);
-  norm_forward<T>(
-      exec, attention_norm_, vectors_in(saved),
-      own_rows_of<const T>(buffers.input.matrix(sizes_.own_rows, sizes_.width), chunk),
-      own_rows_of(recompute_.norms ? work.statistics : saved.attention_norm, chunk),
-      view_as<T>(buffers.handed).matrix(sizes_.own_chunk_rows(), sizes_.width));
+  norm_forward<T>(exec, attention_norm_, vectors_in(saved),
+                  own_rows_of<const T>(buffers.input.matrix(sizes_.own_rows, sizes_.width), chunk),
+                  own_rows_of(recompute_.norms ? work.statistics : saved.attention_norm, chunk),
+                  view_as<T>(buffers.handed).matrix(sizes_.own_chunk_rows(), sizes_.width));
 }
 
 /// qkv = norm(x) Wqkv^T of its heads. With the last chunk they are rotated; where a sequence is in
@@ -231,8 +230,7 @@ void TensorBlockUnit<T>::hand_keys_and_values(const Exec& exec,
 /// rank's.
 template <class T>
 View<T**> TensorBlockUnit<T>::keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
-                                              std::int64_t piece,
-                                              View<const std::byte*> gathered,
+                                              std::int64_t piece, View<const std::byte*> gathered,
                                               View<T**> in_order) const {
   const View<T**> own = piece_of(saved_in(buffers).qkv, piece, sizes_.qkv())
                             .column_range(sizes_.queries, sizes_.qkv());
@@ -344,8 +342,7 @@ void TensorBlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffer
 }
 
 template <class T>
-void TensorBlockUnit<T>::hand_normed_middle(const Exec& exec,
-                                            const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::hand_normed_middle(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
   const NormWork work = norm_work(arrays, true);
@@ -401,10 +398,10 @@ void TensorBlockUnit<T>::up_gradient(const Exec& exec, const UnitBuffers<T>& buf
                                      const MlpWork& work, std::int64_t piece, std::int64_t half,
                                      View<const T**> normed) const {
   const auto [first, last] = half_of_up(half);
-  linear_backward_parameters<T>(
-      exec, outputs_of(up_, first, last), normed,
-      up_in(saved_in(buffers), work, piece).column_range(first, last),
-      own_piece_gradients<T>(buffers, pieces_, piece), {leaf_.leaves(), work.sums});
+  linear_backward_parameters<T>(exec, outputs_of(up_, first, last), normed,
+                                up_in(saved_in(buffers), work, piece).column_range(first, last),
+                                own_piece_gradients<T>(buffers, pieces_, piece),
+                                {leaf_.leaves(), work.sums});
 }
 
 /// dL/dmiddle, which replaces dL/dy.
@@ -496,10 +493,9 @@ void TensorBlockUnit<T>::project_backward(const Exec& exec, const UnitBuffers<T>
 template <class T>
 void TensorBlockUnit<T>::qkv_gradient(const Exec& exec, const UnitBuffers<T>& buffers,
                                       const AttentionWork& work, std::int64_t piece) const {
-  linear_backward_parameters<T>(exec, qkv_, rows_read(buffers),
-                                piece_of(saved_in(buffers).qkv, piece, sizes_.qkv()),
-                                own_piece_gradients<T>(buffers, pieces_, piece),
-                                {leaf_.leaves(), work.sums});
+  linear_backward_parameters<T>(
+      exec, qkv_, rows_read(buffers), piece_of(saved_in(buffers).qkv, piece, sizes_.qkv()),
+      own_piece_gradients<T>(buffers, pieces_, piece), {leaf_.leaves(), work.sums});
 }
 
 template <class T>
@@ -690,8 +686,8 @@ typename TensorBlockUnit<T>::AttentionWork TensorBlockUnit<T>::attention_work(
     work.attention = arrays.template take<T>(rows * sizes_.queries);
     work.log_sum_exp = arrays.template take<Compute>(rows * attention_.heads);
   }
-  work.tree = arrays.template take<Compute>(
-      tree_elements(is_backward ? sizes_.rows : sizes_.chunk_rows()));
+  work.tree =
+      arrays.template take<Compute>(tree_elements(is_backward ? sizes_.rows : sizes_.chunk_rows()));
   return work;
 }
 
@@ -843,8 +839,8 @@ void TensorBlockUnit<T>::add_forward_phases() {
   std::vector<int> keys;
   for (std::size_t j = 0; j < count; ++j) {
     const bool hands = in_parts && j + 1 == count;
-    const int last = add(Step::project, j, {normed[j]},
-                         hands ? std::optional(gather_parts(t)) : std::nullopt);
+    const int last =
+        add(Step::project, j, {normed[j]}, hands ? std::optional(gather_parts(t)) : std::nullopt);
     if (hands) keys = {last};
   }
   for (std::size_t j = 0; in_parts && j < count; ++j) add(Step::queries, j, {normed[j]}, {});
@@ -909,8 +905,11 @@ void TensorBlockUnit<T>::add_backward_phases() {
   if (keeps_attention(true)) keep_from(attend);
   // Here, where gathered rows are not needed for longer: sums take most of the memory.
   if (keeps_pieces_) add(Step::out, {middle}, {});
-  const int project = add(
-      Step::project, in_parts ? Reads{attend} : keeps_pieces_ ? Reads{} : Reads{normed}, sum);
+  const int project = add(Step::project,
+                          in_parts        ? Reads{attend}
+                          : keeps_pieces_ ? Reads{}
+                                          : Reads{normed},
+                          sum);
   if (keeps_pieces_) add(Step::qkv, {normed}, {});
   const int input = add(Step::input, {project}, vectors_.sum(c));
   add(Step::vectors, {input}, {});

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/arrays.hpp>
 #include <ostrakon/model/tensor_pieces.hpp>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -133,9 +133,9 @@ class TensorBlockUnit final : public Unit<T> {
   };
   struct AttentionWork {
     View<const std::byte*> gathered;  // keys and values of all parts
-    View<T**> kv;         // (sequences, kv): in the order of positions
-    View<Compute**> dkv;  // the same
-    View<T*> attention;   // where it is computed again
+    View<T**> kv;                     // (sequences, kv): in the order of positions
+    View<Compute**> dkv;              // the same
+    View<T*> attention;               // where it is computed again
     View<Compute*> log_sum_exp;
     View<T**> dattention;  // (rows, queries)
     View<T**> dqkv;        // (rows, qkv)
@@ -234,8 +234,9 @@ class TensorBlockUnit final : public Unit<T> {
   }
   // Where a piece's arrays are that may be in the workspace.
   View<T**> attention_in(const Saved& saved, const AttentionWork& work, std::int64_t piece) const {
-    return recompute_.attention ? piece_of(work.attention, keeps_pieces_ ? piece : 0, sizes_.queries)
-                                : piece_of(saved.attention, piece, sizes_.queries);
+    return recompute_.attention
+               ? piece_of(work.attention, keeps_pieces_ ? piece : 0, sizes_.queries)
+               : piece_of(saved.attention, piece, sizes_.queries);
   }
   View<Compute*> log_sums_in(const Saved& saved, const AttentionWork& work,
                              std::int64_t piece) const {

@@ -12,9 +12,9 @@ namespace {
 /// A pointer to a parameter of a vector, which may be const; null: there is none.
 template <class Parameters>
 auto find(Parameters& parameters, const std::string& name) {
-  const auto found = std::find_if(
-      parameters.begin(), parameters.end(),
-      [&](const Parameter& parameter) { return parameter.name == name; });
+  const auto found =
+      std::find_if(parameters.begin(), parameters.end(),
+                   [&](const Parameter& parameter) { return parameter.name == name; });
   return found == parameters.end() ? nullptr : &*found;
 }
 

@@ -115,10 +115,11 @@ struct UnitCall {
   Array<const T> input;                 ///< (input), the output of the unit before
   ParameterArrays<const T> parameters;  ///< in backward only if backward_reads_parameters
   ParameterArrays<const T> tied_parameters;  ///< of the unit that it is tied to
-  Bytes<std::byte> workspace;  ///< of the phase; undefined before it, unless the one before keeps it
+  Bytes<std::byte>
+      workspace;  ///< of the phase; undefined before it, unless the one before keeps it
   Bytes<const std::byte> exchanged;         ///< what came of the first exchange that it reads
   Bytes<const std::byte> second_exchanged;  ///< of the second
-  Bytes<std::byte> handed;                   ///< for the exchange after this phase
+  Bytes<std::byte> handed;                  ///< for the exchange after this phase
 };
 
 /// Forward: reads batch, input and parameters; writes output (or losses) and saved.

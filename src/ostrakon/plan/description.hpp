@@ -64,6 +64,7 @@ struct ModelDescription {
   /// Pieces of a unit's parameters whose terms are summed by one tree, whichever tensor ranks have
   /// them.
   std::int64_t tensor_grain = 1;
+  std::int64_t tensor_chunks = 1;   ///< of rows, which tensor ranks multiply one after the other
   int tensor_ranks = 1;             ///< Policy::tensor_ranks, for which sizes are
   std::int64_t gradient_bytes = 0;  ///< the gradient passed backward from unit to unit
   std::int64_t element_bytes = 4;   ///< of parameters as they are computed with

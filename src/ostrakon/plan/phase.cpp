@@ -66,8 +66,8 @@ void check_reads(const Phases& phases, const std::string& unit, const std::strin
       require(read >= 0 && read < p && phases[static_cast<std::size_t>(read)].then, "unit ", unit,
               ": phase ", p, " of ", what, " reads an exchange of phase ", read,
               "; expected an earlier phase that has one");
-    require(!phase.then || first_reader(phases, p, all_of(phases)) >= 0, "unit ", unit, ": phase ", p,
-            " of ", what, " hands over an exchange that no later phase reads (Phase::reads)");
+    require(!phase.then || first_reader(phases, p, all_of(phases)) >= 0, "unit ", unit, ": phase ",
+            p, " of ", what, " hands over an exchange that no later phase reads (Phase::reads)");
     require(!phase.keeps_workspace || p + 1 < count, "unit ", unit, ": phase ", p, " of ", what,
             " is the last, but keeps its workspace for a next one");
   }

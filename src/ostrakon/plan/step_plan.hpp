@@ -273,7 +273,7 @@ struct PlannedUnit {
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
   int forward_phases = 1, backward_phases = 1;
-  std::vector<int> recompute_phases;  ///< of forward; empty: all
+  std::vector<int> recompute_phases;                            ///< of forward; empty: all
   std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
   int masters = -1;
   int working = -1;  ///< copies to compute with, where they are not the masters
@@ -353,7 +353,8 @@ struct StepPlan {
   /// Whether sums are bit for bit those of one rank: both, and what several ranks compute together
   /// is cut on one rank alike.
   bool has_the_bits_of_one_rank() const {
-    return sums_in_one_order() && ranks_of_sample() == 1 && grid.tensor() <= layouts.tensor_grain;
+    return sums_in_one_order() && ranks_of_sample() == 1 && grid.tensor() <= layouts.tensor_grain &&
+           !layouts.cuts_16bit_products;
   }
 
   /// Hash of the actions and buffers, which ranks have to agree on.

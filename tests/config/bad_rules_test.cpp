@@ -254,6 +254,13 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("training", "micro_batch_size: 4\n    leaf: sequence\n    sum_grain: 2"),
         "deck.yaml: training.sum_grain = 2 is a number of sequences (training.leaf), of which "
         "training.micro_batch_size = 4 are summed at once; expected a multiple of it"},
+       {with("parallel", "tensor_chunks: 2"),
+        "deck.yaml: parallel.tensor_chunks = 2 with parallel.tensor = 1, where no rows are "
+        "exchanged; expected parallel.tensor_chunks = 1, or parallel.tensor > 1"},
+       {with("model", "heads: 4\n  parallel:\n    tensor: 2\n    tensor_chunks: 3"),
+        "deck.yaml: parallel.tensor_chunks = 3 does not divide the 128 tokens of a micro-batch "
+        "that a tensor rank has (micro_batch_size x sequence_length / context / tensor); expected "
+        "a divisor of 128"},
        {with("model", "heads: 4\n  parallel:\n    tensor: 8"),
         "deck.yaml: parallel.tensor = 8 does not divide model.heads = 4 (4 = 8 x 0 + 4)"},
        {with("model", "heads: 4\n    kv_heads: 2\n    tensor_grain: 4"),

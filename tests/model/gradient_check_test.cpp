@@ -176,7 +176,8 @@ TEST(GradientCheck, FindsWritesToArraysThatACallDoesNotHave) {
          "unit bend.1: forward that recomputes wrote to its output, which is empty in a call that "
          "recomputes");
   expect(check<double>(Fault::writes_absent_output, false, in_phases),
-         "unit bend.1: forward wrote to its output, which is empty before the last phase");
+         "unit bend.1: forward wrote to its output, which is empty before the last phase "
+         "and without Phase::writes_output");
   expect(check<float>(Fault::writes_losses),
          "unit bend.1: forward wrote to its losses, which only the loss unit has: expected output");
   expect(of_other(Fault::writes_loss_output, {}),
@@ -282,6 +283,104 @@ TEST(GradientCheck, PassesTheExampleOfTiedAndFrozenParameters) {
   const GradientReport report = check_gradients(chain, samples);
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_EQ(report.compared, 3 * all + 3 * columns);
+}
+
+/// y = a x + b x^2, by columns, in phases that overlap with exchanges: both are read by the last
+/// two, in either order, each of which writes a part of the output. x^2 goes from phase 0 to 1 in a
+/// workspace, and is saved by 1. `forgets`: says that 1 need not be computed again.
+template <class T>
+class Parabola final : public Unit<T> {
+ public:
+  explicit Parabola(bool forgets = false) : forgets_(forgets) {}
+
+  UnitDescription describe() const override {
+    UnitDescription unit;
+    unit.name = "parabola";
+    unit.parameters = {Parameter::normal("a", {small_width}, 0.5),
+                       Parameter::normal("b", {small_width}, 0.5)};
+    unit.input = unit.output = small_all;
+    unit.saved_bytes = small_all * static_cast<std::int64_t>(sizeof(T));
+    unit.forward.resize(4);
+    unit.forward[0].workspace_bytes = unit.saved_bytes;
+    unit.forward[0].keeps_workspace = true;
+    for (int phase : {0, 1})
+      unit.forward[static_cast<std::size_t>(phase)].then =
+          plan::Exchange{plan::ExchangeKind::gather, {plan::Axis::shard, 1}, small_all, sizeof(T)};
+    unit.forward[1].recomputes = !forgets_;
+    unit.forward[2].reads = {0, 1};
+    unit.forward[3].reads = {1, 0};
+    unit.forward[2].writes_output = true;
+    unit.forward[2].recomputes = unit.forward[3].recomputes = false;
+    return unit;
+  }
+  void forward(const ForwardCall<T>& call) const override {
+    const auto x = call.input, a = call.parameters(0), b = call.parameters(1);
+    const auto saved = call.saved.template array<T>(0, small_all);
+    if (call.phase < 2) {
+      const bool is_first = call.phase == 0, hands = call.handed.size() > 0;
+      const auto handed = hands ? call.handed.template array<T>(0, small_all) : saved;
+      const auto square = call.workspace.template array<T>(0, small_all);
+      for_each(
+          call.exec, small_all, KOKKOS_LAMBDA(std::int64_t i) {
+            if (is_first) square(i) = T(x(i) * x(i));
+            if (!is_first) saved(i) = square(i);
+            if (hands)
+              handed(i) = T(is_first ? a(i % small_width) * x(i) : b(i % small_width) * square(i));
+          });
+      return;
+    }
+    const auto one = call.exchanged.template array<T>(0, small_all),
+               other = call.second_exchanged.template array<T>(0, small_all);
+    const auto y = call.output;
+    const std::int64_t half = small_all / 2, first = call.phase == 2 ? 0 : half;
+    for_each(
+        call.exec, call.phase == 2 ? half : small_all - half,
+        KOKKOS_LAMBDA(std::int64_t i) { y(first + i) = T(one(first + i) + other(first + i)); });
+  }
+  void backward(const BackwardCall<T>& call) const override {
+    const auto x = call.input, a = call.parameters(0), b = call.parameters(1);
+    const auto square = call.saved.template array<T>(0, small_all);
+    const auto g = call.gradient;
+    const auto da = call.parameter_gradients(0), db = call.parameter_gradients(1);
+    for_each(
+        call.exec, small_width, KOKKOS_LAMBDA(std::int64_t j) {
+          compute_t<T> of_a = 0, of_b = 0;
+          for (std::int64_t i = j; i < small_all; i += small_width) {
+            of_a += g(i) * x(i);
+            of_b += g(i) * square(i);
+            g(i) = T(g(i) * (a(j) + 2 * b(j) * x(i)));
+          }
+          da(j) = of_a;
+          db(j) = of_b;
+        });
+  }
+
+ private:
+  bool forgets_;
+};
+
+template <class T>
+GradientReport check_parabola(bool forgets) {
+  Units<T> units;
+  units.push_back(std::make_unique<Source<T>>());
+  units.push_back(std::make_unique<Parabola<T>>(forgets));
+  units.push_back(std::make_unique<Squares<T>>(Fault::none));
+  SmallSamples samples;
+  return check_gradients(Chain<T>(std::move(units), {small_rows, samples.sample_bytes()}), samples);
+}
+
+TEST(GradientCheck, PassesPhasesThatOverlapWithExchanges) {
+  const GradientReport report = check_parabola<double>(false);
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_EQ(report.compared, 2 * small_all + 3 * small_width);
+  const GradientReport in_float = check_parabola<float>(false);
+  EXPECT_TRUE(in_float.passed()) << in_float.text();
+}
+
+TEST(GradientCheck, ComputesAgainThePhasesThatTrainingDoes) {
+  const GradientReport report = check_parabola<double>(true);
+  EXPECT_NE(report.text().find("this byte differs where forward recomputes"), std::string::npos)
+      << report.text();
 }
 
 TEST(GradientCheck, ComputesOnOneRank) {

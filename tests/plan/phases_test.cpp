@@ -185,6 +185,26 @@ TEST(Phases, ShareAWorkspaceThatIsKept) {
   EXPECT_NE(over.phase(3).buffer(Role::workspace), shared);
 }
 
+TEST(Phases, ProofRefusesAnotherWorkspaceThanTheKeptOne) {
+  const Overlapping over;
+  const auto refusal = [&](const std::function<void(StepPlan&, Use&)>& change) {
+    StepPlan mutant = over.plan;
+    for (Action& action : mutant.actions)
+      if (action.kind == Kind::forward && action.unit == 1 && action.phase == 2)
+        for (Use& use : action.uses)
+          if (use.role == Role::workspace) change(mutant, use);
+    return refused_by([&] { prove_stages({&mutant}); });
+  };
+  EXPECT_EQ(refusal([](StepPlan&, Use&) {}), "");
+  const char* const words = "does not work in the workspace that the phase before it has kept";
+  expect_has(refusal([](StepPlan&, Use& use) { use.access = Access::write; }), words);
+  expect_has(refusal([](StepPlan& its, Use& use) {
+               its.buffers.push_back(its.buffers[static_cast<std::size_t>(use.buffer)]);
+               use.buffer = static_cast<int>(its.buffers.size()) - 1;
+             }),
+             words);
+}
+
 /// Without any one of the waits, or with the exchanges read in the other order.
 TEST(Phases, ProofRefusesOverlapThatIsNotWaitedFor) {
   for (const bool again : {false, true}) {
@@ -234,6 +254,10 @@ TEST(Phases, RecomputeThoseThatBackwardNeeds) {
     return recomputed_phases(all);
   };
   using Numbers = std::vector<int>;
+  Phases kept(3);
+  kept[0].keeps_workspace = true;
+  kept[0].recomputes = kept[2].recomputes = false;
+  EXPECT_EQ(recomputed_phases(kept), (Numbers{0, 1}));
   EXPECT_EQ(phases({true, true, true}, {{}, {0}, {1}}), (Numbers{0, 1, 2}));
   // Those between that leave nothing are left out, unless one that does reads them.
   EXPECT_EQ(phases({true, false, true, false}, {{}, {0}, {0}, {1}}), (Numbers{0, 2}));

@@ -455,7 +455,7 @@ TEST(TensorProof, RefusesOrdersOfExchangesThatDifferInATensorGroup) {
       expect_has(reason, "of a group's collectives on stream exchange, number ");
       expect_has(reason, text("rank ", rank));
       expect_has(reason, "they are not the same");
-      // Exchanges that look alike to MPI would exchange the wrong rows and end.
+      // MPI cannot tell some apart: the run would end normally with wrong rows.
       const Action &one = plan.actions[exchanges[i]], &other = plan.actions[exchanges[i + 1]];
       const bool are_alike = one.exchange == other.exchange && one.elements == other.elements;
       if (i % 8 == 0 && !are_alike) {

@@ -553,7 +553,7 @@ TEST(TensorReports, CountTheTrafficOfTensorGroupsByItself) {
         const Exchanged bytes = expected_exchanges(decoder, policy, Purpose::train);
         EXPECT_EQ(report.tensor.ranks, ranks.tensor);
         EXPECT_EQ(report.tensor.bytes_sent, 2 * (bytes.forward + bytes.recompute + bytes.backward));
-        // Two blocks with 5, 4 and 5 exchanges, an embedding with 2 and a head with 5.
+        // Two blocks with 5, 4 and 7 exchanges, an embedding with 2 and a head with 5.
         EXPECT_EQ(report.tensor.collectives, 2 * (2 * (5 + 4 + 7) + 2 + 5));
         EXPECT_EQ(report.tensor.bytes_sent + report.shard.bytes_sent + report.replicate.bytes_sent,
                   plan.bytes_sent());
@@ -698,8 +698,11 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
   expect(plan_of(TensorDecoder(2).in_chunks(2), ranks), true, "bitwise equal to 1 rank");
   TensorDecoder half = TensorDecoder(2).in_chunks(2);
   half.is_half = true;
-  expect(plan_of(half, ranks), false,
-         "bitwise equal to 1 rank, if 16-bit products of fewer rows are (parallel.tensor_chunks)");
+  expect(plan_of(half, ranks), true, "bitwise equal to 1 rank");
+  EXPECT_EQ(describe_cut_products(plan_of(half, ranks)),
+            "16-bit products of fewer rows (parallel.tensor_chunks) may have other bits");
+  EXPECT_EQ(describe_cut_products(plan_of(half.in_chunks(1), ranks)), "");
+  EXPECT_EQ(describe_cut_products(plan_of(TensorDecoder(2).in_chunks(2), ranks)), "");
 }
 
 // ---- overlap
@@ -758,6 +761,32 @@ TEST(TensorOverlap, OfExchangesWithProductsOfTheirBlock) {
       EXPECT_GT(four, 0.7);
       // All but the gradient that a block begins with, and vectors.
       EXPECT_GT(overlap_of(plan_of(decoder(1)), Kind::backward).part(), 0.75);
+    }
+}
+
+TEST(TensorOverlap, ChunksAndPhasesTakeNoMoreOperations) {
+  const auto flops_of = [](const TensorDecoder& decoder) {
+    const UnitDescription block = decoder.description().units[1];
+    EXPECT_GE(flops(block.backward), block.gradient_flops);
+    return std::array<double, 3>{flops(block.forward), recompute_flops(block.forward),
+                                 flops(block.backward)};
+  };
+  for (bool again : {false, true})
+    for (int parts : {1, 2}) {
+      const auto decoder = [&](int tensor, int chunks) {
+        TensorDecoder made(tensor);
+        if (parts > 1) made.in_parts(parts);
+        made.recompute = {again, again, again};
+        return made.in_chunks(chunks);
+      };
+      // Of one rank, in one phase where there are no parts.
+      std::array<double, 3> half = flops_of(decoder(1, 1));
+      for (double& one : half) one /= 2.0;
+      for (int chunks : {1, 2, 4}) {
+        const std::array<double, 3> found = flops_of(decoder(2, chunks));
+        for (std::size_t i = 0; i < half.size(); ++i)
+          EXPECT_DOUBLE_EQ(found[i], half[i]) << chunks << " " << i << again << parts;
+      }
     }
 }
 

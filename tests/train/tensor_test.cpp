@@ -251,7 +251,7 @@ TEST(Tensor, TrafficIsRowsAndVectors) {
     const std::int64_t width = settings.model.width, rows = settings.training.sequence_length;
     const std::int64_t vectors = 2 * width, matrix = rows * width;
     // Gathers in forward: vectors, two of rows, two sums of rows; again but the last sum. In
-    // backward two gathers of two rows each, two sums, and the sum of vectors.
+    // backward four gathers of rows, two sums, and the sum of vectors.
     const std::int64_t block = (vectors + 4 * matrix) + every * (vectors + 3 * matrix) +
                                (4 * matrix + 2 * matrix + vectors);
     const std::int64_t embedding = 2 * matrix;

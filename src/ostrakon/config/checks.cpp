@@ -109,7 +109,8 @@ void check_pieces(const Settings& settings, const std::string& name) {
           "); expected a divisor, or a grain of 1");
   const std::int64_t pieces = std::max(tensor, grain), chunks = settings.tensor_chunks;
   require(chunks == 1 || tensor > 1, name, ": parallel.tensor_chunks = ", chunks,
-          " cuts what parallel.tensor = 1 does not exchange; expected 1");
+          " with parallel.tensor = 1, where no rows are exchanged; expected parallel.tensor_chunks "
+          "= 1, or parallel.tensor > 1");
   if (pieces == 1) return;
   const Factor by = {grain > 1 ? "model.tensor_grain" : "parallel.tensor", pieces};
   const model::DecoderSettings& model = settings.model;
@@ -130,7 +131,10 @@ void check_pieces(const Settings& settings, const std::string& name) {
   const std::int64_t own =
       training.sequence_length / settings.context * training.micro_batch_size / tensor;
   require(own % chunks == 0, name, ": parallel.tensor_chunks = ", chunks, " does not divide the ",
-          own, " tokens of a micro-batch that a rank has (", division(own, chunks), ")");
+          own,
+          " tokens of a micro-batch that a tensor rank has (micro_batch_size x "
+          "sequence_length / context / tensor); expected a divisor of ",
+          own);
 }
 
 void check_precision(const PrecisionSettings& precision, const std::string& name) {

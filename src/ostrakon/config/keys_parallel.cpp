@@ -147,8 +147,9 @@ Section parallel_section() {
                "together: each has an equal part of the heads, MLP columns and vocabulary, and "
                "between them of the rows (tensor and sequence parallel)"),
        integer("tensor_chunks", FIELD(tensor_chunks), 1, most_ranks,
-               "in how many chunks ranks of parallel.tensor exchange rows in forward of a block, "
-               "each overlapped with products of other chunks; changes no bit in fp32"),
+               "in how many chunks ranks of parallel.tensor (more than 1) exchange their rows in "
+               "forward of a block, each overlapped with products of other chunks; divides the "
+               "tokens of a micro-batch that each has, and changes no bit in fp32"),
        choice("rank_order", FIELD(parallel.rank_order), plan::rank_order_names,
               "which ranks are neighbours: tensor_in_node: those of parallel.tensor, on one node, "
               "then those of a shard group, then replicas; tensor_first: the same, also across "

@@ -4,6 +4,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
@@ -171,6 +172,19 @@ std::string gemm_digest(DType dtype) {
       break;
   }
   return sum.hex();
+}
+
+bool rows_have_bits_of_whole(DType dtype) {
+#if OSTRAKON_ON_DEVICE
+  (void)dtype;
+  return false;
+#elif defined(OSTRAKON_HAVE_ONEDNN)
+  return dtype == DType::fp32 ||
+         !onednn::multiplies(dtype == DType::bf16 ? onednn::Format::bf16 : onednn::Format::fp16);
+#else
+  (void)dtype;
+  return true;
+#endif
 }
 
 }  // namespace ostrakon::math

@@ -11,6 +11,10 @@ namespace ostrakon::math {
 /// else the library and the device.
 Facts gemm_facts(DType dtype);
 
+/// Whether any rows of a product of matrices of `dtype` have the bits that they have in the whole
+/// product, here.
+bool rows_have_bits_of_whole(DType dtype);
+
 /// XXH3 (64 bits) of a few products of fixed random matrices of `number`, as sixteen hexadecimal
 /// digits. Milliseconds.
 std::string gemm_digest(DType dtype);

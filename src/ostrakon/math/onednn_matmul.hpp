@@ -2,7 +2,7 @@
 #pragma once
 
 // Products of 16-bit matrices by oneDNN, on processors that have instructions for them. Only
-// gemm.cpp calls this.
+// gemm.cpp and gemm_facts.cpp include this.
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>

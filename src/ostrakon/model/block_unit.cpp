@@ -288,7 +288,7 @@ View<compute_t<T>**> BlockUnit<T>::gradients_in_order(const UnitBuffers<T>& buff
       .matrix(sequence_rows(), kv_width());
 }
 
-/// Those of queries wait for the last phase where the queries were, which have served.
+/// Gradients of queries are stored over the queries, which are no longer needed.
 template <class T>
 void BlockUnit<T>::hand_their_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
   math::put_by_part<Compute, Compute>(

@@ -146,7 +146,7 @@ Call Chain<T>::make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffe
   call.exchanged = bytes(buffers.exchanged, bytes_read(phases, phase, 0), "exchanged");
   call.second_exchanged =
       bytes(buffers.second_exchanged, bytes_read(phases, phase, 1), "second_exchanged");
-  // Where it recomputes, nothing may read it.
+  // In a recompute perhaps no phase reads it: then it is empty.
   call.handed = bytes(buffers.handed, buffers.handed ? bytes_handed(phases, phase) : 0, "handed");
   return call;
 }

@@ -46,6 +46,8 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(pieces % leaf.tensor_ranks == 0, "a tensor grain of ", pieces, " can't be divided over ",
           leaf.tensor_ranks, " ranks; expected a multiple");
   positive("tensor_chunks", leaf.tensor_chunks);
+  require(leaf.tensor_chunks == 1 || leaf.tensor_ranks > 1, leaf.tensor_chunks,
+          " chunks of rows on one tensor rank, which exchanges none; expected 1");
   require(leaf.own_rows() % leaf.tensor_chunks == 0, "the ", leaf.own_rows(),
           " rows of a tensor rank can't be cut into ", leaf.tensor_chunks,
           " chunks; expected a multiple");

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -36,8 +37,10 @@ void TensorBlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers
       return normalize_middle(exec, buffers, chunk);
     case Step::mlp:
       return mlp(exec, buffers, chunk);
-    default:
+    case Step::output:
       return output(exec, buffers, chunk);
+    default:
+      throw std::logic_error("a block's forward has no such step");
   }
 }
 
@@ -87,6 +90,7 @@ void TensorBlockUnit<T>::attend(const Exec& exec, const UnitBuffers<T>& buffers)
   AttentionWork work = attention_work(arrays, false);
   work.gathered = buffers.exchanged;
   if (sizes_.chunks == 1) return multiply_out(exec, buffers, work, 0, true);
+  // Later chunks need it, too.
   for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece)
     attention_of_piece(exec, buffers, piece, work);
   multiply_out(exec, buffers, work, 0, false);
@@ -336,8 +340,10 @@ void TensorBlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffer
     }
     case Step::input:
       return input_backward(exec, buffers);
-    default:
+    case Step::vectors:
       return vectors_.take_gradients<T>(exec, buffers, pieces_);
+    default:
+      throw std::logic_error("a block's backward has no such step");
   }
 }
 
@@ -355,9 +361,14 @@ template <class T>
 void TensorBlockUnit<T>::project_up_again(const Exec& exec, const UnitBuffers<T>& buffers) const {
   Arrays<T> arrays(buffers.workspace);
   const MlpWork work = mlp_work(arrays, true);
+  // In the products of forward: 16 bits may differ otherwise.
   for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece)
-    linear_forward<T>(exec, up_, own_piece<T>(buffers, pieces_, piece), rows_read(buffers),
-                      up_in(saved_in(buffers), work, piece));
+    for (std::int64_t chunk = 0; chunk < sizes_.chunks; ++chunk)
+      for_each_run(chunk, [&](std::int64_t row, std::int64_t /*in_chunk*/, std::int64_t rows) {
+        linear_forward<T>(exec, up_, own_piece<T>(buffers, pieces_, piece),
+                          rows_read(buffers).row_range(row, row + rows),
+                          up_in(saved_in(buffers), work, piece).row_range(row, row + rows));
+      });
 }
 
 /// The gradient of Wdown, and the sum over pieces of dL/dnorm(middle). The gradient of the
@@ -682,7 +693,8 @@ typename TensorBlockUnit<T>::AttentionWork TensorBlockUnit<T>::attention_work(
                      .matrix(sequence_rows(), sizes_.kv);
   }
   if (recompute_.attention) {
-    const std::int64_t rows = (keeps_pieces_ ? leaf_.own_pieces() : 1) * sizes_.rows;
+    work.has_all_pieces = keeps_attention(is_backward);
+    const std::int64_t rows = (work.has_all_pieces ? leaf_.own_pieces() : 1) * sizes_.rows;
     work.attention = arrays.template take<T>(rows * sizes_.queries);
     work.log_sum_exp = arrays.template take<Compute>(rows * attention_.heads);
   }
@@ -885,7 +897,7 @@ void TensorBlockUnit<T>::add_backward_phases() {
       description_.backward[p].keeps_workspace = true;
   };
 
-  // In the order in which they are read.
+  // Gathers are in the order in which later phases read them.
   int gradient = -1;
   if (!keeps_up()) gradient = add(Step::gradient, {}, gather);
   const int normed_middle = add(Step::mlp_norm, {}, gather);
@@ -903,7 +915,8 @@ void TensorBlockUnit<T>::add_backward_phases() {
   const int attend = add(Step::attend, in_parts ? Reads{middle, keys} : Reads{middle},
                          in_parts ? std::optional(sum_parts(c)) : std::nullopt);
   if (keeps_attention(true)) keep_from(attend);
-  // Here, where gathered rows are not needed for longer: sums take most of the memory.
+  // Before `project`: the gathered dL/dmiddle is not needed while its sum, the largest exchange,
+  // runs.
   if (keeps_pieces_) add(Step::out, {middle}, {});
   const int project = add(Step::project,
                           in_parts        ? Reads{attend}

@@ -33,7 +33,8 @@ namespace ostrakon::model {
 ///              output *       y = middle + sum
 ///   backward   gradient       dL/dy of its rows                                 gather -> mlp
 ///              mlp_norm       norm(middle)                                      gather -> up
-///              [again         what is computed again: the product with Wup]
+///              [again         the product with Wup, where it is computed again; then mlp_norm
+///                             comes before gradient, and is read here first]
 ///              mlp            gradient of Wdown; its part of dL/dnorm(middle)   sum -> middle
 ///              [gather        keys and values of its heads                      gather (parts) -> attend]
 ///              up             gradient of Wup, one half
@@ -86,10 +87,10 @@ class TensorBlockUnit final : public Unit<T> {
     output,
     input
   };
-  /// What a phase computes: of the rows of a chunk, or of half `chunk` of Wup.
+  /// What a phase computes. `part`: in forward a chunk of rows; in backward a half of Wup.
   struct Task {
     Step step;
-    std::int64_t chunk = 0;
+    std::int64_t part = 0;
   };
 
   /// Of a piece, in elements.
@@ -137,10 +138,13 @@ class TensorBlockUnit final : public Unit<T> {
     View<Compute**> dkv;              // the same
     View<T*> attention;               // where it is computed again
     View<Compute*> log_sum_exp;
-    View<T**> dattention;  // (rows, queries)
-    View<T**> dqkv;        // (rows, qkv)
+    bool has_all_pieces = false;  // of these two
+    View<T**> dattention;         // (rows, queries)
+    View<T**> dqkv;               // (rows, qkv)
     View<T*> scores;
     Gradients sums, tree;
+
+    std::int64_t slot(std::int64_t piece) const { return has_all_pieces ? piece : 0; }
   };
   struct MlpWork {
     View<T*> up;          // where it is computed again
@@ -234,14 +238,13 @@ class TensorBlockUnit final : public Unit<T> {
   }
   // Where a piece's arrays are that may be in the workspace.
   View<T**> attention_in(const Saved& saved, const AttentionWork& work, std::int64_t piece) const {
-    return recompute_.attention
-               ? piece_of(work.attention, keeps_pieces_ ? piece : 0, sizes_.queries)
-               : piece_of(saved.attention, piece, sizes_.queries);
+    return recompute_.attention ? piece_of(work.attention, work.slot(piece), sizes_.queries)
+                                : piece_of(saved.attention, piece, sizes_.queries);
   }
   View<Compute*> log_sums_in(const Saved& saved, const AttentionWork& work,
                              std::int64_t piece) const {
     const std::int64_t elements = sizes_.rows * attention_.heads,
-                       slot = recompute_.attention && !keeps_pieces_ ? 0 : piece;
+                       slot = recompute_.attention ? work.slot(piece) : piece;
     return (recompute_.attention ? work.log_sum_exp : saved.log_sum_exp)
         .range(slot * elements, (slot + 1) * elements);
   }

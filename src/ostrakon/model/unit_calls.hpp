@@ -119,7 +119,8 @@ struct UnitCall {
       workspace;  ///< of the phase; undefined before it, unless the one before keeps it
   Bytes<const std::byte> exchanged;         ///< what came of the first exchange that it reads
   Bytes<const std::byte> second_exchanged;  ///< of the second
-  Bytes<std::byte> handed;                  ///< for the exchange after this phase
+  /// For the exchange after this phase. Empty in a call that recomputes, if no phase reads it then.
+  Bytes<std::byte> handed;
 };
 
 /// Forward: reads batch, input and parameters; writes output (or losses) and saved.

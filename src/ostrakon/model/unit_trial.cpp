@@ -121,11 +121,16 @@ void UnitTrial<T>::run(const plan::Phases& phases, const Run& how) {
   const auto look_at = [&](const GuardedBuffer& buffer, const char* name) {
     if (is_watched && !buffer.has_whole_guards()) damage_ = text("wrote outside of its ", name);
   };
-  for (std::size_t p = 0; p < phases.size(); ++p) {
-    if (p == 0 || !phases[p - 1].keeps_workspace)
-      workspace = GuardedBuffer(plan::workspace_bytes(phases, static_cast<int>(p)));
-    handed.emplace_back(phases[p].then ? phases[p].then->bytes_in() : 0);
-    buffers.phase = static_cast<int>(p);
+  const std::vector<int> computed =
+      buffers.recomputes ? plan::recomputed_phases(phases) : plan::all_of(phases);
+  handed.resize(phases.size());
+  for (const int phase : computed) {
+    const auto p = static_cast<std::size_t>(phase);
+    if (phase == computed.front() || !phases[p - 1].keeps_workspace)
+      workspace = GuardedBuffer(plan::workspace_bytes(phases, phase));
+    if (plan::first_reader(phases, phase, computed) >= 0)
+      handed[p] = GuardedBuffer(phases[p].then->bytes_in());
+    buffers.phase = phase;
     // The loss unit's backward begins with forward.
     const bool writes_output =
         how.with_output && (is_backward || p + 1 == phases.size() || phases[p].writes_output);
@@ -133,7 +138,7 @@ void UnitTrial<T>::run(const plan::Phases& phases, const Run& how) {
     buffers.workspace = workspace.view<std::byte>();
     buffers.exchanged = came(phases[p], 0);
     buffers.second_exchanged = came(phases[p], 1);
-    buffers.handed = handed.back().template view<std::byte>();
+    buffers.handed = handed[p].template view<std::byte>();
     if (is_backward)
       chain_.backward(unit_, exec, buffers, loss_scale, how.adds, absent_arrays());
     else
@@ -157,10 +162,10 @@ template <class T>
 void UnitTrial<T>::look_at_absent(bool with_output) {
   const bool is_loss = chain_.unit(unit_).is_loss;
   if (!absent_.output.has_whole_guards())
-    damage_ =
-        text("wrote to its output, which is empty ", is_loss ? "in the loss unit: expected losses"
-                                                     : !with_output ? "in a call that recomputes"
-                                                                    : "before the last phase");
+    damage_ = text("wrote to its output, which is empty ",
+                   is_loss        ? "in the loss unit: expected losses"
+                   : !with_output ? "in a call that recomputes"
+                                  : "before the last phase and without Phase::writes_output");
   if (!absent_.losses.has_whole_guards())
     damage_ = is_loss ? "wrote to its losses, which are empty before the last phase"
                       : "wrote to its losses, which only the loss unit has: expected output";

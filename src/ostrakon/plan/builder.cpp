@@ -29,6 +29,8 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.backward_phases = static_cast<int>(unit(u).backward.size());
     planned.forward_reads = reads(unit(u).forward);
     planned.backward_reads = reads(unit(u).backward);
+    planned.forward_keeps = keep_workspaces(unit(u).forward);
+    planned.backward_keeps = keep_workspaces(unit(u).backward);
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto move_matrices = [&](std::int64_t elements, std::int64_t padded) {
       for (WholeMatrix& matrix : planned.whole_matrices)

@@ -24,7 +24,10 @@ const Exchange* asked(const PlannedUnit& unit, Kind by, int phase) {
 }  // namespace
 
 ExchangeCheck::ExchangeCheck(const StepPlan& plan)
-    : plan_(plan), computing_(plan.units.size()), handed_(plan.buffers.size()) {}
+    : plan_(plan),
+      computing_(plan.units.size()),
+      workspaces_(plan.units.size(), -1),
+      handed_(plan.buffers.size()) {}
 
 std::string ExchangeCheck::wrong(const Action& action) {
   if (action.kind == Kind::exchange) return wrong_exchange(action);
@@ -93,6 +96,23 @@ std::string ExchangeCheck::wrong_exchange(const Action& action) {
   return "";
 }
 
+std::string ExchangeCheck::wrong_workspace(const Action& action) {
+  const PlannedUnit& unit = plan_.units[static_cast<std::size_t>(action.unit)];
+  const std::vector<bool>& keeps =
+      action.kind == Kind::backward ? unit.backward_keeps : unit.forward_keeps;
+  int& last = workspaces_[static_cast<std::size_t>(action.unit)];
+  const int before = last;
+  last = action.buffer(Role::workspace);
+  const auto phase = static_cast<std::size_t>(std::max(action.phase, 0));
+  if (phase == 0 || keeps.empty() || !keeps[phase - 1]) return "";
+  const bool reads = std::any_of(action.uses.begin(), action.uses.end(), [&](const Use& use) {
+    return use.role == Role::workspace && use.access == Access::read_write;
+  });
+  return last == before && (last < 0 || reads)
+             ? ""
+             : "does not work in the workspace that the phase before it has kept";
+}
+
 std::string ExchangeCheck::wrong_phase(const Action& action) {
   const PlannedUnit& unit = plan_.units[static_cast<std::size_t>(action.unit)];
   const std::vector<std::vector<int>>& all =
@@ -113,6 +133,8 @@ std::string ExchangeCheck::wrong_phase(const Action& action) {
         came.exchanged != (earlier->span.ranks > 1))
       return text("what it reads did not come of the exchange of phase ", wanted);
   }
+  const std::string other = wrong_workspace(action);
+  if (!other.empty()) return other;
   const int left = action.buffer(Role::handed);
   if (left >= 0)
     handed_[static_cast<std::size_t>(left)] = {action.kind, action.unit, action.micro_batch,

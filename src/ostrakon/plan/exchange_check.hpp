@@ -9,7 +9,8 @@ namespace ostrakon::plan {
 
 /// Follows what phases hand over: each exchange must be the one that its unit asks for after that
 /// phase, of what this phase has left; and each phase must read what came of the exchanges that it
-/// asks for, of its own unit, micro-batch and direction. A unit computes all of its phases, each
+/// asks for, of its own unit, micro-batch and direction, and work in the workspace that the one
+/// before it has kept. A unit computes all of its phases, each
 /// once, one after the other, before it begins something else.
 class ExchangeCheck {
  public:
@@ -31,6 +32,7 @@ class ExchangeCheck {
   };
   std::string wrong_exchange(const Action& action);
   std::string wrong_phase(const Action& action);
+  std::string wrong_workspace(const Action& action);
   std::string wrong_order(const Action& action);
   int phases_of(int unit, Kind kind) const;
   /// The one that is computed after `position` others.
@@ -45,6 +47,7 @@ class ExchangeCheck {
 
   const StepPlan& plan_;
   std::vector<Computing> computing_;  // of each unit
+  std::vector<int> workspaces_;       // of each unit: that of its last phase
   std::vector<Handed> handed_;        // of each buffer
 };
 

@@ -59,7 +59,8 @@ struct Phase {
   bool keeps_workspace = false;
   /// Of a forward's: whether it writes a part of the unit's output. The last one does in any case.
   bool writes_output = false;
-  /// Of a forward's: whether it leaves anything for backward. See recomputed_phases.
+  /// Of a forward's: whether it leaves anything in `saved`, for backward or for later phases. See
+  /// recomputed_phases.
   bool recomputes = true;
 };
 
@@ -92,6 +93,9 @@ inline std::vector<std::vector<int>> reads(const Phases& phases) {
 /// Appends `more`, which read exchanges among themselves.
 void append(Phases& phases, const Phases& more);
 
+/// Whether each keeps its workspace; empty where none does.
+std::vector<bool> keep_workspaces(const Phases& phases);
+
 /// The first of the phases `among` that reads what phase `phase` hands over; -1: none.
 int first_reader(const Phases& phases, int phase, const std::vector<int>& among);
 /// All of them: 0, 1, ...
@@ -101,8 +105,8 @@ std::vector<int> all_of(const Phases& phases);
 std::int64_t workspace_bytes(const Phases& phases, int phase);
 
 /// Throws Error, naming `unit` and `what` (forward or backward), where there is no phase, a phase
-/// reads what was not handed over before it, more than `most_reads`, or nothing reads what one
-/// hands over.
+/// reads what was not handed over before it, or more than `most_reads`, nothing reads what one
+/// hands over, or the last one keeps its workspace.
 void check_reads(const Phases& phases, const std::string& unit, const std::string& what);
 
 /// The phases of a forward, from 0 on, that a recompute has: those that leave something for

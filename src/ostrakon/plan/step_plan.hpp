@@ -275,6 +275,7 @@ struct PlannedUnit {
   int forward_phases = 1, backward_phases = 1;
   std::vector<int> recompute_phases;                            ///< of forward; empty: all
   std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
+  std::vector<bool> forward_keeps, backward_keeps;  ///< Phase::keeps_workspace; empty: none does
   int masters = -1;
   int working = -1;  ///< copies to compute with, where they are not the masters
   int first_moments = -1;
@@ -353,8 +354,7 @@ struct StepPlan {
   /// Whether sums are bit for bit those of one rank: both, and what several ranks compute together
   /// is cut on one rank alike.
   bool has_the_bits_of_one_rank() const {
-    return sums_in_one_order() && ranks_of_sample() == 1 && grid.tensor() <= layouts.tensor_grain &&
-           !layouts.cuts_16bit_products;
+    return sums_in_one_order() && ranks_of_sample() == 1 && grid.tensor() <= layouts.tensor_grain;
   }
 
   /// Hash of the actions and buffers, which ranks have to agree on.

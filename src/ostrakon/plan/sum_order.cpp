@@ -110,13 +110,15 @@ std::string describe_sums(const StepPlan& plan) {
   const int tensor = plan.grid.tensor();
   if (tensor > plan.layouts.tensor_grain && !is_power_of_two(tensor))
     return "equal to 1 rank up to rounding";
-  const std::string all =
-      tensor <= plan.layouts.tensor_grain
-          ? equal
-          : text(equal, ranks == 1 ? "" : ",", " with model.tensor_grain = ", tensor);
+  return tensor <= plan.layouts.tensor_grain
+             ? equal
+             : text(equal, ranks == 1 ? "" : ",", " with model.tensor_grain = ", tensor);
+}
+
+std::string describe_cut_products(const StepPlan& plan) {
   return plan.layouts.cuts_16bit_products
-             ? text(all, ", if 16-bit products of fewer rows are (parallel.tensor_chunks)")
-             : all;
+             ? "16-bit products of fewer rows (parallel.tensor_chunks) may have other bits"
+             : "";
 }
 
 std::int64_t sum_grain_of(const Policy& policy) {

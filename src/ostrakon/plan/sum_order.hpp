@@ -63,6 +63,9 @@ void require_order(const Policy& policy, const Grid& grid);
 
 /// "bitwise equal to 1 rank", or to how many, or only up to rounding.
 std::string describe_sums(const StepPlan& plan);
+/// What may make bits differ besides sums: 16-bit products that are cut by rows, where a library
+/// multiplies them. Empty: nothing.
+std::string describe_cut_products(const StepPlan& plan);
 
 /// policy.sum_grain, or 0 where one tree is over all leaves.
 std::int64_t sum_grain_of(const Policy& policy);

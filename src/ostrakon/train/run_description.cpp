@@ -8,6 +8,7 @@
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/gemm_facts.hpp>
 #include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/report.hpp>
@@ -93,15 +94,17 @@ std::string order_of_sums(const plan::StepPlan& plan) {
 }
 
 /// `unlike_kernels`: how the kernels of ranks differ; empty: they don't.
-std::string describe_sums(const plan::StepPlan& plan, const std::string& unlike_kernels,
-                          int matrix_threads) {
+std::string describe_sums(const plan::StepPlan& plan, DType dtype,
+                          const std::string& unlike_kernels, int matrix_threads) {
+  const std::string cut =
+      math::rows_have_bits_of_whole(dtype) ? "" : plan::describe_cut_products(plan);
   return "  sums over leaves       " +
          (!plan.sums_in_one_order() || !unlike_kernels.empty()
               ? "equal to 1 rank up to rounding"
               : plan::describe_sums(plan) + with_threads(matrix_threads)) +
          (unlike_kernels.empty() ? ""
                                  : ", as ranks have different kernels:\n      " + unlike_kernels) +
-         "\n" + order_of_sums(plan);
+         "\n" + (cut.empty() ? "" : "      " + cut + "\n") + order_of_sums(plan);
 }
 
 }  // namespace
@@ -127,15 +130,16 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
               : "")
       << "  compute                " << plan::format_flops(plan.flops()) << "\n"
       << "  streams                "
-      << (trainer.streams() == runtime::Streams::threads ? "on threads of their own"
-                                                         : "inline, on one thread")
+      << (trainer.streams() == runtime::Streams::threads
+              ? "on threads of their own"
+              : "inline, on one thread: nothing overlaps")
       << "\n"
       << threads_line(host_threads(), matrix_threads, mesh.cores())
       << (plan::updates_early(plan) ? text("  updates                ", plan::early_updates, "\n")
                                     : "")
       << "  available memory       " << available_memory() << " for " << mesh.host().size()
       << (mesh.host().size() == 1 ? " rank" : " ranks") << " on this host\n"
-      << describe_sums(plan, unlike_kernels, matrix_threads) << "\n";
+      << describe_sums(plan, trainer.model().dtype(), unlike_kernels, matrix_threads) << "\n";
   return out.str();
 }
 

@@ -7,6 +7,7 @@
 #include <ostrakon/runtime/overlap.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/threads.hpp>
+#include <vector>
 
 #include "bench.hpp"
 
@@ -20,11 +21,24 @@ struct Way {
   const char* streams;
   config::StreamsChoice choice;
   int prefetch;
+  std::int64_t chunks;  // of parallel.tensor
 };
-constexpr Way ways[] = {{"inline", config::StreamsChoice::in_plan_order, 1},
-                        {"threads", config::StreamsChoice::threads, 0},
-                        {"threads", config::StreamsChoice::threads, 1},
-                        {"threads", config::StreamsChoice::threads, 2}};
+
+/// By prefetch where parameters are gathered, and by chunks where tensor ranks exchange rows.
+std::vector<Way> ways_of(const config::Settings& settings) {
+  const std::int64_t chunks = settings.tensor_chunks;
+  std::vector<Way> ways = {{"inline", config::StreamsChoice::in_plan_order, 1, chunks},
+                           {"threads", config::StreamsChoice::threads, 0, chunks},
+                           {"threads", config::StreamsChoice::threads, 1, chunks},
+                           {"threads", config::StreamsChoice::threads, 2, chunks}};
+  if (settings.tensor == 1) return ways;
+  const std::int64_t rows = settings.training.micro_batch_size * settings.training.sequence_length /
+                            settings.context / settings.tensor;
+  for (const std::int64_t more : {1, 2, 4, 8})
+    if (more != chunks && rows % more == 0)
+      ways.push_back({"threads", config::StreamsChoice::threads, 1, more});
+  return ways;
+}
 
 /// Steps of one trainer, alternating between the network as it is and one slower by a known time
 /// for each byte.
@@ -53,7 +67,8 @@ class SlowedSteps {
     double total = 0.0;
     for (std::int64_t step = 2; step < 8 || total < budget; ++step) {
       const bool slow = step % 2 == 1;
-      for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce})
+      for (plan::Stream stream :
+           {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
         trainer_.slow_down(stream, slow ? seconds_per_byte_ : 0.0);
       world.barrier();
       const Stopwatch timer;
@@ -115,19 +130,21 @@ void run_overlap(comm::Communicator& world, config::Settings settings, const Opt
   Table table("overlap",
               {{"streams", "streams", Format::text, 8},
                {"prefetch", "prefetch", Format::count, 8},
+               {"chunks", "tensor_chunks", Format::count, 6},
                {"step", "step_seconds", Format::seconds, 10},
                {"delay", "delay_seconds", Format::seconds, 10},
                {"slow step", "slow_step_seconds", Format::seconds, 10},
                {"hidden", "hidden", Format::percent, 8},
                {"by the plan", "hidden_in_plan", Format::percent, 11}},
               options.json, world.rank() == 0);
-  for (const Way& way : ways) {
+  for (const Way& way : ways_of(settings)) {
     if (on_device && way.choice == config::StreamsChoice::threads) continue;
     settings.runtime.streams = way.choice;
     settings.parallel.forward_prefetch = settings.parallel.backward_prefetch = {way.prefetch, {}};
     settings.parallel.in_flight_reductions = way.prefetch;
+    settings.tensor_chunks = way.chunks;
     const SlowedSteps steps(world, settings, options.seconds > 0.0 ? options.seconds : 10.0);
-    table.row({way.streams, way.prefetch, steps.plain(), steps.delay(), steps.slowed(),
+    table.row({way.streams, way.prefetch, way.chunks, steps.plain(), steps.delay(), steps.slowed(),
                steps.hidden(), steps.hidden_in_plan()});
   }
 }

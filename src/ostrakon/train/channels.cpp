@@ -64,8 +64,9 @@ std::int64_t Channels::bytes_sent(const plan::Span& span) const {
 }
 
 void Channels::slow_down(plan::Stream stream, double seconds_per_byte) {
-  for (const Channel& channel : channels_.at(stream))
-    channel.communicator->slow_down(seconds_per_byte);
+  const auto found = channels_.find(stream);
+  if (found == channels_.end()) return;
+  for (const Channel& channel : found->second) channel.communicator->slow_down(seconds_per_byte);
 }
 
 }  // namespace ostrakon::train

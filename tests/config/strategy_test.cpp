@@ -428,7 +428,8 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
   for (const plan::Setting& setting : strategy(settings, plan::Accumulation::shard_each))
     all += setting.key + "=" + setting.value + "\n";
   EXPECT_EQ(all,
-            "sharding=full\nshard_group=node\ncontext=1\ntensor=1\nrank_order=tensor_in_"
+            "sharding=full\nshard_group=node\ncontext=1\ntensor=1\ntensor_chunks=1\n"
+            "rank_order=tensor_in_"
             "node\nshard_optimizer_over=shard_group\n"
             "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"
             "forward_prefetch=1\nbackward_prefetch=1\nin_flight_gathers=8 GiB\n"

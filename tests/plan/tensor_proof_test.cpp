@@ -90,13 +90,20 @@ struct NamedChange {
   std::vector<std::string> reasons;
 };
 
-/// To other ranks, elements or another kind, with buffers that fit.
-Change with_buffers(const std::function<void(Action&)>& change) {
+/// One that can be made to any exchange.
+Change always(const std::function<void(StepPlan&, std::size_t)>& change) {
   return [=](StepPlan& plan, std::size_t a) {
-    change(plan.actions[a]);
-    fit_buffers(plan, plan.actions[a]);
+    change(plan, a);
     return true;
   };
+}
+
+/// To other ranks, elements or another kind, with buffers that fit.
+Change with_buffers(const std::function<void(Action&)>& change) {
+  return always([=](StepPlan& plan, std::size_t a) {
+    change(plan.actions[a]);
+    fit_buffers(plan, plan.actions[a]);
+  });
 }
 
 /// The action that reads what an exchange has brought.
@@ -125,26 +132,19 @@ const std::vector<NamedChange>& exchange_changes() {
   const std::string came = "what it reads did not come of the exchange of phase";
   const std::string bytes = "not as many as its buffers have";
   static const std::vector<NamedChange> changes = {
-      {"dropped",
-       [](StepPlan& plan, std::size_t a) {
-         remove_action(plan, a);
-         return true;
-       },
-       {came}},
+      {"dropped", always([](StepPlan& plan, std::size_t a) { remove_action(plan, a); }), {came}},
       {"dropped, and its phase's part read instead",
-       [](StepPlan& plan, std::size_t a) {
+       always([](StepPlan& plan, std::size_t a) {
          Action& next = plan.actions[reader(plan, a)];
          use_in(next, Role::exchanged).buffer = plan.actions[a].buffer(Role::handed);
          remove_action(plan, a);
-         return true;
-       },
+       }),
        {came}},
       {"not read by the next phase",
-       [](StepPlan& plan, std::size_t a) {
+       always([](StepPlan& plan, std::size_t a) {
          Action& next = plan.actions[reader(plan, a)];
          next.uses.erase(&use_in(next, Role::exchanged));
-         return true;
-       },
+       }),
        {"does not read the exchange of phase"}},
       {"in the place of the unit's next",
        [](StepPlan& plan, std::size_t a) {
@@ -189,10 +189,7 @@ const std::vector<NamedChange>& exchange_changes() {
        with_buffers([](Action& action) { action.exchange = ExchangeKind::all_to_all; }),
        {asks}},
       {"for the other micro-batch",
-       [](StepPlan& plan, std::size_t a) {
-         plan.actions[a].micro_batch ^= 1;
-         return true;
-       },
+       always([](StepPlan& plan, std::size_t a) { plan.actions[a].micro_batch ^= 1; }),
        {left}},
       {"read for the other micro-batch",
        [](StepPlan& plan, std::size_t a) {
@@ -204,23 +201,16 @@ const std::vector<NamedChange>& exchange_changes() {
        },
        {came}},
       {"after the phase before",
-       [](StepPlan& plan, std::size_t a) {
-         --plan.actions[a].phase;
-         return true;
-       },
+       always([](StepPlan& plan, std::size_t a) { --plan.actions[a].phase; }),
        {left}},
       {"of another unit",
-       [](StepPlan& plan, std::size_t a) {
+       always([](StepPlan& plan, std::size_t a) {
          int& unit = plan.actions[a].unit;
          unit = unit == 1 ? 2 : 1;
-         return true;
-       },
+       }),
        {left}},
       {"of half as many elements",
-       [](StepPlan& plan, std::size_t a) {
-         plan.actions[a].elements /= 2;
-         return true;
-       },
+       always([](StepPlan& plan, std::size_t a) { plan.actions[a].elements /= 2; }),
        {bytes}},
       {"of half as many elements as its unit asks for",
        with_buffers([](Action& action) { action.elements /= 2; }),

@@ -157,11 +157,9 @@ void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buf
   const ChainUnitDescription& own = this->unit(unit);
   const int phase = buffers.phase;
   auto call = make_call<ForwardCall<T>>(unit, exec, buffers, phase, own.forward);
-  const bool writes_output = phase + 1 == static_cast<int>(own.forward.size()) ||
-                             own.forward[static_cast<std::size_t>(phase)].writes_output;
   call.output = absent.output;
   call.losses = absent.losses;
-  if (writes_output && buffers.output) {
+  if (buffers.output && plan::writes_output(own.forward, phase)) {
     if (is_loss(unit))
       call.losses = view_as<compute_t<T>>(buffers.output).range(0, own.output);
     else

@@ -133,7 +133,7 @@ void UnitTrial<T>::run(const plan::Phases& phases, const Run& how) {
     buffers.phase = phase;
     // The loss unit's backward begins with forward.
     const bool writes_output =
-        how.with_output && (is_backward || p + 1 == phases.size() || phases[p].writes_output);
+        how.with_output && (is_backward || plan::writes_output(phases, phase));
     buffers.output = writes_output ? writes_.output.template view<T>() : View<T*>();
     buffers.workspace = workspace.view<std::byte>();
     buffers.exchanged = came(phases[p], 0);

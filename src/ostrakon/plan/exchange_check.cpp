@@ -118,10 +118,9 @@ std::string ExchangeCheck::wrong_phase(const Action& action) {
   const std::vector<std::vector<int>>& all =
       action.kind == Kind::backward ? unit.backward_reads : unit.forward_reads;
   const auto phase = static_cast<std::size_t>(std::max(action.phase, 0));
-  constexpr Role roles[most_reads] = {Role::exchanged, Role::second_exchanged};
   for (std::size_t r = 0; r < most_reads; ++r) {
     const int wanted = phase < all.size() && r < all[phase].size() ? all[phase][r] : -1;
-    const int read = action.buffer(roles[r]);
+    const int read = action.buffer(exchanged_roles[r]);
     if ((wanted >= 0) != (read >= 0))
       return read >= 0 ? "reads an exchange that its unit does not ask for"
                        : text("does not read the exchange of phase ", wanted);

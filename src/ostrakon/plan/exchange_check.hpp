@@ -10,8 +10,8 @@ namespace ostrakon::plan {
 /// Follows what phases hand over: each exchange must be the one that its unit asks for after that
 /// phase, of what this phase has left; and each phase must read what came of the exchanges that it
 /// asks for, of its own unit, micro-batch and direction, and work in the workspace that the one
-/// before it has kept. A unit computes all of its phases, each
-/// once, one after the other, before it begins something else.
+/// before it has kept. A unit computes all of its phases, each once, one after the other, before it
+/// begins something else.
 class ExchangeCheck {
  public:
   explicit ExchangeCheck(const StepPlan& plan);

@@ -101,6 +101,12 @@ int first_reader(const Phases& phases, int phase, const std::vector<int>& among)
 /// All of them: 0, 1, ...
 std::vector<int> all_of(const Phases& phases);
 
+/// Whether phase `phase` of a forward writes the output, or a part of it.
+inline bool writes_output(const Phases& phases, int phase) {
+  return phase + 1 == static_cast<int>(phases.size()) ||
+         phases[static_cast<std::size_t>(phase)].writes_output;
+}
+
 /// The workspace of a phase, which those that keep it share: bytes of the largest.
 std::int64_t workspace_bytes(const Phases& phases, int phase);
 

@@ -80,7 +80,6 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
   const std::vector<int> computed =
       kind == Kind::recompute ? recomputed_phases(phases) : all_of(phases);
   std::vector<Exchanged> exchanged(phases.size());  // after each
-  constexpr Role roles[most_reads] = {Role::exchanged, Role::second_exchanged};
   Workspace works_in;
   bool output_begun = false;
   for (const int p : computed) {
@@ -106,7 +105,7 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
     use(action, works_in, {is_first, is_last, writes_output, output_begun});
     output_begun = output_begun || writes_output;
     for (std::size_t r = 0; r < phase.reads.size(); ++r)
-      builder.use(action, roles[r], exchanged[phase.reads[r]].buffer, Access::read);
+      builder.use(action, exchanged_roles[r], exchanged[phase.reads[r]].buffer, Access::read);
     builder.use(action, Role::handed, handed, Access::write);
     if (is_read) exchanged[p] = append_exchange(builder, task, p, *phase.then, handed);
   }

@@ -154,6 +154,8 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::handed, "handed"},
                                       {Role::exchanged, "exchanged"},
                                       {Role::second_exchanged, "second_exchanged"}};
+/// In which a phase has what came of the exchanges that it reads: Phase::reads.
+constexpr Role exchanged_roles[most_reads] = {Role::exchanged, Role::second_exchanged};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };

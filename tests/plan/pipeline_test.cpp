@@ -26,7 +26,9 @@ using namespace ostrakon::tests;
 
 std::string words(const PipelineSchedule& turns) {
   std::string words;
-  for (Turn turn : turns) words += (turn.forward ? " F" : " B") + std::to_string(turn.micro_batch);
+  for (Turn turn : turns)
+    words += (turn.forward ? " F" : " B") + std::to_string(turn.micro_batch) +
+             (turn.chunk > 0 ? std::string(1, static_cast<char>('a' + turn.chunk - 1)) : "");
   return words;
 }
 
@@ -56,6 +58,23 @@ TEST(PipelineSchedule, HasNoMoreMicroBatchesInFlightThanStagesBehind) {
         EXPECT_EQ(backwards, micro_batches);
         EXPECT_EQ(most, std::min(stages - stage, micro_batches));
       }
+}
+
+TEST(PipelineSchedule, InterleavesChunks) {
+  EXPECT_EQ(words(interleaved(1, 2, 2, 4)),
+            " F0 F1 F0a B0a F1a B1a F2 B0 F3 B1 F2a B2a F3a B3a B2 B3");
+  EXPECT_EQ(words(interleaved(0, 2, 2, 4)),
+            " F0 F1 F0a F1a F2 B0a F3 B1a F2a B0 F3a B1 B2a B3a B2 B3");
+  // With one chunk it is one forward, one backward.
+  for (int stage = 0; stage < 4; ++stage)
+    EXPECT_EQ(interleaved(stage, 4, 1, 6), one_forward_one_backward(stage, 4, 6));
+}
+
+TEST(PipelineSchedule, RefusesMicroBatchesThatDoNotInterleave) {
+  EXPECT_NO_THROW(make_pipeline(4, 2, 0, leaf_sequence(8, LeafOrder::ascending), false));
+  EXPECT_NO_THROW(make_pipeline(4, 2, 0, leaf_sequence(3, LeafOrder::ascending), false));
+  EXPECT_NO_THROW(make_pipeline(4, 1, 0, leaf_sequence(6, LeafOrder::ascending), false));
+  EXPECT_THROW(make_pipeline(4, 2, 0, leaf_sequence(6, LeafOrder::ascending), false), Error);
 }
 
 double busiest(const ModelDescription& model, const std::vector<UnitRange>& stages) {
@@ -297,17 +316,17 @@ TEST(Stages, RefuseWhatNoPipelineCanBe) {
   EXPECT_EQ(refusal(), "built");
   EXPECT_NE(refusal(Purpose::decode).find("expected one stage, not 4"), std::string::npos);
   four.ranges[1].first = 3;
-  EXPECT_NE(refusal().find("stage 1 has the units [3, 4), expected some from 2 on"),
+  EXPECT_NE(refusal().find("chunk 1 has the units [3, 4), expected some from 2 on"),
             std::string::npos);
   four.ranges = {{0, 2}, {2, 4}};
-  EXPECT_NE(refusal().find("the stages have 4 units of 8"), std::string::npos);
+  EXPECT_NE(refusal().find("the chunks have 4 units of 8"), std::string::npos);
   four = FourStages();
   four.model.units.back().tied_to = 0;
-  EXPECT_NE(refusal().find("head is tied to embedding, a unit of another stage"),
+  EXPECT_NE(refusal().find("head is tied to unit 0 of the model, which is of another stage"),
             std::string::npos);
   four = FourStages();
   four.model.units[3].output_bytes = 0;
-  EXPECT_NE(refusal().find("block.2 is the last of stage 1 and leaves nothing"), std::string::npos);
+  EXPECT_NE(refusal().find("block.2 is the last of chunk 1 and leaves nothing"), std::string::npos);
 }
 
 /// Each stage's plan means the same in every order that its streams and waits allow.

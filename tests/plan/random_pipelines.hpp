@@ -58,7 +58,8 @@ struct PipelineSizes {
   int stages = 8;
   int ranks_of_stage = 4;
   int micro_batches = 16;
-  int more_units = 5;  ///< than stages
+  int more_units = 5;  ///< than chunks
+  int chunks = 3;      ///< of each stage
 };
 
 /// Up to `most` of everything, with everything in it that may be in a model and a policy.
@@ -68,10 +69,11 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
   };
   for (;;) {
     const std::uint64_t seed = random();
-    const int stages = upto(most.stages), ranks = upto(most.ranks_of_stage);
+    const int stages = upto(most.stages), chunks = stages == 1 ? 1 : upto(most.chunks);
+    const int ranks = upto(most.ranks_of_stage);
     const int micro_batches = upto(most.micro_batches);
     // An embedding and a head are there in any case.
-    const int blocks = std::max(stages - 2, 0) + upto(most.more_units) - 1;
+    const int blocks = std::max(stages * chunks - 2, 0) + upto(most.more_units) - 1;
     plan::ModelDescription model = make_model(blocks, false, seed);
     const bool varies = random() % 4 != 0;
     if (varies) vary(random, model);
@@ -81,18 +83,20 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     if (random() % 3 == 0) add_grain(random, ranks, policy);
     if (random() % 2 == 0) place_on_nodes(random, ranks, policy);
     divide_into_phases(random, model, ranks, policy.shard_group > 0 ? policy.shard_group : ranks);
+    policy.chunks = chunks;
     const auto drawn = random() % 8;
     const plan::Purpose purpose = drawn == 0   ? plan::Purpose::evaluate
                                   : drawn == 1 ? plan::Purpose::export_parameters
                                                : plan::Purpose::train;
     try {
-      return {build_stage_plans(model, divide_units(model, stages), ranks, policy, purpose),
-              text("seed ", seed, ", ", stages, " stages of ", ranks, " ranks in groups of ",
-                   policy.shard_group, " on nodes of ", policy.ranks_per_node, ", grain ",
-                   policy.sum_grain, ", ", micro_batches, " micro-batches, ", blocks + 2,
-                   " units, purpose ", name(purpose))};
+      return {
+          build_stage_plans(model, divide_units(model, stages * chunks), ranks, policy, purpose),
+          text("seed ", seed, ", ", stages, " stages of ", chunks, " chunks, of ", ranks,
+               " ranks in groups of ", policy.shard_group, " on nodes of ", policy.ranks_per_node,
+               ", grain ", policy.sum_grain, ", ", micro_batches, " micro-batches, ", blocks + 2,
+               " units, purpose ", name(purpose))};
     } catch (const Error&) {
-      // A limit that is below what one action needs.
+      // A limit that is below what one action needs, or micro-batches that can't be interleaved.
     }
   }
 }

@@ -8,14 +8,13 @@
 namespace ostrakon::plan {
 
 bool waits_on_host(const ModelDescription& model, const Policy& policy, int unit) {
-  return policy.offload_activations && unit >= first_trained(model) &&
+  return policy.offload_activations && has_backward(model, unit) &&
          unit < static_cast<int>(model.units.size()) - (model.has_loss ? 2 : 0);
 }
 
 ActivationPass::ActivationPass(Builder& builder, const Policy& policy, const GatherPass& gathers)
     : builder_(builder),
       gathers_(gathers),
-      first_trained_(first_trained(builder.model())),
       checkpointed_(find_checkpointed(builder.model(), policy.activation_checkpointing)) {
   const bool has_backward = builder.plan().purpose == Purpose::train;
   for (int u = 0; u < builder.units(); ++u)
@@ -26,7 +25,7 @@ void ActivationPass::before(const Task& task, Tape& tape) {
   if (task.work != Work::backward) return;
   Away& away = away_[task.micro_batch];
   bring_back(task.unit, tape, away);
-  if (task.unit > first_trained_) bring_back(task.unit - 1, tape, away);
+  if (!tape.begins_chunk(task.unit)) bring_back(task.unit - 1, tape, away);
   if (checkpointed_[task.unit]) recompute(task, tape);
 }
 
@@ -51,9 +50,10 @@ std::vector<int> ActivationPass::send_away(int u, Tape& tape, Away& away) {
   };
   if (waits_on_host_[u] && !checkpointed_[u] && tape.units[u].saved >= 0)
     away.units[u].saved = send(tape.units[u].saved, "saved on host");
-  if (u == 0 && waits_on_host_[0] && tape.received >= 0)
-    away.units[0].input = send(tape.received, "input on host");
-  if (u + 1 < builder_.units() && waits_on_host_[u + 1] && tape.units[u].output >= 0)
+  if (tape.begins_chunk(u) && waits_on_host_[u] && tape.input(u) >= 0)
+    away.units[u].input = send(tape.input(u), "input on host");
+  if (u + 1 < builder_.units() && !tape.begins_chunk(u + 1) && waits_on_host_[u + 1] &&
+      tape.units[u].output >= 0)
     away.units[u + 1].input = send(tape.units[u].output, "output on host");
   return leaving;
 }

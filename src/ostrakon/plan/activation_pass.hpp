@@ -45,7 +45,6 @@ class ActivationPass {
 
   Builder& builder_;
   const GatherPass& gathers_;
-  const int first_trained_;
   const std::vector<bool> checkpointed_;
   std::vector<bool> waits_on_host_;  // of each unit: what its backward reads
   std::map<int, Away> away_;         // by micro-batch

@@ -55,20 +55,27 @@ void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& po
             " is less than the number of ranks over which each micro-batch is reduced");
 }
 
+/// One stage, of one chunk.
+Pipeline whole_model(const Grid& grid, const Policy& policy, Purpose purpose) {
+  return make_pipeline(1, 1, 0,
+                       leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
+                       purpose != Purpose::train);
+}
+
 StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
                          Purpose purpose) {
   check_step(model, policy, purpose, ranks);
-  return build_plan(model, make_grid(model, ranks, policy), 0, policy, purpose);
+  const Grid grid = make_grid(model, ranks, policy);
+  return build_plan(model, grid, 0, whole_model(grid, policy, purpose), policy, purpose);
 }
 
 StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
-                    const Policy& policy, Purpose purpose) {
+                    const Pipeline& pipeline, const Policy& policy, Purpose purpose) {
   require_order(policy, grid);
   check_phases(model, grid);
   const Layouts layouts = find_layouts(policy, model, grid, purpose);
   check_leaf_order(grid, layouts, policy);
-  const Tasks tasks =
-      make_tasks(model, purpose, grid, stage, policy.leaf_order, layouts.updates_early);
+  const Tasks tasks = make_tasks(model, purpose, pipeline.turns[stage], layouts.updates_early);
 
   Builder builder(model, grid, layouts, purpose, stage);
   builder.reserve(tasks.size());
@@ -81,20 +88,20 @@ StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
   UpdatePass updates(builder, policy, tasks, layouts.updates_early, sums);
   ShowPass show(builder);
   Tapes tapes(builder);
-  PipelinePass pipeline(builder, tasks, tapes);
+  PipelinePass messages(builder, pipeline, tasks, tapes);
 
   // For each task: what it needs is brought, it is computed, what it needed goes, what it made is
   // passed on. When the last gradient has been reduced, `clip` finishes the reductions first, then
   // the sums.
   for (const Task& task : tasks) {
     Tape& tape = tapes.of(task);
-    pipeline.before(task);
+    messages.before(task);
     gathers.before(task);
     activations.before(task, tape);
     compute.on(task, tape);
     gathers.after(task);
     activations.after(task, tape);
-    pipeline.after(task);
+    messages.after(task);
     reductions.on(task, tape);
     sums.on(task);
     updates.on(task);

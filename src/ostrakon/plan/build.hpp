@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/plan/pipeline_schedule.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 
 namespace ostrakon::plan {
@@ -11,6 +12,6 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
 
 /// The page that puts the passes together: the plan of a stage, whose units are those of `model`.
 StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
-                    const Policy& policy, Purpose purpose);
+                    const Pipeline& pipeline, const Policy& policy, Purpose purpose);
 
 }  // namespace ostrakon::plan

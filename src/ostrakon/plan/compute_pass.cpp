@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <ostrakon/plan/phases.hpp>
+#include <utility>
 
 namespace ostrakon::plan {
 
@@ -20,8 +21,8 @@ void ComputePass::on(const Task& task, Tape& tape) {
 }
 
 /// With a micro-batch's first task.
-void ComputePass::load(const Task& task, const Tape& tape) {
-  if (tape.batch < 0) return;
+void ComputePass::load(const Task& task, Tape& tape) {
+  if (tape.batch < 0 || std::exchange(tape.is_loaded, true)) return;
   // What is decoded comes with the call.
   const bool reads_files = builder_.plan().purpose != Purpose::decode;
   const int on_host = reads_files ? builder_.make_named("batch on host", Category::activations,
@@ -63,7 +64,7 @@ void ComputePass::forward(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
   // What is gathered for the first unit is in flight while the batch is read.
-  if (u == 0) load(task, tape);
+  load(task, tape);
   tape.units[u].output =
       builder_.make_buffer("output", u, Category::activations, unit.output_bytes);
   tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
@@ -86,12 +87,12 @@ void ComputePass::backward(const Task& task, Tape& tape) {
   // It has had no forward: it computes the loss, too.
   const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
   if (is_last) {
-    if (u == 0) load(task, tape);
+    load(task, tape);
     tape.units[u].output =
         builder_.make_buffer("losses", u, Category::activations, unit.output_bytes);
     tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
-    tape.gradient = builder_.make_named("gradient", Category::activations,
-                                        builder_.model().gradient_bytes, Space::device);
+    tape.gradient(u) = builder_.make_named("gradient", Category::activations,
+                                           builder_.model().gradient_bytes, Space::device);
   }
   std::vector<WrittenGradients> written;
   const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
@@ -105,7 +106,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
     if (is_last) builder_.use(action, Role::output, tape.units[u].output, position.filling());
     builder_.use(action, Role::saved, tape.units[u].saved, of_last);
     builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
-    builder_.use(action, Role::gradient, tape.gradient, of_last);
+    builder_.use(action, Role::gradient, tape.gradient(u), of_last);
     for (const WrittenGradients& one : written)
       builder_.use(action, one.role, one.buffer,
                    one.are_open ? Access::read_write : position.filling());

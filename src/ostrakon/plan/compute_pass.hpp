@@ -18,7 +18,7 @@ class ComputePass {
   void on(const Task& task, Tape& tape);
 
  private:
-  void load(const Task& task, const Tape& tape);
+  void load(const Task& task, Tape& tape);
   void forward(const Task& task, Tape& tape);
   void backward(const Task& task, Tape& tape);
   void add_loss(const Task& task, const Tape& tape);

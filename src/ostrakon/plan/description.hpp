@@ -52,10 +52,27 @@ struct UnitDescription {
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for each of them
 };
 
+/// Neighbouring units of a model: [first, end).
+struct UnitRange {
+  int first = 0;
+  int end = 0;
+
+  bool has(int unit) const { return first <= unit && unit < end; }
+};
+
+/// Units that a stage of a pipeline computes one after the other. A micro-batch's forward goes
+/// through the chunks of all stages in the order of their numbers, its backward the other way.
+struct Chunk {
+  UnitRange units;                  ///< of the stage
+  int number = 0;                   ///< of all chunks of all stages, from 0
+  int first_in_model = 0;           ///< the model's number of its first unit
+  std::int64_t input_bytes = 0;     ///< that come from the chunk before; 0: it is the first
+  bool input_has_gradient = false;  ///< whether a chunk before trains something
+};
+
 /// The model as a plan sees it: units in forward order, each reading the output of the one before.
 /// The last unit computes the loss; its backward computes the loss too, so that a training step has
-/// no separate forward for it. Or a part of a model, the units of a stage of a pipeline: then what
-/// its first unit reads and what its last unit leaves may come from, and go to, other stages.
+/// no separate forward for it. Or a part of a model, the units of a stage of a pipeline, in chunks.
 struct ModelDescription {
   std::vector<UnitDescription> units;
   std::int64_t batch_bytes = 0;     ///< tokens and targets of one leaf
@@ -71,21 +88,23 @@ struct ModelDescription {
   std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients
   std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
   // Of a stage:
-  std::int64_t input_bytes = 0;  ///< that its first unit gets from the stage before; 0: it is the
-                                 ///< model's first unit
-  bool input_has_gradient = false;  ///< whether a stage before trains something
-  bool has_loss = true;             ///< whether its last unit is the model's
+  std::vector<Chunk> chunks;  ///< as they follow each other; empty: one, of all units
+  bool has_loss = true;       ///< whether its last unit is the model's
 };
+
+/// The chunks of a stage; of a whole model one.
+std::vector<Chunk> chunks_of(const ModelDescription& model);
+
+/// Whether a unit's backward is computed: whether it, or one before it, has trained parameters.
+bool has_backward(const ModelDescription& model, int unit);
 
 /// Floating-point operations of one leaf that count for MFU: three forwards, whatever is
 /// recomputed, without the gradients of what is frozen, or comes before all that is trained.
 inline double model_flops(const ModelDescription& model) {
   double flops = 0.0;
-  bool is_before_trained = !model.input_has_gradient;
-  for (const UnitDescription& unit : model.units) {
-    is_before_trained = is_before_trained && unit.trained_elements() == 0;
-    flops += plan::flops(unit.forward) + (is_before_trained ? 0.0 : unit.gradient_flops);
-  }
+  for (int u = 0; u < static_cast<int>(model.units.size()); ++u)
+    flops += plan::flops(model.units[u].forward) +
+             (has_backward(model, u) ? model.units[u].gradient_flops : 0.0);
   return flops;
 }
 

@@ -23,6 +23,13 @@ std::int64_t backward_workspace_bytes(const UnitDescription& unit) {
   return most;
 }
 
+/// As many as there are units where no backward is needed.
+int first_with_backward(const ModelDescription& model) {
+  int first = 0;
+  while (first < static_cast<int>(model.units.size()) && !has_backward(model, first)) ++first;
+  return first;
+}
+
 }  // namespace
 
 Bounds::Bounds(const ModelDescription& model, const Policy& policy, const StepPlan& plan)
@@ -30,7 +37,7 @@ Bounds::Bounds(const ModelDescription& model, const Policy& policy, const StepPl
       policy_(policy),
       plan_(plan),
       units_(static_cast<int>(model.units.size())),
-      first_trained_(first_trained(model)),
+      first_trained_(first_with_backward(model)),
       checkpointed_(find_checkpointed(model, policy.activation_checkpointing)) {
   for (int u = 0; u < units_; ++u) {
     uses_.push_back(parameter_uses(model, u));

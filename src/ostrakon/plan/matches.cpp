@@ -89,10 +89,17 @@ class Matching {
     const Action &sent = at(send), &got = at(receive);
     if (sent.micro_batch != got.micro_batch) return "they are of other micro-batches";
     if (is_gradient(sent) != is_gradient(got)) return "one is an activation, one a gradient";
+    const int left = number_of_unit(send), reads = number_of_unit(receive);
+    if (left >= 0 && reads >= 0 && left + (is_gradient(sent) ? -1 : 1) != reads)
+      return text("unit ", left, " of the model leaves it, unit ", reads, " gets it");
     if (sent.elements != got.elements || sent.element_bytes != got.element_bytes)
       return text(sent.elements, " elements of ", sent.element_bytes, " bytes are sent, ",
                   got.elements, " of ", got.element_bytes, " received");
     return "";
+  }
+  int number_of_unit(ActionOfClass place) const {
+    const int unit = at(place).unit;
+    return unit < 0 ? -1 : plan(place.of_class).units[unit].number;
   }
   static bool is_gradient(const Action& action) { return action.buffer(Role::gradient) >= 0; }
 

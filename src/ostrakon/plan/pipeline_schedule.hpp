@@ -1,27 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/names.hpp>
+#include <ostrakon/plan/policy.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
 
-/// Forward or backward of all units of a stage for one micro-batch.
+/// Forward or backward of all units of a chunk for one micro-batch.
 struct Turn {
   bool forward = true;
-  int micro_batch = 0;  ///< in the order in which the stage works through them, from 0
+  int micro_batch = 0;
+  int chunk = 0;  ///< of the stage
 
   friend bool operator==(Turn a, Turn b) {
-    return a.forward == b.forward && a.micro_batch == b.micro_batch;
+    return a.forward == b.forward && a.micro_batch == b.micro_batch && a.chunk == b.chunk;
   }
 };
 
 /// The order of a stage's turns in a step.
 using PipelineSchedule = std::vector<Turn>;
 
+/// In what order the stages of a pipeline compute.
+enum class ScheduleKind {
+  one_forward_one_backward,  ///< each stage has one chunk
+  interleaved                ///< each has several, so that less time passes until all compute
+};
+constexpr Named<ScheduleKind> schedule_kind_names[] = {
+    {ScheduleKind::one_forward_one_backward, "1f1b"}, {ScheduleKind::interleaved, "interleaved"}};
+constexpr const char* name(ScheduleKind kind) { return name_in(schedule_kind_names, kind); }
+
 /// One forward, one backward: after `stages` - 1 - `stage` forwards, forwards and backwards take
 /// turns. So stage s keeps what forward left of at most `stages` - s micro-batches at a time,
 /// whatever their number (D. Narayanan et al., "Efficient large-scale language model training on
 /// GPU clusters", 2021). With one stage, backward of each micro-batch follows its forward.
 PipelineSchedule one_forward_one_backward(int stage, int stages, int micro_batches);
+
+/// The same for `chunks` chunks of each stage (ibid.): micro-batches go through the first chunks of
+/// all stages, as many at a time as there are stages, then through the second ones, and so on. What
+/// fills and empties the pipeline is a chunk, not all of a stage, so that it takes 1 / `chunks` of
+/// the time. `micro_batches` is a multiple of `stages`, or less.
+PipelineSchedule interleaved(int stage, int stages, int chunks, int micro_batches);
+
+/// Chunks of a step, and the order in which each stage computes them. Chunk k of all is of stage
+/// k % stages, its chunk k / stages.
+struct Pipeline {
+  int stages = 1;
+  int chunks = 1;          ///< of each stage
+  int first_backward = 0;  ///< the first chunk of all with something that is trained
+  std::vector<PipelineSchedule> turns = {};  ///< of each stage
+
+  int last_chunk() const { return stages * chunks - 1; }
+  int number(int stage, Turn turn) const { return turn.chunk * stages + stage; }
+  int stage_of(int number) const { return number % stages; }
+};
+
+/// A message between chunks, of a micro-batch: an output, or its gradient.
+struct Message {
+  bool forward = true;
+  int to = 0;  ///< chunk of all
+  int micro_batch = 0;
+
+  friend bool operator==(Message a, Message b) {
+    return a.forward == b.forward && a.to == b.to && a.micro_batch == b.micro_batch;
+  }
+};
+
+/// What stage `from` sends to stage `to` in a step, in the order in which it does.
+std::vector<Message> messages(const Pipeline& pipeline, int from, int to);
+
+/// The pipeline of a step, which works through micro-batches in the order of `leaves`. Only
+/// forwards: that of an evaluation. Throws Error where as many micro-batches do not fit the
+/// schedule.
+Pipeline make_pipeline(int stages, int chunks, int first_backward, const std::vector<int>& leaves,
+                       bool only_forward);
+
+/// Micro-batches 0 to `count` - 1 in an order.
+std::vector<int> leaf_sequence(int count, LeafOrder order);
 
 }  // namespace ostrakon::plan

@@ -182,6 +182,7 @@ struct Policy {
   int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
   RankOrder rank_order = RankOrder::tensor_in_node;
   int tensor_ranks = 1;  ///< neighbours that divide each unit's parameters. Divides shard_group
+  int chunks = 1;        ///< of each stage of a pipeline, which are interleaved
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;
   Accumulation accumulation = Accumulation::automatic;
   LeafOrder leaf_order = LeafOrder::ascending;

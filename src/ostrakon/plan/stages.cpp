@@ -6,35 +6,51 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/build.hpp>
 #include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/tasks.hpp>
+#include <ostrakon/plan/pipeline_schedule.hpp>
 
 namespace ostrakon::plan {
 namespace {
 
-void check_stages(const ModelDescription& model, const std::vector<UnitRange>& stages) {
+void check_chunks(const ModelDescription& model, const std::vector<UnitRange>& chunks) {
   const int units = static_cast<int>(model.units.size());
   int next = 0;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    require(stages[s].first == next && stages[s].end > next && stages[s].end <= units, "stage ", s,
-            " has the units [", stages[s].first, ", ", stages[s].end, "), expected some from ",
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    require(chunks[c].first == next && chunks[c].end > next && chunks[c].end <= units, "chunk ", c,
+            " has the units [", chunks[c].first, ", ", chunks[c].end, "), expected some from ",
             next, " on, of ", units);
-    next = stages[s].end;
+    next = chunks[c].end;
     if (next == units) continue;
     const UnitDescription& last = model.units[next - 1];
-    require(last.output_bytes > 0, "unit ", last.name, " is the last of stage ", s,
+    require(last.output_bytes > 0, "unit ", last.name, " is the last of chunk ", c,
             " and leaves nothing for the next");
     for (std::int64_t bytes : {last.output_bytes, model.gradient_bytes})
-      require(bytes % model.element_bytes == 0, "unit ", last.name, " is the last of stage ", s,
+      require(bytes % model.element_bytes == 0, "unit ", last.name, " is the last of chunk ", c,
               " and passes on ", bytes, " bytes, which is not a multiple of the dtype's ",
               model.element_bytes, " bytes");
   }
-  require(next == units, "the stages have ", next, " units of ", units);
-  for (const UnitRange& stage : stages)
-    for (int u = stage.first; u < stage.end; ++u) {
-      const int other = model.units[u].tied_to;
-      require(other < 0 || other >= stage.first, "unit ", model.units[u].name, " is tied to ",
-              model.units[std::max(other, 0)].name, ", a unit of another stage");
-    }
+  require(next == units, "the chunks have ", next, " units of ", units);
+}
+
+/// The first chunk with a unit that is trained; as many as there are where none is.
+int first_backward(const ModelDescription& model, const std::vector<UnitRange>& chunks) {
+  int first = 0;
+  for (const UnitRange& chunk : chunks) {
+    for (int u = chunk.first; u < chunk.end; ++u)
+      if (model.units[u].trained_elements() > 0) return first;
+    ++first;
+  }
+  return first;
+}
+
+/// Ties of a stage's units become ties among them.
+void renumber_ties(Stage& stage) {
+  for (UnitDescription& unit : stage.model.units) {
+    if (unit.tied_to < 0) continue;
+    const auto found = std::find(stage.units.begin(), stage.units.end(), unit.tied_to);
+    require(found != stage.units.end(), "unit ", unit.name, " is tied to unit ", unit.tied_to,
+            " of the model, which is of another stage");
+    unit.tied_to = static_cast<int>(found - stage.units.begin());
+  }
 }
 
 /// Of a list of units to prefetch by name, those of the stage.
@@ -77,44 +93,64 @@ void check_names(const Policy& policy, const ModelDescription& model) {
 
 }  // namespace
 
-std::vector<UnitRange> divide_units(const ModelDescription& model, int stages) {
+std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks) {
   const int units = static_cast<int>(model.units.size());
-  require(stages >= 1 && stages <= units, "expected at least as many units as stages: ", units,
-          " units in ", stages, " stages");
+  require(chunks >= 1 && chunks <= units, "expected at least as many units as chunks: ", units,
+          " units in ", chunks, " chunks");
   std::vector<double> before(static_cast<std::size_t>(units) + 1, 0.0);
   for (int u = 0; u < units; ++u)
     before[u + 1] = before[u] + flops(model.units[u].forward) + flops(model.units[u].backward);
-  // Of the first `end` units in s stages: the least that the busiest stage can have, and where the
-  // last stage begins then.
+  // Of the first `end` units in c chunks: the least that the busiest chunk can have, and where the
+  // last chunk begins then.
   std::vector<std::vector<double>> least(
-      stages + 1, std::vector<double>(units + 1, std::numeric_limits<double>::infinity()));
-  std::vector<std::vector<int>> begins(stages + 1, std::vector<int>(units + 1, 0));
+      chunks + 1, std::vector<double>(units + 1, std::numeric_limits<double>::infinity()));
+  std::vector<std::vector<int>> begins(chunks + 1, std::vector<int>(units + 1, 0));
   least[0][0] = 0.0;
-  for (int s = 1; s <= stages; ++s)
-    for (int end = s; end <= units; ++end)
-      for (int begin = s - 1; begin < end; ++begin) {
-        const double busiest = std::max(least[s - 1][begin], before[end] - before[begin]);
-        if (!(busiest < least[s][end])) continue;
-        least[s][end] = busiest;
-        begins[s][end] = begin;
+  for (int c = 1; c <= chunks; ++c)
+    for (int end = c; end <= units; ++end)
+      for (int begin = c - 1; begin < end; ++begin) {
+        const double busiest = std::max(least[c - 1][begin], before[end] - before[begin]);
+        if (!(busiest < least[c][end])) continue;
+        least[c][end] = busiest;
+        begins[c][end] = begin;
       }
-  std::vector<UnitRange> ranges(static_cast<std::size_t>(stages));
-  for (int s = stages, end = units; s > 0; end = begins[s--][end])
-    ranges[s - 1] = {begins[s][end], end};
+  std::vector<UnitRange> ranges(static_cast<std::size_t>(chunks));
+  for (int c = chunks, end = units; c > 0; end = begins[c--][end])
+    ranges[c - 1] = {begins[c][end], end};
   return ranges;
 }
 
-ModelDescription model_of_stage(const ModelDescription& model, UnitRange units) {
-  ModelDescription stage = model;
-  stage.units.assign(model.units.begin() + units.first, model.units.begin() + units.end);
-  for (UnitDescription& unit : stage.units)
-    if (unit.tied_to >= 0) unit.tied_to -= units.first;
-  if (units.first > 0) {
-    stage.input_bytes = model.units[units.first - 1].output_bytes;
-    stage.input_has_gradient = first_trained(model) < units.first;
+std::vector<Stage> make_stages(const ModelDescription& model, const std::vector<UnitRange>& chunks,
+                               int stages) {
+  check_chunks(model, chunks);
+  const int count = static_cast<int>(chunks.size());
+  require(stages >= 1 && count % stages == 0, count, " chunks in ", stages,
+          " stages; expected as many in each");
+  const int first_trained = first_backward(model, chunks);
+  std::vector<Stage> made;
+  for (int s = 0; s < stages; ++s) {
+    Stage stage;
+    stage.model = model;
+    stage.model.units.clear();
+    for (int number = s; number < count; number += stages) {
+      Chunk chunk;
+      chunk.number = number;
+      chunk.first_in_model = chunks[number].first;
+      chunk.units.first = static_cast<int>(stage.units.size());
+      for (int u = chunks[number].first; u < chunks[number].end; ++u) {
+        stage.units.push_back(u);
+        stage.model.units.push_back(model.units[u]);
+      }
+      chunk.units.end = static_cast<int>(stage.units.size());
+      if (number > 0) chunk.input_bytes = model.units[chunks[number].first - 1].output_bytes;
+      chunk.input_has_gradient = number > first_trained;
+      stage.model.chunks.push_back(chunk);
+    }
+    stage.model.has_loss = s == stages - 1;
+    renumber_ties(stage);
+    made.push_back(std::move(stage));
   }
-  stage.has_loss = units.end == static_cast<int>(model.units.size());
-  return stage;
+  return made;
 }
 
 Policy policy_of_stage(const Policy& policy, const ModelDescription& stage) {
@@ -134,22 +170,25 @@ Policy policy_of_stage(const Policy& policy, const ModelDescription& stage) {
 }
 
 std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
-                                        const std::vector<UnitRange>& stages, int ranks_of_stage,
+                                        const std::vector<UnitRange>& chunks, int ranks_of_stage,
                                         const Policy& policy, Purpose purpose) {
   check_step(model, policy, purpose, ranks_of_stage);
-  check_stages(model, stages);
   check_names(policy, model);
-  const int count = static_cast<int>(stages.size());
+  const int count = static_cast<int>(chunks.size()) / policy.chunks;
+  const std::vector<Stage> stages = make_stages(model, chunks, count);
   require(purpose != Purpose::decode || count == 1,
           "decoding is one rank's: expected one stage, "
           "not ",
           count);
   const Grid grid = make_grid(model, ranks_of_stage, policy, count);
+  const Pipeline pipeline =
+      make_pipeline(count, policy.chunks, first_backward(model, chunks),
+                    leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
+                    purpose != Purpose::train);
   std::vector<StepPlan> plans;
-  for (int s = 0; s < count; ++s) {
-    const ModelDescription stage = model_of_stage(model, stages[s]);
-    plans.push_back(build_plan(stage, grid, s, policy_of_stage(policy, stage), purpose));
-  }
+  for (int s = 0; s < count; ++s)
+    plans.push_back(build_plan(stages[s].model, grid, s, pipeline,
+                               policy_of_stage(policy, stages[s].model), purpose));
   return plans;
 }
 

@@ -270,6 +270,7 @@ using Exchanges = std::vector<Exchange>;  // see exchanges()
 /// where a plan has none: units without trained parameters have no moments and no gradients.
 struct PlannedUnit {
   std::string name;
+  int number = -1;                          ///< among all units of the model
   FlatRange flats;                          ///< all of them
   std::int64_t parameter_elements = 0;      ///< before padding
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted

@@ -5,11 +5,19 @@
 
 namespace ostrakon::plan {
 
+Tape::Tape(const ModelDescription& model)
+    : units(model.units.size()), chunk_of_(model.units.size(), -1) {
+  for (const Chunk& chunk : chunks_of(model)) {
+    std::fill(chunk_of_.begin() + chunk.units.first, chunk_of_.begin() + chunk.units.end,
+              static_cast<int>(chunks_.size()));
+    chunks_.emplace_back();
+  }
+}
+
 Tape& Tapes::of(const Task& task) {
-  const auto [found, is_new] = tapes_.try_emplace(task.micro_batch);
+  const auto [found, is_new] = tapes_.try_emplace(task.micro_batch, builder_.model());
   Tape& tape = found->second;
   if (is_new) {
-    tape.units.resize(static_cast<std::size_t>(builder_.units()));
     const auto& all = builder_.model().units;
     const auto reads = [](const UnitDescription& unit) { return unit.reads_batch; };
     if (task.computes() && std::any_of(all.begin(), all.end(), reads))

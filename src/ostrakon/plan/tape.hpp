@@ -19,15 +19,32 @@ struct UnitTape {
   std::array<int, most_addends> parameter_gradients = {-1, -1};
 };
 
-/// The same for all units.
-struct Tape {
-  int batch = -1;
-  int received = -1;  ///< what the first unit reads, where it comes from another stage
+/// Of a chunk.
+struct ChunkTape {
+  int received = -1;  ///< what its first unit reads, where it comes from another chunk
   int gradient = -1;  ///< passed backward from unit to unit
+};
+
+/// The same for all units.
+class Tape {
+ public:
+  explicit Tape(const ModelDescription& model);
+
+  int batch = -1;
+  bool is_loaded = false;  ///< whether the batch was read
   std::vector<UnitTape> units;
 
   /// What a unit reads.
-  int& input(int u) { return u > 0 ? units[u - 1].output : received; }
+  int& input(int u) { return begins_chunk(u) ? chunk(u).received : units[u - 1].output; }
+  /// Of a unit's chunk: passed backward from unit to unit.
+  int& gradient(int u) { return chunk(u).gradient; }
+  bool begins_chunk(int u) const { return u == 0 || chunk_of_[u] != chunk_of_[u - 1]; }
+
+ private:
+  ChunkTape& chunk(int u) { return chunks_[static_cast<std::size_t>(chunk_of_[u])]; }
+
+  std::vector<int> chunk_of_;  // of each unit
+  std::vector<ChunkTape> chunks_;
 };
 
 /// The tapes of the micro-batches that are on.

@@ -3,6 +3,7 @@
 
 #include <ostrakon/plan/axes.hpp>
 #include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/pipeline_schedule.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/purpose.hpp>
 #include <vector>
@@ -25,26 +26,26 @@ struct Task {
   Work work = Work::begin;
   int unit = -1;
   int micro_batch = -1;
+  int turn = -1;  ///< of the schedule, of which it is a part; -1: none
 
   bool computes() const { return work == Work::forward || work == Work::backward; }
+
+  friend bool operator==(const Task& a, const Task& b) {
+    return a.work == b.work && a.unit == b.unit && a.micro_batch == b.micro_batch;
+  }
 };
 
 /// In the order in which it is computed.
 using Tasks = std::vector<Task>;
 
-/// The unit where backward ends: the first that has trained parameters, or that gets its input from
-/// one that is trained. As many as there are units where no backward is needed.
-int first_trained(const ModelDescription& model);
-
 /// Units whose saved activations are not kept from forward to backward: their backward computes
 /// them again before it begins. The unit that computes the loss has no forward of its own.
 std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy);
 
-/// The tasks of a step for the ranks of a stage, whose units are those of `model`. Training
-/// computes forwards and backwards of micro-batches as one_forward_one_backward says; the unit that
-/// computes the loss has no forward of its own. Units are updated after all of that, or, with
-/// `early_updates`, each as soon as its gradient is complete.
-Tasks make_tasks(const ModelDescription& model, Purpose purpose, const Grid& grid, int stage,
-                 LeafOrder order, bool early_updates);
+/// The tasks of a step for the ranks of a stage, whose units are those of `model`, in the order of
+/// its turns. In training, the unit that computes the loss has no forward of its own. Units are
+/// updated after all of that, or, with `early_updates`, each as soon as its gradient is complete.
+Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineSchedule& turns,
+                 bool early_updates);
 
 }  // namespace ostrakon::plan

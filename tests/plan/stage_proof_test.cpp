@@ -224,6 +224,17 @@ bool swap_receives(RankPlans& ranks, Random& random) {
   });
 }
 
+/// As if the message were for another chunk of the stage.
+bool another_unit(RankPlans& ranks, Random& random) {
+  StepPlan& plan = draw(ranks.plans, random);
+  const auto found = actions_of(plan, of_kind(Kind::receive));
+  const int units = static_cast<int>(plan.units.size());
+  if (found.empty() || units == 1) return false;
+  Action& receive = plan.actions[draw(found, random)];
+  receive.unit = (receive.unit + 1) % units;
+  return true;
+}
+
 TEST(StageProof, RefusesEveryMutantThatIsBroken) {
   struct Named {
     const char* name;
@@ -233,7 +244,8 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
   const std::vector<Named> mutations = {
       {"dropped send", change(Kind::send, remove_action), {"has no match"}},
       {"dropped receive", change(Kind::receive, remove_action), {"has no match"}},
-      {"swapped sends", swap_sends, {"they are of other micro-batches"}},
+      {"swapped sends", swap_sends, {"they are of other micro-batches", "of the model gets it"}},
+      {"another unit", another_unit, {"of the model gets it"}},
       {"wrong micro-batch",
        change(Kind::receive, [](StepPlan& plan, std::size_t a) { ++plan.actions[a].micro_batch; }),
        {"they are of other micro-batches"}},
@@ -279,7 +291,8 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
       {"one stream for sends and receives", block, {"they stop each other"}},
       {"swapped receives",
        swap_receives,
-       {"they stop each other", "other micro-batches", "one is an activation"}}};
+       {"they stop each other", "other micro-batches", "one is an activation",
+        "of the model gets it"}}};
   Random random(25);
   std::map<std::string, std::pair<int, int>> counts;  // refused, accepted
   for (int base = 0; base < 150; ++base) {

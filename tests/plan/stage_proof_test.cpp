@@ -244,7 +244,9 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
   const std::vector<Named> mutations = {
       {"dropped send", change(Kind::send, remove_action), {"has no match"}},
       {"dropped receive", change(Kind::receive, remove_action), {"has no match"}},
-      {"swapped sends", swap_sends, {"they are of other micro-batches", "of the model leaves it"}},
+      {"swapped sends",
+       swap_sends,
+       {"they are of other micro-batches", "of the model leaves it", "one is an activation"}},
       {"another unit", another_unit, {"of the model leaves it"}},
       {"wrong micro-batch",
        change(Kind::receive, [](StepPlan& plan, std::size_t a) { ++plan.actions[a].micro_batch; }),

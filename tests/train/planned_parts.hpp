@@ -13,7 +13,7 @@ struct PlannedParts {
         model(train::make_decoder(deck)),
         description(train::describe(*model, settings.optimizer)),
         programs(make_programs(mesh)),
-        layout(programs.train.plan, *model, settings.optimizer, train::rank_in_plans(mesh)) {}
+        layout(programs.stages, *model, settings.optimizer, train::rank_in_plans(mesh)) {}
 
   train::TrainerSettings settings;
   std::unique_ptr<model::Model> model;

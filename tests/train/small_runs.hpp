@@ -99,7 +99,8 @@ inline config::Settings small_llama(std::int64_t leaves) {
 /// say.
 struct SmallRun {
   explicit SmallRun(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD)
-      : mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group),
+      : mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group,
+             static_cast<int>(settings.pipeline)),
         trainer(train::make_trainer(settings, mesh)),
         training(open(settings, data::Split::training)),
         validation(open(settings, data::Split::validation)) {

@@ -291,6 +291,22 @@ void Communicator::broadcast(void* data, std::int64_t bytes, int root) {
   }
 }
 
+void Communicator::send(const void* data, std::int64_t bytes, int to) {
+  for (std::int64_t done = 0; done < bytes; done += largest_count)
+    check_mpi(
+        MPI_Send(static_cast<const char*>(data) + done,
+                 static_cast<int>(std::min(bytes - done, largest_count)), MPI_BYTE, to, 0, comm_),
+        "MPI_Send");
+}
+
+void Communicator::receive(void* data, std::int64_t bytes, int from) {
+  for (std::int64_t done = 0; done < bytes; done += largest_count)
+    check_mpi(MPI_Recv(static_cast<char*>(data) + done,
+                       static_cast<int>(std::min(bytes - done, largest_count)), MPI_BYTE, from, 0,
+                       comm_, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+}
+
 std::string Communicator::broadcast(std::string text, int root) {
   auto bytes = static_cast<std::int64_t>(text.size());
   broadcast(&bytes, sizeof bytes, root);

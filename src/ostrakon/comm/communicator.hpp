@@ -86,6 +86,10 @@ class Communicator {
   void maximum(double* values, int count);
   void minimum(double* values, int count);
 
+  /// From rank to rank: the two calls of a message, which block until it was received. Host memory.
+  void send(const void* data, std::int64_t bytes, int to);
+  void receive(void* data, std::int64_t bytes, int from);
+
   /// Host memory.
   void broadcast(void* data, std::int64_t bytes, int root);
   std::string broadcast(std::string text, int root);

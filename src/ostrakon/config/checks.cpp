@@ -137,6 +137,25 @@ void check_pieces(const Settings& settings, const std::string& name) {
           own);
 }
 
+/// The chunks of a pipeline's stages. Units are only counted where they are known.
+void check_pipeline(const Settings& settings, const std::string& name) {
+  const plan::Policy& policy = settings.parallel;
+  const bool interleaves = policy.schedule == plan::ScheduleKind::interleaved;
+  const std::string key = text(name, ": parallel.pipeline_chunks = ", policy.chunks);
+  require(interleaves || policy.chunks == 1, key,
+          " with parallel.schedule = ", plan::name(policy.schedule),
+          ", in which stages have one; expected 1, or interleaved");
+  require(!interleaves || policy.chunks > 1, key,
+          " with parallel.schedule = interleaved; expected 2 or more, or 1f1b");
+  require(
+      !interleaves || settings.pipeline > 1, name,
+      ": parallel.schedule = interleaved with parallel.pipeline = 1, where there are no stages; "
+      "expected 1f1b, or parallel.pipeline > 1");
+  require(settings.pipeline > 1 || policy.chunk_units.empty(), name,
+          ": parallel.pipeline_units with parallel.pipeline = 1, where one stage has all units; "
+          "expected auto, or parallel.pipeline > 1");
+}
+
 void check_precision(const PrecisionSettings& precision, const std::string& name) {
   const DType activations = precision.activations.value_or(precision.gather);
   require(activations == precision.gather, name,
@@ -316,6 +335,7 @@ void check_together(const Settings& settings, const std::string& name) {
   check_training(settings, name);
   check_parts(settings, name);
   check_pieces(settings, name);
+  check_pipeline(settings, name);
   check_precision(settings.precision, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);
@@ -341,7 +361,11 @@ std::vector<model::Parameter> parameters_of(const Settings& settings) {
   return parameters;
 }
 
-void check_ranks(const Settings& settings, int ranks) {
+void check_ranks(const Settings& settings, int all_ranks) {
+  require(all_ranks % settings.pipeline == 0, "parallel.pipeline = ", settings.pipeline,
+          " does not divide the ", all_ranks, all_ranks == 1 ? " rank" : " ranks", " (",
+          division(all_ranks, settings.pipeline), "); expected a divisor");
+  const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // of a stage
   check_neighbours(settings, ranks);
   check_leaves(settings, ranks);
   check_plan_length(settings, ranks);

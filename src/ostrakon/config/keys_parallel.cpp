@@ -4,6 +4,7 @@
 #include <ostrakon/config/key_sections.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/rule_text.hpp>
+#include <sstream>
 
 namespace ostrakon::config {
 namespace {
@@ -28,6 +29,35 @@ Key reshard() {
   };
   key.get = [](const Settings& settings) {
     return write_reshard(settings.parallel.reshard_after_forward);
+  };
+  return key;
+}
+
+Key pipeline_units() {
+  Key key;
+  key.name = "pipeline_units";
+  key.meaning =
+      "number of units of each chunk, from the embedding to the head: chunk k is of stage k modulo "
+      "parallel.pipeline. auto: the busiest has as few floating-point operations as can be";
+  key.expected = "auto, or numbers of units such as 5 4 4 3";
+  key.limits = "auto | N N ...";
+  key.set = [](Settings& settings, const Value& value) {
+    std::vector<int>& units = settings.parallel.chunk_units;
+    units.clear();
+    if (value.kind == Value::Kind::text && value.text == "auto") return true;
+    std::istringstream words(value.kind == Value::Kind::number ? format_number(value.number)
+                                                               : value.text);
+    for (int count = 0; words >> count;) {
+      if (count < 1 || count > most_units_ahead) return false;
+      units.push_back(count);
+    }
+    return words.eof() && !units.empty();
+  };
+  key.get = [](const Settings& settings) {
+    std::string words;
+    for (int count : settings.parallel.chunk_units)
+      words += (words.empty() ? "" : " ") + std::to_string(count);
+    return Value::of(words.empty() ? std::string("auto") : words);
   };
   return key;
 }
@@ -142,6 +172,19 @@ Section parallel_section() {
                "number of neighbouring ranks of a shard group that share each sequence, for "
                "sequences that do not fit on one: each has a piece from its head and one from its "
                "tail, and all gather keys and values in every block"),
+       integer("pipeline", FIELD(pipeline), 1, most_ranks,
+               "number of pipeline stages. Each has some of the units, and an equal run of "
+               "neighbouring ranks, within which all other keys apply; stages send each other "
+               "activations and their gradients"),
+       choice(
+           "schedule", FIELD(parallel.schedule), plan::schedule_kind_names,
+           "in which order stages of parallel.pipeline compute. 1f1b: one forward, one backward; "
+           "interleaved: the same, with several chunks of units a stage, so that stages wait "
+           "less for each other and send more"),
+       integer("pipeline_chunks", FIELD(parallel.chunks), 1, most_ranks,
+               "number of chunks of each stage: 1 for 1f1b, more for interleaved, where a rank's "
+               "micro-batches are a multiple of the stages, or fewer"),
+       pipeline_units(),
        integer("tensor", FIELD(tensor), 1, most_ranks,
                "number of neighbouring ranks of a shard group that compute each micro-batch "
                "together: each has an equal part of the heads, MLP columns and vocabulary, and "

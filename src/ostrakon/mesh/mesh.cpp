@@ -44,24 +44,35 @@ comm::Communicator make_node(comm::Communicator& world, comm::Communicator& host
   return comm::Communicator::split(world.mpi(), world.rank() / ranks_per_node);
 }
 
+comm::Communicator make_stage(comm::Communicator& world, int stages) {
+  world.agree([&] {
+    require(stages >= 1 && world.size() % stages == 0, "parallel.pipeline = ", stages,
+            " does not divide the ", world.size(), world.size() == 1 ? " rank" : " ranks");
+  });
+  return comm::Communicator::split(world.mpi(), world.rank() / (world.size() / stages));
+}
+
 comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicator& node,
-                                    int ranks) {
+                                    comm::Communicator& stage, int ranks) {
+  const char* const of_stage = stage.size() < world.size() ? " of a stage" : "";
   world.agree([&] {
     require(ranks >= node_group, "parallel.shard_group = ", ranks,
             ": expected world, node or a number of ranks");
-    require(ranks <= 0 || world.size() % ranks == 0, "parallel.shard_group = ", ranks,
-            " does not divide the ", world.size(), world.size() == 1 ? " rank" : " ranks");
+    require(ranks <= 0 || stage.size() % ranks == 0, "parallel.shard_group = ", ranks,
+            " does not divide the ", stage.size(), stage.size() == 1 ? " rank" : " ranks",
+            of_stage);
   });
-  if (ranks == world_group) return comm::Communicator::duplicate(world.mpi());
-  if (ranks > 0) return comm::Communicator::split(world.mpi(), world.rank() / ranks);
-  double largest = node.size(), smallest = node.size();
+  if (ranks == world_group) return comm::Communicator::duplicate(stage.mpi());
+  if (ranks > 0) return comm::Communicator::split(stage.mpi(), stage.rank() / ranks);
+  comm::Communicator group = comm::Communicator::split(stage.mpi(), lowest_rank(world, node));
+  double largest = group.size(), smallest = group.size();
   world.maximum(&largest, 1);
   world.minimum(&smallest, 1);
   world.agree([&] {
     require(largest == smallest, "parallel.shard_group = node, but nodes have ", smallest, " to ",
-            largest, " ranks; expected the same number on all");
+            largest, " ranks", of_stage, "; expected the same number on all");
   });
-  return comm::Communicator::split(world.mpi(), lowest_rank(world, node));
+  return group;
 }
 
 /// The host, node, cores and devices of a rank, or of a run of ranks.
@@ -220,12 +231,14 @@ int regular_ranks_per_node(const std::vector<std::int64_t>& node_of_rank) {
   return (end - begin) % ranks == 0 ? static_cast<int>(ranks) : 0;
 }
 
-Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group)
+Mesh::Mesh(MPI_Comm parent, int ranks_per_node, int shard_group, int stages)
     : world_(comm::Communicator::duplicate(parent)),
       host_(comm::Communicator::split_shared_memory(world_.mpi())),
       node_(make_node(world_, host_, ranks_per_node)),
-      shard_group_(make_shard_group(world_, node_, shard_group)),
-      replicate_group_(comm::Communicator::split(world_.mpi(), shard_group_.rank(),
+      stage_(make_stage(world_, stages)),
+      pipeline_(comm::Communicator::split(world_.mpi(), stage_.rank())),
+      shard_group_(make_shard_group(world_, node_, stage_, shard_group)),
+      replicate_group_(comm::Communicator::split(stage_.mpi(), shard_group_.rank(),
                                                  lowest_rank(world_, shard_group_))) {
   // Nodes are numbered in the order of their lowest ranks in the world.
   const int first = lowest_rank(world_, node_);

@@ -26,18 +26,25 @@ class Mesh {
   /// Collective over `parent`. Nodes are the ranks that share memory; ranks_per_node > 0 pretends
   /// nodes of that many consecutive ranks of one host instead. Throws AgreedError where it does not
   /// divide the ranks, or a node would have ranks on two hosts.
-  /// Shard groups: all ranks, those of a node, or that many neighbours; AgreedError where they are
-  /// not all of one size.
-  explicit Mesh(MPI_Comm parent, int ranks_per_node = 0, int shard_group = world_group);
+  /// Stages of a pipeline: as many runs of neighbours; AgreedError where they do not divide the
+  /// ranks. Shard groups: all ranks of a stage, those of a node, or that many neighbours;
+  /// AgreedError where they are not all of one size.
+  explicit Mesh(MPI_Comm parent, int ranks_per_node = 0, int shard_group = world_group,
+                int stages = 1);
 
   comm::Communicator& world() { return world_; }
   /// The ranks of this rank's node.
   comm::Communicator& node() { return node_; }
   /// The ranks that share this rank's memory, whatever nodes are pretended.
   comm::Communicator& host() { return host_; }
-  /// The ranks that share one copy of the parameters.
+  /// The ranks of this rank's stage.
+  comm::Communicator& stage() { return stage_; }
+  /// The ranks, one of each stage, that have the same place in theirs; in the order of the stages.
+  comm::Communicator& pipeline() { return pipeline_; }
+  /// The ranks that share one copy of the parameters of their stage.
   comm::Communicator& shard_group() { return shard_group_; }
-  /// The ranks, one of each shard group, that hold the same shard; in the order of their groups.
+  /// The ranks, one of each shard group of the stage, that hold the same shard; in the order of
+  /// their groups.
   comm::Communicator& replicate_group() { return replicate_group_; }
 
   int nodes() const { return nodes_; }
@@ -58,6 +65,8 @@ class Mesh {
   comm::Communicator world_;
   comm::Communicator host_;
   comm::Communicator node_;
+  comm::Communicator stage_;
+  comm::Communicator pipeline_;
   comm::Communicator shard_group_;
   comm::Communicator replicate_group_;
   int nodes_ = 1;

@@ -16,15 +16,10 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
   // Padding is behind each part that units compute with.
   const std::int64_t parts = unit_spans(grid).parts();
   const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
-  const std::vector<Chunk> chunks = chunks_of(model);
-  const auto number_in_model = [&](int u) {
-    for (const Chunk& chunk : chunks)
-      if (chunk.units.has(u)) return chunk.first_in_model + u - chunk.units.first;
-    return -1;
-  };
   for (int u = 0; u < units(); ++u) {
     PlannedUnit planned;
-    planned.number = number_in_model(u);
+    planned.number = unit(u).number >= 0 ? unit(u).number : u;
+    planned.tied_to = unit(u).tied_to;
     planned.name = unit(u).name;
     planned.parameter_elements = unit(u).parameter_elements;
     planned.whole_matrices = unit(u).whole_matrices;

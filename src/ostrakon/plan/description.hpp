@@ -22,6 +22,7 @@ struct WholeMatrix {
 /// Sizes are for one leaf: one micro-batch on one rank.
 struct UnitDescription {
   std::string name;
+  int number = -1;  ///< of a stage's unit: among those of the whole model; set by make_stages
   std::int64_t parameter_elements = 0;  ///< of the flat parameter, before padding to equal shards
   /// Of these, those that are never updated: no gradient, no moments. The unit's backward writes no
   /// gradients at all where they are all frozen.
@@ -65,7 +66,6 @@ struct UnitRange {
 struct Chunk {
   UnitRange units;                  ///< of the stage
   int number = 0;                   ///< of all chunks of all stages, from 0
-  int first_in_model = 0;           ///< the model's number of its first unit
   std::int64_t input_bytes = 0;     ///< that come from the chunk before; 0: it is the first
   bool input_has_gradient = false;  ///< whether a chunk before trains something
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/base/names.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <vector>
 
@@ -20,15 +19,6 @@ struct Turn {
 
 /// The order of a stage's turns in a step.
 using PipelineSchedule = std::vector<Turn>;
-
-/// In what order the stages of a pipeline compute.
-enum class ScheduleKind {
-  one_forward_one_backward,  ///< each stage has one chunk
-  interleaved                ///< each has several, so that less time passes until all compute
-};
-constexpr Named<ScheduleKind> schedule_kind_names[] = {
-    {ScheduleKind::one_forward_one_backward, "1f1b"}, {ScheduleKind::interleaved, "interleaved"}};
-constexpr const char* name(ScheduleKind kind) { return name_in(schedule_kind_names, kind); }
 
 /// One forward, one backward: after `stages` - 1 - `stage` forwards, forwards and backwards take
 /// turns. So stage s keeps what forward left of at most `stages` - s micro-batches at a time,

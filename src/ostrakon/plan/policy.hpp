@@ -177,12 +177,24 @@ constexpr Named<RankOrder> rank_order_names[] = {{RankOrder::tensor_in_node, "te
                                                  {RankOrder::shard_first, "shard_first"}};
 constexpr const char* name(RankOrder order) { return name_in(rank_order_names, order); }
 
+/// In what order the stages of a pipeline compute.
+enum class ScheduleKind {
+  one_forward_one_backward,  ///< each stage has one chunk
+  interleaved                ///< each has several, so that less time passes until all compute
+};
+constexpr Named<ScheduleKind> schedule_kind_names[] = {
+    {ScheduleKind::one_forward_one_backward, "1f1b"}, {ScheduleKind::interleaved, "interleaved"}};
+constexpr const char* name(ScheduleKind kind) { return name_in(schedule_kind_names, kind); }
+
 struct Policy {
   Sharding sharding = Sharding::full;
   int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
   RankOrder rank_order = RankOrder::tensor_in_node;
   int tensor_ranks = 1;  ///< neighbours that divide each unit's parameters. Divides shard_group
-  int chunks = 1;        ///< of each stage of a pipeline, which are interleaved
+  int stages = 1;        ///< of the pipeline, each of as many ranks
+  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
+  int chunks = 1;                ///< of each stage, which are interleaved
+  std::vector<int> chunk_units;  ///< of each chunk of all stages; empty: see divide_units
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;
   Accumulation accumulation = Accumulation::automatic;
   LeafOrder leaf_order = LeafOrder::ascending;

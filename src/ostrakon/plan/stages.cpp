@@ -43,10 +43,12 @@ int first_backward(const ModelDescription& model, const std::vector<UnitRange>& 
 }
 
 /// Ties of a stage's units become ties among them.
-void renumber_ties(Stage& stage) {
-  for (UnitDescription& unit : stage.model.units) {
+void renumber_ties(ModelDescription& stage) {
+  for (UnitDescription& unit : stage.units) {
     if (unit.tied_to < 0) continue;
-    const auto found = std::find(stage.units.begin(), stage.units.end(), unit.tied_to);
+    const auto found =
+        std::find_if(stage.units.begin(), stage.units.end(),
+                     [&](const UnitDescription& other) { return other.number == unit.tied_to; });
     require(found != stage.units.end(), "unit ", unit.name, " is tied to unit ", unit.tied_to,
             " of the model, which is of another stage");
     unit.tied_to = static_cast<int>(found - stage.units.begin());
@@ -120,33 +122,55 @@ std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks) {
   return ranges;
 }
 
-std::vector<Stage> make_stages(const ModelDescription& model, const std::vector<UnitRange>& chunks,
-                               int stages) {
+std::vector<UnitRange> make_chunks(const ModelDescription& model, const Policy& policy) {
+  const std::vector<int>& given = policy.chunk_units;
+  const int count = policy.stages * policy.chunks;
+  const int units = static_cast<int>(model.units.size());
+  if (given.empty()) {
+    require(count <= units, "parallel.pipeline = ", policy.stages,
+            policy.chunks > 1 ? text(" with parallel.pipeline_chunks = ", policy.chunks) : "",
+            " needs at least ", count, " units, but the model has ", units,
+            "; expected fewer, or more units (model.blocks_per_unit)");
+    return divide_units(model, count);
+  }
+  require(static_cast<int>(given.size()) == count, "parallel.pipeline_units has ", given.size(),
+          " numbers; expected ", count, ", one for each chunk of each stage");
+  std::vector<UnitRange> chunks;
+  int next = 0;
+  for (int of_chunk : given) {
+    chunks.push_back({next, next + of_chunk});
+    next += of_chunk;
+  }
+  require(next == units, "parallel.pipeline_units are ", next, " units in all; the model has ",
+          units);
+  return chunks;
+}
+
+std::vector<ModelDescription> make_stages(const ModelDescription& model,
+                                          const std::vector<UnitRange>& chunks, int stages) {
   check_chunks(model, chunks);
   const int count = static_cast<int>(chunks.size());
   require(stages >= 1 && count % stages == 0, count, " chunks in ", stages,
           " stages; expected as many in each");
   const int first_trained = first_backward(model, chunks);
-  std::vector<Stage> made;
+  std::vector<ModelDescription> made;
   for (int s = 0; s < stages; ++s) {
-    Stage stage;
-    stage.model = model;
-    stage.model.units.clear();
+    ModelDescription stage = model;
+    stage.units.clear();
     for (int number = s; number < count; number += stages) {
       Chunk chunk;
       chunk.number = number;
-      chunk.first_in_model = chunks[number].first;
       chunk.units.first = static_cast<int>(stage.units.size());
       for (int u = chunks[number].first; u < chunks[number].end; ++u) {
-        stage.units.push_back(u);
-        stage.model.units.push_back(model.units[u]);
+        stage.units.push_back(model.units[u]);
+        stage.units.back().number = u;
       }
       chunk.units.end = static_cast<int>(stage.units.size());
       if (number > 0) chunk.input_bytes = model.units[chunks[number].first - 1].output_bytes;
       chunk.input_has_gradient = number > first_trained;
-      stage.model.chunks.push_back(chunk);
+      stage.chunks.push_back(chunk);
     }
-    stage.model.has_loss = s == stages - 1;
+    stage.has_loss = s == stages - 1;
     renumber_ties(stage);
     made.push_back(std::move(stage));
   }
@@ -175,7 +199,7 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
   check_step(model, policy, purpose, ranks_of_stage);
   check_names(policy, model);
   const int count = static_cast<int>(chunks.size()) / policy.chunks;
-  const std::vector<Stage> stages = make_stages(model, chunks, count);
+  const std::vector<ModelDescription> stages = make_stages(model, chunks, count);
   require(purpose != Purpose::decode || count == 1,
           "decoding is one rank's: expected one stage, "
           "not ",
@@ -187,8 +211,8 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
                     purpose != Purpose::train);
   std::vector<StepPlan> plans;
   for (int s = 0; s < count; ++s)
-    plans.push_back(build_plan(stages[s].model, grid, s, pipeline,
-                               policy_of_stage(policy, stages[s].model), purpose));
+    plans.push_back(
+        build_plan(stages[s], grid, s, pipeline, policy_of_stage(policy, stages[s]), purpose));
   return plans;
 }
 

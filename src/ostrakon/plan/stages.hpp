@@ -14,17 +14,16 @@ namespace ostrakon::plan {
 /// than units.
 std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks);
 
-/// A stage of a pipeline: some of a model's units, in the order in which it has them.
-struct Stage {
-  std::vector<int> units;  ///< of the model
-  ModelDescription model;  ///< these, with what comes from and goes to other stages
-};
+/// The chunks of all stages: as the policy says, or divide_units. Throws Error where the policy
+/// names another number of chunks, or of units, than there are.
+std::vector<UnitRange> make_chunks(const ModelDescription& model, const Policy& policy);
 
-/// The stages of a pipeline. Chunk k is of stage k % stages; so chunks.size() is a multiple of
+/// The stages of a pipeline, as models of their own with what comes from and goes to other stages.
+/// Chunk k is of stage k % stages; so chunks.size() is a multiple of
 /// `stages`. Throws Error unless `chunks` name each unit once, in order, and where a unit is tied
 /// to one of another stage.
-std::vector<Stage> make_stages(const ModelDescription& model, const std::vector<UnitRange>& chunks,
-                               int stages);
+std::vector<ModelDescription> make_stages(const ModelDescription& model,
+                                          const std::vector<UnitRange>& chunks, int stages);
 
 /// `policy` for one stage: of what it says of units by name, that which concerns units of the
 /// stage.

@@ -271,6 +271,7 @@ using Exchanges = std::vector<Exchange>;  // see exchanges()
 struct PlannedUnit {
   std::string name;
   int number = -1;                          ///< among all units of the model
+  int tied_to = -1;                         ///< the unit whose parameters it reads besides its own
   FlatRange flats;                          ///< all of them
   std::int64_t parameter_elements = 0;      ///< before padding
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted

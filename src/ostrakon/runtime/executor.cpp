@@ -56,12 +56,16 @@ void allow_all(const Program& program, const Arenas& arenas) {
   allow(arenas.host, static_cast<std::size_t>(program.host_memory.arena_bytes));
 }
 
-void show_only(const Program& program, const plan::Action& action, const Arenas& arenas) {
-  if (!poisons) return;
-  forbid_all(program, arenas);
+void show(const Program& program, const plan::Action& action, const Arenas& arenas) {
   for (const plan::Use& used : action.uses)
     allow(address_of(program, arenas, used.buffer),
           static_cast<std::size_t>(program.plan.buffers[used.buffer].bytes));
+}
+
+void show_only(const Program& program, const plan::Action& action, const Arenas& arenas) {
+  if (!poisons) return;
+  forbid_all(program, arenas);
+  show(program, action, arenas);
 }
 
 /// The queue of a stream in a run.
@@ -112,6 +116,7 @@ class Executor::Implementation {
   }
 
   std::array<Handler, plan::kinds> handlers;
+  std::array<Finish, plan::streams> finishers;
   Observer observer;
   std::optional<Perturbation> perturbation;
   std::vector<ActionTime> times;
@@ -210,8 +215,11 @@ class Executor::Implementation {
     for (const int index : order_) {
       const plan::Action& action = action_at(index);
       show_only(*program_, action, arenas_);
-      if (!step(queue_of(action), index)) break;
+      if (poisons) show_unfinished();
+      if (!step(queue_of(action), index)) return allow_all(*program_, arenas_);
     }
+    for (const Finish& finish : finishers)
+      if (finish) finish(0);
     allow_all(*program_, arenas_);
   }
 
@@ -279,19 +287,33 @@ class Executor::Implementation {
     return true;
   }
 
-  /// Returns when what the actions that this one waits for have submitted to a device is done. By
-  /// then they have ended. Its own stream's instance runs in order.
+  /// Returns when what the actions that this one waits for have begun or submitted to a device is
+  /// done. By then they have ended. Its own stream's instance runs in order.
   void finish_awaited(const plan::Action& action) {
     for (const int wait : action.waits) {
       const plan::Stream stream = action_at(wait).stream;
+      const Finish& finish = finishers[static_cast<std::size_t>(stream)];
       Queue& other = queue_of(action_at(wait));
+      const int awaited = count_with(wait);
       std::unique_lock<std::mutex> lock(mutex_);
-      if (stream == action.stream || other.fenced >= count_with(wait)) continue;
+      if (stream == action.stream || other.fenced >= awaited) continue;
       const int ended = other.ended;
       lock.unlock();
-      spaces_.of(stream).fence();
+      if (finish)
+        finish(ended - awaited);
+      else
+        spaces_.of(stream).fence();
       lock.lock();
-      other.fenced = std::max(other.fenced, ended);
+      other.fenced = std::max(other.fenced, finish ? awaited : ended);
+    }
+  }
+
+  /// Buffers of what was begun and may still go on.
+  void show_unfinished() const {
+    for (std::size_t s = 0; s < queues_.size(); ++s) {
+      if (!finishers[s]) continue;
+      for (int k = queues_[s].fenced; k < queues_[s].ended; ++k)
+        show(*program_, action_at(queues_[s].actions[static_cast<std::size_t>(k)]), arenas_);
     }
   }
 
@@ -324,7 +346,7 @@ class Executor::Implementation {
     };
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index));
     // Also before a `release`: what waits for it waits for what it waits for.
-    if (on_device) attempt([&] { finish_awaited(action); });
+    if (on_device || mode_ == Streams::in_plan_order) attempt([&] { finish_awaited(action); });
     time.begin = seconds_now();
     if (handler && !failure) {
       std::optional<Region> region;
@@ -333,6 +355,8 @@ class Executor::Implementation {
         if (is_told && observer) observer(action.kind, true);
         const ViewOrigins::Live live = origins_.begin(index);
         handler(ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), &origins_));
+        const Finish& finish = finishers[static_cast<std::size_t>(action.stream)];
+        if (mode_ == Streams::threads && finish) finish(0);
       });
       attempt([&] {
         if (is_told && observer) observer(action.kind, false);
@@ -383,6 +407,9 @@ Executor::~Executor() = default;
 
 void Executor::on(plan::Kind kind, Handler handler) {
   implementation_->handlers[static_cast<std::size_t>(kind)] = std::move(handler);
+}
+void Executor::finish_with(plan::Stream stream, Finish finish) {
+  implementation_->finishers[static_cast<std::size_t>(stream)] = std::move(finish);
 }
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
 void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }

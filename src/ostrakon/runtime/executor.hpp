@@ -114,6 +114,12 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void on(plan::Kind kind, Handler handler);
+  /// For a stream whose handlers begin what goes on when they return: finish(n) returns when all of
+  /// it is done but what the last n actions have begun. It is called before an action of another
+  /// stream begins that waits for it, at the latest at the end of a run; on threads as soon as an
+  /// action's handler returns.
+  using Finish = std::function<void(int may_go_on)>;
+  void finish_with(plan::Stream stream, Finish finish);
   void observe(Observer observer);
   void perturb(Perturbation perturbation);  ///< all runs from now on
 

@@ -45,6 +45,7 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh) {
   for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
     for (const plan::Span& span : spans_of(stream, programs))
       channels_[stream].push_back({span, make_group(span, programs.train.plan.grid, rank, mesh)});
+  messages_ = std::make_unique<comm::Messages>(mesh.pipeline());
 }
 
 Communicator& Channels::of(plan::Stream stream, const plan::Span& span) const {
@@ -56,7 +57,7 @@ Communicator& Channels::of(plan::Stream stream, const plan::Span& span) const {
 }
 
 std::int64_t Channels::bytes_sent(const plan::Span& span) const {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = span.axis == plan::Axis::pipeline ? messages_->bytes_sent() : 0;
   for (const auto& [stream, channels] : channels_)
     for (const Channel& channel : channels)
       if (channel.span == span) bytes += channel.communicator->bytes_sent();
@@ -64,6 +65,7 @@ std::int64_t Channels::bytes_sent(const plan::Span& span) const {
 }
 
 void Channels::slow_down(plan::Stream stream, double seconds_per_byte) {
+  if (stream == plan::Stream::send) messages_->slow_down(seconds_per_byte);
   const auto found = channels_.find(stream);
   if (found == channels_.end()) return;
   for (const Channel& channel : found->second) channel.communicator->slow_down(seconds_per_byte);

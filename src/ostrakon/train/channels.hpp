@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/comm/messages.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <ostrakon/train/programs.hpp>
@@ -26,7 +27,11 @@ class Channels {
     return of(action.stream, action.span);
   }
 
-  /// Bytes that this rank has sent over a span, on all streams.
+  /// What stages send each other: ranks are stages.
+  comm::Messages& messages() const { return *messages_; }
+
+  /// Bytes that this rank has sent over a span, on all streams; over {pipeline, stages}: in
+  /// messages.
   std::int64_t bytes_sent(const plan::Span& span) const;
   /// See comm::Communicator::slow_down.
   void slow_down(plan::Stream stream, double seconds_per_byte);
@@ -37,6 +42,7 @@ class Channels {
     std::unique_ptr<comm::Communicator> communicator;
   };
   std::map<plan::Stream, std::vector<Channel>> channels_;
+  std::unique_ptr<comm::Messages> messages_;
 };
 
 }  // namespace ostrakon::train

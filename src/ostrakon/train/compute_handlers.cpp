@@ -13,16 +13,14 @@ using plan::Role;
 using runtime::ActionBuffers;
 
 ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                                 const plan::ModelDescription& description,
                                  const TrainerSettings& settings, Diagnosis& diagnosis)
     : context_(context),
       model_(layout.model()),
-      description_(description),
       diagnosis_(diagnosis),
       output_terms_(settings.leaf_terms() / settings.tensor_ranks),
       step_terms_(settings.step_terms()),
       parts_(settings.parts) {
-  for (int u = 0; u < model_.units(); ++u) gaps_.push_back(layout.gaps(u));
+  for (int u = 0; u < layout.units(); ++u) gaps_.push_back(layout.gaps(u));
 }
 
 void ComputeHandlers::install(runtime::Executor& executor) {
@@ -43,22 +41,21 @@ std::int64_t ComputeHandlers::tensor_rank() const {
 }
 
 void ComputeHandlers::forward(const ActionBuffers& buffers) {
-  const int unit = buffers.action.unit;
-  const int tied_to = description_.units[unit].tied_to;
-  model::UnitBuffers<void> own = unit_buffers<void>(buffers, context_.plan(), tied_to);
+  const plan::PlannedUnit& unit = context_.plan().units[buffers.action.unit];
+  model::UnitBuffers<void> own = unit_buffers<void>(buffers, context_.plan(), unit.tied_to);
   own.part = part();
   own.tensor_rank = tensor_rank();
-  model_.forward(unit, buffers.exec, own);
+  model_.forward(unit.number, buffers.exec, own);
 }
 
 void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
-  const int tied_to = description_.units[action.unit].tied_to;
+  const plan::PlannedUnit& planned = context_.plan().units[action.unit];
+  const int tied_to = planned.tied_to;
   model::UnitBuffers<void> unit = unit_buffers<void>(buffers, context_.plan(), tied_to);
   unit.part = part();
   unit.tensor_rank = tensor_rank();
-  const auto phases = static_cast<int>(description_.units[action.unit].backward.size());
-  const bool is_last_phase = unit.phase + 1 == phases;
+  const bool is_last_phase = unit.phase + 1 == planned.backward_phases;
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;
   if (unit.phase == 0) {
@@ -66,10 +63,10 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
     if (tied) clear_gaps(buffers.exec, tied_to, tied);
   }
   const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
-  model_.backward(action.unit, buffers.exec, unit, static_cast<float>(scale),
+  model_.backward(planned.number, buffers.exec, unit, static_cast<float>(scale),
                   action.gradients_opened);
   if (!is_last_phase) return;
-  if (action.unit == context_.inject_nonfinite && action.micro_batch == 0 && own)
+  if (planned.number == context_.inject_nonfinite && action.micro_batch == 0 && own)
     math::fill(buffers.exec, own.range(0, 1), std::numeric_limits<float>::infinity());
   if (context_.diagnoses) diagnosis_.inspect(buffers, own, tied);
 }
@@ -91,7 +88,7 @@ void ComputeHandlers::show(const ActionBuffers& buffers) {
   const int unit = buffers.action.unit;
   const View<const float*> both = buffers.device_view<float>(Role::parameters);
   const std::int64_t frozen = plan.padded(plan.frozen(unit));
-  context_.visitor(unit, both.range(frozen, both.size()), both.range(0, frozen));
+  context_.visitor(plan.units[unit].number, both.range(frozen, both.size()), both.range(0, frozen));
 }
 
 }  // namespace ostrakon::train

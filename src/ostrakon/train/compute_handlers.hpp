@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <ostrakon/math/portability.hpp>
-#include <ostrakon/plan/description.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/diagnosis.hpp>
 #include <ostrakon/train/shard_layout.hpp>
@@ -19,8 +18,7 @@ class ComputeHandlers {
  public:
   /// What it is given, but the settings, must outlive it.
   ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                  const plan::ModelDescription& description, const TrainerSettings& settings,
-                  Diagnosis& diagnosis);
+                  const TrainerSettings& settings, Diagnosis& diagnosis);
   /// Handles what computes. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -35,7 +33,6 @@ class ComputeHandlers {
 
   const StepContext& context_;
   const model::Model& model_;
-  const plan::ModelDescription& description_;
   Diagnosis& diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
   std::int64_t output_terms_;           ///< of the loss

@@ -41,9 +41,9 @@ Diagnosis::Diagnosis(const plan::StepPlan& plan, const plan::ModelDescription& m
 void Diagnosis::inspect(const runtime::ActionBuffers& buffers, View<const float*> own,
                         View<const float*> tied) {
   const int unit = buffers.action.unit;
-  const int distance = 2 * (units() - 1 - unit);
+  const int distance = distance_of(unit);
   inspect(buffers, unit, distance, own);
-  inspect(buffers, model_.units[unit].tied_to, distance + 1, tied);
+  inspect(buffers, plan_.units[unit].tied_to, distance + 1, tied);
 }
 
 void Diagnosis::inspect(const runtime::ActionBuffers& buffers, int unit, int distance,
@@ -59,7 +59,7 @@ std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
   world_.minimum(&nearest, 1);
   if (!std::isfinite(nearest)) return name_sum(find_sum(buffers));
   const auto distance = static_cast<int>(nearest);
-  const int computed = units() - 1 - distance / 2;
+  const int computed = static_cast<int>(model_.units.size()) - 1 - distance / 2;
   const int unit = distance % 2 == 0 ? computed : model_.units[computed].tied_to;
   const bool mine = origin_ && origin_->distance == distance;
   std::string ranks;
@@ -67,13 +67,13 @@ std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
   for (const std::string& rank : world_.gather_texts(
            mine ? text("rank ", world_.rank(), " (micro-batch ", origin_->micro_batch, ")") : ""))
     if (!rank.empty() && ++more <= 0) ranks += (ranks.empty() ? "" : ", ") + rank;
-  return text("the gradient of ", plan_.units[unit].name, " is not finite on ", ranks,
+  return text("the gradient of ", model_.units[unit].name, " is not finite on ", ranks,
               more > 0 ? text(" and ", more, " more") : "");
 }
 
 Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffers) const {
   const plan::Spans& divided = plan_.layouts.gradient.divided;
-  for (int u = units() - 1; u >= 0; --u) {
+  for (int u = static_cast<int>(plan_.units.size()) - 1; u >= 0; --u) {
     const int buffer = plan_.units[u].gradients;
     if (buffer < 0) continue;
     const plan::Buffer& gradients = plan_.buffers[buffer];
@@ -84,13 +84,14 @@ Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffer
             ? count_non_finite_on_host(buffers.view<float, OnHost>(buffer).range(first, end))
             : count_non_finite(buffers.exec,
                                buffers.view<float, OnDevice>(buffer).range(first, end));
-    if (count > 0) return {u, count};
+    if (count > 0) return {plan_.units[u].number, count};
   }
   return {};
 }
 
 void Diagnosis::note_sum(int unit, std::int64_t elements) {
-  if (unit > noted_.unit) noted_ = {unit, elements};
+  const int number = plan_.units[unit].number;
+  if (number > noted_.unit) noted_ = {number, elements};
 }
 
 std::string Diagnosis::name_sum(const NonFiniteSum& mine) {
@@ -110,7 +111,7 @@ std::string Diagnosis::name_sum(const NonFiniteSum& mine) {
     else
       ++more;
   }
-  return text("the gradient of ", plan_.units[unit].name,
+  return text("the gradient of ", model_.units[unit].name,
               " is not finite when summed over micro-batches and ranks (", shards,
               more > 0 ? text(", more in ", more, more == 1 ? " other" : " others") : "", ")");
 }

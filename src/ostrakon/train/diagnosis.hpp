@@ -17,7 +17,8 @@ namespace ostrakon::train {
 /// at as backward leaves it.
 class Diagnosis {
  public:
-  /// `rank`: number in plans. What it is given must outlive it.
+  /// `plan`: of this rank's stage; `model`: the whole; `rank`: number in plans. What it is given
+  /// must outlive it.
   Diagnosis(const plan::StepPlan& plan, const plan::ModelDescription& model, int rank,
             comm::Communicator& world);
 
@@ -49,13 +50,17 @@ class Diagnosis {
     int distance;  ///< from the loss: twice the units in between, one more for a unit that is tied
     std::int64_t micro_batch;
   };
-  /// A unit whose summed gradient is not finite in the shard of this rank; of several the last one.
+  /// A unit of the model whose summed gradient is not finite in the shard of this rank; of several
+  /// the last one.
   struct NonFiniteSum {
     int unit = -1;  ///< none
     std::int64_t elements = 0;
   };
 
-  int units() const { return static_cast<int>(plan_.units.size()); }
+  /// Of a unit of the plan, from the loss of the whole model.
+  int distance_of(int unit) const {
+    return 2 * (static_cast<int>(model_.units.size()) - 1 - plan_.units[unit].number);
+  }
   void inspect(const runtime::ActionBuffers& buffers, int unit, int distance,
                View<const float*> gradients);
   NonFiniteSum find_sum(const runtime::ActionBuffers& buffers) const;

@@ -29,6 +29,7 @@ void leave_to_trainer(plan::Policy& policy) {
   policy.leaves = unset.leaves;
   policy.sample_ranks = unset.sample_ranks;
   policy.tensor_ranks = unset.tensor_ranks;
+  policy.stages = unset.stages;
   policy.moments.count = unset.moments.count;
   policy.early_updates = unset.early_updates;
 }

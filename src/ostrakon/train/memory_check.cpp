@@ -11,9 +11,14 @@ namespace ostrakon::train {
 
 std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks) {
   for (const MemoryNeed& need : needs) {
-    const std::int64_t all = ranks * (need.planned + need.process);
+    const std::int64_t planned_by_all =
+        need.planned_by_all > 0 ? need.planned_by_all : ranks * need.planned;
+    const std::int64_t all = planned_by_all + ranks * need.process;
     if (all <= need.available) continue;
-    const std::string planned = format_bytes(need.planned) + " planned" + need.where;
+    const std::string planned =
+        need.planned_by_all > 0
+            ? format_bytes(planned_by_all / ranks) + " planned on average" + need.where
+            : format_bytes(need.planned) + " planned" + need.where;
     return text(ranks, ranks == 1 ? " rank" : " ranks", " on this host x ",
                 need.process > 0
                     ? text("(", planned, " + ", format_bytes(need.process), " for the process)")
@@ -25,28 +30,37 @@ std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks) {
 
 namespace {
 
-std::vector<MemoryNeed> needs_of(const Programs& programs) {
+/// Collective.
+std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& host) {
   // Every process needs memory besides the arena: libraries, message buffers, the program itself.
   constexpr std::int64_t process_bytes = std::int64_t{150} << 20;
   const std::int64_t on_device_planned = programs.arena_bytes(plan::Space::device);
   const std::int64_t on_host_planned = programs.arena_bytes(plan::Space::host);
   const std::int64_t left_on_host = runtime::available_memory_bytes(plan::Space::host);
-  if (!on_device) return {{"", on_device_planned + on_host_planned, process_bytes, left_on_host}};
-  return {{" in device memory", on_device_planned, 0,
-           runtime::available_memory_bytes(plan::Space::device)},
-          {" in host memory", on_host_planned, process_bytes, left_on_host}};
+  std::vector<MemoryNeed> needs = {
+      {" in device memory", on_device_planned, 0, 0},
+      {" in host memory", on_host_planned, process_bytes, left_on_host}};
+  if (on_device) {
+    needs[0].available = runtime::available_memory_bytes(plan::Space::device);
+  } else {
+    needs = {{"", on_device_planned + on_host_planned, process_bytes, left_on_host}};
+  }
+  for (MemoryNeed& need : needs) {  // stages plan different memory
+    std::int64_t all = need.planned;
+    host.sum(&all, 1);
+    if (all != host.size() * need.planned) need.planned_by_all = all;
+  }
+  return needs;
 }
 
-}  // namespace
-
-void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
-                    mesh::Mesh& mesh) {
+void require_memory(const std::vector<MemoryNeed>& needs, const Programs& programs,
+                    const plan::Policy& policy, std::int64_t parameters, mesh::Mesh& mesh) {
   require(memory_is_host_accessible || mesh.world().size() == 1,
           "this build computes on devices, whose memory it can't communicate yet; start one rank");
   const plan::StepPlan& plan = programs.train.plan;
   require_short_plan(
       {parameters, static_cast<std::int64_t>(plan.units.size()), plan.grid.micro_batches()});
-  const std::string problem = what_does_not_fit(needs_of(programs), mesh.host().size());
+  const std::string problem = what_does_not_fit(needs, mesh.host().size());
   const bool gains_nothing =
       !on_device && (policy.offload != plan::Offload::none || policy.offload_activations);
   require(problem.empty(), "the model does not fit: ", problem,
@@ -55,6 +69,14 @@ void require_memory(const Programs& programs, const plan::Policy& policy, std::i
           policy.sharding != plan::Sharding::none ? "" : ", or parallel.sharding: full",
           "; ostrakon-plan --fit lists settings that fit",
           gains_nothing ? " (offloading gains nothing in a build without a device)" : "");
+}
+
+}  // namespace
+
+void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
+                    mesh::Mesh& mesh) {
+  const std::vector<MemoryNeed> needs = needs_of(programs, mesh.host());
+  mesh.world().agree([&] { require_memory(needs, programs, policy, parameters, mesh); });
 }
 
 }  // namespace ostrakon::train

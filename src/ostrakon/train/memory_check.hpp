@@ -16,15 +16,17 @@ struct MemoryNeed {
   std::int64_t planned = 0;
   std::int64_t process = 0;  ///< besides what is planned
   std::int64_t available = 0;
+  /// Planned by all ranks of the host, where these don't plan the same; else 0.
+  std::int64_t planned_by_all = 0;
 };
 
 /// The arithmetic of the first of `needs` that is too large for that many ranks; empty where none
 /// is.
 std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks);
 
-/// Throws Error with the arithmetic where the ranks of this rank's host need more than it or its
-/// device has left, and for devices on more than one rank, which have no communication yet.
-/// Perhaps on some ranks only. `parameters`: elements of the model.
+/// Collective. Throws AgreedError with the arithmetic where the ranks of this rank's host need more
+/// than it or its device has left, and for devices on more than one rank, which have no
+/// communication yet. `parameters`: elements of the model.
 void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
                     mesh::Mesh& mesh);
 

@@ -44,7 +44,7 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
   has_values_ = false;
   mesh_.world().agree([&] {
     for (const plan::PlannedUnit& unit : plan_.units) {
-      initialize(unit.masters, DType::fp32, weights);
+      if (unit.masters >= 0) initialize(unit.masters, DType::fp32, weights);
       if (unit.working >= 0) initialize(unit.working, compute_dtype(), weights);
       for (int moments : {unit.first_moments, unit.second_moments})
         if (moments >= 0) memory_.clear(moments);
@@ -78,23 +78,19 @@ std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*wh
   return value;
 }
 
-/// Throws AgreedError unless all ranks of `group` have the same digest of what they all hold.
-void ModelState::require_alike(const char* what, std::uint64_t mine, comm::Communicator& group) {
-  std::uint64_t first = mine;
-  group.broadcast(&first, sizeof first, 0);
-  mesh_.world().agree([&] {
-    require(mine == first, "rank ", mesh_.world().rank(), " holds other ", what,
-            " than its replicas (digest ", format_hex(mine), ", not ", format_hex(first), ")");
-  });
-}
-
-/// The same for all ranks of the world that hold the same part.
-void ModelState::require_alike(const char* what, std::uint64_t mine, const plan::Spans& stored) {
+/// Whether this rank's digest is that of all that hold the same part; else who it is, and how they
+/// differ.
+std::string ModelState::difference(const char* what, std::uint64_t mine,
+                                   const plan::Spans& stored) {
   int part = 0;
   for (const plan::Span& span : stored)
     part = part * span.ranks + plan_.grid.place(layout_.rank(), span);
-  comm::Communicator group = comm::Communicator::split(mesh_.world().mpi(), part);
-  require_alike(what, mine, group);
+  comm::Communicator group = comm::Communicator::split(mesh_.stage().mpi(), part);
+  std::uint64_t first = mine;
+  group.broadcast(&first, sizeof first, 0);
+  if (mine == first) return "";
+  return text("rank ", mesh_.world().rank(), " holds other ", what, " than its replicas (digest ",
+              format_hex(mine), ", not ", format_hex(first), ")");
 }
 
 std::uint64_t ModelState::digest() {
@@ -111,23 +107,21 @@ std::uint64_t ModelState::digest() {
                         {"working copies", &PlannedUnit::working, compute_dtype(), false}};
   const plan::Spans& all_ranks = plan_.layouts.gradient.divided;
   std::uint64_t total = 0;
+  std::string wrong;
   for (const Kind& kind : kinds) {
     const auto any = std::find_if(plan_.units.begin(), plan_.units.end(),
                                   [&](const PlannedUnit& unit) { return unit.*kind.which >= 0; });
-    if (any == plan_.units.end()) continue;
+    if (any == plan_.units.end()) continue;  // on all ranks of the stage
     // Each element is counted once over all ranks.
     if (kind.counts) total += digest_of(kind.name, kind.which, kind.dtype, all_ranks);
     const plan::Spans& stored = plan_.buffers[(*any).*kind.which].divided;
     if (stored == all_ranks) continue;
     // Ranks that store the same must have the same bits.
     const std::uint64_t mine = digest_of(kind.name, kind.which, kind.dtype, stored);
-    if (stored.empty())
-      require_alike(kind.name, mine, mesh_.world());
-    else if (stored.has(plan::Axis::shard) || plan_.grid.shard() == 1)
-      require_alike(kind.name, mine, mesh_.replicate_group());
-    else
-      require_alike(kind.name, mine, stored);
+    const std::string differs = difference(kind.name, mine, stored);
+    if (wrong.empty()) wrong = differs;
   }
+  mesh_.world().agree([&] { require(wrong.empty(), wrong); });
   mesh_.world().sum(&total, 1);
   return total;
 }

@@ -11,6 +11,7 @@
 #include <ostrakon/train/saved_slices.hpp>
 #include <ostrakon/train/shard_layout.hpp>
 #include <ostrakon/train/state_memory.hpp>
+#include <string>
 #include <vector>
 
 namespace ostrakon::train {
@@ -68,8 +69,7 @@ class ModelState {
   void initialize(int buffer, DType dtype, checkpoint::ParameterSource* weights);
   std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
                           const plan::Spans& counted);
-  void require_alike(const char* what, std::uint64_t mine, comm::Communicator& group);
-  void require_alike(const char* what, std::uint64_t mine, const plan::Spans& stored);
+  std::string difference(const char* what, std::uint64_t mine, const plan::Spans& stored);
 
   // model_state_checkpoint.cpp
   void note_saved_bytes();

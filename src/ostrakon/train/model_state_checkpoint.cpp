@@ -170,7 +170,7 @@ void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channel
     for (const State state : all_states)
       gather_shares(buffer_of(unit, state), dtype_of(state), channels);
   mesh::agree_by_name(mesh_.world(), [&] {
-    for (int u = 0; u < layout_.model().units() && plan_.layouts.has_copies(); ++u)
+    for (int u = 0; u < layout_.units() && plan_.layouts.has_copies(); ++u)
       restore_working(u, checkpoint);
     exec_.fence();
   });

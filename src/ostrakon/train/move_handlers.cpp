@@ -29,6 +29,12 @@ void MoveHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::gather_updates,
               [this](const ActionBuffers& buffers) { gather_updates(buffers); });
   executor.on(Kind::exchange, [this](const ActionBuffers& buffers) { exchange(buffers); });
+  executor.on(Kind::send, [this](const ActionBuffers& buffers) { send(buffers); });
+  executor.on(Kind::receive, [this](const ActionBuffers& buffers) { receive(buffers); });
+  executor.finish_with(plan::Stream::send,
+                       [this](int may_go_on) { channels_.messages().finish_sends(may_go_on); });
+  executor.finish_with(plan::Stream::receive,
+                       [this](int may_go_on) { channels_.messages().finish_receives(may_go_on); });
 }
 
 void MoveHandlers::gather(const ActionBuffers& buffers) {
@@ -148,6 +154,20 @@ void MoveHandlers::exchange(const ActionBuffers& buffers) {
   else
     group.all_gather<bf16, OnDevice>(buffers.exec, view(bf16(), Role::handed),
                                      view(bf16(), Role::exchanged));
+}
+
+void MoveHandlers::send(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const Role role = action.uses.front().role;
+  channels_.messages().begin_send<OnDevice>(buffers.exec, buffers.device_view<char>(role),
+                                            action.peer);
+}
+
+void MoveHandlers::receive(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const Role role = action.uses.front().role;
+  channels_.messages().begin_receive<OnDevice>(buffers.exec, buffers.device_view<char>(role),
+                                               action.peer);
 }
 
 /// In place: of the masters, or of the copies to compute with.

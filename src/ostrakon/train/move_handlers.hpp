@@ -27,6 +27,8 @@ class MoveHandlers {
   void gather_gradients(const runtime::ActionBuffers& buffers);
   void gather_updates(const runtime::ActionBuffers& buffers);
   void exchange(const runtime::ActionBuffers& buffers);
+  void send(const runtime::ActionBuffers& buffers);
+  void receive(const runtime::ActionBuffers& buffers);
 
   const StepContext& context_;
   const Channels& channels_;

@@ -2,8 +2,12 @@
 #include <ostrakon/train/programs.hpp>
 
 #include <algorithm>
+#include <ostrakon/math/hash.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/stages.hpp>
 #include <ostrakon/train/step_guard.hpp>
 #include <stdexcept>
+#include <utility>
 
 namespace ostrakon::train {
 namespace {
@@ -31,11 +35,23 @@ std::int64_t Programs::arena_bytes(plan::Space space) const {
   return most;
 }
 
-Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy) {
-  const auto make = [&](plan::Purpose purpose) {
-    return runtime::make_program(plan::build_step_plan(model, ranks, policy, purpose));
-  };
+Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
+                       int stage) {
+  const std::vector<plan::UnitRange> chunks = plan::make_chunks(model, policy);
   Programs programs;
+  const auto make = [&](plan::Purpose purpose) {
+    std::vector<plan::StepPlan> plans =
+        plan::build_stage_plans(model, chunks, ranks / policy.stages, policy, purpose);
+    if (plans.size() > 1) plan::prove_stages(plans);
+    std::uint64_t& hash = programs.hashes[purpose];
+    for (const plan::StepPlan& plan : plans) hash = math::mix_bits(hash) ^ plan.hash();
+    runtime::Program own = runtime::make_program(plans[static_cast<std::size_t>(stage)]);
+    if (purpose == plan::Purpose::train) {
+      programs.stages = std::move(plans);
+      for (plan::StepPlan& plan : programs.stages) plan.actions = {};
+    }
+    return own;
+  };
   programs.train = make(plan::Purpose::train);
   programs.evaluate = make(plan::Purpose::evaluate);
   programs.export_parameters = make(plan::Purpose::export_parameters);
@@ -58,14 +74,18 @@ TrainerSettings complete(TrainerSettings settings, const model::Model& model, me
   const plan::GradientUses uses = {
       settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),
       settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
-  policy.early_updates = settings.early_updates && plan::may_update_early(policy.offload, uses);
+  // Before early updates ranks agree where the last batch is read, which not all stages do.
+  policy.early_updates = settings.early_updates && mesh.pipeline().size() == 1 &&
+                         plan::may_update_early(policy.offload, uses);
   policy.shard_group = mesh.shard_group().size();
+  policy.stages = mesh.pipeline().size();
   policy.ranks_per_node = mesh.ranks_per_node();
   return settings;
 }
 
 int rank_in_plans(mesh::Mesh& mesh) {
-  return mesh.replicate_group().rank() * mesh.shard_group().size() + mesh.shard_group().rank();
+  return mesh.pipeline().rank() * mesh.stage().size() +
+         mesh.replicate_group().rank() * mesh.shard_group().size() + mesh.shard_group().rank();
 }
 
 }  // namespace ostrakon::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
@@ -9,26 +10,34 @@
 #include <ostrakon/plan/space.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/trainer_settings.hpp>
+#include <vector>
 
 namespace ostrakon::train {
 
-/// The programs of a run. All three share its arenas, with persistent buffers at the same offsets.
+/// The programs of a rank, which are those of its stage. All three share its arenas, with
+/// persistent buffers at the same offsets.
 struct Programs {
   runtime::Program train;
   runtime::Program evaluate;
   runtime::Program export_parameters;
+  /// The plans of training of all stages, without their actions: who has what.
+  std::vector<plan::StepPlan> stages;
+  /// Of the plans of all stages, by purpose.
+  std::map<plan::Purpose, std::uint64_t> hashes;
 
   const runtime::Program& of(plan::Purpose purpose) const;
   /// Of an arena that holds each of them, in bytes.
   std::int64_t arena_bytes(plan::Space space) const;
 };
 
-/// Plans and proves them. Throws Error where plan::build_step_plan does.
-Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy);
+/// Plans all stages, and proves them: together, and the memory of `stage`. `ranks`: of all stages.
+/// Throws Error where plan::build_stage_plans does.
+Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
+                       int stage = 0);
 
 /// Settings with what the Trainer sets: what follows from the model, the optimizer and the mesh.
 TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh);
-/// The number of this rank in plans, which count ranks along shard groups.
+/// The number of this rank in plans, which count ranks along shard groups, and stage by stage.
 int rank_in_plans(mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

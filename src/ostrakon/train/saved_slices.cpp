@@ -30,21 +30,22 @@ DType dtype_of(State state, DType moments) {
 
 std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
   const plan::StepPlan& plan = layout.plan();
+  std::vector<int> first_row = {0};  // of each of the model's units in a checkpoint's table
+  for (int u = 0; u < layout.model().units(); ++u)
+    first_row.push_back(first_row.back() + static_cast<int>(layout.model().parameters(u).size()));
   std::vector<SavedSlice> slices;
-  int first_row = 0;
-  for (int u = 0; u < layout.model().units(); ++u) {
-    const std::vector<model::Parameter>& parameters = layout.model().parameters(u);
+  for (int u = 0; u < layout.units(); ++u) {
+    const std::vector<model::Parameter>& parameters = layout.parameters(u);
+    const int first = first_row[static_cast<std::size_t>(plan.units[u].number)];
     for (const State state : all_states) {
       const int buffer = buffer_of(plan.units[u], state);
       for (const ParameterSlice& slice :
            layout.slices_in_buffer(buffer, plan.layouts.gradient.divided)) {
-        // A unit's parameters are neighbours in a checkpoint's table.
+        // A unit's parameters are neighbours there.
         const auto row = static_cast<int>(slice.parameter - parameters.data());
-        slices.push_back(
-            {{state, first_row + row, slice.first, slice.count}, buffer, slice.offset});
+        slices.push_back({{state, first + row, slice.first, slice.count}, buffer, slice.offset});
       }
     }
-    first_row += static_cast<int>(parameters.size());
   }
   return slices;
 }
@@ -63,11 +64,13 @@ std::vector<RankLocation> find_rank_locations(int rank, mesh::Mesh& mesh) {
 checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
                                     const std::vector<RankLocation>& locations, DType moments) {
   checkpoint::ShardMap map;
+  std::vector<std::string> unit_names(static_cast<std::size_t>(layout.model().units()));
+  for (const plan::StepPlan& stage : layout.stages())
+    for (const plan::PlannedUnit& unit : stage.units) unit_names[unit.number] = unit.name;
   for (int u = 0; u < layout.model().units(); ++u)
     for (const model::Parameter& parameter : layout.model().parameters(u))
-      map.parameters.push_back({parameter.owner, parameter.name, parameter.shape,
-                                layout.plan().units[u].name, parameter.frozen,
-                                column_pieces(parameter)});
+      map.parameters.push_back({parameter.owner, parameter.name, parameter.shape, unit_names[u],
+                                parameter.frozen, column_pieces(parameter)});
   for (const State state : all_states)
     map.dtypes[static_cast<std::size_t>(state)] = dtype_of(state, moments);
   for (const RankLocation& location : locations) {

@@ -21,9 +21,14 @@ std::int64_t overlap(std::int64_t begin, std::int64_t end, std::int64_t other_be
 
 }  // namespace
 
-ShardLayout::ShardLayout(const plan::StepPlan& plan, const model::Model& model,
+ShardLayout::ShardLayout(const std::vector<plan::StepPlan>& stages, const model::Model& model,
                          const optim::OptimizerSettings& optimizer, int rank)
-    : plan_(plan), model_(model), optimizer_(optimizer), rank_(rank) {}
+    : stages_(stages),
+      plan_(
+          stages[static_cast<std::size_t>(stages.front().grid.place(rank, plan::Axis::pipeline))]),
+      model_(model),
+      optimizer_(optimizer),
+      rank_(rank) {}
 
 std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
                                                         const plan::Spans& divided) const {
@@ -31,7 +36,7 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
   const std::int64_t begin = plan_.first_element(flat, divided, rank_);
   const std::int64_t end = begin + plan_.elements({flat, flat + 1}, divided);
   std::vector<ParameterSlice> slices;
-  for (const model::Parameter& parameter : model_.parameters(whole.unit)) {
+  for (const model::Parameter& parameter : parameters(whole.unit)) {
     if (parameter.frozen == whole.trained) continue;
     const std::int64_t elements = parameter.piece_elements();
     for (std::int64_t piece = 0; piece < parameter.pieces; ++piece) {

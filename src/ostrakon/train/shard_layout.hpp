@@ -41,20 +41,27 @@ struct Gap {
 };
 
 /// Which elements of a model's parameters a rank has, and where its buffers have them. A pure
-/// function of a plan, the model's parameters, the optimizer and the rank's number in the plan: it
-/// can be asked about any rank, on any rank. The first three must outlive it.
+/// function of the plans of all stages, the model's parameters, the optimizer and the rank's number
+/// in plans: it can be asked about any rank, on any rank. The first three must outlive it. Units
+/// are those of the rank's stage.
 ///
 /// Offsets are in elements. Buffers of second moments are packed: matrices that are updated as a
 /// whole (Muon) have none, and take no space.
 class ShardLayout {
  public:
-  ShardLayout(const plan::StepPlan& plan, const model::Model& model,
+  ShardLayout(const std::vector<plan::StepPlan>& stages, const model::Model& model,
               const optim::OptimizerSettings& optimizer, int rank);
 
+  const std::vector<plan::StepPlan>& stages() const { return stages_; }
+  /// Of the rank's stage.
   const plan::StepPlan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }
+  int units() const { return static_cast<int>(plan_.units.size()); }
+  const std::vector<model::Parameter>& parameters(int unit) const {
+    return model_.parameters(plan_.units[unit].number);
+  }
   int rank() const { return rank_; }
-  ShardLayout of_rank(int rank) const { return {plan_, model_, optimizer_, rank}; }
+  ShardLayout of_rank(int rank) const { return {stages_, model_, optimizer_, rank}; }
 
   /// What the rank's part of a flat parameter has of each parameter, in the order of their offsets.
   /// `divided`: into which parts. Offsets count from the begin of the part.
@@ -86,6 +93,7 @@ class ShardLayout {
                               std::int64_t piece) const;
   std::int64_t whole_matrices_before(int unit, std::int64_t offset) const;
 
+  const std::vector<plan::StepPlan>& stages_;
   const plan::StepPlan& plan_;
   const model::Model& model_;
   const optim::OptimizerSettings& optimizer_;

@@ -35,8 +35,9 @@ struct StepContext {
   std::int64_t step = 0;           ///< the last one of training, where it does not train
   std::int64_t update = 1;         ///< that it makes, counted from 1
   bool diagnoses = false;          ///< it runs once more, to find where a gradient is not finite
-  int inject_nonfinite = -1;  ///< unit whose gradient of micro-batch 0 is made infinite: for tests
-  Visitor visitor;            ///< of an export
+  int inject_nonfinite = -1;       ///< unit of the model whose gradient of micro-batch 0 is made
+                                   ///< infinite: for tests
+  Visitor visitor;                 ///< of an export
 
   // ---- Set by `load`, and read by `clip`: on the calling thread.
   std::string load_error;  ///< why this rank's data can't be read; cleared by `begin`

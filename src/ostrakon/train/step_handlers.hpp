@@ -38,7 +38,7 @@ class StepHandlers {
         move_(parts.context, parts.channels, parts.layout.model().dtype(),
               parts.settings.policy.reduce),
         load_(parts.context, parts.programs, parts.settings, parts.world),
-        compute_(parts.context, parts.layout, parts.description, parts.settings, diagnosis_),
+        compute_(parts.context, parts.layout, parts.settings, diagnosis_),
         sum_(parts.context, parts.guard, diagnosis_, parts.world, parts.settings.step_terms()),
         update_(parts.context, parts.layout, parts.settings) {}
   StepHandlers(const StepHandlers&) = delete;

@@ -71,8 +71,9 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   const std::int64_t tokens = training.global_batch_size * training.sequence_length;
   double most[] = {static_cast<double>(runtime::memory_count().peak_bytes),
                    static_cast<double>(allocations_.take()),
-                   static_cast<double>(runtime::peak_resident_bytes()), seconds};
-  world_.maximum(most, 4);
+                   static_cast<double>(runtime::peak_resident_bytes()), seconds,
+                   static_cast<double>(trainer_.planned_peak_bytes())};
+  world_.maximum(most, 5);
   StepMetrics metrics;
   metrics.step = step;
   metrics.loss = result.loss;
@@ -83,7 +84,7 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   metrics.tokens_per_second = static_cast<double>(tokens) / most[3];
   metrics.mfu = usage_.peak().utilization(trainer_.model_flops() / most[3]);
   metrics.mfu_uncertain = usage_.peak().is_uncertain();
-  metrics.planned_peak_bytes = trainer_.planned_peak_bytes();
+  metrics.planned_peak_bytes = static_cast<std::int64_t>(most[4]);
   metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
   metrics.allocations = static_cast<std::int64_t>(most[1]);
   metrics.resident_bytes = static_cast<std::int64_t>(most[2]);

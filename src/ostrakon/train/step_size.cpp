@@ -25,7 +25,7 @@ StepSize step_size(const config::Settings& settings, int ranks) {
   size.parameters = of_one + (model.layers - 1) * of_block;
   const auto stacks = model::blocks_of_units(model.layers, model.blocks_per_unit, of_block).size();
   size.units = static_cast<std::int64_t>(stacks) + 2;  // the embedding and the head
-  size.micro_batches = settings.leaves() / ranks;
+  size.micro_batches = settings.leaves() * settings.tensor * settings.pipeline / ranks;
   return size;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/trainer.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
@@ -104,7 +105,7 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
   mesh.world().agree([&] {
     require_exchanges(model, settings.parts, settings.tensor_ranks);
     plan::require_tensor_in_node(settings.policy, mesh.nodes(), mesh.ranks_per_node());
-    programs = make_programs(model, mesh.world().size(), settings.policy);
+    programs = make_programs(model, mesh.world().size(), settings.policy, mesh.pipeline().rank());
   });
   return programs;
 }
@@ -118,7 +119,7 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
       model_(std::move(model)),
       description_(describe(*model_, settings_.optimizer)),
       programs_(agree_on_programs(description_, settings_, mesh)),
-      layout_(programs_.train.plan, *model_, settings_.optimizer, rank_in_plans(mesh)),
+      layout_(programs_.stages, *model_, settings_.optimizer, rank_in_plans(mesh)),
       rank_locations_(find_rank_locations(layout_.rank(), mesh)),
       guard_(settings_, model_->dtype(), programs_.train.plan.layouts.updates_early) {
   context_.rank = layout_.rank();
@@ -127,7 +128,7 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
 
 double Trainer::model_flops() const {
   return plan::model_flops(description_) *
-         static_cast<double>(programs_.train.plan.grid.micro_batches());
+         static_cast<double>(programs_.train.plan.grid.micro_batches()) / settings_.policy.stages;
 }
 
 std::int64_t Trainer::planned_peak_bytes() const {
@@ -135,9 +136,7 @@ std::int64_t Trainer::planned_peak_bytes() const {
 }
 
 void Trainer::require_memory() {
-  mesh_.world().agree([&] {
-    train::require_memory(programs_, settings_.policy, model_->parameter_count(), mesh_);
-  });
+  train::require_memory(programs_, settings_.policy, model_->parameter_count(), mesh_);
 }
 
 void Trainer::require_same_plan() {
@@ -145,7 +144,7 @@ void Trainer::require_same_plan() {
   for (const auto& [name, purpose] :
        {std::pair{"training", Purpose::train}, std::pair{"validation", Purpose::evaluate},
         std::pair{"writing weights", Purpose::export_parameters}})
-    plans.push_back({text("plan of ", name), format_hex(program(purpose).plan.hash())});
+    plans.push_back({text("plan of ", name), format_hex(programs_.hashes.at(purpose))});
   comm::require_agreement(mesh_.world(), "ranks have made different plans", plans);
 }
 
@@ -245,8 +244,14 @@ void Trainer::visit_parameters(const Visitor& visit) {
 
 std::vector<float> Trainer::values_of(int unit, const model::Parameter& parameter,
                                       View<const float*> trained, View<const float*> frozen) const {
-  const plan::StepPlan& plan = program(Purpose::train).plan;
-  const plan::FlatRange flats = parameter.frozen ? plan.frozen(unit) : plan.trained(unit);
+  const plan::StepPlan& plan = layout_.plan();
+  const auto planned =
+      std::find_if(plan.units.begin(), plan.units.end(),
+                   [&](const plan::PlannedUnit& one) { return one.number == unit; });
+  require(planned != plan.units.end(), "Trainer::values_of was called for unit ", unit,
+          "; expected one of this rank's stage");
+  const int index = static_cast<int>(planned - plan.units.begin());
+  const plan::FlatRange flats = parameter.frozen ? plan.frozen(index) : plan.trained(index);
   std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
   const HostView<float*> all = host_view(values);
   for (const ParameterSlice& slice : layout_.slices_of_part(flats.first, {})) {

@@ -48,10 +48,10 @@ class Trainer {
   runtime::Streams streams() const { return settings_.streams; }
   /// With what the Trainer has set; another Trainer refuses these.
   const TrainerSettings& settings() const { return settings_; }
-  /// Floating-point operations that a step of the model takes on each rank, whatever the plan
-  /// computes twice: those of forward, and two products for each of its products in backward. But
-  /// none for the gradient of a frozen matrix, nor before the first unit that is trained. What MFU
-  /// counts.
+  /// Floating-point operations that a step of the model takes on each rank (in a pipeline the mean
+  /// over stages), whatever the plan computes twice: those of forward, and two products for each of
+  /// its products in backward. But none for the gradient of a frozen matrix, nor before the first
+  /// unit that is trained. What MFU counts.
   double model_flops() const;
   /// Of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
@@ -86,10 +86,12 @@ class Trainer {
   /// token). Throws AgreedError as step() does.
   double evaluate(data::SampleSource& samples, std::int64_t batches);
 
-  /// Calls visit(unit, trained, frozen) on every rank, unit by unit, with views of the unit's two
-  /// flat parameters.
+  /// Calls visit(unit, trained, frozen) on every rank of the unit's stage, unit by unit, with views
+  /// of the unit's two flat parameters.
   using Visitor = train::Visitor;
   void visit_parameters(const Visitor& visit);
+  /// The plans of training of all stages, without actions: which units each has.
+  const std::vector<plan::StepPlan>& stages() const { return programs_.stages; }
   /// The elements of a unit's parameter, row by row, from what a visitor was given. Not collective.
   std::vector<float> values_of(int unit, const model::Parameter& parameter,
                                View<const float*> trained, View<const float*> frozen) const;

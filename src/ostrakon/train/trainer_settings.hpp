@@ -22,8 +22,8 @@ struct StabilitySettings {
 /// How a model is trained, whatever it is and wherever the settings come from.
 struct TrainerSettings {
   /// What to shard, recompute, keep in host memory, ... Its shard_group, ranks_per_node, leaves,
-  /// sample_ranks, tensor_ranks, moments.count and early_updates are set by the Trainer, which
-  /// refuses any but the default.
+  /// sample_ranks, tensor_ranks, stages, moments.count and early_updates are set by the Trainer,
+  /// which refuses any but the default.
   plan::Policy policy;
   /// Whether updates on the host may begin before the gradients of all units are known, where
   /// plan::may_update_early allows it.

@@ -19,7 +19,7 @@ using runtime::ActionBuffers;
 UpdateHandlers::UpdateHandlers(const StepContext& context, const ShardLayout& layout,
                                const TrainerSettings& settings)
     : context_(context), layout_(layout), settings_(settings), compute_(layout.model().dtype()) {
-  for (int u = 0; u < layout.model().units(); ++u)
+  for (int u = 0; u < layout.units(); ++u)
     ranges_.push_back(layout.update_ranges(u, settings.policy.moments.dtype, settings.seed));
 }
 
@@ -67,7 +67,7 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
   const std::vector<UpdateRange>& ranges = ranges_[buffers.action.unit];
   // Each once, also where several ranges are of it.
-  for (const model::Parameter& parameter : layout_.model().parameters(buffers.action.unit))
+  for (const model::Parameter& parameter : layout_.parameters(buffers.action.unit))
     if (std::any_of(ranges.begin(), ranges.end(), [&](const UpdateRange& range) {
           return range.rule == OptimizerKind::muon && range.parameter == &parameter;
         }))

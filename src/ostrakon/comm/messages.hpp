@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/view.hpp>
+#include <vector>
+
+namespace ostrakon::comm {
+
+/// Messages from rank to rank of a group. They are begun without waiting, and finished later: the
+/// k-th that one rank sends to another is the k-th that this one receives from it. One thread may
+/// send while another receives, where Communicator::threads_may_call(). Throws Error where MPI
+/// fails.
+class Messages {
+ public:
+  /// Collective over `group`, which need not outlive it.
+  explicit Messages(const Communicator& group) : group_(Communicator::duplicate(group.mpi())) {}
+
+  int rank() const { return group_.rank(); }
+
+  // What is sent must not change, and what is received not be looked at, until it is finished. In
+  // either memory space, which the host must reach. What was submitted to `exec` before is done
+  // first.
+
+  template <class Space>
+  void begin_send(const Exec& exec, View<const char*, Space> data, int to);
+  template <class Space>
+  void begin_receive(const Exec& exec, View<char*, Space> data, int from);
+
+  /// Returns when all that were begun are done, but the last `may_go_on`. Sends are, once the other
+  /// rank receives.
+  void finish_sends(int may_go_on = 0) { finish(sends_, may_go_on); }
+  void finish_receives(int may_go_on = 0) { finish(receives_, may_go_on); }
+
+  /// Bytes sent since the group was made.
+  std::int64_t bytes_sent() const { return bytes_sent_; }
+  /// From now on finish_sends() takes longer, by this many seconds for each byte: see Communicator.
+  void slow_down(double seconds_per_byte) { sends_.seconds_per_byte = seconds_per_byte; }
+
+ private:
+  struct Begun {
+    std::vector<MPI_Request> requests;  ///< of messages that are not done
+    std::vector<int> parts;             ///< requests of each of these messages
+    std::vector<std::int64_t> bytes;    ///< of each
+    double seconds_per_byte = 0.0;
+  };
+  static void finish(Begun& begun, int may_go_on);
+
+  Communicator group_;
+  Begun sends_, receives_;
+  std::int64_t bytes_sent_ = 0;
+};
+
+}  // namespace ostrakon::comm

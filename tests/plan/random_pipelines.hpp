@@ -74,7 +74,7 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     const int micro_batches = upto(most.micro_batches);
     // An embedding and a head are there in any case.
     const int blocks = std::max(stages * chunks - 2, 0) + upto(most.more_units) - 1;
-    plan::ModelDescription model = make_model(blocks, false, seed);
+    plan::ModelDescription model = make_model(blocks, random() % 2 == 0, seed);
     const bool varies = random() % 4 != 0;
     if (varies) vary(random, model);
     for (plan::UnitDescription& unit : model.units) unit.reads_batch = random() % 2 == 0;

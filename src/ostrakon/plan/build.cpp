@@ -105,6 +105,7 @@ StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
     reductions.on(task, tape);
     sums.on(task);
     updates.on(task);
+    messages.share(task);
     show.on(task);
   }
   updates.finish();

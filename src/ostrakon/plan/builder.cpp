@@ -20,6 +20,9 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     PlannedUnit planned;
     planned.number = unit(u).number >= 0 ? unit(u).number : u;
     planned.tied_to = unit(u).tied_to;
+    planned.borrowed_from = unit(u).borrowed_from;
+    planned.lent_to = unit(u).lent_to;
+    planned.lent_has_gradient = unit(u).lent_has_gradient;
     planned.name = unit(u).name;
     planned.parameter_elements = unit(u).parameter_elements;
     planned.whole_matrices = unit(u).whole_matrices;
@@ -49,7 +52,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     add(false, unit(u).frozen_elements);
     add(true, unit(u).trained_elements());
     planned.flats.end = static_cast<int>(plan_.flats.size());
-    plan_.frozen_count += unit(u).frozen_count;
+    if (unit(u).borrowed_from < 0) plan_.frozen_count += unit(u).frozen_count;
     plan_.units.push_back(std::move(planned));
     parameter_uses_.push_back(plan::parameter_uses(model, u));
   }

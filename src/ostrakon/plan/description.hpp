@@ -48,6 +48,12 @@ struct UnitDescription {
   /// Whether these are summed over all leaves apart from those that the other unit's backward
   /// writes, and the two sums added last; else the two are added leaf by leaf.
   bool sums_tied_apart = false;
+  // Of a stage's unit; set by make_stages.
+  /// The stage whose parameters these are: this one has a copy, for a unit of its own that is tied
+  /// to them, and computes nothing else with it. -1: they are its own.
+  int borrowed_from = -1;
+  int lent_to = -1;                ///< the stage that has such a copy; -1: none
+  bool lent_has_gradient = false;  ///< and a part of their gradient
   /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for each of them
@@ -88,8 +94,11 @@ struct ModelDescription {
   std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients
   std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
   // Of a stage:
-  std::vector<Chunk> chunks;  ///< as they follow each other; empty: one, of all units
+  std::vector<Chunk> chunks;  ///< as they follow each other; empty: one, of all units. What is
+                              ///< borrowed is in none
   bool has_loss = true;       ///< whether its last unit is the model's
+  /// Whether gradients of tied parameters are summed apart because units of two stages use them.
+  bool splits_ties = false;
 };
 
 /// The chunks of a stage; of a whole model one.

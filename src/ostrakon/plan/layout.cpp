@@ -70,6 +70,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.leaves_at_once = model.leaves_at_once;
   layouts.sample_grain = model.sample_grain;
   layouts.tensor_grain = model.tensor_grain;
+  layouts.splits_ties = model.splits_ties;
   layouts.cuts_16bit_products = model.tensor_chunks > 1 && model.element_bytes < model.master_bytes;
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;
   return layouts;

@@ -44,6 +44,7 @@ struct Layouts {
   std::int64_t leaves_at_once = 1;                        ///< that units have summed before
   std::int64_t sample_grain = 1;                          ///< ModelDescription::sample_grain
   std::int64_t tensor_grain = 1;                          ///< ModelDescription::tensor_grain
+  bool splits_ties = false;          ///< as ModelDescription: one rank's sums are others
   bool cuts_16bit_products = false;  ///< by rows, which one rank does not: bits are the library's
   bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
 

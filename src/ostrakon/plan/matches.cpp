@@ -90,12 +90,21 @@ class Matching {
     if (sent.micro_batch != got.micro_batch) return "they are of other micro-batches";
     if (is_gradient(sent) != is_gradient(got)) return "one is an activation, one a gradient";
     const int left = number_of_unit(send), reads = number_of_unit(receive);
-    if (left >= 0 && reads >= 0 && left + (is_gradient(sent) ? -1 : 1) != reads)
+    if (role_of_parameters(sent) != role_of_parameters(got))
+      return "one is of parameters or their gradients, the other is not";
+    const int step = role_of_parameters(sent) != Role::ended ? 0 : is_gradient(sent) ? -1 : 1;
+    if (left >= 0 && reads >= 0 && left + step != reads)
       return text("unit ", left, " of the model leaves it, unit ", reads, " gets it");
     if (sent.elements != got.elements || sent.element_bytes != got.element_bytes)
       return text(sent.elements, " elements of ", sent.element_bytes, " bytes are sent, ",
                   got.elements, " of ", got.element_bytes, " received");
     return "";
+  }
+  /// `ended`: it is of activations.
+  static Role role_of_parameters(const Action& action) {
+    for (Role role : {Role::shard, Role::gradient_shard})
+      if (action.buffer(role) >= 0) return role;
+    return Role::ended;
   }
   int number_of_unit(ActionOfClass place) const {
     const int unit = at(place).unit;

@@ -58,6 +58,7 @@ Action& PipelinePass::emit(Kind kind, const Task& task, int peer, std::int64_t b
   Action& action = builder_.emit(kind, kind == Kind::send ? Stream::send : Stream::receive,
                                  task.unit, task.micro_batch);
   action.peer = peer;
+  action.span = builder_.plan().grid.span(Axis::pipeline);
   action.element_bytes = builder_.model().element_bytes;
   action.elements = bytes / action.element_bytes;
   return action;
@@ -97,6 +98,16 @@ void PipelinePass::receive(Message message, int from, const Task& for_task) {
                : builder_.make_named("gradient", Category::activations, bytes, Space::device);
   Action& action = emit(Kind::receive, task, from, bytes);
   builder_.use(action, role, buffer, Access::write);
+}
+
+void PipelinePass::share(const Task& task) {
+  if (task.work != Work::share) return;
+  const PlannedUnit& unit = builder_.state(task.unit);
+  const bool receives = unit.borrowed_from >= 0;
+  const std::int64_t bytes = builder_.buffer(unit.compute()).bytes;
+  Action& action = emit(receives ? Kind::receive : Kind::send, task,
+                        receives ? unit.borrowed_from : unit.lent_to, bytes);
+  builder_.use(action, Role::shard, unit.compute(), receives ? Access::write : Access::read);
 }
 
 void PipelinePass::after(const Task& task) {

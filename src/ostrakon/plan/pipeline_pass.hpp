@@ -28,6 +28,8 @@ class PipelinePass {
   void before(const Task& task);
   /// Sends what the task left for other stages; ends what was sent before.
   void after(const Task& task);
+  /// Brings updated parameters to the stage that has a copy.
+  void share(const Task& task);
 
  private:
   /// Turns that compute one after the other without a message in between: where a forward's

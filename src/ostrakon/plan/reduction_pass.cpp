@@ -12,12 +12,15 @@ ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& s
       spans_(span_sums(builder.plan().sum_spans(), builder.plan().layouts.sum_grain)),
       unit_sums_(static_cast<std::size_t>(builder.units())) {
   for (int u = 0; u < builder.units(); ++u)
-    unit_sums_[u].to_come = gradient_addends(builder.model(), u);
+    unit_sums_[u].to_come = is_borrowed(u) ? 1
+                                           : gradient_addends(builder.model(), u) +
+                                                 (builder.unit(u).lent_has_gradient ? 1 : 0);
 }
 
 void ReductionPass::on(const Task& task, Tape& tape) {
   if (task.work == Work::clip) {
     finish_reductions(0);
+    for (int u = 0; u < builder_.units(); ++u) bring_together(u);
     finish_on_host(0);
   }
   if (task.work != Work::reduce) return;
@@ -53,7 +56,7 @@ void ReductionPass::reduce(Reduction& reduction) {
   }
   bring_to(update_space_, reduction);
   join_addends(reduction);
-  if (reduction.sum < 0) return;
+  if (reduction.sum < 0 || is_borrowed(reduction.unit)) return;
   builder_.state(reduction.unit).gradients = reduction.sum;
   if (update_space_ == Space::host) sums_.add_norm(reduction.unit);
 }
@@ -188,13 +191,44 @@ void ReductionPass::join_addends(Reduction& reduction) {
 
 /// Lets compute wait for a reduction: its buffers end.
 void ReductionPass::finish(const Reduction& reduction) {
-  if (reduction.sum >= 0 && update_space_ == Space::device) sums_.add_norm(reduction.unit);
+  if (reduction.sum >= 0 && update_space_ == Space::device && !is_borrowed(reduction.unit))
+    sums_.add_norm(reduction.unit);
   std::vector<int> on_device, on_host;
   for (int buffer : reduction.ended)
     (builder_.is_on_host(buffer) ? on_host : on_device).push_back(buffer);
   builder_.release(reduction.unit, on_device);
   ended_on_host_.emplace_back(reduction.unit, std::move(on_host));
   finish_on_host(units_behind);
+}
+
+/// Where two stages use the same parameters: sends the sum of this one's gradients to the one that
+/// updates them, or adds what that one's other stage sends.
+void ReductionPass::bring_together(int u) {
+  const UnitDescription& unit = builder_.unit(u);
+  const auto emit = [&](Kind kind, Stream stream, int peer, int buffer, Access access) {
+    const StepPlan& plan = builder_.plan();
+    Action& action = builder_.emit(kind, stream, u);
+    action.peer = peer;
+    action.span = plan.grid.span(Axis::pipeline);
+    action.elements = plan.elements(plan.trained(u), plan.layouts.gradient.divided);
+    action.element_bytes = plan.layouts.gradient.element_bytes;
+    builder_.use(action, Role::gradient_shard, buffer, access);
+  };
+  if (is_borrowed(u) && unit_sums_[u].sum >= 0) {
+    emit(Kind::send, Stream::send, unit.borrowed_from, unit_sums_[u].sum, Access::read);
+    builder_.release(u, {unit_sums_[u].sum});
+  }
+  if (!unit.lent_has_gradient || builder_.plan().purpose != Purpose::train) return;
+  Reduction reduction;
+  reduction.unit = u;
+  reduction.divided = builder_.plan().layouts.gradient.divided;
+  reduction.sum = builder_.make_gradients("gradients of copy", u, builder_.plan().layouts.gradient);
+  emit(Kind::receive, Stream::receive, unit.lent_to, reduction.sum, Access::write);
+  if (update_space_ == Space::host) reduction.stream = Stream::host;
+  join_addends(reduction);
+  builder_.state(u).gradients = reduction.sum;
+  if (update_space_ == Space::host) sums_.add_norm(u);
+  finish(reduction);
 }
 
 /// Waits for reductions, the oldest first, until those of `most` backwards are under way.

@@ -66,6 +66,8 @@ class ReductionPass {
   void add_to(int other, Reduction& reduction);
   void join_addends(Reduction& reduction);
   void finish(const Reduction& reduction);
+  void bring_together(int u);
+  bool is_borrowed(int u) const { return builder_.state(u).borrowed_from >= 0; }
   Addend& addend_of(const Reduction& reduction);
   void finish_reductions(std::size_t most);
   void finish_on_host(std::size_t most);

@@ -6,7 +6,7 @@
 namespace ostrakon::plan {
 
 void ShowPass::on(const Task& task) {
-  if (task.work != Work::show) return;
+  if (task.work != Work::show || builder_.state(task.unit).masters < 0) return;
   const int u = task.unit;
   const Layout whole{{}, Space::device, builder_.plan().layouts.masters.element_bytes};
   Moving moving;

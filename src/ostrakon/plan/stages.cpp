@@ -42,6 +42,48 @@ int first_backward(const ModelDescription& model, const std::vector<UnitRange>& 
   return first;
 }
 
+/// Puts what units of a stage are tied to in other stages before them, as copies.
+void borrow_tied(const ModelDescription& model, const std::vector<UnitRange>& chunks, int stages,
+                 ModelDescription& stage) {
+  std::vector<UnitDescription> borrowed;
+  for (UnitDescription& unit : stage.units) {
+    const auto is_it = [&](const UnitDescription& other) { return other.number == unit.tied_to; };
+    if (unit.tied_to < 0 || std::any_of(stage.units.begin(), stage.units.end(), is_it)) continue;
+    UnitDescription copy = model.units[unit.tied_to];
+    copy.number = unit.tied_to;
+    copy.recomputes = copy.reads_batch = false;
+    copy.tied_to = -1;
+    copy.whole_matrices.clear();
+    for (std::size_t c = 0; c < chunks.size(); ++c)
+      if (chunks[c].has(unit.tied_to)) copy.borrowed_from = static_cast<int>(c) % stages;
+    borrowed.push_back(copy);
+    unit.sums_tied_apart = unit.tied_gradients;
+  }
+  const int before = static_cast<int>(borrowed.size());
+  stage.units.insert(stage.units.begin(), borrowed.begin(), borrowed.end());
+  for (Chunk& chunk : stage.chunks) {
+    chunk.units.first += before;
+    chunk.units.end += before;
+  }
+}
+
+/// Notes who has copies of a stage's units, and whether that changes the order of sums.
+void note_copies(const ModelDescription& model, std::vector<ModelDescription>& stages) {
+  for (int s = 0; s < static_cast<int>(stages.size()); ++s)
+    for (const UnitDescription& unit : stages[s].units) {
+      const int tied_to = unit.number < 0 ? -1 : model.units[unit.number].tied_to;
+      if (tied_to < 0) continue;
+      for (ModelDescription& other : stages)
+        for (UnitDescription& lent : other.units)
+          if (lent.number == tied_to && lent.borrowed_from < 0 && &other != &stages[s]) {
+            lent.lent_to = s;
+            lent.lent_has_gradient = unit.tied_gradients;
+          }
+      if (unit.sums_tied_apart == model.units[unit.number].sums_tied_apart) continue;
+      for (ModelDescription& other : stages) other.splits_ties = true;
+    }
+}
+
 /// Ties of a stage's units become ties among them.
 void renumber_ties(ModelDescription& stage) {
   for (UnitDescription& unit : stage.units) {
@@ -49,8 +91,6 @@ void renumber_ties(ModelDescription& stage) {
     const auto found =
         std::find_if(stage.units.begin(), stage.units.end(),
                      [&](const UnitDescription& other) { return other.number == unit.tied_to; });
-    require(found != stage.units.end(), "unit ", unit.name, " is tied to unit ", unit.tied_to,
-            " of the model, which is of another stage");
     unit.tied_to = static_cast<int>(found - stage.units.begin());
   }
 }
@@ -171,9 +211,11 @@ std::vector<ModelDescription> make_stages(const ModelDescription& model,
       stage.chunks.push_back(chunk);
     }
     stage.has_loss = s == stages - 1;
+    borrow_tied(model, chunks, stages, stage);
     renumber_ties(stage);
     made.push_back(std::move(stage));
   }
+  note_copies(model, made);
   return made;
 }
 

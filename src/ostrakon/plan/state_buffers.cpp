@@ -12,8 +12,9 @@ std::int64_t checkpoint_bytes(const StepPlan& plan, int moments, std::int64_t mo
   const Spans& all_ranks = plan.layouts.gradient.divided;
   std::int64_t bytes = 0;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
-    bytes += plan.elements(plan.units[u].flats, all_ranks) * plan.layouts.masters.element_bytes +
-             plan.elements(plan.trained(u), all_ranks) * moments * moment_bytes;
+    if (plan.units[u].borrowed_from < 0)
+      bytes += plan.elements(plan.units[u].flats, all_ranks) * plan.layouts.masters.element_bytes +
+               plan.elements(plan.trained(u), all_ranks) * moments * moment_bytes;
   return bytes;
 }
 
@@ -30,12 +31,14 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
     PlannedUnit& state = builder.state(u);
     const FlatRange trained = plan.trained(u);
     const Layout moment{layouts.update.divided, layouts.update.space, moment_bytes};
-    state.masters =
-        builder.make_state("parameters", u, Category::parameters, state.flats, layouts.masters);
-    if (layouts.has_copies())
+    const bool is_borrowed = state.borrowed_from >= 0;
+    if (!is_borrowed)
+      state.masters =
+          builder.make_state("parameters", u, Category::parameters, state.flats, layouts.masters);
+    if (layouts.has_copies() || is_borrowed)
       state.working =
           builder.make_state("working copy", u, Category::parameters, state.flats, layouts.compute);
-    if (trained.empty()) continue;
+    if (trained.empty() || is_borrowed) continue;
     if (moments > 0)
       state.first_moments =
           builder.make_state("first moment", u, Category::optimizer, trained, moment);

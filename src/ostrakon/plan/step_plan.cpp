@@ -118,6 +118,7 @@ std::int64_t StepPlan::leaf(int rank, std::int64_t micro_batch) const {
 }
 
 std::int64_t StepPlan::bytes_sent(const Action& action) const {
+  if (action.kind == Kind::send) return action.elements * action.element_bytes;
   if (!communicates(action.kind)) return 0;
   return action.elements * action.element_bytes / action.span.ranks * (action.span.ranks - 1);
 }
@@ -143,6 +144,7 @@ int StepPlan::ranks_of_sample() const {
 }
 
 bool StepPlan::sums_in_one_order() const {
+  if (layouts.splits_ties) return false;
   // One rank rounds no gradient.
   if (std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
         return action.kind == Kind::reduce_scatter &&

@@ -280,7 +280,9 @@ struct PlannedUnit {
   std::vector<int> recompute_phases;                            ///< of forward; empty: all
   std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
   std::vector<bool> forward_keeps, backward_keeps;  ///< Phase::keeps_workspace; empty: none does
-  int masters = -1;
+  int borrowed_from = -1, lent_to = -1;             ///< UnitDescription, as is
+  bool lent_has_gradient = false;
+  int masters = -1;  ///< none of what is borrowed
   int working = -1;  ///< copies to compute with, where they are not the masters
   int first_moments = -1;
   /// As the first, but without what is in whole_matrices, whose rule has only one: as many bytes as
@@ -344,7 +346,7 @@ struct StepPlan {
   std::string describe(const Action& action) const;
 
   /// Bytes that a rank sends in this plan: M (n - 1) / n for each collective over M bytes in a
-  /// group of n. In an action; or in all.
+  /// group of n, and all M of what is sent to another stage. In an action; or in all.
   std::int64_t bytes_sent(const Action& action) const;
   std::int64_t bytes_sent() const;
   double flops() const;

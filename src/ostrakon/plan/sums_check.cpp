@@ -37,6 +37,9 @@ SumsCheck::SumsCheck(const StepPlan& plan)
     if (action.kind == Kind::backward)
       for (const Use& use : action.uses)
         if (const int unit = unit_of(plan, use.buffer); unit >= 0) uses_[unit] |= use_bit(use.role);
+  // Those of the other stage that uses the parameters come with a message.
+  for (std::size_t u = 0; u < uses_.size(); ++u)
+    if (plan.units[u].lent_has_gradient) uses_[u] |= tied_use;
 }
 
 std::string SumsCheck::wrong(const Action& action) {
@@ -53,6 +56,12 @@ std::string SumsCheck::wrong(const Action& action) {
       return "";
     case Kind::norm:
       return wrong_norm(action);
+    case Kind::send:
+      return action.buffer(Role::gradient_shard) < 0 ? "" : wrong_norm(action);
+    case Kind::receive:
+      if (const int buffer = action.buffer(Role::gradient_shard); buffer >= 0)
+        sums_[buffer] = {action.unit, tied_use, {0, plan_.grid.micro_batches()}, spans_.size()};
+      return "";
     default:
       return "";
   }

@@ -11,7 +11,9 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   const std::vector<Chunk> chunks = chunks_of(model);
   const int units = static_cast<int>(model.units.size());
   const auto has_loss = [&](int u) { return u == units - 1 && model.has_loss; };
-  const auto is_trained = [&](int u) { return model.units[u].trained_elements() > 0; };
+  const auto is_trained = [&](int u) {
+    return model.units[u].trained_elements() > 0 && model.units[u].borrowed_from < 0;
+  };
   std::vector<int> left(chunks.size(), 0);  // backwards
   for (const Turn& turn : turns) left[static_cast<std::size_t>(turn.chunk)] += turn.forward ? 0 : 1;
   Tasks tasks = {{Work::begin}};
@@ -36,6 +38,10 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   tasks.push_back({Work::clip});
   for (int u = 0; u < units; ++u)
     if (!early_updates && is_trained(u)) tasks.push_back({Work::update, u});
+  for (int u = 0; u < units; ++u)
+    if (model.units[u].trained_elements() > 0 &&
+        (model.units[u].lent_to >= 0 || model.units[u].borrowed_from >= 0))
+      tasks.push_back({Work::share, u});
   return tasks;
 }
 

@@ -19,6 +19,7 @@ enum class Work {
   reduce,    ///< a unit's backward has left gradients of a micro-batch complete
   clip,      ///< all leaves are done: the norm, the clip coefficient
   update,    ///< of a unit's parameters
+  share,     ///< a unit's updated parameters with the stage that has a copy
   show       ///< a unit's parameters to the caller
 };
 

@@ -45,7 +45,7 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
   mesh_.world().agree([&] {
     for (const plan::PlannedUnit& unit : plan_.units) {
       if (unit.masters >= 0) initialize(unit.masters, DType::fp32, weights);
-      if (unit.working >= 0) initialize(unit.working, compute_dtype(), weights);
+      if (unit.working >= 0) initialize(unit.working, copy_dtype(), weights);
       for (int moments : {unit.first_moments, unit.second_moments})
         if (moments >= 0) memory_.clear(moments);
     }
@@ -104,7 +104,7 @@ std::uint64_t ModelState::digest() {
   const Kind kinds[] = {{"parameters", &PlannedUnit::masters, DType::fp32, true},
                         {"first moment", &PlannedUnit::first_moments, moments_, true},
                         {"second moment", &PlannedUnit::second_moments, moments_, true},
-                        {"working copies", &PlannedUnit::working, compute_dtype(), false}};
+                        {"working copies", &PlannedUnit::working, copy_dtype(), false}};
   const plan::Spans& all_ranks = plan_.layouts.gradient.divided;
   std::uint64_t total = 0;
   std::string wrong;

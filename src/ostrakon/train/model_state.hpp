@@ -63,6 +63,12 @@ class ModelState {
   };
 
   DType compute_dtype() const { return layout_.model().dtype(); }
+  /// Of what is computed with, or gathered from.
+  DType copy_dtype() const {
+    const plan::Layouts& layouts = plan_.layouts;
+    return layouts.compute.element_bytes == layouts.masters.element_bytes ? DType::fp32
+                                                                          : compute_dtype();
+  }
   DType dtype_of(checkpoint::State state) const { return train::dtype_of(state, moments_); }
 
   // model_state.cpp

@@ -144,15 +144,15 @@ void ModelState::gather_shares(int buffer, const Channels& channels) {
 void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpoint) {
   const int working = plan_.units[unit].working, masters = plan_.units[unit].masters;
   const plan::Buffer& target = plan_.buffers[working];
-  if (target.divided != plan_.buffers[masters].divided)
-    return initialize(working, compute_dtype(), &checkpoint);
+  if (masters < 0 || target.divided != plan_.buffers[masters].divided)
+    return initialize(working, copy_dtype(), &checkpoint);
   memory_.in_chunks(
       plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {
         // What is fetched may be in the buffer in which store() converts.
         const View<float*> values = memory_.scratch().range(0, count);
         const View<const float*> fetched = memory_.fetch(DType::fp32, masters, begin, count);
         Kokkos::deep_copy(exec_, values.kokkos(), fetched.kokkos());
-        memory_.store(compute_dtype(), values, working, begin);
+        memory_.store(copy_dtype(), values, working, begin);
       });
 }
 
@@ -170,8 +170,8 @@ void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channel
     for (const State state : all_states)
       gather_shares(buffer_of(unit, state), dtype_of(state), channels);
   mesh::agree_by_name(mesh_.world(), [&] {
-    for (int u = 0; u < layout_.units() && plan_.layouts.has_copies(); ++u)
-      restore_working(u, checkpoint);
+    for (int u = 0; u < layout_.units(); ++u)
+      if (plan_.units[u].working >= 0) restore_working(u, checkpoint);
     exec_.fence();
   });
   has_values_ = true;

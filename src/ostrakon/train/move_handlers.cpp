@@ -157,17 +157,21 @@ void MoveHandlers::exchange(const ActionBuffers& buffers) {
 }
 
 void MoveHandlers::send(const ActionBuffers& buffers) {
-  const plan::Action& action = buffers.action;
-  const Role role = action.uses.front().role;
-  channels_.messages().begin_send<OnDevice>(buffers.exec, buffers.device_view<char>(role),
-                                            action.peer);
+  const Role role = buffers.action.uses.front().role;
+  ActionParts(buffers, context_).in_space_of(role, [&](const auto&, auto space) {
+    using Space = decltype(space);
+    channels_.messages().begin_send<Space>(buffers.exec, buffers.view<char, Space>(role),
+                                           buffers.action.peer);
+  });
 }
 
 void MoveHandlers::receive(const ActionBuffers& buffers) {
-  const plan::Action& action = buffers.action;
-  const Role role = action.uses.front().role;
-  channels_.messages().begin_receive<OnDevice>(buffers.exec, buffers.device_view<char>(role),
-                                               action.peer);
+  const Role role = buffers.action.uses.front().role;
+  ActionParts(buffers, context_).in_space_of(role, [&](const auto&, auto space) {
+    using Space = decltype(space);
+    channels_.messages().begin_receive<Space>(buffers.exec, buffers.view<char, Space>(role),
+                                              buffers.action.peer);
+  });
 }
 
 /// In place: of the masters, or of the copies to compute with.

@@ -22,13 +22,15 @@ void receive_other_stages(const Trainer& trainer, comm::Communicator& world, con
   const std::vector<plan::StepPlan>& stages = trainer.stages();
   std::vector<float> values;
   for (std::size_t s = 1; s < stages.size(); ++s)
-    for (const plan::PlannedUnit& unit : stages[s].units)
+    for (const plan::PlannedUnit& unit : stages[s].units) {
+      if (unit.masters < 0) continue;  // a copy
       for (const model::Parameter& parameter : trainer.model().parameters(unit.number)) {
         values.resize(static_cast<std::size_t>(parameter.elements()));
         world.receive(values.data(), bytes_of(values),
                       static_cast<int>(s) * stages[s].grid.ranks_of_stage());
         write(parameter, values.data());
       }
+    }
 }
 
 }  // namespace

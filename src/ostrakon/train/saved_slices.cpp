@@ -66,7 +66,8 @@ checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
   checkpoint::ShardMap map;
   std::vector<std::string> unit_names(static_cast<std::size_t>(layout.model().units()));
   for (const plan::StepPlan& stage : layout.stages())
-    for (const plan::PlannedUnit& unit : stage.units) unit_names[unit.number] = unit.name;
+    for (const plan::PlannedUnit& unit : stage.units)
+      unit_names[static_cast<std::size_t>(unit.number)] = unit.name;
   for (int u = 0; u < layout.model().units(); ++u)
     for (const model::Parameter& parameter : layout.model().parameters(u))
       map.parameters.push_back({parameter.owner, parameter.name, parameter.shape, unit_names[u],

@@ -157,7 +157,7 @@ TEST(StepProof, RefusesWhatAllRanksOfAStageDoWrong) {
        {"adds to a sum that has not begun", "which has nothing yet"}},
       {"dropped sum", drop(of_kind(Kind::reduce_scatter)), sums},
       {"dropped accumulation", drop(of_kind(Kind::accumulate)), sums},
-      {"accumulation of one sum twice", add_to_itself, {"no siblings in the tree"}},
+      {"accumulation of one sum twice", add_to_itself, {"no siblings in the tree", "are in both"}},
       {"accumulation of other sums", swap_sources, sums}};
   Random random(27);
   std::map<std::string, int> counts;

@@ -293,8 +293,9 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
   history.plan_hash = plan.hash();
   history.validation_plan_hash = trainer.program(plan::Purpose::evaluate).plan.hash();
-  expect_traffic_by_formula(settings, plan);
+  if (plan.grid.stages() == 1) expect_traffic_by_formula(settings, plan);
   std::vector<plan::Span> spans = kept_spans(plan);
+  if (plan.grid.stages() > 1) spans.push_back(plan.grid.span(plan::Axis::pipeline));
   for (const plan::Axis axis : {plan::Axis::shard, plan::Axis::replicate})
     for (const plan::Span& span : plan.grid.levels(axis)) spans.push_back(span);
   for (const plan::Span& span : spans)

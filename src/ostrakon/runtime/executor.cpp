@@ -188,8 +188,13 @@ class Executor::Implementation {
       }
       std::array<std::size_t, plan::streams> ready{};
       std::size_t choices = 0;
-      for (std::size_t s = 0; s < queues_.size(); ++s)
-        if (next_is_ready(queues_[s], begun[s], begun)) ready[choices++] = s;
+      // What goes on by itself is begun at once: others may wait for it while this rank waits.
+      for (const bool goes_on : {true, false}) {
+        if (choices > 0) break;
+        for (std::size_t s = 0; s < queues_.size(); ++s)
+          if ((finishers[s] != nullptr) == goes_on && next_is_ready(queues_[s], begun[s], begun))
+            ready[choices++] = s;
+      }
       // The first action in plan order that is left is always among them.
       const std::size_t s = ready[random_bits(place) % choices];
       order_[place] = queues_[s].actions[static_cast<std::size_t>(begun[s]++)];

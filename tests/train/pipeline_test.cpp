@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages of a pipeline: the same bits on any number of them, with all that divides ranks besides,
+// in every schedule; and what they send each other.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/sum_order.hpp>
+#include <string>
+
+#include "support/covering.hpp"
+#include "train/comparison.hpp"
+#include "train/small_runs.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+int world_ranks() {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks;
+}
+
+/// Eight leaves, and pieces of eight of all that is cut; six blocks, so that eight stages have a
+/// unit each.
+config::Settings in_pieces(config::Settings settings) {
+  settings.model.layers = 6;
+  settings.model.width = 48;
+  settings.model.heads = settings.model.kv_heads = 8;
+  settings.model.ffn_width = 72;
+  settings.training.sequence_length = 128;
+  settings.training.global_batch_size = 8;
+  settings.training.micro_batch_size = 1;
+  settings.training.context_grain = 8;
+  settings.tensor_grain = 8;
+  return settings;
+}
+
+std::vector<config::Settings> models(std::int64_t steps) {
+  std::vector<config::Settings> all = {in_pieces(small_gpt2(8)), in_pieces(small_llama(8))};
+  all[1].model.heads = 16;  // of 3 columns would be odd
+  all[1].model.width = 64;
+  for (config::Settings& settings : all) settings.training.steps = steps;
+  return all;
+}
+
+std::string shape(const config::Settings& settings) {
+  return settings.model.positions == model::Positions::learned ? "GPT-2" : "Llama";
+}
+
+/// How ranks are divided: the product is the number of ranks.
+struct Division {
+  int stages = 1, tensor = 1, context = 1, shard = 1, replicas = 1;
+  int chunks = 1;  // of each stage
+
+  config::Settings apply(config::Settings settings) const {
+    settings.pipeline = stages;
+    settings.parallel.chunks = chunks;
+    if (chunks > 1) settings.parallel.schedule = plan::ScheduleKind::interleaved;
+    settings.tensor = tensor;
+    settings.context = context;
+    settings.shard_group = tensor * context * shard;
+    return settings;
+  }
+  int micro_batches() const { return 8 / (shard * replicas); }
+  std::string text() const {
+    return ostrakon::text("stages ", stages, " of ", chunks, " chunks, tensor ", tensor,
+                          ", context ", context, ", shard ", shard, ", replicas ", replicas);
+  }
+};
+
+/// With at least two stages.
+std::vector<Division> divisions(int ranks) {
+  std::vector<Division> all;
+  for (int stages = 2; stages <= std::min(ranks, 8); stages *= 2)
+    for (int tensor = 1; stages * tensor <= ranks && tensor <= 8; tensor *= 2)
+      for (int context = 1; stages * tensor * context <= ranks && context <= 8; context *= 2)
+        for (int shard = 1; stages * tensor * context * shard <= ranks; shard *= 2) {
+          Division division{stages, tensor, context, shard,
+                            ranks / (stages * tensor * context * shard)};
+          if (division.shard * division.replicas > 8) continue;
+          all.push_back(division);
+          const int micro_batches = division.micro_batches();
+          division.chunks = 2;
+          const bool interleaves = micro_batches <= stages || micro_batches % stages == 0;
+          if (interleaves && stages * division.chunks <= 8) all.push_back(division);
+        }
+  return all;
+}
+
+TEST(Pipeline, EveryDivisionOfTheRanksHasTheBitsOfOneRank) {
+  const int ranks = world_ranks();
+  if (ranks == 1) GTEST_SKIP() << "on several ranks";
+  const std::vector<config::Settings> all = models(ranks > 2 ? 3 : 10);
+  std::vector<History> one;
+  for (const config::Settings& settings : all) one.push_back(reference_run(settings));
+  std::size_t next = 0;
+  for (const Division& division : divisions(ranks)) {
+    // Both models with two ranks; with more, one after the other.
+    for (std::size_t m = 0; m < all.size(); ++m)
+      if (ranks == 2 || m == next % all.size())
+        expect_same_bits(train_history(division.apply(all[m]), MPI_COMM_WORLD), one[m],
+                         text(shape(all[m]), ": ", division.text()));
+    ++next;
+  }
+}
+
+/// On 2, 4, 8 and 16 ranks, every model: runs when it is asked for.
+TEST(Pipeline, DISABLED_EveryDivisionOfAnyNumberOfRanksHasTheBitsOfOneRank) {
+  int runs = 0;
+  for (const config::Settings& settings : models(10)) {
+    const History one = reference_run(settings);
+    for (int ranks = 2; ranks <= world_ranks(); ranks *= 2) {
+      const FirstRanks some(ranks);
+      int n = 0;
+      for (const Division& division : divisions(ranks)) {
+        if (!some.has_me() || (ranks == 16 && n++ % 3 != 0)) continue;
+        expect_same_bits(train_history(division.apply(settings), some.comm()), one,
+                         text(shape(settings), ": ", division.text()));
+        ++runs;
+      }
+    }
+  }
+  std::printf("%d runs\n", runs);
+}
+
+TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
+  const int ranks = world_ranks();
+  if (ranks == 1 || ranks == 8) GTEST_SKIP() << "on two or four ranks";
+  enum {
+    model,
+    chunks,
+    tensor,
+    context,
+    group,
+    sharding,
+    offload,
+    host_activations,
+    checkpointing,
+    reshard,
+    blocks,
+    streams,
+    accumulation,
+    optimizer,
+    frozen,
+    precision,
+    tied,
+    order,
+    factors
+  };
+  const std::vector<int> choices = {2, 2, 2, 2, 2, 4, 4, 2, 4, 4, 2, 2, 3, 3, 3, 2, 2, 3};
+  ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
+  const std::vector<config::Settings> all = models(2);
+  const auto is_valid = [&](const Choices& row) {
+    const int together = (1 << row[tensor]) * (1 << row[context]);
+    return 2 * together <= ranks && (row[context] == 0 || row[accumulation] != 2) &&
+           (row[blocks] == 0 || row[chunks] == 0);
+  };
+  for (const Choices& row : covering_rows(choices, is_valid)) {
+    config::Settings settings = all[static_cast<std::size_t>(row[model])];
+    settings.model.layers = 2;
+    settings.model.tie_embeddings = row[tied] == 1;
+    settings.model.blocks_per_unit = 1 + row[blocks];
+    settings.precision.gather = row[precision] == 1 ? DType::bf16 : DType::fp32;
+    if (row[optimizer] == 1) settings.optimizer.kind = optim::OptimizerKind::muon;
+    if (row[optimizer] == 2) settings.optimizer.kind = optim::OptimizerKind::lion;
+    if (row[frozen] == 1) settings.optimizer.parameters = {{"embedding.*", true, {}, {}}};
+    if (row[frozen] == 2) settings.optimizer.parameters = {{"block.0.*", true, {}, {}}};
+    const History one = reference_run(settings);
+    Division division{2, 1 << row[tensor], 1 << row[context], 1, 1, 1 + row[chunks]};
+    if (row[group] == 0) division.shard = ranks / 2 >> (row[tensor] + row[context]);
+    config::Settings run = division.apply(settings);
+    plan::Policy& own = run.parallel;
+    own.sharding = all_shardings[row[sharding]];
+    own.offload = static_cast<plan::Offload>(row[offload]);
+    own.offload_activations = row[host_activations] == 1;
+    own.activation_checkpointing.every = row[checkpointing] < 3 ? row[checkpointing] : 0;
+    if (row[checkpointing] == 3) run.recompute = {true, true, true};
+    own.reshard_after_forward.kind = static_cast<plan::Reshard::Kind>(row[reshard]);
+    own.reshard_after_forward.ranks = 2;
+    own.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
+    own.leaf_order = static_cast<plan::LeafOrder>(row[order]);
+    run.runtime.streams = row[streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
+    std::string what = shape(run) + ":";
+    for (int choice : row) what += " " + std::to_string(choice);
+    const History history = train_history(run, MPI_COMM_WORLD);
+    if (row[precision] == 0)
+      expect_same_bits(history, one, what);
+    else
+      EXPECT_NEAR(history.losses.back(), one.losses.back(), 1e-3) << what;
+  }
+}
+
+/// Tied weights on two stages are summed apart, which one rank does only where leaves are summed
+/// one by one: it is said.
+TEST(Pipeline, SaysWhereTiedWeightsHaveOtherBits) {
+  if (world_ranks() != 2) GTEST_SKIP() << "on two ranks";
+  config::Settings settings = small_gpt2(8);
+  settings.training.steps = 10;
+  const History one = reference_run(settings);
+  settings.pipeline = 2;
+  const History run = train_history(settings, MPI_COMM_WORLD);
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(run.losses[i], one.losses[i], 2e-6 * one.losses[i]) << i;
+    EXPECT_NEAR(run.norms[i], one.norms[i], 2e-5 * one.norms[i]) << i;
+  }
+  mesh::Mesh mesh(MPI_COMM_WORLD, 0, settings.shard_group, 2);
+  const train::Trainer trainer = train::make_trainer(settings, mesh);
+  EXPECT_NE(plan::describe_sums(trainer.program(plan::Purpose::train).plan)
+                .find("units of two stages share tied weights; bitwise equal with training.leaf"),
+            std::string::npos);
+}
+
+/// What crosses a border is an output a micro-batch, and its gradient back; and once a step the
+/// tied table's gradient and values.
+TEST(Pipeline, StagesSendActivationsAndTheTiedTable) {
+  const int ranks = world_ranks();
+  if (ranks != 4) GTEST_SKIP() << "on four ranks";
+  for (bool tied : {false, true}) {
+    config::Settings settings = in_pieces(small_gpt2(8));
+    settings.model.tie_embeddings = tied;
+    settings.pipeline = 4;
+    SmallRun run(settings);
+    run.step(1);
+    run.step(2);
+    const plan::StepPlan& plan = run.trainer.program(plan::Purpose::train).plan;
+    const std::int64_t rows = settings.training.sequence_length, width = settings.model.width;
+    const std::int64_t border = 8 * rows * width * 4;
+    const bool is_first = plan.stage == 0, is_last = plan.stage == 3;
+    const std::int64_t table = plan.padded(run.trainer.stages()[0].units[0].flats) * 4;
+    const std::int64_t expected =
+        (is_first || is_last ? 1 : 2) * border + (tied && (is_first || is_last) ? table : 0);
+    EXPECT_EQ(run.trainer.bytes_sent({plan::Axis::pipeline, 4}), 2 * expected) << plan.stage;
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

@@ -22,10 +22,14 @@
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/plan/report_json.hpp>
 #include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/stages.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "command_line.hpp"
 #include "plan_fit.hpp"
@@ -247,11 +251,31 @@ void write_file(const std::string& path, const std::string& text) {
   require(stream.good(), path, ": can't be written to its end: ", std::strerror(errno));
 }
 
+std::vector<const plan::StepPlan*> plans_of(const std::vector<runtime::Program>& stages) {
+  std::vector<const plan::StepPlan*> plans;
+  for (const runtime::Program& stage : stages) plans.push_back(&stage.plan);
+  return plans;
+}
+
+/// The programs of all stages, proven together.
+std::vector<runtime::Program> prove(std::vector<plan::StepPlan> plans) {
+  std::vector<runtime::Program> stages;
+  for (plan::StepPlan& plan : plans) stages.push_back(runtime::make_program(std::move(plan)));
+  if (stages.size() > 1) plan::prove_stages(plans_of(stages));
+  return stages;
+}
+
+std::int64_t arena_bytes(const runtime::Program& program) {
+  return program.memory.arena_bytes + program.host_memory.arena_bytes;
+}
+
 void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
   const int ranks_per_node = place_ranks(settings, line);
   if (line.fits) {
+    require(settings.pipeline == 1, "--fit with parallel.pipeline = ", settings.pipeline,
+            ": settings of pipelines are not ranked; expected parallel.pipeline = 1");
     apps::FitRequest request;
     request.room = line.room;
     request.ranks = line.ranks;
@@ -266,21 +290,35 @@ void plan_deck(const CommandLine& line) {
   apps::place_on_ranks(settings, line.ranks, ranks_per_node);
   const plan::ModelDescription description =
       train::describe(*train::make_decoder(settings), settings.optimizer);
-  const auto write_plan = [&](plan::Purpose purpose) {
-    return plan::build_step_plan(description, line.ranks, settings.parallel, purpose);
+  const std::vector<plan::UnitRange> chunks = plan::make_chunks(description, settings.parallel);
+  const auto write_plans = [&](plan::Purpose purpose) {
+    return plan::build_stage_plans(description, chunks, line.ranks / settings.parallel.stages,
+                                   settings.parallel, purpose);
   };
-  const runtime::Program program = runtime::make_program(write_plan(plan::Purpose::train));
+  const std::vector<runtime::Program> stages = prove(write_plans(plan::Purpose::train));
+  const auto shown = std::max_element(
+      stages.begin(), stages.end(), [](const runtime::Program& one, const runtime::Program& other) {
+        return arena_bytes(one) < arena_bytes(other);
+      });
+  const runtime::Program& program = *shown;
   plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, ranks_per_node);
   report.strategy = config::strategy(
       settings, program.plan.layouts.accumulation,
       {program.plan.grid.shard(), plan::may_have_levels(program.plan.grid, ranks_per_node)});
+  if (stages.size() > 1)
+    for (const runtime::Program& stage : stages)
+      report.stages.push_back(plan::summarize_stage(stage.plan, stage.memory.arena_bytes,
+                                                    stage.host_memory.arena_bytes));
   // The JSON without rates is what training writes as plan.json, which has none.
   if (!line.json || line.has_rates) {
     plan::Estimate estimate;
     estimate.rates = line.rates();
-    estimate.timing = plan::estimate_times(program.plan, plan::Links(program.plan, ranks_per_node),
-                                           estimate.rates);
+    const std::vector<plan::Timing> timings =
+        plan::estimate_times(plans_of(stages), ranks_per_node, estimate.rates);
+    estimate.timing = timings[static_cast<std::size_t>(shown - stages.begin())];
+    for (std::size_t s = 0; s < report.stages.size(); ++s)
+      report.stages[s].waiting = timings[s].waiting / timings[s].seconds;
     const apps::Throughput made = apps::throughput(settings, description, line.ranks,
                                                    estimate.timing.seconds, estimate.rates.flops);
     estimate.tokens_per_second = made.tokens_per_second;
@@ -299,10 +337,11 @@ void plan_deck(const CommandLine& line) {
     // Nothing of these is run or shown: they need no proof.
     std::int64_t others = 0, others_on_host = 0;
     for (plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters}) {
-      const plan::StepPlan other = write_plan(purpose);
-      others = std::max(others, plan::plan_memory(other).arena_bytes);
-      others_on_host =
-          std::max(others_on_host, plan::plan_memory(other, plan::Space::host).arena_bytes);
+      for (const plan::StepPlan& other : write_plans(purpose)) {
+        others = std::max(others, plan::plan_memory(other).arena_bytes);
+        others_on_host =
+            std::max(others_on_host, plan::plan_memory(other, plan::Space::host).arena_bytes);
+      }
     }
     std::cout << plan::report_text(program.plan, report);
     const auto show_more = [](const char* what, std::int64_t bytes, std::int64_t training_bytes) {

@@ -246,7 +246,8 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
       {"dropped receive", change(Kind::receive, remove_action), {"has no match"}},
       {"swapped sends",
        swap_sends,
-       {"they are of other micro-batches", "of the model leaves it", "one is an activation"}},
+       {"they are of other micro-batches", "of the model leaves it", "one is an activation",
+        "one is of parameters", "its buffer has other bytes", "are sent, "}},
       {"another unit", another_unit, {"of the model leaves it"}},
       {"wrong micro-batch",
        change(Kind::receive, [](StepPlan& plan, std::size_t a) { ++plan.actions[a].micro_batch; }),
@@ -257,7 +258,7 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
                 Role& role = plan.actions[a].uses[0].role;
                 role = role == Role::gradient ? Role::output : Role::gradient;
               }),
-       {"one is an activation, one a gradient"}},
+       {"one is an activation, one a gradient", "one is of parameters"}},
       {"wrong bytes",
        change(Kind::send,
               [](StepPlan& plan, std::size_t a) {
@@ -294,6 +295,7 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
       {"swapped receives",
        swap_receives,
        {"they stop each other", "other micro-batches", "one is an activation",
+        "one is of parameters", "its buffer has other bytes", "are sent, ",
         "of the model leaves it"}}};
   Random random(25);
   std::map<std::string, std::pair<int, int>> counts;  // refused, accepted

@@ -127,6 +127,7 @@ TEST(StepProof, RefusesWhatAllRanksOfAStageDoWrong) {
                                              "its layout ",    "are not parts over these ranks",
                                              "not as many as", "they are no equal parts"};
   const std::vector<std::string> sums = {"is not summed over",
+                                         "a use of the parameters is missing",
                                          "not summed over the same",
                                          "no siblings in the tree",
                                          "adds to another sum",

@@ -354,4 +354,25 @@ Report make_report(const StepPlan& plan, const MemoryPlan& memory, const MemoryP
   return report;
 }
 
+StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
+                             std::int64_t host_arena_bytes) {
+  StageSummary summary;
+  summary.arena_bytes = arena_bytes;
+  summary.host_arena_bytes = host_arena_bytes;
+  summary.flops = plan.flops();
+  for (const Action& action : plan.actions)
+    if (action.kind == Kind::send) summary.bytes_sent += plan.bytes_sent(action);
+  for (std::size_t first = 0; first < plan.units.size();) {
+    std::size_t end = first + 1;
+    while (end < plan.units.size() && plan.units[end].number == plan.units[end - 1].number + 1)
+      ++end;
+    if (plan.units[first].borrowed_from < 0) {
+      summary.units += (summary.units.empty() ? "" : ", ") + plan.units[first].name;
+      if (end > first + 1) summary.units += " to " + plan.units[end - 1].name;
+    }
+    first = end;
+  }
+  return summary;
+}
+
 }  // namespace ostrakon::plan

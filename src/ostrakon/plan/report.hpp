@@ -121,6 +121,15 @@ struct Estimate {
   double mfu = 0.0;                ///< model_flops over what the rank could compute in that time
 };
 
+/// What a rank of a pipeline's stage has and does.
+struct StageSummary {
+  std::string units;  ///< of each chunk: "embedding to block.2, block.6 to head"
+  std::int64_t arena_bytes = 0, host_arena_bytes = 0;
+  std::int64_t bytes_sent = 0;  ///< to other stages in a step
+  double flops = 0.0;
+  double waiting = 0.0;  ///< share of the step's estimated time, where it was estimated
+};
+
 /// The figures of a plan: what one rank needs, sends, copies and computes in a step.
 struct Report {
   std::vector<Setting> strategy;  ///< for the caller to fill in; a plan doesn't know its settings
@@ -142,11 +151,17 @@ struct Report {
   std::int64_t checkpoint_bytes = 0;  ///< of the copy on the host that is saved, or 0
   OverlapBytes overlap;
 
+  std::vector<StageSummary> stages;  ///< of a pipeline, for the caller to fill in
+
   std::optional<Estimate> estimate;  ///< for the caller to fill in; a plan has no rates
 
   std::array<std::int64_t, kinds> actions{};  ///< of each kind
   std::array<double, kinds> flops{};
 };
+
+/// Of a plan with its arenas; `waiting` is left to the caller.
+StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
+                             std::int64_t host_arena_bytes);
 
 /// Whether a step updates parameters before it is known whether its loss and gradient are finite.
 bool updates_early(const StepPlan& plan);

@@ -101,6 +101,7 @@ Json to_json(const Estimate& estimate) {
           {"exposed_communication_seconds", timing.exposed_communication},
           {"exposed_host_seconds", timing.exposed_host},
           {"exposed_copies_seconds", timing.exposed_copies},
+          {"waiting_seconds", timing.waiting},
           {"tokens_per_second", estimate.tokens_per_second},
           {"mfu", estimate.mfu}};
 }
@@ -284,6 +285,20 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"flops", plan.flops()},
       {"actions_by_kind", actions_json(report)}};
   if (report.estimate) head["estimate"] = to_json(*report.estimate);
+  if (!report.stages.empty()) {
+    Json stages = Json::array();
+    for (const StageSummary& stage : report.stages) {
+      Json one = {{"units", stage.units},
+                  {"arena_bytes", stage.arena_bytes},
+                  {"host_arena_bytes", stage.host_arena_bytes},
+                  {"bytes_to_other_stages", stage.bytes_sent},
+                  {"flops", stage.flops}};
+      if (report.estimate) one["waiting"] = stage.waiting;
+      stages.push_back(one);
+    }
+    head["stage"] = plan.stage;
+    head["stages"] = stages;
+  }
   // The lists are written line by line: as one document, those of long plans would take gigabytes.
   std::string text = head.dump(2);
   text.resize(text.size() - 2);  // without "\n}"

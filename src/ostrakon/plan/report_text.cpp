@@ -253,6 +253,26 @@ FlopUnit flop_unit(double flops) {
   return *unit;
 }
 
+/// A line for each stage of a pipeline.
+std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated, int shown) {
+  if (stages.empty()) return "";
+  std::string text = "stages                 arena  to other stages  compute" +
+                     std::string(is_estimated ? "   waiting" : "") + "  units\n";
+  double waiting = 0.0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const StageSummary& stage = stages[s];
+    waiting += stage.waiting / static_cast<double>(stages.size());
+    text += print("  %-8zu %18s %16s %s", s,
+                  format_bytes(stage.arena_bytes + stage.host_arena_bytes).c_str(),
+                  format_bytes(stage.bytes_sent).c_str(), format_flops(stage.flops).c_str());
+    if (is_estimated) text += print("  %5.1f %%", 100.0 * stage.waiting);
+    text += "  " + stage.units + "\n";
+  }
+  if (is_estimated)
+    text += print("  bubble: stages wait %.1f %% of the step for each other\n", 100.0 * waiting);
+  return text + print("  the following is of a rank of stage %d\n\n", shown);
+}
+
 std::string estimate_text(const std::optional<Estimate>& estimate, bool has_host) {
   if (!estimate) return "";
   const Timing& timing = estimate->timing;
@@ -266,7 +286,8 @@ std::string estimate_text(const std::optional<Estimate>& estimate, bool has_host
        {std::pair("computing", timing.computing),
         std::pair("exposed communication", timing.exposed_communication),
         std::pair("exposed work of the host", timing.exposed_host),
-        std::pair("exposed copies", timing.exposed_copies)})
+        std::pair("exposed copies", timing.exposed_copies),
+        std::pair("waiting for stages", timing.waiting)})
     if (value > 0.0)
       text += row(what, seconds(value)) + print("  %.1f %%\n", percent(value, timing.seconds));
   return text + "\n";
@@ -332,7 +353,8 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << name(plan.layouts.accumulation) << "\n"
        << sums_text(plan) << (updates_early(plan) ? text_row("updates", early_updates) : "")
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
-       << memory_text(report) << "\n"
+       << stages_text(report.stages, report.estimate.has_value(), plan.stage) << memory_text(report)
+       << "\n"
        << traffic_text(plan.grid, report) << "\n"
        << copies_text(report) << overlap_text(report.overlap) << "\n"
        << estimate_text(report.estimate, report.bytes_to_device + report.bytes_to_host > 0)

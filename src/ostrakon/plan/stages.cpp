@@ -77,7 +77,7 @@ void note_copies(const ModelDescription& model, std::vector<ModelDescription>& s
         for (UnitDescription& lent : other.units)
           if (lent.number == tied_to && lent.borrowed_from < 0 && &other != &stages[s]) {
             lent.lent_to = s;
-            lent.lent_has_gradient = unit.tied_gradients;
+            lent.lent_has_gradient = unit.tied_gradients && lent.trained_elements() > 0;
           }
       if (unit.sums_tied_apart == model.units[unit.number].sums_tied_apart) continue;
       for (ModelDescription& other : stages) other.splits_ties = true;

@@ -14,6 +14,8 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   const auto is_trained = [&](int u) {
     return model.units[u].trained_elements() > 0 && model.units[u].borrowed_from < 0;
   };
+  // A part of the gradient of what is lent comes last.
+  const auto is_early = [&](int u) { return early_updates && !model.units[u].lent_has_gradient; };
   std::vector<int> left(chunks.size(), 0);  // backwards
   for (const Turn& turn : turns) left[static_cast<std::size_t>(turn.chunk)] += turn.forward ? 0 : 1;
   Tasks tasks = {{Work::begin}};
@@ -32,12 +34,12 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
       tasks.push_back({Work::backward, u, micro_batch, t});
       if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
       tasks.push_back({Work::reduce, u, micro_batch});
-      if (early_updates && is_last && is_trained(u)) tasks.push_back({Work::update, u});
+      if (is_early(u) && is_last && is_trained(u)) tasks.push_back({Work::update, u});
     }
   }
   tasks.push_back({Work::clip});
   for (int u = 0; u < units; ++u)
-    if (!early_updates && is_trained(u)) tasks.push_back({Work::update, u});
+    if (!is_early(u) && is_trained(u)) tasks.push_back({Work::update, u});
   for (int u = 0; u < units; ++u)
     if (model.units[u].trained_elements() > 0 &&
         (model.units[u].lent_to >= 0 || model.units[u].borrowed_from >= 0))

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <stdexcept>
+#include <utility>
 
 namespace ostrakon::plan {
 namespace {
@@ -16,76 +18,179 @@ constexpr int resources = 6;
 /// Seconds of each resource that an action takes if it is alone.
 using ResourceSeconds = std::array<double, resources>;
 
+/// A place in the plans of all stages.
+struct Place {
+  int stage = -1;
+  int action = -1;
+};
+
+/// Of each action of each stage, the other end of its message; none where it is none.
+std::vector<std::vector<Place>> match_messages(const std::vector<const StepPlan*>& stages) {
+  std::map<std::pair<int, int>, std::vector<int>> sends;  // from, to
+  std::vector<std::vector<Place>> partners;
+  for (const StepPlan* plan : stages) {
+    partners.emplace_back(plan->actions.size());
+    for (std::size_t a = 0; a < plan->actions.size(); ++a)
+      if (plan->actions[a].kind == Kind::send)
+        sends[{plan->stage, plan->actions[a].peer}].push_back(static_cast<int>(a));
+  }
+  std::map<std::pair<int, int>, std::size_t> received;
+  for (const StepPlan* plan : stages)
+    for (std::size_t a = 0; a < plan->actions.size(); ++a) {
+      const Action& action = plan->actions[a];
+      if (action.kind != Kind::receive) continue;
+      const std::pair<int, int> ends{action.peer, plan->stage};
+      const int send = sends[ends].at(received[ends]++);
+      partners[static_cast<std::size_t>(plan->stage)][a] = {action.peer, send};
+      partners[static_cast<std::size_t>(action.peer)][static_cast<std::size_t>(send)] = {
+          plan->stage, static_cast<int>(a)};
+    }
+  return partners;
+}
+
 class Simulation {
  public:
-  Simulation(const StepPlan& plan, const Links& links, const Rates& rates)
-      : plan_(plan), links_(links), rates_(rates), has_ended_(plan.actions.size(), false) {
-    for (std::size_t a = 0; a < plan.actions.size(); ++a)
-      lanes_[static_cast<std::size_t>(plan.actions[a].stream)].queue.push_back(a);
-    timing_.begins.assign(plan.actions.size(), 0.0);
-    timing_.ends.assign(plan.actions.size(), 0.0);
+  /// `links`: of each stage.
+  Simulation(const std::vector<const StepPlan*>& stages, const std::vector<Links>& links,
+             const Rates& rates)
+      : links_(links), rates_(rates), partners_(match_messages(stages)) {
+    for (const StepPlan* plan : stages) {
+      StageRun& stage = stages_.emplace_back();
+      stage.plan = plan;
+      stage.has_ended.assign(plan->actions.size(), false);
+      for (std::size_t a = 0; a < plan->actions.size(); ++a)
+        lane_of(stage, static_cast<int>(a)).queue.push_back(static_cast<int>(a));
+      stage.timing.begins.assign(plan->actions.size(), 0.0);
+      stage.timing.ends.assign(plan->actions.size(), 0.0);
+    }
   }
 
-  Timing run() {
+  std::vector<Timing> run() {
     for (begin_all(); is_anything_running(); begin_all()) advance();
-    for (const Lane& lane : lanes_)
-      if (lane.next < lane.queue.size())
-        throw std::logic_error(
-            "the plan is wrong: " + plan_.describe(plan_.actions[lane.queue[lane.next]]) +
-            " waits for what does not come before it");
-    timing_.seconds = now_;
-    return std::move(timing_);
+    std::vector<Timing> timings;
+    for (StageRun& stage : stages_) {
+      for (const Lane& lane : stage.lanes)
+        if (lane.next < lane.queue.size())
+          throw std::logic_error(
+              "the plan is wrong: " +
+              stage.plan->describe(
+                  stage.plan->actions[static_cast<std::size_t>(lane.queue[lane.next])]) +
+              " waits for what does not come before it");
+      stage.timing.seconds = now_;
+      timings.push_back(std::move(stage.timing));
+    }
+    return timings;
   }
 
  private:
   /// A stream: actions that run one after the other.
   struct Lane {
-    std::vector<std::size_t> queue;
+    std::vector<int> queue;
     std::size_t next = 0;  ///< of the queue: running or to be run
     bool is_running = false;
-    int resource = 0;        ///< that the running action uses
-    double left = 0.0;       ///< seconds of it, alone
-    ResourceSeconds work{};  ///< of the running action
+    int resource = resources;  ///< that the running action uses; `resources`: none, it is received
+    double left = 0.0;         ///< seconds of it, alone
+    ResourceSeconds work{};    ///< of the running action
+  };
+  struct StageRun {
+    const StepPlan* plan = nullptr;
+    std::array<Lane, streams> lanes;
+    std::vector<bool> has_ended;
+    bool begins_sums = false;  ///< all stages are at the step's sums
+    Timing timing;
   };
 
-  ResourceSeconds work_of(const Action& action) const {
+  static Lane& lane_of(StageRun& stage, int action) {
+    return stage.lanes[static_cast<std::size_t>(
+        stage.plan->actions[static_cast<std::size_t>(action)].stream)];
+  }
+  static const Action& action_of(const StageRun& stage, int action) {
+    return stage.plan->actions[static_cast<std::size_t>(action)];
+  }
+  Place partner(int stage, int action) const {
+    return partners_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(action)];
+  }
+  StageRun& stage(int index) { return stages_[static_cast<std::size_t>(index)]; }
+
+  ResourceSeconds work_of(int stage, const Action& action) const {
+    const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)].plan;
+    const Links& links = links_[static_cast<std::size_t>(stage)];
     ResourceSeconds work{};
     work[device] = action.flops / rates_.flops;
     work[inside_nodes] =
-        static_cast<double>(links_.bytes_inside_nodes(action)) / rates_.bytes_inside_nodes;
+        static_cast<double>(links.bytes_inside_nodes(action)) / rates_.bytes_inside_nodes;
     work[across_nodes] =
-        static_cast<double>(links_.bytes_across_nodes(action)) / rates_.bytes_across_nodes;
+        static_cast<double>(links.bytes_across_nodes(action)) / rates_.bytes_across_nodes;
     work[action.kind == Kind::copy_to_device ? uploads : downloads] =
         static_cast<double>(copied_bytes(action)) / rates_.bytes_copied;
-    work[host] = static_cast<double>(bytes_on_host(plan_, action)) / rates_.bytes_on_host;
+    work[host] = static_cast<double>(bytes_on_host(plan, action)) / rates_.bytes_on_host;
     return work;
   }
 
-  bool can_begin(const Lane& lane) const {
+  /// Whether an action is the next on its stream, which is free, and need wait for nothing here.
+  bool is_ready(const StageRun& stage, const Lane& lane) const {
     if (lane.is_running || lane.next == lane.queue.size()) return false;
-    const auto& waits = plan_.actions[lane.queue[lane.next]].waits;
-    return std::all_of(waits.begin(), waits.end(),
-                       [&](int other) { return has_ended_.at(static_cast<std::size_t>(other)); });
+    const auto& waits = action_of(stage, lane.queue[lane.next]).waits;
+    return std::all_of(waits.begin(), waits.end(), [&](int other) {
+      return stage.has_ended.at(static_cast<std::size_t>(other));
+    });
+  }
+
+  /// The same with what it does together with other stages. What is received begins with its send.
+  bool can_begin(int index, const Lane& lane) {
+    StageRun& own = stage(index);
+    if (!is_ready(own, lane)) return false;
+    const int action = lane.queue[lane.next];
+    const Kind kind = action_of(own, action).kind;
+    if (kind == Kind::receive) return false;
+    if (kind == Kind::clip && !own.begins_sums && stages_.size() > 1) {
+      for (StageRun& other : stages_) {
+        const Lane& compute = other.lanes[static_cast<std::size_t>(Stream::compute)];
+        if (!is_ready(other, compute) ||
+            action_of(other, compute.queue[compute.next]).kind != Kind::clip)
+          return false;
+      }
+      for (StageRun& other : stages_) other.begins_sums = true;
+    }
+    if (kind != Kind::send) return true;
+    const Place there = partner(index, action);
+    if (there.stage < 0) throw std::logic_error("the plan is wrong: nobody receives a message");
+    StageRun& other = stage(there.stage);
+    const Lane& receiving = lane_of(other, there.action);
+    return is_ready(other, receiving) && receiving.queue[receiving.next] == there.action;
   }
 
   /// Begins all that can. What takes no time ends at once, and may let others begin.
   void begin_all() {
     for (bool again = true; again;) {
       again = false;
-      for (Lane& lane : lanes_)
-        while (can_begin(lane)) {
-          const std::size_t action = lane.queue[lane.next];
-          timing_.begins[action] = now_;
-          lane.work = work_of(plan_.actions[action]);
-          lane.is_running = true;
-          use_from(lane, 0);
-          again = true;
-        }
+      for (int s = 0; s < static_cast<int>(stages_.size()); ++s)
+        for (Lane& lane : stage(s).lanes)
+          while (can_begin(s, lane)) {
+            begin(s, lane);
+            again = true;
+          }
     }
   }
 
+  void begin(int index, Lane& lane) {
+    StageRun& own = stage(index);
+    const int action = lane.queue[lane.next];
+    own.timing.begins[static_cast<std::size_t>(action)] = now_;
+    lane.work = work_of(index, action_of(own, action));
+    lane.is_running = true;
+    if (const Place there = partner(index, action); there.stage >= 0) {
+      StageRun& other = stage(there.stage);
+      Lane& receiving = lane_of(other, there.action);
+      other.timing.begins[static_cast<std::size_t>(there.action)] = now_;
+      receiving.is_running = true;
+      receiving.resource = resources;
+    }
+    use_from(index, lane, 0);
+  }
+
   /// Continues with the first resource from `resource` on that the running action uses, or ends it.
-  void use_from(Lane& lane, int resource) {
+  void use_from(int index, Lane& lane, int resource) {
     while (resource < resources && !(lane.work[static_cast<std::size_t>(resource)] > 0.0))
       ++resource;
     if (resource < resources) {
@@ -93,55 +198,85 @@ class Simulation {
       lane.left = lane.work[static_cast<std::size_t>(resource)];
       return;
     }
-    const std::size_t action = lane.queue[lane.next++];
-    timing_.ends[action] = now_;
-    has_ended_[action] = true;
+    const Place there = partner(index, lane.queue[lane.next]);
+    end(stage(index), lane);
+    if (there.stage >= 0) end(stage(there.stage), lane_of(stage(there.stage), there.action));
+  }
+
+  void end(StageRun& stage, Lane& lane) {
+    const auto action = static_cast<std::size_t>(lane.queue[lane.next++]);
+    stage.timing.ends[action] = now_;
+    stage.has_ended[action] = true;
     lane.is_running = false;
   }
 
+  static bool uses_something(const Lane& lane) {
+    return lane.is_running && lane.resource < resources;
+  }
   bool is_anything_running() const {
-    return std::any_of(lanes_.begin(), lanes_.end(),
-                       [](const Lane& lane) { return lane.is_running; });
+    for (const StageRun& stage : stages_)
+      if (std::any_of(stage.lanes.begin(), stage.lanes.end(), uses_something)) return true;
+    return false;
+  }
+
+  static std::array<int, resources> users_of(const StageRun& stage) {
+    std::array<int, resources> users{};
+    for (const Lane& lane : stage.lanes)
+      if (uses_something(lane)) ++users[static_cast<std::size_t>(lane.resource)];
+    return users;
   }
 
   /// To the next moment at which an action is done with a resource.
   void advance() {
-    std::array<int, resources> users{};
-    for (const Lane& lane : lanes_)
-      if (lane.is_running) ++users[static_cast<std::size_t>(lane.resource)];
-    const auto seconds_left = [&](const Lane& lane) {
-      return lane.left * users[static_cast<std::size_t>(lane.resource)];
-    };
     double seconds = std::numeric_limits<double>::infinity();
-    for (const Lane& lane : lanes_)
-      if (lane.is_running) seconds = std::min(seconds, seconds_left(lane));
-    (users[device] > 0                                    ? timing_.computing
-     : users[inside_nodes] > 0 || users[across_nodes] > 0 ? timing_.exposed_communication
-     : users[host] > 0                                    ? timing_.exposed_host
-                                                          : timing_.exposed_copies) += seconds;
-    now_ += seconds;
-    for (Lane& lane : lanes_) {
-      if (!lane.is_running) continue;
-      if (seconds_left(lane) <= seconds)
-        use_from(lane, lane.resource + 1);
-      else
-        lane.left -= seconds / users[static_cast<std::size_t>(lane.resource)];
+    std::vector<std::array<int, resources>> users;
+    for (const StageRun& stage : stages_) {
+      users.push_back(users_of(stage));
+      for (const Lane& lane : stage.lanes)
+        if (uses_something(lane))
+          seconds =
+              std::min(seconds, lane.left * users.back()[static_cast<std::size_t>(lane.resource)]);
     }
+    now_ += seconds;
+    std::vector<std::pair<int, Lane*>> done;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      const std::array<int, resources>& used = users[s];
+      Timing& timing = stages_[s].timing;
+      (used[device] > 0                                   ? timing.computing
+       : used[inside_nodes] > 0 || used[across_nodes] > 0 ? timing.exposed_communication
+       : used[host] > 0                                   ? timing.exposed_host
+       : used[uploads] > 0 || used[downloads] > 0         ? timing.exposed_copies
+                                                          : timing.waiting) += seconds;
+      for (Lane& lane : stages_[s].lanes) {
+        if (!uses_something(lane)) continue;
+        const int sharing = used[static_cast<std::size_t>(lane.resource)];
+        if (lane.left * sharing <= seconds)
+          done.emplace_back(static_cast<int>(s), &lane);
+        else
+          lane.left -= seconds / sharing;
+      }
+    }
+    for (const auto& [s, lane] : done) use_from(s, *lane, lane->resource + 1);
   }
 
-  const StepPlan& plan_;
-  const Links& links_;
+  const std::vector<Links>& links_;
   const Rates& rates_;
-  std::array<Lane, streams> lanes_;
-  std::vector<bool> has_ended_;
+  const std::vector<std::vector<Place>> partners_;
+  std::vector<StageRun> stages_;
   double now_ = 0.0;
-  Timing timing_;
 };
 
 }  // namespace
 
 Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates) {
-  return Simulation(plan, links, rates).run();
+  return Simulation({&plan}, {links}, rates).run().front();
+}
+
+std::vector<Timing> estimate_times(const std::vector<const StepPlan*>& stages, int ranks_per_node,
+                                   const Rates& rates) {
+  std::vector<Links> links;
+  for (const StepPlan* plan : stages) links.emplace_back(*plan, ranks_per_node);
+  return Simulation(stages, links, rates).run();
 }
 
 }  // namespace ostrakon::plan

@@ -20,11 +20,12 @@ struct Rates {
 struct Timing {
   std::vector<double> begins, ends;  ///< of each action
   double seconds = 0.0;              ///< of the step: the last end
-  // The step in four parts, each moment in the first of these that holds:
+  // The step in parts, each moment in the first of these that holds:
   double computing = 0.0;              ///< the device computes
   double exposed_communication = 0.0;  ///< a collective runs
   double exposed_host = 0.0;           ///< the host computes
   double exposed_copies = 0.0;         ///< copies run
+  double waiting = 0.0;                ///< for other stages: its part of the bubble
 };
 
 /// A list schedule: each action begins as soon as its stream is free and all that it waits for has
@@ -34,5 +35,10 @@ struct Timing {
 /// std::logic_error where an action waits for what can't come before it. Time in proportion to the
 /// number of actions and waits.
 Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates);
+
+/// The same for stages of a pipeline, a plan each, which run together: a message begins when both
+/// of its stages are there, and the step's sums are made when all are.
+std::vector<Timing> estimate_times(const std::vector<const StepPlan*>& stages, int ranks_per_node,
+                                   const Rates& rates);
 
 }  // namespace ostrakon::plan

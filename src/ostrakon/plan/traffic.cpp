@@ -72,7 +72,8 @@ std::int64_t bytes_on_host(const StepPlan& plan) {
 Links::Links(const StepPlan& plan, int ranks_per_node)
     : ranks_per_node_(ranks_per_node > 0 ? std::min(ranks_per_node, plan.grid.ranks())
                                          : plan.grid.ranks()),
-      grid_(plan.grid) {
+      grid_(plan.grid),
+      stage_(plan.stage) {
   find_groups(plan);
   std::int64_t most = 0;
   std::vector<int> apart(groups_.size());
@@ -119,11 +120,25 @@ int Links::partners_across_nodes(const Action& action) const {
   return 0;
 }
 
+/// Whether a rank of this stage is on another node than the one of the action's other stage.
+bool Links::leaves_node(const Action& message) const {
+  const int ranks = grid_.ranks_of_stage();
+  for (int place = 0; place < ranks; ++place)
+    if ((stage_ * ranks + place) / ranks_per_node_ !=
+        (message.peer * ranks + place) / ranks_per_node_)
+      return true;
+  return false;
+}
+
 std::int64_t Links::bytes_across_nodes(const Action& action) const {
+  if (action.kind == Kind::send)
+    return leaves_node(action) ? action.elements * action.element_bytes : 0;
   return partners_across_nodes(action) * message_bytes(action);
 }
 
 std::int64_t Links::bytes_inside_nodes(const Action& action) const {
+  if (action.kind == Kind::send)
+    return leaves_node(action) ? 0 : action.elements * action.element_bytes;
   return (action.span.ranks - 1 - partners_across_nodes(action)) * message_bytes(action);
 }
 

@@ -51,7 +51,8 @@ class Links {
   /// Partners of the rank on other nodes, in the group of `action`; 0 for what doesn't communicate.
   int partners_across_nodes(const Action& action) const;
 
-  /// What the rank sends of a collective to ranks on other nodes, and to those on its own.
+  /// What the rank sends of a collective, or as a message, to ranks on other nodes, and to those on
+  /// its own.
   std::int64_t bytes_across_nodes(const Action& action) const;
   std::int64_t bytes_inside_nodes(const Action& action) const;
 
@@ -68,9 +69,11 @@ class Links {
   };
   void find_groups(const StepPlan& plan);
   int count_apart(const Span& span, int rank) const;
+  bool leaves_node(const Action& message) const;
 
   int ranks_per_node_ = 1;
   Grid grid_;
+  int stage_ = 0;
   std::vector<Groups> groups_;
 };
 

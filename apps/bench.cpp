@@ -131,7 +131,8 @@ namespace {
 
 constexpr const char* usage =
     R"(usage: [mpiexec -n RANKS] ostrakon-bench
-           [kernels | comm | step DECK | overlap DECK | checkpoint DECK] [options]
+           [kernels | comm | step DECK | overlap DECK | pipeline DECK |
+           checkpoint DECK] [options]
 
 Measures how fast this machine runs what training is made of. Without a name: kernels and, on more
 than one rank, comm.
@@ -146,6 +147,8 @@ than one rank, comm.
   overlap DECK  how much of a slower network's delay is hidden behind compute, for streams inline
              and on threads and several depths of prefetch, compared with what the plan says; on 2
              ranks or more
+  pipeline DECK  how long stages of parallel.pipeline wait for each other, for 1f1b and interleaved,
+             compared with what the plan says: with units that sleep, so that cores don't matter
   checkpoint DECK  how fast state is saved and read in output.directory, compared with dd and cat
              with as many bytes; how long a step stalls for an asynchronous save, and what that
              costs the steps meanwhile
@@ -169,7 +172,8 @@ struct CommandLine {
 };
 
 bool takes_deck(const CommandLine& line) {
-  return line.what == "step" || line.what == "overlap" || line.what == "checkpoint";
+  return line.what == "step" || line.what == "overlap" || line.what == "pipeline" ||
+         line.what == "checkpoint";
 }
 
 double parse_seconds(const std::string& value) {
@@ -193,9 +197,9 @@ int parse_ranks_per_node(const std::string& value) {
 void parse_operand(CommandLine& line, const std::string& argument) {
   if (line.what.empty()) {
     require(argument == "kernels" || argument == "comm" || argument == "step" ||
-                argument == "overlap" || argument == "checkpoint",
+                argument == "overlap" || argument == "pipeline" || argument == "checkpoint",
             "don't know how to measure ", argument,
-            "; expected kernels, comm, step DECK, overlap DECK or checkpoint DECK");
+            "; expected kernels, comm, step DECK, overlap DECK, pipeline DECK or checkpoint DECK");
     line.what = argument;
     return;
   }
@@ -232,7 +236,7 @@ CommandLine parse(const apps::Arguments& arguments) {
   require(line.options.ranks_per_node == 0 || line.what == "comm",
           "--ranks-per-node is for comm only");
   require(takes_deck(line) || line.overrides.empty(),
-          "--set is for step DECK, overlap DECK and checkpoint DECK only");
+          "--set is for step DECK, overlap DECK, pipeline DECK and checkpoint DECK only");
   return line;
 }
 
@@ -250,9 +254,10 @@ void run(const apps::Arguments& arguments) {
   });
   if (takes_deck(line)) {
     config::Settings settings = apps::read_deck(world, line.deck, line.overrides);
-    const auto measure = line.what == "step"      ? run_step
-                         : line.what == "overlap" ? run_overlap
-                                                  : run_checkpoint;
+    const auto measure = line.what == "step"       ? run_step
+                         : line.what == "overlap"  ? run_overlap
+                         : line.what == "pipeline" ? run_pipeline
+                                                   : run_checkpoint;
     measure(world, std::move(settings), line.options);
     return;
   }

@@ -73,6 +73,10 @@ void run_step(comm::Communicator& world, config::Settings settings, const Option
 /// How much of a slower network's delay is hidden behind compute, for several depths of prefetch.
 void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options);
 
+/// How long stages of a pipeline wait for each other, with units that sleep, compared with what
+/// their plans say.
+void run_pipeline(comm::Communicator& world, config::Settings settings, const Options& options);
+
 /// Saving and reading state, compared with dd and cat, and what it costs training.
 void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options);
 

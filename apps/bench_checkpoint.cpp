@@ -33,7 +33,8 @@ class Checkpoints {
   Checkpoints(comm::Communicator& parent, const config::Settings& settings, double budget)
       : settings_(settings),
         budget_(budget),
-        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
+        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group,
+              static_cast<int>(settings.pipeline)),
         world_(mesh_.world()),
         trainer_(train::make_trainer(settings_, mesh_)),
         saver_(settings_, mesh_, trainer_),

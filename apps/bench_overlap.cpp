@@ -45,7 +45,8 @@ std::vector<Way> ways_of(const config::Settings& settings) {
 class SlowedSteps {
  public:
   SlowedSteps(comm::Communicator& parent, const config::Settings& settings, double budget)
-      : mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
+      : mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group,
+              static_cast<int>(settings.pipeline)),
         trainer_(train::make_trainer(settings, mesh_)),
         program_(trainer_.program(Purpose::train)),
         actions_(program_.plan.actions.size()) {

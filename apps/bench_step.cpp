@@ -44,7 +44,8 @@ class StepBench {
   StepBench(comm::Communicator& parent, const config::Settings& settings, const Options& options)
       : settings_(settings),
         options_(options),
-        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group),
+        mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group,
+              static_cast<int>(settings.pipeline)),
         world_(mesh_.world()),
         trainer_(train::make_trainer(settings, mesh_)) {}
 

@@ -254,6 +254,18 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("training", "micro_batch_size: 4\n    leaf: sequence\n    sum_grain: 2"),
         "deck.yaml: training.sum_grain = 2 is a number of sequences (training.leaf), of which "
         "training.micro_batch_size = 4 are summed at once; expected a multiple of it"},
+       {with("parallel", "pipeline: 2\n    pipeline_chunks: 2"),
+        "deck.yaml: parallel.pipeline_chunks = 2 with parallel.schedule = 1f1b, in which stages "
+        "have one; expected 1, or interleaved"},
+       {with("parallel", "pipeline: 2\n    schedule: interleaved"),
+        "deck.yaml: parallel.pipeline_chunks = 1 with parallel.schedule = interleaved; expected 2 "
+        "or more, or 1f1b"},
+       {with("parallel", "schedule: interleaved\n    pipeline_chunks: 2"),
+        "deck.yaml: parallel.schedule = interleaved with parallel.pipeline = 1, where there are no "
+        "stages; expected 1f1b, or parallel.pipeline > 1"},
+       {with("parallel", "pipeline_units: 3 3"),
+        "deck.yaml: parallel.pipeline_units with parallel.pipeline = 1, where one stage has all "
+        "units; expected auto, or parallel.pipeline > 1"},
        {with("parallel", "tensor_chunks: 2"),
         "deck.yaml: parallel.tensor_chunks = 2 with parallel.tensor = 1, where no rows are "
         "exchanged; expected parallel.tensor_chunks = 1, or parallel.tensor > 1"},

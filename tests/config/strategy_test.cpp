@@ -428,7 +428,8 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
   for (const plan::Setting& setting : strategy(settings, plan::Accumulation::shard_each))
     all += setting.key + "=" + setting.value + "\n";
   EXPECT_EQ(all,
-            "sharding=full\nshard_group=node\ncontext=1\ntensor=1\ntensor_chunks=1\n"
+            "sharding=full\nshard_group=node\ncontext=1\npipeline=1\nschedule=1f1b\n"
+            "pipeline_chunks=1\npipeline_units=auto\ntensor=1\ntensor_chunks=1\n"
             "rank_order=tensor_in_"
             "node\nshard_optimizer_over=shard_group\n"
             "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"

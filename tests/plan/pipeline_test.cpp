@@ -12,6 +12,7 @@
 #include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/pipeline_schedule.hpp>
 #include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/timing.hpp>
 #include <set>
 
 #include "plan/oracle.hpp"
@@ -122,6 +123,43 @@ TEST(Stages, OneStageIsThePlanOfTheModel) {
     };
     ASSERT_EQ(build(true), build(false)) << trial;
   }
+}
+
+/// Units whose forward takes a second and whose backward two, in `chunks` chunks for each of
+/// `stages` stages; messages take no time.
+std::vector<Timing> even_stages(int stages, int chunks, int micro_batches) {
+  ModelDescription model = make_model(stages * chunks - 2, false, 3);
+  for (UnitDescription& unit : model.units) {
+    unit.forward = {Phase{1.0}};
+    unit.backward = {Phase{2.0}};
+  }
+  model.units.back().backward.front().flops = 3.0;  // it computes the loss, too
+  Policy policy = make_policy(micro_batches);
+  policy.chunks = chunks;
+  const std::vector<StepPlan> plans =
+      build_stage_plans(model, divide_units(model, stages * chunks), 1, policy, Purpose::train);
+  Rates rates;
+  rates.flops = 1.0;
+  rates.bytes_inside_nodes = rates.bytes_across_nodes = rates.bytes_copied = 1e30;
+  rates.bytes_on_host = 1e30;
+  std::vector<const StepPlan*> pointers;
+  for (const StepPlan& plan : plans) pointers.push_back(&plan);
+  return estimate_times(pointers, 0, rates);
+}
+
+TEST(Stages, WaitForEachOtherAsLongAsTheScheduleSays) {
+  for (int stages : {2, 3, 4, 8})
+    for (int chunks : {1, 2, 3})
+      for (int micro_batches : {stages, 2 * stages, 4 * stages}) {
+        const double computing = 3.0 * chunks * micro_batches;
+        // What fills and empties the pipeline: of one chunk.
+        const double bubble = 3.0 * (stages - 1);
+        for (const Timing& timing : even_stages(stages, chunks, micro_batches)) {
+          EXPECT_NEAR(timing.computing, computing, 1e-6);
+          EXPECT_NEAR(timing.seconds, computing + bubble, 1e-6)
+              << stages << " stages of " << chunks << ", " << micro_batches;
+        }
+      }
 }
 
 /// Four stages of two units; all but the embedding and the head save something.

@@ -296,15 +296,14 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       deck.parallel.offload = offload;
       Bench bench(deck);
       const OnesModel ones(*bench.parts.model);
-      const train::ShardLayout layout(bench.plan(), ones, bench.parts.settings.optimizer,
-                                      bench.context.rank);
+      const train::ShardLayout layout(bench.parts.programs.stages, ones,
+                                      bench.parts.settings.optimizer, bench.context.rank);
       train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
       comm::Communicator& world = bench.mesh.world();
       train::StepGuard guard(bench.parts.settings, DType::fp32, false);
       train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
       train::MoveHandlers move(bench.context, channels, DType::fp32, DType::fp32);
-      train::ComputeHandlers compute(bench.context, layout, bench.parts.description,
-                                     bench.parts.settings, diagnosis);
+      train::ComputeHandlers compute(bench.context, layout, bench.parts.settings, diagnosis);
       train::SumHandlers sum(bench.context, guard, diagnosis, world,
                              bench.parts.settings.step_terms());
       move.install(bench.executor);

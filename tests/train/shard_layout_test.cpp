@@ -74,9 +74,10 @@ struct RandomCase {
     policy.moments.count = 2;
     moments = policy.moments.dtype;
     plan = plan::build_step_plan(description, ranks, policy, plan::Purpose::train);
+    stages = {plan};
   }
 
-  ShardLayout layout(int rank) const { return {plan, *model, settings.optimizer, rank}; }
+  ShardLayout layout(int rank) const { return {stages, *model, settings.optimizer, rank}; }
   int units() const { return model->units(); }
   bool is_muon(const model::Parameter& parameter) const {
     return optim::rule_of(settings.optimizer, parameter) == optim::OptimizerKind::muon;
@@ -87,6 +88,7 @@ struct RandomCase {
   int ranks = 1;
   DType moments = DType::fp32;
   plan::StepPlan plan;
+  std::vector<plan::StepPlan> stages;  ///< the one
 };
 
 /// What arrays of a plan are divided over, and on the way to it.

@@ -261,6 +261,40 @@ TEST(Resume, OnEveryNumberOfRanks) {
   }
 }
 
+/// From stages and tensor ranks to shards, to one rank, to other stages, and back.
+TEST(Resume, FromStagesOfAPipelineToAnyLayoutAndBack) {
+  config::Settings settings = small_gpt2(8);
+  settings.training.steps = last_step;
+  settings.training.micro_batch_size = 1;
+  settings.training.global_batch_size = 8;
+  settings.training.sequence_length = 32;
+  settings.training.context_grain = 2;  // tied weights are summed apart
+  settings.model.width = 32;
+  settings.model.heads = settings.model.kv_heads = 4;
+  settings.tensor_grain = 2;
+  const Steps reference = uninterrupted(settings);
+  struct Place {
+    int ranks, stages, chunks, tensor;
+  };
+  const Place places[] = {{4, 2, 1, 2}, {4, 1, 1, 1}, {1, 1, 1, 1}, {8, 4, 1, 1}, {2, 2, 2, 1}};
+  const auto on = [&](const Place& place) {
+    config::Settings placed = settings;
+    placed.pipeline = place.stages;
+    placed.parallel.chunks = place.chunks;
+    if (place.chunks > 1) placed.parallel.schedule = plan::ScheduleKind::interleaved;
+    placed.tensor = place.tensor;
+    return placed;
+  };
+  for (std::size_t from = 0; from < std::size(places); ++from) {
+    const SharedFolder folder;
+    const Saved saved = save(on(places[from]), places[from].ranks, folder.path(), from % 2 == 0);
+    for (const Place& to : places) {
+      SCOPED_TRACE(text("from ", from, " to ", to.stages, " stages of ", to.chunks));
+      expect_same(resume(on(to), to.ranks, saved.path).steps, reference);
+    }
+  }
+}
+
 /// With the same masters, compute copies may have another dtype than before.
 TEST(Resume, ComputesInOtherNumbersThanBefore) {
   config::Settings settings = small_llama(8);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iterator>
 #include <numeric>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/sum_order.hpp>
@@ -38,9 +39,11 @@ std::string model_text(const StepPlan& plan) {
   const std::int64_t parameters = elements.parameters, frozen = plan.frozen_count;
   const std::int64_t padded = elements.padded, padding = padded - parameters;
   const std::size_t units = plan.units.size();
-  return "model\n" + row("parameters", format_count(parameters)) + "  in " + std::to_string(units) +
-         (units == 1 ? " unit\n" : " units\n") + row("padded", format_count(padded)) + "  " +
-         format_count(padding) + (padding == 1 ? " element" : " elements") + " of padding" +
+  const std::string of_stage = plan.grid.stages() > 1 ? text(", stage ", plan.stage) : "";
+  return "model" + of_stage + "\n" + row("parameters", format_count(parameters)) + "  in " +
+         std::to_string(units) + (units == 1 ? " unit\n" : " units\n") +
+         row("padded", format_count(padded)) + "  " + format_count(padding) +
+         (padding == 1 ? " element" : " elements") + " of padding" +
          print(", %.3g %%\n",
                percent(static_cast<double>(padding), static_cast<double>(parameters))) +
          (frozen > 0 ? row("frozen", format_count(frozen)) + "  of them, never updated\n" : "");
@@ -253,26 +256,6 @@ FlopUnit flop_unit(double flops) {
   return *unit;
 }
 
-/// A line for each stage of a pipeline.
-std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated, int shown) {
-  if (stages.empty()) return "";
-  std::string text = "stages                 arena  to other stages  compute" +
-                     std::string(is_estimated ? "   waiting" : "") + "  units\n";
-  double waiting = 0.0;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const StageSummary& stage = stages[s];
-    waiting += stage.waiting / static_cast<double>(stages.size());
-    text += print("  %-8zu %18s %16s %s", s,
-                  format_bytes(stage.arena_bytes + stage.host_arena_bytes).c_str(),
-                  format_bytes(stage.bytes_sent).c_str(), format_flops(stage.flops).c_str());
-    if (is_estimated) text += print("  %5.1f %%", 100.0 * stage.waiting);
-    text += "  " + stage.units + "\n";
-  }
-  if (is_estimated)
-    text += print("  bubble: stages wait %.1f %% of the step for each other\n", 100.0 * waiting);
-  return text + print("  the following is of a rank of stage %d\n\n", shown);
-}
-
 std::string estimate_text(const std::optional<Estimate>& estimate, bool has_host) {
   if (!estimate) return "";
   const Timing& timing = estimate->timing;
@@ -333,6 +316,25 @@ std::string collectives_text(const Grid& grid, int ranks_per_node) {
              ? "inside nodes of " + ranks + " ranks, and across nodes"
              : "inside groups of " + ranks +
                    " ranks of a node, as training.sum_grain allows, and across them";
+}
+
+std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated, int shown) {
+  if (stages.empty()) return "";
+  std::string text = "stages                 arena  to other stages  compute" +
+                     std::string(is_estimated ? "   waiting" : "") + "  units\n";
+  double waiting = 0.0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const StageSummary& stage = stages[s];
+    waiting += stage.waiting / static_cast<double>(stages.size());
+    text += print("  %-8zu %18s %16s %s", s,
+                  format_bytes(stage.arena_bytes + stage.host_arena_bytes).c_str(),
+                  format_bytes(stage.bytes_sent).c_str(), format_flops(stage.flops).c_str());
+    if (is_estimated) text += print("  %5.1f %%", 100.0 * stage.waiting);
+    text += "  " + stage.units + "\n";
+  }
+  if (is_estimated)
+    text += print("  bubble: stages wait %.1f %% of the step for each other\n", 100.0 * waiting);
+  return text + print("  the following is of a rank of stage %d\n\n", shown);
 }
 
 std::string report_text(const StepPlan& plan, const Report& report) {

@@ -8,6 +8,10 @@
 
 namespace ostrakon::plan {
 
+/// A line for each stage of a pipeline; empty where there are none. `is_estimated`: with how long
+/// each waits. `shown`: the stage that other figures are of.
+std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated, int shown);
+
 /// The figures of a plan as tables for people.
 std::string report_text(const StepPlan& plan, const Report& report);
 

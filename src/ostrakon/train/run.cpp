@@ -131,12 +131,13 @@ class Run {
   }
 
   void open_output(const ResumeLoader::Loaded& from) {
+    const std::vector<plan::StageSummary> stages = summarize_stages(ranks_.mesh, trainer_);
     world().agree([&] {
       if (!console_.is_root()) return;
       resume_.tidy(from);
       folder_.open_metrics(from.step, from.is_own);
       folder_.write_file("deck.yaml", config::write_deck(settings_));
-      folder_.write_file("plan.json", plan_json(settings_, ranks_.mesh, trainer_));
+      folder_.write_file("plan.json", plan_json(settings_, ranks_.mesh, trainer_, stages));
       recorder_.trace().open(folder_.file("trace.json"));
       folder_.keep_earlier_weights();
     });

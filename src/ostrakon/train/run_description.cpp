@@ -7,6 +7,7 @@
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/value.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/gemm_facts.hpp>
 #include <ostrakon/math/host_threads.hpp>
@@ -49,9 +50,12 @@ std::string describe_leaves(const config::Settings& settings, const plan::StepPl
 
 std::string describe_model(const config::Settings& settings, const Trainer& trainer) {
   const plan::StepPlan& plan = trainer.program(Purpose::train).plan;
-  std::int64_t padded = 0;
-  for (const plan::FlatParameter& flat : plan.flats) padded += flat.padded;
-  const std::int64_t frozen = plan.frozen_count;
+  std::int64_t padded = 0, frozen = 0;
+  for (const plan::StepPlan& stage : trainer.stages()) {
+    frozen += stage.frozen_count;
+    for (const plan::FlatParameter& flat : stage.flats)
+      if (stage.units[flat.unit].borrowed_from < 0) padded += flat.padded;
+  }
   const std::int64_t parameters = trainer.model().parameter_count();
   return text("model\n  parameters             ", format_count(parameters),
               frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "", " in ",
@@ -119,8 +123,10 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
   std::ostringstream out;
   out << describe_libraries() << ranks << "\nsettings\n"
       << config::summary(settings, on_ranks(trainer, mesh)) << "\n"
-      << describe_model(settings, trainer) << "plan of a step, each rank (" << plan.actions.size()
-      << " actions, hash " << format_hex(plan.hash()) << ")\n"
+      << describe_model(settings, trainer)
+      << plan::stages_text(summarize_stages(mesh, trainer), false, plan.stage)
+      << "plan of a step, each rank (" << plan.actions.size() << " actions, hash "
+      << format_hex(plan.hash()) << ")\n"
       << plan::memory_table(plan, program.memory) << host_memory(program)
       << "  order of ranks         " << plan::describe_ranks(plan.grid) << "\n"
       << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
@@ -143,12 +149,31 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
   return out.str();
 }
 
-std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer) {
+std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer& trainer) {
+  const runtime::Program& program = trainer.program(Purpose::train);
+  const plan::StageSummary mine = plan::summarize_stage(program.plan, program.memory.arena_bytes,
+                                                        program.host_memory.arena_bytes);
+  std::vector<plan::StageSummary> stages;
+  for (const std::string& text : mesh.pipeline().gather_texts(
+           text(mine.arena_bytes, ' ', mine.host_arena_bytes, ' ', mine.bytes_sent, ' ',
+                config::format_number(mine.flops), ' ', mine.units))) {
+    std::istringstream stream(text);
+    plan::StageSummary& stage = stages.emplace_back();
+    stream >> stage.arena_bytes >> stage.host_arena_bytes >> stage.bytes_sent >> stage.flops;
+    std::getline(stream >> std::ws, stage.units);
+  }
+  if (stages.size() == 1) stages.clear();
+  return stages;
+}
+
+std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
+                      const std::vector<plan::StageSummary>& stages) {
   const runtime::Program& program = trainer.program(Purpose::train);
   plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, mesh.node().size());
   report.strategy =
       config::strategy(settings, program.plan.layouts.accumulation, on_ranks(trainer, mesh));
+  report.stages = stages;
   std::ostringstream stream;
   plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
   return stream.str();

@@ -3,8 +3,10 @@
 
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/report.hpp>
 #include <ostrakon/train/trainer.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -14,7 +16,11 @@ namespace ostrakon::train {
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
                          int matrix_threads);
 
-/// What plan.json has.
-std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer);
+/// Of each stage of a pipeline; none where there is one. Collective.
+std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer& trainer);
+
+/// What plan.json has: the plan of this rank's stage, and `stages`.
+std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
+                      const std::vector<plan::StageSummary>& stages);
 
 }  // namespace ostrakon::train

@@ -62,7 +62,32 @@ Section model_section() {
        integer(
            "ffn_width", FIELD(model.ffn_width), 0, most_columns,
            "inner width of the MLP. By default, and with 0, 4 x width, or for swiglu 8/3 x width "
-           "rounded up to a multiple of 64"),
+           "rounded up to a multiple of 64. With experts: only the default of expert_width"),
+       integer("experts", FIELD(model.experts.count), 0, model::most_experts,
+               "MLPs of each block, of which a router chooses some for each token (a mixture of "
+               "experts); 0: one MLP for all tokens"),
+       integer("experts_per_token", FIELD(model.experts.per_token), 1, model::most_experts,
+               "experts that compute a token: those with the highest scores, of equal ones the "
+               "first. No token is dropped"),
+       integer("shared_experts", FIELD(model.experts.shared), 0, model::most_experts,
+               "further experts that compute all tokens: one MLP of shared_experts x expert_width"),
+       integer("expert_width", FIELD(model.experts.width), 0, most_columns,
+               "inner width of each expert. By default, and with 0, ffn_width"),
+       choice("router_score", FIELD(model.experts.score), math::router_score_names,
+              "what makes scores of the router's logits: softmax over all experts, or sigmoid of "
+              "each logit. Both in fp32"),
+       boolean("router_normalize", FIELD(model.experts.normalize),
+               "divide the scores of a token's experts by their sum"),
+       number("router_scale", FIELD(model.experts.scale), positive,
+              "factor of the scores, which are then the weights of the experts' outputs"),
+       choice("router_balance", FIELD(model.experts.balance), model::router_balance_names,
+              "what keeps the router from sending most tokens to few experts. loss: the gradient "
+              "of router_balance_rate x experts x the sum over experts of f P, the mean of this "
+              "over blocks' leaves; f is the share of the leaf's tokens and choices that is the "
+              "expert's, P its mean score, of scores that sum to 1. The loss that is reported is "
+              "without it"),
+       number("router_balance_rate", FIELD(model.experts.balance_rate), up_to_1e30,
+              "factor of the auxiliary loss of router_balance"),
        integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
                "number of token ids, at least that of the token file; the byte tokenizer has 257: "
                "256 bytes and one that ends a document"),

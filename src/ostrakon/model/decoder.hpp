@@ -37,7 +37,7 @@ struct ExpertSettings {
   std::int64_t count = 0;      ///< MLPs of a block; 0: one that computes all tokens
   std::int64_t per_token = 2;  ///< that compute a token
   std::int64_t shared = 0;     ///< further ones that compute all tokens: one MLP, as wide as these
-  std::int64_t width = 704;    ///< inner width of each
+  std::int64_t width = 0;      ///< inner width of each
   math::RouterScore score = math::RouterScore::softmax;
   bool normalize = true;
   double scale = 1.0;

@@ -305,7 +305,7 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       train::MoveHandlers move(bench.context, channels, DType::fp32, DType::fp32);
       train::ComputeHandlers compute(bench.context, layout, bench.parts.description,
                                      bench.parts.settings, diagnosis);
-      train::SumHandlers sum(bench.context, guard, diagnosis, world,
+      train::SumHandlers sum(bench.context, layout, guard, diagnosis, world,
                              bench.parts.settings.step_terms());
       move.install(bench.executor);
       compute.install(bench.executor);

@@ -241,6 +241,8 @@ std::vector<std::string> structure_differences(Family family,
   }
   if (!experts.exist()) compare("experts", std::string("more than 0"), std::string("0"));
   const model::ExpertSettings theirs = with_experts_of(family, experts);
+  if (experts.balance == model::RouterBalance::bias)
+    compare("router_balance", std::string("none or loss"), std::string("bias"));
   compare("shared_experts", theirs.shared, experts.shared);
   compare_names("router_score", theirs.score, experts.score);
   compare_names("router_normalize", theirs.normalize, experts.normalize);

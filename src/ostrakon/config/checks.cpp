@@ -70,6 +70,9 @@ void check_experts(const Settings& settings, const std::string& name) {
   require(experts.per_token <= experts.count, name,
           ": model.experts_per_token = ", experts.per_token,
           " is more than model.experts = ", experts.count);
+  require(experts.balance != model::RouterBalance::bias || experts.balance_rate > 0.0, name,
+          ": model.router_balance = bias with model.router_balance_rate = ", experts.balance_rate,
+          ", by which the bias would never change; expected more than 0");
   const bool is_divided = settings.tensor > 1;
   require(!is_divided && settings.tensor_grain == 1, name, ": ",
           is_divided ? "parallel.tensor = " : "model.tensor_grain = ",

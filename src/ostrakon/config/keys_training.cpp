@@ -81,13 +81,15 @@ Section model_section() {
        number("router_scale", FIELD(model.experts.scale), positive,
               "factor of the scores, which are then the weights of the experts' outputs"),
        choice("router_balance", FIELD(model.experts.balance), model::router_balance_names,
-              "what keeps the router from sending most tokens to few experts. loss: the gradient "
-              "of router_balance_rate x experts x the sum over experts of f P, the mean of this "
-              "over blocks' leaves; f is the share of the leaf's tokens and choices that is the "
-              "expert's, P its mean score, of scores that sum to 1. The loss that is reported is "
-              "without it"),
+              "what keeps the router from sending most tokens to few experts. loss: an auxiliary "
+              "loss of each block, router_balance_rate x experts x the sum over experts of f P, "
+              "averaged over leaves; f is the expert's share of all that is chosen in the leaf, P "
+              "its mean score. It adds gradients; the reported loss is without it. bias: a bias "
+              "of scores, for the choice alone, which after each step is lower by "
+              "router_balance_rate for experts with more tokens than the mean, and higher for "
+              "those with fewer"),
        number("router_balance_rate", FIELD(model.experts.balance_rate), up_to_1e30,
-              "factor of the auxiliary loss of router_balance"),
+              "factor of the auxiliary loss of router_balance, or step of its bias"),
        integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
                "number of token ids, at least that of the token file; the byte tokenizer has 257: "
                "256 bytes and one that ends a document"),

@@ -4,7 +4,9 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/math/work_items.hpp>
 
@@ -166,6 +168,39 @@ void sort_by_expert(const Exec& exec, const Router& router, std::int64_t leaves,
 }
 
 template <class C>
+void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
+                  const Routes<C>& routes, View<C*> excess, View<C*> workspace) {
+  const char* const name = "count_excess";
+  const std::int64_t experts = router.experts;
+  require_size(name, "offsets", routes.offsets, experts * leaves + 1);
+  require_size(name, "excess", excess, experts);
+  require(workspace.size() >= excess_workspace(router, leaves), name, ": workspace of ",
+          workspace.size(), " elements, expected at least ", excess_workspace(router, leaves));
+  const C mean = static_cast<C>(routes.chosen.size() / leaves) / static_cast<C>(experts);
+  const auto slot = [&](std::int64_t index) {
+    return index == 0 ? excess : workspace.range((index - 1) * experts, index * experts);
+  };
+  const View<const std::int64_t*> offsets = routes.offsets;
+  sum_pieces(
+      leaves,
+      [&](std::int64_t to, std::int64_t leaf) {
+        const View<C*> sum = slot(to);
+        for_each_item(
+            exec, name, experts, KOKKOS_LAMBDA(std::int64_t e) {
+              const std::int64_t first = e * leaves + leaf;
+              sum[e] = static_cast<C>(offsets[first + 1] - offsets[first]) - mean;
+            });
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        add_to<C>(exec, View<const C*>(slot(from)), slot(to));
+      });
+}
+
+std::int64_t excess_workspace(const Router& router, std::int64_t leaves) {
+  return (tree_slots(leaves) - 1) * router.experts;
+}
+
+template <class C>
 void router_backward(const Exec& exec, const Router& router, std::int64_t leaves, C balance,
                      const Routes<C>& routes, View<const C*> dweights, View<C**> dlogits) {
   const char* const name = "router_backward";
@@ -221,6 +256,8 @@ void router_backward(const Exec& exec, const Router& router, std::int64_t leaves
 #define OSTRAKON_INSTANTIATE(C)                                                                   \
   template void choose_experts<C>(const Exec&, const Router&, View<const C*>, const Routes<C>&);  \
   template void sort_by_expert<C>(const Exec&, const Router&, std::int64_t, const Routes<C>&);    \
+  template void count_excess<C>(const Exec&, const Router&, std::int64_t, const Routes<C>&,       \
+                                View<C*>, View<C*>);                                              \
   template void router_backward<C>(const Exec&, const Router&, std::int64_t, C, const Routes<C>&, \
                                    View<const C*>, View<C**>);
 OSTRAKON_INSTANTIATE(float)

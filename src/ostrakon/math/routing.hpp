@@ -70,6 +70,14 @@ template <class C>
 void sort_by_expert(const Exec& exec, const Router& router, std::int64_t leaves,
                     const Routes<C>& routes);
 
+/// excess (experts) = the number of rows that go to each expert, less the mean of these numbers;
+/// summed over leaves as gradients are: those of each leaf by themselves, and the leaves by the
+/// tree of piece_tree.hpp. workspace: excess_workspace() elements.
+template <class C>
+void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
+                  const Routes<C>& routes, View<C*> excess, View<C*> workspace);
+std::int64_t excess_workspace(const Router& router, std::int64_t leaves);
+
 /// dlogits (rows, experts) = gradient by the logits, overwritten, from dweights (assignments), that
 /// by the weights of chosen experts.
 ///

@@ -68,6 +68,9 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
     require(experts.per_token >= 1 && experts.per_token <= experts.count, "model ",
             experts.per_token, " experts per token of ", experts.count,
             ", expected at least 1 and at most all");
+    require(experts.balance != RouterBalance::bias || experts.balance_rate > 0.0,
+            "model router balance rate is ", experts.balance_rate,
+            ", by which a bias never changes; expected more than 0");
     require(pieces == 1, "experts can't be cut into ", pieces,
             " pieces for tensor parallelism; expected 1");
     require(leaf.rows() <= std::numeric_limits<std::int32_t>::max() / experts.per_token,

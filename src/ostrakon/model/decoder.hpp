@@ -24,15 +24,16 @@ constexpr const char* name(Activation activation) { return name_in(activation_na
 /// What keeps a router from sending most tokens to few experts.
 enum class RouterBalance {
   none,
-  loss  ///< the gradient of an auxiliary loss, see math::router_backward
+  loss,  ///< the gradient of an auxiliary loss, see math::router_backward
+  bias   ///< a bias of scores, for the choice alone, that follows the counts of tokens
 };
-constexpr Named<RouterBalance> router_balance_names[] = {{RouterBalance::none, "none"},
-                                                         {RouterBalance::loss, "loss"}};
+constexpr Named<RouterBalance> router_balance_names[] = {
+    {RouterBalance::none, "none"}, {RouterBalance::loss, "loss"}, {RouterBalance::bias, "bias"}};
 constexpr const char* name(RouterBalance balance) { return name_in(router_balance_names, balance); }
 
 /// Mixtures of experts in place of the MLPs of all blocks: each token is computed by a few of many
 /// MLPs, which a router chooses. Mixtral: softmax, normalize. DeepSeek-V3, but for its groups of
-/// experts: sigmoid, normalize, scale, shared experts.
+/// experts: sigmoid, normalize, scale, shared experts, bias.
 struct ExpertSettings {
   std::int64_t count = 0;      ///< MLPs of a block; 0: one that computes all tokens
   std::int64_t per_token = 2;  ///< that compute a token
@@ -42,7 +43,7 @@ struct ExpertSettings {
   bool normalize = true;
   double scale = 1.0;
   RouterBalance balance = RouterBalance::none;
-  double balance_rate = 0.01;  ///< factor of the auxiliary loss
+  double balance_rate = 0.001;  ///< factor of the auxiliary loss; step of the bias
 
   bool exist() const { return count > 0; }
   std::int64_t shared_width() const { return shared * width; }
@@ -168,13 +169,14 @@ class HeadUnit;
 /// ((heads + 2 kv_heads) head_width, width)/.bias, attention.out.weight (width, heads head_width)
 /// /.bias, mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias for gelu or
 /// mlp.gate_up.weight (2 ffn_width, width)/.bias for swiglu, mlp.down.weight (width,
-/// ffn_width)/.bias. With experts: mlp.router.weight (experts, width), and such an MLP
-/// mlp.experts.<index>.up (or gate_up) and .down of each expert, with its width in place of
-/// ffn_width, and mlp.shared.up and .down. Head: norm.weight/.bias, and output.weight (vocabulary,
-/// width) unless tied to the embedding. Linear layers are (out, in): y = x W^T + b. Biases only
-/// with `bias`, and RMS norm has none in any case. Normal initializer for weights, with deviation /
-/// sqrt(2 layers) for the two projections back into the residual stream (Radford et al. 2019).
-/// Weights of shape (out, in) and embeddings decay; norms and biases do not.
+/// ffn_width)/.bias. With experts: mlp.router.weight (experts, width), mlp.router.balance (experts)
+/// if a bias balances them, and such an MLP mlp.experts.<index>.up (or gate_up) and .down of each
+/// expert, with its width in place of ffn_width, and mlp.shared.up and .down. Head:
+/// norm.weight/.bias, and output.weight (vocabulary, width) unless tied to the embedding. Linear
+/// layers are (out, in): y = x W^T + b. Biases only with `bias`, and RMS norm has none in any case.
+/// Normal initializer for weights, with deviation / sqrt(2 layers) for the two projections back
+/// into the residual stream (Radford et al. 2019). Weights of shape (out, in) and embeddings decay;
+/// norms and biases do not.
 template <class T>
 class Decoder {
  public:

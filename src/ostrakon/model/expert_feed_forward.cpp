@@ -58,7 +58,7 @@ void ExpertFeedForward<T>::route(const Exec& exec, const FeedForwardCall<T>& cal
   using math::Transpose;
   math::gemm<Compute>(exec, Transpose::no, Transpose::yes, 1, widened(exec, work.normed, work),
                       router_weight(exec, call.parameters, work), 0, routes.scores);
-  math::choose_experts<Compute>(exec, router_, {}, routes);
+  math::choose_experts<Compute>(exec, router_, bias(exec, call.parameters, work), routes);
   math::sort_by_expert<Compute>(exec, router_, leaves, routes);
 }
 
@@ -72,6 +72,19 @@ View<const compute_t<T>**> ExpertFeedForward<T>::router_weight(const Exec& exec,
   } else {
     math::convert<T, Compute>(exec, weight, work.router.flat());
     return work.router;
+  }
+}
+
+template <class T>
+View<const compute_t<T>*> ExpertFeedForward<T>::bias(const Exec& exec,
+                                                     const FlatParameter<T>& parameters,
+                                                     const Workspace& work) const {
+  const View<const T*> bias = parameters.at(bias_);
+  if constexpr (std::is_same<T, Compute>::value) {
+    return bias;
+  } else {
+    if (bias) math::convert<T, Compute>(exec, bias, work.bias);
+    return work.bias;
   }
 }
 
@@ -190,18 +203,21 @@ void ExpertFeedForward<T>::backward_of_shared(const Exec& exec, const FeedForwar
   linear_backward_input<T>(exec, shared_.up, call.parameters, dup, work.dshared);
 }
 
-/// Of the router's weight; the gradient of norm(x) in work.wide.
+/// Of the router's weight, and what its bias is updated by; the gradient of norm(x) in work.wide.
 template <class T>
 void ExpertFeedForward<T>::backward_of_router(const Exec& exec, const FeedForwardCall<T>& call,
                                               const Saved& saved, const Workspace& work) const {
   math::router_backward<Compute>(exec, router_, leaves_,
-                                 call.loss_scale * static_cast<Compute>(balance_), saved.routes,
+                                 call.loss_scale * static_cast<Compute>(loss_factor_), saved.routes,
                                  work.dweights, work.dlogits);
   if (gate_.weight.trained())
     math::gemm_by_piece<Compute>(
         exec, work.dlogits, widened(exec, work.normed, work),
         gradient_at(call.parameter_gradients, gate_.weight).matrix(gate_.outputs, gate_.inputs),
         leaves_, call.sums);
+  if (bias_.trained())
+    math::count_excess<Compute>(exec, router_, leaves_, saved.routes,
+                                gradient_at(call.parameter_gradients, bias_), call.sums);
   math::gemm<Compute>(exec, math::Transpose::no, math::Transpose::no, 1,
                       View<const Compute**>(work.dlogits),
                       router_weight(exec, call.parameters, work), 0, work.wide);
@@ -220,10 +236,11 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
       recompute_(recompute),
       activation_(settings.activation),
       router_(settings.experts.router()),
-      balance_(settings.experts.balance == RouterBalance::loss ? settings.experts.balance_rate
-                                                               : 0.0),
+      loss_factor_(settings.experts.balance == RouterBalance::loss ? settings.experts.balance_rate
+                                                                   : 0.0),
       norm_(find_norm(parameters, "mlp.norm", settings.norm, settings.norm_epsilon)),
-      gate_(find_linear(parameters, "mlp.router")) {
+      gate_(find_linear(parameters, "mlp.router")),
+      bias_(find_parameter(parameters, "mlp.router.balance")) {
   const auto find_mlp = [&](const std::string& name) {
     return Mlp{find_linear(parameters, name_of_up(settings, name)),
                find_linear(parameters, name + ".down")};
@@ -232,8 +249,10 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
     experts_.push_back(find_mlp(name_of_expert(e)));
   if (settings.experts.shared > 0) shared_ = find_mlp("mlp.shared");
 
-  this->sizes_ = {saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, false).bytes,
-                  workspace_in({}, rows_, true).bytes, leaf_sums_workspace(gate_, leaves_)};
+  this->sizes_ = {
+      saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, false).bytes,
+      workspace_in({}, rows_, true).bytes,
+      std::max(leaf_sums_workspace(gate_, leaves_), math::excess_workspace(router_, leaves_))};
   const auto add_sums = [&](const Mlp& mlp) {
     for (const Linear& layer : {mlp.up, mlp.down})
       this->sizes_.sum_elements =
@@ -306,6 +325,7 @@ typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace
   if (wide > 0) work.wide = view_as<Compute>(room).range(0, wide).matrix(rows, width_);
   if (is_narrow())
     work.router = arrays.template take<Compute>(experts * width_).matrix(experts, width_);
+  if (is_narrow() && bias_.exists()) work.bias = arrays.template take<Compute>(experts);
   work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
                                                   by_row_workspace<T>(experts_.front().down)));
   if (!backward) return {work, arrays.size()};

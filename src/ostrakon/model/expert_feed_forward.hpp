@@ -54,6 +54,7 @@ class ExpertFeedForward final : public FeedForward<T> {
     View<Compute**> wide;    // (rows, width), norm(x) as the router takes it, where activated is
     View<Compute**> router;  // (experts, width), its weight so; only in 16 bits
     View<T*> padding;        // of products by row
+    View<Compute*> bias;     // (experts), the same of its bias
     // backward
     View<T**> dactivated;         // (copies, expert width)
     View<T**> dshared_activated;  // (rows, shared width), where dactivated is
@@ -80,6 +81,8 @@ class ExpertFeedForward final : public FeedForward<T> {
 
   View<const Compute**> router_weight(const Exec& exec, const FlatParameter<T>& parameters,
                                       const Workspace& work) const;
+  View<const Compute*> bias(const Exec& exec, const FlatParameter<T>& parameters,
+                            const Workspace& work) const;
   View<const Compute**> widened(const Exec& exec, View<const T**> normed,
                                 const Workspace& work) const;
   void route(const Exec& exec, const FeedForwardCall<T>& call, const Workspace& work,
@@ -103,9 +106,10 @@ class ExpertFeedForward final : public FeedForward<T> {
   Recompute recompute_;
   Activation activation_;
   math::Router router_;
-  double balance_;  // factor of the auxiliary loss; 0: none
+  double loss_factor_;  // of the auxiliary loss; 0: none
   Norm norm_;
-  Linear gate_;  // the router's product
+  Linear gate_;             // the router's product
+  ParameterLocation bias_;  // of its scores
   std::vector<Mlp> experts_;
   Mlp shared_;
 };

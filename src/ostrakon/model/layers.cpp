@@ -24,11 +24,6 @@ const Parameter& find_weight(const std::vector<Parameter>& parameters, const std
   return *weight;
 }
 
-ParameterLocation find_bias(const std::vector<Parameter>& parameters, const std::string& layer) {
-  const Parameter* bias = find(parameters, layer + ".bias");
-  return bias == nullptr ? ParameterLocation{} : location_of(*bias);
-}
-
 template <class T>
 void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, View<const T**> x,
             compute_t<T> beta, View<T**> y) {
@@ -80,9 +75,16 @@ void add_linear(std::vector<Parameter>& parameters, const std::string& name, std
   if (bias) parameters.push_back({name + ".bias", {outputs}, Initializer::zeros});
 }
 
+ParameterLocation find_parameter(const std::vector<Parameter>& parameters,
+                                 const std::string& name) {
+  const Parameter* parameter = find(parameters, name);
+  return parameter == nullptr ? ParameterLocation{} : location_of(*parameter);
+}
+
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name) {
   const Parameter& weight = find_weight(parameters, name);
-  return {weight.shape[1], weight.shape[0], location_of(weight), find_bias(parameters, name)};
+  return {weight.shape[1], weight.shape[0], location_of(weight),
+          find_parameter(parameters, name + ".bias")};
 }
 
 template <class T>
@@ -154,7 +156,8 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon) {
-  return {kind, epsilon, location_of(find_weight(parameters, name)), find_bias(parameters, name)};
+  return {kind, epsilon, location_of(find_weight(parameters, name)),
+          find_parameter(parameters, name + ".bias")};
 }
 
 std::string name_of_up(const DecoderSettings& settings, const std::string& mlp) {
@@ -186,6 +189,10 @@ std::vector<Parameter> block_parameters(const DecoderSettings& settings) {
   }
   add_linear(parameters, "mlp.router", experts.count, width, false, deviation);
   parameters.back().orthogonalize = false;  // its rows give logits
+  if (experts.balance == RouterBalance::bias) {
+    parameters.push_back(Parameter::zeros("mlp.router.balance", {experts.count}));
+    parameters.back().sign_rate = experts.balance_rate;
+  }
   for (std::int64_t e = 0; e < experts.count; ++e) add_mlp(name_of_expert(e), experts.width);
   if (experts.shared > 0) add_mlp("mlp.shared", experts.shared_width());
   return parameters;

@@ -76,6 +76,9 @@ Linear outputs_of(const Linear& layer, std::int64_t begin, std::int64_t end);
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
                 std::int64_t inputs, bool bias, double deviation);
 
+/// The parameter `name` among parameters that are laid out; nowhere if there is none.
+ParameterLocation find_parameter(const std::vector<Parameter>& parameters, const std::string& name);
+
 /// The layer `name` among parameters that are laid out. Throws Error where there is none.
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name);
 

@@ -29,7 +29,7 @@ int world_ranks() {
 std::vector<config::Settings> small_mixtures() {
   std::vector<config::Settings> all = {small_llama(8), small_llama(8), small_gpt2(8)};
   all[0].model.experts = {4, 2, 0, 24, RouterScore::softmax, true, 1.0, RouterBalance::loss, 0.1};
-  all[1].model.experts = {9, 3, 1, 12, RouterScore::sigmoid, true, 2.5, RouterBalance::loss, 0.1};
+  all[1].model.experts = {9, 3, 1, 12, RouterScore::sigmoid, true, 2.5, RouterBalance::bias, 0.02};
   all[2].model.experts = {5, 1, 1, 20, RouterScore::softmax, false, 1.0, RouterBalance::none, 0.0};
   for (config::Settings& settings : all) {
     settings.training.steps = 3;
@@ -99,7 +99,26 @@ TEST(Experts, PiecesHaveTheSameBitsAtEveryContext) {
   }
 }
 
-/// The auxiliary loss alone decides which experts are used where the cross entropy hardly does.
+TEST(Experts, ABiasIsNoPartOfTheNorm) {
+  config::Settings settings = small_mixtures()[1];
+  settings.optimizer.clip_norm = 0.01;  // clips each step
+  settings.model.experts.balance = RouterBalance::none;
+  const History without = reference_run(settings);
+  settings.model.experts.balance = RouterBalance::bias;
+  settings.model.experts.balance_rate = 1e-30;  // chooses no other expert
+  for (const plan::Offload offload : {plan::Offload::none, plan::Offload::all})
+    for (const plan::Sharding sharding : all_shardings) {
+      settings.parallel.offload = offload;
+      settings.parallel.sharding = sharding;
+      const History with = train_history(settings, MPI_COMM_WORLD);
+      EXPECT_EQ(with.losses, without.losses);
+      EXPECT_EQ(with.norms, without.norms);
+    }
+  settings.parallel = small_mixtures()[1].parallel;
+  settings.model.experts.balance_rate = 0.1;
+  EXPECT_NE(reference_run(settings).losses, without.losses);
+}
+
 TEST(Experts, AuxiliaryLossIsNoPartOfTheLoss) {
   config::Settings settings = small_mixtures()[0];
   settings.model.experts.balance = RouterBalance::none;

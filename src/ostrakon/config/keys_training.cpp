@@ -38,6 +38,14 @@ Key power_of_two(const std::string& name, Field field, std::int64_t least,
   return key;
 }
 
+/// All but the rule of parameters that have one of their own.
+std::vector<Named<optim::OptimizerKind>> optimizers_of_models() {
+  std::vector<Named<optim::OptimizerKind>> kinds;
+  for (const Named<optim::OptimizerKind>& one : optim::optimizer_names)
+    if (one.value != optim::OptimizerKind::sign) kinds.push_back(one);
+  return kinds;
+}
+
 }  // namespace
 
 Section model_section() {
@@ -177,7 +185,7 @@ Section optimizer_section() {
   return {
       "optimizer",
       "how parameters are updated",
-      {choice("name", FIELD(optimizer.kind), optim::optimizer_names,
+      {choice("name", FIELD(optimizer.kind), optimizers_of_models(),
               "update rule, with decoupled weight decay. muon updates the matrices within blocks, "
               "and adamw all other parameters"),
        number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30,

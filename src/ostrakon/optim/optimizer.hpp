@@ -16,7 +16,8 @@ enum class OptimizerKind { adamw, sgd, lion, muon, sign };
 constexpr Named<OptimizerKind> optimizer_names[] = {{OptimizerKind::adamw, "adamw"},
                                                     {OptimizerKind::sgd, "sgd"},
                                                     {OptimizerKind::lion, "lion"},
-                                                    {OptimizerKind::muon, "muon"}};
+                                                    {OptimizerKind::muon, "muon"},
+                                                    {OptimizerKind::sign, "sign"}};
 constexpr const char* name(OptimizerKind kind) { return name_in(optimizer_names, kind); }
 
 struct OptimizerSettings {

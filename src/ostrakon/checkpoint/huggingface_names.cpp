@@ -273,7 +273,7 @@ Family family_of(const model::DecoderSettings& settings) {
       "as many kv_heads as heads), GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, "
       "rotary, gelu, bias true), Llama (rmsnorm, rotary, swiglu) or Mixtral (the same with experts "
       "and bias false, router_score softmax, router_normalize true, router_scale 1, shared_experts "
-      "0)"));
+      "0, router_balance none or loss)"));
 }
 
 const char* prefix_of(Family family) { return names_of(family).prefix; }

@@ -167,6 +167,21 @@ void sort_by_expert(const Exec& exec, const Router& router, std::int64_t leaves,
       });
 }
 
+namespace {
+
+/// Of one leaf.
+template <class C>
+void count_leaf(const Exec& exec, std::int64_t leaves, std::int64_t leaf,
+                View<const std::int64_t*> offsets, C mean, View<C*> excess) {
+  for_each_item(
+      exec, "count_excess", excess.size(), KOKKOS_LAMBDA(std::int64_t e) {
+        const std::int64_t count = offsets[e * leaves + leaf + 1] - offsets[e * leaves + leaf];
+        excess[e] = static_cast<C>(count) - mean;
+      });
+}
+
+}  // namespace
+
 template <class C>
 void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
                   const Routes<C>& routes, View<C*> excess, View<C*> workspace) {
@@ -180,16 +195,10 @@ void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
   const auto slot = [&](std::int64_t index) {
     return index == 0 ? excess : workspace.range((index - 1) * experts, index * experts);
   };
-  const View<const std::int64_t*> offsets = routes.offsets;
   sum_pieces(
       leaves,
       [&](std::int64_t to, std::int64_t leaf) {
-        const View<C*> sum = slot(to);
-        for_each_item(
-            exec, name, experts, KOKKOS_LAMBDA(std::int64_t e) {
-              const std::int64_t first = e * leaves + leaf;
-              sum[e] = static_cast<C>(offsets[first + 1] - offsets[first]) - mean;
-            });
+        count_leaf<C>(exec, leaves, leaf, routes.offsets, mean, slot(to));
       },
       [&](std::int64_t from, std::int64_t to) {
         add_to<C>(exec, View<const C*>(slot(from)), slot(to));

@@ -34,6 +34,7 @@ const std::vector<Deck>& decks() {
                               "bias: true, kv_heads: 1"},
       {"llama", sizes + ", kv_heads: 2, rotary_base: 7000, tie_embeddings: false"},
       {"llama-bias", sizes + ", kv_heads: 3, bias: true, norm_epsilon: 3e-4"},
+      {"mixtral", sizes + ", kv_heads: 2, experts: 5, expert_width: 16"},
       {"starcoder2", sizes + ", norm: layernorm, activation: gelu, bias: true, kv_heads: 2"}};
   return all;
 }
@@ -122,6 +123,8 @@ TEST_F(HuggingFace, AConfigThatAgreesChangesNoBit) {
       {"llama", {{"head_dim", nullptr}, {"hidden_act", "missing"}, {"pretraining_tp", 1}}},
       {"llama", mistral},
       {"llama-bias", Json::object()},
+      {"mixtral", Json::object()},
+      {"mixtral", {{"num_experts_per_tok", "missing"}, {"router_jitter_noise", 0.0}}},
       {"starcoder2", Json::object()},
       {"starcoder2", {{"hidden_act", "gelu_new"}, {"rope_theta", "missing"}}}};
   std::vector<std::string> expected(decks().size());
@@ -154,6 +157,7 @@ TEST_F(HuggingFace, AConfigThatDiffersIsRefusedWhereverWeightsAreRead) {
       {"llama", "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "rope_scaling is {"},
       {"llama", "logits_scaling", 8.0, "logits_scaling is 8.0"},
       {"gpt2", "n_head", 3, "n_head is 3, but model.heads is 6"},
+      {"mixtral", "num_local_experts", 4, "num_local_experts is 4, but model.experts is 5"},
       {"starcoder2", "sliding_window", 8,
        "sliding_window is 8, but training.sequence_length is 16"},
       {"llama-bias", "mlp_bias", false, "mlp_bias is false, but model.bias is true"}};
@@ -240,11 +244,9 @@ TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
 
 TEST_F(HuggingFace, ModelsMadeHereGoOutAsWhatTheyAre) {
   const std::vector<std::pair<std::string, std::string>> classes = {
-      {"gpt2", "GPT2LMHeadModel"},
-      {"gpt_bigcode", "GPTBigCodeForCausalLM"},
-      {"llama", "LlamaForCausalLM"},
-      {"llama-bias", "LlamaForCausalLM"},
-      {"starcoder2", "Starcoder2ForCausalLM"}};
+      {"gpt2", "GPT2LMHeadModel"},       {"gpt_bigcode", "GPTBigCodeForCausalLM"},
+      {"llama", "LlamaForCausalLM"},     {"llama-bias", "LlamaForCausalLM"},
+      {"mixtral", "MixtralForCausalLM"}, {"starcoder2", "Starcoder2ForCausalLM"}};
   for (const auto& [model, name] : classes) {
     const Json config = config_of(model);
     EXPECT_EQ(config["architectures"], Json({name}));

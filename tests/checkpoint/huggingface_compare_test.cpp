@@ -88,6 +88,18 @@ Pair mistral_pair() {
   return pair;
 }
 
+Pair mixtral_pair() {
+  Pair pair = llama_pair();
+  pair.deck.experts.count = 4;
+  pair.deck.experts.per_token = 2;
+  pair.deck.experts.width = 80;
+  pair.config["model_type"] = "mixtral";
+  pair.config["num_local_experts"] = 4;
+  pair.config["num_experts_per_tok"] = 2;
+  pair.config["router_aux_loss_coef"] = 0.02;
+  return pair;
+}
+
 Pair phi3_pair() {
   Pair pair = mistral_pair();
   pair.config["model_type"] = "phi3";
@@ -164,6 +176,20 @@ const std::vector<Difference>& differences() {
        "norm_epsilon is 0.001, but model.norm_epsilon is 1e-05"},
       {starcoder2_pair, "tie_word_embeddings", nullptr,
        "tie_word_embeddings is missing (starcoder2: true), but model.tie_embeddings is false"},
+      {mixtral_pair, "num_local_experts", "8", "num_local_experts is 8, but model.experts is 4"},
+      {mixtral_pair, "num_local_experts", nullptr,
+       "num_local_experts is missing (mixtral: 8), but model.experts is 4"},
+      {mixtral_pair, "num_experts", "5", "num_experts is 5, but model.experts is 4"},
+      {mixtral_pair, "num_experts_per_tok", "1",
+       "num_experts_per_tok is 1, but model.experts_per_token is 2"},
+      {mixtral_pair, "intermediate_size", "81",
+       "intermediate_size is 81, but model.expert_width is 80"},
+      {mixtral_pair, "router_jitter_noise", "0.1", "adds no noise to what the router reads"},
+      {mixtral_pair, "rope_theta", nullptr,
+       "rope_theta is missing (mixtral: 1000000.0), but model.rotary_base is 500000.0"},
+      {mixtral_pair, "model_type", "\"llama\"", "experts of llama is 0, but model.experts is 4"},
+      {llama_pair, "model_type", "\"mixtral\"",
+       "experts of mixtral is more than 0, but model.experts is 0"},
       {phi3_pair, "rope_theta", "1e4", "rope_theta is 10000.0, but model.rotary_base is 500000.0"},
       // windows
       {mistral_pair, "sliding_window", "63",
@@ -305,6 +331,9 @@ TEST(HuggingFaceCompare, WhatChangesNothingIsAccepted) {
   accepted(mistral_pair, "sliding_window", nullptr);
   accepted(starcoder2_pair, "sliding_window", nullptr);
   accepted(starcoder2_pair, "use_bias", "true");
+  accepted(mixtral_pair, "router_jitter_noise", "0.0");
+  accepted(mixtral_pair, "output_router_logits", "true");
+  accepted(mixtral_pair, "num_experts", "4");
   accepted(phi3_pair, "original_max_position_embeddings", "4096");
   accepted(gpt_bigcode_pair, "attention_softmax_in_fp32", "true");
 }

@@ -128,6 +128,14 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
   const DecoderSettings phi3 = read(R"({"model_type": "phi3"})").model;
   EXPECT_EQ(phi3.norm_epsilon, 1e-5);
   EXPECT_EQ(phi3.vocabulary, 32064);
+  const HuggingFaceConfig mixtral = read(R"({"model_type": "mixtral"})");
+  EXPECT_EQ(mixtral.model.kv_heads, 8);
+  EXPECT_EQ(mixtral.model.rotary_base, 1e6);
+  EXPECT_EQ(mixtral.model.experts.count, 8);
+  EXPECT_EQ(mixtral.model.experts.per_token, 2);
+  EXPECT_EQ(mixtral.model.experts.width, 14336);
+  EXPECT_TRUE(mixtral.model.experts.normalize);
+  EXPECT_FALSE(mixtral.window);
   const DecoderSettings starcoder2 = read(R"({"model_type": "starcoder2"})").model;
   EXPECT_EQ(starcoder2.norm, math::NormKind::layernorm);
   EXPECT_EQ(starcoder2.positions, model::Positions::rotary);
@@ -172,7 +180,7 @@ TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
   EXPECT_EQ(read(with("\"architectures\": [\"LlamaModel\"]", llama_json)).model.heads, 32);
   expect_refused(changed(llama_json, "\"llama\"", "\"gemma\""),
                  "model_type is \"gemma\"; this program computes gpt2, gpt_bigcode, llama, "
-                 "mistral, phi3 or starcoder2");
+                 "mistral, mixtral, phi3 or starcoder2");
   // A context within the window is what the program has.
   const std::string mistral =
       R"({"model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 128})";
@@ -224,10 +232,17 @@ void expect_equal(const DecoderSettings& a, const DecoderSettings& b) {
   EXPECT_EQ(a.tie_embeddings, b.tie_embeddings);
   EXPECT_EQ(a.norm_epsilon, b.norm_epsilon);
   EXPECT_EQ(a.rotary_base, b.rotary_base);
+  EXPECT_EQ(a.experts.count, b.experts.count);
+  EXPECT_EQ(a.experts.per_token, b.experts.per_token);
+  EXPECT_EQ(a.experts.width, b.experts.width);
+  EXPECT_EQ(a.experts.shared, b.experts.shared);
+  EXPECT_EQ(a.experts.score, b.experts.score);
+  EXPECT_EQ(a.experts.normalize, b.experts.normalize);
+  EXPECT_EQ(a.experts.scale, b.experts.scale);
 }
 
 TEST_F(HuggingFaceConfigFile, WhatIsWrittenIsReadBack) {
-  for (const std::string type : {"gpt2", "gpt_bigcode", "llama", "starcoder2"})
+  for (const std::string type : {"gpt2", "gpt_bigcode", "llama", "mixtral", "starcoder2"})
     for (const bool changes : {false, true}) {
       HuggingFaceConfig config = read("{\"model_type\": \"" + type + "\"}");
       if (changes) {

@@ -49,6 +49,15 @@ inline ModelCase llama_bias_case() {
   return which;
 }
 
+inline ModelCase mixtral_case() {
+  ModelCase which = llama_case();
+  which.name = "mixtral";
+  which.settings.experts.count = 12;
+  which.settings.experts.per_token = 3;
+  which.settings.experts.width = 10;
+  return which;
+}
+
 inline ModelCase starcoder2_case() {
   ModelCase which = llama_case();
   which.name = "starcoder2";
@@ -107,7 +116,7 @@ inline Tensors gpt2_tensors(const ModelCase& which) {
   return random_tensors(shapes);
 }
 
-/// The tensors of Llama 3 and Starcoder2, written down from Hugging Face's files.
+/// The tensors of Llama 3, Mixtral and Starcoder2, written down from Hugging Face's files.
 inline Tensors llama_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
   const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
@@ -126,6 +135,15 @@ inline Tensors llama_tensors(const ModelCase& which) {
     if (starcoder2) {
       add_linear(shapes, block + "mlp.c_fc", f, w);
       add_linear(shapes, block + "mlp.c_proj", w, f);
+    } else if (s.experts.exist()) {
+      const std::string mixture = block + "block_sparse_moe.";
+      add_linear(shapes, mixture + "gate", s.experts.count, w, false);
+      for (std::int64_t e = 0; e < s.experts.count; ++e) {
+        const std::string expert = mixture + "experts." + std::to_string(e) + ".";
+        add_linear(shapes, expert + "w1", s.experts.width, w, false);
+        add_linear(shapes, expert + "w2", w, s.experts.width, false);
+        add_linear(shapes, expert + "w3", s.experts.width, w, false);
+      }
     } else {
       add_linear(shapes, block + "mlp.gate_proj", f, w, s.bias);
       add_linear(shapes, block + "mlp.up_proj", f, w, s.bias);
@@ -142,7 +160,8 @@ inline Tensors tensors_of(const ModelCase& which) {
 
 /// One of each kind of tensors.
 inline std::vector<ModelCase> all_cases() {
-  return {gpt2_case(), gpt_bigcode_case(), llama_case(), llama_bias_case(), starcoder2_case()};
+  return {gpt2_case(),       gpt_bigcode_case(), llama_case(),
+          llama_bias_case(), mixtral_case(),     starcoder2_case()};
 }
 
 inline HuggingFaceOutput output_of(const ModelCase& which, DType dtype) {
@@ -197,7 +216,8 @@ inline void expect_same_losses(const ModelCase& which, const std::string& path,
   const std::vector<double> found = our_losses(run, source);
   const test::huggingface::Model theirs(
       {static_cast<int>(s.layers), static_cast<int>(s.width), static_cast<int>(s.heads),
-       static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary_base},
+       static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary_base,
+       static_cast<int>(s.experts.per_token)},
       tensors);
   for (std::int64_t b = 0; b < which.leaf.batch; ++b) {
     const auto begin = b * which.leaf.tokens, end = begin + which.leaf.tokens;

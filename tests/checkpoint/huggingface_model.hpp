@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GPT-2, GPT-BigCode, Llama and Starcoder2 in plain loops over tensors with Hugging Face's names
-// and shapes, as their library computes them: what our models, with parameters read from such
+// GPT-2, GPT-BigCode, Llama, Mixtral and Starcoder2 in plain loops over tensors with Hugging Face's
+// names and shapes, as their library computes them: what our models, with parameters read from such
 // tensors, are measured against.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -24,6 +25,7 @@ using Tensors = std::map<std::string, Tensor>;
 struct Config {
   int layers, width, heads, kv_heads;
   double epsilon, rope_theta;
+  int experts_per_token = 0;
 };
 
 class Model {
@@ -52,7 +54,7 @@ class Model {
                   targets);
   }
 
-  /// Llama, with biases where there are any, and Starcoder2, which has no gate.
+  /// Llama, with biases where there are any, Mixtral, and Starcoder2, which has no gate.
   Array llama(const std::vector<int>& tokens, const std::vector<int>& targets) const {
     const int rows = static_cast<int>(tokens.size());
     Array x = lookup("model.embed_tokens.weight", tokens);
@@ -68,10 +70,12 @@ class Model {
         add(x, biased(gelu(biased(m, rows, block + "mlp.c_fc")), rows, block + "mlp.c_proj"));
         continue;
       }
-      Array gate = biased(m, rows, block + "mlp.gate_proj");
-      const Array up = biased(m, rows, block + "mlp.up_proj");
-      for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
-      add(x, biased(gate, rows, block + "mlp.down_proj"));
+      if (tensors_.count(block + "block_sparse_moe.gate.weight") > 0) {
+        add(x, mixture(m, rows, block + "block_sparse_moe."));
+        continue;
+      }
+      add(x,
+          gated(m, rows, block + "mlp.gate_proj", block + "mlp.up_proj", block + "mlp.down_proj"));
     }
     const bool tied = tensors_.count("lm_head.weight") == 0;
     return losses(
@@ -80,6 +84,38 @@ class Model {
   }
 
  private:
+  Array gated(const Array& x, int rows, const std::string& gate, const std::string& up,
+              const std::string& down) const {
+    Array inner = biased(x, rows, gate);
+    const Array factors = biased(x, rows, up);
+    for (std::size_t i = 0; i < inner.size(); ++i)
+      inner[i] *= factors[i] / (1 + std::exp(-inner[i]));
+    return biased(inner, rows, down);
+  }
+
+  /// Of Mixtral: probabilities of all experts, the largest of them divided by their sum.
+  Array mixture(const Array& x, int rows, const std::string& name) const {
+    const Array logits = linear(x, rows, name + "gate.weight");
+    const int experts = static_cast<int>(logits.size()) / rows;
+    Array y(x.size(), 0.0);
+    for (int r = 0; r < rows; ++r) {
+      std::vector<int> order(experts);
+      for (int e = 0; e < experts; ++e) order[e] = e;
+      const double* mine = &logits[static_cast<std::size_t>(r) * experts];
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return mine[a] > mine[b]; });
+      double sum = 0;
+      for (int k = 0; k < c_.experts_per_token; ++k) sum += std::exp(mine[order[k]]);
+      const Array row(x.begin() + r * c_.width, x.begin() + (r + 1) * c_.width);
+      for (int k = 0; k < c_.experts_per_token; ++k) {
+        const std::string expert = name + "experts." + std::to_string(order[k]) + ".";
+        const Array one = gated(row, 1, expert + "w1", expert + "w3", expert + "w2");
+        for (int j = 0; j < c_.width; ++j)
+          y[r * c_.width + j] += std::exp(mine[order[k]]) / sum * one[j];
+      }
+    }
+    return y;
+  }
+
   const Array& values(const std::string& name) const { return tensors_.at(name).values; }
   int head_dim() const { return c_.width / c_.heads; }
 

@@ -44,6 +44,16 @@ DecoderSettings gpt2_deck(const Sizes& sizes) {
   return deck;
 }
 
+DecoderSettings mixtral_deck() {
+  DecoderSettings deck = sized({32, 4096, 32, 8, 14336, 32000});
+  deck.tie_embeddings = false;
+  deck.rotary_base = 1e6;
+  deck.experts.count = 8;
+  deck.experts.per_token = 2;
+  deck.experts.width = 14336;
+  return deck;
+}
+
 DecoderSettings starcoder2_deck(const Sizes& sizes, double base) {
   DecoderSettings deck = gpt2_deck(sizes);
   deck.positions = model::Positions::rotary;
@@ -193,6 +203,16 @@ std::vector<Published> windowed_models() {
        mistral_file(R"({"attention_dropout": 0.0, "rope_theta": 1000000.0, "sliding_window": null,
                         "transformers_version": "4.42.0.dev0", "vocab_size": 32768})"),
        llama_deck({32, 4096, 32, 8, 14336, 32768}, 1e6), 32768},
+      {"Mixtral-8x7B-v0.1", Json::parse(R"({
+         "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+         "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+         "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral",
+         "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+         "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+         "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+         "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+         "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000})"),
+       mixtral_deck(), 32768},
       {"starcoder2-3b", starcoder2_file(R"({"hidden_size": 3072, "intermediate_size": 12288,
                            "num_attention_heads": 24, "num_hidden_layers": 30,
                            "num_key_value_heads": 2, "rope_theta": 999999.4420358813})"),

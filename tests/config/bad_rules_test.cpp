@@ -223,6 +223,18 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "deck.yaml: model.kv_heads = 3 does not divide model.heads = 4 (4 = 3 x 1 + 1)"},
        {with("model", "kv_heads: 8"),
         "deck.yaml: model.kv_heads = 8 does not divide model.heads = 4 (4 = 8 x 0 + 4)"},
+       {with("model", "experts: 4\n    experts_per_token: 5"),
+        "deck.yaml: model.experts_per_token = 5 is more than model.experts = 4"},
+       {with("model", "heads: 4\n    experts: 4\n  parallel:\n    tensor: 2"),
+        "deck.yaml: parallel.tensor = 2 with model.experts = 4: experts are not divided over "
+        "tensor "
+        "ranks; expected parallel.tensor = 1, or model.experts = 0"},
+       {with("model", "heads: 4\n    experts: 4\n    tensor_grain: 2"),
+        "deck.yaml: model.tensor_grain = 2 with model.experts = 4: experts are not divided over "
+        "tensor ranks; expected model.tensor_grain = 1, or model.experts = 0"},
+       {with("model", "experts: 4096\n    layers: 100000\n    expert_width: 67108864"),
+        "deck.yaml: model.layers x model.experts x model.width x model.expert_width = 100000 x "
+        "4096 x 256 x 67108864 parameters, more than the limit of 1,125,899,906,842,624"},
        {with("model", "blocks_per_unit: 5"),
         "deck.yaml: model.blocks_per_unit = 5 is more than model.layers = 4"},
        {with("model", "heads: 256"),

@@ -124,6 +124,8 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("layernorm")),
                                  Value::of(std::string("learned")),
                                  Value::of(std::string("gelu")),
+                                 Value::of(std::string("sigmoid")),
+                                 Value::of(std::string("loss")),
                                  Value::of(std::string("tokens")),
                                  Value::of(std::string("skip")),
                                  Value::of(std::string("world")),

@@ -437,5 +437,18 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
             "in_flight_reductions=1\nunits=head: forward_prefetch 2\nblocks_per_unit=auto\n");
 }
 
+TEST(Strategy, KeysOfExpertsHaveNoEffectWithoutThem) {
+  const std::vector<Override> keys = {{"experts_per_token", "3"}, {"shared_experts", "1"},
+                                      {"expert_width", "8"},      {"router_score", "sigmoid"},
+                                      {"router_scale", "2"},      {"router_normalize", "false"},
+                                      {"router_balance", "loss"}, {"router_balance_rate", "1"}};
+  for (const Override& one : keys)
+    EXPECT_TRUE(
+        is_idle(read(synthetic, {{"model." + one.first, one.second}}), "experts 0: " + one.first))
+        << one.first;
+  EXPECT_TRUE(is_idle(read(synthetic, {{"model.experts", "4"}, {"model.router_balance_rate", "1"}}),
+                      "router_balance none: router_balance_rate"));
+}
+
 }  // namespace
 }  // namespace ostrakon::config

@@ -176,4 +176,56 @@ TEST(GemmByPieces, RefusesPiecesThatDoNotFit) {
                Error);  // no workspace
 }
 
+/// Runs of any length, also none, which adds +0.
+TYPED_TEST(GemmByPiece, RunsNeedNotBeEqual) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  const std::int64_t rows = 700, m = 20, n = 33;
+  const std::vector<std::int64_t> offsets = {5, 5, 18, 307, 307, 600};
+  const auto pieces = static_cast<std::int64_t>(offsets.size()) - 1;
+  const DeviceArray<T> a(random_values<T>(rows * m, 1)), b(random_values<T>(rows * n, 2));
+  const DeviceArray<C> workspace(math::gemm_by_piece_workspace(m, n, pieces)), c(m * n);
+  math::gemm_by_run<T>(Exec(), a.matrix(rows, m), b.matrix(rows, n), c.matrix(m, n),
+                       host_view(offsets), workspace);
+  // Each run alone, as on a rank that has no other.
+  std::vector<std::vector<C>> slots(static_cast<std::size_t>(math::tree_slots(pieces)));
+  math::sum_pieces(
+      pieces,
+      [&](std::int64_t slot, std::int64_t piece) {
+        const std::vector<std::int64_t> alone = {offsets[piece], offsets[piece + 1]};
+        const DeviceArray<C> one(m * n);
+        math::gemm_by_run<T>(Exec(), a.matrix(rows, m), b.matrix(rows, n), one.matrix(m, n),
+                             host_view(alone), {});
+        slots.at(slot) = one.host();
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        for (std::size_t i = 0; i < slots[to].size(); ++i) slots[to][i] += slots[from][i];
+      });
+  EXPECT_TRUE(test::same_bits(c.host(), slots[0]));
+}
+
+/// Rows in chunks, the last one padded, as where a library multiplies; and as it is done here.
+TYPED_TEST(GemmByPiece, RowsHaveTheirBitsInAnyCompany) {
+  using T = TypeParam;
+  if (std::is_same<T, double>::value) GTEST_SKIP() << "a CBLAS promises nothing";
+  const std::int64_t rows = 101, k = 300, n = 37;
+  const DeviceArray<T> a(random_values<T>(rows * k, 1)), b(random_values<T>(n * k, 2));
+  for (const std::int64_t at_once : {math::rows_of_a_product<T>, std::int64_t{16}}) {
+    const DeviceArray<T> workspace(math::gemm_by_row_workspace<T>(k, n, at_once));
+    const auto multiply = [&](std::int64_t begin, std::int64_t end) {
+      const DeviceArray<T> c((end - begin) * n);
+      math::gemm_by_row<T>(
+          Exec(), Transpose::yes, View<const T**>(a.matrix(rows, k).row_range(begin, end)),
+          View<const T**>(b.matrix(n, k)), c.matrix(end - begin, n), workspace, at_once);
+      return c.host();
+    };
+    const std::vector<T> all = multiply(0, rows);
+    EXPECT_TRUE(multiply(7, 7).empty());
+    for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{3, 20}, std::pair{50, 101}})
+      EXPECT_TRUE(test::same_bits(multiply(begin, end),
+                                  std::vector<T>(all.begin() + begin * n, all.begin() + end * n)))
+          << begin << " to " << end << ", " << at_once << " at once";
+  }
+}
+
 }  // namespace

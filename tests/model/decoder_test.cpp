@@ -53,21 +53,25 @@ reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase&
     EXPECT_FALSE(values.empty()) << which.name << ": no parameter " << name << " in " << owner;
     return values;
   };
-  const reference::Settings settings{s.norm == math::NormKind::layernorm,
-                                     s.positions == Positions::learned,
-                                     s.activation == Activation::gelu,
-                                     s.bias,
-                                     s.tie_embeddings,
-                                     static_cast<int>(s.layers),
-                                     static_cast<int>(s.width),
-                                     static_cast<int>(s.heads),
-                                     static_cast<int>(s.kv_heads),
-                                     static_cast<int>(s.ffn_width),
-                                     static_cast<int>(s.vocabulary),
-                                     static_cast<int>(which.leaf.batch),
-                                     static_cast<int>(which.leaf.tokens),
-                                     s.norm_epsilon,
-                                     s.rotary_base};
+  const reference::Settings settings{
+      s.norm == math::NormKind::layernorm,
+      s.positions == Positions::learned,
+      s.activation == Activation::gelu,
+      s.bias,
+      s.tie_embeddings,
+      static_cast<int>(s.layers),
+      static_cast<int>(s.width),
+      static_cast<int>(s.heads),
+      static_cast<int>(s.kv_heads),
+      static_cast<int>(s.ffn_width),
+      static_cast<int>(s.vocabulary),
+      static_cast<int>(which.leaf.batch),
+      static_cast<int>(which.leaf.tokens),
+      s.norm_epsilon,
+      s.rotary_base,
+      {static_cast<int>(s.experts.count), static_cast<int>(s.experts.per_token),
+       static_cast<int>(s.experts.shared), static_cast<int>(s.experts.width),
+       s.experts.score == math::RouterScore::sigmoid, s.experts.normalize, s.experts.scale}};
   // It takes rows in the order of positions, and returns them so.
   const std::vector<std::int64_t> order = row_order(which.leaf);
   std::vector<std::int32_t> tokens(order.size()), targets(order.size());

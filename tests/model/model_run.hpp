@@ -84,7 +84,8 @@ struct ModelCase {
   model::LeafShape leaf;
 };
 
-/// Both families and their mixtures, at odd sizes, with one block a unit and with several.
+/// Both families, what is between them and mixtures of experts, at odd sizes, with one block a unit
+/// and with several.
 inline std::vector<ModelCase> model_cases() {
   using math::NormKind;
   using model::Activation;
@@ -142,6 +143,17 @@ inline std::vector<ModelCase> model_cases() {
   model::DecoderSettings llama_stacked = llama;
   llama_stacked.layers = llama_stacked.blocks_per_unit = 3;
 
+  model::DecoderSettings mixtral = llama;
+  mixtral.experts.count = 6;
+  mixtral.experts.per_token = 2;
+  mixtral.experts.width = 11;
+
+  model::DecoderSettings deepseek = llama;
+  deepseek.experts = {7, 3, 2, 5, math::RouterScore::sigmoid, true, 2.5};
+
+  model::DecoderSettings gpt2_experts = gpt2_stacked;
+  gpt2_experts.experts = {4, 1, 1, 9, math::RouterScore::softmax, false, 1.0};
+
   return {{"gpt2", gpt2, {3, 7}},
           {"llama", llama, {2, 9}},
           {"gpt2, one head, batch 1", one_head, {1, 5}},
@@ -154,7 +166,11 @@ inline std::vector<ModelCase> model_cases() {
           {"llama, 3 blocks a unit", llama_stacked, {1, 9}},
           {"gpt2, sequences as leaves", gpt2, {3, 7, 1, 1, true}},
           {"llama, pieces as leaves", llama, {1, 16, 1, 4, false}},
-          {"gpt2, pieces of sequences as leaves", gpt2_stacked, {3, 12, 1, 2, true}}};
+          {"gpt2, pieces of sequences as leaves", gpt2_stacked, {3, 12, 1, 2, true}},
+          {"llama, experts", mixtral, {2, 9}},
+          {"llama, experts, one token", mixtral, {1, 1}},
+          {"llama, experts and shared ones, sequences as leaves", deepseek, {3, 6, 1, 1, true}},
+          {"gpt2, experts and a shared one, 2 blocks a unit", gpt2_experts, {1, 12}}};
 }
 
 /// Whom a unit's parameters belong to, in order: one name a unit, or one for each of its blocks.

@@ -4,19 +4,30 @@
 // A decoder-only transformer in plain loops, written from the papers and sharing no code with the
 // library: what the library's forward is measured against.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::test::reference {
+
+/// Of a mixture of experts.
+struct Experts {
+  int count = 0;  ///< 0: one MLP
+  int per_token = 0, shared = 0, width = 0;
+  bool sigmoid = false, normalize = false;
+  double scale = 1;
+};
 
 struct Settings {
   bool layer_norm, learned_positions, gelu, bias, tied;
   int layers, width, heads, kv_heads, ffn_width, vocabulary;
   int batch, tokens;
   double epsilon, rotary_base;
+  Experts experts = {};
 };
 
 /// What the model computes on the way, for every row (sequence by sequence).
@@ -158,12 +169,44 @@ class Decoder {
     return linear(unit, "attention.out", mixed, s_.width, s_.width);
   }
 
-  /// Hendrycks & Gimpel 2016 (tanh form) or Shazeer 2020, eq. 6.
   Array feed_forward(const std::string& unit, const Array& x) const {
-    const int n = s_.ffn_width;
+    return s_.experts.count > 0 ? mix(unit, x) : mlp(unit, "mlp", s_.ffn_width, x);
+  }
+
+  /// Shazeer et al. 2017, section 2, with the scores of Jiang et al. 2024 or of DeepSeek-AI 2024
+  /// (V3), section 2.1.2. Every expert computes every token; most are then multiplied by 0.
+  Array mix(const std::string& unit, const Array& x) const {
+    const Experts& e = s_.experts;
+    const Array logits = multiply(x, parameters_(unit, "mlp.router.weight"), s_.width, e.count);
+    std::vector<Array> weights(e.count, Array(rows(), Real(0)));
+    for (int r = 0; r < rows(); ++r) {
+      std::vector<std::pair<Real, int>> scores;
+      Real all = 0, chosen = 0;
+      for (int i = 0; i < e.count; ++i) all += std::exp(logits[r * e.count + i]);
+      for (int i = 0; i < e.count; ++i) {
+        const Real power = std::exp(logits[r * e.count + i]);
+        scores.push_back({-(e.sigmoid ? power / (power + 1) : power / all), i});
+      }
+      std::sort(scores.begin(), scores.end());
+      for (int k = 0; k < e.per_token; ++k) chosen -= scores[k].first;
+      for (int k = 0; k < e.per_token; ++k)
+        weights[scores[k].second][r] =
+            Real(-e.scale) * scores[k].first / (e.normalize ? chosen : Real(1));
+    }
+    Array y(x.size(), Real(0));
+    if (e.shared > 0) y = mlp(unit, "mlp.shared", e.shared * e.width, x);
+    for (int i = 0; i < e.count; ++i) {
+      const Array one = mlp(unit, "mlp.experts." + std::to_string(i), e.width, x);
+      for (std::size_t j = 0; j < y.size(); ++j) y[j] += weights[i][j / s_.width] * one[j];
+    }
+    return y;
+  }
+
+  /// Hendrycks & Gimpel 2016 (tanh form) or Shazeer 2020, eq. 6.
+  Array mlp(const std::string& unit, const std::string& name, int n, const Array& x) const {
     Array active(rows() * n);
     if (s_.gelu) {
-      const Array up = linear(unit, "mlp.up", x, s_.width, n);
+      const Array up = linear(unit, name + ".up", x, s_.width, n);
       for (std::size_t i = 0; i < up.size(); ++i) {
         const Real u = up[i];
         const Real inner =
@@ -171,14 +214,14 @@ class Decoder {
         active[i] = Real(0.5) * u * (Real(1) + std::tanh(inner));
       }
     } else {
-      const Array gate_up = linear(unit, "mlp.gate_up", x, s_.width, 2 * n);
+      const Array gate_up = linear(unit, name + ".gate_up", x, s_.width, 2 * n);
       for (int r = 0; r < rows(); ++r)
         for (int j = 0; j < n; ++j) {
           const Real gate = gate_up[r * 2 * n + j];
           active[r * n + j] = gate / (Real(1) + std::exp(-gate)) * gate_up[r * 2 * n + n + j];
         }
     }
-    return linear(unit, "mlp.down", active, n, s_.width);
+    return linear(unit, name + ".down", active, n, s_.width);
   }
 
   Array cross_entropy(const Array& logits, const std::vector<int>& targets) const {

@@ -318,5 +318,26 @@ TEST(Optimizer, RefusesArraysOfOtherSizes) {
   EXPECT_NO_THROW(update_with(OptimizerKind::lion, x, x, less));
 }
 
+TEST(Optimizer, ParametersWithASignRateFollowTheSignAlone) {
+  model::Parameter bias = model::Parameter::zeros("mlp.router.balance", {3});
+  bias.sign_rate = 0.25;
+  for (const auto kind : {OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::sgd}) {
+    OptimizerSettings settings;
+    settings.kind = kind;
+    EXPECT_EQ(rule_of(settings, bias), OptimizerKind::sign);
+    EXPECT_EQ(moments(settings, OptimizerKind::sign), 0);
+    const Treatment treatment = treatment_of({}, bias, 1e-4, 0.1);
+    EXPECT_EQ(treatment.learning_rate, 0.25);
+    EXPECT_EQ(treatment.weight_decay, 0.0);
+    UpdateStep step;
+    step.learning_rate = treatment.learning_rate;
+    step.gradient_scale = 1e-6;
+    const DeviceArray<float> x(std::vector<float>{1, 1, 1}), gradient({1e-30f, 0, -1e30f});
+    update<float, float, OnDevice>(Exec(), OptimizerKind::sign, settings, step, x.view(),
+                                   gradient.view(), {}, {});
+    EXPECT_EQ(x.host(), (std::vector<float>{0.75f, 1.0f, 1.25f}));
+  }
+}
+
 }  // namespace
 }  // namespace ostrakon::optim

@@ -304,7 +304,7 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
       train::MoveHandlers move(bench.context, channels, DType::fp32, DType::fp32);
       train::ComputeHandlers compute(bench.context, layout, bench.parts.settings, diagnosis);
-      train::SumHandlers sum(bench.context, guard, diagnosis, world,
+      train::SumHandlers sum(bench.context, layout, guard, diagnosis, world,
                              bench.parts.settings.step_terms());
       move.install(bench.executor);
       compute.install(bench.executor);

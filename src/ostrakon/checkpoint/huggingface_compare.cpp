@@ -74,6 +74,8 @@ std::string taken_on_trust(Family family, const model::DecoderSettings& settings
            ", model.norm_epsilon = ", shown(settings.norm_epsilon));
   if (settings.positions == model::Positions::rotary)
     words += text(", model.rotary_base = ", shown(settings.rotary_base));
+  if (settings.experts.exist())
+    words += text(", model.experts_per_token = ", settings.experts.per_token);
   return words + text(", and that the model is a plain ", model_type(family));
 }
 

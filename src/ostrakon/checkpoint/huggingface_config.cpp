@@ -142,9 +142,10 @@ class Reader {
       }
     }
     if (config_.rotary_bases.empty()) {
-      config_.model.rotary_base = missing_rope_theta;
-      config_.rotary_bases.push_back("rope_theta is " + missing(shown(missing_rope_theta)));
-      bases_.push_back(missing_rope_theta);
+      const double base = keys_->missing_rope_theta;
+      config_.model.rotary_base = base;
+      config_.rotary_bases.push_back("rope_theta is " + missing(shown(base)));
+      bases_.push_back(base);
     }
     // What one key says, none may deny.
     for (const double base : bases_)

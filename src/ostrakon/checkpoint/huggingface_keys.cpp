@@ -54,6 +54,18 @@ ComparedKey ffn_width(double missing) {
           SETTING(ffn_width)};
 }
 
+ComparedKey expert_width(double missing) {
+  return {"intermediate_size",   "model.expert_width", Type::whole, missing, nullptr,
+          SETTING(experts.width)};
+}
+ComparedKey experts(const char* name, double missing) {
+  return {name, "model.experts", Type::whole, missing, nullptr, SETTING(experts.count)};
+}
+ComparedKey experts_per_token(double missing) {
+  return {"num_experts_per_tok",     "model.experts_per_token", Type::whole, missing, nullptr,
+          SETTING(experts.per_token)};
+}
+
 ComparedKey inner_width() {
   const auto four_widths = [](const DecoderSettings& theirs) {
     return 4.0 * static_cast<double>(theirs.width);
@@ -258,6 +270,34 @@ ConfigKeys mistral_keys() {
   return keys;
 }
 
+ConfigKeys mixtral_keys() {
+  ConfigKeys keys = rotary_keys();
+  keys.compared = {layers("num_hidden_layers", 32),
+                   width("hidden_size", 4096),
+                   heads("num_attention_heads", 32),
+                   kv_heads(8),
+                   head_width(),
+                   expert_width(14336),
+                   experts("num_local_experts", 8),
+                   experts_per_token(2),
+                   vocabulary(32000),
+                   tied(false),
+                   epsilon("rms_norm_eps", 1e-5),
+                   alias(experts("num_experts", 8))};
+  keys.required.push_back(silu());
+  for (const char* key : {"attention_bias", "mlp_bias"})
+    keys.required.push_back({key, {"false"}, "Mixtral has no biases"});
+  keys.required.push_back(
+      {"router_jitter_noise", {"0.0", "0"}, "this program adds no noise to what the router reads"});
+  // Of training, and of what is returned besides logits.
+  for (const char* key : {"output_router_logits", "router_aux_loss_coef"})
+    keys.no_effect.insert(key);
+  keys.missing_positions = 131072;
+  keys.missing_rope_theta = 1e6;
+  add_window(keys, std::nullopt);
+  return keys;
+}
+
 ConfigKeys phi3_keys() {
   ConfigKeys keys = rotary_keys();
   keys.compared = {layers("num_hidden_layers", 32),
@@ -317,10 +357,13 @@ std::string json_text(const ComparedKey& key, double value) {
 }
 
 const ConfigKeys& keys_of(Family family) {
-  static const std::map<Family, ConfigKeys> all = {
-      {Family::gpt2, gpt2_keys()},   {Family::gpt_bigcode, gpt_bigcode_keys()},
-      {Family::llama, llama_keys()}, {Family::mistral, mistral_keys()},
-      {Family::phi3, phi3_keys()},   {Family::starcoder2, starcoder2_keys()}};
+  static const std::map<Family, ConfigKeys> all = {{Family::gpt2, gpt2_keys()},
+                                                   {Family::gpt_bigcode, gpt_bigcode_keys()},
+                                                   {Family::llama, llama_keys()},
+                                                   {Family::mistral, mistral_keys()},
+                                                   {Family::mixtral, mixtral_keys()},
+                                                   {Family::phi3, phi3_keys()},
+                                                   {Family::starcoder2, starcoder2_keys()}};
   return all.at(family);
 }
 

@@ -54,12 +54,10 @@ struct ConfigKeys {
   bool has_window = false;  ///< sliding_window: tokens that attention looks back on
   std::optional<std::int64_t> missing_window;  ///< none: all
   bool has_rope = false;                       ///< rope_theta, rope_scaling and rope_parameters
+  double missing_rope_theta = 10000.0;         ///< where no key says
   std::set<std::string> no_effect;
 };
 
 const ConfigKeys& keys_of(Family family);
-
-/// What rope_theta is where no key says.
-constexpr double missing_rope_theta = 10000.0;
 
 }  // namespace ostrakon::checkpoint

@@ -12,14 +12,15 @@ namespace {
 using Shape = std::vector<std::int64_t>;
 
 /// Which rows of one of our matrices a tensor of theirs is.
-enum class Rows { all, queries, keys, half };
+enum class Rows { all, queries, keys, half, half_of_expert };
 
 struct Part {
-  const char* name;
+  std::string name;
   Rows rows = Rows::all;
 };
 
-/// Our name of a layer in a block -> theirs, those that are below each other in ours in order.
+/// Our name of a layer in a block -> theirs, those that are below each other in ours in order. *
+/// is the number of an expert.
 using Layers = std::map<std::string, std::vector<Part>>;
 
 struct Names {
@@ -54,6 +55,16 @@ const Layers llama_layers = {
     {"mlp.gate_up", {{"mlp.gate_proj", Rows::half}, {"mlp.up_proj", Rows::half}}},
     {"mlp.down", {{"mlp.down_proj"}}}};
 
+const Layers mixtral_layers = {{"attention.norm", {{"input_layernorm"}}},
+                               {"attention.qkv", apart_qkv},
+                               {"attention.out", {{"self_attn.o_proj"}}},
+                               {"mlp.norm", {{"post_attention_layernorm"}}},
+                               {"mlp.router", {{"block_sparse_moe.gate"}}},
+                               {"mlp.experts.*.gate_up",
+                                {{"block_sparse_moe.experts.*.w1", Rows::half_of_expert},
+                                 {"block_sparse_moe.experts.*.w3", Rows::half_of_expert}}},
+                               {"mlp.experts.*.down", {{"block_sparse_moe.experts.*.w2"}}}};
+
 const Layers phi3_layers = {
     {"attention.norm", {{"input_layernorm"}}}, {"attention.qkv", {{"self_attn.qkv_proj"}}},
     {"attention.out", {{"self_attn.o_proj"}}}, {"mlp.norm", {{"post_attention_layernorm"}}},
@@ -80,6 +91,9 @@ const Names& names_of(Family family) {
       {Family::mistral,
        {"mistral", "Mistral", "Mistral", "ForCausalLM", "model.", "embed_tokens", "", "norm",
         "layers.", false, llama_layers}},
+      {Family::mixtral,
+       {"mixtral", "Mixtral", "Mixtral", "ForCausalLM", "model.", "embed_tokens", "", "norm",
+        "layers.", false, mixtral_layers}},
       {Family::phi3,
        {"phi3", "Phi-3", "Phi3", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.",
         false, phi3_layers}},
@@ -121,10 +135,30 @@ Structure structure_of(Family family) {
 
 const char* name(bool flag) { return flag ? "true" : "false"; }
 
+bool has_experts(Family family) { return family == Family::mixtral; }
+
+/// With what all models of a family with experts have in common: Mixtral's.
+model::ExpertSettings with_experts_of(Family family, model::ExpertSettings experts) {
+  if (!has_experts(family)) return {};
+  experts.shared = 0;
+  experts.score = math::RouterScore::softmax;
+  experts.normalize = true;
+  experts.scale = 1.0;
+  return experts;
+}
+
 /// Heads of keys and values, where the family says how many.
 std::int64_t kv_heads_of(Family family, const model::DecoderSettings& settings) {
   if (family == Family::gpt2) return settings.heads;
   return family == Family::gpt_bigcode ? 1 : settings.kv_heads;
+}
+
+/// "mlp.experts.12.down" as "mlp.experts.*.down" and "12"; a name without an expert as it is.
+std::pair<std::string, std::string> split_expert(const std::string& name) {
+  const std::string start = "mlp.experts.";
+  const std::size_t end = name.find('.', start.size());
+  if (name.rfind(start, 0) != 0 || end == std::string::npos) return {name, ""};
+  return {start + "*" + name.substr(end), name.substr(start.size(), end - start.size())};
 }
 
 std::vector<Part> parts_of(const Names& names, const std::string& owner, const std::string& name) {
@@ -132,14 +166,20 @@ std::vector<Part> parts_of(const Names& names, const std::string& owner, const s
   if (owner == "embedding" && name == "position" && *names.position != '\0')
     return {{names.position}};
   if (owner == "head" && name == "norm") return {{names.head_norm}};
-  const auto found = names.layers.find(name);
+  const auto [layer, expert] = split_expert(name);
+  const auto found = names.layers.find(layer);
   if (owner.rfind("block.", 0) != 0 || found == names.layers.end()) unknown(owner, name);
-  return found->second;
+  std::vector<Part> parts = found->second;
+  for (Part& part : parts)
+    if (const std::size_t star = part.name.find('*'); star != std::string::npos)
+      part.name.replace(star, 1, expert);
+  return parts;
 }
 
 std::int64_t rows_of(Rows rows, const model::DecoderSettings& settings, std::int64_t all) {
   if (rows == Rows::queries) return settings.heads * settings.head_width();
   if (rows == Rows::keys) return settings.kv_heads * settings.head_width();
+  if (rows == Rows::half_of_expert) return settings.experts.width;
   return rows == Rows::half ? settings.ffn_width : all;
 }
 
@@ -194,6 +234,19 @@ std::vector<std::string> structure_differences(Family family,
   compare_names("activation", structure.activation, settings.activation);
   if (structure.bias) compare_names("bias", *structure.bias, settings.bias);
   compare("kv_heads", kv_heads_of(family, settings), settings.kv_heads);
+  const model::ExpertSettings& experts = settings.experts;
+  if (!has_experts(family)) {
+    compare("experts", 0, experts.count);
+    return differences;
+  }
+  if (!experts.exist()) compare("experts", std::string("more than 0"), std::string("0"));
+  const model::ExpertSettings theirs = with_experts_of(family, experts);
+  if (experts.balance == model::RouterBalance::bias)
+    compare("router_balance", std::string("none or loss"), std::string("bias"));
+  compare("shared_experts", theirs.shared, experts.shared);
+  compare_names("router_score", theirs.score, experts.score);
+  compare_names("router_normalize", theirs.normalize, experts.normalize);
+  compare("router_scale", theirs.scale, experts.scale);
   return differences;
 }
 
@@ -204,19 +257,23 @@ void set_structure(Family family, model::DecoderSettings& settings) {
   settings.activation = structure.activation;
   if (structure.bias) settings.bias = *structure.bias;
   settings.kv_heads = kv_heads_of(family, settings);
+  settings.experts = with_experts_of(family, settings.experts);
 }
 
 Family family_of(const model::DecoderSettings& settings) {
   // Mistral and Phi-3 compute what Llama does: only a config.json tells them apart.
-  for (const Family family : {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama})
+  for (const Family family :
+       {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama, Family::mixtral})
     if (structure_differences(family, settings).empty()) return family;
   throw Error(text(
       "a model with norm ", name(settings.norm), ", positions ", name(settings.positions),
       ", activation ", name(settings.activation), ", bias ", name(settings.bias), ", heads ",
-      settings.heads, " and kv_heads ", settings.kv_heads,
+      settings.heads, ", kv_heads ", settings.kv_heads, " and experts ", settings.experts.count,
       " has no counterpart at Hugging Face; expected GPT-2 (layernorm, learned, gelu, bias true, "
       "as many kv_heads as heads), GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, "
-      "rotary, gelu, bias true) or Llama (rmsnorm, rotary, swiglu)"));
+      "rotary, gelu, bias true), Llama (rmsnorm, rotary, swiglu) or Mixtral (the same with experts "
+      "and bias false, router_score softmax, router_normalize true, router_scale 1, shared_experts "
+      "0, router_balance none or loss)"));
 }
 
 const char* prefix_of(Family family) { return names_of(family).prefix; }

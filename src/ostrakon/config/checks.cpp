@@ -64,6 +64,24 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
           model.head_width());
 }
 
+void check_experts(const Settings& settings, const std::string& name) {
+  const model::ExpertSettings& experts = settings.model.experts;
+  if (!experts.exist()) return;
+  require(experts.per_token <= experts.count, name,
+          ": model.experts_per_token = ", experts.per_token,
+          " is more than model.experts = ", experts.count);
+  require(experts.balance != model::RouterBalance::bias || experts.balance_rate > 0.0, name,
+          ": model.router_balance = bias with model.router_balance_rate = ", experts.balance_rate,
+          ", by which the bias would never change; expected more than 0");
+  const bool is_divided = settings.tensor > 1;
+  require(!is_divided && settings.tensor_grain == 1, name, ": ",
+          is_divided ? "parallel.tensor = " : "model.tensor_grain = ",
+          is_divided ? settings.tensor : settings.tensor_grain,
+          " with model.experts = ", experts.count,
+          ": experts are not divided over tensor ranks; expected ",
+          is_divided ? "parallel.tensor" : "model.tensor_grain", " = 1, or model.experts = 0");
+}
+
 void check_training(const Settings& settings, const std::string& name) {
   const TrainingSettings& training = settings.training;
   require_divides(name, {"training.micro_batch_size", training.micro_batch_size},
@@ -217,6 +235,19 @@ void check_sizes(const Settings& settings, const std::string& name) {
   require_product(name, std::numeric_limits<std::int32_t>::max(), "tokens", {batch, length});
   require_product(name, most, "activations", {layers, batch, length, width});
   require_product(name, most, "activations", {layers, batch, length, ffn_width});
+  if (const model::ExpertSettings& experts = model.experts; experts.exist()) {
+    const Factor expert_width = {"model.expert_width", experts.width};
+    const Factor per_token = {"model.experts_per_token", experts.per_token};
+    require_product(name, most, "parameters",
+                    {layers, {"model.experts", experts.count}, width, expert_width});
+    require_product(name, most, "parameters",
+                    {layers, {"model.shared_experts", experts.shared}, width, expert_width});
+    // Copies of tokens are counted in 32 bits.
+    require_product(name, std::numeric_limits<std::int32_t>::max(), "copies of tokens",
+                    {per_token, batch, length});
+    require_product(name, most, "activations", {layers, per_token, batch, length, width});
+    require_product(name, most, "activations", {layers, per_token, batch, length, expert_width});
+  }
   require_product(name, largest_integer, "tokens",
                   {{"training.steps", training.steps},
                    {"training.global_batch_size", training.global_batch_size},
@@ -336,6 +367,7 @@ void check_together(const Settings& settings, const std::string& name) {
   check_parts(settings, name);
   check_pieces(settings, name);
   check_pipeline(settings, name);
+  check_experts(settings, name);
   check_precision(settings.precision, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);

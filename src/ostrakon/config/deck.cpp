@@ -124,6 +124,7 @@ void resolve_sizes(Settings& settings) {
   model::DecoderSettings& model = settings.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.ffn_width == 0) model.ffn_width = default_ffn_width(model);
+  if (model.experts.exist() && model.experts.width == 0) model.experts.width = model.ffn_width;
 }
 
 bool is_plain_word(const std::string& text) {

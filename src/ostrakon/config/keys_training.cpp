@@ -38,6 +38,14 @@ Key power_of_two(const std::string& name, Field field, std::int64_t least,
   return key;
 }
 
+/// All but the rule of parameters that have one of their own.
+std::vector<Named<optim::OptimizerKind>> optimizers_of_models() {
+  std::vector<Named<optim::OptimizerKind>> kinds;
+  for (const Named<optim::OptimizerKind>& one : optim::optimizer_names)
+    if (one.value != optim::OptimizerKind::sign) kinds.push_back(one);
+  return kinds;
+}
+
 }  // namespace
 
 Section model_section() {
@@ -62,7 +70,34 @@ Section model_section() {
        integer(
            "ffn_width", FIELD(model.ffn_width), 0, most_columns,
            "inner width of the MLP. By default, and with 0, 4 x width, or for swiglu 8/3 x width "
-           "rounded up to a multiple of 64"),
+           "rounded up to a multiple of 64. With experts: only the default of expert_width"),
+       integer("experts", FIELD(model.experts.count), 0, model::most_experts,
+               "MLPs of each block, of which a router chooses some for each token (a mixture of "
+               "experts); 0: one MLP for all tokens"),
+       integer("experts_per_token", FIELD(model.experts.per_token), 1, model::most_experts,
+               "experts that compute a token: those with the highest scores, of equal ones the "
+               "first. No token is dropped"),
+       integer("shared_experts", FIELD(model.experts.shared), 0, model::most_experts,
+               "further experts that compute all tokens: one MLP of shared_experts x expert_width"),
+       integer("expert_width", FIELD(model.experts.width), 0, most_columns,
+               "inner width of each expert. By default, and with 0, ffn_width"),
+       choice("router_score", FIELD(model.experts.score), math::router_score_names,
+              "what makes scores of the router's logits: softmax over all experts, or sigmoid of "
+              "each logit. Both in fp32"),
+       boolean("router_normalize", FIELD(model.experts.normalize),
+               "divide the scores of a token's experts by their sum"),
+       number("router_scale", FIELD(model.experts.scale), positive,
+              "factor of the scores, which are then the weights of the experts' outputs"),
+       choice("router_balance", FIELD(model.experts.balance), model::router_balance_names,
+              "what keeps the router from sending most tokens to few experts. loss: an auxiliary "
+              "loss of each block, router_balance_rate x experts x the sum over experts of f P, "
+              "averaged over leaves; f is the expert's share of all that is chosen in the leaf, P "
+              "its mean score. It adds gradients; the reported loss is without it. bias: a bias "
+              "of scores, for the choice alone, which after each step is lower by "
+              "router_balance_rate for experts with more tokens than the mean, and higher for "
+              "those with fewer"),
+       number("router_balance_rate", FIELD(model.experts.balance_rate), up_to_1e30,
+              "factor of the auxiliary loss of router_balance, or step of its bias"),
        integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
                "number of token ids, at least that of the token file; the byte tokenizer has 257: "
                "256 bytes and one that ends a document"),
@@ -150,7 +185,7 @@ Section optimizer_section() {
   return {
       "optimizer",
       "how parameters are updated",
-      {choice("name", FIELD(optimizer.kind), optim::optimizer_names,
+      {choice("name", FIELD(optimizer.kind), optimizers_of_models(),
               "update rule, with decoupled weight decay. muon updates the matrices within blocks, "
               "and adamw all other parameters"),
        number("learning_rate", FIELD(optimizer.learning_rate), up_to_1e30,

@@ -94,7 +94,24 @@ bool has_steps_to_fall(const Settings& settings) {
   return !is_stable_then_decays(settings) || settings.schedule.decay_steps > 0;
 }
 
+bool has_experts(const Settings& settings) { return settings.model.experts.exist(); }
+bool balances(const Settings& settings) {
+  return settings.model.experts.balance != model::RouterBalance::none;
+}
+bool has_router_bias(const Settings& settings) {
+  return has_experts(settings) && settings.model.experts.balance == model::RouterBalance::bias;
+}
+
 constexpr Condition conditions[] = {
+    {"model", "experts_per_token", "experts", has_experts},
+    {"model", "shared_experts", "experts", has_experts},
+    {"model", "expert_width", "experts", has_experts},
+    {"model", "router_score", "experts", has_experts},
+    {"model", "router_normalize", "experts", has_experts},
+    {"model", "router_scale", "experts", has_experts},
+    {"model", "router_balance", "experts", has_experts},
+    {"model", "router_balance_rate", "experts", has_experts},
+    {"model", "router_balance_rate", "router_balance", balances},
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
@@ -292,9 +309,13 @@ void require_same_model(const Settings& settings, const std::string& deck,
   const Section& model = *find_section("model");
   std::string found;
   for (const Key& key : model.keys) {
-    // How parameters began, which of them are communicated together, and how sums are taken.
+    // How parameters began and are trained, which of them are communicated together, and how sums
+    // are taken.
     if (key.name == "initializer_deviation" || key.name == "blocks_per_unit" ||
-        key.name == "tensor_grain")
+        key.name == "tensor_grain" || key.name == "router_balance_rate")
+      continue;
+    // A bias is a parameter.
+    if (key.name == "router_balance" && has_router_bias(settings) == has_router_bias(theirs))
       continue;
     // Only rotary positions have a base.
     if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;

@@ -372,13 +372,14 @@ std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_
   return (tree_slots(pieces) - 1) * rows_by_piece(m, n) * n;
 }
 
-template <class T>
-void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
-                   std::int64_t pieces, View<compute_t<T>*> workspace) {
+namespace {
+
+/// c = the products of `pieces` runs of rows, added up: multiply(piece, begin, end, beta, to) makes
+/// rows [begin, end) of a run's. `terms`: the most rows in a run that may be added as a whole.
+template <class T, class Multiply>
+void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std::int64_t terms,
+              View<compute_t<T>*> workspace, const Multiply& multiply) {
   using C = compute_t<T>;
-  require(pieces >= 1 && a.rows() % pieces == 0, "gemm: ", a.rows(), " terms in ", pieces,
-          " pieces, expected a multiple");
-  const std::int64_t terms = a.rows() / pieces;
   const std::int64_t n = c.columns();
   const std::int64_t most_rows = rows_by_piece(c.rows(), n);
   require(workspace.size() >= gemm_by_piece_workspace(c.rows(), n, pieces), "gemm: workspace of ",
@@ -386,15 +387,88 @@ void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<
           gemm_by_piece_workspace(c.rows(), n, pieces));
   for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
     const std::int64_t end = std::min(c.rows(), begin + most_rows);
-    sum_products<T>(exec, pieces, terms, c.row_range(begin, end), workspace,
-                    [&](std::int64_t piece, C beta, View<C**> to) {
-                      const auto rows = [&](const View<const T**>& x) {
-                        return x.row_range(piece * terms, (piece + 1) * terms);
-                      };
-                      gemm<T, C>(exec, Transpose::yes, Transpose::no, 1,
-                                 rows(a).column_range(begin, end), rows(b), beta, to);
-                    });
+    sum_products<T>(
+        exec, pieces, terms, c.row_range(begin, end), workspace,
+        [&](std::int64_t piece, C beta, View<C**> to) { multiply(piece, begin, end, beta, to); });
   }
+}
+
+/// The most of `terms` terms in one product of gemm_by_run(). A library compiles a kernel for each
+/// number of terms in 16 bits: these are few.
+template <class T>
+std::int64_t terms_at_once(std::int64_t terms) {
+  if (!is_16bit<T> || on_device) return terms;
+  std::int64_t power = product_chunk;
+  while (power > terms && power > 1) power /= 2;
+  return std::min(power, terms);
+}
+
+}  // namespace
+
+template <class T>
+void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
+                   std::int64_t pieces, View<compute_t<T>*> workspace) {
+  using C = compute_t<T>;
+  require(pieces >= 1 && a.rows() % pieces == 0, "gemm: ", a.rows(), " terms in ", pieces,
+          " pieces, expected a multiple");
+  const std::int64_t terms = a.rows() / pieces;
+  sum_runs<T>(exec, c, pieces, terms, workspace,
+              [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C beta, View<C**> to) {
+                const auto rows = [&](const View<const T**>& x) {
+                  return x.row_range(piece * terms, (piece + 1) * terms);
+                };
+                gemm<T, C>(exec, Transpose::yes, Transpose::no, 1, rows(a).column_range(begin, end),
+                           rows(b), beta, to);
+              });
+}
+
+template <class T>
+void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
+                 HostView<const std::int64_t*> offsets, View<compute_t<T>*> workspace) {
+  using C = compute_t<T>;
+  const std::int64_t pieces = offsets.size() - 1;
+  require(pieces >= 1, "gemm: no runs of terms, expected at least one");
+  // A run without terms must add +0, as it does on a rank that has it alone: never as a whole.
+  const std::int64_t apart = std::numeric_limits<std::int64_t>::max();
+  sum_runs<T>(exec, c, pieces, apart, workspace,
+              [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C beta, View<C**> to) {
+                std::int64_t first = offsets[piece];
+                const std::int64_t last = offsets[piece + 1];
+                do {
+                  const std::int64_t next = first + terms_at_once<T>(last - first);
+                  gemm<T, C>(exec, Transpose::yes, Transpose::no, 1,
+                             a.row_range(first, next).column_range(begin, end),
+                             b.row_range(first, next), beta, to);
+                  beta = 1;
+                  first = next;
+                } while (first < last);
+              });
+}
+
+template <class T>
+void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
+                 View<T**> c, View<T*> workspace, std::int64_t at_once) {
+  if (at_once == 0) return gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, 0, c);
+  const std::int64_t k = a.columns(), n = c.columns(), whole = a.rows() / at_once * at_once;
+  for (std::int64_t i = 0; i < whole; i += at_once)
+    gemm<T>(exec, Transpose::no, transpose_b, 1, a.row_range(i, i + at_once), b, 0,
+            c.row_range(i, i + at_once));
+  const std::int64_t rest = a.rows() - whole;
+  if (rest == 0) return;
+  require(workspace.size() >= gemm_by_row_workspace<T>(k, n, at_once), "gemm: workspace of ",
+          workspace.size(), " elements, expected at least ",
+          gemm_by_row_workspace<T>(k, n, at_once));
+  const View<T**> rows = workspace.range(0, at_once * k).matrix(at_once, k);
+  const View<T**> sums = workspace.range(at_once * k, at_once * (k + n)).matrix(at_once, n);
+  for_each_item(
+      exec, "gemm_pad", at_once, KOKKOS_LAMBDA(std::int64_t i) {
+        for (std::int64_t j = 0; j < k; ++j) rows(i, j) = i < rest ? a(whole + i, j) : T(0);
+      });
+  gemm<T>(exec, Transpose::no, transpose_b, 1, View<const T**>(rows), b, 0, sums);
+  for_each_item(
+      exec, "gemm_unpad", rest, KOKKOS_LAMBDA(std::int64_t i) {
+        for (std::int64_t j = 0; j < n; ++j) c(whole + i, j) = sums(i, j);
+      });
 }
 
 const char* gemm_kernel() {
@@ -449,10 +523,15 @@ OSTRAKON_INSTANTIATE(fp16, float)
 template void add_matrix<float>(const Exec&, View<const float**>, View<float**>);
 template void add_matrix<double>(const Exec&, View<const double**>, View<double**>);
 
-#define OSTRAKON_INSTANTIATE(T)                                                 \
-  template bool adds_as_a_whole<T>(std::int64_t);                               \
-  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>, \
-                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);
+#define OSTRAKON_INSTANTIATE(T)                                                            \
+  template bool adds_as_a_whole<T>(std::int64_t);                                          \
+  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>,            \
+                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>); \
+  template void gemm_by_run<T>(const Exec&, View<const T**>, View<const T**>,              \
+                               View<compute_t<T>**>, HostView<const std::int64_t*>,        \
+                               View<compute_t<T>*>);                                       \
+  template void gemm_by_row<T>(const Exec&, Transpose, View<const T**>, View<const T**>,   \
+                               View<T**>, View<T*>, std::int64_t);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

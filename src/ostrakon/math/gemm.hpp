@@ -119,6 +119,32 @@ template <class T>
 void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
                    std::int64_t pieces, View<compute_t<T>*> workspace);
 
+/// The same for runs of rows that need not be equal, nor the first to begin with row 0: piece i is
+/// rows [offsets[i], offsets[i + 1]). A run without rows adds zeros. Host memory.
+template <class T>
+void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
+                 HostView<const std::int64_t*> offsets, View<compute_t<T>*> workspace);
+
+/// Rows of A in a product of gemm_by_row(): 0 where all may be in one.
+template <class T>
+constexpr std::int64_t rows_of_a_product = is_16bit<T> && !on_device ? 64 : 0;
+
+/// Elements of T of the workspace of gemm_by_row().
+template <class T>
+constexpr std::int64_t gemm_by_row_workspace(std::int64_t k, std::int64_t n,
+                                             std::int64_t at_once = rows_of_a_product<T>) {
+  return at_once * (k + n);
+}
+
+/// C = A op(B) for A (m, k) and C (m, n), overwritten, where any number of rows is to have the bits
+/// that each row has in other company. In float that holds for every product. In 16 bits a library
+/// may choose kernels by the number of rows: `at_once` rows are multiplied at a time, the last ones
+/// with zeros below them, so that all products have one shape. In double and on a device nothing is
+/// done about it.
+template <class T>
+void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
+                 View<T**> c, View<T*> workspace, std::int64_t at_once = rows_of_a_product<T>);
+
 /// What multiplies matrices of float here: "AVX-512", "AVX2", "plain loops", "cuBLAS" or "Kokkos".
 const char* gemm_kernel();
 

@@ -85,31 +85,24 @@ void BlockUnit<T>::project_out(const Exec& exec, const UnitBuffers<T>& buffers,
                         middle);
 }
 
-/// y = middle + activation(norm(middle) Wup^T) Wdown^T; without y, as much of it as is saved.
+template <class T>
+FeedForwardCall<T> BlockUnit<T>::feed_forward_call(const UnitBuffers<T>& buffers,
+                                                   View<const T**> middle) const {
+  const std::int64_t begin = feed_forward_saved_, end = begin + feed_forward_->saved_bytes();
+  return {own_parameters(buffers), middle, buffers.saved.range(begin, end), buffers.workspace};
+}
+
+/// y = middle + f(norm(middle)); without y, as much of it as is saved.
 template <class T>
 void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   const auto [begin, end] = rows;
-  const bool only_saves = !buffers.output;
-  const FlatParameter<T> parameters = own_parameters(buffers);
-  const Activations made = activations_in(buffers, forward_.locations);
-  const auto middle = made.middle.row_range(begin, end);
-  const auto up = made.up.row_range(begin, end);
-  const View<T**> normed =
-      matrix_in(buffers.workspace, forward_.mlp_normed, sizes_.width).row_range(0, end - begin);
-
-  if (only_saves && recompute_.mlp && recompute_.norms) return;
-  norm_forward<T>(exec, mlp_norm_, parameters, middle, made.mlp_norm.row_range(begin, end), normed);
-  if (only_saves && recompute_.mlp) return;
-  linear_forward<T>(exec, up_, parameters, normed, up);
-  if (only_saves) return;
-
-  const View<T**> activated =
-      matrix_in(buffers.workspace, forward_.activated, sizes_.ffn_width).row_range(0, end - begin);
-  activate<T>(exec, activation_, up, activated);
-  const auto y = buffers.output.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
-  math::copy<T>(exec, middle.flat(), y.flat());
-  linear_forward_add<T>(exec, down_, parameters, activated, y);
+  const View<T**> middle = activations_in(buffers, forward_.locations).middle;
+  FeedForwardCall<T> call = feed_forward_call(buffers, middle.row_range(begin, end));
+  call.first_row = begin;
+  if (buffers.output)
+    call.y = buffers.output.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
+  feed_forward_->forward(exec, call);
 }
 
 /// Queries and keys, which are next to each other in a row, are rotated; values are not. `columns`:
@@ -128,9 +121,9 @@ void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> q
 /// connection passes on unchanged.
 template <class T>
 void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
-                            compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {
+                            compute_t<T> loss_scale, bool /*gradients_opened*/) const {
   if (leaf_.parts == 1) {
-    mlp_backward(exec, buffers);
+    mlp_backward(exec, buffers, loss_scale);
     attention_backward(exec, buffers);
     return;
   }
@@ -138,7 +131,7 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
     case 0:
       return hand_keys_and_values(exec, buffers, activations_in(buffers, backward_.locations).qkv);
     case 1:
-      return mlp_backward(exec, buffers);
+      return mlp_backward(exec, buffers, loss_scale);
     case 2:
       backward_to_queries(exec, buffers);
       return hand_their_gradients(exec, buffers);
@@ -151,32 +144,15 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
 }
 
 template <class T>
-void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const FlatParameter<T> parameters = own_parameters(buffers);
-  const View<Compute*> gradients = buffers.parameter_gradients;
-  const Activations made = activations_in(buffers, backward_.locations);
-  const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
-  const View<T**> activated = matrix_in(buffers.workspace, backward_.activated, sizes_.ffn_width);
-  const View<T**> normed = matrix_in(buffers.workspace, backward_.mlp_normed, sizes_.width);
-
-  normalize_again(exec, mlp_norm_, parameters, made.middle, made.mlp_norm,
-                  up_.weight.trained() || recompute_.mlp, normed);
-  if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, made.up);
-  if (down_.weight.trained()) activate<T>(exec, activation_, made.up, activated);
-  const LeafSums<T> sums = leaf_sums(buffers, backward_.sums);
-  linear_backward_parameters<T>(exec, down_, activated, gradient, gradients, sums);
-  const View<T**> dactivated = activated;
-  linear_backward_input<T>(exec, down_, parameters, gradient, dactivated);
-
-  // The gradient of gate and up, the widest array of a block, replaces gate and up themselves.
-  const View<T**> dup = activation_ == Activation::gelu ? dactivated : made.up;
-  activate_backward<T>(exec, activation_, made.up, dactivated, dup);
-
-  linear_backward_parameters<T>(exec, up_, normed, dup, gradients, sums);
-  const View<T**> dnormed = normed;
-  linear_backward_input<T>(exec, up_, parameters, dup, dnormed);
-  norm_backward<T>(exec, mlp_norm_, parameters, made.middle, made.mlp_norm, dnormed, gradients,
-                   gradient, math::GradientUpdate::add, sums);
+void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers,
+                                compute_t<T> loss_scale) const {
+  FeedForwardCall<T> call =
+      feed_forward_call(buffers, activations_in(buffers, backward_.locations).middle);
+  call.gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
+  call.parameter_gradients = buffers.parameter_gradients;
+  call.sums = leaf_sums(buffers, backward_.sums).workspace;
+  call.loss_scale = loss_scale;
+  feed_forward_->backward(exec, call);
 }
 
 template <class T>
@@ -238,8 +214,8 @@ void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>&
   const View<T**> normed = matrix_in(buffers.workspace, backward_.last_normed, sizes_.width);
   const LeafSums<T> sums = leaf_sums(buffers, backward_.last_sums);
   rotate(exec, math::Rotation::inverse, dqkv, {0, rotated_width()}, 0, buffers.part);
-  normalize_again(exec, attention_norm_, parameters, x, made.attention_norm, qkv_.weight.trained(),
-                  normed);
+  norm_again<T>(exec, attention_norm_, parameters, x, made.attention_norm, recompute_.norms,
+                qkv_.weight.trained(), normed);
   linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients, sums);
   const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
@@ -308,18 +284,6 @@ void BlockUnit<T>::take_gradients(const Exec& exec, const UnitBuffers<T>& buffer
       exec, view_as<Compute>(buffers.exchanged).matrix(sizes_.rows, kv_width()), kv_of(dqkv));
 }
 
-/// What norm_forward wrote, bit for bit, as far as it is needed: the output from the statistics, or
-/// both.
-template <class T>
-void BlockUnit<T>::normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
-                                   View<const T**> x, NormStatistics<T> statistics,
-                                   bool output_needed, View<T**> normed) const {
-  if (recompute_.norms)
-    norm_forward<T>(exec, norm, parameters, x, statistics, normed);
-  else if (output_needed)
-    norm_apply<T>(exec, norm, parameters, x, statistics, normed);
-}
-
 // ---- parameters, buffers, sizes -----------------------------------------------------------------
 
 template <class T>
@@ -329,9 +293,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
       recompute_(recompute),
       attention_{leaf.batch, leaf.tokens, settings.heads, settings.kv_heads, settings.head_width()},
       sizes_{leaf.rows(), settings.width,
-             (settings.heads + 2 * settings.kv_heads) * settings.head_width(), settings.ffn_width,
-             settings.activation == Activation::gelu ? settings.ffn_width : 2 * settings.ffn_width},
-      activation_(settings.activation),
+             (settings.heads + 2 * settings.kv_heads) * settings.head_width()},
       positions_(settings.positions),
       rotary_base_(settings.rotary_base) {
   description_.name = "block." + std::to_string(index);
@@ -353,9 +315,7 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
   attention_norm_ = find_norm(parameters_, "attention.norm", settings.norm, settings.norm_epsilon);
   qkv_ = find_linear(parameters_, "attention.qkv");
   out_ = find_linear(parameters_, "attention.out");
-  mlp_norm_ = find_norm(parameters_, "mlp.norm", settings.norm, settings.norm_epsilon);
-  up_ = find_linear(parameters_, name_of_up(settings));
-  down_ = find_linear(parameters_, "mlp.down");
+  feed_forward_ = make_feed_forward<T>(settings, leaf_, recompute_, parameters_);
 }
 
 template <class T>
@@ -380,7 +340,7 @@ void BlockUnit<T>::add_phases() {
 
 template <class T>
 void BlockUnit<T>::lay_out_saved() {
-  const auto [attention, norms, mlp] = recompute_;
+  const bool attention = recompute_.attention, norms = recompute_.norms;
   Packing saved(buffer_alignment<T>);
   const auto place = [&saved](std::int64_t bytes, bool recomputed) {
     return ArrayLocation{bytes, recomputed, recomputed ? 0 : saved.place(bytes)};
@@ -393,9 +353,8 @@ void BlockUnit<T>::lay_out_saved() {
   locations.attention = place(bytes_of<T>(sizes_.rows * sizes_.width), attention);
   locations.log_sum_exp = place(bytes_of<Compute>(sizes_.rows * attention_.heads), attention);
   locations.middle = place(bytes_of<T>(sizes_.rows * sizes_.width), false);
-  locations.mlp_mean = place(bytes_of<Compute>(mlp_norm_.mean_elements(sizes_.rows)), norms);
-  locations.mlp_rstd = place(bytes_of<Compute>(sizes_.rows), norms);
-  locations.up = place(bytes_of<T>(sizes_.rows * sizes_.up_width), mlp);
+  if (feed_forward_->saved_bytes() > 0)
+    feed_forward_saved_ = saved.place(feed_forward_->saved_bytes());
   forward_.locations = backward_.locations = locations;
   description_.saved_bytes = saved.size();
 }
@@ -421,13 +380,7 @@ void BlockUnit<T>::lay_out_forward() {
   place_recomputed(locations.attention);
   place_recomputed(locations.log_sum_exp);
   workspace.start_over();
-  place_recomputed(locations.up);
-  const std::int64_t up_end = workspace.end();
-  forward_.mlp_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
-  place_recomputed(locations.mlp_mean);
-  place_recomputed(locations.mlp_rstd);
-  workspace.start_over(up_end);
-  forward_.activated = workspace.place(bytes_of<T>(sizes_.rows * sizes_.ffn_width));
+  workspace.place(feed_forward_->forward_workspace_bytes());
   description_.forward.back().workspace_bytes = workspace.size();
   if (leaf_.parts > 1) description_.forward[0].workspace_bytes = projection_bytes;
 }
@@ -439,11 +392,7 @@ void BlockUnit<T>::lay_out_backward() {
     if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
   ArrayLocations& locations = backward_.locations;
-  backward_.activated = workspace.place(bytes_of<T>(sizes_.rows * sizes_.ffn_width));
-  backward_.mlp_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
-  place_recomputed(locations.mlp_mean);
-  place_recomputed(locations.mlp_rstd);
-  place_recomputed(locations.up);
+  workspace.place(feed_forward_->backward_workspace_bytes());
   const bool in_parts = leaf_.parts > 1;
   const std::int64_t sum_bytes = bytes_of<Compute>(backward_sum_elements());
   const auto place_sums = [&] { return sum_bytes > 0 ? workspace.place(sum_bytes) : 0; };
@@ -490,8 +439,9 @@ void BlockUnit<T>::lay_out_backward() {
 
 template <class T>
 std::int64_t BlockUnit<T>::backward_sum_elements() const {
-  std::int64_t most = leaf_sums_workspace(sizes_.width, leaf_.leaves());
-  for (const Linear& layer : {qkv_, out_, up_, down_})
+  std::int64_t most =
+      std::max(leaf_sums_workspace(sizes_.width, leaf_.leaves()), feed_forward_->sum_elements());
+  for (const Linear& layer : {qkv_, out_})
     most = std::max(most, leaf_sums_workspace(layer, leaf_.leaves()));
   return most;
 }
@@ -520,12 +470,8 @@ typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(
     return NormStatistics<T>{mean.bytes == 0 ? View<Compute*>() : sums(mean), sums(rstd)};
   };
   return {statistics(locations.attention_mean, locations.attention_rstd),
-          matrix(locations.qkv, sizes_.qkv_width),
-          matrix(locations.attention, sizes_.width),
-          sums(locations.log_sum_exp),
-          matrix(locations.middle, sizes_.width),
-          statistics(locations.mlp_mean, locations.mlp_rstd),
-          matrix(locations.up, sizes_.up_width)};
+          matrix(locations.qkv, sizes_.qkv_width), matrix(locations.attention, sizes_.width),
+          sums(locations.log_sum_exp), matrix(locations.middle, sizes_.width)};
 }
 
 template <class T>
@@ -546,19 +492,18 @@ void BlockUnit<T>::describe() {
   };
   const double attention =
       product(sizes_.width, sizes_.qkv_width) + product(sizes_.width, sizes_.width);
-  const double up = product(sizes_.width, sizes_.up_width);
   const double scores =
       static_cast<double>(sizes_.rows) * static_cast<double>(leaf_.tokens * sizes_.width);
-  double forward = attention + 2.0 * scores + up + product(sizes_.ffn_width, sizes_.width);
+  double forward = attention + 2.0 * scores + feed_forward_->forward_flops();
   // Two products for each of forward's, by either factor, unless that is frozen.
-  description_.gradient_flops = 2.0 * forward;
-  for (const Linear& layer : {qkv_, out_, up_, down_})
+  description_.gradient_flops = 2.0 * (attention + 2.0 * scores) + feed_forward_->gradient_flops();
+  for (const Linear& layer : {qkv_, out_})
     if (!layer.weight.trained())
       description_.gradient_flops -= product(layer.inputs, layer.outputs);
-  const double again = recompute_.mlp ? up : 0.0;
+  const double again = feed_forward_->again_flops();
   double backward = description_.gradient_flops + scores + again;  // scores once more
   if (recompute_.attention) backward += 2.0 * scores;
-  double recompute = attention + 2.0 * scores + up - again;
+  double recompute = attention + 2.0 * scores + feed_forward_->recompute_flops();
   if (leaf_.parts > 1) {
     const auto set = [](plan::Phase& phase, double flops) {
       phase.flops = phase.recompute_flops = flops;
@@ -572,9 +517,7 @@ void BlockUnit<T>::describe() {
     set(description_.forward[1], to_queries);
     forward -= to_kv + to_queries;
     recompute -= to_kv + to_queries;
-    description_.backward[1].flops = product(sizes_.width, sizes_.up_width) +
-                                     product(sizes_.ffn_width, sizes_.width) + gradient(up_) +
-                                     gradient(down_) + again;
+    description_.backward[1].flops = feed_forward_->gradient_flops() + again;
     description_.backward[3].flops = gradient(out_);
     description_.backward[4].flops = to_kv + to_queries + gradient(qkv_);
     for (const int phase : {1, 3, 4}) backward -= description_.backward[phase].flops;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/rotary.hpp>
+#include <ostrakon/model/arrays.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/feed_forward.hpp>
 #include <ostrakon/model/layers.hpp>
 
 namespace ostrakon::model {
@@ -11,12 +14,12 @@ namespace ostrakon::model {
 /// One transformer block, pre-norm; x is input and y output, both (rows, width):
 ///
 ///   middle = x      + attention(norm(x) Wqkv^T) Wout^T
-///   y      = middle + activation(norm(middle) Wup^T) Wdown^T
+///   y      = middle + f(norm(middle))
 ///
-/// The norms' and the activation's outputs are not saved: backward computes them again, which costs
-/// one pass over memory and no product, where gradients of weights need them. What else it computes
-/// again is chosen with Recompute. It writes the gradient of swiglu's input over the input itself,
-/// so `saved` serves one backward.
+/// where f is an MLP or a mixture of experts, a FeedForward with its norm. The norms' and the
+/// activation's outputs are not saved: backward computes them again, which costs one pass over
+/// memory and no product, where gradients of weights need them. What else it computes again is
+/// chosen with Recompute. `saved` serves one backward.
 ///
 /// Where a leaf is a part of its sequences, keys and values are gathered from the other parts, and
 /// their gradients summed over them; both while something else is computed. Phases of forward: up
@@ -45,8 +48,6 @@ class BlockUnit final : public Unit<T> {
     std::int64_t rows;
     std::int64_t width;
     std::int64_t qkv_width;  // (heads + 2 kv_heads) head_width
-    std::int64_t ffn_width;
-    std::int64_t up_width;  // ffn_width for gelu; 2 ffn_width for swiglu, gate and up
   };
 
   /// What forward computes for backward.
@@ -56,20 +57,9 @@ class BlockUnit final : public Unit<T> {
     View<T**> attention;               // (rows, width), before its output projection
     View<Compute*> log_sum_exp;        // (batch, heads, tokens)
     View<T**> middle;                  // (rows, width), between attention and MLP
-    NormStatistics<T> mlp_norm;        // (rows) each
-    View<T**> up;                      // (rows, up_width), with bias, before the activation
-  };
-
-  /// One of those arrays: `offset` bytes into `saved`, or, if it is computed again, into the
-  /// workspace.
-  struct ArrayLocation {
-    std::int64_t bytes;
-    bool recomputed;
-    std::int64_t offset;
   };
   struct ArrayLocations {
-    ArrayLocation attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle, mlp_mean,
-        mlp_rstd, up;
+    ArrayLocation attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle;
   };
 
   /// Bytes into the workspace of forward, in three steps that share their bytes; in parts the first
@@ -77,25 +67,23 @@ class BlockUnit final : public Unit<T> {
   /// sequences are cut.
   ///   projection: attention_normed, [attention statistics]
   ///   attention:  kv (sequences, kv_width), attention_scores, [attention, log_sum_exp]
-  ///   MLP:        [up], and either mlp_normed and [MLP statistics], or then activated
+  ///   MLP:        that of FeedForward
   struct ForwardLayout {
     ArrayLocations locations;
-    std::int64_t attention_normed, kv, attention_scores, mlp_normed, activated;
+    std::int64_t attention_normed, kv, attention_scores;
   };
 
   /// Bytes into the workspace of backward, in two steps that share their bytes; behind both: sums.
   /// In parts each step has a workspace and sums of its own; the second ends with dkv, and the last
   /// phase has norm(x), dqkv and the statistics.
-  ///   MLP:       activated    (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
-  ///              mlp_normed   (rows, width)     until dWup; then its gradient
-  ///              [MLP statistics, up]
+  ///   MLP:       that of FeedForward
   ///   attention: dattention   (rows, width)     until dqkv; then norm(x), then its gradient
   ///              dqkv         (rows, qkv_width)
   ///              attention_scores               during the backward of attention
   ///              [attention statistics, attention, log_sum_exp]
   struct BackwardLayout {
     ArrayLocations locations;
-    std::int64_t activated, mlp_normed, dattention, dqkv, attention_scores;
+    std::int64_t dattention, dqkv, attention_scores;
     std::int64_t kv, dkv;               // where sequences are cut: (sequences, kv_width)
     std::int64_t sums, attention_sums;  // of leaves
     std::int64_t last_dqkv, last_normed, last_sums;
@@ -116,7 +104,7 @@ class BlockUnit final : public Unit<T> {
 
   void attention_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
-  void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers, Compute loss_scale) const;
   void attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
 
   struct Columns {
@@ -153,15 +141,12 @@ class BlockUnit final : public Unit<T> {
 
   void rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv, Columns columns,
               std::int64_t begin, std::int64_t part) const;
-  void normalize_again(const Exec& exec, const Norm& norm, FlatParameter<T> parameters,
-                       View<const T**> x, NormStatistics<T> statistics, bool output_needed,
-                       View<T**> normed) const;
+  FeedForwardCall<T> feed_forward_call(const UnitBuffers<T>& buffers, View<const T**> middle) const;
 
   LeafShape leaf_;
   Recompute recompute_;
   math::AttentionShape attention_;
   Sizes sizes_;
-  Activation activation_;
   Positions positions_;
   double rotary_base_;
 
@@ -169,9 +154,8 @@ class BlockUnit final : public Unit<T> {
   Norm attention_norm_;
   Linear qkv_;
   Linear out_;
-  Norm mlp_norm_;
-  Linear up_;
-  Linear down_;
+  std::unique_ptr<const FeedForward<T>> feed_forward_;
+  std::int64_t feed_forward_saved_ = 0;  // bytes into `saved`
 
   ForwardLayout forward_;
   BackwardLayout backward_;

@@ -2,6 +2,7 @@
 #include <ostrakon/model/decoder.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/block_unit.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
@@ -57,6 +58,25 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
         std::pair{"rows of a leaf", leaf.rows() / leaf.leaves()}})
     require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
             " pieces for tensor parallelism; expected a multiple");
+  const ExpertSettings& experts = settings.experts;
+  require(experts.count >= 0 && experts.count <= most_experts, "model experts is ", experts.count,
+          ", expected 0 for none, or up to ", most_experts);
+  if (experts.exist()) {
+    positive("expert width", experts.width);
+    require(experts.shared >= 0, "model shared experts is ", experts.shared,
+            ", expected at least 0");
+    require(experts.per_token >= 1 && experts.per_token <= experts.count, "model ",
+            experts.per_token, " experts per token of ", experts.count,
+            ", expected at least 1 and at most all");
+    require(experts.balance != RouterBalance::bias || experts.balance_rate > 0.0,
+            "model router balance rate is ", experts.balance_rate,
+            ", by which a bias never changes; expected more than 0");
+    require(pieces == 1, "experts can't be cut into ", pieces,
+            " pieces for tensor parallelism; expected 1");
+    require(leaf.rows() <= std::numeric_limits<std::int32_t>::max() / experts.per_token,
+            leaf.rows(), " tokens at once, each by ", experts.per_token,
+            " experts; expected fewer than 2^31 in all");
+  }
   require(settings.width % settings.heads == 0, "model width ", settings.width,
           " is not a multiple of heads ", settings.heads);
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/routing.hpp>
 #include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <vector>
@@ -20,6 +21,38 @@ constexpr Named<Activation> activation_names[] = {{Activation::gelu, "gelu"},
                                                   {Activation::swiglu, "swiglu"}};
 constexpr const char* name(Activation activation) { return name_in(activation_names, activation); }
 
+/// What keeps a router from sending most tokens to few experts.
+enum class RouterBalance {
+  none,
+  loss,  ///< the gradient of an auxiliary loss, see math::router_backward
+  bias   ///< a bias of scores, for the choice alone, that follows the counts of tokens
+};
+constexpr Named<RouterBalance> router_balance_names[] = {
+    {RouterBalance::none, "none"}, {RouterBalance::loss, "loss"}, {RouterBalance::bias, "bias"}};
+constexpr const char* name(RouterBalance balance) { return name_in(router_balance_names, balance); }
+
+/// Mixtures of experts in place of the MLPs of all blocks: each token is computed by a few of many
+/// MLPs, which a router chooses. Mixtral: softmax, normalize. DeepSeek-V3, but for its groups of
+/// experts: sigmoid, normalize, scale, shared experts, bias.
+struct ExpertSettings {
+  std::int64_t count = 0;      ///< MLPs of a block; 0: one that computes all tokens
+  std::int64_t per_token = 2;  ///< that compute a token
+  std::int64_t shared = 0;     ///< further ones that compute all tokens: one MLP, as wide as these
+  std::int64_t width = 0;      ///< inner width of each
+  math::RouterScore score = math::RouterScore::softmax;
+  bool normalize = true;
+  double scale = 1.0;
+  RouterBalance balance = RouterBalance::none;
+  double balance_rate = 0.001;  ///< factor of the auxiliary loss; step of the bias
+
+  bool exist() const { return count > 0; }
+  std::int64_t shared_width() const { return shared * width; }
+  math::Router router() const { return {count, per_token, score, normalize, scale}; }
+};
+
+/// The most experts of a block.
+constexpr std::int64_t most_experts = 4096;
+
 /// A decoder-only transformer, pre-norm. GPT-2: layernorm, learned, gelu, bias, tied.
 /// Llama 3: rmsnorm, rotary, swiglu, no bias, kv_heads < heads, untied.
 struct DecoderSettings {
@@ -30,7 +63,8 @@ struct DecoderSettings {
   std::int64_t width = 256;
   std::int64_t heads = 4;
   std::int64_t kv_heads = 4;
-  std::int64_t ffn_width = 704;
+  std::int64_t ffn_width = 704;  ///< without experts
+  ExpertSettings experts = {};
   std::int64_t vocabulary = 257;
   bool bias = false;
   bool tie_embeddings = true;
@@ -135,11 +169,14 @@ class HeadUnit;
 /// ((heads + 2 kv_heads) head_width, width)/.bias, attention.out.weight (width, heads head_width)
 /// /.bias, mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias for gelu or
 /// mlp.gate_up.weight (2 ffn_width, width)/.bias for swiglu, mlp.down.weight (width,
-/// ffn_width)/.bias. Head: norm.weight/.bias, and output.weight (vocabulary, width) unless tied to
-/// the embedding. Linear layers are (out, in): y = x W^T + b. Biases only with `bias`, and RMS norm
-/// has none in any case. Normal initializer for weights, with deviation / sqrt(2 layers) for the
-/// two projections back into the residual stream (Radford et al. 2019). Weights of shape (out, in)
-/// and embeddings decay; norms and biases do not.
+/// ffn_width)/.bias. With experts: mlp.router.weight (experts, width), mlp.router.balance (experts)
+/// if a bias balances them, and such an MLP mlp.experts.<index>.up (or gate_up) and .down of each
+/// expert, with its width in place of ffn_width, and mlp.shared.up and .down. Head:
+/// norm.weight/.bias, and output.weight (vocabulary, width) unless tied to the embedding. Linear
+/// layers are (out, in): y = x W^T + b. Biases only with `bias`, and RMS norm has none in any case.
+/// Normal initializer for weights, with deviation / sqrt(2 layers) for the two projections back
+/// into the residual stream (Radford et al. 2019). Weights of shape (out, in) and embeddings decay;
+/// norms and biases do not.
 template <class T>
 class Decoder {
  public:

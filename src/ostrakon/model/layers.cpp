@@ -24,11 +24,6 @@ const Parameter& find_weight(const std::vector<Parameter>& parameters, const std
   return *weight;
 }
 
-ParameterLocation find_bias(const std::vector<Parameter>& parameters, const std::string& layer) {
-  const Parameter* bias = find(parameters, layer + ".bias");
-  return bias == nullptr ? ParameterLocation{} : location_of(*bias);
-}
-
 template <class T>
 void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, View<const T**> x,
             compute_t<T> beta, View<T**> y) {
@@ -44,13 +39,16 @@ void sum_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t rows,
                 View<compute_t<T>*> result, const Write& write) {
   using C = compute_t<T>;
   const std::int64_t of_leaf = rows / sums.leaves, size = result.size();
+  const auto begin_of = [&](std::int64_t leaf) {
+    return sums.runs ? sums.runs[leaf] : leaf * of_leaf;
+  };
   const auto slot = [&](std::int64_t index) {
     return index == 0 ? result : sums.workspace.range((index - 1) * size, index * size);
   };
   math::sum_pieces(
       sums.leaves,
       [&](std::int64_t to, std::int64_t leaf) {
-        write(leaf * of_leaf, (leaf + 1) * of_leaf, slot(to));
+        write(begin_of(leaf), begin_of(leaf + 1), slot(to));
       },
       [&](std::int64_t from, std::int64_t to) {
         math::add_to<C>(exec, View<const C*>(slot(from)), slot(to));
@@ -77,9 +75,16 @@ void add_linear(std::vector<Parameter>& parameters, const std::string& name, std
   if (bias) parameters.push_back({name + ".bias", {outputs}, Initializer::zeros});
 }
 
+ParameterLocation find_parameter(const std::vector<Parameter>& parameters,
+                                 const std::string& name) {
+  const Parameter* parameter = find(parameters, name);
+  return parameter == nullptr ? ParameterLocation{} : location_of(*parameter);
+}
+
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name) {
   const Parameter& weight = find_weight(parameters, name);
-  return {weight.shape[1], weight.shape[0], location_of(weight), find_bias(parameters, name)};
+  return {weight.shape[1], weight.shape[0], location_of(weight),
+          find_parameter(parameters, name + ".bias")};
 }
 
 template <class T>
@@ -95,13 +100,37 @@ void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> 
 }
 
 template <class T>
+void linear_forward_by_row(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
+                           View<const T**> x, View<T**> y, View<T*> workspace) {
+  const View<const T**> weight = parameters.at(layer.weight).matrix(layer.outputs, layer.inputs);
+  math::gemm_by_row<T>(exec, math::Transpose::yes, x, weight, y, workspace);
+  if (layer.bias.exists()) math::add_bias<T>(exec, y, parameters.at(layer.bias));
+}
+
+template <class T>
+void linear_backward_input_by_row(const Exec& exec, const Linear& layer,
+                                  FlatParameter<T> parameters, View<const T**> dy, View<T**> dx,
+                                  View<T*> workspace) {
+  const View<const T**> weight = parameters.at(layer.weight).matrix(layer.outputs, layer.inputs);
+  math::gemm_by_row<T>(exec, math::Transpose::no, dy, weight, dx, workspace);
+}
+
+template <class T>
+std::int64_t by_row_workspace(const Linear& layer) {
+  return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs);
+}
+
+template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, View<const T**> x,
                                 View<const T**> dy, View<compute_t<T>*> gradients,
                                 const LeafSums<T>& sums) {
   if (layer.weight.trained()) {
     const View<compute_t<T>**> dweight =
         gradient_at(gradients, layer.weight).matrix(layer.outputs, layer.inputs);
-    math::gemm_by_piece<T>(exec, dy, x, dweight, sums.leaves, sums.workspace);
+    if (sums.runs)
+      math::gemm_by_run<T>(exec, dy, x, dweight, sums.runs, sums.workspace);
+    else
+      math::gemm_by_piece<T>(exec, dy, x, dweight, sums.leaves, sums.workspace);
   }
   if (layer.bias.trained())
     sum_leaves<T>(exec, sums, dy.rows(), gradient_at(gradients, layer.bias),
@@ -127,27 +156,45 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon) {
-  return {kind, epsilon, location_of(find_weight(parameters, name)), find_bias(parameters, name)};
+  return {kind, epsilon, location_of(find_weight(parameters, name)),
+          find_parameter(parameters, name + ".bias")};
 }
 
-std::string name_of_up(const DecoderSettings& settings) {
-  return settings.activation == Activation::gelu ? "mlp.up" : "mlp.gate_up";
+std::string name_of_up(const DecoderSettings& settings, const std::string& mlp) {
+  return mlp + (settings.activation == Activation::gelu ? ".up" : ".gate_up");
 }
+
+std::string name_of_expert(std::int64_t index) { return "mlp.experts." + std::to_string(index); }
 
 std::vector<Parameter> block_parameters(const DecoderSettings& settings) {
-  const std::int64_t width = settings.width, ffn = settings.ffn_width;
+  const std::int64_t width = settings.width;
   const std::int64_t qkv = (settings.heads + 2 * settings.kv_heads) * settings.head_width();
-  const std::int64_t up = settings.activation == Activation::gelu ? ffn : 2 * ffn;
   const double deviation = settings.initializer_deviation;
   // Each block adds two projections to the residual stream; its variance must not grow with depth.
   const double residual_deviation = deviation / std::sqrt(2.0 * settings.layers);
   std::vector<Parameter> parameters;
+  const auto add_mlp = [&](const std::string& name, std::int64_t inner) {
+    const std::int64_t up = settings.activation == Activation::gelu ? inner : 2 * inner;
+    add_linear(parameters, name_of_up(settings, name), up, width, settings.bias, deviation);
+    add_linear(parameters, name + ".down", width, inner, settings.bias, residual_deviation);
+  };
   add_norm(parameters, "attention.norm", settings.norm, width, settings.bias);
   add_linear(parameters, "attention.qkv", qkv, width, settings.bias, deviation);
   add_linear(parameters, "attention.out", width, width, settings.bias, residual_deviation);
   add_norm(parameters, "mlp.norm", settings.norm, width, settings.bias);
-  add_linear(parameters, name_of_up(settings), up, width, settings.bias, deviation);
-  add_linear(parameters, "mlp.down", width, ffn, settings.bias, residual_deviation);
+  const ExpertSettings& experts = settings.experts;
+  if (!experts.exist()) {
+    add_mlp("mlp", settings.ffn_width);
+    return parameters;
+  }
+  add_linear(parameters, "mlp.router", experts.count, width, false, deviation);
+  parameters.back().orthogonalize = false;  // its rows give logits
+  if (experts.balance == RouterBalance::bias) {
+    parameters.push_back(Parameter::zeros("mlp.router.balance", {experts.count}));
+    parameters.back().sign_rate = experts.balance_rate;
+  }
+  for (std::int64_t e = 0; e < experts.count; ++e) add_mlp(name_of_expert(e), experts.width);
+  if (experts.shared > 0) add_mlp("mlp.shared", experts.shared_width());
   return parameters;
 }
 
@@ -195,6 +242,15 @@ void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters
                       statistics.mean, statistics.rstd, y);
 }
 
+template <class T>
+void norm_again(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, View<const T**> x,
+                NormStatistics<T> statistics, bool lost, bool output_needed, View<T**> y) {
+  if (lost)
+    norm_forward<T>(exec, layer, parameters, x, statistics, y);
+  else if (output_needed)
+    norm_apply<T>(exec, layer, parameters, x, statistics, y);
+}
+
 std::int64_t leaf_sums_workspace(const Linear& layer, std::int64_t leaves) {
   const std::int64_t bias = (math::tree_slots(leaves) - 1) * layer.outputs;
   return std::max(math::gemm_by_piece_workspace(layer.outputs, layer.inputs, leaves), bias);
@@ -238,6 +294,13 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
 #define OSTRAKON_INSTANTIATE_LAYERS(T)                                                           \
   template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>, \
                                   View<T**>);                                                    \
+  template void linear_forward_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,           \
+                                         View<const T**>, View<T**>, View<T*>);                  \
+  template void linear_backward_input_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,    \
+                                                View<const T**>, View<T**>, View<T*>);           \
+  template std::int64_t by_row_workspace<T>(const Linear&);                                      \
+  template void norm_again<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
+                              NormStatistics<T>, bool, bool, View<T**>);                         \
   template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,              \
                                       View<const T**>, View<T**>);                               \
   template void linear_backward_parameters<T>(const Exec&, const Linear&, View<const T**>,       \

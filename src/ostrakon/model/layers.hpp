@@ -76,6 +76,9 @@ Linear outputs_of(const Linear& layer, std::int64_t begin, std::int64_t end);
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
                 std::int64_t inputs, bool bias, double deviation);
 
+/// The parameter `name` among parameters that are laid out; nowhere if there is none.
+ParameterLocation find_parameter(const std::vector<Parameter>& parameters, const std::string& name);
+
 /// The layer `name` among parameters that are laid out. Throws Error where there is none.
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name);
 
@@ -89,12 +92,30 @@ template <class T>
 void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                         View<const T**> x, View<T**> y);
 
+// The same for some of a leaf's rows, as many as an expert has: no row's bits depend on how many
+// they are. workspace: by_row_workspace(layer).
+
+template <class T>
+void linear_forward_by_row(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
+                           View<const T**> x, View<T**> y, View<T*> workspace);
+/// dx = dy W, overwritten.
+template <class T>
+void linear_backward_input_by_row(const Exec& exec, const Linear& layer,
+                                  FlatParameter<T> parameters, View<const T**> dy, View<T**> dx,
+                                  View<T*> workspace);
+/// Elements of T.
+template <class T>
+std::int64_t by_row_workspace(const Linear& layer);
+
 /// How gradients of parameters are summed over rows: those of each of `leaves` equal runs of rows
 /// by themselves, and the leaves by the tree of math/piece_tree.hpp.
 template <class T>
 struct LeafSums {
   std::int64_t leaves = 1;
   View<compute_t<T>*> workspace = {};  ///< of the functions below; none for one leaf
+  /// Where runs are not equal: the first row of each, and the end of the last, (leaves + 1). Linear
+  /// layers alone.
+  HostView<const std::int64_t*> runs = {};
 };
 
 /// dW = dy^T x and db = column sums of dy, overwritten in `gradients`, those of the trained
@@ -161,7 +182,9 @@ void activate_backward(const Exec& exec, Activation activation, View<const T**> 
 /// The parameters of a transformer block, see Decoder, not laid out; and the layer before the
 /// activation.
 std::vector<Parameter> block_parameters(const DecoderSettings& settings);
-std::string name_of_up(const DecoderSettings& settings);
+std::string name_of_up(const DecoderSettings& settings, const std::string& mlp = "mlp");
+/// "mlp.experts.3"
+std::string name_of_expert(std::int64_t index);
 
 /// y = norm(x), writes the statistics. Shapes: x, y (rows, width).
 template <class T>
@@ -172,6 +195,12 @@ void norm_forward(const Exec& exec, const Norm& layer, FlatParameter<T> paramete
 template <class T>
 void norm_apply(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, View<const T**> x,
                 NormStatistics<T> statistics, View<T**> y);
+
+/// What norm_forward wrote, bit for bit, as far as it is needed: where the statistics are `lost`
+/// both, else the output from them if it is needed.
+template <class T>
+void norm_again(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, View<const T**> x,
+                NormStatistics<T> statistics, bool lost, bool output_needed, View<T**> y);
 
 /// Elements of compute_t<T> that LeafSums needs for the gradients of a layer; a norm's of `width`.
 std::int64_t leaf_sums_workspace(const Linear& layer, std::int64_t leaves);

@@ -69,6 +69,10 @@ struct Parameter {
   std::int64_t pieces = 1;        ///< in its segment, of which `offset` is the first one's; set by
                                   ///< lay_out_parameters, as is
   std::int64_t piece_stride = 0;  ///< elements from one piece to the next
+  /// Above 0: with every optimizer it is updated by x -= sign_rate * sign(gradient), whatever the
+  /// schedule, and its gradient is no part of the gradient's norm. For what is no weight, but
+  /// follows counts: a router's bias.
+  double sign_rate = 0.0;
 
   /// "block.3.attention.qkv.weight": unique in a model, and the same however blocks are grouped
   /// into units.

@@ -23,6 +23,8 @@ void with_rule(OptimizerKind rule, const OptimizerSettings& settings, const Upda
       if (settings.momentum != 0.0) return run("sgd", SgdRule<T>(settings, step));
       return run("sgd", PlainRule<T>(step.learning_rate * step.gradient_scale,
                                      step.learning_rate * step.weight_decay));
+    case OptimizerKind::sign:
+      return run("sign", SignRule<T>(step));
     case OptimizerKind::muon:
       break;
   }
@@ -32,6 +34,7 @@ void with_rule(OptimizerKind rule, const OptimizerSettings& settings, const Upda
 }  // namespace
 
 OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter& parameter) {
+  if (parameter.sign_rate > 0.0) return OptimizerKind::sign;
   const bool takes_muon = parameter.shape.size() == 2 && parameter.orthogonalize;
   const bool falls_back = settings.kind == OptimizerKind::muon && !takes_muon;
   return falls_back ? OptimizerKind::adamw : settings.kind;
@@ -39,6 +42,7 @@ OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter&
 
 int moments(const OptimizerSettings& settings, OptimizerKind rule) {
   if (rule == OptimizerKind::adamw) return 2;
+  if (rule == OptimizerKind::sign) return 0;
   return rule == OptimizerKind::sgd && settings.momentum == 0.0 ? 0 : 1;
 }
 

@@ -10,12 +10,14 @@ namespace ostrakon::optim {
 
 /// adamw: Loshchilov & Hutter 2019. sgd: with momentum (Polyak) or Nesterov's, as in Sutskever et
 /// al. 2013. lion: Chen et al. 2023. muon: Jordan 2024, see muon.hpp. All decay weights decoupled:
-/// by learning_rate * weight_decay * parameter.
-enum class OptimizerKind { adamw, sgd, lion, muon };
+/// by learning_rate * weight_decay * parameter. sign: by the gradient's sign; of parameters that
+/// say so (model::Parameter::sign_rate), never of a model.
+enum class OptimizerKind { adamw, sgd, lion, muon, sign };
 constexpr Named<OptimizerKind> optimizer_names[] = {{OptimizerKind::adamw, "adamw"},
                                                     {OptimizerKind::sgd, "sgd"},
                                                     {OptimizerKind::lion, "lion"},
-                                                    {OptimizerKind::muon, "muon"}};
+                                                    {OptimizerKind::muon, "muon"},
+                                                    {OptimizerKind::sign, "sign"}};
 constexpr const char* name(OptimizerKind kind) { return name_in(optimizer_names, kind); }
 
 struct OptimizerSettings {
@@ -34,7 +36,8 @@ struct OptimizerSettings {
 };
 
 /// The rule that updates `parameter`: settings.kind, but adamw where that is muon and the parameter
-/// is no matrix, or not one to be orthogonalized (Parameter::orthogonalize).
+/// is no matrix, or not one to be orthogonalized (Parameter::orthogonalize); and sign where it has
+/// a sign_rate.
 OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter& parameter);
 
 /// Arrays of state per parameter under the rule `rule`: 0, 1 (first moment) or 2 (and second).

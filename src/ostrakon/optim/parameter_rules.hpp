@@ -25,7 +25,8 @@ struct Treatment {
   double weight_decay = 0.0;   ///< 0 for parameters that do not decay
 };
 
-/// Without a rule: the learning rate and, of parameters that decay, the weight decay given here.
+/// Without a rule: the learning rate (or the parameter's own sign_rate) and, of parameters that
+/// decay, the weight decay given here.
 Treatment treatment_of(const std::vector<ParameterRule>& rules, const model::Parameter& parameter,
                        double learning_rate, double weight_decay);
 

@@ -124,4 +124,21 @@ struct LionRule {
   }
 };
 
+/// No scale of the gradient changes it.
+template <class T>
+struct SignRule {
+  static constexpr int moments = 0;
+  static constexpr bool in_place = false;
+  T step_size, decay;
+
+  explicit SignRule(const UpdateStep& step)
+      : step_size(static_cast<T>(step.learning_rate)),
+        decay(static_cast<T>(step.learning_rate * step.weight_decay)) {}
+
+  KOKKOS_INLINE_FUNCTION T operator()(T x, T gradient, T&, T&) const {
+    const T sign = static_cast<T>((gradient > T(0)) - (gradient < T(0)));
+    return x - (step_size * sign + decay * x);
+  }
+};
+
 }  // namespace ostrakon::optim

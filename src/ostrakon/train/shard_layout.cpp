@@ -2,7 +2,9 @@
 #include <ostrakon/train/shard_layout.hpp>
 
 #include <algorithm>
+#include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::train {
 namespace {
@@ -128,6 +130,24 @@ std::vector<UpdateRange> ShardLayout::update_ranges(int unit, DType moments,
     else
       ranges.push_back(next);
   }
+  return ranges;
+}
+
+std::vector<ElementRange> ShardLayout::normed_ranges(int unit) const {
+  std::vector<ElementRange> ranges;
+  const plan::FlatRange trained = plan_.trained(unit);
+  if (trained.empty()) return ranges;
+  const plan::Spans& divided = plan_.layouts.gradient.divided;
+  std::int64_t begin = 0;
+  const auto add_up_to = [&](std::int64_t end) {
+    if (begin < end) ranges.push_back({begin, end});
+  };
+  for (const ParameterSlice& slice : slices_of_part(trained.first, divided)) {
+    if (slice.parameter->sign_rate == 0.0) continue;
+    add_up_to(slice.offset);
+    begin = model::round_up(slice.offset + slice.count, math::norm_block);
+  }
+  add_up_to(plan_.elements(trained, divided));
   return ranges;
 }
 

@@ -35,10 +35,12 @@ struct UpdateRange {
   std::uint64_t rounding_key;  ///< optim::UpdateStep::rounding_key
 };
 
-/// Elements [begin, end) of a rank's part of a flat parameter that belong to no parameter.
-struct Gap {
+/// Elements [begin, end) of a rank's part of a flat parameter.
+struct ElementRange {
   std::int64_t begin, end;
 };
+/// That belong to no parameter.
+using Gap = ElementRange;
 
 /// Which elements of a model's parameters a rank has, and where its buffers have them. A pure
 /// function of the plans of all stages, the model's parameters, the optimizer and the rank's number
@@ -81,6 +83,10 @@ class ShardLayout {
   /// `moments`: parameters whose moments have 16 bits are rounded with random numbers of their own
   /// (of `seed`), and not merged.
   std::vector<UpdateRange> update_ranges(int unit, DType moments, std::uint64_t seed) const;
+
+  /// What of a unit's gradients, as the rank keeps them, is part of the norm: all but parameters
+  /// with a sign_rate. Each begins at a multiple of math::norm_block elements, as all would.
+  std::vector<ElementRange> normed_ranges(int unit) const;
 
   /// Alignment and padding of what a unit computes with of its trained flat parameter.
   std::vector<Gap> gaps(int unit) const;

@@ -39,7 +39,8 @@ class StepHandlers {
               parts.settings.policy.reduce),
         load_(parts.context, parts.programs, parts.settings, parts.world),
         compute_(parts.context, parts.layout, parts.settings, diagnosis_),
-        sum_(parts.context, parts.guard, diagnosis_, parts.world, parts.settings.step_terms()),
+        sum_(parts.context, parts.layout, parts.guard, diagnosis_, parts.world,
+             parts.settings.step_terms()),
         update_(parts.context, parts.layout, parts.settings) {}
   StepHandlers(const StepHandlers&) = delete;
   StepHandlers& operator=(const StepHandlers&) = delete;

@@ -22,13 +22,15 @@ static_assert(plan::shard_alignment % math::norm_block == 0,
 static_assert(model::parameter_alignment % math::norm_block == 0,
               "parameters begin within a block of the norm");
 
-SumHandlers::SumHandlers(StepContext& context, StepGuard& guard, Diagnosis& diagnosis,
-                         comm::Communicator& world, std::int64_t step_terms)
+SumHandlers::SumHandlers(StepContext& context, const ShardLayout& layout, StepGuard& guard,
+                         Diagnosis& diagnosis, comm::Communicator& world, std::int64_t step_terms)
     : context_(context),
       guard_(guard),
       diagnosis_(diagnosis),
       world_(world),
-      step_terms_(step_terms) {}
+      step_terms_(step_terms) {
+  for (int u = 0; u < layout.units(); ++u) normed_.push_back(layout.normed_ranges(u));
+}
 
 void SumHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::begin, [this](const ActionBuffers& buffers) { begin(buffers); });
@@ -66,13 +68,17 @@ void SumHandlers::norm(const ActionBuffers& buffers) {
     const auto gradients = parts.view<float, Space>(Role::gradient_shard, divided);
     const auto squares =
         buffers.view<std::int64_t, Space>(on_host ? Role::host_sums : Role::sums).range(begin, end);
+    const auto add_squares = [&] {
+      for (const ElementRange& range : normed_[static_cast<std::size_t>(buffers.action.unit)])
+        math::add_squares<float, Space>(where, gradients.range(range.begin, range.end), squares);
+    };
     if constexpr (on_host) {
       const std::int64_t before = math::exact_sum_non_finite(squares);
-      math::add_squares<float, Space>(where, gradients, squares);
+      add_squares();
       const std::int64_t more = math::exact_sum_non_finite(squares) - before;
       if (more > 0) diagnosis_.note_sum(buffers.action.unit, more);
     } else {
-      math::add_squares<float, Space>(where, gradients, squares);
+      add_squares();
     }
   });
 }

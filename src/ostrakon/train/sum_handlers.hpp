@@ -6,8 +6,10 @@
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/shard_layout.hpp>
 #include <ostrakon/train/step_context.hpp>
 #include <ostrakon/train/step_guard.hpp>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -16,8 +18,8 @@ namespace ostrakon::train {
 class SumHandlers {
  public:
   /// `step_terms`: of the loss of a global batch. The others must outlive it.
-  SumHandlers(StepContext& context, StepGuard& guard, Diagnosis& diagnosis,
-              comm::Communicator& world, std::int64_t step_terms);
+  SumHandlers(StepContext& context, const ShardLayout& layout, StepGuard& guard,
+              Diagnosis& diagnosis, comm::Communicator& world, std::int64_t step_terms);
   /// Handles what adds up. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -34,6 +36,7 @@ class SumHandlers {
   Diagnosis& diagnosis_;
   comm::Communicator& world_;
   std::int64_t step_terms_;
+  std::vector<std::vector<ElementRange>> normed_;  // ShardLayout::normed_ranges, by unit
 };
 
 }  // namespace ostrakon::train

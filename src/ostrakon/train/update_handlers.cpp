@@ -33,8 +33,12 @@ void UpdateHandlers::install(runtime::Executor& executor) {
 optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
   optim::UpdateStep update;
   update.step = context_.update;
-  update.learning_rate = optim::learning_rate(settings_.schedule, range.treatment.learning_rate,
-                                              context_.step, settings_.steps);
+  // What follows counts does so from the first step to the last.
+  update.learning_rate =
+      range.rule == OptimizerKind::sign
+          ? range.treatment.learning_rate
+          : optim::learning_rate(settings_.schedule, range.treatment.learning_rate, context_.step,
+                                 settings_.steps);
   update.weight_decay = range.treatment.weight_decay;
   update.gradient_scale = context_.verdict.gradient_scale;
   update.rounding_key = range.rounding_key;

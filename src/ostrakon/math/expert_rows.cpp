@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/expert_rows.hpp>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/row_kernel.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+/// Columns of a row in an item of work.
+constexpr std::int64_t columns_at_once = per_item(64);
+
+std::int64_t per_token_of(const char* function, std::int64_t assignments, std::int64_t rows) {
+  require(rows > 0 ? assignments % rows == 0 : assignments == 0, function, ": ", assignments,
+          " assignments of ", rows, " rows, expected a multiple");
+  return rows > 0 ? assignments / rows : 0;
+}
+
+/// y(r) = first(r) + (base(r) + sum of the row's copies, each times its weight if there are any).
+template <class T, class F>
+void sum_copies(const Exec& exec, const char* name, View<const F**> first, View<const T**> base,
+                View<const std::int32_t*> slots, View<const compute_t<T>*> weights,
+                View<const T**> copies, View<T**> y) {
+  using C = compute_t<T>;
+  const std::int64_t rows = y.rows(), columns = y.columns();
+  const std::int64_t per_token = per_token_of(name, slots.size(), rows);
+  require_shape(name, "first", first, rows, columns);
+  if (base) require_shape(name, "base", base, rows, columns);
+  require_shape(name, "copies", copies, slots.size(), columns);
+  require_size_if_any(name, "weights", weights, slots.size());
+  const std::int64_t runs = items_for(columns, columns_at_once);
+  for_each_item(
+      exec, name, rows * runs, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t r = item / runs, begin = item % runs * columns_at_once;
+        const std::int64_t width = smaller(columns_at_once, columns - begin);
+        C sums[columns_at_once] = {};
+        if (base)
+          for (std::int64_t j = 0; j < width; ++j) sums[j] = base(r, begin + j);
+        for (std::int64_t a = r * per_token; a < (r + 1) * per_token; ++a) {
+          const C weight = weights ? weights[a] : C(1);
+          const auto copy = copies.row(slots[a]).range(begin, begin + width);
+          for (std::int64_t j = 0; j < width; ++j) sums[j] += weight * C(copy[j]);
+        }
+        for (std::int64_t j = 0; j < width; ++j)
+          y(r, begin + j) = static_cast<T>(C(first(r, begin + j)) + sums[j]);
+      });
+}
+
+}  // namespace
+
+template <class T>
+void gather_rows(const Exec& exec, View<const T**> x, View<const std::int32_t*> assignments,
+                 View<T**> copies) {
+  const char* const name = "gather_rows";
+  const std::int64_t per_token = per_token_of(name, assignments.size(), x.rows());
+  const std::int64_t columns = x.columns();
+  require_shape(name, "copies", copies, assignments.size(), columns);
+  for_each_row(
+      exec, name, assignments.size(), KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
+        const auto from = x.row(assignments[slot] / per_token);
+        const auto to = copies.row(slot);
+        row.loop(columns, [=](std::int64_t j) { to[j] = from[j]; });
+      });
+}
+
+template <class T>
+void combine_outputs(const Exec& exec, View<const T**> x, View<const T**> base,
+                     const Routes<compute_t<T>>& routes, View<const T**> outputs, View<T**> y) {
+  sum_copies<T, T>(exec, "combine_outputs", x, base, routes.slots, routes.weights, outputs, y);
+}
+
+template <class T>
+void combine_gradients(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
+                       const Routes<compute_t<T>>& routes, View<const T**> copies, View<T**> dx) {
+  sum_copies<T, compute_t<T>>(exec, "combine_gradients", first, base, routes.slots, {}, copies, dx);
+}
+
+template <class T>
+void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::int64_t begin,
+                     View<const T**> activated, View<const T*> bias, View<T**> dactivated,
+                     View<T**> dy, View<compute_t<T>*> dweights) {
+  using C = compute_t<T>;
+  const char* const name = "weigh_gradients";
+  const std::int64_t rows = dy.rows(), columns = dy.columns(), inner = dactivated.columns();
+  require_shape(name, "activated", activated, rows, inner);
+  require_shape(name, "dactivated", dactivated, rows, inner);
+  require_size_if_any(name, "bias", bias, columns);
+  require_equal_sizes(name, dweights.size(), routes.weights.size());
+  const auto assignments = routes.assignments.range(begin, begin + rows);
+  const View<const C*> weights = routes.weights;
+  for_each_row(
+      exec, name, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const std::int64_t assignment = assignments[r];
+        const C weight = weights[assignment];
+        const View<const T*> made = activated.row(r);
+        const View<T*> dmade = dactivated.row(r), out = dy.row(r);
+        C sum = row.template sum<C>(inner, [=](std::int64_t j) {
+          return static_cast<C>(made[j]) * static_cast<C>(dmade[j]);
+        });
+        if (bias)
+          sum += row.template sum<C>(columns, [=](std::int64_t j) {
+            return static_cast<C>(bias[j]) * static_cast<C>(out[j]);
+          });
+        row.once([=] { dweights[assignment] = sum; });
+        row.loop(inner, [=](std::int64_t j) {
+          dmade[j] = static_cast<T>(weight * static_cast<C>(dmade[j]));
+        });
+        row.loop(columns,
+                 [=](std::int64_t j) { out[j] = static_cast<T>(weight * static_cast<C>(out[j])); });
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                \
+  template void gather_rows<T>(const Exec&, View<const T**>, View<const std::int32_t*>,        \
+                               View<T**>);                                                     \
+  template void combine_outputs<T>(const Exec&, View<const T**>, View<const T**>,              \
+                                   const Routes<compute_t<T>>&, View<const T**>, View<T**>);   \
+  template void combine_gradients<T>(const Exec&, View<const compute_t<T>**>, View<const T**>, \
+                                     const Routes<compute_t<T>>&, View<const T**>, View<T**>); \
+  template void weigh_gradients<T>(const Exec&, const Routes<compute_t<T>>&, std::int64_t,     \
+                                   View<const T**>, View<const T*>, View<T**>, View<T**>,      \
+                                   View<compute_t<T>*>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/routing.hpp>
+
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/math/work_items.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+/// Keeps the quotient finite where every score of a row is 0 (sigmoid alone can make such).
+template <class C>
+constexpr C least_sum = C(1e-20);
+
+template <class C>
+constexpr C below_all = -std::numeric_limits<C>::infinity();
+
+template <class C>
+void require_shapes(const char* function, const Router& router, const Routes<C>& routes) {
+  require(1 <= router.per_token && router.per_token <= router.experts, function, ": ",
+          router.per_token, " experts a row of ", router.experts, ", expected from 1 to all");
+  const std::int64_t assignments = routes.scores.rows() * router.per_token;
+  require_shape(function, "scores", routes.scores, routes.scores.rows(), router.experts);
+  require_size(function, "chosen", routes.chosen, assignments);
+  require_size(function, "weights", routes.weights, assignments);
+  require_size(function, "slots", routes.slots, assignments);
+  require_size(function, "assignments", routes.assignments, assignments);
+}
+
+/// Logits of a row -> scores.
+template <class C>
+KOKKOS_INLINE_FUNCTION void score_row(RouterScore score, const View<C*>& row) {
+  const std::int64_t experts = row.size();
+  if (score == RouterScore::sigmoid) {
+    for (std::int64_t e = 0; e < experts; ++e) row[e] = C(1) / (C(1) + fast_exp(-row[e]));
+    return;
+  }
+  C most = row[0];
+  for (std::int64_t e = 1; e < experts; ++e) most = row[e] > most ? row[e] : most;
+  C sum = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    row[e] = fast_exp(row[e] - most);
+    sum += row[e];
+  }
+  for (std::int64_t e = 0; e < experts; ++e) row[e] /= sum;
+}
+
+/// Whether (score, expert) comes before (other, other_expert).
+template <class C>
+KOKKOS_INLINE_FUNCTION bool precedes(C score, std::int64_t expert, C other,
+                                     std::int64_t other_expert) {
+  return score > other || (score == other && expert < other_expert);
+}
+
+/// The experts that come first, ascending. Each round takes the first one of those that come after
+/// the one before. A score that is not a number comes last.
+template <class C>
+KOKKOS_INLINE_FUNCTION void choose_of_row(const View<const C*>& scores, const View<const C*>& bias,
+                                          const View<std::int32_t*>& chosen) {
+  const auto key = [&](std::int64_t e) {
+    const C sum = bias ? scores[e] + bias[e] : scores[e];
+    return sum == sum ? sum : below_all<C>;
+  };
+  const std::int64_t experts = scores.size();
+  C last_key = 0;
+  std::int64_t last = -1;
+  for (std::int64_t k = 0; k < chosen.size(); ++k) {
+    std::int64_t best = -1;
+    C best_key = 0;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const C mine = key(e);
+      if (last >= 0 && !precedes(last_key, last, mine, e)) continue;
+      if (best >= 0 && !precedes(mine, e, best_key, best)) continue;
+      best = e;
+      best_key = mine;
+    }
+    last = best;
+    last_key = best_key;
+    std::int64_t at = k;
+    for (; at > 0 && chosen[at - 1] > best; --at) chosen[at] = chosen[at - 1];
+    chosen[at] = static_cast<std::int32_t>(best);
+  }
+}
+
+template <class C>
+KOKKOS_INLINE_FUNCTION C sum_of_chosen(const View<const C*>& scores,
+                                       const View<const std::int32_t*>& chosen) {
+  C sum = 0;
+  for (std::int64_t k = 0; k < chosen.size(); ++k) sum += scores[chosen[k]];
+  return sum + least_sum<C>;
+}
+
+}  // namespace
+
+OffsetsOnHost::OffsetsOnHost(const Exec& exec, View<const std::int64_t*> offsets) {
+  if (memory_is_host_accessible) {
+    exec.fence();
+    view_ = {offsets.data(), offsets.size()};
+    return;
+  }
+  copy_.resize(static_cast<std::size_t>(offsets.size()));
+  copy_to_host(exec, offsets, host_view(copy_));
+  view_ = host_view(static_cast<const std::vector<std::int64_t>&>(copy_));
+}
+
+template <class C>
+void choose_experts(const Exec& exec, const Router& router, View<const C*> bias,
+                    const Routes<C>& routes) {
+  require_shapes("choose_experts", router, routes);
+  require_size_if_any("choose_experts", "bias", bias, router.experts);
+  const std::int64_t per_token = router.per_token;
+  const RouterScore score = router.score;
+  const bool normalize = router.normalize;
+  const C scale = static_cast<C>(router.scale);
+  const Routes<C> to = routes;
+  for_each_item(
+      exec, "choose_experts", routes.scores.rows(), KOKKOS_LAMBDA(std::int64_t r) {
+        const View<C*> scores = to.scores.row(r);
+        const auto chosen = to.chosen.range(r * per_token, (r + 1) * per_token);
+        const auto weights = to.weights.range(r * per_token, (r + 1) * per_token);
+        score_row<C>(score, scores);
+        choose_of_row<C>(scores, bias, chosen);
+        const C sum = normalize ? sum_of_chosen<C>(scores, chosen) : C(1);
+        for (std::int64_t k = 0; k < per_token; ++k) weights[k] = scale * (scores[chosen[k]] / sum);
+      });
+}
+
+// An item of work is an expert: it reads all that is chosen, which is little beside the products.
+template <class C>
+void sort_by_expert(const Exec& exec, const Router& router, std::int64_t leaves,
+                    const Routes<C>& routes) {
+  const char* const name = "sort_by_expert";
+  require_shapes(name, router, routes);
+  const std::int64_t assignments = routes.chosen.size(), experts = router.experts;
+  require(leaves >= 1 && routes.scores.rows() % leaves == 0, name, ": ", routes.scores.rows(),
+          " rows in ", leaves, " leaves, expected a multiple");
+  require_size(name, "offsets", routes.offsets, experts * leaves + 1);
+  const std::int64_t of_leaf = assignments / leaves;
+  const Routes<C> to = routes;
+  for_each_item(
+      exec, "count_rows", experts, KOKKOS_LAMBDA(std::int64_t e) {
+        for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+          const auto chosen = to.chosen.range(leaf * of_leaf, (leaf + 1) * of_leaf);
+          std::int64_t count = 0;
+          for (std::int64_t a = 0; a < of_leaf; ++a) count += chosen[a] == e ? 1 : 0;
+          to.offsets[e * leaves + leaf + 1] = count;
+        }
+      });
+  for_each_item(
+      exec, "add_up_rows", 1, KOKKOS_LAMBDA(std::int64_t) {
+        to.offsets[0] = 0;
+        for (std::int64_t i = 0; i < experts * leaves; ++i) to.offsets[i + 1] += to.offsets[i];
+      });
+  for_each_item(
+      exec, name, experts, KOKKOS_LAMBDA(std::int64_t e) {
+        std::int64_t slot = to.offsets[e * leaves];
+        for (std::int64_t a = 0; a < assignments; ++a) {
+          if (to.chosen[a] != e) continue;
+          to.slots[a] = static_cast<std::int32_t>(slot);
+          to.assignments[slot++] = static_cast<std::int32_t>(a);
+        }
+      });
+}
+
+namespace {
+
+/// Of one leaf.
+template <class C>
+void count_leaf(const Exec& exec, std::int64_t leaves, std::int64_t leaf,
+                View<const std::int64_t*> offsets, C mean, View<C*> excess) {
+  for_each_item(
+      exec, "count_excess", excess.size(), KOKKOS_LAMBDA(std::int64_t e) {
+        const std::int64_t count = offsets[e * leaves + leaf + 1] - offsets[e * leaves + leaf];
+        excess[e] = static_cast<C>(count) - mean;
+      });
+}
+
+}  // namespace
+
+template <class C>
+void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
+                  const Routes<C>& routes, View<C*> excess, View<C*> workspace) {
+  const char* const name = "count_excess";
+  const std::int64_t experts = router.experts;
+  require_size(name, "offsets", routes.offsets, experts * leaves + 1);
+  require_size(name, "excess", excess, experts);
+  require(workspace.size() >= excess_workspace(router, leaves), name, ": workspace of ",
+          workspace.size(), " elements, expected at least ", excess_workspace(router, leaves));
+  const C mean = static_cast<C>(routes.chosen.size() / leaves) / static_cast<C>(experts);
+  const auto slot = [&](std::int64_t index) {
+    return index == 0 ? excess : workspace.range((index - 1) * experts, index * experts);
+  };
+  sum_pieces(
+      leaves,
+      [&](std::int64_t to, std::int64_t leaf) {
+        count_leaf<C>(exec, leaves, leaf, routes.offsets, mean, slot(to));
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        add_to<C>(exec, View<const C*>(slot(from)), slot(to));
+      });
+}
+
+std::int64_t excess_workspace(const Router& router, std::int64_t leaves) {
+  return (tree_slots(leaves) - 1) * router.experts;
+}
+
+template <class C>
+void router_backward(const Exec& exec, const Router& router, std::int64_t leaves, C balance,
+                     const Routes<C>& routes, View<const C*> dweights, View<C**> dlogits) {
+  const char* const name = "router_backward";
+  require_shapes(name, router, routes);
+  const std::int64_t rows = routes.scores.rows(), experts = router.experts;
+  const std::int64_t per_token = router.per_token, of_leaf = rows / leaves;
+  require_size(name, "offsets", routes.offsets, experts * leaves + 1);
+  require_size(name, "dweights", dweights, rows * per_token);
+  require_shape(name, "dlogits", dlogits, rows, experts);
+  const RouterScore score = router.score;
+  const bool normalize = router.normalize;
+  const C scale = static_cast<C>(router.scale);
+  // Times the rows of the leaf that go to the expert: the derivative by P, over the leaf's rows.
+  const C pull = balance * static_cast<C>(experts) / static_cast<C>(of_leaf * per_token);
+  const Routes<C> from = routes;
+  for_each_item(
+      exec, name, rows, KOKKOS_LAMBDA(std::int64_t r) {
+        const View<const C*> scores = from.scores.row(r);
+        const View<const std::int32_t*> chosen =
+            from.chosen.range(r * per_token, (r + 1) * per_token);
+        const auto dweight = dweights.range(r * per_token, (r + 1) * per_token);
+        const View<C*> d = dlogits.row(r);  // by scores, then by logits
+        const std::int64_t first = r / of_leaf;
+        const auto pull_of = [&](std::int64_t e) {
+          const std::int64_t* const at = &from.offsets[e * leaves + first];
+          return pull * static_cast<C>(at[1] - at[0]);
+        };
+        C all = 1, mean_pull = 0;  // sum of scores, and sum over experts of their share's pull
+        if (pull != C(0) && score == RouterScore::sigmoid) {
+          all = least_sum<C>;
+          for (std::int64_t e = 0; e < experts; ++e) all += scores[e];
+          for (std::int64_t e = 0; e < experts; ++e) mean_pull += pull_of(e) * scores[e] / all;
+        }
+        for (std::int64_t e = 0; e < experts; ++e)
+          d[e] = pull == C(0) ? C(0) : (pull_of(e) - mean_pull) / all;
+        const C sum = normalize ? sum_of_chosen<C>(scores, chosen) : C(1);
+        C mean = 0;
+        if (normalize)
+          for (std::int64_t k = 0; k < per_token; ++k)
+            mean += scale * dweight[k] * (scores[chosen[k]] / sum);
+        for (std::int64_t k = 0; k < per_token; ++k)
+          d[chosen[k]] += (scale * dweight[k] - mean) / sum;
+        if (score == RouterScore::sigmoid) {
+          for (std::int64_t e = 0; e < experts; ++e) d[e] *= scores[e] * (C(1) - scores[e]);
+          return;
+        }
+        C product = 0;
+        for (std::int64_t e = 0; e < experts; ++e) product += d[e] * scores[e];
+        for (std::int64_t e = 0; e < experts; ++e) d[e] = scores[e] * (d[e] - product);
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(C)                                                                   \
+  template void choose_experts<C>(const Exec&, const Router&, View<const C*>, const Routes<C>&);  \
+  template void sort_by_expert<C>(const Exec&, const Router&, std::int64_t, const Routes<C>&);    \
+  template void count_excess<C>(const Exec&, const Router&, std::int64_t, const Routes<C>&,       \
+                                View<C*>, View<C*>);                                              \
+  template void router_backward<C>(const Exec&, const Router&, std::int64_t, C, const Routes<C>&, \
+                                   View<const C*>, View<C**>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/model/arrays.hpp>
+#include <ostrakon/model/feed_forward.hpp>
+
+namespace ostrakon::model {
+
+/// One MLP: y = x + activation(norm(x) Wup^T) Wdown^T. Backward writes the gradient of swiglu's
+/// input over the input itself.
+template <class T>
+class DenseFeedForward final : public FeedForward<T> {
+ public:
+  DenseFeedForward(const DecoderSettings& settings, const LeafShape& leaf,
+                   const Recompute& recompute, const std::vector<Parameter>& parameters);
+
+  void forward(const Exec& exec, const FeedForwardCall<T>& call) const override;
+  void backward(const Exec& exec, const FeedForwardCall<T>& call) const override;
+
+ private:
+  using Compute = compute_t<T>;
+
+  /// What forward computes for backward.
+  struct Activations {
+    NormStatistics<T> norm;  // (rows) each
+    View<T**> up;            // (rows, up_.outputs), with bias, before the activation
+  };
+  struct ArrayLocations {
+    ArrayLocation mean, rstd, up;
+  };
+
+  /// Bytes into the workspace of forward. In brackets: only where it is computed again.
+  ///   [up], and either normed (rows, width) and [statistics], or then activated (rows, ffn_width)
+  struct ForwardLayout {
+    ArrayLocations locations;
+    std::int64_t normed, activated;
+  };
+
+  /// Bytes into the workspace of backward.
+  ///   activated  (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
+  ///   normed     (rows, width)     until dWup; then its gradient
+  ///   [statistics, up]
+  struct BackwardLayout {
+    ArrayLocations locations;
+    std::int64_t activated, normed;
+  };
+
+  void lay_out_saved();
+  void lay_out_forward();
+  void lay_out_backward();
+  View<T**> matrix_in(View<std::byte*> buffer, std::int64_t offset, std::int64_t columns) const;
+  Activations activations_in(const FeedForwardCall<T>& call, const ArrayLocations& locations) const;
+
+  std::int64_t rows_, leaves_;
+  Recompute recompute_;
+  Activation activation_;
+  Norm norm_;
+  Linear up_, down_;
+  ForwardLayout forward_;
+  BackwardLayout backward_;
+};
+
+}  // namespace ostrakon::model

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/expert_feed_forward.hpp>
+
+#include <algorithm>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/expert_rows.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/model/arrays.hpp>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace ostrakon::model {
+
+// ---- forward ------------------------------------------------------------------------------------
+
+template <class T>
+void ExpertFeedForward<T>::forward(const Exec& exec, const FeedForwardCall<T>& call) const {
+  const std::int64_t rows = call.x.rows();
+  // Some rows are of one leaf. Nothing of the rows before is read, so these have their arrays.
+  const std::int64_t leaves = rows == rows_ ? leaves_ : 1;
+  const Workspace work = workspace_in(call.workspace, rows, false).arrays;
+  Saved saved = saved_in(call.saved, rows, leaves).arrays;
+  if (recompute_.norms) saved.norm = work.norm;
+  if (recompute_.mlp) std::tie(saved.up, saved.shared_up) = std::pair(work.up, work.shared_up);
+
+  norm_forward<T>(exec, norm_, call.parameters, call.x, saved.norm, work.normed);
+  route(exec, call, work, leaves, saved.routes);
+  const bool only_saves = !call.y;
+  if (only_saves && recompute_.mlp) return;
+
+  const math::OffsetsOnHost offsets(exec, saved.routes.offsets);
+  multiply_up(exec, call, saved, work, offsets.view(), leaves);
+  if (has_shared())
+    linear_forward<T>(exec, shared_.up, call.parameters, work.normed, saved.shared_up);
+  if (only_saves) return;
+
+  activate<T>(exec, activation_, saved.up, work.activated);
+  for_each_expert(offsets.view(), leaves,
+                  [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
+                    linear_forward_by_row<T>(exec, experts_[expert].down, call.parameters,
+                                             work.activated.row_range(begin, end),
+                                             work.copies.row_range(begin, end), work.padding);
+                  });
+  if (has_shared()) {
+    activate<T>(exec, activation_, saved.shared_up, work.shared_activated);
+    linear_forward<T>(exec, shared_.down, call.parameters, work.shared_activated, work.normed);
+  }
+  math::combine_outputs<T>(exec, call.x, has_shared() ? work.normed : View<T**>(), saved.routes,
+                           work.copies, call.y);
+}
+
+/// Experts, weights and order of the rows of work.normed.
+template <class T>
+void ExpertFeedForward<T>::route(const Exec& exec, const FeedForwardCall<T>& call,
+                                 const Workspace& work, std::int64_t leaves,
+                                 const Routes& routes) const {
+  using math::Transpose;
+  math::gemm<Compute>(exec, Transpose::no, Transpose::yes, 1, widened(exec, work.normed, work),
+                      router_weight(exec, call.parameters, work), 0, routes.scores);
+  math::choose_experts<Compute>(exec, router_, bias(exec, call.parameters, work), routes);
+  math::sort_by_expert<Compute>(exec, router_, leaves, routes);
+}
+
+template <class T>
+View<const compute_t<T>**> ExpertFeedForward<T>::router_weight(const Exec& exec,
+                                                               const FlatParameter<T>& parameters,
+                                                               const Workspace& work) const {
+  const View<const T*> weight = parameters.at(gate_.weight);
+  if constexpr (std::is_same<T, Compute>::value) {
+    return weight.matrix(gate_.outputs, gate_.inputs);
+  } else {
+    math::convert<T, Compute>(exec, weight, work.router.flat());
+    return work.router;
+  }
+}
+
+template <class T>
+View<const compute_t<T>*> ExpertFeedForward<T>::bias(const Exec& exec,
+                                                     const FlatParameter<T>& parameters,
+                                                     const Workspace& work) const {
+  const View<const T*> bias = parameters.at(bias_);
+  if constexpr (std::is_same<T, Compute>::value) {
+    return bias;
+  } else {
+    if (bias) math::convert<T, Compute>(exec, bias, work.bias);
+    return work.bias;
+  }
+}
+
+template <class T>
+View<const compute_t<T>**> ExpertFeedForward<T>::widened(const Exec& exec, View<const T**> normed,
+                                                         const Workspace& work) const {
+  if constexpr (std::is_same<T, Compute>::value) {
+    return normed;
+  } else {
+    math::convert<T, Compute>(exec, normed.flat(), work.wide.flat());
+    return work.wide;
+  }
+}
+
+template <class T>
+template <class Function>
+void ExpertFeedForward<T>::for_each_expert(HostView<const std::int64_t*> offsets,
+                                           std::int64_t leaves, const Function& function) const {
+  for (std::int64_t e = 0; e < router_.experts; ++e) {
+    const std::int64_t begin = offsets[e * leaves], end = offsets[(e + 1) * leaves];
+    if (begin < end) function(e, begin, end);
+  }
+}
+
+/// The copies of norm(x), and their products before the activation.
+template <class T>
+void ExpertFeedForward<T>::multiply_up(const Exec& exec, const FeedForwardCall<T>& call,
+                                       const Saved& saved, const Workspace& work,
+                                       HostView<const std::int64_t*> offsets,
+                                       std::int64_t leaves) const {
+  math::gather_rows<T>(exec, work.normed, saved.routes.assignments, work.copies);
+  for_each_expert(offsets, leaves, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
+    linear_forward_by_row<T>(exec, experts_[expert].up, call.parameters,
+                             work.copies.row_range(begin, end), saved.up.row_range(begin, end),
+                             work.padding);
+  });
+}
+
+// ---- backward -----------------------------------------------------------------------------------
+
+template <class T>
+void ExpertFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& call) const {
+  const Workspace work = workspace_in(call.workspace, rows_, true).arrays;
+  Saved saved = saved_in(call.saved, rows_, leaves_).arrays;
+  if (recompute_.norms) saved.norm = work.norm;
+  if (recompute_.mlp) std::tie(saved.up, saved.shared_up) = std::pair(work.up, work.shared_up);
+
+  norm_again<T>(exec, norm_, call.parameters, call.x, saved.norm, recompute_.norms, true,
+                work.normed);
+  backward_of_experts(exec, call, saved, work);
+  if (has_shared()) backward_of_shared(exec, call, saved, work);
+  backward_of_router(exec, call, saved, work);
+  const View<T**> dnormed = work.normed;
+  math::combine_gradients<T>(exec, work.wide, has_shared() ? work.dshared : View<T**>(),
+                             saved.routes, work.copies, dnormed);
+  norm_backward<T>(exec, norm_, call.parameters, call.x, saved.norm, dnormed,
+                   call.parameter_gradients, call.gradient, math::GradientUpdate::add,
+                   {leaves_, call.sums});
+}
+
+/// Gradients of the experts' parameters, of weights in work.dweights, and of copies of norm(x) in
+/// work.copies. That of a weight needs no output of an expert: with dy the gradient of the combined
+/// output it is (activated Wdown^T + b) . dy = activated . (dy Wdown) + b . dy.
+template <class T>
+void ExpertFeedForward<T>::backward_of_experts(const Exec& exec, const FeedForwardCall<T>& call,
+                                               const Saved& saved, const Workspace& work) const {
+  const math::OffsetsOnHost on_host(exec, saved.routes.offsets);
+  const HostView<const std::int64_t*> offsets = on_host.view();
+  const auto sums_of = [&](std::int64_t expert) {
+    return LeafSums<T>{leaves_, call.sums,
+                       offsets.range(expert * leaves_, (expert + 1) * leaves_ + 1)};
+  };
+  if (recompute_.mlp) multiply_up(exec, call, saved, work, offsets, leaves_);
+  activate<T>(exec, activation_, saved.up, work.activated);
+  math::gather_rows<T>(exec, call.gradient, saved.routes.assignments, work.copies);
+  for_each_expert(offsets, leaves_, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
+    const Linear& down = experts_[expert].down;
+    const View<T**> dy = work.copies.row_range(begin, end);
+    const View<T**> dactivated = work.dactivated.row_range(begin, end);
+    linear_backward_input_by_row<T>(exec, down, call.parameters, dy, dactivated, work.padding);
+    math::weigh_gradients<T>(exec, saved.routes, begin, work.activated.row_range(begin, end),
+                             call.parameters.at(down.bias), dactivated, dy, work.dweights);
+  });
+  // All experts: the gradient of one without tokens is zero, not what the array had before.
+  for (std::int64_t e = 0; e < router_.experts; ++e)
+    linear_backward_parameters<T>(exec, experts_[e].down, work.activated, work.copies,
+                                  call.parameter_gradients, sums_of(e));
+
+  const View<T**> dup = activation_ == Activation::gelu ? work.dactivated : saved.up;
+  activate_backward<T>(exec, activation_, saved.up, work.dactivated, dup);
+  math::gather_rows<T>(exec, work.normed, saved.routes.assignments, work.copies);
+  for (std::int64_t e = 0; e < router_.experts; ++e)
+    linear_backward_parameters<T>(exec, experts_[e].up, work.copies, dup, call.parameter_gradients,
+                                  sums_of(e));
+  for_each_expert(offsets, leaves_, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
+    linear_backward_input_by_row<T>(exec, experts_[expert].up, call.parameters,
+                                    dup.row_range(begin, end), work.copies.row_range(begin, end),
+                                    work.padding);
+  });
+}
+
+/// Of the MLP that computes all rows; the gradient of norm(x) in work.dshared.
+template <class T>
+void ExpertFeedForward<T>::backward_of_shared(const Exec& exec, const FeedForwardCall<T>& call,
+                                              const Saved& saved, const Workspace& work) const {
+  const LeafSums<T> sums = {leaves_, call.sums};
+  const View<T**> up = saved.shared_up, dactivated = work.dshared_activated;
+  if (recompute_.mlp) linear_forward<T>(exec, shared_.up, call.parameters, work.normed, up);
+  activate<T>(exec, activation_, up, work.shared_activated);
+  linear_backward_parameters<T>(exec, shared_.down, work.shared_activated, call.gradient,
+                                call.parameter_gradients, sums);
+  linear_backward_input<T>(exec, shared_.down, call.parameters, call.gradient, dactivated);
+  const View<T**> dup = activation_ == Activation::gelu ? dactivated : up;
+  activate_backward<T>(exec, activation_, up, dactivated, dup);
+  linear_backward_parameters<T>(exec, shared_.up, work.normed, dup, call.parameter_gradients, sums);
+  linear_backward_input<T>(exec, shared_.up, call.parameters, dup, work.dshared);
+}
+
+/// Of the router's weight, and what its bias is updated by; the gradient of norm(x) in work.wide.
+template <class T>
+void ExpertFeedForward<T>::backward_of_router(const Exec& exec, const FeedForwardCall<T>& call,
+                                              const Saved& saved, const Workspace& work) const {
+  math::router_backward<Compute>(exec, router_, leaves_,
+                                 call.loss_scale * static_cast<Compute>(loss_factor_), saved.routes,
+                                 work.dweights, work.dlogits);
+  if (gate_.weight.trained())
+    math::gemm_by_piece<Compute>(
+        exec, work.dlogits, widened(exec, work.normed, work),
+        gradient_at(call.parameter_gradients, gate_.weight).matrix(gate_.outputs, gate_.inputs),
+        leaves_, call.sums);
+  if (bias_.trained())
+    math::count_excess<Compute>(exec, router_, leaves_, saved.routes,
+                                gradient_at(call.parameter_gradients, bias_), call.sums);
+  math::gemm<Compute>(exec, math::Transpose::no, math::Transpose::no, 1,
+                      View<const Compute**>(work.dlogits),
+                      router_weight(exec, call.parameters, work), 0, work.wide);
+}
+
+// ---- parameters, buffers, sizes -----------------------------------------------------------------
+
+template <class T>
+ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const LeafShape& leaf,
+                                        const Recompute& recompute,
+                                        const std::vector<Parameter>& parameters)
+    : rows_(leaf.rows()),
+      leaves_(leaf.leaves()),
+      width_(settings.width),
+      inner_(settings.experts.width),
+      recompute_(recompute),
+      activation_(settings.activation),
+      router_(settings.experts.router()),
+      loss_factor_(settings.experts.balance == RouterBalance::loss ? settings.experts.balance_rate
+                                                                   : 0.0),
+      norm_(find_norm(parameters, "mlp.norm", settings.norm, settings.norm_epsilon)),
+      gate_(find_linear(parameters, "mlp.router")),
+      bias_(find_parameter(parameters, "mlp.router.balance")) {
+  const auto find_mlp = [&](const std::string& name) {
+    return Mlp{find_linear(parameters, name_of_up(settings, name)),
+               find_linear(parameters, name + ".down")};
+  };
+  for (std::int64_t e = 0; e < router_.experts; ++e)
+    experts_.push_back(find_mlp(name_of_expert(e)));
+  if (settings.experts.shared > 0) shared_ = find_mlp("mlp.shared");
+
+  this->sizes_ = {
+      saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, false).bytes,
+      workspace_in({}, rows_, true).bytes,
+      std::max(leaf_sums_workspace(gate_, leaves_), math::excess_workspace(router_, leaves_))};
+  const auto add_sums = [&](const Mlp& mlp) {
+    for (const Linear& layer : {mlp.up, mlp.down})
+      this->sizes_.sum_elements =
+          std::max(this->sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));
+  };
+  this->flops_.add(gate_, rows_, true, false);
+  if (has_shared()) {
+    add_sums(shared_);
+    this->flops_.add(shared_.up, rows_, true, recompute.mlp);
+    this->flops_.add(shared_.down, rows_, false, false);
+  }
+  // Rows are evenly divided over experts for this, as far as they can be.
+  const std::int64_t all = copies(rows_);
+  for (std::int64_t e = 0; e < router_.experts; ++e) {
+    const Mlp& mlp = experts_[static_cast<std::size_t>(e)];
+    const std::int64_t rows = (e + 1) * all / router_.experts - e * all / router_.experts;
+    add_sums(mlp);
+    this->flops_.add(mlp.up, rows, true, recompute.mlp);
+    this->flops_.add(mlp.down, rows, false, false);
+  }
+}
+
+template <class T>
+typename ExpertFeedForward<T>::SavedAndBytes ExpertFeedForward<T>::saved_in(
+    View<std::byte*> buffer, std::int64_t rows, std::int64_t leaves) const {
+  const std::int64_t all = copies(rows), experts = router_.experts;
+  Arrays<T> arrays(buffer);
+  Saved saved;
+  saved.routes.scores = arrays.template take<Compute>(rows * experts).matrix(rows, experts);
+  saved.routes.chosen = arrays.template take<std::int32_t>(all);
+  saved.routes.weights = arrays.template take<Compute>(all);
+  saved.routes.slots = arrays.template take<std::int32_t>(all);
+  saved.routes.assignments = arrays.template take<std::int32_t>(all);
+  saved.routes.offsets = arrays.template take<std::int64_t>(experts * leaves + 1);
+  if (!recompute_.norms)
+    saved.norm = {arrays.template take<Compute>(norm_.mean_elements(rows)),
+                  arrays.template take<Compute>(rows)};
+  if (!recompute_.mlp) {
+    saved.up = arrays.matrix(all, experts_.front().up.outputs);
+    if (has_shared()) saved.shared_up = arrays.matrix(rows, shared_.up.outputs);
+  }
+  return {saved, arrays.size()};
+}
+
+template <class T>
+typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace_in(
+    View<std::byte*> buffer, std::int64_t rows, bool backward) const {
+  const std::int64_t all = copies(rows), experts = router_.experts;
+  const std::int64_t of_experts = all * inner_, of_shared = rows * shared_.down.inputs;
+  const std::int64_t most_activated = std::max(of_experts, of_shared);
+  Arrays<T> arrays(buffer);
+  Workspace work;
+  const auto part_of = [](View<T*> array, std::int64_t count, std::int64_t of_rows) {
+    return array.range(0, count).matrix(of_rows, of_rows > 0 ? count / of_rows : 0);
+  };
+  if (recompute_.norms)
+    work.norm = {arrays.template take<Compute>(norm_.mean_elements(rows)),
+                 arrays.template take<Compute>(rows)};
+  if (recompute_.mlp) {
+    work.up = arrays.matrix(all, experts_.front().up.outputs);
+    if (has_shared()) work.shared_up = arrays.matrix(rows, shared_.up.outputs);
+  }
+  work.normed = arrays.matrix(rows, width_);
+  work.copies = arrays.matrix(all, width_);
+  const std::int64_t wide = backward || is_narrow() ? rows * width_ : 0;
+  const View<std::byte*> room = arrays.template take<std::byte>(
+      std::max(bytes_of<T>(most_activated), bytes_of<Compute>(wide)));
+  work.activated = part_of(view_as<T>(room), of_experts, all);
+  work.shared_activated = part_of(view_as<T>(room), of_shared, rows);
+  if (wide > 0) work.wide = view_as<Compute>(room).range(0, wide).matrix(rows, width_);
+  if (is_narrow())
+    work.router = arrays.template take<Compute>(experts * width_).matrix(experts, width_);
+  if (is_narrow() && bias_.exists()) work.bias = arrays.template take<Compute>(experts);
+  work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
+                                                  by_row_workspace<T>(experts_.front().down)));
+  if (!backward) return {work, arrays.size()};
+  const View<T*> gradients = arrays.template take<T>(most_activated);
+  work.dactivated = part_of(gradients, of_experts, all);
+  work.dshared_activated = part_of(gradients, of_shared, rows);
+  if (has_shared()) work.dshared = arrays.matrix(rows, width_);
+  work.dweights = arrays.template take<Compute>(all);
+  work.dlogits = arrays.template take<Compute>(rows * experts).matrix(rows, experts);
+  return {work, arrays.size()};
+}
+
+template class ExpertFeedForward<float>;
+template class ExpertFeedForward<double>;
+template class ExpertFeedForward<bf16>;
+template class ExpertFeedForward<fp16>;
+
+}  // namespace ostrakon::model

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/layers.hpp>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// What the second half of a block computes with; see UnitBuffers.
+template <class T>
+struct FeedForwardCall {
+  FlatParameter<T> parameters;
+  View<const T**> x;  ///< (rows, width)
+  View<std::byte*> saved;
+  View<std::byte*> workspace;
+
+  std::int64_t first_row = 0;  ///< forward: of x in the leaf, where decoding has some of its rows
+  View<T**> y = {};            ///< forward: (rows, width); where it does not exist, only saves
+
+  View<T**> gradient = {};                       ///< backward: in, dL/dy; out, dL/dx. (rows, width)
+  View<compute_t<T>*> parameter_gradients = {};  ///< backward: of the trained segment
+  View<compute_t<T>*> sums = {};                 ///< backward: sum_elements()
+  compute_t<T> loss_scale = 1;                   ///< backward: see Unit
+};
+
+/// The second half of a block: y = x + f(norm(x)), where f is an MLP or a mixture of such. It holds
+/// no arrays. The outputs of norm and activation are not saved: backward computes them again.
+template <class T>
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+
+  virtual void forward(const Exec& exec, const FeedForwardCall<T>& call) const = 0;
+  /// Once after each forward: it may use `saved` as scratch.
+  virtual void backward(const Exec& exec, const FeedForwardCall<T>& call) const = 0;
+
+  std::int64_t saved_bytes() const { return sizes_.saved; }
+  std::int64_t forward_workspace_bytes() const { return sizes_.forward_workspace; }
+  std::int64_t backward_workspace_bytes() const { return sizes_.backward_workspace; }
+  /// Elements of compute_t<T>, besides the workspace.
+  std::int64_t sum_elements() const { return sizes_.sum_elements; }
+
+  /// Floating-point operations: of forward; of one that only saves; of gradients in backward; of
+  /// what backward computes again besides.
+  double forward_flops() const { return flops_.forward; }
+  double recompute_flops() const { return flops_.recompute; }
+  double gradient_flops() const { return flops_.gradient; }
+  double again_flops() const { return flops_.again; }
+
+ protected:
+  struct Sizes {
+    std::int64_t saved = 0, forward_workspace = 0, backward_workspace = 0, sum_elements = 0;
+  };
+  struct Flops {
+    double forward = 0.0, recompute = 0.0, gradient = 0.0, again = 0.0;
+
+    /// A layer that computes `rows` rows; `saved`: backward reads its output.
+    void add(const Linear& layer, std::int64_t rows, bool saved, bool computed_again);
+  };
+
+  Sizes sizes_;
+  Flops flops_;
+};
+
+/// The one that the settings describe. `parameters`: of the block, laid out.
+template <class T>
+std::unique_ptr<const FeedForward<T>> make_feed_forward(const DecoderSettings& settings,
+                                                        const LeafShape& leaf,
+                                                        const Recompute& recompute,
+                                                        const std::vector<Parameter>& parameters);
+
+}  // namespace ostrakon::model

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/expert_rows.hpp>
+#include <ostrakon/math/routing.hpp>
+#include <string>
+#include <vector>
+
+#include "math/check_gradient.hpp"
+#include "math/compare.hpp"
+#include "support/device_array.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using math::Router;
+using math::RouterScore;
+using test::DeviceArray;
+using test::random_values;
+
+/// All arrays of routes of so many rows.
+template <class C>
+struct RouteArrays {
+  RouteArrays(const Router& router, std::int64_t rows, std::int64_t leaves,
+              const std::vector<C>& logits)
+      : rows_(rows),
+        experts_(router.experts),
+        scores(logits),
+        chosen(rows * router.per_token),
+        weights(rows * router.per_token),
+        slots(rows * router.per_token),
+        assignments(rows * router.per_token),
+        offsets(router.experts * leaves + 1) {}
+
+  math::Routes<C> routes() const {
+    return {scores.matrix(rows_, experts_), chosen, weights, slots, assignments, offsets};
+  }
+
+  std::int64_t rows_, experts_;
+  DeviceArray<C> scores;
+  DeviceArray<std::int32_t> chosen;
+  DeviceArray<C> weights;
+  DeviceArray<std::int32_t> slots, assignments;
+  DeviceArray<std::int64_t> offsets;
+};
+
+using Indices = std::vector<std::int32_t>;
+
+TEST(Routing, TiesGoToTheLowerIndexAndWeightsAreShares) {
+  const Router router{4, 2, RouterScore::softmax, true, 3.0};
+  const RouteArrays<double> made(router, 3, 1,
+                                 {1, 1, 1, 1,  //
+                                  0, 5, 2, 5,  //
+                                  9, 0, 9, 9});
+  math::choose_experts<double>(Exec(), router, {}, made.routes());
+  EXPECT_EQ(made.chosen.host(), (Indices{0, 1, 1, 3, 0, 2}));
+  for (const double weight : made.weights.host()) EXPECT_DOUBLE_EQ(weight, 1.5);
+}
+
+TEST(Routing, BiasChangesTheChoiceAlone) {
+  const Router router{3, 1, RouterScore::sigmoid, false, 1.0};
+  const RouteArrays<double> made(router, 1, 1, {2, 1, 0});
+  const DeviceArray<double> bias({-1, 0, 0});
+  math::choose_experts<double>(Exec(), router, bias, made.routes());
+  EXPECT_EQ(made.chosen.host(), (Indices{1}));
+  EXPECT_NEAR(made.weights.host()[0], 1 / (1 + std::exp(-1.0)), 1e-15);
+}
+
+/// Rows that are not finite choose different experts all the same: the step is skipped or ends.
+TEST(Routing, WhatIsNotANumberComesLast) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Router router{3, 2, RouterScore::sigmoid, false, 1.0};
+  const RouteArrays<float> made(router, 2, 1, {nan, 0, 1, nan, nan, nan});
+  math::choose_experts<float>(Exec(), router, {}, made.routes());
+  EXPECT_EQ(made.chosen.host(), (Indices{1, 2, 0, 1}));
+}
+
+TEST(Routing, SortsByExpertThenByRow) {
+  const Router router{5, 2, RouterScore::softmax, true, 1.0};
+  const std::int64_t rows = 12, leaves = 3, all = rows * router.per_token;
+  const RouteArrays<float> made(router, rows, leaves, random_values<float>(rows * 5, 4));
+  math::choose_experts<float>(Exec(), router, {}, made.routes());
+  math::sort_by_expert<float>(Exec(), router, leaves, made.routes());
+  const Indices chosen = made.chosen.host(), slots = made.slots.host();
+  Indices expected(all);
+  std::iota(expected.begin(), expected.end(), 0);
+  std::stable_sort(expected.begin(), expected.end(),
+                   [&](std::int32_t a, std::int32_t b) { return chosen[a] < chosen[b]; });
+  EXPECT_EQ(made.assignments.host(), expected);
+  for (std::int32_t slot = 0; slot < all; ++slot) EXPECT_EQ(slots[expected[slot]], slot);
+  const math::OffsetsOnHost on_host(Exec(), made.routes().offsets);
+  const auto offsets = on_host.view();
+  for (std::int64_t e = 0; e < router.experts; ++e)
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
+      for (std::int64_t s = offsets[e * leaves + leaf]; s < offsets[e * leaves + leaf + 1]; ++s) {
+        EXPECT_EQ(chosen[expected[s]], e);
+        EXPECT_EQ(expected[s] / router.per_token / (rows / leaves), leaf);
+      }
+  EXPECT_EQ(offsets[router.experts * leaves], all);
+}
+
+TEST(Routing, ExcessIsWhatIsAboveTheMean) {
+  const Router router{4, 1, RouterScore::softmax, false, 1.0};
+  // Experts 0, 0, 0, 2 | 1, 1, 2, 3
+  std::vector<float> logits(8 * 4, 0.0f);
+  const int choices[] = {0, 0, 0, 2, 1, 1, 2, 3};
+  for (int r = 0; r < 8; ++r) logits[r * 4 + choices[r]] = 1.0f;
+  for (const std::int64_t leaves : {1, 2, 4}) {
+    const RouteArrays<float> made(router, 8, leaves, logits);
+    const DeviceArray<float> excess(4), workspace(math::excess_workspace(router, leaves));
+    math::choose_experts<float>(Exec(), router, {}, made.routes());
+    math::sort_by_expert<float>(Exec(), router, leaves, made.routes());
+    math::count_excess<float>(Exec(), router, leaves, made.routes(), excess, workspace);
+    EXPECT_EQ(excess.host(), (std::vector<float>{1, 0, 0, -1}));
+  }
+}
+
+/// The auxiliary loss of each leaf, times its rows, in plain loops. `shares`: f, (leaves, experts).
+double auxiliary(const std::vector<double>& logits, const std::vector<double>& shares,
+                 const Router& router, std::int64_t rows, std::int64_t leaves) {
+  const std::int64_t experts = router.experts, of_leaf = rows / leaves;
+  double loss = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::vector<double> scores;
+    double sum = 0;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const double power = std::exp(logits[r * experts + e]);
+      scores.push_back(router.score == RouterScore::sigmoid ? power / (1 + power) : power);
+      sum += scores.back();
+    }
+    for (std::int64_t e = 0; e < experts; ++e)
+      loss += static_cast<double>(experts) * shares[r / of_leaf * experts + e] * scores[e] / sum;
+  }
+  return loss;
+}
+
+TEST(Routing, BackwardIsTheGradient) {
+  const std::int64_t rows = 6, leaves = 2;
+  for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid})
+    for (const bool normalize : {false, true})
+      for (const double balance : {0.0, 0.7}) {
+        const Router router{5, 2, score, normalize, 1.5};
+        std::vector<double> logits = random_values<double>(rows * 5, 9);
+        for (double& logit : logits) logit *= 3;  // far from ties
+        const std::vector<double> dweights = random_values<double>(rows * 2, 10);
+        const RouteArrays<double> made(router, rows, leaves, logits);
+        math::choose_experts<double>(Exec(), router, {}, made.routes());
+        math::sort_by_expert<double>(Exec(), router, leaves, made.routes());
+        const DeviceArray<double> dlogits(rows * 5), given(dweights);
+        math::router_backward<double>(Exec(), router, leaves, balance, made.routes(), given,
+                                      dlogits.matrix(rows, 5));
+        const Indices chosen = made.chosen.host();
+        std::vector<double> shares(leaves * 5, 0.0);
+        for (std::size_t a = 0; a < chosen.size(); ++a)
+          shares[a / 2 / (rows / leaves) * 5 + chosen[a]] += 1.0 / (2.0 * rows / leaves);
+        const auto loss = [&] {
+          const RouteArrays<double> moved(router, rows, leaves, logits);
+          math::choose_experts<double>(Exec(), router, {}, moved.routes());
+          EXPECT_EQ(moved.chosen.host(), chosen) << "too near a tie for finite differences";
+          const std::vector<double> weights = moved.weights.host();
+          return std::inner_product(weights.begin(), weights.end(), dweights.begin(), 0.0) +
+                 balance * auxiliary(logits, shares, router, rows, leaves);
+        };
+        EXPECT_TRUE(test::gradient_agrees(
+            text(name(score), normalize ? ", normalized" : "", ", balance ", balance), logits,
+            dlogits.host(), loss));
+      }
+}
+
+TEST(ExpertRows, CopiesComeBackToTheirRows) {
+  const Router router{3, 2, RouterScore::softmax, true, 1.0};
+  const std::int64_t rows = 7, columns = 130;  // more than an item of work has
+  const RouteArrays<float> made(router, rows, 1, random_values<float>(rows * 3, 5));
+  math::choose_experts<float>(Exec(), router, {}, made.routes());
+  math::sort_by_expert<float>(Exec(), router, 1, made.routes());
+  const std::vector<float> values = random_values<float>(rows * columns, 6);
+  const DeviceArray<float> x(values), copies(rows * 2 * columns), y(rows * columns);
+  math::gather_rows<float>(Exec(), x.matrix(rows, columns), made.assignments,
+                           copies.matrix(rows * 2, columns));
+  // Weights sum to 1: each row is doubled.
+  math::combine_outputs<float>(Exec(), x.matrix(rows, columns), {}, made.routes(),
+                               copies.matrix(rows * 2, columns), y.matrix(rows, columns));
+  std::vector<float> twice = values;
+  for (float& value : twice) value *= 2;
+  EXPECT_LE(test::largest_difference(y.host(), twice), 1e-6);
+  math::combine_gradients<float>(Exec(), x.matrix(rows, columns), x.matrix(rows, columns),
+                                 made.routes(), copies.matrix(rows * 2, columns),
+                                 y.matrix(rows, columns));
+  for (float& value : twice) value *= 2;
+  EXPECT_LE(test::largest_difference(y.host(), twice), 1e-6);
+}
+
+TEST(Routing, RefusesArraysThatDoNotFit) {
+  const Router router{4, 5, RouterScore::softmax, true, 1.0};
+  const RouteArrays<float> made(router, 2, 1, random_values<float>(8, 1));
+  EXPECT_THROW(math::choose_experts<float>(Exec(), router, {}, made.routes()), Error);
+  const Router two{4, 2, RouterScore::softmax, true, 1.0};
+  const RouteArrays<float> fits(two, 3, 1, random_values<float>(12, 1));
+  EXPECT_THROW(math::sort_by_expert<float>(Exec(), two, 2, fits.routes()), Error);
+}
+
+}  // namespace

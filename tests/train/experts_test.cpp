@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixtures of experts, each computed by the ranks that have the tokens: the bits of one rank with
+// every strategy, however many sequences or pieces of them a rank computes at once.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <ostrakon/base/error.hpp>
+#include <string>
+#include <vector>
+
+#include "support/covering.hpp"
+#include "train/comparison.hpp"
+#include "train/small_runs.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+using config::Leaf;
+using math::RouterScore;
+using model::RouterBalance;
+
+int world_ranks() {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks;
+}
+
+/// A Mixtral, a DeepSeek-V3 and a GPT-2 with experts, of odd sizes; eight sequences of 32 tokens.
+std::vector<config::Settings> small_mixtures() {
+  std::vector<config::Settings> all = {small_llama(8), small_llama(8), small_gpt2(8)};
+  all[0].model.experts = {4, 2, 0, 24, RouterScore::softmax, true, 1.0, RouterBalance::loss, 0.1};
+  all[1].model.experts = {9, 3, 1, 12, RouterScore::sigmoid, true, 2.5, RouterBalance::bias, 0.02};
+  all[2].model.experts = {5, 1, 1, 20, RouterScore::softmax, false, 1.0, RouterBalance::none, 0.0};
+  for (config::Settings& settings : all) {
+    settings.training.steps = 3;
+    settings.schedule.warmup_steps = 1;
+    settings.training.sequence_length = 32;
+    settings.training.global_batch_size = 8;
+    settings.training.micro_batch_size = 1;
+  }
+  return all;
+}
+
+TEST(Experts, EveryStrategyHasTheBitsOfOneRank) {
+  enum { model, sharding, checkpointing, offload, optimizer, precision, accumulation };
+  const DType dtypes[] = {DType::fp32, DType::bf16};
+  const optim::OptimizerKind optimizers[] = {optim::OptimizerKind::adamw,
+                                             optim::OptimizerKind::muon};
+  const std::vector<config::Settings> models = small_mixtures();
+  const auto with = [&](const Choices& row) {
+    config::Settings settings = models[row[model]];
+    settings.optimizer.kind = optimizers[row[optimizer]];
+    settings.precision.gather = dtypes[row[precision]];
+    return settings;
+  };
+  for (const Choices& row :
+       covering_rows({3, 4, 3, 2, 2, 2, 4}, [](const Choices&) { return true; })) {
+    config::Settings run = with(row);
+    const History reference = reference_run(run);
+    run.parallel.sharding = all_shardings[row[sharding]];
+    run.parallel.activation_checkpointing.every = row[checkpointing] == 1 ? 1 : 0;
+    if (row[checkpointing] == 2) run.recompute = {true, true, true};
+    run.parallel.offload = static_cast<plan::Offload>(row[offload]);
+    run.parallel.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
+    std::string what;
+    for (int choice : row) what += " " + std::to_string(choice);
+    expect_same_bits(train_history(run, MPI_COMM_WORLD), reference, what);
+  }
+}
+
+TEST(Experts, SequencesHaveTheSameBitsInMicroBatchesOfAnySize) {
+  for (config::Settings settings : small_mixtures()) {
+    settings.training.leaf = Leaf::sequence;
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      settings.precision.gather = dtype;
+      const History one = reference_run(settings);
+      for (const std::int64_t size : {2, 4, 8}) {
+        if (8 / size < world_ranks()) continue;
+        config::Settings run = settings;
+        run.training.micro_batch_size = size;
+        expect_same_bits(train_history(run, MPI_COMM_WORLD), one,
+                         text(size, " sequences of ", settings.model.experts.count, " experts"));
+      }
+    }
+  }
+}
+
+TEST(Experts, PiecesHaveTheSameBitsAtEveryContext) {
+  for (config::Settings settings : small_mixtures()) {
+    settings.training.context_grain = 4;
+    const History one = reference_run(settings);
+    for (std::int64_t context = 1; context <= world_ranks(); context *= 2) {
+      if (world_ranks() % context != 0) continue;
+      config::Settings run = settings;
+      run.context = context;
+      run.parallel.sharding = plan::Sharding::full;
+      expect_same_bits(train_history(run, MPI_COMM_WORLD), one, text("context ", context));
+    }
+  }
+}
+
+TEST(Experts, ABiasIsNoPartOfTheNorm) {
+  config::Settings settings = small_mixtures()[1];
+  settings.optimizer.clip_norm = 0.01;  // clips each step
+  settings.model.experts.balance = RouterBalance::none;
+  const History without = reference_run(settings);
+  settings.model.experts.balance = RouterBalance::bias;
+  settings.model.experts.balance_rate = 1e-30;  // chooses no other expert
+  for (const plan::Offload offload : {plan::Offload::none, plan::Offload::all})
+    for (const plan::Sharding sharding : all_shardings) {
+      settings.parallel.offload = offload;
+      settings.parallel.sharding = sharding;
+      const History with = train_history(settings, MPI_COMM_WORLD);
+      EXPECT_EQ(with.losses, without.losses);
+      EXPECT_EQ(with.norms, without.norms);
+    }
+  settings.parallel = small_mixtures()[1].parallel;
+  settings.model.experts.balance_rate = 0.1;
+  EXPECT_NE(reference_run(settings).losses, without.losses);
+}
+
+TEST(Experts, AuxiliaryLossIsNoPartOfTheLoss) {
+  config::Settings settings = small_mixtures()[0];
+  settings.model.experts.balance = RouterBalance::none;
+  const History without = reference_run(settings);
+  settings.model.experts.balance = RouterBalance::loss;
+  settings.model.experts.balance_rate = 0.0;
+  const History idle = reference_run(settings);
+  settings.model.experts.balance_rate = 0.5;
+  const History with = reference_run(settings);
+  EXPECT_EQ(idle.digests, without.digests);
+  EXPECT_EQ(with.losses.front(), without.losses.front());
+  EXPECT_NE(with.norms.front(), without.norms.front());
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

@@ -99,6 +99,17 @@ TEST(Experts, PiecesHaveTheSameBitsAtEveryContext) {
   }
 }
 
+TEST(Experts, StagesHaveTheSameBits) {
+  if (world_ranks() < 2) GTEST_SKIP() << "takes two stages";
+  for (config::Settings settings : small_mixtures()) {
+    // Tied weights on two stages are summed as those of leaves are.
+    settings.training.leaf = Leaf::sequence;
+    const History one = reference_run(settings);
+    settings.pipeline = 2;
+    expect_same_bits(train_history(settings, MPI_COMM_WORLD), one, "two stages");
+  }
+}
+
 TEST(Experts, ABiasIsNoPartOfTheNorm) {
   config::Settings settings = small_mixtures()[1];
   settings.optimizer.clip_norm = 0.01;  // clips each step

@@ -136,6 +136,7 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("host")),
                                  Value::of(std::string("single")),
                                  Value::of(std::string("sequence")),
+                                 Value::of(std::string("interleaved")),
                                  Value::of(std::string("threads")),
                                  Value::of(std::string("working_directory")),
                                  Value::of(std::string("sgd")),

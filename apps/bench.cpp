@@ -148,7 +148,7 @@ than one rank, comm.
              and on threads and several depths of prefetch, compared with what the plan says; on 2
              ranks or more
   pipeline DECK  how long stages of parallel.pipeline wait for each other, for 1f1b and interleaved,
-             compared with what the plan says: with units that sleep, so that cores don't matter
+             compared with what the plan says: units sleep, for a tiny deck with few cores
   checkpoint DECK  how fast state is saved and read in output.directory, compared with dd and cat
              with as many bytes; how long a step stalls for an asynchronous save, and what that
              costs the steps meanwhile

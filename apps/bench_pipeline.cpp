@@ -114,11 +114,18 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
                {"bubble", "bubble", Format::percent, 8},
                {"by the plan", "planned_bubble", Format::percent, 11}},
               options.json, world.rank() == 0);
+  settings.parallel.chunk_units.clear();
   for (const int chunks : {1, 2, 4}) {
+    const std::int64_t per_unit = std::max<std::int64_t>(settings.model.blocks_per_unit, 1);
+    const std::int64_t units = (settings.model.layers + per_unit - 1) / per_unit + 2;
+    const std::int64_t micro_batches =
+        settings.leaves() * settings.tensor * settings.pipeline / world.size();
+    const bool interleaves =
+        micro_batches <= settings.pipeline || micro_batches % settings.pipeline == 0;
+    if (chunks * settings.pipeline > units || (chunks > 1 && !interleaves)) break;
     settings.parallel.chunks = chunks;
     settings.parallel.schedule = chunks == 1 ? plan::ScheduleKind::one_forward_one_backward
                                              : plan::ScheduleKind::interleaved;
-    if (chunks * settings.pipeline > settings.model.layers + 2) break;
     const SleepingSteps steps(world, settings, options.seconds > 0.0 ? options.seconds : 3.0);
     table.row({plan::name(settings.parallel.schedule), chunks, steps.micro_batches(),
                steps.measured(), steps.planned(), steps.bubble(), steps.planned_bubble()});

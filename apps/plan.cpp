@@ -265,10 +265,6 @@ std::vector<runtime::Program> prove(std::vector<plan::StepPlan> plans) {
   return stages;
 }
 
-std::int64_t arena_bytes(const runtime::Program& program) {
-  return program.memory.arena_bytes + program.host_memory.arena_bytes;
-}
-
 void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
@@ -296,10 +292,13 @@ void plan_deck(const CommandLine& line) {
                                    settings.parallel, purpose);
   };
   const std::vector<runtime::Program> stages = prove(write_plans(plan::Purpose::train));
-  const auto shown = std::max_element(
-      stages.begin(), stages.end(), [](const runtime::Program& one, const runtime::Program& other) {
-        return arena_bytes(one) < arena_bytes(other);
-      });
+  // The JSON is that of a run, whose rank 0 writes the plan of its stage.
+  const auto shown =
+      line.json ? stages.begin()
+                : std::max_element(stages.begin(), stages.end(),
+                                   [](const runtime::Program& one, const runtime::Program& other) {
+                                     return one.memory.arena_bytes < other.memory.arena_bytes;
+                                   });
   const runtime::Program& program = *shown;
   plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, ranks_per_node);
@@ -327,9 +326,13 @@ void plan_deck(const CommandLine& line) {
   }
   if (!line.svg.empty()) {
     const std::string deck = std::filesystem::path(line.deck).filename().string();
-    write_file(line.svg, plan::picture_svg(program.plan, program.memory,
-                                           text(deck, ", each of ", format_count(line.ranks),
-                                                line.ranks == 1 ? " rank" : " ranks")));
+    write_file(
+        line.svg,
+        plan::picture_svg(
+            program.plan, program.memory,
+            text(deck, settings.pipeline > 1 ? text(", stage ", program.plan.stage) : std::string(),
+                 ", each of ", format_count(line.ranks / settings.pipeline),
+                 line.ranks == settings.pipeline ? " rank" : " ranks")));
   }
   if (line.json) {
     plan::write_report_json(std::cout, program.plan, program.memory, program.host_memory, report);
@@ -349,8 +352,13 @@ void plan_deck(const CommandLine& line) {
         std::cout << "\nvalidation or writing weights needs more: an arena " << what
                   << format_bytes(bytes) << "\n";
     };
-    show_more("of ", others, report.device.arena_bytes);
-    show_more("on the host of ", others_on_host, report.host.arena_bytes);
+    std::int64_t most = 0, most_on_host = 0;
+    for (const runtime::Program& stage : stages) {
+      most = std::max(most, stage.memory.arena_bytes);
+      most_on_host = std::max(most_on_host, stage.host_memory.arena_bytes);
+    }
+    show_more("of ", others, most);
+    show_more("on the host of ", others_on_host, most_on_host);
   }
   std::cout << std::flush;
   require(std::cout.good(), "the output can't be written");

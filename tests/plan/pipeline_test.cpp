@@ -136,6 +136,7 @@ std::vector<Timing> even_stages(int stages, int chunks, int micro_batches) {
   model.units.back().backward.front().flops = 3.0;  // it computes the loss, too
   Policy policy = make_policy(micro_batches);
   policy.chunks = chunks;
+  if (chunks > 1) policy.schedule = ScheduleKind::interleaved;
   const std::vector<StepPlan> plans =
       build_stage_plans(model, divide_units(model, stages * chunks), 1, policy, Purpose::train);
   Rates rates;

@@ -84,6 +84,7 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     if (random() % 2 == 0) place_on_nodes(random, ranks, policy);
     divide_into_phases(random, model, ranks, policy.shard_group > 0 ? policy.shard_group : ranks);
     policy.chunks = chunks;
+    if (chunks > 1) policy.schedule = plan::ScheduleKind::interleaved;
     const auto drawn = random() % 8;
     const plan::Purpose purpose = drawn == 0   ? plan::Purpose::evaluate
                                   : drawn == 1 ? plan::Purpose::export_parameters

@@ -235,6 +235,21 @@ bool another_unit(RankPlans& ranks, Random& random) {
   return true;
 }
 
+/// Of parameters of which two stages have a copy, on both of them.
+bool drop_share(RankPlans& ranks, Random&) {
+  bool any = false;
+  for (StepPlan& plan : ranks.plans) {
+    const auto found = actions_of(plan, [](const Action& action) {
+      return (action.kind == Kind::send || action.kind == Kind::receive) &&
+             action.buffer(Role::shard) >= 0;
+    });
+    if (found.empty()) continue;
+    remove_action(plan, found.front());
+    any = true;
+  }
+  return any;
+}
+
 TEST(StageProof, RefusesEveryMutantThatIsBroken) {
   struct Named {
     const char* name;
@@ -292,6 +307,7 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
        change(is_of_parts, [](StepPlan& plan, std::size_t a) { plan.actions[a].elements /= 2; }),
        {"not as many as its buffers have", "they are no equal parts"}},
       {"one stream for sends and receives", block, {"they stop each other"}},
+      {"parameters not shared", drop_share, {"are not shared with the other stage"}},
       {"swapped receives",
        swap_receives,
        {"they stop each other", "other micro-batches", "one is an activation",

@@ -200,6 +200,59 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
   }
 }
 
+/// Samples that the first rank can't read in the second step.
+class Unreadable : public data::SampleSource {
+ public:
+  explicit Unreadable(data::SampleSource& samples) : samples_(samples) {}
+  std::int64_t sample_bytes() const override { return samples_.sample_bytes(); }
+  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
+    fill_part(first, count, {}, batch);
+  }
+  void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
+                 void* batch) override {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0 && fails) throw Error("the disk is gone");
+    samples_.fill_part(first, count, part, batch);
+  }
+  bool fails = false;
+
+ private:
+  data::SampleSource& samples_;
+};
+
+/// On all stages, with the same message; and the step may be taken once more.
+TEST(Pipeline, AStepThatFailsOnOneStageEndsOnAll) {
+  const int ranks = world_ranks();
+  if (ranks != 2 && ranks != 4) GTEST_SKIP() << "on two or four ranks";
+  for (const bool by_threads : {false, true})
+    for (const bool by_data : {false, true}) {
+      config::Settings settings = models(3)[0];
+      settings.pipeline = ranks;
+      settings.runtime.streams = by_threads ? on_threads : config::StreamsChoice::in_plan_order;
+      SmallRun run(settings);
+      Unreadable samples(*run.training);
+      run.trainer.step(samples, 1);
+      samples.fails = by_data;
+      if (!by_data) run.trainer.inject_nonfinite(1, 0);
+      std::string message;
+      try {
+        run.trainer.step(samples, 2);
+      } catch (const AgreedError& error) {
+        message = error.what();
+      }
+      EXPECT_NE(message.find(by_data ? "the disk is gone" : "the gradient of block.0"),
+                std::string::npos)
+          << message;
+      samples.fails = false;
+      const train::StepResult again = run.trainer.step(samples, 2);
+      SmallRun other(settings);
+      other.step(1);
+      EXPECT_EQ(again.loss, other.step(2).loss);
+      EXPECT_EQ(run.trainer.state_digest(), other.trainer.state_digest());
+    }
+}
+
 /// Tied weights on two stages are summed apart, which one rank does only where leaves are summed
 /// one by one: it is said.
 TEST(Pipeline, SaysWhereTiedWeightsHaveOtherBits) {

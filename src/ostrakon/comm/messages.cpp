@@ -59,19 +59,26 @@ void Messages::begin_receive(const Exec& exec, View<char*, Space> data, int from
   });
 }
 
-void Messages::finish(Begun& begun, int may_go_on) {
+bool Messages::finish(Begun& begun, int may_go_on, const std::atomic<bool>& gives_up) {
   const auto messages = static_cast<std::ptrdiff_t>(begun.parts.size()) - may_go_on;
-  if (messages <= 0) return;
+  if (messages <= 0) return true;
   const auto end = begun.parts.begin() + messages;
   const int requests = std::accumulate(begun.parts.begin(), end, 0);
-  const std::int64_t bytes = std::accumulate(begun.bytes.begin(), begun.bytes.begin() + messages,
-                                             std::int64_t{0});
-  check_mpi(MPI_Waitall(requests, begun.requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+  const std::int64_t bytes =
+      std::accumulate(begun.bytes.begin(), begun.bytes.begin() + messages, std::int64_t{0});
+  for (int done = 0; done == 0;) {
+    check_mpi(MPI_Testall(requests, begun.requests.data(), &done, MPI_STATUSES_IGNORE),
+              "MPI_Testall");
+    if (done != 0) break;
+    if (gives_up) return false;
+    std::this_thread::yield();
+  }
   begun.requests.erase(begun.requests.begin(), begun.requests.begin() + requests);
   begun.parts.erase(begun.parts.begin(), end);
   begun.bytes.erase(begun.bytes.begin(), begun.bytes.begin() + messages);
   const double seconds = begun.seconds_per_byte * static_cast<double>(bytes);
   if (seconds > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  return true;
 }
 
 template void Messages::begin_send(const Exec&, View<const char*, OnHost>, int);

@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <cstdint>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
@@ -31,10 +32,15 @@ class Messages {
   template <class Space>
   void begin_receive(const Exec& exec, View<char*, Space> data, int from);
 
-  /// Returns when all that were begun are done, but the last `may_go_on`. Sends are, once the other
-  /// rank receives.
-  void finish_sends(int may_go_on = 0) { finish(sends_, may_go_on); }
-  void finish_receives(int may_go_on = 0) { finish(receives_, may_go_on); }
+  /// Returns true when all that were begun are done, but the last `may_go_on`. Sends are, once the
+  /// other rank receives. Returns false if they are not when `gives_up` is set: no more messages
+  /// can be exchanged then.
+  bool finish_sends(int may_go_on, const std::atomic<bool>& gives_up) {
+    return finish(sends_, may_go_on, gives_up);
+  }
+  bool finish_receives(int may_go_on, const std::atomic<bool>& gives_up) {
+    return finish(receives_, may_go_on, gives_up);
+  }
 
   /// Bytes sent since the group was made.
   std::int64_t bytes_sent() const { return bytes_sent_; }
@@ -48,7 +54,7 @@ class Messages {
     std::vector<std::int64_t> bytes;    ///< of each
     double seconds_per_byte = 0.0;
   };
-  static void finish(Begun& begun, int may_go_on);
+  static bool finish(Begun& begun, int may_go_on, const std::atomic<bool>& gives_up);
 
   Communicator group_;
   Begun sends_, receives_;

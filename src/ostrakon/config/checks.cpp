@@ -294,8 +294,8 @@ void check_neighbours(const Settings& settings, int ranks) {
                                            : text("parallel.context x parallel.tensor = ", context,
                                                   " x ", tensor, " = ", together);
   require(ranks % together == 0, names, " does not divide the ", ranks,
-          ranks == 1 ? " rank" : " ranks", " (", division(ranks, together),
-          "); expected a divisor");
+          ranks == 1 ? " rank" : " ranks", settings.pipeline > 1 ? " of a stage" : "", " (",
+          division(ranks, together), "); expected a divisor");
   const int group = settings.shard_group;
   if (group > 0 && ranks % group == 0)
     require(group % together == 0, names, " does not divide the ", group,
@@ -400,6 +400,12 @@ void check_ranks(const Settings& settings, int all_ranks) {
   const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // of a stage
   check_neighbours(settings, ranks);
   check_leaves(settings, ranks);
+  const std::int64_t micro_batches = settings.leaves() * settings.tensor / ranks;
+  require(settings.parallel.chunks == 1 || micro_batches <= settings.pipeline ||
+              micro_batches % settings.pipeline == 0,
+          "parallel.schedule = interleaved: the ", micro_batches,
+          " micro-batches of a rank are no multiple of parallel.pipeline = ", settings.pipeline,
+          "; expected a multiple, no more than ", settings.pipeline, ", or 1f1b");
   check_plan_length(settings, ranks);
   check_reshard(settings, ranks);
 }

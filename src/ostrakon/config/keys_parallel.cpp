@@ -182,8 +182,9 @@ Section parallel_section() {
            "interleaved: the same, with several chunks of units a stage, so that stages wait "
            "less for each other and send more"),
        integer("pipeline_chunks", FIELD(parallel.chunks), 1, most_ranks,
-               "number of chunks of each stage: 1 for 1f1b, more for interleaved, where a rank's "
-               "micro-batches are a multiple of the stages, or fewer"),
+               "number of chunks of each stage: 1 for 1f1b, more for interleaved, where the number "
+               "of a "
+               "rank's micro-batches must be a multiple of the stages, or no more than these"),
        pipeline_units(),
        integer("tensor", FIELD(tensor), 1, most_ranks,
                "number of neighbouring ranks of a shard group that compute each micro-batch "

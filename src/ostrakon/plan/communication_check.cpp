@@ -15,7 +15,11 @@ const Buffer* buffer(const StepPlan& plan, const Action& action, Role role) {
 std::string wrong_message(const StepPlan& plan, const Action& action) {
   if (action.peer < 0 || action.peer >= plan.grid.stages() || action.peer == plan.stage)
     return "there is no such other stage";
-  if (action.uses.size() != 1 ||
+  // Of parameters, besides the step's sums.
+  const bool is_one = action.uses.size() == 1 ||
+                      (action.uses.size() == 2 && action.uses.front().role == Role::shard &&
+                       action.buffer(Role::sums) == plan.sums);
+  if (!is_one ||
       plan.buffers[action.uses.front().buffer].bytes != action.elements * action.element_bytes)
     return text("of ", action.elements, " elements of ", action.element_bytes,
                 " bytes: its buffer has other bytes");

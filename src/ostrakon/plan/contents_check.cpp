@@ -24,7 +24,11 @@ std::string quoted(const Buffer& buffer) { return "'" + buffer.name + "'"; }
 }  // namespace
 
 ContentsCheck::ContentsCheck(const StepPlan& plan)
-    : plan_(plan), read_by_forward_(plan.units.size()) {
+
+    : plan_(plan),
+      read_by_forward_(plan.units.size()),
+      updated_(plan.units.size(), false),
+      shared_(plan.units.size(), false) {
   first_.reserve(plan.buffers.size());
   contents_.reserve(plan.buffers.size());
   for (const Buffer& buffer : plan.buffers) {
@@ -97,7 +101,30 @@ std::string ContentsCheck::wrong_begin() const {
   return "";
 }
 
+/// Updated parameters that another stage has a copy of, which come once a step.
+std::string ContentsCheck::wrong_share(const Action& action) {
+  if (action.buffer(Role::shard) < 0) return "";
+  const PlannedUnit& unit = plan_.units[action.unit];
+  const bool sends = action.kind == Kind::send;
+  if ((sends ? unit.lent_to : unit.borrowed_from) != action.peer)
+    return "of parameters that the other stage does not share";
+  if (action.buffer(Role::shard) != unit.compute())
+    return "of another buffer than is computed with";
+  if (sends ? !updated_[action.unit] : !is_clipped_)
+    return sends ? "before they are updated" : "before the step's sums are known";
+  if (shared_[action.unit]) return "once more";
+  shared_[action.unit] = true;
+  return "";
+}
+
 std::string ContentsCheck::wrong_end() const {
+  for (std::size_t u = 0; u < plan_.units.size(); ++u) {
+    const PlannedUnit& unit = plan_.units[u];
+    const bool is_shared = unit.lent_to >= 0 || unit.borrowed_from >= 0;
+    if (plan_.purpose == Purpose::train && is_shared &&
+        !plan_.trained(static_cast<int>(u)).empty() && !shared_[u])
+      return text("updated parameters of ", unit.name, " are not shared with the other stage");
+  }
   for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) {
     const Buffer& buffer = plan_.buffers[b];
     if (!buffer.persistent) continue;
@@ -122,9 +149,19 @@ std::string ContentsCheck::wrong(const Action& action) {
     case Kind::copy_to_host:
       return wrong_copy(action);
     case Kind::optimize:
+      updated_[action.unit] = true;
       return wrong_update(action);
     case Kind::release:
       return "";
+    case Kind::clip:
+      is_clipped_ = true;
+      break;
+    case Kind::send:
+    case Kind::receive: {
+      const std::string wrong = wrong_share(action);
+      if (!wrong.empty()) return wrong;
+      break;
+    }
     case Kind::forward:
     case Kind::recompute:
     case Kind::backward: {

@@ -47,6 +47,7 @@ class ContentsCheck {
   std::string wrong_update(const Action& action);
   std::string wrong_use(const Action& action, const Use& use);
   std::string wrong_parameters(const Action& action);
+  std::string wrong_share(const Action& action);
   Spans expected(const Action& action, const Use& use) const;
 
   const StepPlan& plan_;
@@ -54,6 +55,8 @@ class ContentsCheck {
   std::vector<Content> contents_;
   /// Of each unit: the parameters that its forward reads, its own and those that it is tied to.
   std::vector<std::array<FlatRange, 2>> read_by_forward_;
+  bool is_clipped_ = false;
+  std::vector<bool> updated_, shared_;  // of each unit: its parameters, with the other stage
 };
 
 }  // namespace ostrakon::plan

@@ -108,6 +108,8 @@ void PipelinePass::share(const Task& task) {
   Action& action = emit(receives ? Kind::receive : Kind::send, task,
                         receives ? unit.borrowed_from : unit.lent_to, bytes);
   builder_.use(action, Role::shard, unit.compute(), receives ? Access::write : Access::read);
+  // Not before it is known how the step went: where it fails, nothing comes.
+  if (receives) builder_.use(action, Role::sums, builder_.plan().sums, Access::read);
 }
 
 void PipelinePass::after(const Task& task) {

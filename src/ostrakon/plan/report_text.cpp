@@ -320,20 +320,23 @@ std::string collectives_text(const Grid& grid, int ranks_per_node) {
 
 std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated, int shown) {
   if (stages.empty()) return "";
-  std::string text = "stages                 arena  to other stages  compute" +
-                     std::string(is_estimated ? "   waiting" : "") + "  units\n";
+  std::string text = "stages          arena      on host  to other stages          compute" +
+                     std::string(is_estimated ? "  waiting" : "") + "  units\n";
   double waiting = 0.0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const StageSummary& stage = stages[s];
     waiting += stage.waiting / static_cast<double>(stages.size());
-    text += print("  %-8zu %18s %16s %s", s,
-                  format_bytes(stage.arena_bytes + stage.host_arena_bytes).c_str(),
+    text += print("  %-6zu %12s %12s %16s %16s", s, format_bytes(stage.arena_bytes).c_str(),
+                  format_bytes(stage.host_arena_bytes).c_str(),
                   format_bytes(stage.bytes_sent).c_str(), format_flops(stage.flops).c_str());
     if (is_estimated) text += print("  %5.1f %%", 100.0 * stage.waiting);
     text += "  " + stage.units + "\n";
   }
   if (is_estimated)
-    text += print("  bubble: stages wait %.1f %% of the step for each other\n", 100.0 * waiting);
+    text += print(
+        "  stages wait %.1f %% of the step for each other: the bubble, and what one has more to "
+        "do\n",
+        100.0 * waiting);
   return text + print("  the following is of a rank of stage %d\n\n", shown);
 }
 

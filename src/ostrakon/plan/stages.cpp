@@ -164,17 +164,17 @@ std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks) {
 
 std::vector<UnitRange> make_chunks(const ModelDescription& model, const Policy& policy) {
   const std::vector<int>& given = policy.chunk_units;
-  const int count = policy.stages * policy.chunks;
+  const std::int64_t count = std::int64_t{policy.stages} * policy.chunks;
   const int units = static_cast<int>(model.units.size());
   if (given.empty()) {
     require(count <= units, "parallel.pipeline = ", policy.stages,
             policy.chunks > 1 ? text(" with parallel.pipeline_chunks = ", policy.chunks) : "",
             " needs at least ", count, " units, but the model has ", units,
             "; expected fewer, or more units (model.blocks_per_unit)");
-    return divide_units(model, count);
+    return divide_units(model, static_cast<int>(count));
   }
-  require(static_cast<int>(given.size()) == count, "parallel.pipeline_units has ", given.size(),
-          " numbers; expected ", count, ", one for each chunk of each stage");
+  require(static_cast<std::int64_t>(given.size()) == count, "parallel.pipeline_units has ",
+          given.size(), " numbers; expected ", count, ", one for each chunk of each stage");
   std::vector<UnitRange> chunks;
   int next = 0;
   for (int of_chunk : given) {
@@ -240,6 +240,9 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
                                         const Policy& policy, Purpose purpose) {
   check_step(model, policy, purpose, ranks_of_stage);
   check_names(policy, model);
+  require((policy.schedule == ScheduleKind::interleaved) == (policy.chunks > 1), "schedule ",
+          name(policy.schedule), " with ", policy.chunks,
+          " chunks of each stage; expected one with 1f1b, more with interleaved");
   const int count = static_cast<int>(chunks.size()) / policy.chunks;
   const std::vector<ModelDescription> stages = make_stages(model, chunks, count);
   require(purpose != Purpose::decode || count == 1,

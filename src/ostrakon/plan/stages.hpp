@@ -19,10 +19,10 @@ std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks);
 std::vector<UnitRange> make_chunks(const ModelDescription& model, const Policy& policy);
 
 /// The stages of a pipeline, as models of their own with what comes from and goes to other stages.
-/// Chunk k is of stage k % stages; so chunks.size() is a multiple of
-/// `stages`. A stage with a unit that is tied to one of another has a copy of the other's
-/// parameters, and the sum of its gradients, which it sends to the other at the end of a step; it
-/// receives the updated parameters. Throws Error unless `chunks` name each unit once, in order.
+/// Chunk k is of stage k % stages; so chunks.size() is a multiple of `stages`. A stage with a unit
+/// that is tied to one of another has a copy of the other's parameters. It sends the sum of its
+/// gradients to the other at the end of a step, and receives the updated parameters. Throws Error
+/// unless `chunks` name each unit once, in order.
 std::vector<ModelDescription> make_stages(const ModelDescription& model,
                                           const std::vector<UnitRange>& chunks, int stages);
 

@@ -31,6 +31,7 @@ struct Task {
 
   bool computes() const { return work == Work::forward || work == Work::backward; }
 
+  /// A step has each of them once, so that the turn need not be compared.
   friend bool operator==(const Task& a, const Task& b) {
     return a.work == b.work && a.unit == b.unit && a.micro_batch == b.micro_batch;
   }

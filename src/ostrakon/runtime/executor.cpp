@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -150,6 +151,7 @@ class Executor::Implementation {
           throw std::logic_error(program.plan.describe(actions[a]) + " waits for a later action");
     }
     program_ = &program;
+    has_failed_ = false;
     origins_.prepare(program);
     shows_regions_ = a_tool_wants_regions();
     times.assign(actions.size(), ActionTime());
@@ -224,7 +226,7 @@ class Executor::Implementation {
       if (!step(queue_of(action), index)) return allow_all(*program_, arenas_);
     }
     for (const Finish& finish : finishers)
-      if (finish) finish(0);
+      if (finish) finish(0, has_failed_);
     allow_all(*program_, arenas_);
   }
 
@@ -270,10 +272,11 @@ class Executor::Implementation {
   bool step(Queue& queue, int index) {
     const plan::Action& action = action_at(index);
     std::exception_ptr failure;
-    const bool may_run = wait_for(queue, action);
-    if (may_run) failure = perform(action, index);
-    tell(queue, may_run && !failure, failure);
-    return may_run && !failure;
+    bool is_done = wait_for(queue, action);
+    if (is_done) failure = perform(action, index);
+    if (is_done && !failure && mode_ == Streams::threads) is_done = finish_own(action);
+    tell(queue, is_done && !failure, failure);
+    return is_done && !failure;
   }
 
   /// Returns when all that an action waits for have ended, with true; or one of them never will.
@@ -305,12 +308,18 @@ class Executor::Implementation {
       const int ended = other.ended;
       lock.unlock();
       if (finish)
-        finish(ended - awaited);
+        finish(ended - awaited, has_failed_);
       else
         spaces_.of(stream).fence();
       lock.lock();
       other.fenced = std::max(other.fenced, finish ? awaited : ended);
     }
+  }
+
+  /// What an action has begun is done; false: it never will be.
+  bool finish_own(const plan::Action& action) {
+    const Finish& finish = finishers[static_cast<std::size_t>(action.stream)];
+    return !finish || finish(0, has_failed_);
   }
 
   /// Buffers of what was begun and may still go on.
@@ -330,6 +339,7 @@ class Executor::Implementation {
     else
       queue.stopped = true;
     queue.failure = failure;
+    if (failure) has_failed_ = true;
     for (Queue& other : queues_)
       if (other.awaits == &queue && (queue.stopped || queue.ended >= other.awaited))
         other.wakes.notify_one();
@@ -360,8 +370,6 @@ class Executor::Implementation {
         if (is_told && observer) observer(action.kind, true);
         const ViewOrigins::Live live = origins_.begin(index);
         handler(ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), &origins_));
-        const Finish& finish = finishers[static_cast<std::size_t>(action.stream)];
-        if (mode_ == Streams::threads && finish) finish(0);
       });
       attempt([&] {
         if (is_told && observer) observer(action.kind, false);
@@ -404,6 +412,7 @@ class Executor::Implementation {
   std::mutex mutex_;  // of what follows, but for the actions of a line
   std::array<Queue, plan::streams> queues_;
   bool ending_ = false;
+  std::atomic<bool> has_failed_{false};
 };
 
 Executor::Executor(Arenas arenas, Streams streams)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -114,11 +115,13 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void on(plan::Kind kind, Handler handler);
-  /// For a stream whose handlers begin what goes on when they return: finish(n) returns when all of
-  /// it is done but what the last n actions have begun. It is called before an action of another
-  /// stream begins that waits for it, at the latest at the end of a run; on threads as soon as an
-  /// action's handler returns.
-  using Finish = std::function<void(int may_go_on)>;
+  /// For a stream whose handlers begin what goes on when they return: finish(n, gives_up) returns
+  /// true when all of it is done but what the last n actions have begun; false, soon after gives_up
+  /// is set, if it is not. It is called before an action of another stream begins that waits for
+  /// it, at the latest at the end of a run; on threads as soon as an action's handler returns.
+  /// There `gives_up` is set where an action of another stream failed: what others were to send may
+  /// never come.
+  using Finish = std::function<bool(int may_go_on, const std::atomic<bool>& gives_up)>;
   void finish_with(plan::Stream stream, Finish finish);
   void observe(Observer observer);
   void perturb(Perturbation perturbation);  ///< all runs from now on

@@ -31,10 +31,12 @@ void MoveHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::exchange, [this](const ActionBuffers& buffers) { exchange(buffers); });
   executor.on(Kind::send, [this](const ActionBuffers& buffers) { send(buffers); });
   executor.on(Kind::receive, [this](const ActionBuffers& buffers) { receive(buffers); });
-  executor.finish_with(plan::Stream::send,
-                       [this](int may_go_on) { channels_.messages().finish_sends(may_go_on); });
-  executor.finish_with(plan::Stream::receive,
-                       [this](int may_go_on) { channels_.messages().finish_receives(may_go_on); });
+  executor.finish_with(plan::Stream::send, [this](int may_go_on, const auto& gives_up) {
+    return channels_.messages().finish_sends(may_go_on, gives_up);
+  });
+  executor.finish_with(plan::Stream::receive, [this](int may_go_on, const auto& gives_up) {
+    return channels_.messages().finish_receives(may_go_on, gives_up);
+  });
 }
 
 void MoveHandlers::gather(const ActionBuffers& buffers) {

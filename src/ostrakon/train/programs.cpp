@@ -48,7 +48,11 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
     runtime::Program own = runtime::make_program(plans[static_cast<std::size_t>(stage)]);
     if (purpose == plan::Purpose::train) {
       programs.stages = std::move(plans);
-      for (plan::StepPlan& plan : programs.stages) plan.actions = {};
+      for (plan::StepPlan& plan : programs.stages) {
+        plan.actions = std::vector<plan::Action>();
+        while (!plan.buffers.empty() && !plan.buffers.back().persistent) plan.buffers.pop_back();
+        plan.buffers.shrink_to_fit();
+      }
     }
     return own;
   };

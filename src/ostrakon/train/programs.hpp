@@ -20,7 +20,8 @@ struct Programs {
   runtime::Program train;
   runtime::Program evaluate;
   runtime::Program export_parameters;
-  /// The plans of training of all stages, without their actions: who has what.
+  /// The plans of training of all stages, without their actions and what only these use: who has
+  /// what.
   std::vector<plan::StepPlan> stages;
   /// Of the plans of all stages, by purpose.
   std::map<plan::Purpose, std::uint64_t> hashes;

@@ -76,7 +76,7 @@ class Run {
       throw;
     }
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
-    console_.say(describe_end(timers_, trainer_, recorder_.usage(), world()));
+    console_.say(describe_end(timers_, trainer_, recorder_.usage(), ranks_.mesh));
     saves_.require_saved();
     return end;
   }

@@ -103,9 +103,9 @@ std::string describe_sums(const plan::StepPlan& plan, DType dtype,
   const std::string cut =
       math::rows_have_bits_of_whole(dtype) ? "" : plan::describe_cut_products(plan);
   return "  sums over leaves       " +
-         (!plan.sums_in_one_order() || !unlike_kernels.empty()
-              ? "equal to 1 rank up to rounding"
-              : plan::describe_sums(plan) + with_threads(matrix_threads)) +
+         (!unlike_kernels.empty()    ? "equal to 1 rank up to rounding"
+          : plan.sums_in_one_order() ? plan::describe_sums(plan) + with_threads(matrix_threads)
+                                     : plan::describe_sums(plan)) +
          (unlike_kernels.empty() ? ""
                                  : ", as ranks have different kernels:\n      " + unlike_kernels) +
          "\n" + (cut.empty() ? "" : "      " + cut + "\n") + order_of_sums(plan);
@@ -125,8 +125,8 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << config::summary(settings, on_ranks(trainer, mesh)) << "\n"
       << describe_model(settings, trainer)
       << plan::stages_text(summarize_stages(mesh, trainer), false, plan.stage)
-      << "plan of a step, each rank (" << plan.actions.size() << " actions, hash "
-      << format_hex(plan.hash()) << ")\n"
+      << "plan of a step, each rank" << (plan.grid.stages() > 1 ? " of stage 0 (" : " (")
+      << plan.actions.size() << " actions, hash " << format_hex(plan.hash()) << ")\n"
       << plan::memory_table(plan, program.memory) << host_memory(program)
       << "  order of ranks         " << plan::describe_ranks(plan.grid) << "\n"
       << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"

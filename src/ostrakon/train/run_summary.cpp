@@ -8,8 +8,11 @@
 namespace ostrakon::train {
 
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
-                         comm::Communicator& world) {
-  const std::string times = timers.report(world.mpi());
+                         mesh::Mesh& mesh) {
+  comm::Communicator& world = mesh.world();
+  // Ranks of other stages do other things.
+  const std::string times = timers.report(mesh.stage().mpi());
+  const char* const whose = mesh.pipeline().size() > 1 ? "ranks of stage 0:\n" : "";
   double resident = static_cast<double>(runtime::peak_resident_bytes());
   world.maximum(&resident, 1);
   std::string lines = "\n" + usage.describe_overlap(world);
@@ -17,7 +20,7 @@ std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary&
   return lines + text("memory of a rank: planned ", format_bytes(trainer.planned_peak_bytes()),
                       ", counted ", format_bytes(runtime::memory_count().peak_bytes),
                       ", resident at most ", format_bytes(static_cast<std::int64_t>(resident)),
-                      "\n\n", times);
+                      "\n\n", whose, times);
 }
 
 }  // namespace ostrakon::train

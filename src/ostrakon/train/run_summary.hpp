@@ -14,6 +14,6 @@ namespace ostrakon::train {
 /// times. May measure the peak rate again, for which it overwrites the
 /// trainer's arena. Collective; the text is rank 0's.
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
-                         comm::Communicator& world);
+                         mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

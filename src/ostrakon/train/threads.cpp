@@ -55,9 +55,9 @@ runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& f
     require_stream_threads(facts, "runtime.streams = threads", "inline or auto");
     return runtime::Streams::threads;
   }
-  // Two threads communicate, and MPI keeps a core busy while it waits.
   const bool pays = !facts.computes_on_device && facts.threads_may_call_mpi &&
-                    facts.has_other_streams && facts.cores >= facts.compute_threads + 2;
+                    facts.has_other_streams &&
+                    facts.cores >= facts.compute_threads + facts.busy_streams;
   return pays ? runtime::Streams::threads : runtime::Streams::in_plan_order;
 }
 
@@ -69,6 +69,7 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
                             settings.parallel.offload != plan::Offload::none ||
                             settings.parallel.offload_activations;
   facts.cores = mesh.cores();
+  if (settings.pipeline > 1) facts.busy_streams += 2;  // sends and receives
   facts.compute_threads = std::max(host_threads(), static_cast<int>(settings.runtime.threads));
   runtime::Streams mine = runtime::Streams::in_plan_order;
   mesh.world().agree([&] { mine = streams_for(settings.runtime.streams, facts); });

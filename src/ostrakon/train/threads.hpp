@@ -35,6 +35,7 @@ struct StreamsFacts {
   bool has_other_streams = false;  ///< something to communicate, or to copy to and from the host
   int cores = 0;                   ///< of a rank, see mesh::Mesh::cores
   int compute_threads = 1;         ///< of a rank
+  int busy_streams = 2;            ///< that communicate, during which MPI keeps a core busy
 };
 
 /// Throws Error where streams can't have threads of their own. `setting` asks for them, and
@@ -43,8 +44,8 @@ void require_stream_threads(const StreamsFacts& facts, const std::string& settin
                             const std::string& expected);
 
 /// How streams run: as runtime.streams says, or where that is auto, on threads where that pays:
-/// with something to run on them, and two cores to spare. Throws Error where threads are set and
-/// not available.
+/// with something to run on them, and a core to spare for each that communicates. Throws Error
+/// where threads are set and not available.
 runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts);
 
 /// The same for a run. Collective over the mesh, the same on all ranks. Throws AgreedError.

@@ -36,7 +36,7 @@ std::string memory_refused(const StepPlan& plan) {
 TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
   Random random(21);
   std::map<std::size_t, int> seen;
-  for (int trial = 0; trial < tests::trials(2000); ++trial) {
+  for (int trial = 0; trial < tests::trials(10000); ++trial) {
     const RandomPipeline made = random_pipeline(random, {8, 4, 16, 5});
     ++seen[made.stages.size()];
     ASSERT_NO_THROW(prove_stages(made.stages)) << "trial " << trial << ": " << made.described;

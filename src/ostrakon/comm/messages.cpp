@@ -14,13 +14,6 @@ namespace {
 /// Larger messages are sent in parts: MPI counts in int.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 
-/// begin(first byte, count) for the parts of a message.
-template <class Begin>
-void in_parts(std::int64_t bytes, const Begin& begin) {
-  for (std::int64_t first = 0; first < bytes; first += most_bytes)
-    begin(first, static_cast<int>(std::min(most_bytes, bytes - first)));
-}
-
 template <class Space>
 void prepare([[maybe_unused]] const Exec& exec) {
   require(memory_is_host_accessible || std::is_same<Space, OnHost>::value,
@@ -30,16 +23,23 @@ void prepare([[maybe_unused]] const Exec& exec) {
 
 }  // namespace
 
+/// call(first byte, count, request) for each part of a message.
+template <class Call>
+void Messages::begin(Begun& begun, std::int64_t bytes, const Call& call) {
+  begun.parts.push_back(0);
+  begun.bytes.push_back(bytes);
+  for (std::int64_t first = 0; first < bytes; first += most_bytes) {
+    ++begun.parts.back();
+    begun.requests.push_back(MPI_REQUEST_NULL);
+    call(first, static_cast<int>(std::min(most_bytes, bytes - first)), &begun.requests.back());
+  }
+}
+
 template <class Space>
 void Messages::begin_send(const Exec& exec, View<const char*, Space> data, int to) {
   prepare<Space>(exec);
-  sends_.parts.push_back(0);
-  sends_.bytes.push_back(data.size());
-  in_parts(data.size(), [&](std::int64_t first, int count) {
-    ++sends_.parts.back();
-    sends_.requests.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Isend(data.data() + first, count, MPI_BYTE, to, 0, group_.mpi(),
-                        &sends_.requests.back()),
+  begin(sends_, data.size(), [&](std::int64_t first, int count, MPI_Request* request) {
+    check_mpi(MPI_Isend(data.data() + first, count, MPI_BYTE, to, 0, group_.mpi(), request),
               "MPI_Isend");
   });
   bytes_sent_ += data.size();
@@ -48,13 +48,8 @@ void Messages::begin_send(const Exec& exec, View<const char*, Space> data, int t
 template <class Space>
 void Messages::begin_receive(const Exec& exec, View<char*, Space> data, int from) {
   prepare<Space>(exec);
-  receives_.parts.push_back(0);
-  receives_.bytes.push_back(data.size());
-  in_parts(data.size(), [&](std::int64_t first, int count) {
-    ++receives_.parts.back();
-    receives_.requests.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Irecv(data.data() + first, count, MPI_BYTE, from, 0, group_.mpi(),
-                        &receives_.requests.back()),
+  begin(receives_, data.size(), [&](std::int64_t first, int count, MPI_Request* request) {
+    check_mpi(MPI_Irecv(data.data() + first, count, MPI_BYTE, from, 0, group_.mpi(), request),
               "MPI_Irecv");
   });
 }

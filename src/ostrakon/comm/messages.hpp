@@ -54,6 +54,8 @@ class Messages {
     std::vector<std::int64_t> bytes;    ///< of each
     double seconds_per_byte = 0.0;
   };
+  template <class Call>
+  static void begin(Begun& begun, std::int64_t bytes, const Call& call);
   static bool finish(Begun& begun, int may_go_on, const std::atomic<bool>& gives_up);
 
   Communicator group_;

@@ -24,7 +24,6 @@ std::string quoted(const Buffer& buffer) { return "'" + buffer.name + "'"; }
 }  // namespace
 
 ContentsCheck::ContentsCheck(const StepPlan& plan)
-
     : plan_(plan),
       read_by_forward_(plan.units.size()),
       updated_(plan.units.size(), false),

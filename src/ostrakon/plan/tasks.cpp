@@ -16,6 +16,8 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   };
   // A part of the gradient of what is lent comes last.
   const auto is_early = [&](int u) { return early_updates && !model.units[u].lent_has_gradient; };
+  std::vector<bool> goes_back;  // each unit
+  for (int u = 0; u < units; ++u) goes_back.push_back(has_backward(model, u));
   std::vector<int> left(chunks.size(), 0);  // backwards
   for (const Turn& turn : turns) left[static_cast<std::size_t>(turn.chunk)] += turn.forward ? 0 : 1;
   Tasks tasks = {{Work::begin}};
@@ -30,7 +32,7 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
       continue;
     }
     const bool is_last = --left[chunk] == 0;
-    for (int u = range.end - 1; u >= range.first && has_backward(model, u); --u) {
+    for (int u = range.end - 1; u >= range.first && goes_back[u]; --u) {
       tasks.push_back({Work::backward, u, micro_batch, t});
       if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
       tasks.push_back({Work::reduce, u, micro_batch});

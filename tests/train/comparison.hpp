@@ -31,6 +31,20 @@ inline History reference_run(config::Settings settings) {
   return train_history(settings, MPI_COMM_SELF);
 }
 
+/// Eight sequences, and pieces of eight of all that is cut. Sizes are as odd as that allows: the
+/// vocabulary does not divide.
+inline config::Settings in_pieces(config::Settings settings) {
+  settings.model.width = 48;
+  settings.model.heads = settings.model.kv_heads = 8;
+  settings.model.ffn_width = 72;
+  settings.training.sequence_length = 128;
+  settings.training.global_batch_size = 8;
+  settings.training.micro_batch_size = 1;
+  settings.training.context_grain = 8;
+  settings.tensor_grain = 8;
+  return settings;
+}
+
 /// Runs of three steps, compared with one rank's, with nothing sharded.
 class Comparison {
  public:

@@ -21,21 +21,7 @@ int world_ranks() {
   return ranks;
 }
 
-/// Eight leaves, and pieces of eight of all that is cut; six blocks, so that eight stages have a
-/// unit each.
-config::Settings in_pieces(config::Settings settings) {
-  settings.model.layers = 6;
-  settings.model.width = 48;
-  settings.model.heads = settings.model.kv_heads = 8;
-  settings.model.ffn_width = 72;
-  settings.training.sequence_length = 128;
-  settings.training.global_batch_size = 8;
-  settings.training.micro_batch_size = 1;
-  settings.training.context_grain = 8;
-  settings.tensor_grain = 8;
-  return settings;
-}
-
+/// Six blocks, so that eight stages have a unit each.
 std::vector<config::Settings> models(std::int64_t steps) {
   std::vector<config::Settings> all = {in_pieces(small_gpt2(8)), in_pieces(small_llama(8)),
                                        in_pieces(small_llama(8))};
@@ -44,7 +30,10 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[2].model.experts = {
       5, 2, 1, 24, math::RouterScore::sigmoid, true, 1.5, model::RouterBalance::bias, 0.02};
   all[2].tensor_grain = 1;  // experts are not divided over tensor ranks
-  for (config::Settings& settings : all) settings.training.steps = steps;
+  for (config::Settings& settings : all) {
+    settings.model.layers = 6;
+    settings.training.steps = steps;
+  }
   return all;
 }
 
@@ -279,7 +268,7 @@ TEST(Pipeline, StagesSendActivationsAndTheTiedTable) {
   const int ranks = world_ranks();
   if (ranks != 4) GTEST_SKIP() << "on four ranks";
   for (bool tied : {false, true}) {
-    config::Settings settings = in_pieces(small_gpt2(8));
+    config::Settings settings = models(2)[0];
     settings.model.tie_embeddings = tied;
     settings.pipeline = 4;
     SmallRun run(settings);

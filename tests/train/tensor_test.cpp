@@ -20,20 +20,6 @@ int world_ranks() {
   return ranks;
 }
 
-/// Eight sequences, and pieces of eight of all that is cut. Sizes are as odd as that allows: the
-/// vocabulary does not divide.
-config::Settings in_pieces(config::Settings settings) {
-  settings.model.width = 48;
-  settings.model.heads = settings.model.kv_heads = 8;
-  settings.model.ffn_width = 72;
-  settings.training.sequence_length = 128;
-  settings.training.global_batch_size = 8;
-  settings.training.micro_batch_size = 1;
-  settings.training.context_grain = 8;
-  settings.tensor_grain = 8;
-  return settings;
-}
-
 std::vector<config::Settings> models(std::int64_t steps) {
   std::vector<config::Settings> all = {in_pieces(small_gpt2(8)), in_pieces(small_llama(8)),
                                        in_pieces(small_gpt2(8)), in_pieces(small_llama(8))};

@@ -335,7 +335,7 @@ double llama_flops(double rows, double tokens, double layers, double width, doub
 
 TEST(Decoder, CountsFlopsOfLargeModels) {
   // The second one has more than a 64-bit integer holds.
-  for (const model::LeafShape leaf : {model::LeafShape{1, 8192}, {4096, 131072}}) {
+  for (const model::LeafShape& leaf : {model::LeafShape{1, 8192}, {4096, 131072}}) {
     const Decoder<float> decoder(llama3(126, 16384, 128, 53248), leaf);
     double sum = 0;
     for (const plan::UnitDescription& unit : decoder.description().units) {

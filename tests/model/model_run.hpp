@@ -220,6 +220,7 @@ class ModelRun {
       gradients.emplace_back(unit.trained_elements());
       outputs.push_back(GuardedArray<T>::of_bytes(unit.output_bytes));
       saved.push_back(GuardedArray<T>::of_bytes(unit.saved_bytes));
+      deferred.push_back(GuardedArray<T>::of_bytes(unit.deferred_bytes));
     }
     for (int u = 0; u < decoder.units(); ++u) initialize(u);
     std::uniform_int_distribution<std::int32_t> id(
@@ -281,24 +282,44 @@ class ModelRun {
     return u;
   }
 
-  /// Runs one unit backward with an exact workspace. A tied head opens the embedding's gradients.
+  /// Runs one unit backward with an exact workspace, but what it defers. A tied head opens the
+  /// embedding's gradients.
   void backward(int u, Compute loss_scale, bool gradients_opened) {
-    auto workspace =
-        GuardedArray<T>::of_bytes(description.units[u].backward.front().workspace_bytes);
+    const plan::UnitDescription& unit = description.units[u];
+    deferred[u].assign_unwritten();
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace.bytes();
-    if (!description.units[u].backward_reads_parameters) b.parameters = b.frozen = {};
+    if (!unit.backward_reads_parameters) b.parameters = b.frozen = {};
     b.gradient = gradient;
-    b.parameter_gradients = view_of(gradients[u]);
-    const int tied_to = description.units[u].tied_to;
+    if (unit.deferred_phases == 0) b.parameter_gradients = view_of(gradients[u]);
+    const int tied_to = unit.tied_to;
     if (tied_to >= 0 && opened(tied_to)) b.tied_gradients = gradients[tied_to];
+    backward_phase(u, 0, b, loss_scale, gradients_opened);
+  }
+  /// Down to the first unit that has anything to train; then what all of them have deferred, the
+  /// first unit first.
+  void backward(Compute loss_scale) {
+    for (int u = head(); u >= first_trained(); --u) backward(u, loss_scale, opened(u));
+    for (int u = first_trained(); u < units(); ++u)
+      if (description.units[u].deferred_phases > 0) backward_deferred(u);
+  }
+  /// With nothing that a plan does not give it.
+  void backward_deferred(int u) {
+    model::UnitBuffers<T> b = buffers(u);
+    b.parameters = b.frozen = b.tied_parameters = b.tied_frozen = {};
+    b.output = {};
+    b.parameter_gradients = view_of(gradients[u]);
+    backward_phase(u, 1, b, Compute(1), false);
+  }
+  void backward_phase(int u, int phase, model::UnitBuffers<T>& b, Compute loss_scale,
+                      bool gradients_opened) {
+    auto workspace = GuardedArray<T>::of_bytes(
+        description.units[u].backward[static_cast<std::size_t>(phase)].workspace_bytes);
+    b.workspace = workspace.bytes();
+    b.deferred = deferred[u].bytes();
+    b.phase = phase;
     decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
     exec.fence();
     EXPECT_TRUE(workspace.guards_intact()) << "backward workspace of unit " << u;
-  }
-  /// Down to the first unit that has anything to train.
-  void backward(Compute loss_scale) {
-    for (int u = head(); u >= first_trained(); --u) backward(u, loss_scale, opened(u));
   }
 
   /// Forgets what the unit saved, and lets forward write it again without an output.
@@ -355,6 +376,7 @@ class ModelRun {
       EXPECT_TRUE(gradients[u].guards_intact()) << "gradients of unit " << u;
       EXPECT_TRUE(outputs[u].guards_intact()) << "output of unit " << u;
       EXPECT_TRUE(saved[u].guards_intact()) << "saved of unit " << u;
+      EXPECT_TRUE(deferred[u].guards_intact()) << "deferred of unit " << u;
     }
     EXPECT_TRUE(gradient.guards_intact());
   }
@@ -370,7 +392,7 @@ class ModelRun {
   model::Decoder<T> decoder;
   plan::ModelDescription description;
   std::vector<GuardedArray<T>> parameters, frozen;  ///< the two segments of each unit
-  std::vector<GuardedArray<T>> outputs, saved;
+  std::vector<GuardedArray<T>> outputs, saved, deferred;
   std::vector<GuardedArray<Compute>> gradients;
   std::vector<std::int32_t> token_ids, target_ids;
   GuardedArray<std::int32_t> tokens, targets;

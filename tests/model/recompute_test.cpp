@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is computed again instead of being saved has the same bits, whichever way it is chosen.
+// What is computed again instead of being saved has the same bits, whichever way it is chosen; and
+// so have gradients of parameters that are computed later.
 #include <gtest/gtest.h>
 
 #include <ostrakon/model/packing.hpp>
@@ -73,6 +74,14 @@ void expect_same_bits_recomputed() {
       whole.forward();
       whole.recompute_and_backward(compute_t<T>(0.5));
       expect_same(whole, expected, name + ", and all that is saved");
+
+      ModelCase later = which;
+      later.leaf.defers_gradients = true;
+      ModelRun<T> deferring(later, recompute);
+      EXPECT_EQ(deferring.description.units[1].deferred_phases, 1) << name;
+      deferring.forward();
+      deferring.backward(compute_t<T>(0.5));
+      expect_same(deferring, expected, name + ", gradients later");
     }
   }
 }

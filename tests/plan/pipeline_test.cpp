@@ -28,7 +28,10 @@ using namespace ostrakon::tests;
 std::string words(const PipelineSchedule& turns) {
   std::string words;
   for (Turn turn : turns)
-    words += (turn.forward ? " F" : " B") + std::to_string(turn.micro_batch) +
+    words += (turn.pass == Pass::forward    ? " F"
+              : turn.pass == Pass::backward ? " B"
+                                            : " G") +
+             std::to_string(turn.micro_batch) +
              (turn.chunk > 0 ? std::string(1, static_cast<char>('a' + turn.chunk - 1)) : "");
   return words;
 }
@@ -50,8 +53,8 @@ TEST(PipelineSchedule, HasNoMoreMicroBatchesInFlightThanStagesBehind) {
         int forwards = 0, backwards = 0, most = 0;
         for (Turn turn : turns) {
           // Each once, in order, backward after forward.
-          EXPECT_EQ(turn.micro_batch, turn.forward ? forwards : backwards);
-          ++(turn.forward ? forwards : backwards);
+          int& of_pass = turn.pass == Pass::forward ? forwards : backwards;
+          EXPECT_EQ(turn.micro_batch, of_pass++);
           ASSERT_GE(forwards, backwards);
           most = std::max(most, forwards - backwards);
         }
@@ -71,11 +74,41 @@ TEST(PipelineSchedule, InterleavesChunks) {
     EXPECT_EQ(interleaved(stage, 4, 1, 6), one_forward_one_backward(stage, 4, 6));
 }
 
+TEST(PipelineSchedule, DefersGradientsToWhereAStageWouldWait) {
+  EXPECT_EQ(words(zero_bubble(0, 3, 4)), " F0 F1 F2 B0 G0 F3 B1 G1 B2 G2 B3 G3");
+  EXPECT_EQ(words(zero_bubble(2, 3, 4)), " F0 B0 F1 B1 F2 B2 G0 F3 B3 G1 G2 G3");
+  for (int stages = 1; stages <= 8; ++stages)
+    for (int stage = 0; stage < stages; ++stage)
+      for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
+        std::map<Pass, int> done;
+        PipelineSchedule without;
+        int most = 0;
+        for (Turn turn : zero_bubble(stage, stages, micro_batches)) {
+          EXPECT_EQ(turn.micro_batch, done[turn.pass]++);
+          if (turn.pass != Pass::gradients) without.push_back(turn);
+          ASSERT_GE(done[Pass::forward], done[Pass::backward]);
+          ASSERT_GE(done[Pass::backward], done[Pass::gradients]);
+          most = std::max(most, done[Pass::forward] - done[Pass::gradients]);
+        }
+        EXPECT_EQ(done[Pass::gradients], micro_batches);
+        EXPECT_EQ(without, one_forward_one_backward(stage, stages, micro_batches));
+        // No more than the first stage of 1f1b keeps.
+        EXPECT_EQ(most, std::min(stages, micro_batches));
+      }
+}
+
 TEST(PipelineSchedule, RefusesMicroBatchesThatDoNotInterleave) {
-  EXPECT_NO_THROW(make_pipeline(4, 2, 0, leaf_sequence(8, LeafOrder::ascending), false));
-  EXPECT_NO_THROW(make_pipeline(4, 2, 0, leaf_sequence(3, LeafOrder::ascending), false));
-  EXPECT_NO_THROW(make_pipeline(4, 1, 0, leaf_sequence(6, LeafOrder::ascending), false));
-  EXPECT_THROW(make_pipeline(4, 2, 0, leaf_sequence(6, LeafOrder::ascending), false), Error);
+  const auto make = [](ScheduleKind schedule, int chunks, int micro_batches) {
+    make_pipeline(schedule, 4, chunks, 0, leaf_sequence(micro_batches, LeafOrder::ascending),
+                  false);
+  };
+  EXPECT_NO_THROW(make(ScheduleKind::interleaved, 2, 8));
+  EXPECT_NO_THROW(make(ScheduleKind::interleaved, 2, 3));
+  EXPECT_NO_THROW(make(ScheduleKind::one_forward_one_backward, 1, 6));
+  EXPECT_NO_THROW(make(ScheduleKind::zero_bubble, 1, 6));
+  EXPECT_THROW(make(ScheduleKind::interleaved, 2, 6), Error);
+  EXPECT_THROW(make(ScheduleKind::interleaved, 1, 8), Error);
+  EXPECT_THROW(make(ScheduleKind::zero_bubble, 2, 8), Error);
 }
 
 double busiest(const ModelDescription& model, const std::vector<UnitRange>& stages) {
@@ -125,55 +158,6 @@ TEST(Stages, OneStageIsThePlanOfTheModel) {
   }
 }
 
-/// Units whose forward takes a second and whose backward two, in `chunks` chunks for each of
-/// `stages` stages; messages take no time.
-std::vector<Timing> even_stages(int stages, int chunks, int micro_batches) {
-  ModelDescription model = make_model(stages * chunks - 2, false, 3);
-  for (UnitDescription& unit : model.units) {
-    unit.forward = {Phase{1.0}};
-    unit.backward = {Phase{2.0}};
-  }
-  model.units.back().backward.front().flops = 3.0;  // it computes the loss, too
-  Policy policy = make_policy(micro_batches);
-  policy.chunks = chunks;
-  if (chunks > 1) policy.schedule = ScheduleKind::interleaved;
-  const std::vector<StepPlan> plans =
-      build_stage_plans(model, divide_units(model, stages * chunks), 1, policy, Purpose::train);
-  Rates rates;
-  rates.flops = 1.0;
-  rates.bytes_inside_nodes = rates.bytes_across_nodes = rates.bytes_copied = 1e30;
-  rates.bytes_on_host = 1e30;
-  std::vector<const StepPlan*> pointers;
-  for (const StepPlan& plan : plans) pointers.push_back(&plan);
-  return estimate_times(pointers, 0, rates);
-}
-
-TEST(Stages, WaitForEachOtherAsLongAsTheScheduleSays) {
-  for (int stages : {2, 3, 4, 8})
-    for (int chunks : {1, 2, 3})
-      for (int micro_batches : {stages, 2 * stages, 4 * stages}) {
-        const double computing = 3.0 * chunks * micro_batches;
-        // What fills and empties the pipeline: of one chunk.
-        const double bubble = 3.0 * (stages - 1);
-        for (const Timing& timing : even_stages(stages, chunks, micro_batches)) {
-          EXPECT_NEAR(timing.computing, computing, 1e-6);
-          EXPECT_NEAR(timing.seconds, computing + bubble, 1e-6)
-              << stages << " stages of " << chunks << ", " << micro_batches;
-        }
-      }
-}
-
-/// Four stages of two units; all but the embedding and the head save something.
-struct FourStages {
-  ModelDescription model = make_model(6, false, 5);
-  Policy policy = make_policy(2 * 6);
-  std::vector<UnitRange> ranges = {{0, 2}, {2, 4}, {4, 6}, {6, 8}};
-
-  std::vector<StepPlan> build(Purpose purpose = Purpose::train) const {
-    return build_stage_plans(model, ranges, 2, policy, purpose);
-  }
-};
-
 std::vector<int> actions_of(const StepPlan& plan, Kind kind) {
   std::vector<int> found;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
@@ -191,6 +175,132 @@ int most_live(const StepPlan& plan, const std::string& name) {
                               })));
   return most;
 }
+
+/// The plans of all stages where all but compute takes no time.
+std::vector<Timing> times_of_compute(const std::vector<StepPlan>& plans) {
+  Rates rates;
+  rates.flops = 1.0;
+  rates.bytes_inside_nodes = rates.bytes_across_nodes = rates.bytes_copied = 1e30;
+  rates.bytes_on_host = 1e30;
+  std::vector<const StepPlan*> pointers;
+  for (const StepPlan& plan : plans) pointers.push_back(&plan);
+  return estimate_times(pointers, 0, rates);
+}
+
+/// Units whose forward takes a second and whose backward two, in `chunks` chunks for each of
+/// `stages` stages.
+std::vector<Timing> even_stages(int stages, int chunks, int micro_batches) {
+  ModelDescription model = make_model(stages * chunks - 2, false, 3);
+  for (UnitDescription& unit : model.units) {
+    unit.forward = {Phase{1.0}};
+    unit.backward = {Phase{2.0}};
+  }
+  model.units.back().backward.front().flops = 3.0;  // it computes the loss, too
+  Policy policy = make_policy(micro_batches);
+  policy.chunks = chunks;
+  if (chunks > 1) policy.schedule = ScheduleKind::interleaved;
+  return times_of_compute(
+      build_stage_plans(model, divide_units(model, stages * chunks), 1, policy, Purpose::train));
+}
+
+TEST(Stages, WaitForEachOtherAsLongAsTheScheduleSays) {
+  for (int stages : {2, 3, 4, 8})
+    for (int chunks : {1, 2, 3})
+      for (int micro_batches : {stages, 2 * stages, 4 * stages}) {
+        const double computing = 3.0 * chunks * micro_batches;
+        // What fills and empties the pipeline: of one chunk.
+        const double bubble = 3.0 * (stages - 1);
+        for (const Timing& timing : even_stages(stages, chunks, micro_batches)) {
+          EXPECT_NEAR(timing.computing, computing, 1e-6);
+          EXPECT_NEAR(timing.seconds, computing + bubble, 1e-6)
+              << stages << " stages of " << chunks << ", " << micro_batches;
+        }
+      }
+}
+
+/// Of a block each; the embedding is free, and the loss is part of a last block.
+struct DeferringStages {
+  ModelDescription model;
+  std::vector<UnitRange> ranges;
+
+  explicit DeferringStages(int stages) : model(make_model(stages, false, 3)) {
+    const std::int64_t saved = 4096;
+    for (UnitDescription& unit : model.units) {
+      const bool is_block = unit.name != "embedding" && unit.name != "head";
+      unit.saved_bytes = is_block ? saved : 0;
+      unit.output_bytes = model.gradient_bytes;
+      unit.forward = {Phase{is_block ? 1.0 : 0.0}};
+      unit.backward = {Phase{is_block ? 1.0 : 0.0}};
+      if (!is_block) continue;
+      unit.backward.push_back(Phase{1.0});
+      unit.deferred_phases = 1;
+    }
+    for (int s = 0; s < stages; ++s)
+      ranges.push_back({s == 0 ? 0 : s + 1, s == stages - 1 ? stages + 2 : s + 2});
+  }
+  std::vector<StepPlan> plans(ScheduleKind schedule, int micro_batches) const {
+    Policy policy = make_policy(micro_batches);
+    policy.schedule = schedule;
+    ModelDescription planned = model;
+    if (schedule != ScheduleKind::zero_bubble)
+      for (UnitDescription& unit : planned.units) {
+        unit.backward = {Phase{flops(unit.backward)}};
+        unit.deferred_phases = 0;
+      }
+    return build_stage_plans(planned, ranges, 1, policy, Purpose::train);
+  }
+};
+
+/// A third of what 1f1b waits, and no more of what forward saved on any stage than 1f1b has on the
+/// first.
+TEST(Stages, WaitAThirdWhereGradientsAreDeferred) {
+  for (int stages : {2, 3, 4, 8})
+    for (int micro_batches : {stages, 2 * stages, 4 * stages}) {
+      const DeferringStages made(stages);
+      const double computing = 3.0 * micro_batches;
+      for (const auto& [schedule, bubble] :
+           {std::pair{ScheduleKind::one_forward_one_backward, 3.0 * (stages - 1)},
+            std::pair{ScheduleKind::zero_bubble, 1.0 * (stages - 1)}})
+        for (const Timing& timing : times_of_compute(made.plans(schedule, micro_batches))) {
+          EXPECT_NEAR(timing.computing, computing, 1e-6);
+          EXPECT_NEAR(timing.seconds, computing + bubble, 1e-6)
+              << name(schedule) << ", " << stages << " stages, " << micro_batches;
+        }
+      for (const StepPlan& plan : made.plans(ScheduleKind::zero_bubble, micro_batches))
+        EXPECT_EQ(most_live(plan, text("block.", plan.stage, " saved")),
+                  std::min(stages, micro_batches))
+            << plan.stage;
+    }
+}
+
+/// What is deferred reads no parameters: nothing is gathered for it.
+TEST(Stages, GatherNothingForWhatIsDeferred) {
+  const DeferringStages made(2);
+  const auto gathers = [&](ScheduleKind schedule) {
+    std::size_t count = 0;
+    for (const StepPlan& plan : made.plans(schedule, 4))
+      count += actions_of(plan, Kind::gather).size();
+    return count;
+  };
+  EXPECT_EQ(gathers(ScheduleKind::zero_bubble), gathers(ScheduleKind::one_forward_one_backward));
+  for (const StepPlan& plan : made.plans(ScheduleKind::zero_bubble, 4))
+    for (const Action& action : plan.actions)
+      if (action.kind == Kind::backward && action.phase == 1) {
+        EXPECT_LT(action.buffer(Role::parameters), 0);
+        EXPECT_GE(action.buffer(Role::parameter_gradients), 0);
+      }
+}
+
+/// Four stages of two units; all but the embedding and the head save something.
+struct FourStages {
+  ModelDescription model = make_model(6, false, 5);
+  Policy policy = make_policy(2 * 6);
+  std::vector<UnitRange> ranges = {{0, 2}, {2, 4}, {4, 6}, {6, 8}};
+
+  std::vector<StepPlan> build(Purpose purpose = Purpose::train) const {
+    return build_stage_plans(model, ranges, 2, policy, purpose);
+  }
+};
 
 TEST(Stages, KeepTheActivationsOfAsManyMicroBatchesAsAreInFlight) {
   FourStages four;

@@ -49,6 +49,25 @@ inline void divide_into_phases(std::mt19937_64& random, plan::ModelDescription& 
   }
 }
 
+/// Lets some units defer the last phases of backward.
+inline void defer_gradients(std::mt19937_64& random, plan::ModelDescription& model) {
+  const auto below = [&](std::int64_t count) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
+  };
+  for (plan::UnitDescription& unit : model.units) {
+    const bool has_loss = unit.name == model.units.back().name;
+    // What is tied adds to gradients that the other unit opens, in the order of both backwards.
+    if (has_loss || unit.tied_to >= 0 || below(3) == 0) continue;
+    unit.deferred_phases = static_cast<int>(1 + below(2));
+    unit.deferred_bytes = 4 * below(4000);
+    for (int p = 0; p < unit.deferred_phases; ++p) {
+      unit.backward.emplace_back();
+      unit.backward.back().flops = static_cast<double>(below(1000));
+      unit.backward.back().workspace_bytes = 4 * below(3000);
+    }
+  }
+}
+
 struct RandomPipeline {
   std::vector<plan::StepPlan> stages;
   std::string described;
@@ -85,6 +104,8 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     divide_into_phases(random, model, ranks, policy.shard_group > 0 ? policy.shard_group : ranks);
     policy.chunks = chunks;
     if (chunks > 1) policy.schedule = plan::ScheduleKind::interleaved;
+    if (chunks == 1 && random() % 2 == 0) policy.schedule = plan::ScheduleKind::zero_bubble;
+    if (random() % 2 == 0) defer_gradients(random, model);
     const auto drawn = random() % 8;
     const plan::Purpose purpose = drawn == 0   ? plan::Purpose::evaluate
                                   : drawn == 1 ? plan::Purpose::export_parameters
@@ -92,10 +113,10 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     try {
       return {
           build_stage_plans(model, divide_units(model, stages * chunks), ranks, policy, purpose),
-          text("seed ", seed, ", ", stages, " stages of ", chunks, " chunks, of ", ranks,
-               " ranks in groups of ", policy.shard_group, " on nodes of ", policy.ranks_per_node,
-               ", grain ", policy.sum_grain, ", ", micro_batches, " micro-batches, ", blocks + 2,
-               " units, purpose ", name(purpose))};
+          text("seed ", seed, ", ", name(policy.schedule), ", ", stages, " stages of ", chunks,
+               " chunks, of ", ranks, " ranks in groups of ", policy.shard_group, " on nodes of ",
+               policy.ranks_per_node, ", grain ", policy.sum_grain, ", ", micro_batches,
+               " micro-batches, ", blocks + 2, " units, purpose ", name(purpose))};
     } catch (const Error&) {
       // A limit that is below what one action needs, or micro-batches that can't be interleaved.
     }

@@ -72,6 +72,12 @@ inline void remove_action(StepPlan& plan, std::size_t a) {
   }
 }
 
+inline void insert_action(StepPlan& plan, std::size_t at, const Action& action) {
+  for (Action& other : plan.actions)
+    for (int& wait : other.waits) wait += wait >= static_cast<int>(at) ? 1 : 0;
+  plan.actions.insert(plan.actions.begin() + static_cast<std::ptrdiff_t>(at), action);
+}
+
 /// Changes the plans in one way; false where there is nothing that could be changed so.
 using Mutation = std::function<bool(RankPlans&, Random&)>;
 

@@ -417,4 +417,78 @@ TEST(StageProof, RefusesPlansThatAreNotOfOneStep) {
              "rank 1 is of stage 0, its plan is that of stage 1");
 }
 
+// ---- phases that are deferred
+
+/// A change of one deferred phase, action `a`. False where it has none to make.
+struct DeferredMutation {
+  const char* name;
+  bool (*mutate)(StepPlan& plan, std::size_t a);
+};
+
+constexpr DeferredMutation deferred_mutations[] = {
+    {"never computed",
+     [](StepPlan& plan, std::size_t a) {
+       remove_action(plan, a);
+       return true;
+     }},
+    {"computed twice",
+     [](StepPlan& plan, std::size_t a) {
+       insert_action(plan, a + 1, Action(plan.actions[a]));
+       return true;
+     }},
+    {"of another micro-batch",
+     [](StepPlan& plan, std::size_t a) {
+       if (plan.grid.micro_batches() == 1) return false;
+       Action& action = plan.actions[a];
+       action.micro_batch = static_cast<int>((action.micro_batch + 1) % plan.grid.micro_batches());
+       return true;
+     }},
+    {"another phase",
+     [](StepPlan& plan, std::size_t a) {
+       --plan.actions[a].phase;
+       return true;
+     }},
+    {"gradients of a phase before",
+     [](StepPlan& plan, std::size_t a) {
+       Action& later = plan.actions[a];
+       if (later.phase != plan.units[static_cast<std::size_t>(later.unit)].first_of_gradients)
+         return false;
+       const int gradients = later.buffer(Role::parameter_gradients);
+       for (std::size_t b = a; gradients >= 0 && b-- > 0;) {
+         Action& earlier = plan.actions[b];
+         if (earlier.kind != Kind::backward || earlier.unit != later.unit ||
+             earlier.micro_batch != later.micro_batch)
+           continue;
+         earlier.uses.push_back({Role::parameter_gradients, gradients, Access::write});
+         return true;
+       }
+       return false;
+     }},
+};
+
+TEST(StageProof, FindsWhatIsWrongWithDeferredPhases) {
+  Random random(29);
+  std::map<std::string, int> counts;
+  for (int trial = 0; trial < 400; ++trial) {
+    const RandomPipeline made = random_pipeline(random, {4, 3, 5, 3, 1});
+    for (const DeferredMutation& mutation : deferred_mutations) {
+      std::vector<StepPlan> mutants = made.stages;
+      StepPlan& mutant = draw(mutants, random);
+      const auto deferred = actions_of(mutant, [&](const Action& action) {
+        const int first =
+            action.unit < 0
+                ? 0
+                : mutant.units[static_cast<std::size_t>(action.unit)].first_of_gradients;
+        return action.kind == Kind::backward && first > 0 && action.phase >= first;
+      });
+      if (deferred.empty() || !mutation.mutate(mutant, draw(deferred, random))) continue;
+      EXPECT_NE(refused_by([&] { prove_stages(mutants); }), "")
+          << mutation.name << " of " << made.described;
+      ++counts[mutation.name];
+    }
+  }
+  for (const DeferredMutation& mutation : deferred_mutations)
+    EXPECT_GT(counts[mutation.name], 50) << mutation.name;
+}
+
 }  // namespace

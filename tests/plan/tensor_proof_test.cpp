@@ -73,12 +73,6 @@ void swap_places(StepPlan& plan, std::size_t a, std::size_t b) {
   std::swap(plan.actions[a].waits, plan.actions[b].waits);
 }
 
-void insert_action(StepPlan& plan, std::size_t at, const Action& action) {
-  for (Action& other : plan.actions)
-    for (int& wait : other.waits) wait += wait >= static_cast<int>(at) ? 1 : 0;
-  plan.actions.insert(plan.actions.begin() + static_cast<std::ptrdiff_t>(at), action);
-}
-
 // ---- exchanges
 
 /// Changes an exchange for all ranks; false where there is nothing to be changed so.

@@ -47,11 +47,13 @@ std::string shape(const config::Settings& settings) {
 struct Division {
   int stages = 1, tensor = 1, context = 1, shard = 1, replicas = 1;
   int chunks = 1;  // of each stage
+  bool defers = false;
 
   config::Settings apply(config::Settings settings) const {
     settings.pipeline = stages;
     settings.parallel.chunks = chunks;
     if (chunks > 1) settings.parallel.schedule = plan::ScheduleKind::interleaved;
+    if (defers) settings.parallel.schedule = plan::ScheduleKind::zero_bubble;
     settings.tensor = tensor;
     settings.context = context;
     settings.shard_group = tensor * context * shard;
@@ -62,8 +64,9 @@ struct Division {
     return tensor == 1 || !settings.model.experts.exist();
   }
   std::string text() const {
-    return ostrakon::text("stages ", stages, " of ", chunks, " chunks, tensor ", tensor,
-                          ", context ", context, ", shard ", shard, ", replicas ", replicas);
+    return ostrakon::text("stages ", stages, " of ", chunks, " chunks",
+                          defers ? ", zero_bubble" : "", ", tensor ", tensor, ", context ", context,
+                          ", shard ", shard, ", replicas ", replicas);
   }
 };
 
@@ -78,6 +81,9 @@ std::vector<Division> divisions(int ranks) {
                             ranks / (stages * tensor * context * shard)};
           if (division.shard * division.replicas > 8) continue;
           all.push_back(division);
+          division.defers = true;
+          all.push_back(division);
+          division.defers = false;
           const int micro_batches = division.micro_batches();
           division.chunks = 2;
           const bool interleaves = micro_batches <= stages || micro_batches % stages == 0;
@@ -127,7 +133,7 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
   if (ranks == 1 || ranks == 8) GTEST_SKIP() << "on two or four ranks";
   enum {
     model,
-    chunks,
+    schedule,
     tensor,
     context,
     group,
@@ -146,13 +152,13 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
     order,
     factors
   };
-  const std::vector<int> choices = {3, 2, 2, 2, 2, 4, 4, 2, 4, 4, 2, 2, 3, 3, 3, 2, 2, 3};
+  const std::vector<int> choices = {3, 3, 2, 2, 2, 4, 4, 2, 4, 4, 2, 2, 3, 3, 3, 2, 2, 3};
   ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
   const std::vector<config::Settings> all = models(2);
   const auto is_valid = [&](const Choices& row) {
     const int together = (1 << row[tensor]) * (1 << row[context]);
     return 2 * together <= ranks && (row[context] == 0 || row[accumulation] != 2) &&
-           (row[blocks] == 0 || row[chunks] == 0) && (row[model] < 2 || row[tensor] == 0);
+           (row[blocks] == 0 || row[schedule] != 1) && (row[model] < 2 || row[tensor] == 0);
   };
   for (const Choices& row : covering_rows(choices, is_valid)) {
     config::Settings settings = all[static_cast<std::size_t>(row[model])];
@@ -165,7 +171,8 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
     if (row[frozen] == 1) settings.optimizer.parameters = {{"embedding.*", true, {}, {}}};
     if (row[frozen] == 2) settings.optimizer.parameters = {{"block.0.*", true, {}, {}}};
     const History one = reference_run(settings);
-    Division division{2, 1 << row[tensor], 1 << row[context], 1, 1, 1 + row[chunks]};
+    Division division{2, 1 << row[tensor], 1 << row[context], 1, 1, row[schedule] == 1 ? 2 : 1};
+    division.defers = row[schedule] == 2;
     if (row[group] == 0) division.shard = ranks / 2 >> (row[tensor] + row[context]);
     config::Settings run = division.apply(settings);
     plan::Policy& own = run.parallel;

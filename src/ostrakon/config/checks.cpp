@@ -165,10 +165,10 @@ void check_pipeline(const Settings& settings, const std::string& name) {
           ", in which stages have one; expected 1, or interleaved");
   require(!interleaves || policy.chunks > 1, key,
           " with parallel.schedule = interleaved; expected 2 or more, or 1f1b");
-  require(
-      !interleaves || settings.pipeline > 1, name,
-      ": parallel.schedule = interleaved with parallel.pipeline = 1, where there are no stages; "
-      "expected 1f1b, or parallel.pipeline > 1");
+  require(policy.schedule == plan::ScheduleKind::one_forward_one_backward || settings.pipeline > 1,
+          name, ": parallel.schedule = ", plan::name(policy.schedule),
+          " with parallel.pipeline = 1, where there are no stages; "
+          "expected 1f1b, or parallel.pipeline > 1");
   require(settings.pipeline > 1 || policy.chunk_units.empty(), name,
           ": parallel.pipeline_units with parallel.pipeline = 1, where one stage has all units; "
           "expected auto, or parallel.pipeline > 1");

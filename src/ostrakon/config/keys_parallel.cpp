@@ -180,11 +180,12 @@ Section parallel_section() {
            "schedule", FIELD(parallel.schedule), plan::schedule_kind_names,
            "in which order stages of parallel.pipeline compute. 1f1b: one forward, one backward; "
            "interleaved: the same, with several chunks of units a stage, so that stages wait "
-           "less for each other and send more"),
+           "less for each other and send more; zero_bubble: 1f1b, with gradients of the blocks' "
+           "parameters computed where a stage would wait"),
        integer("pipeline_chunks", FIELD(parallel.chunks), 1, most_ranks,
-               "number of chunks of each stage: 1 for 1f1b, more for interleaved, where the number "
-               "of a "
-               "rank's micro-batches must be a multiple of the stages, or no more than these"),
+               "number of chunks of each stage: more than 1 for interleaved alone, where a rank's "
+               "number "
+               "of micro-batches must be a multiple of the stages, or no more than these"),
        pipeline_units(),
        integer("tensor", FIELD(tensor), 1, most_ranks,
                "number of neighbouring ranks of a shard group that compute each micro-batch "

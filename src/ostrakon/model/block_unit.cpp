@@ -20,7 +20,7 @@ void BlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowR
     project(exec, buffers, rows, leaf_.is_cut() ? sizes_.width : 0, sizes_.qkv_width);
   }
   if (in_parts && buffers.phase == 0)
-    return hand_keys_and_values(exec, buffers, activations_in(buffers, forward_.locations).qkv);
+    return hand_keys_and_values(exec, buffers, of_forward(buffers).qkv);
   if (in_parts ? buffers.phase == 1 : leaf_.is_cut()) project(exec, buffers, rows, 0, sizes_.width);
   if (in_parts && buffers.phase == 1) return;
   attend(exec, buffers, rows);
@@ -31,7 +31,7 @@ void BlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowR
 template <class T>
 void BlockUnit<T>::normalize(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   const auto [begin, end] = rows;
-  const Activations made = activations_in(buffers, forward_.locations);
+  const Activations made = of_forward(buffers);
   norm_forward<T>(exec, attention_norm_, own_parameters(buffers),
                   buffers.input.matrix(sizes_.rows, sizes_.width).row_range(begin, end),
                   made.attention_norm.row_range(begin, end),
@@ -46,7 +46,7 @@ void BlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, RowR
   const auto [begin, end] = rows;
   const auto normed = matrix_in(buffers.workspace, forward_.attention_normed, sizes_.width)
                           .row_range(0, end - begin);
-  const auto qkv = activations_in(buffers, forward_.locations).qkv.row_range(begin, end);
+  const auto qkv = of_forward(buffers).qkv.row_range(begin, end);
   linear_forward<T>(exec, outputs_of(qkv_, first, last), own_parameters(buffers), normed,
                     qkv.column_range(first, last));
   rotate(exec, math::Rotation::forward, qkv, {first, std::min(last, rotated_width())}, begin,
@@ -55,7 +55,7 @@ void BlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, RowR
 
 template <class T>
 void BlockUnit<T>::attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
-  const Activations made = activations_in(buffers, forward_.locations);
+  const Activations made = of_forward(buffers);
   const View<T*> scores = array_in<T>(buffers.workspace, forward_.attention_scores,
                                       math::attention_forward_workspace<T>(attention_));
   if (leaf_.is_cut()) {
@@ -77,7 +77,7 @@ template <class T>
 void BlockUnit<T>::project_out(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   const auto [begin, end] = rows;
-  const Activations made = activations_in(buffers, forward_.locations);
+  const Activations made = of_forward(buffers);
   const auto x = buffers.input.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
   const auto middle = made.middle.row_range(begin, end);
   math::copy<T>(exec, x.flat(), middle.flat());
@@ -89,7 +89,12 @@ template <class T>
 FeedForwardCall<T> BlockUnit<T>::feed_forward_call(const UnitBuffers<T>& buffers,
                                                    View<const T**> middle) const {
   const std::int64_t begin = feed_forward_saved_, end = begin + feed_forward_->saved_bytes();
-  return {own_parameters(buffers), middle, buffers.saved.range(begin, end), buffers.workspace};
+  FeedForwardCall<T> call{own_parameters(buffers), middle, buffers.saved.range(begin, end),
+                          buffers.workspace};
+  if (defers_ && buffers.deferred)
+    call.deferred = buffers.deferred.range(
+        deferred_.feed_forward, deferred_.feed_forward + feed_forward_->deferred_bytes());
+  return call;
 }
 
 /// y = middle + f(norm(middle)); without y, as much of it as is saved.
@@ -97,7 +102,7 @@ template <class T>
 void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
                                RowRange rows) const {
   const auto [begin, end] = rows;
-  const View<T**> middle = activations_in(buffers, forward_.locations).middle;
+  const View<T**> middle = of_forward(buffers).middle;
   FeedForwardCall<T> call = feed_forward_call(buffers, middle.row_range(begin, end));
   call.first_row = begin;
   if (buffers.output)
@@ -122,6 +127,8 @@ void BlockUnit<T>::rotate(const Exec& exec, math::Rotation rotation, View<T**> q
 template <class T>
 void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                             compute_t<T> loss_scale, bool /*gradients_opened*/) const {
+  if (defers_ && buffers.phase == description_.first_of_gradients())
+    return deferred_gradients(exec, buffers);
   if (leaf_.parts == 1) {
     mlp_backward(exec, buffers, loss_scale);
     attention_backward(exec, buffers);
@@ -129,14 +136,17 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
   }
   switch (buffers.phase) {
     case 0:
-      return hand_keys_and_values(exec, buffers, activations_in(buffers, backward_.locations).qkv);
+      return hand_keys_and_values(exec, buffers, of_backward(buffers).qkv);
     case 1:
       return mlp_backward(exec, buffers, loss_scale);
     case 2:
       backward_to_queries(exec, buffers);
       return hand_their_gradients(exec, buffers);
     case 3:
-      return out_gradients(exec, buffers);
+      if (!defers_)
+        return out_gradients(exec, buffers, buffers.gradient.matrix(sizes_.rows, sizes_.width),
+                             leaf_sums(buffers, backward_.attention_sums));
+      [[fallthrough]];
     default:
       take_gradients(exec, buffers);
       return backward_from_queries(exec, buffers);
@@ -146,30 +156,60 @@ void BlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
 template <class T>
 void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers,
                                 compute_t<T> loss_scale) const {
-  FeedForwardCall<T> call =
-      feed_forward_call(buffers, activations_in(buffers, backward_.locations).middle);
+  FeedForwardCall<T> call = feed_forward_call(buffers, of_backward(buffers).middle);
   call.gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
   call.parameter_gradients = buffers.parameter_gradients;
   call.sums = leaf_sums(buffers, backward_.sums).workspace;
   call.loss_scale = loss_scale;
   feed_forward_->backward(exec, call);
+  if (defers_)
+    math::copy<T>(exec, View<const T*>(call.gradient.flat()),
+                  matrix_in(buffers.deferred, deferred_.dmiddle, sizes_.width).flat());
 }
 
 template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   backward_to_queries(exec, buffers);
-  out_gradients(exec, buffers);
+  if (!defers_)
+    out_gradients(exec, buffers, buffers.gradient.matrix(sizes_.rows, sizes_.width),
+                  leaf_sums(buffers, backward_.attention_sums));
   backward_from_queries(exec, buffers);
+}
+
+/// Of all parameters.
+template <class T>
+void BlockUnit<T>::deferred_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  const Activations made = of_backward(buffers);
+  const LeafSums<T> sums = leaf_sums(buffers, deferred_.sums);
+  FeedForwardCall<T> call = feed_forward_call(buffers, made.middle);
+  call.parameter_gradients = buffers.parameter_gradients;
+  call.sums = sums.workspace;
+  feed_forward_->backward_parameters(exec, call);
+  out_gradients(exec, buffers, matrix_in(buffers.deferred, deferred_.dmiddle, sizes_.width), sums);
+  const DeferredNorm<T> norm = deferred_norm(buffers);
+  const View<T**> normed = matrix_in(buffers.workspace, 0, sizes_.width);
+  if (qkv_.weight.trained())
+    norm_apply<T>(exec, attention_norm_, norm, buffers.input.matrix(sizes_.rows, sizes_.width),
+                  made.attention_norm, normed);
+  linear_backward_parameters<T>(exec, qkv_, normed, dqkv_in(buffers, 0),
+                                buffers.parameter_gradients, sums);
+  norm_gradients<T>(exec, attention_norm_, norm, buffers.parameter_gradients);
+}
+
+template <class T>
+DeferredNorm<T> BlockUnit<T>::deferred_norm(const UnitBuffers<T>& buffers) const {
+  return {array_in<T>(buffers.deferred, deferred_.norm_parameters, 2 * sizes_.width),
+          array_in<Compute>(buffers.deferred, deferred_.norm_gradients, 2 * sizes_.width)};
 }
 
 /// The gradients of queries, keys and values. In parts those of the keys and values of all, from
 /// this part's queries.
 template <class T>
 void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const Activations made = activations_in(buffers, backward_.locations);
+  const Activations made = of_backward(buffers);
   const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
   const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, sizes_.width);
-  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width);
+  const View<T**> dqkv = dqkv_in(buffers, backward_.dqkv);
   const View<T*> scores =
       array_in<T>(buffers.workspace, backward_.attention_scores, backward_score_elements());
   const View<T**> kv = leaf_.is_cut()
@@ -195,11 +235,10 @@ void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& b
 
 /// dWout.
 template <class T>
-void BlockUnit<T>::out_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  linear_backward_parameters<T>(exec, out_, activations_in(buffers, backward_.locations).attention,
-                                buffers.gradient.matrix(sizes_.rows, sizes_.width),
-                                buffers.parameter_gradients,
-                                leaf_sums(buffers, backward_.attention_sums));
+void BlockUnit<T>::out_gradients(const Exec& exec, const UnitBuffers<T>& buffers,
+                                 View<const T**> dmiddle, const LeafSums<T>& sums) const {
+  linear_backward_parameters<T>(exec, out_, of_backward(buffers).attention, dmiddle,
+                                buffers.parameter_gradients, sums);
 }
 
 /// dWqkv, and dL/dx.
@@ -207,20 +246,24 @@ template <class T>
 void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const FlatParameter<T> parameters = own_parameters(buffers);
   const View<Compute*> gradients = buffers.parameter_gradients;
-  const Activations made = activations_in(buffers, backward_.locations);
+  const Activations made = of_backward(buffers);
   const View<const T**> x = buffers.input.matrix(sizes_.rows, sizes_.width);
   const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
-  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.last_dqkv, sizes_.qkv_width);
+  const View<T**> dqkv = dqkv_in(buffers, backward_.last_dqkv);
   const View<T**> normed = matrix_in(buffers.workspace, backward_.last_normed, sizes_.width);
   const LeafSums<T> sums = leaf_sums(buffers, backward_.last_sums);
   rotate(exec, math::Rotation::inverse, dqkv, {0, rotated_width()}, 0, buffers.part);
   norm_again<T>(exec, attention_norm_, parameters, x, made.attention_norm, recompute_.norms,
-                qkv_.weight.trained(), normed);
-  linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients, sums);
+                qkv_.weight.trained() && !defers_, normed);
+  if (!defers_) linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients, sums);
   const View<T**> dnormed = normed;
   linear_backward_input<T>(exec, qkv_, parameters, dqkv, dnormed);
-  norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
-                   gradient, math::GradientUpdate::add, sums);
+  if (defers_)
+    norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed,
+                     deferred_norm(buffers), gradient, math::GradientUpdate::add, sums);
+  else
+    norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
+                     gradient, math::GradientUpdate::add, sums);
 }
 
 // ---- parts and pieces of sequences --------------------------------------------------------------
@@ -270,16 +313,15 @@ void BlockUnit<T>::hand_their_gradients(const Exec& exec, const UnitBuffers<T>& 
   math::put_by_part<Compute, Compute>(
       exec, leaf_.sequence(), View<const Compute**>(gradients_in_order(buffers)),
       view_as<Compute>(buffers.handed).matrix(sequence_rows(), kv_width()));
-  math::copy_rows<T, T>(exec,
-                        queries_of(matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width)),
-                        queries_of(activations_in(buffers, backward_.locations).qkv));
+  if (!defers_)
+    math::copy_rows<T, T>(exec, queries_of(dqkv_in(buffers, backward_.dqkv)),
+                          queries_of(of_backward(buffers).qkv));
 }
 
 template <class T>
 void BlockUnit<T>::take_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.last_dqkv, sizes_.qkv_width);
-  math::copy_rows<T, T>(exec, queries_of(activations_in(buffers, backward_.locations).qkv),
-                        queries_of(dqkv));
+  const View<T**> dqkv = dqkv_in(buffers, backward_.last_dqkv);
+  if (!defers_) math::copy_rows<T, T>(exec, queries_of(of_backward(buffers).qkv), queries_of(dqkv));
   math::copy_rows<Compute, T>(
       exec, view_as<Compute>(buffers.exchanged).matrix(sizes_.rows, kv_width()), kv_of(dqkv));
 }
@@ -290,6 +332,7 @@ template <class T>
 BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::int64_t index,
                         Recompute recompute, const Frozen& frozen)
     : leaf_(leaf),
+      defers_(leaf.defers_gradients),
       recompute_(recompute),
       attention_{leaf.batch, leaf.tokens, settings.heads, settings.kv_heads, settings.head_width()},
       sizes_{leaf.rows(), settings.width,
@@ -320,7 +363,11 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
 
 template <class T>
 void BlockUnit<T>::add_phases() {
-  if (leaf_.parts == 1) return;
+  if (defers_) description_.deferred_phases = 1;
+  if (leaf_.parts == 1) {
+    description_.backward.resize(defers_ ? 2 : 1);
+    return;
+  }
   const plan::Span span{plan::Axis::shard, static_cast<int>(leaf_.parts)};
   const std::int64_t elements = sequence_rows() * kv_width();
   const plan::Exchange gather{plan::ExchangeKind::gather, span, elements, bytes_of<T>(1)};
@@ -334,8 +381,8 @@ void BlockUnit<T>::add_phases() {
   description_.backward[0].then = gather;
   description_.backward[2].reads = {0};
   description_.backward[2].then = sum;
-  description_.backward[2].keeps_workspace = true;
-  description_.backward[4].reads = {2};
+  description_.backward[2].keeps_workspace = !defers_;
+  description_.backward[last_of_input(defers_)].reads = {2};
 }
 
 template <class T>
@@ -388,12 +435,16 @@ void BlockUnit<T>::lay_out_forward() {
 template <class T>
 void BlockUnit<T>::lay_out_backward() {
   Packing workspace(buffer_alignment<T>);
-  const auto place_recomputed = [&workspace](ArrayLocation& array) {
-    if (array.recomputed) array.offset = workspace.place(array.bytes);
+  const auto place_recomputed = [&](ArrayLocation& array) {
+    if (array.recomputed && !defers_) array.offset = workspace.place(array.bytes);
+  };
+  const auto place_dqkv = [&] {
+    return defers_ ? 0 : workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
   };
   ArrayLocations& locations = backward_.locations;
   workspace.place(feed_forward_->backward_workspace_bytes());
   const bool in_parts = leaf_.parts > 1;
+  if (defers_) lay_out_deferred();
   const std::int64_t sum_bytes = bytes_of<Compute>(backward_sum_elements());
   const auto place_sums = [&] { return sum_bytes > 0 ? workspace.place(sum_bytes) : 0; };
   const std::int64_t mlp_end = workspace.end();
@@ -405,7 +456,7 @@ void BlockUnit<T>::lay_out_backward() {
     workspace.start_over();
   }
   backward_.dattention = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
-  backward_.dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
+  backward_.dqkv = place_dqkv();
   backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
   place_recomputed(locations.attention);
   place_recomputed(locations.log_sum_exp);
@@ -429,12 +480,34 @@ void BlockUnit<T>::lay_out_backward() {
   }
   description_.backward[2].workspace_bytes = workspace.size();
   workspace = Packing(buffer_alignment<T>);
-  backward_.last_dqkv = workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
+  backward_.last_dqkv = place_dqkv();
   backward_.last_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
   backward_.last_sums = place_sums();
-  description_.backward[4].workspace_bytes = workspace.size();
+  description_.backward[last_of_input(defers_)].workspace_bytes = workspace.size();
+}
+
+/// What backward leaves, and the workspace of what it defers.
+template <class T>
+void BlockUnit<T>::lay_out_deferred() {
+  Packing deferred(buffer_alignment<T>);
+  deferred_.dmiddle = deferred.place(bytes_of<T>(sizes_.rows * sizes_.width));
+  deferred_.dqkv = deferred.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
+  deferred_.norm_parameters = deferred.place(bytes_of<T>(2 * sizes_.width));
+  deferred_.norm_gradients = deferred.place(bytes_of<Compute>(2 * sizes_.width));
+  ArrayLocations& locations = backward_.locations;
+  for (ArrayLocation* array : {&locations.attention_mean, &locations.attention_rstd,
+                               &locations.attention, &locations.log_sum_exp})
+    if (array->recomputed) array->offset = deferred.place(array->bytes);
+  deferred_.feed_forward = deferred.place(feed_forward_->deferred_bytes());
+  description_.deferred_bytes = deferred.size();
+
+  Packing workspace(buffer_alignment<T>);
+  workspace.place(std::max(feed_forward_->parameters_workspace_bytes(),
+                           bytes_of<T>(sizes_.rows * sizes_.width)));
+  deferred_.sums = workspace.place(bytes_of<Compute>(backward_sum_elements()));
+  description_.backward.back().workspace_bytes = workspace.size();
 }
 
 template <class T>
@@ -454,10 +527,11 @@ std::int64_t BlockUnit<T>::backward_score_elements() const {
 }
 
 template <class T>
-typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(
-    const UnitBuffers<T>& buffers, const ArrayLocations& locations) const {
+typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(const UnitBuffers<T>& buffers,
+                                                                const ArrayLocations& locations,
+                                                                View<std::byte*> again) const {
   const auto buffer_of = [&](const ArrayLocation& location) {
-    return location.recomputed ? buffers.workspace : buffers.saved;
+    return location.recomputed ? again : buffers.saved;
   };
   const auto matrix = [&](const ArrayLocation& location, std::int64_t columns) {
     return matrix_in(buffer_of(location), location.offset, columns);
@@ -504,12 +578,20 @@ void BlockUnit<T>::describe() {
   double backward = description_.gradient_flops + scores + again;  // scores once more
   if (recompute_.attention) backward += 2.0 * scores;
   double recompute = attention + 2.0 * scores + feed_forward_->recompute_flops();
+  const auto gradient = [&](const Linear& layer) {
+    return layer.weight.trained() ? product(layer.inputs, layer.outputs) : 0.0;
+  };
+  double of_mlp = feed_forward_->gradient_flops() + again;
+  if (defers_) {
+    const double deferred = feed_forward_->parameter_flops() + gradient(out_) + gradient(qkv_);
+    description_.backward.back().flops = deferred;
+    backward -= deferred;
+    of_mlp -= feed_forward_->parameter_flops();
+  }
+  int rest = 0;  // the phase of backward with all that the others have not
   if (leaf_.parts > 1) {
     const auto set = [](plan::Phase& phase, double flops) {
       phase.flops = phase.recompute_flops = flops;
-    };
-    const auto gradient = [&](const Linear& layer) {
-      return layer.weight.trained() ? product(layer.inputs, layer.outputs) : 0.0;
     };
     const double to_kv = product(sizes_.width, kv_width()),
                  to_queries = product(sizes_.width, sizes_.width);
@@ -517,14 +599,15 @@ void BlockUnit<T>::describe() {
     set(description_.forward[1], to_queries);
     forward -= to_kv + to_queries;
     recompute -= to_kv + to_queries;
-    description_.backward[1].flops = feed_forward_->gradient_flops() + again;
-    description_.backward[3].flops = gradient(out_);
-    description_.backward[4].flops = to_kv + to_queries + gradient(qkv_);
-    for (const int phase : {1, 3, 4}) backward -= description_.backward[phase].flops;
-    description_.backward[2].flops = backward;
-  } else {
-    description_.backward.front().flops = backward;
+    const double of_out = defers_ ? 0.0 : gradient(out_);
+    const double last = to_kv + to_queries + (defers_ ? 0.0 : gradient(qkv_));
+    description_.backward[1].flops = of_mlp;
+    if (!defers_) description_.backward[3].flops = of_out;
+    description_.backward[last_of_input(defers_)].flops = last;
+    backward -= of_mlp + of_out + last;
+    rest = 2;
   }
+  description_.backward[rest].flops = backward;
   description_.forward.back().flops = forward;
   description_.forward.back().recompute_flops = recompute;
 }

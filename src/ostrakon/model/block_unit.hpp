@@ -24,7 +24,8 @@ namespace ostrakon::model {
 /// Where a leaf is a part of its sequences, keys and values are gathered from the other parts, and
 /// their gradients summed over them; both while something else is computed. Phases of forward: up
 /// to keys and values; queries; the rest. Of backward: keys and values; the MLP; the gradients of
-/// queries, keys and values; that of Wout; the rest.
+/// queries, keys and values; that of Wout; the rest. Where gradients of parameters are deferred,
+/// they are one more phase, and that of Wout is none.
 template <class T>
 class BlockUnit final : public Unit<T> {
  public:
@@ -89,23 +90,49 @@ class BlockUnit final : public Unit<T> {
     std::int64_t last_dqkv, last_normed, last_sums;
   };
 
+  /// Bytes into what backward leaves for gradients of parameters: of the block, then of the MLP.
+  ///   dmiddle (rows, width), dqkv (rows, qkv_width), a DeferredNorm
+  ///   [attention statistics, attention, log_sum_exp]
+  /// And into the workspace of these: the MLP's, then norm(x), with the same bytes; sums.
+  struct DeferredLayout {
+    std::int64_t dmiddle, dqkv, norm_parameters, norm_gradients, feed_forward, sums;
+  };
+
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
   void add_phases();
   void lay_out_saved();
   void lay_out_forward();
   void lay_out_backward();
+  void lay_out_deferred();
   void describe();
 
+  /// The last phase of backward of sequences in parts, without what is deferred.
+  static constexpr int last_of_input(bool defers) { return defers ? 3 : 4; }
   std::int64_t backward_score_elements() const;
   std::int64_t backward_sum_elements() const;
   /// (rows, columns), `offset` bytes into `buffer`.
   View<T**> matrix_in(View<std::byte*> buffer, std::int64_t offset, std::int64_t columns) const;
-  Activations activations_in(const UnitBuffers<T>& buffers, const ArrayLocations& locations) const;
+  /// `again`: the buffer of what is computed again.
+  Activations activations_in(const UnitBuffers<T>& buffers, const ArrayLocations& locations,
+                             View<std::byte*> again) const;
+  Activations of_forward(const UnitBuffers<T>& buffers) const {
+    return activations_in(buffers, forward_.locations, buffers.workspace);
+  }
+  Activations of_backward(const UnitBuffers<T>& buffers) const {
+    return activations_in(buffers, backward_.locations,
+                          defers_ ? buffers.deferred : buffers.workspace);
+  }
+  View<T**> dqkv_in(const UnitBuffers<T>& buffers, std::int64_t offset) const {
+    return matrix_in(defers_ ? buffers.deferred : buffers.workspace,
+                     defers_ ? deferred_.dqkv : offset, sizes_.qkv_width);
+  }
+  DeferredNorm<T> deferred_norm(const UnitBuffers<T>& buffers) const;
 
   void attention_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers, Compute loss_scale) const;
   void attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void deferred_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
 
   struct Columns {
     std::int64_t begin, end;
@@ -117,7 +144,8 @@ class BlockUnit final : public Unit<T> {
   void attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void project_out(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const;
-  void out_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void out_gradients(const Exec& exec, const UnitBuffers<T>& buffers, View<const T**> dmiddle,
+                     const LeafSums<T>& sums) const;
   void backward_from_queries(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void hand_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
                             View<const T**> qkv) const;
@@ -144,6 +172,7 @@ class BlockUnit final : public Unit<T> {
   FeedForwardCall<T> feed_forward_call(const UnitBuffers<T>& buffers, View<const T**> middle) const;
 
   LeafShape leaf_;
+  bool defers_;  // gradients of parameters
   Recompute recompute_;
   math::AttentionShape attention_;
   Sizes sizes_;
@@ -159,6 +188,7 @@ class BlockUnit final : public Unit<T> {
 
   ForwardLayout forward_;
   BackwardLayout backward_;
+  DeferredLayout deferred_;
   plan::UnitDescription description_;
 };
 

@@ -97,6 +97,9 @@ struct LeafShape {
   /// In how many equal runs a tensor rank's rows are exchanged in forward of a block, each while
   /// others are computed.
   std::int64_t tensor_chunks = 1;
+  /// Blocks compute gradients of parameters in a phase that is deferred, so that it may run when
+  /// there is nothing else to do. Changes no bit. Those in tensor pieces do not.
+  bool defers_gradients = false;
 
   /// Over all tensor ranks, and of one.
   std::int64_t tensor_pieces() const {

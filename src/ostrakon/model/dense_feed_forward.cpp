@@ -12,7 +12,7 @@ template <class T>
 void DenseFeedForward<T>::forward(const Exec& exec, const FeedForwardCall<T>& call) const {
   const std::int64_t begin = call.first_row, end = begin + call.x.rows();
   const bool only_saves = !call.y;
-  const Activations made = activations_in(call, forward_.locations);
+  const Activations made = activations_in(call, forward_.locations, call.workspace);
   const auto up = made.up.row_range(begin, end);
   const View<T**> normed =
       matrix_in(call.workspace, forward_.normed, up_.inputs).row_range(0, end - begin);
@@ -33,29 +33,60 @@ void DenseFeedForward<T>::forward(const Exec& exec, const FeedForwardCall<T>& ca
 template <class T>
 void DenseFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& call) const {
   const FlatParameter<T>& parameters = call.parameters;
-  const View<Compute*> gradients = call.parameter_gradients;
-  const Activations made = activations_in(call, backward_.locations);
-  const View<T**> activated = matrix_in(call.workspace, backward_.activated, down_.inputs);
-  const View<T**> normed = matrix_in(call.workspace, backward_.normed, up_.inputs);
-
-  norm_again<T>(exec, norm_, parameters, call.x, made.norm, recompute_.norms,
-                up_.weight.trained() || recompute_.mlp, normed);
-  if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, normed, made.up);
-  if (down_.weight.trained()) activate<T>(exec, activation_, made.up, activated);
+  const Backward arrays = backward_in(call);
+  const NormStatistics<T> norm = arrays.made.norm;
+  const View<T**> up = arrays.made.up;
+  norm_again<T>(exec, norm_, parameters, call.x, norm, recompute_.norms,
+                recompute_.mlp || (up_.weight.trained() && !defers_), arrays.normed);
+  if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, arrays.normed, up);
+  if (!defers_) down_gradients(exec, call, arrays);
+  linear_backward_input<T>(exec, down_, parameters, call.gradient, arrays.dactivated);
+  activate_backward<T>(exec, activation_, up, arrays.dactivated, arrays.dup);
+  if (!defers_) up_gradients(exec, call, arrays);
+  const View<T**> dnormed = arrays.normed;
+  linear_backward_input<T>(exec, up_, parameters, arrays.dup, dnormed);
   const LeafSums<T> sums = {leaves_, call.sums};
-  linear_backward_parameters<T>(exec, down_, activated, call.gradient, gradients, sums);
-  const View<T**> dactivated = activated;
-  linear_backward_input<T>(exec, down_, parameters, call.gradient, dactivated);
+  if (!defers_) {
+    norm_backward<T>(exec, norm_, parameters, call.x, norm, dnormed, call.parameter_gradients,
+                     call.gradient, math::GradientUpdate::add, sums);
+    return;
+  }
+  math::copy<T>(exec, View<const T*>(call.gradient.flat()),
+                matrix_in(call.deferred, deferred_.dy, down_.outputs).flat());
+  norm_backward<T>(exec, norm_, parameters, call.x, norm, dnormed, deferred_norm(call),
+                   call.gradient, math::GradientUpdate::add, sums);
+}
 
-  // The gradient of gate and up, the widest array of a block, replaces gate and up themselves.
-  const View<T**> dup = activation_ == Activation::gelu ? dactivated : made.up;
-  activate_backward<T>(exec, activation_, made.up, dactivated, dup);
+template <class T>
+void DenseFeedForward<T>::backward_parameters(const Exec& exec,
+                                              const FeedForwardCall<T>& call) const {
+  Backward arrays;
+  arrays.made = activations_in(call, backward_.locations, call.deferred);
+  arrays.activated = matrix_in(call.workspace, 0, down_.inputs);
+  arrays.normed = matrix_in(call.workspace, 0, up_.inputs);
+  arrays.dup = matrix_in(call.deferred, deferred_.dup, up_.outputs);
+  arrays.dy = matrix_in(call.deferred, deferred_.dy, down_.outputs);
+  down_gradients(exec, call, arrays);
+  const DeferredNorm<T> of_norm = deferred_norm(call);
+  if (up_.weight.trained())
+    norm_apply<T>(exec, norm_, of_norm, call.x, arrays.made.norm, arrays.normed);
+  up_gradients(exec, call, arrays);
+  norm_gradients<T>(exec, norm_, of_norm, call.parameter_gradients);
+}
 
-  linear_backward_parameters<T>(exec, up_, normed, dup, gradients, sums);
-  const View<T**> dnormed = normed;
-  linear_backward_input<T>(exec, up_, parameters, dup, dnormed);
-  norm_backward<T>(exec, norm_, parameters, call.x, made.norm, dnormed, gradients, call.gradient,
-                   math::GradientUpdate::add, sums);
+template <class T>
+void DenseFeedForward<T>::down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                                         const Backward& arrays) const {
+  if (down_.weight.trained()) activate<T>(exec, activation_, arrays.made.up, arrays.activated);
+  linear_backward_parameters<T>(exec, down_, arrays.activated, arrays.dy, call.parameter_gradients,
+                                {leaves_, call.sums});
+}
+
+template <class T>
+void DenseFeedForward<T>::up_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                                       const Backward& arrays) const {
+  linear_backward_parameters<T>(exec, up_, arrays.normed, arrays.dup, call.parameter_gradients,
+                                {leaves_, call.sums});
 }
 
 // ---- parameters, buffers, sizes -----------------------------------------------------------------
@@ -66,6 +97,7 @@ DenseFeedForward<T>::DenseFeedForward(const DecoderSettings& settings, const Lea
                                       const std::vector<Parameter>& parameters)
     : rows_(leaf.rows()),
       leaves_(leaf.leaves()),
+      defers_(leaf.defers_gradients),
       recompute_(recompute),
       activation_(settings.activation),
       norm_(find_norm(parameters, "mlp.norm", settings.norm, settings.norm_epsilon)),
@@ -119,19 +151,66 @@ void DenseFeedForward<T>::lay_out_backward() {
     if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
   ArrayLocations& locations = backward_.locations;
-  backward_.activated = workspace.place(bytes_of<T>(rows_ * down_.inputs));
+  // Deferred, dup of gelu is also dactivated.
+  if (!defers_ || activation_ != Activation::gelu)
+    backward_.activated = workspace.place(bytes_of<T>(rows_ * down_.inputs));
   backward_.normed = workspace.place(bytes_of<T>(rows_ * up_.inputs));
+  if (defers_) {
+    this->sizes_.backward_workspace = workspace.size();
+    return lay_out_deferred();
+  }
   place_recomputed(locations.mean);
   place_recomputed(locations.rstd);
   place_recomputed(locations.up);
   this->sizes_.backward_workspace = workspace.size();
 }
 
+/// For backward_parameters, instead of the last step of lay_out_backward.
+template <class T>
+void DenseFeedForward<T>::lay_out_deferred() {
+  Packing deferred(buffer_alignment<T>);
+  deferred_.dy = deferred.place(bytes_of<T>(rows_ * down_.outputs));
+  deferred_.dup = deferred.place(bytes_of<T>(rows_ * up_.outputs));
+  ArrayLocations& locations = backward_.locations;
+  for (ArrayLocation* array : {&locations.mean, &locations.rstd, &locations.up})
+    if (array->recomputed) array->offset = deferred.place(array->bytes);
+  deferred_.norm_parameters = deferred.place(bytes_of<T>(2 * up_.inputs));
+  deferred_.norm_gradients = deferred.place(bytes_of<Compute>(2 * up_.inputs));
+  this->sizes_.deferred = deferred.size();
+  this->sizes_.parameters_workspace = bytes_of<T>(rows_ * std::max(down_.inputs, up_.inputs));
+}
+
+template <class T>
+DeferredNorm<T> DenseFeedForward<T>::deferred_norm(const FeedForwardCall<T>& call) const {
+  return {array_in<T>(call.deferred, deferred_.norm_parameters, 2 * up_.inputs),
+          array_in<Compute>(call.deferred, deferred_.norm_gradients, 2 * up_.inputs)};
+}
+
+/// The gradient of gate and up, the widest array of a block, replaces gate and up themselves, but
+/// where these are needed later.
+template <class T>
+typename DenseFeedForward<T>::Backward DenseFeedForward<T>::backward_in(
+    const FeedForwardCall<T>& call) const {
+  const bool is_gelu = activation_ == Activation::gelu;
+  Backward arrays;
+  arrays.made = activations_in(call, backward_.locations, defers_ ? call.deferred : call.workspace);
+  arrays.normed = matrix_in(call.workspace, backward_.normed, up_.inputs);
+  arrays.dy = call.gradient;
+  if (defers_) arrays.dup = matrix_in(call.deferred, deferred_.dup, up_.outputs);
+  arrays.dactivated = defers_ && is_gelu
+                          ? arrays.dup
+                          : matrix_in(call.workspace, backward_.activated, down_.inputs);
+  if (defers_) return arrays;
+  arrays.activated = arrays.dactivated;
+  arrays.dup = is_gelu ? arrays.dactivated : arrays.made.up;
+  return arrays;
+}
+
 template <class T>
 typename DenseFeedForward<T>::Activations DenseFeedForward<T>::activations_in(
-    const FeedForwardCall<T>& call, const ArrayLocations& locations) const {
+    const FeedForwardCall<T>& call, const ArrayLocations& locations, View<std::byte*> again) const {
   const auto buffer_of = [&](const ArrayLocation& location) {
-    return location.recomputed ? call.workspace : call.saved;
+    return location.recomputed ? again : call.saved;
   };
   const auto sums = [&](const ArrayLocation& location) {
     const std::int64_t count = location.bytes / bytes_of<Compute>(1);

@@ -16,6 +16,7 @@ class DenseFeedForward final : public FeedForward<T> {
 
   void forward(const Exec& exec, const FeedForwardCall<T>& call) const override;
   void backward(const Exec& exec, const FeedForwardCall<T>& call) const override;
+  void backward_parameters(const Exec& exec, const FeedForwardCall<T>& call) const override;
 
  private:
   using Compute = compute_t<T>;
@@ -36,28 +37,52 @@ class DenseFeedForward final : public FeedForward<T> {
     std::int64_t normed, activated;
   };
 
+  /// Bytes into what backward leaves for backward_parameters.
+  ///   dy (rows, width), dup (rows, up_.outputs), [statistics, up], and a DeferredNorm
+  struct DeferredLayout {
+    std::int64_t dy, dup, norm_parameters, norm_gradients;
+  };
+
   /// Bytes into the workspace of backward.
   ///   activated  (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
   ///   normed     (rows, width)     until dWup; then its gradient
   ///   [statistics, up]
+  /// Where gradients of parameters are deferred, the last are there, and so is dup. Then
+  /// backward_parameters has activated, and after it normed, where activated is.
   struct BackwardLayout {
     ArrayLocations locations;
     std::int64_t activated, normed;
   };
 
+  /// What backward computes with.
+  struct Backward {
+    Activations made;
+    View<T**> activated, dactivated, dup, normed, dy;
+  };
+
   void lay_out_saved();
   void lay_out_forward();
   void lay_out_backward();
+  void lay_out_deferred();
+  DeferredNorm<T> deferred_norm(const FeedForwardCall<T>& call) const;
+  Backward backward_in(const FeedForwardCall<T>& call) const;
+  void down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                      const Backward& arrays) const;
+  void up_gradients(const Exec& exec, const FeedForwardCall<T>& call, const Backward& arrays) const;
   View<T**> matrix_in(View<std::byte*> buffer, std::int64_t offset, std::int64_t columns) const;
-  Activations activations_in(const FeedForwardCall<T>& call, const ArrayLocations& locations) const;
+  /// `again`: the buffer of what is computed again.
+  Activations activations_in(const FeedForwardCall<T>& call, const ArrayLocations& locations,
+                             View<std::byte*> again) const;
 
   std::int64_t rows_, leaves_;
+  bool defers_;
   Recompute recompute_;
   Activation activation_;
   Norm norm_;
   Linear up_, down_;
   ForwardLayout forward_;
   BackwardLayout backward_;
+  DeferredLayout deferred_;
 };
 
 }  // namespace ostrakon::model

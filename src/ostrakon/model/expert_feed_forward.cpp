@@ -19,7 +19,7 @@ void ExpertFeedForward<T>::forward(const Exec& exec, const FeedForwardCall<T>& c
   const std::int64_t rows = call.x.rows();
   // Some rows are of one leaf. Nothing of the rows before is read, so these have their arrays.
   const std::int64_t leaves = rows == rows_ ? leaves_ : 1;
-  const Workspace work = workspace_in(call.workspace, rows, false).arrays;
+  const Workspace work = workspace_in(call.workspace, rows, Step::forward).arrays;
   Saved saved = saved_in(call.saved, rows, leaves).arrays;
   if (recompute_.norms) saved.norm = work.norm;
   if (recompute_.mlp) std::tie(saved.up, saved.shared_up) = std::pair(work.up, work.shared_up);
@@ -126,23 +126,77 @@ void ExpertFeedForward<T>::multiply_up(const Exec& exec, const FeedForwardCall<T
 // ---- backward -----------------------------------------------------------------------------------
 
 template <class T>
-void ExpertFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& call) const {
-  const Workspace work = workspace_in(call.workspace, rows_, true).arrays;
-  Saved saved = saved_in(call.saved, rows_, leaves_).arrays;
-  if (recompute_.norms) saved.norm = work.norm;
-  if (recompute_.mlp) std::tie(saved.up, saved.shared_up) = std::pair(work.up, work.shared_up);
+typename ExpertFeedForward<T>::Backward ExpertFeedForward<T>::backward_in(
+    const FeedForwardCall<T>& call, Step step) const {
+  Backward arrays;
+  Workspace& work = arrays.work;
+  work = workspace_in(call.workspace, rows_, step).arrays;
+  arrays.saved = saved_in(call.saved, rows_, leaves_).arrays;
+  const Deferred deferred = defers_ ? deferred_in(call.deferred).arrays : Deferred();
+  if (recompute_.norms) arrays.saved.norm = defers_ ? deferred.norm : work.norm;
+  if (recompute_.mlp) {
+    arrays.saved.up = defers_ ? deferred.up : work.up;
+    arrays.saved.shared_up = defers_ ? deferred.shared_up : work.shared_up;
+  }
+  const bool is_gelu = activation_ == Activation::gelu;
+  if (defers_) {
+    arrays.dy = deferred.dy;
+    arrays.dup = deferred.dup;
+    arrays.shared_dy = deferred.shared_dy;
+    arrays.dshared_up = deferred.dshared_up;
+    arrays.dlogits = deferred.dlogits;
+    if (is_gelu)
+      std::tie(work.dactivated, work.dshared_activated) = std::pair(arrays.dup, arrays.dshared_up);
+  } else {
+    // The gradient of gate and up replaces these themselves.
+    arrays.dy = work.copies;
+    arrays.dup = is_gelu ? work.dactivated : arrays.saved.up;
+    arrays.shared_dy = call.gradient;
+    arrays.dshared_up = is_gelu ? work.dshared_activated : arrays.saved.shared_up;
+    arrays.dlogits = work.dlogits;
+  }
+  return arrays;
+}
 
-  norm_again<T>(exec, norm_, call.parameters, call.x, saved.norm, recompute_.norms, true,
-                work.normed);
-  backward_of_experts(exec, call, saved, work);
-  if (has_shared()) backward_of_shared(exec, call, saved, work);
-  backward_of_router(exec, call, saved, work);
+template <class T>
+void ExpertFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& call) const {
+  const Backward arrays = backward_in(call, Step::backward);
+  const Saved& saved = arrays.saved;
+  const Workspace& work = arrays.work;
+  norm_again<T>(exec, norm_, call.parameters, call.x, saved.norm, recompute_.norms,
+                recompute_.mlp || !defers_, work.normed);
+  const math::OffsetsOnHost offsets(exec, saved.routes.offsets);
+  backward_of_experts(exec, call, arrays, offsets.view());
+  if (has_shared()) backward_of_shared(exec, call, arrays);
+  backward_of_router(exec, call, arrays);
   const View<T**> dnormed = work.normed;
   math::combine_gradients<T>(exec, work.wide, has_shared() ? work.dshared : View<T**>(),
                              saved.routes, work.copies, dnormed);
-  norm_backward<T>(exec, norm_, call.parameters, call.x, saved.norm, dnormed,
-                   call.parameter_gradients, call.gradient, math::GradientUpdate::add,
-                   {leaves_, call.sums});
+  const LeafSums<T> sums{leaves_, call.sums};
+  if (defers_)
+    norm_backward<T>(exec, norm_, call.parameters, call.x, saved.norm, dnormed,
+                     deferred_in(call.deferred).arrays.of_norm, call.gradient,
+                     math::GradientUpdate::add, sums);
+  else
+    norm_backward<T>(exec, norm_, call.parameters, call.x, saved.norm, dnormed,
+                     call.parameter_gradients, call.gradient, math::GradientUpdate::add, sums);
+}
+
+template <class T>
+void ExpertFeedForward<T>::backward_parameters(const Exec& exec,
+                                               const FeedForwardCall<T>& call) const {
+  const Backward arrays = backward_in(call, Step::parameters);
+  const DeferredNorm<T> of_norm = deferred_in(call.deferred).arrays.of_norm;
+  const math::OffsetsOnHost offsets(exec, arrays.saved.routes.offsets);
+  norm_apply<T>(exec, norm_, of_norm, call.x, arrays.saved.norm, arrays.work.normed);
+  down_gradients(exec, call, arrays, offsets.view());
+  up_gradients(exec, call, arrays, offsets.view());
+  if (has_shared()) {
+    shared_down_gradients(exec, call, arrays);
+    shared_up_gradients(exec, call, arrays);
+  }
+  router_gradients(exec, call, arrays);
+  norm_gradients<T>(exec, norm_, of_norm, call.parameter_gradients);
 }
 
 /// Gradients of the experts' parameters, of weights in work.dweights, and of copies of norm(x) in
@@ -150,77 +204,120 @@ void ExpertFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& 
 /// output it is (activated Wdown^T + b) . dy = activated . (dy Wdown) + b . dy.
 template <class T>
 void ExpertFeedForward<T>::backward_of_experts(const Exec& exec, const FeedForwardCall<T>& call,
-                                               const Saved& saved, const Workspace& work) const {
-  const math::OffsetsOnHost on_host(exec, saved.routes.offsets);
-  const HostView<const std::int64_t*> offsets = on_host.view();
-  const auto sums_of = [&](std::int64_t expert) {
-    return LeafSums<T>{leaves_, call.sums,
-                       offsets.range(expert * leaves_, (expert + 1) * leaves_ + 1)};
-  };
+                                               const Backward& arrays,
+                                               HostView<const std::int64_t*> offsets) const {
+  const Saved& saved = arrays.saved;
+  const Workspace& work = arrays.work;
   if (recompute_.mlp) multiply_up(exec, call, saved, work, offsets, leaves_);
   activate<T>(exec, activation_, saved.up, work.activated);
-  math::gather_rows<T>(exec, call.gradient, saved.routes.assignments, work.copies);
+  math::gather_rows<T>(exec, call.gradient, saved.routes.assignments, arrays.dy);
   for_each_expert(offsets, leaves_, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
     const Linear& down = experts_[expert].down;
-    const View<T**> dy = work.copies.row_range(begin, end);
+    const View<T**> dy = arrays.dy.row_range(begin, end);
     const View<T**> dactivated = work.dactivated.row_range(begin, end);
     linear_backward_input_by_row<T>(exec, down, call.parameters, dy, dactivated, work.padding);
     math::weigh_gradients<T>(exec, saved.routes, begin, work.activated.row_range(begin, end),
                              call.parameters.at(down.bias), dactivated, dy, work.dweights);
   });
-  // All experts: the gradient of one without tokens is zero, not what the array had before.
-  for (std::int64_t e = 0; e < router_.experts; ++e)
-    linear_backward_parameters<T>(exec, experts_[e].down, work.activated, work.copies,
-                                  call.parameter_gradients, sums_of(e));
-
-  const View<T**> dup = activation_ == Activation::gelu ? work.dactivated : saved.up;
-  activate_backward<T>(exec, activation_, saved.up, work.dactivated, dup);
-  math::gather_rows<T>(exec, work.normed, saved.routes.assignments, work.copies);
-  for (std::int64_t e = 0; e < router_.experts; ++e)
-    linear_backward_parameters<T>(exec, experts_[e].up, work.copies, dup, call.parameter_gradients,
-                                  sums_of(e));
+  if (!defers_) down_gradients(exec, call, arrays, offsets);
+  activate_backward<T>(exec, activation_, saved.up, work.dactivated, arrays.dup);
+  if (!defers_) up_gradients(exec, call, arrays, offsets);
   for_each_expert(offsets, leaves_, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
     linear_backward_input_by_row<T>(exec, experts_[expert].up, call.parameters,
-                                    dup.row_range(begin, end), work.copies.row_range(begin, end),
-                                    work.padding);
+                                    arrays.dup.row_range(begin, end),
+                                    work.copies.row_range(begin, end), work.padding);
   });
+}
+
+template <class T>
+LeafSums<T> ExpertFeedForward<T>::sums_of(const FeedForwardCall<T>& call,
+                                          HostView<const std::int64_t*> offsets,
+                                          std::int64_t expert) const {
+  return {leaves_, call.sums, offsets.range(expert * leaves_, (expert + 1) * leaves_ + 1)};
+}
+
+/// All experts: the gradient of one without tokens is zero, not what the array had before.
+template <class T>
+void ExpertFeedForward<T>::down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                                          const Backward& arrays,
+                                          HostView<const std::int64_t*> offsets) const {
+  if (defers_) activate<T>(exec, activation_, arrays.saved.up, arrays.work.activated);
+  for (std::int64_t e = 0; e < router_.experts; ++e)
+    linear_backward_parameters<T>(exec, experts_[e].down, arrays.work.activated, arrays.dy,
+                                  call.parameter_gradients, sums_of(call, offsets, e));
+}
+
+/// Overwrites work.copies.
+template <class T>
+void ExpertFeedForward<T>::up_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                                        const Backward& arrays,
+                                        HostView<const std::int64_t*> offsets) const {
+  math::gather_rows<T>(exec, arrays.work.normed, arrays.saved.routes.assignments,
+                       arrays.work.copies);
+  for (std::int64_t e = 0; e < router_.experts; ++e)
+    linear_backward_parameters<T>(exec, experts_[e].up, arrays.work.copies, arrays.dup,
+                                  call.parameter_gradients, sums_of(call, offsets, e));
 }
 
 /// Of the MLP that computes all rows; the gradient of norm(x) in work.dshared.
 template <class T>
 void ExpertFeedForward<T>::backward_of_shared(const Exec& exec, const FeedForwardCall<T>& call,
-                                              const Saved& saved, const Workspace& work) const {
-  const LeafSums<T> sums = {leaves_, call.sums};
-  const View<T**> up = saved.shared_up, dactivated = work.dshared_activated;
+                                              const Backward& arrays) const {
+  const Workspace& work = arrays.work;
+  const View<T**> up = arrays.saved.shared_up, dactivated = work.dshared_activated;
   if (recompute_.mlp) linear_forward<T>(exec, shared_.up, call.parameters, work.normed, up);
-  activate<T>(exec, activation_, up, work.shared_activated);
-  linear_backward_parameters<T>(exec, shared_.down, work.shared_activated, call.gradient,
-                                call.parameter_gradients, sums);
+  if (defers_)
+    math::copy<T>(exec, View<const T*>(call.gradient.flat()), arrays.shared_dy.flat());
+  else
+    shared_down_gradients(exec, call, arrays);
   linear_backward_input<T>(exec, shared_.down, call.parameters, call.gradient, dactivated);
-  const View<T**> dup = activation_ == Activation::gelu ? dactivated : up;
-  activate_backward<T>(exec, activation_, up, dactivated, dup);
-  linear_backward_parameters<T>(exec, shared_.up, work.normed, dup, call.parameter_gradients, sums);
-  linear_backward_input<T>(exec, shared_.up, call.parameters, dup, work.dshared);
+  activate_backward<T>(exec, activation_, up, dactivated, arrays.dshared_up);
+  if (!defers_) shared_up_gradients(exec, call, arrays);
+  linear_backward_input<T>(exec, shared_.up, call.parameters, arrays.dshared_up, work.dshared);
 }
 
-/// Of the router's weight, and what its bias is updated by; the gradient of norm(x) in work.wide.
+template <class T>
+void ExpertFeedForward<T>::shared_down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                                                 const Backward& arrays) const {
+  const Workspace& work = arrays.work;
+  activate<T>(exec, activation_, arrays.saved.shared_up, work.shared_activated);
+  linear_backward_parameters<T>(exec, shared_.down, work.shared_activated, arrays.shared_dy,
+                                call.parameter_gradients, {leaves_, call.sums});
+}
+
+template <class T>
+void ExpertFeedForward<T>::shared_up_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                                               const Backward& arrays) const {
+  linear_backward_parameters<T>(exec, shared_.up, arrays.work.normed, arrays.dshared_up,
+                                call.parameter_gradients, {leaves_, call.sums});
+}
+
+/// The gradient of norm(x) in work.wide.
 template <class T>
 void ExpertFeedForward<T>::backward_of_router(const Exec& exec, const FeedForwardCall<T>& call,
-                                              const Saved& saved, const Workspace& work) const {
+                                              const Backward& arrays) const {
+  const Workspace& work = arrays.work;
   math::router_backward<Compute>(exec, router_, leaves_,
-                                 call.loss_scale * static_cast<Compute>(loss_factor_), saved.routes,
-                                 work.dweights, work.dlogits);
+                                 call.loss_scale * static_cast<Compute>(loss_factor_),
+                                 arrays.saved.routes, work.dweights, arrays.dlogits);
+  if (!defers_) router_gradients(exec, call, arrays);
+  math::gemm<Compute>(exec, math::Transpose::no, math::Transpose::no, 1,
+                      View<const Compute**>(arrays.dlogits),
+                      router_weight(exec, call.parameters, work), 0, work.wide);
+}
+
+/// Of the router's weight, and what its bias is updated by.
+template <class T>
+void ExpertFeedForward<T>::router_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                                            const Backward& arrays) const {
   if (gate_.weight.trained())
     math::gemm_by_piece<Compute>(
-        exec, work.dlogits, widened(exec, work.normed, work),
+        exec, arrays.dlogits, widened(exec, arrays.work.normed, arrays.work),
         gradient_at(call.parameter_gradients, gate_.weight).matrix(gate_.outputs, gate_.inputs),
         leaves_, call.sums);
   if (bias_.trained())
-    math::count_excess<Compute>(exec, router_, leaves_, saved.routes,
+    math::count_excess<Compute>(exec, router_, leaves_, arrays.saved.routes,
                                 gradient_at(call.parameter_gradients, bias_), call.sums);
-  math::gemm<Compute>(exec, math::Transpose::no, math::Transpose::no, 1,
-                      View<const Compute**>(work.dlogits),
-                      router_weight(exec, call.parameters, work), 0, work.wide);
 }
 
 // ---- parameters, buffers, sizes -----------------------------------------------------------------
@@ -229,7 +326,8 @@ template <class T>
 ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const LeafShape& leaf,
                                         const Recompute& recompute,
                                         const std::vector<Parameter>& parameters)
-    : rows_(leaf.rows()),
+    : defers_(leaf.defers_gradients),
+      rows_(leaf.rows()),
       leaves_(leaf.leaves()),
       width_(settings.width),
       inner_(settings.experts.width),
@@ -250,9 +348,13 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
   if (settings.experts.shared > 0) shared_ = find_mlp("mlp.shared");
 
   this->sizes_ = {
-      saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, false).bytes,
-      workspace_in({}, rows_, true).bytes,
+      saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, Step::forward).bytes,
+      workspace_in({}, rows_, Step::backward).bytes,
       std::max(leaf_sums_workspace(gate_, leaves_), math::excess_workspace(router_, leaves_))};
+  if (defers_) {
+    this->sizes_.parameters_workspace = workspace_in({}, rows_, Step::parameters).bytes;
+    this->sizes_.deferred = deferred_in({}).bytes;
+  }
   const auto add_sums = [&](const Mlp& mlp) {
     for (const Linear& layer : {mlp.up, mlp.down})
       this->sizes_.sum_elements =
@@ -299,7 +401,7 @@ typename ExpertFeedForward<T>::SavedAndBytes ExpertFeedForward<T>::saved_in(
 
 template <class T>
 typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace_in(
-    View<std::byte*> buffer, std::int64_t rows, bool backward) const {
+    View<std::byte*> buffer, std::int64_t rows, Step step) const {
   const std::int64_t all = copies(rows), experts = router_.experts;
   const std::int64_t of_experts = all * inner_, of_shared = rows * shared_.down.inputs;
   const std::int64_t most_activated = std::max(of_experts, of_shared);
@@ -308,34 +410,64 @@ typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace
   const auto part_of = [](View<T*> array, std::int64_t count, std::int64_t of_rows) {
     return array.range(0, count).matrix(of_rows, of_rows > 0 ? count / of_rows : 0);
   };
-  if (recompute_.norms)
+  const bool computes_again = step == Step::forward || !defers_;
+  if (recompute_.norms && computes_again)
     work.norm = {arrays.template take<Compute>(norm_.mean_elements(rows)),
                  arrays.template take<Compute>(rows)};
-  if (recompute_.mlp) {
+  if (recompute_.mlp && computes_again) {
     work.up = arrays.matrix(all, experts_.front().up.outputs);
     if (has_shared()) work.shared_up = arrays.matrix(rows, shared_.up.outputs);
   }
   work.normed = arrays.matrix(rows, width_);
   work.copies = arrays.matrix(all, width_);
-  const std::int64_t wide = backward || is_narrow() ? rows * width_ : 0;
+  const std::int64_t wide = step == Step::backward || is_narrow() ? rows * width_ : 0;
   const View<std::byte*> room = arrays.template take<std::byte>(
       std::max(bytes_of<T>(most_activated), bytes_of<Compute>(wide)));
   work.activated = part_of(view_as<T>(room), of_experts, all);
   work.shared_activated = part_of(view_as<T>(room), of_shared, rows);
   if (wide > 0) work.wide = view_as<Compute>(room).range(0, wide).matrix(rows, width_);
+  if (step == Step::parameters) return {work, arrays.size()};
   if (is_narrow())
     work.router = arrays.template take<Compute>(experts * width_).matrix(experts, width_);
   if (is_narrow() && bias_.exists()) work.bias = arrays.template take<Compute>(experts);
   work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
                                                   by_row_workspace<T>(experts_.front().down)));
-  if (!backward) return {work, arrays.size()};
-  const View<T*> gradients = arrays.template take<T>(most_activated);
-  work.dactivated = part_of(gradients, of_experts, all);
-  work.dshared_activated = part_of(gradients, of_shared, rows);
+  if (step == Step::forward) return {work, arrays.size()};
+  if (!defers_ || activation_ != Activation::gelu) {  // else where its gradient is
+    const View<T*> gradients = arrays.template take<T>(most_activated);
+    work.dactivated = part_of(gradients, of_experts, all);
+    work.dshared_activated = part_of(gradients, of_shared, rows);
+  }
   if (has_shared()) work.dshared = arrays.matrix(rows, width_);
   work.dweights = arrays.template take<Compute>(all);
-  work.dlogits = arrays.template take<Compute>(rows * experts).matrix(rows, experts);
+  if (!defers_) work.dlogits = arrays.template take<Compute>(rows * experts).matrix(rows, experts);
   return {work, arrays.size()};
+}
+
+template <class T>
+typename ExpertFeedForward<T>::DeferredAndBytes ExpertFeedForward<T>::deferred_in(
+    View<std::byte*> buffer) const {
+  const std::int64_t all = copies(rows_);
+  Arrays<T> arrays(buffer);
+  Deferred deferred;
+  if (recompute_.norms)
+    deferred.norm = {arrays.template take<Compute>(norm_.mean_elements(rows_)),
+                     arrays.template take<Compute>(rows_)};
+  if (recompute_.mlp) {
+    deferred.up = arrays.matrix(all, experts_.front().up.outputs);
+    if (has_shared()) deferred.shared_up = arrays.matrix(rows_, shared_.up.outputs);
+  }
+  deferred.dy = arrays.matrix(all, width_);
+  deferred.dup = arrays.matrix(all, experts_.front().up.outputs);
+  if (has_shared()) {
+    deferred.shared_dy = arrays.matrix(rows_, width_);
+    deferred.dshared_up = arrays.matrix(rows_, shared_.up.outputs);
+  }
+  deferred.dlogits =
+      arrays.template take<Compute>(rows_ * router_.experts).matrix(rows_, router_.experts);
+  deferred.of_norm = {arrays.template take<T>(2 * width_),
+                      arrays.template take<Compute>(2 * width_)};
+  return {deferred, arrays.size()};
 }
 
 template class ExpertFeedForward<float>;

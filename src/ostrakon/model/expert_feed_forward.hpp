@@ -26,6 +26,7 @@ class ExpertFeedForward final : public FeedForward<T> {
 
   void forward(const Exec& exec, const FeedForwardCall<T>& call) const override;
   void backward(const Exec& exec, const FeedForwardCall<T>& call) const override;
+  void backward_parameters(const Exec& exec, const FeedForwardCall<T>& call) const override;
 
  private:
   using Compute = compute_t<T>;
@@ -43,7 +44,19 @@ class ExpertFeedForward final : public FeedForward<T> {
     View<T**> shared_up;     // (rows, shared up.outputs), the same
   };
 
-  /// The workspace of either. Arrays on one line share their memory, one after the other.
+  /// What backward leaves for backward_parameters.
+  struct Deferred {
+    NormStatistics<T> norm;   // computed again
+    View<T**> up, shared_up;  // computed again
+    View<T**> dy;             // (copies, width), gradient of the experts' outputs
+    View<T**> dup;            // (copies, up.outputs)
+    View<T**> shared_dy;      // (rows, width)
+    View<T**> dshared_up;     // (rows, shared up.outputs)
+    View<Compute**> dlogits;  // (rows, experts)
+    DeferredNorm<T> of_norm;
+  };
+
+  /// The workspace of each. Arrays on one line share their memory, one after the other.
   struct Workspace {
     NormStatistics<T> norm;      // computed again
     View<T**> up, shared_up;     // computed again
@@ -71,13 +84,28 @@ class ExpertFeedForward final : public FeedForward<T> {
     Workspace arrays;
     std::int64_t bytes;
   };
+  struct DeferredAndBytes {
+    Deferred arrays;
+    std::int64_t bytes;
+  };
+  enum class Step { forward, backward, parameters };
+
+  /// What backward computes with.
+  struct Backward {
+    Saved saved;
+    Workspace work;
+    View<T**> dy, dup, shared_dy, dshared_up;
+    View<Compute**> dlogits;
+  };
 
   std::int64_t copies(std::int64_t rows) const { return rows * router_.per_token; }
   bool has_shared() const { return shared_.up.outputs > 0; }
   bool is_narrow() const { return !std::is_same<T, Compute>::value; }
 
   SavedAndBytes saved_in(View<std::byte*> buffer, std::int64_t rows, std::int64_t leaves) const;
-  WorkspaceAndBytes workspace_in(View<std::byte*> buffer, std::int64_t rows, bool backward) const;
+  WorkspaceAndBytes workspace_in(View<std::byte*> buffer, std::int64_t rows, Step step) const;
+  DeferredAndBytes deferred_in(View<std::byte*> buffer) const;
+  Backward backward_in(const FeedForwardCall<T>& call, Step step) const;
 
   View<const Compute**> router_weight(const Exec& exec, const FlatParameter<T>& parameters,
                                       const Workspace& work) const;
@@ -95,13 +123,27 @@ class ExpertFeedForward final : public FeedForward<T> {
   void multiply_up(const Exec& exec, const FeedForwardCall<T>& call, const Saved& saved,
                    const Workspace& work, HostView<const std::int64_t*> offsets,
                    std::int64_t leaves) const;
-  void backward_of_experts(const Exec& exec, const FeedForwardCall<T>& call, const Saved& saved,
-                           const Workspace& work) const;
-  void backward_of_shared(const Exec& exec, const FeedForwardCall<T>& call, const Saved& saved,
-                          const Workspace& work) const;
-  void backward_of_router(const Exec& exec, const FeedForwardCall<T>& call, const Saved& saved,
-                          const Workspace& work) const;
+  void backward_of_experts(const Exec& exec, const FeedForwardCall<T>& call, const Backward& arrays,
+                           HostView<const std::int64_t*> offsets) const;
+  void backward_of_shared(const Exec& exec, const FeedForwardCall<T>& call,
+                          const Backward& arrays) const;
+  void backward_of_router(const Exec& exec, const FeedForwardCall<T>& call,
+                          const Backward& arrays) const;
+  // Gradients of parameters.
+  void down_gradients(const Exec& exec, const FeedForwardCall<T>& call, const Backward& arrays,
+                      HostView<const std::int64_t*> offsets) const;
+  void up_gradients(const Exec& exec, const FeedForwardCall<T>& call, const Backward& arrays,
+                    HostView<const std::int64_t*> offsets) const;
+  void shared_down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                             const Backward& arrays) const;
+  void shared_up_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                           const Backward& arrays) const;
+  void router_gradients(const Exec& exec, const FeedForwardCall<T>& call,
+                        const Backward& arrays) const;
+  LeafSums<T> sums_of(const FeedForwardCall<T>& call, HostView<const std::int64_t*> offsets,
+                      std::int64_t expert) const;
 
+  bool defers_;
   std::int64_t rows_, leaves_, width_, inner_;
   Recompute recompute_;
   Activation activation_;

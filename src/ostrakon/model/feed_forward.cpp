@@ -16,6 +16,7 @@ void FeedForward<T>::Flops::add(const Linear& layer, std::int64_t rows, bool sav
   forward += product;
   if (saved && !computed_again) recompute += product;
   gradient += layer.weight.trained() ? 2.0 * product : product;
+  parameters += layer.weight.trained() ? product : 0.0;
   if (computed_again) again += product;
 }
 

@@ -15,6 +15,7 @@ struct FeedForwardCall {
   View<const T**> x;  ///< (rows, width)
   View<std::byte*> saved;
   View<std::byte*> workspace;
+  View<std::byte*> deferred = {};  ///< from backward to backward_parameters, where it defers these
 
   std::int64_t first_row = 0;  ///< forward: of x in the leaf, where decoding has some of its rows
   View<T**> y = {};            ///< forward: (rows, width); where it does not exist, only saves
@@ -35,10 +36,16 @@ class FeedForward {
   virtual void forward(const Exec& exec, const FeedForwardCall<T>& call) const = 0;
   /// Once after each forward: it may use `saved` as scratch.
   virtual void backward(const Exec& exec, const FeedForwardCall<T>& call) const = 0;
+  /// Where LeafShape::defers_gradients: backward writes no gradients of parameters. This does, of
+  /// `x`, `saved` and `deferred`; parameters and gradient do not exist.
+  virtual void backward_parameters(const Exec& exec, const FeedForwardCall<T>& call) const = 0;
 
   std::int64_t saved_bytes() const { return sizes_.saved; }
   std::int64_t forward_workspace_bytes() const { return sizes_.forward_workspace; }
   std::int64_t backward_workspace_bytes() const { return sizes_.backward_workspace; }
+  /// Of backward_parameters.
+  std::int64_t parameters_workspace_bytes() const { return sizes_.parameters_workspace; }
+  std::int64_t deferred_bytes() const { return sizes_.deferred; }
   /// Elements of compute_t<T>, besides the workspace.
   std::int64_t sum_elements() const { return sizes_.sum_elements; }
 
@@ -47,14 +54,17 @@ class FeedForward {
   double forward_flops() const { return flops_.forward; }
   double recompute_flops() const { return flops_.recompute; }
   double gradient_flops() const { return flops_.gradient; }
+  /// Of these, those of parameters.
+  double parameter_flops() const { return flops_.parameters; }
   double again_flops() const { return flops_.again; }
 
  protected:
   struct Sizes {
     std::int64_t saved = 0, forward_workspace = 0, backward_workspace = 0, sum_elements = 0;
+    std::int64_t parameters_workspace = 0, deferred = 0;
   };
   struct Flops {
-    double forward = 0.0, recompute = 0.0, gradient = 0.0, again = 0.0;
+    double forward = 0.0, recompute = 0.0, gradient = 0.0, parameters = 0.0, again = 0.0;
 
     /// A layer that computes `rows` rows; `saved`: backward reads its output.
     void add(const Linear& layer, std::int64_t rows, bool saved, bool computed_again);

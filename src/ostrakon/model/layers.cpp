@@ -291,6 +291,50 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
                                statistics.rstd, dy, dx, update);
 }
 
+namespace {
+
+/// The norm whose parameters, and their gradients, are in a DeferredNorm.
+Norm with_copies(const Norm& layer) {
+  Norm copy = layer;
+  copy.weight.offset = 0;
+  if (copy.bias.exists()) copy.bias.offset = layer.weight.elements;
+  return copy;
+}
+
+}  // namespace
+
+template <class T>
+void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                   View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
+                   const DeferredNorm<T>& deferred, View<T**> dx, math::GradientUpdate update,
+                   const LeafSums<T>& sums) {
+  const Norm copy = with_copies(layer);
+  for (const auto& [from, to] : {std::pair{layer.weight, copy.weight}, {layer.bias, copy.bias}})
+    if (from.exists())
+      math::copy<T>(exec, parameters.at(from),
+                    deferred.parameters.range(to.offset, to.offset + to.elements));
+  norm_backward<T>(exec, copy, {deferred.parameters, deferred.parameters}, x, statistics, dy,
+                   deferred.gradients, dx, update, sums);
+}
+
+template <class T>
+void norm_apply(const Exec& exec, const Norm& layer, const DeferredNorm<T>& deferred,
+                View<const T**> x, NormStatistics<T> statistics, View<T**> y) {
+  norm_apply<T>(exec, with_copies(layer),
+                FlatParameter<T>{deferred.parameters, deferred.parameters}, x, statistics, y);
+}
+
+template <class T>
+void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& deferred,
+                    View<compute_t<T>*> gradients) {
+  using C = compute_t<T>;
+  const Norm copy = with_copies(layer);
+  for (const auto& [from, to] : {std::pair{copy.weight, layer.weight}, {copy.bias, layer.bias}})
+    if (to.trained())
+      math::copy<C>(exec, View<const C*>(gradient_at(deferred.gradients, from)),
+                    gradient_at(gradients, to));
+}
+
 #define OSTRAKON_INSTANTIATE_LAYERS(T)                                                           \
   template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>, \
                                   View<T**>);                                                    \
@@ -315,6 +359,13 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
   template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
                                  NormStatistics<T>, View<const T**>, View<compute_t<T>*>,        \
                                  View<T**>, math::GradientUpdate, const LeafSums<T>&);           \
+  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
+                                 NormStatistics<T>, View<const T**>, const DeferredNorm<T>&,     \
+                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);           \
+  template void norm_apply<T>(const Exec&, const Norm&, const DeferredNorm<T>&, View<const T**>, \
+                              NormStatistics<T>, View<T**>);                                     \
+  template void norm_gradients<T>(const Exec&, const Norm&, const DeferredNorm<T>&,              \
+                                  View<compute_t<T>*>);                                          \
   template void rotate_heads<T>(const Exec&, math::Rotation, const LeafShape&, View<T**>,        \
                                 std::int64_t, double, std::int64_t, std::int64_t);               \
   template void activate<T>(const Exec&, Activation, View<const T**>, View<T**>);                \

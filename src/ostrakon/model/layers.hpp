@@ -143,6 +143,15 @@ struct Norm {
   }
 };
 
+/// A norm between a backward that defers gradients of parameters and what it defers, which finds
+/// copies of the parameters, so that none are gathered for it, and the gradients of them, which
+/// come with those of the input: weight and bias, (2 width) each.
+template <class T>
+struct DeferredNorm {
+  View<T*> parameters;
+  View<compute_t<T>*> gradients;
+};
+
 /// What forward keeps of each row: mean (rows; none for RMS norm) and 1 / deviation (rows).
 template <class T>
 struct NormStatistics {
@@ -213,5 +222,20 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
                    View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
                    View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update,
                    const LeafSums<T>& sums = {});
+
+/// norm_backward that leaves gradients of parameters, and a copy of these, in `deferred`.
+template <class T>
+void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                   View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
+                   const DeferredNorm<T>& deferred, View<T**> dx, math::GradientUpdate update,
+                   const LeafSums<T>& sums);
+
+/// What it left: y = norm(x) again, from the statistics; and the norm's part of `gradients`.
+template <class T>
+void norm_apply(const Exec& exec, const Norm& layer, const DeferredNorm<T>& deferred,
+                View<const T**> x, NormStatistics<T> statistics, View<T**> y);
+template <class T>
+void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& deferred,
+                    View<compute_t<T>*> gradients);
 
 }  // namespace ostrakon::model

@@ -30,7 +30,8 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
   description_.output_bytes = units_.back()->description().output_bytes;
   description_.backward_reads_parameters = false;
 
-  Packing frozen(parameter_alignment), trained(parameter_alignment), saved(buffer_alignment<T>);
+  Packing frozen(parameter_alignment), trained(parameter_alignment), saved(buffer_alignment<T>),
+      deferred(buffer_alignment<T>);
   for (const auto& unit : units_) {
     const plan::UnitDescription& part = unit->description();
     if (part.tied_to >= 0)
@@ -42,6 +43,7 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
     offsets.trained = trained.place(part.trained_elements() / pieces_);
     offsets.saved = saved.place(part.saved_bytes);
     if (unit != units_.back()) offsets.output = saved.place(part.output_bytes);
+    offsets.deferred = deferred.place(part.deferred_bytes);
     offsets_.push_back(offsets);
 
     for (Parameter parameter : unit->parameters()) {
@@ -58,60 +60,81 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
   description_.frozen_elements = pieces_ * frozen_stride_;
   description_.parameter_elements = description_.frozen_elements + pieces_ * trained_stride_;
   description_.saved_bytes = saved.size();
+  description_.deferred_bytes = deferred.size();
   description_.recomputes = description_.saved_bytes > 0;
   describe_phases();
 }
 
 namespace {
 
-/// Those of one more unit: in the one phase of all, or behind theirs.
+/// Some phases of one more unit: in the one phase of all, or behind theirs.
 void append(plan::Phases& all, const plan::Phases& more, bool in_one) {
-  if (!in_one) return plan::append(all, more);
+  if (!in_one || all.empty()) return plan::append(all, more);
   plan::Phase& one = all.front();
   one.workspace_bytes = std::max(one.workspace_bytes, more.front().workspace_bytes);
   one.flops += more.front().flops;
   one.recompute_flops += more.front().recompute_flops;
 }
 
+/// Notes that `phases` of `unit`, from `first` on, are computed in the one phase of all, or behind
+/// others.
+template <class UnitPhase>
+void note(std::vector<std::vector<UnitPhase>>& all, std::size_t unit, int first, int phases,
+          bool in_one) {
+  for (int phase = first; phase < first + phases; ++phase) {
+    if (!in_one || all.empty()) all.emplace_back();
+    all.back().push_back({unit, phase});
+  }
+}
+
 }  // namespace
 
 template <class T>
 void StackUnit<T>::describe_phases() {
-  in_one_phase_ = std::all_of(units_.begin(), units_.end(), [](const auto& unit) {
-    return unit->description().forward.size() == 1 && unit->description().backward.size() == 1;
-  });
-  const std::size_t begun = in_one_phase_ ? 1 : 0;
-  description_.forward.assign(begun, {});
-  description_.backward.assign(begun, {});
-  for (const auto& unit : units_) {
-    plan::Phases forward = unit->description().forward;
+  const auto has_one = [](const auto& unit) {
+    const plan::UnitDescription& part = unit->description();
+    return part.forward.size() == 1 && part.backward.size() == part.deferred_phases + 1u &&
+           part.deferred_phases <= 1;
+  };
+  const bool in_one = std::all_of(units_.begin(), units_.end(), has_one);
+  description_.forward.clear();
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    plan::Phases forward = units_[i]->description().forward;
     // Their outputs are computed again, but that of the last one is not.
-    if (unit != units_.back())
+    if (i + 1 < units_.size())
       for (plan::Phase& phase : forward) {
         phase.recompute_flops = phase.flops;
         phase.recomputes = true;
         phase.writes_output = false;
       }
-    append(description_.forward, forward, in_one_phase_);
+    append(description_.forward, forward, in_one);
+    note(forward_, i, 0, static_cast<int>(forward.size()), in_one);
   }
-  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
-    append(description_.backward, (*unit)->description().backward, in_one_phase_);
+  describe_backward(in_one);
 }
 
+/// From the last unit to the first; what is deferred in the same order after all else.
 template <class T>
-template <class Call>
-void StackUnit<T>::for_phase(int phase, const plan::Phases plan::UnitDescription::*phases,
-                             bool from_last, const Call& call) const {
-  int first = 0;  // phase of the unit
-  for (std::size_t n = 0; n < units_.size(); ++n) {
-    const std::size_t i = from_last ? units_.size() - 1 - n : n;
-    const int count = static_cast<int>((units_[i]->description().*phases).size());
-    if (in_one_phase_)
-      call(i, 0);
-    else if (first <= phase && phase < first + count)
-      call(i, phase - first);
-    first += count;
+void StackUnit<T>::describe_backward(bool in_one) {
+  plan::Phases deferred;
+  std::vector<std::vector<UnitPhase>> deferred_phases;
+  description_.backward.clear();
+  for (std::size_t i = units_.size(); i-- > 0;) {
+    const plan::UnitDescription& part = units_[i]->description();
+    const auto end = part.backward.end() - part.deferred_phases;
+    const auto first = static_cast<int>(end - part.backward.begin());
+    append(description_.backward, {part.backward.begin(), end}, in_one);
+    note(backward_, i, 0, first, in_one);
+    if (part.deferred_phases == 0) continue;
+    if (std::any_of(end, part.backward.end(),
+                    [](const plan::Phase& phase) { return !phase.reads.empty(); }))
+      throw std::logic_error("unit " + part.name + " defers phases that exchange activations");
+    append(deferred, {end, part.backward.end()}, in_one);
+    note(deferred_phases, i, first, part.deferred_phases, in_one);
   }
+  description_.deferred_phases = static_cast<int>(deferred.size());
+  plan::append(description_.backward, deferred);
+  backward_.insert(backward_.end(), deferred_phases.begin(), deferred_phases.end());
 }
 
 template <class T>
@@ -132,6 +155,9 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
   };
   part.saved =
       stack.saved.range(offsets.saved, offsets.saved + units_[index]->description().saved_bytes);
+  if (stack.deferred)
+    part.deferred = stack.deferred.range(
+        offsets.deferred, offsets.deferred + units_[index]->description().deferred_bytes);
   if (index > 0)
     part.input = between(offsets_[index - 1].output, units_[index - 1]->description().output_bytes);
   if (index + 1 < units_.size())
@@ -142,22 +168,22 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
 /// Without an output of its own the last unit only saves; those before write the outputs between.
 template <class T>
 void StackUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
-  for_phase(buffers.phase, &plan::UnitDescription::forward, false, [&](std::size_t i, int phase) {
-    UnitBuffers<T> part = buffers_of(i, buffers);
+  for (const auto& [unit, phase] : forward_[static_cast<std::size_t>(buffers.phase)]) {
+    UnitBuffers<T> part = buffers_of(unit, buffers);
     part.phase = phase;
-    units_[i]->forward(exec, part, rows);
-  });
+    units_[unit]->forward(exec, part, rows);
+  }
 }
 
 /// `gradient` is dL/d output of one unit after the other, as it is between units of a model.
 template <class T>
 void StackUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                             compute_t<T> loss_scale, bool gradients_opened) const {
-  for_phase(buffers.phase, &plan::UnitDescription::backward, true, [&](std::size_t i, int phase) {
-    UnitBuffers<T> part = buffers_of(i, buffers);
+  for (const auto& [unit, phase] : backward_[static_cast<std::size_t>(buffers.phase)]) {
+    UnitBuffers<T> part = buffers_of(unit, buffers);
     part.phase = phase;
-    units_[i]->backward(exec, part, loss_scale, gradients_opened);
-  });
+    units_[unit]->backward(exec, part, loss_scale, gradients_opened);
+  }
 }
 
 template class StackUnit<float>;

@@ -16,7 +16,7 @@ namespace ostrakon::model {
 /// piece of each, then the second; parameters keep their names and owners.
 /// `saved` is theirs, and the outputs between them, which backward needs as inputs. Its workspace
 /// is the largest of theirs. Where they compute in phases, its phases are all of theirs, one after
-/// the other.
+/// the other; those that are deferred come last.
 template <class T>
 class StackUnit final : public Unit<T> {
  public:
@@ -37,24 +37,28 @@ class StackUnit final : public Unit<T> {
  private:
   /// Where one of the units finds its part of the stack's buffers.
   struct UnitOffsets {
-    std::int64_t frozen;   // elements into each piece of the frozen segment
-    std::int64_t trained;  // the same of the trained segment, and of its gradients
-    std::int64_t saved;    // bytes into `saved`
-    std::int64_t output;   // bytes into `saved` too; the last unit's is the stack's own output
+    std::int64_t frozen;    // elements into each piece of the frozen segment
+    std::int64_t trained;   // the same of the trained segment, and of its gradients
+    std::int64_t saved;     // bytes into `saved`
+    std::int64_t output;    // bytes into `saved` too; the last unit's is the stack's own output
+    std::int64_t deferred;  // bytes into `deferred`
+  };
+  /// A phase of one of the units.
+  struct UnitPhase {
+    std::size_t unit;
+    int phase;
   };
 
   UnitBuffers<T> buffers_of(std::size_t index, const UnitBuffers<T>& stack) const;
   void describe_phases();
-  /// call(unit, phase of it) for all units in this order, or for the one whose phase this is.
-  template <class Call>
-  void for_phase(int phase, const plan::Phases plan::UnitDescription::*phases, bool from_last,
-                 const Call& call) const;
+  void describe_backward(bool in_one);
 
   std::int64_t pieces_ = 1;                              // of each segment
   std::int64_t frozen_stride_ = 0, trained_stride_ = 0;  // elements of one
   Units units_;
   std::vector<UnitOffsets> offsets_;  // of each unit
-  bool in_one_phase_ = true;
+  // Of each of its phases, those that it consists of.
+  std::vector<std::vector<UnitPhase>> forward_, backward_;
   std::vector<Parameter> parameters_;
   plan::UnitDescription description_;
 };

@@ -28,6 +28,7 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.input = view_as<T>(buffers.input);
   result.output = view_as<T>(buffers.output);
   result.saved = buffers.saved;
+  result.deferred = buffers.deferred;
   result.workspace = buffers.workspace;
   result.gradient = view_as<T>(buffers.gradient);
   result.parameter_gradients = buffers.parameter_gradients;

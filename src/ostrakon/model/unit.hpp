@@ -171,6 +171,7 @@ struct UnitBuffers {
   View<const Element*> input;  ///< output of the unit before
   View<Element*> output;       ///< the last unit's: the losses, compute_t<T>
   View<std::byte*> saved;
+  View<std::byte*> deferred;  ///< from backward to its phases that are deferred
   View<std::byte*> workspace;
   View<Element*> gradient;         ///< backward: in, dL/d output; out, dL/d input
   View<Sum*> parameter_gradients;  ///< backward writes all but the alignment gaps
@@ -209,6 +210,9 @@ class Unit {
   /// `loss_scale` multiplies the loss (only the last unit reads it).
   /// `gradients_opened`: parameter_gradients already holds what a unit that is tied to it
   /// contributes to all of it: add instead of writing.
+  ///
+  /// Phases that are deferred (plan::UnitDescription::deferred_phases) write the gradients of
+  /// parameters, all others do all else.
   virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                         bool gradients_opened) const = 0;
 };

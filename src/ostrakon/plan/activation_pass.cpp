@@ -89,7 +89,8 @@ void ActivationPass::recompute(const Task& task, Tape& tape) {
     builder_.use(action, Role::saved, tape.units[u].saved, position.filling());
     builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
   };
-  append_phases(builder_, task, Kind::recompute, unit.forward, "forward workspace", std::cref(use));
+  append_phases(builder_, task, Kind::recompute, unit.forward, recomputed_phases(unit.forward),
+                "forward workspace", std::cref(use));
 }
 
 }  // namespace ostrakon::plan

@@ -57,7 +57,7 @@ void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& po
 
 /// One stage, of one chunk.
 Pipeline whole_model(const Grid& grid, const Policy& policy, Purpose purpose) {
-  return make_pipeline(1, 1, 0,
+  return make_pipeline(ScheduleKind::one_forward_one_backward, 1, 1, 0,
                        leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
                        purpose != Purpose::train);
 }

@@ -32,6 +32,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.recompute_phases = recomputed_phases(unit(u).forward);
     if (planned.recompute_phases.size() == unit(u).forward.size()) planned.recompute_phases.clear();
     planned.backward_phases = static_cast<int>(unit(u).backward.size());
+    planned.first_of_gradients = unit(u).first_of_gradients();
     planned.forward_reads = reads(unit(u).forward);
     planned.backward_reads = reads(unit(u).backward);
     planned.forward_keeps = keep_workspaces(unit(u).forward);

@@ -7,12 +7,27 @@
 
 namespace ostrakon::plan {
 
+namespace {
+
+/// The phases of backward that are deferred, or the others.
+std::vector<int> deferred(const UnitDescription& unit, bool those_that_are) {
+  const auto phases = static_cast<int>(unit.backward.size());
+  std::vector<int> found;
+  for (int p = 0; p < phases; ++p)
+    if ((p >= phases - unit.deferred_phases) == those_that_are) found.push_back(p);
+  return found;
+}
+
+}  // namespace
+
 void ComputePass::on(const Task& task, Tape& tape) {
   switch (task.work) {
     case Work::forward:
       return forward(task, tape);
     case Work::backward:
       return backward(task, tape);
+    case Work::gradients:
+      return backward_phases(task, tape, deferred(builder_.unit(task.unit), true));
     case Work::loss:
       return add_loss(task, tape);
     default:
@@ -78,7 +93,8 @@ void ComputePass::forward(const Task& task, Tape& tape) {
     builder_.use(action, Role::saved, tape.units[u].saved, position.filling());
     builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
   };
-  append_phases(builder_, task, Kind::forward, unit.forward, "forward workspace", std::cref(use));
+  append_phases(builder_, task, Kind::forward, unit.forward, all_of(unit.forward),
+                "forward workspace", std::cref(use));
 }
 
 void ComputePass::backward(const Task& task, Tape& tape) {
@@ -94,24 +110,38 @@ void ComputePass::backward(const Task& task, Tape& tape) {
     tape.gradient(u) = builder_.make_named("gradient", Category::activations,
                                            builder_.model().gradient_bytes, Space::device);
   }
+  tape.units[u].deferred =
+      builder_.make_buffer("deferred", u, Category::activations, unit.deferred_bytes);
+  backward_phases(task, tape, deferred(unit, false));
+}
+
+/// What is deferred computes all gradients of parameters, and nothing else.
+void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vector<int>& computed) {
+  const int u = task.unit;
+  const UnitDescription& unit = builder_.unit(u);
+  const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
+  const bool is_deferred = task.work == Work::gradients;
+  const bool writes_gradients = is_deferred || unit.deferred_phases == 0;
   std::vector<WrittenGradients> written;
   const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
     // Makes buffers and no action: `action` stays where it is.
-    if (position.first) written = open_gradients(u, tape);
-    const Access of_last = is_last ? position.filling() : Access::read_write;
-    action.gradients_opened = written.front().are_open;
+    if (position.first && writes_gradients) written = open_gradients(u, tape);
+    const Access of_last = is_last && !is_deferred ? position.filling() : Access::read_write;
+    action.gradients_opened = !written.empty() && written.front().are_open;
     read_batch(action, tape);
-    read_parameters(action);
+    if (!is_deferred) read_parameters(action);
     builder_.use(action, Role::input, tape.input(u), Access::read);
     if (is_last) builder_.use(action, Role::output, tape.units[u].output, position.filling());
     builder_.use(action, Role::saved, tape.units[u].saved, of_last);
+    builder_.use(action, Role::deferred, tape.units[u].deferred,
+                 is_deferred ? Access::read_write : position.filling());
     builder_.use(action, Role::workspace, workspace.buffer, workspace.access);
-    builder_.use(action, Role::gradient, tape.gradient(u), of_last);
+    if (!is_deferred) builder_.use(action, Role::gradient, tape.gradient(u), of_last);
     for (const WrittenGradients& one : written)
       builder_.use(action, one.role, one.buffer,
                    one.are_open ? Access::read_write : position.filling());
   };
-  append_phases(builder_, task, Kind::backward, unit.backward, "backward workspace",
+  append_phases(builder_, task, Kind::backward, unit.backward, computed, "backward workspace",
                 std::cref(use));
 }
 

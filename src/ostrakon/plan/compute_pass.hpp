@@ -21,6 +21,7 @@ class ComputePass {
   void load(const Task& task, Tape& tape);
   void forward(const Task& task, Tape& tape);
   void backward(const Task& task, Tape& tape);
+  void backward_phases(const Task& task, Tape& tape, const std::vector<int>& computed);
   void add_loss(const Task& task, const Tape& tape);
   void read_batch(Action& action, const Tape& tape);
   void read_parameters(Action& action);

@@ -35,6 +35,16 @@ struct UnitDescription {
   Phases forward{1};
   Phases backward{1};           ///< with all that backward computes again
   double gradient_flops = 0.0;  ///< of backward, without that
+  /// The last phases of backward that may run later, after those of other units and micro-batches:
+  /// they compute gradients of parameters alone, and no other phase does. They read `saved`, and
+  /// what the other phases leave in `deferred`, but no parameters, and of the exchanges before
+  /// them none. 0: backward is one.
+  int deferred_phases = 0;
+  std::int64_t deferred_bytes = 0;
+  /// The first phase of backward that writes gradients of parameters.
+  int first_of_gradients() const {
+    return deferred_phases > 0 ? static_cast<int>(backward.size()) - deferred_phases : 0;
+  }
   bool recomputes = false;  ///< whether a forward that writes `saved` and no output has anything
                             ///< to do: whether it saves
   /// Whether forward or backward read the batch. A stage without such units loads none.

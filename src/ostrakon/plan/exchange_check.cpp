@@ -60,10 +60,21 @@ std::string ExchangeCheck::wrong_order(const Action& action) {
     return text("its unit has computed ", now.computed, " of the ",
                 phases_of(action.unit, now.kind), " phases of ", name(now.kind),
                 " that it has begun");
-  if (now.kind == Kind::begin && phase != phase_at(action.unit, action.kind, 0))
-    return "its unit has not computed the phase before it";
-  now = {action.kind, action.micro_batch, now.kind == Kind::begin ? 1 : now.computed + 1};
-  if (now.computed == phases_of(action.unit, action.kind)) now = {};
+  const int border = action.kind == Kind::backward
+                         ? plan_.units[static_cast<std::size_t>(action.unit)].first_of_gradients
+                         : 0;
+  if (now.kind == Kind::begin) {
+    const bool continues =
+        border > 0 && phase == border && deferred_.erase({action.unit, action.micro_batch}) > 0;
+    if (!continues && phase != phase_at(action.unit, action.kind, 0))
+      return "its unit has not computed the phase before it";
+    now.computed = continues ? border : 0;
+  }
+  now = {action.kind, action.micro_batch, now.computed + 1};
+  const bool defers = border > 0 && now.computed == border;
+  if (defers && !deferred_.insert({action.unit, action.micro_batch}).second)
+    return "its unit has deferred the phases after it already";
+  if (defers || now.computed == phases_of(action.unit, action.kind)) now = {};
   return "";
 }
 
@@ -73,6 +84,10 @@ std::string ExchangeCheck::wrong_end() const {
       return text(plan_.units[u].name, " computes ", computing_[u].computed, " of ",
                   phases_of(static_cast<int>(u), computing_[u].kind), " phases of ",
                   name(computing_[u].kind));
+  if (!deferred_.empty())
+    return text(plan_.units[static_cast<std::size_t>(deferred_.begin()->first)].name,
+                " never computes the phases of backward that it has deferred for micro-batch ",
+                deferred_.begin()->second);
   return "";
 }
 

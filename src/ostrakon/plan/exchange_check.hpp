@@ -2,7 +2,9 @@
 #pragma once
 
 #include <ostrakon/plan/step_plan.hpp>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -11,7 +13,7 @@ namespace ostrakon::plan {
 /// phase, of what this phase has left; and each phase must read what came of the exchanges that it
 /// asks for, of its own unit, micro-batch and direction, and work in the workspace that the one
 /// before it has kept. A unit computes all of its phases, each once, one after the other, before it
-/// begins something else.
+/// begins something else; but those of backward that it defers, also later.
 class ExchangeCheck {
  public:
   explicit ExchangeCheck(const StepPlan& plan);
@@ -46,9 +48,10 @@ class ExchangeCheck {
   };
 
   const StepPlan& plan_;
-  std::vector<Computing> computing_;  // of each unit
-  std::vector<int> workspaces_;       // of each unit: that of its last phase
-  std::vector<Handed> handed_;        // of each buffer
+  std::vector<Computing> computing_;        // of each unit
+  std::set<std::pair<int, int>> deferred_;  // units and micro-batches
+  std::vector<int> workspaces_;             // of each unit: that of its last phase
+  std::vector<Handed> handed_;              // of each buffer
 };
 
 }  // namespace ostrakon::plan

@@ -22,6 +22,23 @@ void check_exchange(const Exchange& exchange, const Grid& grid, const std::strin
           exchange.elements, " elements, which are no equal parts for ", span.ranks, " ranks");
 }
 
+/// What runs later finds nothing of the phases before it but in `saved` and `deferred`.
+void check_deferred(const UnitDescription& unit) {
+  const auto phases = static_cast<int>(unit.backward.size());
+  require(unit.deferred_phases >= 0 && unit.deferred_phases < phases, "unit ", unit.name,
+          " defers ", unit.deferred_phases, " of its ", phases, " phases of backward; expected ",
+          "less than all");
+  if (unit.deferred_phases == 0) return;
+  const int first = unit.first_of_gradients();
+  require(!unit.backward[first - 1].keeps_workspace, "unit ", unit.name, ": phase ", first - 1,
+          " of backward keeps its workspace for a phase that is deferred");
+  for (int p = first; p < phases; ++p)
+    for (const int read : unit.backward[p].reads)
+      require(read >= first, "unit ", unit.name, ": phase ", p,
+              " of backward, which is deferred, reads the exchange of phase ", read,
+              ", which is not");
+}
+
 /// Of a phase: what it hands over, and what comes of it.
 struct Exchanged {
   int handed = -1;
@@ -63,7 +80,7 @@ void finish_exchange(Builder& builder, const Task& task, const Exchanged& exchan
 }  // namespace
 
 void check_phases(const ModelDescription& model, const Grid& grid) {
-  for (const UnitDescription& unit : model.units)
+  for (const UnitDescription& unit : model.units) {
     for (const auto& [phases, what] :
          {std::pair{&unit.forward, "forward"}, std::pair{&unit.backward, "backward"}}) {
       check_reads(*phases, unit.name, what);
@@ -72,13 +89,13 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
           check_exchange(*then, grid,
                          text("unit ", unit.name, ": the exchange after phase ", p, " of ", what));
     }
+    check_deferred(unit);
+  }
 }
 
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
-                   const char* workspace,
+                   const std::vector<int>& computed, const char* workspace,
                    const std::function<void(Action&, Workspace, PhasePosition)>& use) {
-  const std::vector<int> computed =
-      kind == Kind::recompute ? recomputed_phases(phases) : all_of(phases);
   std::vector<Exchanged> exchanged(phases.size());  // after each
   Workspace works_in;
   bool output_begun = false;

@@ -28,12 +28,12 @@ struct Workspace {
   Access access = Access::write;
 };
 
-/// Appends the phases of a unit's forward, recompute or backward (`kind`), each an action on the
-/// compute stream, and the exchanges between them, which compute waits for where they are read
-/// first. Each phase gets a workspace, called `workspace`, what came of the exchanges that it
-/// reads, and a buffer for what it hands over; `use` adds all else that it reads and writes.
+/// Appends the phases `computed` of a unit's forward, recompute or backward (`kind`), each an
+/// action on the compute stream, and the exchanges between them, which compute waits for where they
+/// are read first. Each phase gets a workspace, called `workspace`, what came of the exchanges that
+/// it reads, and a buffer for what it hands over; `use` adds all else that it reads and writes.
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
-                   const char* workspace,
+                   const std::vector<int>& computed, const char* workspace,
                    const std::function<void(Action& action, Workspace, PhasePosition)>& use);
 
 }  // namespace ostrakon::plan

@@ -35,8 +35,8 @@ PipelineSchedule interleaved(int stage, int stages, int chunks, int micro_batche
     const int end = std::min(first + stages, micro_batches);
     for (int c = 0; c < chunks; ++c)
       for (int m = first; m < end; ++m) {
-        forwards.push_back({true, m, c});
-        backwards.push_back({false, m, chunks - 1 - c});
+        forwards.push_back({Pass::forward, m, c});
+        backwards.push_back({Pass::backward, m, chunks - 1 - c});
       }
   }
   // With chunks, what comes back has passed all later ones of the other stages, too.
@@ -46,15 +46,28 @@ PipelineSchedule interleaved(int stage, int stages, int chunks, int micro_batche
       static_cast<std::size_t>(chunks == 1 ? behind : 2 * behind + (chunks - 1) * at_once));
 }
 
+PipelineSchedule zero_bubble(int stage, int stages, int micro_batches) {
+  PipelineSchedule turns;
+  int deferred = 0;
+  for (const Turn& turn : one_forward_one_backward(stage, stages, micro_batches)) {
+    turns.push_back(turn);
+    if (turn.pass == Pass::backward && turn.micro_batch >= stage)
+      turns.push_back({Pass::gradients, deferred++});
+  }
+  while (deferred < micro_batches) turns.push_back({Pass::gradients, deferred++});
+  return turns;
+}
+
 std::vector<Message> messages(const Pipeline& pipeline, int from, int to) {
   std::vector<Message> sent;
   for (const Turn& turn : pipeline.turns[from]) {
+    if (turn.pass == Pass::gradients) continue;
+    const bool forward = turn.pass == Pass::forward;
     const int number = pipeline.number(from, turn);
-    const int next = turn.forward ? number + 1 : number - 1;
+    const int next = forward ? number + 1 : number - 1;
     const bool is_sent =
-        turn.forward ? number < pipeline.last_chunk() : number > pipeline.first_backward;
-    if (is_sent && pipeline.stage_of(next) == to)
-      sent.push_back({turn.forward, next, turn.micro_batch});
+        forward ? number < pipeline.last_chunk() : number > pipeline.first_backward;
+    if (is_sent && pipeline.stage_of(next) == to) sent.push_back({forward, next, turn.micro_batch});
   }
   return sent;
 }
@@ -74,20 +87,25 @@ std::vector<int> leaf_sequence(int count, LeafOrder order) {
   return sequence;
 }
 
-Pipeline make_pipeline(int stages, int chunks, int first_backward, const std::vector<int>& leaves,
-                       bool only_forward) {
+Pipeline make_pipeline(ScheduleKind schedule, int stages, int chunks, int first_backward,
+                       const std::vector<int>& leaves, bool only_forward) {
   const int micro_batches = static_cast<int>(leaves.size());
+  require((schedule == ScheduleKind::interleaved) == (chunks > 1),
+          "parallel.schedule = ", name(schedule), " with ", chunks,
+          " chunks of each stage; expected several with interleaved, else one");
   require(chunks == 1 || micro_batches <= stages || micro_batches % stages == 0,
           "parallel.schedule = interleaved: the ", micro_batches,
           " micro-batches of a rank are no multiple of the ", stages,
           " stages; expected a multiple, fewer micro-batches than stages, or 1f1b");
   Pipeline pipeline{stages, chunks, first_backward};
   for (int stage = 0; stage < stages; ++stage) {
-    PipelineSchedule turns = interleaved(stage, stages, chunks, micro_batches);
+    PipelineSchedule turns = schedule == ScheduleKind::zero_bubble
+                                 ? zero_bubble(stage, stages, micro_batches)
+                                 : interleaved(stage, stages, chunks, micro_batches);
     turns.erase(
         std::remove_if(turns.begin(), turns.end(),
                        [&](const Turn& turn) {
-                         return !turn.forward &&
+                         return turn.pass != Pass::forward &&
                                 (only_forward || pipeline.number(stage, turn) < first_backward);
                        }),
         turns.end());

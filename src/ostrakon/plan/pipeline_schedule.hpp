@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <ostrakon/plan/policy.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
 
-/// Forward or backward of all units of a chunk for one micro-batch.
+/// What units do in a turn.
+enum class Pass : std::uint8_t {
+  forward,
+  backward,
+  gradients  ///< of parameters, that backward has deferred: UnitDescription::deferred_phases
+};
+
+/// A pass of all units of a chunk for one micro-batch.
 struct Turn {
-  bool forward = true;
+  Pass pass = Pass::forward;
   int micro_batch = 0;
   int chunk = 0;  ///< of the stage
 
   friend bool operator==(Turn a, Turn b) {
-    return a.forward == b.forward && a.micro_batch == b.micro_batch && a.chunk == b.chunk;
+    return a.pass == b.pass && a.micro_batch == b.micro_batch && a.chunk == b.chunk;
   }
 };
 
@@ -31,6 +39,13 @@ PipelineSchedule one_forward_one_backward(int stage, int stages, int micro_batch
 /// fills and empties the pipeline is a chunk, not all of a stage, so that it takes 1 / `chunks` of
 /// the time. `micro_batches` is a multiple of `stages`, or less.
 PipelineSchedule interleaved(int stage, int stages, int chunks, int micro_batches);
+
+/// One forward, one backward, where backward defers the gradients of parameters: they are computed
+/// `stage` micro-batches later, so that a stage has something to do while it would wait, and passes
+/// gradients of activations on before (P. Qi et al., "Zero bubble pipeline parallelism", 2024,
+/// ZB-H1). Each stage keeps what is left of at most `stages` micro-batches at a time, as the first
+/// one does without. Where the three passes take equally long, stages wait a third as long.
+PipelineSchedule zero_bubble(int stage, int stages, int micro_batches);
 
 /// Chunks of a step, and the order in which each stage computes them. Chunk k of all is of stage
 /// k % stages, its chunk k / stages.
@@ -60,10 +75,10 @@ struct Message {
 std::vector<Message> messages(const Pipeline& pipeline, int from, int to);
 
 /// The pipeline of a step, which works through micro-batches in the order of `leaves`. Only
-/// forwards: that of an evaluation. Throws Error where as many micro-batches do not fit the
-/// schedule.
-Pipeline make_pipeline(int stages, int chunks, int first_backward, const std::vector<int>& leaves,
-                       bool only_forward);
+/// forwards: that of an evaluation. Throws Error where as many micro-batches, or chunks, do not fit
+/// the schedule.
+Pipeline make_pipeline(ScheduleKind schedule, int stages, int chunks, int first_backward,
+                       const std::vector<int>& leaves, bool only_forward);
 
 /// Micro-batches 0 to `count` - 1 in an order.
 std::vector<int> leaf_sequence(int count, LeafOrder order);

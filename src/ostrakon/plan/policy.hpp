@@ -180,10 +180,13 @@ constexpr const char* name(RankOrder order) { return name_in(rank_order_names, o
 /// In what order the stages of a pipeline compute.
 enum class ScheduleKind {
   one_forward_one_backward,  ///< each stage has one chunk
-  interleaved                ///< each has several, so that less time passes until all compute
+  interleaved,               ///< each has several, so that less time passes until all compute
+  zero_bubble  ///< one chunk; gradients of parameters are computed where a stage would wait
 };
 constexpr Named<ScheduleKind> schedule_kind_names[] = {
-    {ScheduleKind::one_forward_one_backward, "1f1b"}, {ScheduleKind::interleaved, "interleaved"}};
+    {ScheduleKind::one_forward_one_backward, "1f1b"},
+    {ScheduleKind::interleaved, "interleaved"},
+    {ScheduleKind::zero_bubble, "zero_bubble"}};
 constexpr const char* name(ScheduleKind kind) { return name_in(schedule_kind_names, kind); }
 
 struct Policy {

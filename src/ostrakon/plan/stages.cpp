@@ -240,9 +240,6 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
                                         const Policy& policy, Purpose purpose) {
   check_step(model, policy, purpose, ranks_of_stage);
   check_names(policy, model);
-  require((policy.schedule == ScheduleKind::interleaved) == (policy.chunks > 1), "schedule ",
-          name(policy.schedule), " with ", policy.chunks,
-          " chunks of each stage; expected one with 1f1b, more with interleaved");
   const int count = static_cast<int>(chunks.size()) / policy.chunks;
   const std::vector<ModelDescription> stages = make_stages(model, chunks, count);
   require(purpose != Purpose::decode || count == 1,
@@ -251,7 +248,7 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
           count);
   const Grid grid = make_grid(model, ranks_of_stage, policy, count);
   const Pipeline pipeline =
-      make_pipeline(count, policy.chunks, first_backward(model, chunks),
+      make_pipeline(policy.schedule, count, policy.chunks, first_backward(model, chunks),
                     leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
                     purpose != Purpose::train);
   std::vector<StepPlan> plans;

@@ -34,7 +34,7 @@ Policy policy_of_stage(const Policy& policy, const ModelDescription& stage);
 /// some of the model's units: one plan for each stage, which all of its ranks run. Units, flat
 /// parameters and buffers of a plan are those of its stage. What a stage sends to another is in
 /// flight while the stage computes for other micro-batches. Each stage has Policy::chunks of
-/// `chunks`: with one they run one forward, one backward, with more they are interleaved.
+/// `chunks`, which it computes in the order of Policy::schedule.
 ///
 /// Throws Error where make_stages does, for what build_step_plan throws it, where the micro-batches
 /// do not fit the schedule, and for decoding, which is one rank's. To be proven together: see

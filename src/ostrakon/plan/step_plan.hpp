@@ -112,6 +112,7 @@ enum class Role : std::uint8_t {
   input,
   output,
   saved,
+  deferred,  ///< by backward, for gradients of parameters that it does not compute
   workspace,
   gradient,  ///< of activations, passed backward
   parameter_gradients,
@@ -138,6 +139,7 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::input, "input"},
                                       {Role::output, "output"},
                                       {Role::saved, "saved"},
+                                      {Role::deferred, "deferred"},
                                       {Role::workspace, "workspace"},
                                       {Role::gradient, "gradient"},
                                       {Role::parameter_gradients, "parameter_gradients"},
@@ -277,6 +279,7 @@ struct PlannedUnit {
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
   int forward_phases = 1, backward_phases = 1;
+  int first_of_gradients = 0;                                   ///< UnitDescription, as is
   std::vector<int> recompute_phases;                            ///< of forward; empty: all
   std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
   std::vector<bool> forward_keeps, backward_keeps;  ///< Phase::keeps_workspace; empty: none does

@@ -75,15 +75,19 @@ void SumsCheck::set(int buffer, Sum sum) {
   sums_[buffer] = sum;
 }
 
-/// Its first phase begins a leaf's gradients, or adds to what a unit that is tied to it has left.
+/// Its first phase that writes gradients begins a leaf's, or adds to what a unit that is tied to it
+/// has left.
 std::string SumsCheck::wrong_backward(const Action& action) {
-  if (action.phase > 0) return "";
+  const int phase = std::max(action.phase, 0);
+  const int first = plan_.units[static_cast<std::size_t>(action.unit)].first_of_gradients;
+  if (phase > first) return "";
   if (action.micro_batch < 0 || action.micro_batch >= plan_.grid.micro_batches())
     return "of a micro-batch that is not there";
   for (const Use& use : action.uses) {
     const unsigned by = use_bit(use.role);
     const int unit = unit_of(plan_, use.buffer);
     if (by == 0 || unit < 0) continue;
+    if (phase < first) return "has gradients of parameters, which its unit defers";
     const bool adds = by == own_use && action.gradients_opened;
     if (adds != (use.access == Access::read_write))
       return text(adds ? "adds to '" : "overwrites '", plan_.buffers[use.buffer].name,

@@ -15,6 +15,7 @@ namespace ostrakon::plan {
 struct UnitTape {
   int output = -1;
   int saved = -1;
+  int deferred = -1;  ///< left by backward for the phases that it defers
   /// That this micro-batch's backwards write: of each addend.
   std::array<int, most_addends> parameter_gradients = {-1, -1};
 };

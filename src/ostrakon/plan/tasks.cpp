@@ -2,6 +2,7 @@
 #include <ostrakon/plan/tasks.hpp>
 
 #include <algorithm>
+#include <map>
 
 namespace ostrakon::plan {
 namespace {
@@ -18,23 +19,32 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   const auto is_early = [&](int u) { return early_updates && !model.units[u].lent_has_gradient; };
   std::vector<bool> goes_back;  // each unit
   for (int u = 0; u < units; ++u) goes_back.push_back(has_backward(model, u));
-  std::vector<int> left(chunks.size(), 0);  // backwards
-  for (const Turn& turn : turns) left[static_cast<std::size_t>(turn.chunk)] += turn.forward ? 0 : 1;
+  std::map<Pass, std::vector<int>> left;  // turns of each chunk
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::gradients})
+    left[pass].resize(chunks.size());
+  for (const Turn& turn : turns) ++left[turn.pass][static_cast<std::size_t>(turn.chunk)];
+  const bool has_gradients = std::any_of(
+      turns.begin(), turns.end(), [](const Turn& turn) { return turn.pass == Pass::gradients; });
   Tasks tasks = {{Work::begin}};
   for (int t = 0; t < static_cast<int>(turns.size()); ++t) {
     const Turn& turn = turns[t];
     const auto chunk = static_cast<std::size_t>(turn.chunk);
     const UnitRange range = chunks[chunk].units;
     const int micro_batch = turn.micro_batch;
-    if (turn.forward) {
+    if (turn.pass == Pass::forward) {
       for (int u = range.first; u < range.end; ++u)
         if (!has_loss(u)) tasks.push_back({Work::forward, u, micro_batch, t});
       continue;
     }
-    const bool is_last = --left[chunk] == 0;
+    const bool is_last = --left[turn.pass][chunk] == 0;
     for (int u = range.end - 1; u >= range.first && goes_back[u]; --u) {
-      tasks.push_back({Work::backward, u, micro_batch, t});
-      if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
+      if (turn.pass == Pass::backward) {
+        tasks.push_back({Work::backward, u, micro_batch, t});
+        if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
+      }
+      const bool defers = model.units[u].deferred_phases > 0;
+      if (turn.pass != (defers && has_gradients ? Pass::gradients : Pass::backward)) continue;
+      if (defers) tasks.push_back({Work::gradients, u, micro_batch, t});
       tasks.push_back({Work::reduce, u, micro_batch});
       if (is_early(u) && is_last && is_trained(u)) tasks.push_back({Work::update, u});
     }

@@ -12,15 +12,16 @@ namespace ostrakon::plan {
 
 /// What is to be done in a step, before it is known where anything is.
 enum class Work {
-  begin,     ///< of the step
-  forward,   ///< of a unit, for a micro-batch
-  backward,  ///< the same; that of the last unit computes the loss, too
-  loss,      ///< add a micro-batch's losses to those of the step
-  reduce,    ///< a unit's backward has left gradients of a micro-batch complete
-  clip,      ///< all leaves are done: the norm, the clip coefficient
-  update,    ///< of a unit's parameters
-  share,     ///< a unit's updated parameters with the stage that has a copy
-  show       ///< a unit's parameters to the caller
+  begin,      ///< of the step
+  forward,    ///< of a unit, for a micro-batch
+  backward,   ///< the same; that of the last unit computes the loss, too
+  gradients,  ///< of a unit's parameters for a micro-batch: the phases that backward deferred
+  loss,       ///< add a micro-batch's losses to those of the step
+  reduce,     ///< a unit's backward has left gradients of a micro-batch complete
+  clip,       ///< all leaves are done: the norm, the clip coefficient
+  update,     ///< of a unit's parameters
+  share,      ///< a unit's updated parameters with the stage that has a copy
+  show        ///< a unit's parameters to the caller
 };
 
 struct Task {
@@ -29,6 +30,7 @@ struct Task {
   int micro_batch = -1;
   int turn = -1;  ///< of the schedule, of which it is a part; -1: none
 
+  /// With parameters, in the order in which micro-batches pass through the units.
   bool computes() const { return work == Work::forward || work == Work::backward; }
 
   /// A step has each of them once, so that the turn need not be compared.

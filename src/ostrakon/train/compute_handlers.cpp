@@ -58,7 +58,7 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const bool is_last_phase = unit.phase + 1 == planned.backward_phases;
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;
-  if (unit.phase == 0) {
+  if (unit.phase == planned.first_of_gradients) {
     if (own && !action.gradients_opened) clear_gaps(buffers.exec, action.unit, own);
     if (tied) clear_gaps(buffers.exec, tied_to, tied);
   }

@@ -42,7 +42,8 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
       settings.precision.gather, settings.model,
       {settings.training.micro_batch_size, settings.training.sequence_length, settings.context,
        settings.training.context_grain, settings.training.leaf == config::Leaf::sequence,
-       settings.tensor, settings.tensor_grain, settings.tensor_chunks},
+       settings.tensor, settings.tensor_grain, settings.tensor_chunks,
+       settings.parallel.schedule == plan::ScheduleKind::zero_bubble},
       settings.recompute,
       [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }

@@ -39,6 +39,7 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
   unit.input = find(Role::input);
   unit.output = find(Role::output);
   unit.saved = buffers.device_view<std::byte>(Role::saved);
+  unit.deferred = buffers.device_view<std::byte>(Role::deferred);
   unit.workspace = buffers.device_view<std::byte>(Role::workspace);
   unit.gradient = find(Role::gradient);
   unit.parameter_gradients = buffers.device_view<Sum>(Role::parameter_gradients);

@@ -147,7 +147,7 @@ than one rank, comm.
   overlap DECK  how much of a slower network's delay is hidden behind compute, for streams inline
              and on threads and several depths of prefetch, compared with what the plan says; on 2
              ranks or more
-  pipeline DECK  how long stages of parallel.pipeline wait for each other, for 1f1b and interleaved,
+  pipeline DECK  how long stages of parallel.pipeline wait for each other, for each parallel.schedule,
              compared with what the plan says: units sleep, for a tiny deck with few cores
   checkpoint DECK  how fast state is saved and read in output.directory, compared with dd and cat
              with as many bytes; how long a step stalls for an asynchronous save, and what that

@@ -7,6 +7,7 @@
 #include <ostrakon/plan/timing.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bench.hpp"
@@ -14,7 +15,8 @@
 namespace ostrakon::bench {
 namespace {
 
-/// What each forward of a unit sleeps, and each backward twice.
+/// What a block's forward sleeps, and backward twice, once in each phase where it has two; other
+/// units do not.
 constexpr double forward_seconds = 0.01;
 
 /// A step of the deck whose units sleep: stages wait for each other as on a machine on which
@@ -32,23 +34,35 @@ class SleepingSteps {
     trainer_.require_memory();
     trainer_.allocate();
     trainer_.initialize();
-    trainer_.observe([&](plan::Kind kind, bool begins) {
-      if (begins || seconds_of(kind) == 0.0) return;
-      std::this_thread::sleep_for(std::chrono::duration<double>(seconds_of(kind)));
+    const plan::StepPlan& own = trainer_.program(plan::Purpose::train).plan;
+    Stopwatch action_timer;
+    double computing = 0.0;
+    trainer_.observe([&](const plan::Action& action, bool begins) {
+      if (seconds_of(own, action) == 0.0) return;
+      if (begins) {
+        action_timer = Stopwatch();
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::duration<double>(seconds_of(own, action)));
+      computing += action_timer.seconds();
     });
     trainer_.step(*dataset, 1);
-    std::vector<double> steps;
     double total = 0.0;
-    for (std::int64_t step = 2; steps.size() < 3 || total < budget; ++step) {
+    for (std::int64_t step = 2; step < 5 || total < budget; ++step) {
       world.barrier();
+      computing = 0.0;
       const Stopwatch timer;
       trainer_.step(*dataset, step);
       double seconds = timer.seconds();
       world.maximum(&seconds, 1);
       total += seconds;
-      steps.push_back(seconds);
+      if (step > 2 && seconds >= measured_) continue;
+      measured_ = seconds;
+      auto nanoseconds = static_cast<std::int64_t>(1e9 * computing);
+      world.sum(&nanoseconds, 1);
+      busy_ = 1e-9 * static_cast<double>(nanoseconds) / world.size();
     }
-    measured_ = summarize(steps).fastest;
+    trainer_.observe({});
     simulate(settings);
   }
 
@@ -56,16 +70,19 @@ class SleepingSteps {
   double planned() const { return planned_; }
   /// Share of a step in which a stage does not compute, mean over stages.
   double bubble() const { return 1.0 - busy_ / measured_; }
-  double planned_bubble() const { return 1.0 - busy_ / planned_; }
+  double planned_bubble() const { return 1.0 - planned_busy_ / planned_; }
   std::int64_t micro_batches() const {
     return trainer_.program(plan::Purpose::train).plan.grid.micro_batches();
   }
 
  private:
-  static double seconds_of(plan::Kind kind) {
-    return kind == plan::Kind::forward    ? forward_seconds
-           : kind == plan::Kind::backward ? 2.0 * forward_seconds
-                                          : 0.0;
+  static double seconds_of(const plan::StepPlan& plan, const plan::Action& action) {
+    if (action.unit < 0) return 0.0;
+    const plan::PlannedUnit& unit = plan.units[static_cast<std::size_t>(action.unit)];
+    if (unit.name.rfind("block.", 0) != 0) return 0.0;
+    return action.kind == plan::Kind::forward    ? forward_seconds
+           : action.kind == plan::Kind::backward ? 2.0 * forward_seconds / unit.backward_phases
+                                                 : 0.0;
   }
 
   /// Plays the plans of all stages with actions that take as long as they sleep.
@@ -78,7 +95,7 @@ class SleepingSteps {
                                 policy, plan::Purpose::train);
     std::vector<const plan::StepPlan*> pointers;
     for (plan::StepPlan& stage : stages) {
-      for (plan::Action& action : stage.actions) action.flops = seconds_of(action.kind);
+      for (plan::Action& action : stage.actions) action.flops = seconds_of(stage, action);
       pointers.push_back(&stage);
     }
     plan::Rates rates;
@@ -87,13 +104,13 @@ class SleepingSteps {
     rates.bytes_copied = rates.bytes_on_host = 1e15;
     for (const plan::Timing& timing : plan::estimate_times(pointers, 0, rates)) {
       planned_ = timing.seconds;
-      busy_ += timing.computing / static_cast<double>(stages.size());
+      planned_busy_ += timing.computing / static_cast<double>(stages.size());
     }
   }
 
   mesh::Mesh mesh_;
   train::Trainer trainer_;
-  double measured_ = 0.0, planned_ = 0.0, busy_ = 0.0;
+  double measured_ = 0.0, busy_ = 0.0, planned_ = 0.0, planned_busy_ = 0.0;
 };
 
 }  // namespace
@@ -104,6 +121,10 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
     config::check_ranks(settings, world.size());
     require(settings.pipeline > 1, "parallel.pipeline = ", settings.pipeline,
             ": one stage waits for no other; expected 2 or more");
+    require(settings.model.layers % settings.pipeline == 0,
+            "model.layers = ", settings.model.layers,
+            " with parallel.pipeline = ", settings.pipeline,
+            ": expected a multiple, so that stages take equally long");
   });
   Table table("pipeline",
               {{"schedule", "schedule", Format::text, 12},
@@ -114,18 +135,25 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
                {"bubble", "bubble", Format::percent, 8},
                {"by the plan", "planned_bubble", Format::percent, 11}},
               options.json, world.rank() == 0);
-  settings.parallel.chunk_units.clear();
-  for (const int chunks : {1, 2, 4}) {
-    const std::int64_t per_unit = std::max<std::int64_t>(settings.model.blocks_per_unit, 1);
-    const std::int64_t units = (settings.model.layers + per_unit - 1) / per_unit + 2;
-    const std::int64_t micro_batches =
-        settings.leaves() * settings.tensor * settings.pipeline / world.size();
-    const bool interleaves =
-        micro_batches <= settings.pipeline || micro_batches % settings.pipeline == 0;
-    if (chunks * settings.pipeline > units || (chunks > 1 && !interleaves)) break;
+  settings.model.blocks_per_unit = 1;
+  const auto stages = static_cast<int>(settings.pipeline);
+  const std::int64_t micro_batches =
+      settings.leaves() * settings.tensor * settings.pipeline / world.size();
+  const bool interleaves = micro_batches <= stages || micro_batches % stages == 0;
+  using plan::ScheduleKind;
+  for (const auto& [schedule, chunks] : {std::pair{ScheduleKind::one_forward_one_backward, 1},
+                                         {ScheduleKind::zero_bubble, 1},
+                                         {ScheduleKind::interleaved, 2},
+                                         {ScheduleKind::interleaved, 4}}) {
+    if (chunks > 1 && (!interleaves || settings.model.layers % (stages * chunks) != 0)) break;
     settings.parallel.chunks = chunks;
-    settings.parallel.schedule = chunks == 1 ? plan::ScheduleKind::one_forward_one_backward
-                                             : plan::ScheduleKind::interleaved;
+    settings.parallel.schedule = schedule;
+    // As many blocks each.
+    std::vector<int>& units = settings.parallel.chunk_units;
+    units.assign(static_cast<std::size_t>(stages * chunks),
+                 static_cast<int>(settings.model.layers) / (stages * chunks));
+    ++units.front();
+    ++units.back();
     const SleepingSteps steps(world, settings, options.seconds > 0.0 ? options.seconds : 3.0);
     table.row({plan::name(settings.parallel.schedule), chunks, steps.micro_batches(),
                steps.measured(), steps.planned(), steps.bubble(), steps.planned_bubble()});

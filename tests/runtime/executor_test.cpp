@@ -98,8 +98,8 @@ TEST(Executor, TellsTheObserverBeforeAndAfter) {
   runtime::Executor executor(memories.arenas());
   std::vector<std::string> told;
   on_all(executor, [&](const runtime::ActionBuffers&) { told.push_back("handler"); });
-  executor.observe([&](Kind kind, bool begins) {
-    told.push_back((begins ? "begin " : "end ") + std::string(name(kind)));
+  executor.observe([&](const plan::Action& action, bool begins) {
+    told.push_back((begins ? "begin " : "end ") + std::string(name(action.kind)));
   });
   executor.run(program);
   ASSERT_GE(told.size(), 3u);

@@ -139,9 +139,9 @@ TEST(Streams, ComputeRunsOnTheCallingThreadAndEachOtherStreamOnOneOfItsOwn) {
   });
   const std::thread::id caller = std::this_thread::get_id();
   std::size_t told = 0;
-  executor.observe([&](Kind kind, bool) {
+  executor.observe([&](const plan::Action& action, bool) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
-    EXPECT_EQ(kind, Kind::forward);
+    EXPECT_EQ(action.kind, Kind::forward);
     ++told;
   });
   executor.run(program);
@@ -240,7 +240,7 @@ TEST(Streams, AnObserverIsToldOfTheEndOfAnActionThatFails) {
     Executor executor({}, streams);
     on_all(executor, [](int) { throw std::runtime_error("failed"); });
     std::vector<bool> told;
-    executor.observe([&](Kind, bool begins) { told.push_back(begins); });
+    executor.observe([&](const plan::Action&, bool begins) { told.push_back(begins); });
     EXPECT_EQ(what_run_throws(executor, program), "failed");
     EXPECT_EQ(told, (std::vector<bool>{true, false}));
   }
@@ -307,7 +307,7 @@ TEST(Streams, NothingIsAllocatedOnceAProgramOfThatLengthHasRun) {
     for (const bool perturbed : {false, true}) {
       Executor executor({}, streams);
       on_all(executor, [](int) {});
-      executor.observe([](Kind, bool) {});
+      executor.observe([](const plan::Action&, bool) {});
       if (perturbed) executor.perturb({1, 1e-6});
       executor.run(program);
       const std::int64_t before = test::allocations();
@@ -376,7 +376,8 @@ TEST(Streams, AReleaseNeedsNoHandlerAndWaitsAllTheSame) {
     Executor executor({}, streams);
     executor.on(Kind::gather,
                 [](const runtime::ActionBuffers&) { std::this_thread::sleep_for(20ms); });
-    executor.observe([](Kind kind, bool) { EXPECT_EQ(kind, Kind::gather); });
+    executor.observe(
+        [](const plan::Action& action, bool) { EXPECT_EQ(action.kind, Kind::gather); });
     executor.run(program);
     EXPECT_GE(executor.times()[1].begin, executor.times()[0].end);
   }

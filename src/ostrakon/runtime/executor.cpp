@@ -367,12 +367,12 @@ class Executor::Implementation {
       std::optional<Region> region;
       attempt([&] {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
-        if (is_told && observer) observer(action.kind, true);
+        if (is_told && observer) observer(action, true);
         const ViewOrigins::Live live = origins_.begin(index);
         handler(ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), &origins_));
       });
       attempt([&] {
-        if (is_told && observer) observer(action.kind, false);
+        if (is_told && observer) observer(action, false);
       });
     }
     time.end = seconds_now();

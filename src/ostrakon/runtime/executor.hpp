@@ -107,7 +107,7 @@ class Executor {
   using Handler = std::function<void(const ActionBuffers&)>;
   /// Called before (true) and after (false) each action that runs on the calling thread and has a
   /// handler, also where that throws. What it throws itself counts as thrown by the handler.
-  using Observer = std::function<void(plan::Kind, bool begins)>;
+  using Observer = std::function<void(const plan::Action&, bool begins)>;
 
   explicit Executor(Arenas arenas, Streams streams = Streams::in_plan_order);
   ~Executor();  ///< ends the threads

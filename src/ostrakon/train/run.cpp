@@ -122,11 +122,11 @@ class Run {
   }
 
   void time_actions() {
-    trainer_.observe([this](plan::Kind kind, bool begins) {
+    trainer_.observe([this](const plan::Action& action, bool begins) {
       if (begins)
-        timers_.start(plan::name(kind));
+        timers_.start(plan::name(action.kind));
       else
-        timers_.stop(plan::name(kind));
+        timers_.stop(plan::name(action.kind));
     });
   }
 

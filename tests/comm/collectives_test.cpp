@@ -67,6 +67,30 @@ TEST_F(CommunicatorTest, AllGatherRefusesAShardAtTheWrongPlace) {
   EXPECT_EQ(world.bytes_sent(), 0);
 }
 
+TEST_F(CommunicatorTest, AllToAllBringsEachRankItsPartOfAll) {
+  if (!reachable()) GTEST_SKIP() << "device memory";
+  for (const std::int64_t count : shard_sizes) {
+    const auto arrays = random_arrays(world.size(), count * world.size());
+    std::vector<float> expected;
+    for (const std::vector<float>& from : arrays) {
+      const auto mine = part(from, world.rank() * count, count);
+      expected.insert(expected.end(), mine.begin(), mine.end());
+    }
+    const Array full(arrays[static_cast<std::size_t>(world.rank())]);
+    const Array received(count * world.size());
+    const std::int64_t before = world.bytes_sent();
+    world.all_to_all<float, OnDevice>(Exec(), full, received);
+    EXPECT_TRUE(same_bits(received.values(), expected)) << count;
+    EXPECT_EQ(world.bytes_sent() - before, (world.size() - 1) * count * 4);
+  }
+  if (world.size() == 1) return;
+  const Array full(2 * world.size());
+  EXPECT_NE(error_of([&] {
+              world.all_to_all<float, OnDevice>(Exec(), full, full);
+            }).find("overlaps what is sent"),
+            std::string::npos);
+}
+
 TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
   if (!reachable()) GTEST_SKIP() << "device memory";
   for (const std::int64_t count : shard_sizes) {

@@ -143,12 +143,13 @@ TEST(Spans, LeaveOutThoseOfOneRankAndRefuseTooMany) {
   EXPECT_TRUE(spans.has(Axis::shard));
   EXPECT_FALSE(spans.outer().has(Axis::replicate));
   spans.push({Axis::shard, 2, 2});
+  spans.push({Axis::replicate, 2, 3});
   spans.push({Axis::tensor, 2});
-  EXPECT_EQ(spans.size(), 4);
-  EXPECT_EQ(spans.parts(), 48);
+  EXPECT_EQ(spans.size(), 5);
+  EXPECT_EQ(spans.parts(), 96);
   EXPECT_THROW(spans.push({Axis::shard, 2}), std::logic_error);
   EXPECT_NO_THROW(spans.push({Axis::shard, 1}));
-  EXPECT_EQ(spans.size(), 4);
+  EXPECT_EQ(spans.size(), 5);
 }
 
 /// Of a plan with one flat parameter, on 2 copies of 8 ranks.

@@ -68,6 +68,36 @@ inline void defer_gradients(std::mt19937_64& random, plan::ModelDescription& mod
   }
 }
 
+/// Has neighbours of a shard group compute with parts of some units, where there are enough.
+inline void divide_into_parts(std::mt19937_64& random, plan::ModelDescription& model, int group,
+                              plan::Policy& policy) {
+  std::vector<int> parts;
+  for (int some = 2; some <= group; some *= 2)
+    if (group % some == 0 && (policy.sum_grain == 0 || policy.sum_grain >= some))
+      parts.push_back(some);
+  if (parts.empty()) return;
+  policy.expert_ranks = parts[random() % parts.size()];
+  std::vector<bool> is_tied(model.units.size(), false);
+  for (std::size_t u = 0; u < model.units.size(); ++u)
+    if (model.units[u].tied_to >= 0)
+      is_tied[u] = is_tied[static_cast<std::size_t>(model.units[u].tied_to)] = true;
+  for (std::size_t u = 0; u < model.units.size(); ++u) {
+    plan::UnitDescription& unit = model.units[u];
+    const std::int64_t whole = 64 * policy.expert_ranks;
+    if (is_tied[u] || random() % 2 == 0 || !unit.whole_matrices.empty()) continue;
+    unit.parts = policy.expert_ranks;
+    unit.frozen_elements = unit.frozen_elements / whole * whole;
+    unit.parameter_elements = unit.frozen_elements + (unit.trained_elements() / whole + 1) * whole;
+    for (plan::Phases* phases : {&unit.forward, &unit.backward})
+      for (plan::Phase& phase : *phases)
+        if (phase.then && random() % 2 == 0) {
+          phase.then->kind = plan::ExchangeKind::all_to_all;
+          phase.then->span = {plan::Axis::shard, unit.parts};
+          phase.then->elements = unit.parts * static_cast<std::int64_t>(1 + random() % 1000);
+        }
+  }
+}
+
 struct RandomPipeline {
   std::vector<plan::StepPlan> stages;
   std::string described;
@@ -102,6 +132,8 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     if (random() % 3 == 0) add_grain(random, ranks, policy);
     if (random() % 2 == 0) place_on_nodes(random, ranks, policy);
     divide_into_phases(random, model, ranks, policy.shard_group > 0 ? policy.shard_group : ranks);
+    if (random() % 2 == 0)
+      divide_into_parts(random, model, policy.shard_group > 0 ? policy.shard_group : ranks, policy);
     policy.chunks = chunks;
     if (chunks > 1) policy.schedule = plan::ScheduleKind::interleaved;
     if (chunks == 1 && random() % 2 == 0) policy.schedule = plan::ScheduleKind::zero_bubble;

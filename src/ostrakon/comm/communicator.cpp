@@ -230,7 +230,25 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
   count_sent(shard.size() * static_cast<std::int64_t>(sizeof(T)));
 }
 
+template <class T, class Space>
+void Communicator::all_to_all(const Exec& exec, View<const T*, Space> full,
+                              View<T*, Space> received) {
+  require_sizes("all_to_all", full.size(), size_, received.size() / size_);
+  require(received.size() == full.size(), "all_to_all: ", received.size(), " elements of ",
+          full.size());
+  if (size_ == 1) return copy(exec, full, received);
+  require_reachable<Space>();
+  require(!overlap(full, received), "all_to_all: what is received overlaps what is sent");
+  const Message message = message_of<T>(full.size() / size_, blocks_);
+  finish(exec);
+  check_mpi(MPI_Alltoall(full.data(), message.count, message.type, received.data(), message.count,
+                         message.type, comm_),
+            "MPI_Alltoall");
+  count_sent(full.size() / size_ * static_cast<std::int64_t>(sizeof(T)));
+}
+
 #define OSTRAKON_INSTANTIATE(T, Space)                                                            \
+  template void Communicator::all_to_all(const Exec&, View<const T*, Space>, View<T*, Space>);    \
   template void Communicator::all_gather(const Exec&, View<const T*, Space>, View<T*, Space>);    \
   template void Communicator::reduce_scatter(const Exec&, View<const T*, Space>, View<T*, Space>, \
                                              View<float*, Space>, LocalSum);

@@ -79,6 +79,12 @@ class Communicator {
   void reduce_scatter(const Exec& exec, View<const T*, Space> full, View<T*, Space> staging,
                       View<float*, Space> shard, LocalSum local = {});
 
+  /// received = each rank's part for this one, in rank order; `full` has this rank's part for each.
+  /// They have as many elements, and share none.
+  /// Of float, bf16 or fp16.
+  template <class T, class Space>
+  void all_to_all(const Exec& exec, View<const T*, Space> full, View<T*, Space> received);
+
   /// Exact sums of integers, in place, modulo 2^64. Host memory.
   void sum(std::int64_t* values, int count);
   void sum(std::uint64_t* values, int count);
@@ -101,10 +107,11 @@ class Communicator {
                   const std::function<void(int rank, const std::string& text)>& take);
   void barrier();
 
-  /// Bytes sent to other ranks by all_gather and reduce_scatter since the group was made.
+  /// Bytes sent to other ranks by all_gather, reduce_scatter and all_to_all since the group was
+  /// made.
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
-  /// From now on all_gather and reduce_scatter take longer, by this many seconds for each byte that
+  /// From now on these three take longer, by this many seconds for each byte that
   /// bytes_sent() grows by: as if the network were slower, for tests and measurements. The thread
   /// sleeps, so that others can compute meanwhile, as with a network card that does the work.
   void slow_down(double seconds_per_byte);

@@ -95,7 +95,7 @@ class Spans {
   friend constexpr bool operator!=(const Spans& a, const Spans& b) { return !(a == b); }
 
  private:
-  static constexpr int most = 4;  // plans have some hundred thousand of these
+  static constexpr int most = 5;  // plans have some hundred thousand of these
   std::array<Span, most> spans_{};
   int size_ = 0;
 };
@@ -168,6 +168,10 @@ struct Grid {
     return place(rank, span.axis) / span.stride % span.ranks;
   }
 };
+
+/// What is left of the levels of an axis without the first `ranks` neighbours, one of whom each of
+/// the ranks that are left stands for. Throws Error where these are no part of the levels.
+Spans without_first(const Spans& levels, int ranks);
 
 /// Of a run of ranks along an axis that spans nodes of `ranks_per_node` ranks: how many are on each
 /// node. 1 where the run is inside a node, or the counts of nodes differ.

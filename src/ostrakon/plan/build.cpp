@@ -28,6 +28,9 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
   require_division(policy, ranks);
   require(model.tensor_ranks == policy.tensor_ranks, "the model is divided over ",
           model.tensor_ranks, " tensor ranks; expected ", policy.tensor_ranks);
+  for (const UnitDescription& unit : model.units)
+    require(unit.parts == 1 || unit.parts == policy.expert_ranks, "unit ", unit.name, " is in ",
+            unit.parts, " parts; expected ", policy.expert_ranks);
   require(policy.sum_grain >= 0 && (policy.sum_grain & (policy.sum_grain - 1)) == 0,
           "training.sum_grain = ", policy.sum_grain, ": expected 0 or a power of two");
   std::vector<bool> is_shared(model.units.size(), false);

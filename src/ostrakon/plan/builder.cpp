@@ -13,11 +13,12 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
   plan_.grid = grid;
   plan_.stage = stage;
   plan_.layouts = layouts;
-  // Padding is behind each part that units compute with.
-  const std::int64_t parts = unit_spans(grid).parts();
-  const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
   for (int u = 0; u < units(); ++u) {
     PlannedUnit planned;
+    planned.layouts = in_parts(layouts, grid, unit(u).parts);
+    // Padding is behind each part that the unit computes with.
+    const std::int64_t parts = unit_spans(grid, unit(u).parts).parts();
+    const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
     planned.number = unit(u).number >= 0 ? unit(u).number : u;
     planned.tied_to = unit(u).tied_to;
     planned.borrowed_from = unit(u).borrowed_from;

@@ -62,13 +62,13 @@ void ComputePass::read_parameters(Action& action) {
 /// Opens the gradients that a backward of unit `u` writes, or finds those that a unit tied to it
 /// has opened: in the order of its parameters.
 std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Tape& tape) {
-  const Layouts& layouts = builder_.plan().layouts;
-  const Layout layout = layouts.gradient.over(layouts.gathered.divided).in(Space::device);
   std::vector<WrittenGradients> written;
   for (const ParameterUse& use : builder_.parameter_uses(u)) {
     if (!use.has_gradients) continue;
     int& gradients = tape.units[use.unit].parameter_gradients[use.addend];
     const bool is_open = gradients >= 0;
+    const Layouts& layouts = builder_.state(use.unit).layouts;
+    const Layout layout = layouts.gradient.over(layouts.gathered.divided).in(Space::device);
     if (!is_open) gradients = builder_.make_gradients("gradients", use.unit, layout);
     written.push_back({use.gradients, gradients, is_open});
   }

@@ -90,8 +90,8 @@ std::string ContentsCheck::wrong_begin() const {
     return text(quoted(plan_.buffers[buffer]), " is for ", described(plan_.buffers[buffer].divided),
                 ", its layout for ", described(layout.divided));
   };
-  const Layouts& layouts = plan_.layouts;
   for (const PlannedUnit& unit : plan_.units) {
+    const Layouts& layouts = unit.layouts;
     if (differs(unit.masters, layouts.masters)) return reason(unit.masters, layouts.masters);
     if (differs(unit.working, layouts.compute)) return reason(unit.working, layouts.compute);
     for (int moments : {unit.first_moments, unit.second_moments})
@@ -217,7 +217,7 @@ std::string ContentsCheck::wrong_keep(const Action& action) {
   const int whole = action.buffer(Role::parameters), part = action.buffer(Role::shard);
   if (whole < 0 || part < 0) return "without buffers";
   const FlatRange flats = plan_.units[action.unit].flats;
-  Spans parts = plan_.layouts.gathered.divided;
+  Spans parts = plan_.units[action.unit].layouts.gathered.divided;
   const std::string reason = need(whole, flats, parts);
   if (!reason.empty()) return reason;
   parts.push(plan_.grid.levels(action.span));
@@ -260,7 +260,7 @@ std::string ContentsCheck::wrong_copy_of_part(const Action& action, int source, 
 
 /// A rank has afterwards what it has updated: parts of others are as before the step.
 std::string ContentsCheck::wrong_update(const Action& action) {
-  const Layouts& layouts = plan_.layouts;
+  const Layouts& layouts = plan_.units[action.unit].layouts;
   const Spans& updated = layouts.update.divided;
   const int masters = action.buffer(Role::shard), gradients = action.buffer(Role::gradient_shard);
   const int computed = action.buffer(Role::parameters);
@@ -281,7 +281,10 @@ std::string ContentsCheck::wrong_update(const Action& action) {
 
 /// What an action computes with lies as its buffer says, and as the step's layouts do.
 Spans ContentsCheck::expected(const Action& action, const Use& use) const {
-  const Layouts& layouts = plan_.layouts;
+  // Of the unit whose array it is.
+  const FlatRange flats = plan_.buffers[use.buffer].flats;
+  const Layouts& layouts =
+      flats.empty() ? plan_.layouts : plan_.units[plan_.flats[flats.first].unit].layouts;
   switch (use.role) {
     case Role::parameters:
     case Role::tied_parameters:
@@ -311,13 +314,13 @@ Spans ContentsCheck::expected(const Action& action, const Use& use) const {
 /// They are as the layouts say that they are gathered. What is computed again is so from the same
 /// ones.
 std::string ContentsCheck::wrong_parameters(const Action& action) {
-  const Layout& gathered = plan_.layouts.gathered;
   std::array<FlatRange, 2> read;
   for (const Use& use : action.uses) {
     if (use.role != Role::parameters && use.role != Role::tied_parameters) continue;
     const Buffer& buffer = plan_.buffers[use.buffer];
     read[use.role == Role::parameters ? 0 : 1] = buffer.flats;
     if (buffer.flats.empty()) continue;
+    const Layout& gathered = plan_.units[plan_.flats[buffer.flats.first].unit].layouts.gathered;
     if (use.role == Role::parameters && !(buffer.flats == plan_.units[action.unit].flats))
       return text("reads ", quoted(buffer), ", which has not the parameters of this unit");
     if (buffer.space != gathered.space)

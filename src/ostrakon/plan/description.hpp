@@ -51,6 +51,10 @@ struct UnitDescription {
   bool reads_batch = true;
   /// False where backward needs no parameters (an embedding), so that none are gathered for it.
   bool backward_reads_parameters = true;
+  /// Above 1: as many neighbours of a shard group have an equal part of its parameters each, which
+  /// no other of them computes with (experts). What they compute is exchanged, and their backward
+  /// leaves gradients that are summed over the leaves of all of them.
+  int parts = 1;
   /// The unit before this one whose parameters it computes with besides its own (tied weights), or
   /// -1.
   int tied_to = -1;

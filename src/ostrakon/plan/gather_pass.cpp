@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/gather_pass.hpp>
 
+#include <algorithm>
 #include <array>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/redistribute.hpp>
@@ -27,9 +28,19 @@ std::vector<int> find_units(const Builder& builder, const Prefetch& prefetch, co
   return found;
 }
 
-/// Parts as small as shards are those that a rank has anyway.
-Reshard simplified(Reshard reshard, int shard) {
+/// Parts as small as shards are those that a rank has anyway. Of a unit in parts, a rank has a part
+/// of a part.
+Reshard simplified(Reshard reshard, int shard, int parts) {
   if (reshard.kind != Reshard::partly) return reshard;
+  if (parts > 1) {
+    require(reshard.ranks % parts == 0 || parts % reshard.ranks == 0,
+            "reshard_after_forward = ", reshard.ranks, " with parameters in ", parts,
+            " parts (parallel.expert): expected a multiple or a divisor of them");
+    shard /= parts;
+    reshard.ranks = std::max(reshard.ranks / parts, 1);
+    if (reshard.ranks == 1 && shard > 1) reshard.kind = Reshard::never;
+    if (reshard.kind == Reshard::never) return reshard;
+  }
   if (reshard.ranks >= shard) reshard.kind = Reshard::always;
   require(reshard.kind == Reshard::always || shard % reshard.ranks == 0,
           "reshard_after_forward = ", reshard.ranks, " does not divide the ", shard,
@@ -40,7 +51,7 @@ Reshard simplified(Reshard reshard, int shard) {
 GatherRules rules_of(const Builder& builder, const Policy& policy, int u) {
   GatherRules rules;
   const StepPlan& plan = builder.plan();
-  rules.bytes = plan.elements(builder.state(u).flats, plan.layouts.gathered.divided) *
+  rules.bytes = plan.elements(builder.state(u).flats, builder.state(u).layouts.gathered.divided) *
                 builder.model().element_bytes;
   rules.reshard = policy.reshard_after_forward;
   rules.forward_prefetch = policy.forward_prefetch;
@@ -53,7 +64,7 @@ GatherRules rules_of(const Builder& builder, const Policy& policy, int u) {
   }
   rules.forward_list = find_units(builder, rules.forward_prefetch, "forward_prefetch");
   rules.backward_list = find_units(builder, rules.backward_prefetch, "backward_prefetch");
-  rules.reshard = simplified(rules.reshard, plan.grid.shard());
+  rules.reshard = simplified(rules.reshard, plan.grid.shard(), builder.state(u).layouts.parts);
   return rules;
 }
 
@@ -81,12 +92,14 @@ GatherPass::GatherPass(Builder& builder, const Policy& policy, const Tasks& task
     names.push_back(builder.state(u).name);
   }
   check_patterns(builder, policy);
-  if (builder.plan().layouts.gathers())
+  const auto& planned = builder.plan().units;
+  if (std::any_of(planned.begin(), planned.end(),
+                  [](const PlannedUnit& unit) { return unit.layouts.gathers(); }))
     order_ = std::make_unique<GatherOrder>(list_visits(tasks), std::move(rules),
                                            policy.in_flight_gathers, names);
 }
 
-/// The units whose parameters a task reads. -1: none. What is computed again before a backward
+/// The units whose gathered parameters a task reads. -1: none. What is computed again before a backward
 /// reads what forward does; for that alone nothing is gathered of a unit without parameters.
 std::array<int, 2> GatherPass::needs_of(const Task& task) const {
   std::array<int, 2> needs{-1, -1};
@@ -94,8 +107,8 @@ std::array<int, 2> GatherPass::needs_of(const Task& task) const {
   for (const ParameterUse& use : builder_.parameter_uses(task.unit)) {
     const bool recompute_reads =
         checkpointed_[task.unit] && !builder_.state(use.unit).flats.empty();
-    if (task.work == Work::forward || use.backward_reads || recompute_reads)
-      needs[count] = use.unit;
+    const bool reads = task.work == Work::forward || use.backward_reads || recompute_reads;
+    if (reads && builder_.state(use.unit).layouts.gathers()) needs[count] = use.unit;
     ++count;
   }
   return needs;
@@ -117,7 +130,7 @@ std::vector<Visit> GatherPass::list_visits(const Tasks& tasks) const {
 
 void GatherPass::gather(int u) {
   const PlannedUnit& unit = builder_.state(u);
-  const Layouts& layouts = builder_.plan().layouts;
+  const Layouts& layouts = unit.layouts;
   const bool is_kept = units_[u].kept >= 0;
   Moving moving;
   moving.on_device = "uploaded";
@@ -150,8 +163,8 @@ void GatherPass::release(int u, GatherOrder::End end) {
   if (units_[u].kept >= 0) ended.push_back(units_[u].kept);
   units_[u].kept = -1;
   if (end == GatherOrder::End::keep_part) {
-    const Span span{Axis::shard, units_[u].parts};
-    const Layouts& layouts = builder_.plan().layouts;
+    const Layouts& layouts = builder_.state(u).layouts;
+    const Span span{Axis::shard, units_[u].parts, layouts.parts};
     const FlatRange flats = builder_.state(u).flats;
     Spans divided = layouts.gathered.divided;
     divided.push(builder_.plan().grid.levels(span));

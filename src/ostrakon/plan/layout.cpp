@@ -5,7 +5,24 @@
 
 namespace ostrakon::plan {
 
-Spans unit_spans(const Grid& grid) { return {grid.span(Axis::tensor)}; }
+Spans unit_spans(const Grid& grid, int parts) {
+  return {grid.span(Axis::tensor), {Axis::shard, parts}};
+}
+
+Layouts in_parts(const Layouts& layouts, const Grid& grid, int parts) {
+  Layouts table = layouts;
+  table.parts = parts;
+  if (parts == 1) return table;
+  for (Layout* layout :
+       {&table.masters, &table.compute, &table.gathered, &table.gradient, &table.update}) {
+    const Spans divided = layout->divided;
+    layout->divided = unit_spans(grid, parts);
+    if (divided.has(Axis::shard))
+      layout->divided.push(without_first(grid.levels(Axis::shard), parts));
+    if (divided.has(Axis::replicate)) layout->divided.push(grid.levels(Axis::replicate));
+  }
+  return table;
+}
 
 namespace {
 

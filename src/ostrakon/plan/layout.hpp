@@ -46,13 +46,14 @@ struct Layouts {
   std::int64_t tensor_grain = 1;                          ///< ModelDescription::tensor_grain
   bool splits_ties = false;          ///< as ModelDescription: one rank's sums are others
   bool cuts_16bit_products = false;  ///< by rows, which one rank does not: bits are the library's
+  int parts = 1;                     ///< UnitDescription::parts of the units whose table it is
   bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
 
   /// Whether gradients are rounded to be sent over a span. Between replicas they are sent as they
   /// are, and so are sums of a node's ranks: rounded once, they have the same bits whether there is
   /// such a level or not.
   bool rounds(const Span& span) const {
-    return span.axis == Axis::shard && !is_across_nodes(span) &&
+    return span.axis == Axis::shard && span.stride == parts &&
            reduce_element_bytes != gradient.element_bytes;
   }
   std::int64_t reduce_element_bytes_over(const Span& span) const {
@@ -74,8 +75,13 @@ struct Layouts {
   }
 };
 
-/// What flat parameters are divided over where units compute with them.
-Spans unit_spans(const Grid& grid);
+/// What flat parameters are divided over where units compute with them. `parts`:
+/// UnitDescription::parts.
+Spans unit_spans(const Grid& grid, int parts = 1);
+
+/// The table of a unit whose parameters are in so many parts: each of the five is divided over
+/// these first, and over the ranks of an axis that are left then. With one part it is `layouts`.
+Layouts in_parts(const Layouts& layouts, const Grid& grid, int parts);
 
 /// The table. A pure function of the policy, the sizes of the axes, the element sizes that the
 /// model says, and what the plan is for.

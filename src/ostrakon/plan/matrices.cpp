@@ -12,7 +12,7 @@ namespace {
 template <class Value, class Of>
 Value most_of_parts(const StepPlan& plan, int unit, const Of& of) {
   const std::int64_t elements = plan.padded(plan.trained(unit));
-  const std::int64_t part_elements = elements / plan.layouts.update.divided.parts();
+  const std::int64_t part_elements = elements / plan.units[unit].layouts.update.divided.parts();
   std::vector<std::int64_t> edges = {0, elements};
   for (const WholeMatrix& matrix : plan.units[unit].whole_matrices) {
     edges.push_back(matrix.offset);

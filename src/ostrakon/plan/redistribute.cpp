@@ -70,7 +70,8 @@ int redistribute(Builder& builder, int u, int source, const Layout& to, const Mo
     const Span span = divided.innermost();
     divided = divided.outer();
     // The first of two levels gathers to where the second one continues in place.
-    const bool goes_on = is_across_nodes(span);
+    const bool goes_on =
+        divided.size() > to.divided.size() && divided.innermost().axis == span.axis;
     const int whole = make_whole(goes_on ? divided.outer() : divided);
     gather_over(span, whole);
     if (!goes_on) continue;

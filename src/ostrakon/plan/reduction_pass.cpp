@@ -9,12 +9,13 @@ ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& s
       sums_(sums),
       in_flight_(policy.in_flight_reductions),
       update_space_(builder.plan().layouts.update.space),
-      spans_(span_sums(builder.plan().sum_spans(), builder.plan().layouts.sum_grain)),
       unit_sums_(static_cast<std::size_t>(builder.units())) {
-  for (int u = 0; u < builder.units(); ++u)
+  for (int u = 0; u < builder.units(); ++u) {
+    spans_.push_back(builder.plan().span_sums(u));
     unit_sums_[u].to_come = is_borrowed(u) ? 1
                                            : gradient_addends(builder.model(), u) +
                                                  (builder.unit(u).lent_has_gradient ? 1 : 0);
+  }
 }
 
 void ReductionPass::on(const Task& task, Tape& tape) {
@@ -32,7 +33,7 @@ void ReductionPass::on(const Task& task, Tape& tape) {
     reduction.unit = use.unit;
     reduction.addend = use.addend;
     reduction.micro_batch = task.micro_batch;
-    reduction.divided = builder_.plan().layouts.gathered.divided;
+    reduction.divided = builder_.state(use.unit).layouts.gathered.divided;
     reduction.sum = std::exchange(gradients, -1);
     reduce(reduction);
     if (reduction.stream == Stream::compute)
@@ -46,7 +47,7 @@ void ReductionPass::on(const Task& task, Tape& tape) {
 }
 
 void ReductionPass::reduce(Reduction& reduction) {
-  for (const SpanSum& sum : spans_) {
+  for (const SpanSum& sum : spans_[reduction.unit]) {
     if (sum.span.axis != Axis::micro_batch)
       reduce_scatter(reduction, sum);
     else if (sum.continues)
@@ -92,20 +93,22 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
   bring_to(Space::device, reduction);
   leave_compute(reduction, Stream::reduce);
   const std::int64_t elements = plan.elements(plan.trained(u), reduction.divided);
-  const std::int64_t reduce_element_bytes = plan.layouts.reduce_element_bytes_over(span);
+  const Layouts& layouts = builder_.state(u).layouts;
+  const std::int64_t reduce_element_bytes = layouts.reduce_element_bytes_over(span);
   const auto make_staging = [&](const char* what) {
     return builder_.make_buffer(what, u, Category::staging, elements * reduce_element_bytes);
   };
-  const int packed = plan.layouts.rounds(span) ? make_staging("packed") : -1;
+  const int packed = layouts.rounds(span) ? make_staging("packed") : -1;
   // That of the level inside nodes has served, and is larger.
-  const int staging = is_across_nodes(span) ? reduction.staging : make_staging("staging");
+  const bool has_staging =
+      reduction.staging >= 0 && reduction.divided.innermost().axis == span.axis;
+  const int staging = has_staging ? reduction.staging : make_staging("staging");
   reduction.divided.push(span);
   const int so_far = sum.continues ? sum_so_far(reduction) : -1;
-  const int part = so_far >= 0
-                       ? so_far
-                       : builder_.make_gradients(
-                             "gradient shard", u,
-                             plan.layouts.gradient.over(reduction.divided).in(Space::device));
+  const int part = so_far >= 0 ? so_far
+                               : builder_.make_gradients(
+                                     "gradient shard", u,
+                                     layouts.gradient.over(reduction.divided).in(Space::device));
   Action& action = builder_.emit_collective(Kind::reduce_scatter, Stream::reduce, u, span, elements,
                                             reduce_element_bytes);
   if (sum.tree < span.ranks) action.tree = sum.tree;
@@ -114,7 +117,7 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
   builder_.use(action, Role::staging, staging, Access::write);
   builder_.use(action, Role::gradient_shard, part,
                so_far >= 0 ? Access::read_write : Access::write);
-  for (int ended : {reduction.sum, packed, is_across_nodes(span) ? -1 : staging})
+  for (int ended : {reduction.sum, packed, has_staging ? -1 : staging})
     if (ended >= 0) reduction.ended.push_back(ended);
   reduction.staging = staging;
   reduction.sum = part;
@@ -210,7 +213,7 @@ void ReductionPass::bring_together(int u) {
     Action& action = builder_.emit(kind, stream, u);
     action.peer = peer;
     action.span = plan.grid.span(Axis::pipeline);
-    action.elements = plan.elements(plan.trained(u), plan.layouts.gradient.divided);
+    action.elements = plan.elements(plan.trained(u), builder_.state(u).layouts.gradient.divided);
     action.element_bytes = plan.layouts.gradient.element_bytes;
     builder_.use(action, Role::gradient_shard, buffer, access);
   };
@@ -221,8 +224,9 @@ void ReductionPass::bring_together(int u) {
   if (!unit.lent_has_gradient || builder_.plan().purpose != Purpose::train) return;
   Reduction reduction;
   reduction.unit = u;
-  reduction.divided = builder_.plan().layouts.gradient.divided;
-  reduction.sum = builder_.make_gradients("gradients of copy", u, builder_.plan().layouts.gradient);
+  const Layout& layout = builder_.state(u).layouts.gradient;
+  reduction.divided = layout.divided;
+  reduction.sum = builder_.make_gradients("gradients of copy", u, layout);
   emit(Kind::receive, Stream::receive, unit.lent_to, reduction.sum, Access::write);
   if (update_space_ == Space::host) reduction.stream = Stream::host;
   join_addends(reduction);

@@ -76,7 +76,7 @@ class ReductionPass {
   SumsPass& sums_;
   const int in_flight_;
   const Space update_space_;
-  const std::vector<SpanSum> spans_;  // summed over, one after the other
+  std::vector<std::vector<SpanSum>> spans_;  // of each unit: summed over, one after the other
   std::vector<UnitSums> unit_sums_;
   /// Under way, the oldest first: of each, what one backward has completed.
   std::deque<std::vector<Reduction>> reductions_;

@@ -215,8 +215,8 @@ void report_gathered(const StepPlan& plan, OverlapBytes& overlap) {
       // What is in host memory whole is copied to where others are gathered. What is divided still
       // is in flight.
       const bool begins = use.access == Access::write && action.stream != Stream::compute &&
-                          buffer.category == Category::gathered &&
-                          buffer.divided == plan.layouts.gathered.divided;
+                          buffer.category == Category::gathered && action.unit >= 0 &&
+                          buffer.divided == plan.units[action.unit].layouts.gathered.divided;
       if (begins) {
         gathered = a;
         units.add(buffer.first, buffer.last, 1);

@@ -8,13 +8,14 @@ namespace {
 
 /// Ranks save what no other one does.
 std::int64_t checkpoint_bytes(const StepPlan& plan, int moments, std::int64_t moment_bytes) {
-  // Gradients are divided over all ranks, as what is saved.
-  const Spans& all_ranks = plan.layouts.gradient.divided;
   std::int64_t bytes = 0;
-  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    // Gradients are divided over all ranks, as what is saved.
+    const Spans& all_ranks = plan.units[u].layouts.gradient.divided;
     if (plan.units[u].borrowed_from < 0)
       bytes += plan.elements(plan.units[u].flats, all_ranks) * plan.layouts.masters.element_bytes +
                plan.elements(plan.trained(u), all_ranks) * moments * moment_bytes;
+  }
   return bytes;
 }
 
@@ -22,13 +23,13 @@ std::int64_t checkpoint_bytes(const StepPlan& plan, int moments, std::int64_t mo
 
 void make_state_buffers(Builder& builder, const Policy& policy) {
   const StepPlan& plan = builder.plan();
-  const Layouts& layouts = plan.layouts;
   const bool is_run = plan.purpose != Purpose::decode;
   const std::int64_t moment_bytes =
-      bytes_of(policy.moments.dtype) * (layouts.masters.element_bytes / bytes_of(DType::fp32));
+      bytes_of(policy.moments.dtype) * (plan.layouts.masters.element_bytes / bytes_of(DType::fp32));
   const int moments = is_run ? policy.moments.count : 0;
   for (int u = 0; u < builder.units(); ++u) {
     PlannedUnit& state = builder.state(u);
+    const Layouts& layouts = state.layouts;
     const FlatRange trained = plan.trained(u);
     const Layout moment{layouts.update.divided, layouts.update.space, moment_bytes};
     const bool is_borrowed = state.borrowed_from >= 0;

@@ -108,6 +108,12 @@ std::vector<Span> StepPlan::sum_spans() const {
   return plan::sum_spans(grid, layouts.accumulation);
 }
 
+std::vector<SpanSum> StepPlan::span_sums(int unit) const {
+  const int parts = units[static_cast<std::size_t>(unit)].layouts.parts;
+  return plan::span_sums(plan::sum_spans(grid, layouts.accumulation, parts), layouts.sum_grain,
+                         parts);
+}
+
 std::int64_t StepPlan::leaf(int rank, std::int64_t micro_batch) const {
   std::int64_t leaf = 0, stride = 1;
   for (const Span& span : sum_spans()) {
@@ -138,7 +144,8 @@ double StepPlan::flops() const {
 int StepPlan::ranks_of_sample() const {
   int most = 1;
   for (const Action& action : actions)
-    if (action.kind == Kind::exchange && has_leaves(action.span.axis))
+    if (action.kind == Kind::exchange && has_leaves(action.span.axis) &&
+        action.exchange != ExchangeKind::all_to_all)
       most = std::max(most, action.span.ranks);
   return most <= layouts.sample_grain ? 1 : most;
 }
@@ -175,7 +182,7 @@ std::uint64_t StepPlan::hash() const {
   for (const FlatParameter& flat : flats)
     hasher.add(flat.unit, flat.trained, flat.elements, flat.padded);
   for (const PlannedUnit& unit : units) {
-    hasher.add(unit.whole_matrices.size());
+    hasher.add(unit.layouts.parts, unit.whole_matrices.size());
     for (const WholeMatrix& matrix : unit.whole_matrices)
       hasher.add(matrix.offset, matrix.elements);
   }

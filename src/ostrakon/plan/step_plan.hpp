@@ -10,6 +10,7 @@
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/purpose.hpp>
 #include <ostrakon/plan/space.hpp>
+#include <ostrakon/plan/sum_order.hpp>
 #include <string>
 #include <vector>
 
@@ -278,6 +279,7 @@ struct PlannedUnit {
   std::int64_t parameter_elements = 0;      ///< before padding
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
+  Layouts layouts;                          ///< of its flat parameters
   int forward_phases = 1, backward_phases = 1;
   int first_of_gradients = 0;                                   ///< UnitDescription, as is
   std::vector<int> recompute_phases;                            ///< of forward; empty: all
@@ -308,8 +310,8 @@ struct PlannedUnit {
 struct StepPlan {
   Purpose purpose = Purpose::train;
   Grid grid;
-  int stage = 0;  ///< of the pipeline, whose units these are
-  Layouts layouts;
+  int stage = 0;    ///< of the pipeline, whose units these are
+  Layouts layouts;  ///< of units in one part; PlannedUnit has that of each
   std::vector<FlatParameter> flats;
   std::vector<PlannedUnit> units;
   std::int64_t frozen_count = 0;  ///< parameters that are frozen, without padding
@@ -340,6 +342,8 @@ struct StepPlan {
   /// What gradients are summed over, one after the other: spans of ranks, and the micro-batches of
   /// a rank, see sum_order.hpp.
   std::vector<Span> sum_spans() const;
+  /// The same of what a unit's backward leaves, and how they are summed over.
+  std::vector<SpanSum> span_sums(int unit) const;
 
   /// The leaf of the global batch that a rank works on as its `micro_batch`. Neighbouring leaves go
   /// to ranks that are summed first, as sum_spans() says, so that sums are nodes of one tree.

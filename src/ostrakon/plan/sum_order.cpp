@@ -37,16 +37,19 @@ bool has_leaves(Axis axis) {
   return false;
 }
 
-std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation) {
+std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation, int parts) {
   std::vector<Span> spans;
-  for (Axis axis : sum_order(accumulation))
-    for (const Span& span : grid.levels(axis)) spans.push_back(span);
+  for (Axis axis : sum_order(accumulation)) {
+    Spans levels = grid.levels(axis);
+    if (axis == Axis::shard) levels = without_first(levels, parts);
+    for (const Span& span : levels) spans.push_back(span);
+  }
   return spans;
 }
 
-std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain) {
+std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain,
+                               std::int64_t leaves) {
   std::vector<SpanSum> sums;
-  std::int64_t leaves = 1;  // of an item
   for (const Span& span : spans) {
     SpanSum sum = {span, span.ranks};
     if (grain > 0 && leaves <= grain)
@@ -78,7 +81,8 @@ bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain) {
 
 Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
   if (policy.accumulation != Accumulation::automatic) return policy.accumulation;
-  const bool neighbours_first = policy.sample_ranks > 1 && any_grid.micro_batches() > 1;
+  const bool neighbours_first =
+      std::max(policy.sample_ranks, policy.expert_ranks) > 1 && any_grid.micro_batches() > 1;
   const Accumulation first = neighbours_first ? Accumulation::shard_each : cheapest(policy);
   Grid grid = any_grid;
   grid.node = 0;  // levels change nothing in this
@@ -91,6 +95,21 @@ Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
 }
 
 void require_order(const Policy& policy, const Grid& grid) {
+  const int experts = policy.expert_ranks;
+  if (experts > 1) {
+    require(is_power_of_two(experts), "parallel.expert = ", experts,
+            ": expected a power of two, with which sums keep their bits");
+    require(grid.shard() % experts == 0, "parallel.expert = ", experts, " does not divide the ",
+            grid.shard(), " ranks of a shard group");
+    require(grid.micro_batches() == 1 || accumulation_of(policy, grid) != Accumulation::reduce_last,
+            "parallel.accumulation = reduce_last: the gradients of the ", experts,
+            " ranks that share the experts (parallel.expert) are summed before those of the ",
+            grid.micro_batches(), " micro-batches; expected auto, shard_each or reduce_each");
+    const std::int64_t grain = sum_grain_of(policy);
+    require(grain == 0 || grain >= experts, "training.sum_grain = ", policy.sum_grain,
+            " is less than parallel.expert = ", experts,
+            ", whose ranks' gradients are summed by one tree; expected as much or more, or 0");
+  }
   const int sharing = policy.sample_ranks;
   if (sharing == 1) return;
   require(sharing > 1 && grid.shard() % sharing == 0, "parallel.context = ", sharing,

@@ -27,7 +27,8 @@ bool has_leaves(Axis axis);
 
 /// The same as spans of more than one item, inner to outer: neighbouring leaves belong to
 /// neighbouring items of the first.
-std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation);
+/// `parts`: UnitDescription::parts, over whose ranks backward has summed.
+std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation, int parts = 1);
 
 /// How gradients are summed over one of these spans.
 struct SpanSum {
@@ -43,8 +44,10 @@ struct SpanSum {
 };
 
 /// A tree is over as many items as `grain` leaves allow; 0: over all. Ranks that come after more
-/// leaves than that, and can't add theirs in order, are summed by one tree.
-std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain);
+/// leaves than that, and can't add theirs in order, are summed by one tree. `leaves` are in what is
+/// summed, already.
+std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain,
+                               std::int64_t leaves = 1);
 
 constexpr bool is_power_of_two(std::int64_t number) { return (number & (number - 1)) == 0; }
 

@@ -29,10 +29,8 @@ const Use& use_in(const Action& action, Role role) {
 }  // namespace
 
 SumsCheck::SumsCheck(const StepPlan& plan)
-    : plan_(plan),
-      spans_(span_sums(plan.sum_spans(), plan.layouts.sum_grain)),
-      uses_(plan.units.size(), 0),
-      sums_(plan.buffers.size()) {
+    : plan_(plan), uses_(plan.units.size(), 0), sums_(plan.buffers.size()) {
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) spans_.push_back(plan.span_sums(u));
   for (const Action& action : plan.actions)
     if (action.kind == Kind::backward)
       for (const Use& use : action.uses)
@@ -60,7 +58,8 @@ std::string SumsCheck::wrong(const Action& action) {
       return action.buffer(Role::gradient_shard) < 0 ? "" : wrong_norm(action);
     case Kind::receive:
       if (const int buffer = action.buffer(Role::gradient_shard); buffer >= 0)
-        sums_[buffer] = {action.unit, tied_use, {0, plan_.grid.micro_batches()}, spans_.size()};
+        sums_[buffer] = {
+            action.unit, tied_use, {0, plan_.grid.micro_batches()}, spans_[action.unit].size()};
       return "";
     default:
       return "";
@@ -69,7 +68,8 @@ std::string SumsCheck::wrong(const Action& action) {
 
 /// A sum over all of a rank's micro-batches is one over that span.
 void SumsCheck::set(int buffer, Sum sum) {
-  if (sum.spans < spans_.size() && spans_[sum.spans].span.axis == Axis::micro_batch &&
+  const std::vector<SpanSum>& spans = spans_[sum.unit];
+  if (sum.spans < spans.size() && spans[sum.spans].span.axis == Axis::micro_batch &&
       sum.micro_batches.leaves == plan_.grid.micro_batches())
     ++sum.spans;
   sums_[buffer] = sum;
@@ -107,9 +107,10 @@ std::string SumsCheck::wrong_backward(const Action& action) {
 }
 
 std::string SumsCheck::wrong_reduce_scatter(const Action& action) {
-  Spans before = plan_.layouts.gathered.divided;
-  for (std::size_t s = 0; s < spans_.size(); ++s) {
-    const Span& span = spans_[s].span;
+  const std::vector<SpanSum>& spans = spans_[action.unit];
+  Spans before = plan_.units[action.unit].layouts.gathered.divided;
+  for (std::size_t s = 0; s < spans.size(); ++s) {
+    const Span& span = spans[s].span;
     if (span == action.span) {
       if (plan_.buffers[action.buffer(Role::parameter_gradients)].divided != before)
         return of_collective(action, "the spans before it are not summed, or not these alone");
@@ -121,7 +122,7 @@ std::string SumsCheck::wrong_reduce_scatter(const Action& action) {
 }
 
 std::string SumsCheck::wrong_sum(const Action& action, std::size_t span) {
-  const SpanSum& over = spans_[span];
+  const SpanSum& over = spans_[action.unit][span];
   const int tree = over.tree < over.span.ranks ? over.tree : 0;
   const auto trees = [](int of) {
     return of > 0 ? text("trees over ", of, " ranks") : std::string("one tree over all ranks");
@@ -162,13 +163,14 @@ std::string SumsCheck::wrong_accumulate(const Action& action) {
   if (sum.unit != action.unit || more.unit != action.unit)
     return refusal("they are not both gradients of this unit");
   if (sum.spans != more.spans) return refusal("they are not summed over the same");
-  if (sum.spans == spans_.size()) {
+  const std::vector<SpanSum>& spans = spans_[action.unit];
+  if (sum.spans == spans.size()) {
     if ((sum.uses & more.uses) != 0)
       return refusal("gradients of a use of the parameters are in both");
     sum.uses |= more.uses;
   } else {
     if (sum.uses != more.uses) return refusal("sums of two uses before all leaves are in them");
-    const SpanSum& over = spans_[sum.spans];
+    const SpanSum& over = spans[sum.spans];
     if (over.span.axis != Axis::micro_batch || over.continues)
       return refusal("the order of sums has no such addition");
     const auto [parent, sibling] =
@@ -189,7 +191,8 @@ std::string SumsCheck::wrong_norm(const Action& action) const {
   if (buffer < 0) return "without buffers";
   const Sum& sum = sums_[buffer];
   if (sum.unit != action.unit) return refusal("which has not this unit's gradients");
-  if (sum.spans != spans_.size()) return refusal("which is not summed over all leaves");
+  if (sum.spans != spans_[action.unit].size())
+    return refusal("which is not summed over all leaves");
   if (sum.uses != uses_[sum.unit]) return refusal("in which a use of the parameters is missing");
   return "";
 }

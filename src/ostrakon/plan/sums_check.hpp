@@ -27,7 +27,7 @@ class SumsCheck {
     int unit = -1;           ///< -1: no gradients
     unsigned uses = 0;       ///< a bit for each use of its parameters
     TreeNode micro_batches;  ///< of this rank, or of those that it is summed with
-    std::size_t spans = 0;   ///< of spans_, all over which it is summed
+    std::size_t spans = 0;   ///< of its unit's, all over which it is summed
   };
 
   std::string wrong_backward(const Action& action);
@@ -38,9 +38,9 @@ class SumsCheck {
   void set(int buffer, Sum sum);
 
   const StepPlan& plan_;
-  const std::vector<SpanSum> spans_;
-  std::vector<unsigned> uses_;  // of each unit: those of which there are gradients
-  std::vector<Sum> sums_;       // of each buffer
+  std::vector<std::vector<SpanSum>> spans_;  // of each unit
+  std::vector<unsigned> uses_;               // of each unit: those of which there are gradients
+  std::vector<Sum> sums_;                    // of each buffer
 };
 
 }  // namespace ostrakon::plan

@@ -44,7 +44,7 @@ void SumsPass::clip() {
 void SumsPass::add_norm(int u) {
   const StepPlan& plan = builder_.plan();
   Action& norm = builder_.emit(Kind::norm, updates_on_host_ ? Stream::host : Stream::compute, u);
-  norm.elements = plan.elements(plan.trained(u), plan.layouts.gradient.divided);
+  norm.elements = plan.elements(plan.trained(u), plan.units[u].layouts.gradient.divided);
   builder_.use(norm, Role::gradient_shard, builder_.state(u).gradients, Access::read);
   if (updates_on_host_)
     builder_.use(norm, Role::host_sums, host_sums_, Access::read_write);

@@ -56,19 +56,20 @@ void UpdatePass::finish(std::size_t most) {
 /// Brings gradients, and masters, of all that a rank updates to where it does.
 void UpdatePass::begin(int u) {
   const PlannedUnit& state = builder_.state(u);
+  const Layouts& layouts = state.layouts;
   Update update;
   update.ended.push_back(state.gradients);
-  update.gradients = redistribute(builder_, u, state.gradients, layouts_.update,
+  update.gradients = redistribute(builder_, u, state.gradients, layouts.update,
                                   moving_gradients("gradients"), update.ended);
   if (!state.whole_matrices.empty()) orthogonalize(u, update);
   update.masters = state.masters;
-  if (layouts_.masters.space != layouts_.update.space) {
+  if (layouts.masters.space != layouts.update.space) {
     // It can hold what other ranks update, too.
     update.masters =
         builder_.make_array("masters", u, Category::parameters, builder_.plan().trained(u),
-                            layouts_.masters.in(layouts_.update.space));
-    builder_.copy_trained(u, state.masters, update.masters, layouts_.update.divided,
-                          layouts_.masters.element_bytes);
+                            layouts.masters.in(layouts.update.space));
+    builder_.copy_trained(u, state.masters, update.masters, layouts.update.divided,
+                          layouts.masters.element_bytes);
     update.ended.push_back(update.masters);
   }
   updates_.push_back(std::move(update));
@@ -77,7 +78,8 @@ void UpdatePass::begin(int u) {
 /// Replaces the gradients of whole matrices by what they are updated by.
 void UpdatePass::orthogonalize(int u, Update& update) {
   const StepPlan& plan = builder_.plan();
-  const std::int64_t elements = plan.elements(plan.trained(u), layouts_.update.divided);
+  const Layouts& layouts = builder_.state(u).layouts;
+  const std::int64_t elements = plan.elements(plan.trained(u), layouts.update.divided);
   Action& direction = builder_.emit(Kind::direction, stream(), u);
   direction.elements = elements;
   builder_.use(direction, Role::gradient_shard, update.gradients, Access::read_write);
@@ -85,9 +87,9 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   sums_.follow_clip(direction);
 
   std::vector<int> made;
-  const int whole = redistribute(builder_, u, update.gradients,
-                                 {{}, Space::device, layouts_.update.element_bytes},
-                                 moving_gradients("directions"), made);
+  const int whole =
+      redistribute(builder_, u, update.gradients, {{}, Space::device, layouts.update.element_bytes},
+                   moving_gradients("directions"), made);
   // What goes back to be updated: on the device, this rank's part.
   const bool on_host = builder_.is_on_host(update.gradients);
   const int ours = on_host ? made.front() : update.gradients;
@@ -108,12 +110,13 @@ void UpdatePass::end(int u) {
   Update update = std::move(updates_.front());
   updates_.pop_front();
   const PlannedUnit& state = builder_.state(u);
+  const Layouts& layouts = state.layouts;
   const int fresh = optimize(u, update);
-  const bool on_device = layouts_.masters.space == Space::device;
+  const bool on_device = layouts.masters.space == Space::device;
   if (on_device) builder_.release_used(u, update.ended);
   if (update.masters != state.masters && fresh != update.masters)
-    builder_.copy_trained(u, update.masters, state.masters, layouts_.update.divided,
-                          layouts_.masters.element_bytes);
+    builder_.copy_trained(u, update.masters, state.masters, layouts.update.divided,
+                          layouts.masters.element_bytes);
   spread(u, fresh, update);
   if (on_device) return;
   ended_updates_.emplace_back(u, std::move(update.ended));
@@ -124,23 +127,23 @@ void UpdatePass::end(int u) {
 int UpdatePass::optimize(int u, Update& update) {
   const StepPlan& plan = builder_.plan();
   const PlannedUnit& state = builder_.state(u);
-  const bool on_host = layouts_.update.space == Space::host;
-  const bool converts = layouts_.compute.element_bytes != layouts_.masters.element_bytes;
+  const Layouts& layouts = state.layouts;
+  const bool on_host = layouts.update.space == Space::host;
+  const bool converts = layouts.compute.element_bytes != layouts.masters.element_bytes;
   int converted = -1;
-  if (layouts_.has_copies() && layouts_.compute.space == layouts_.update.space) {
+  if (layouts.has_copies() && layouts.compute.space == layouts.update.space) {
     converted = state.working;
-  } else if (layouts_.has_copies() && (converts || !on_host)) {
+  } else if (layouts.has_copies() && (converts || !on_host)) {
     // On the device, with space for what other ranks update of it.
-    const Spans& divided = on_host ? layouts_.update.divided : layouts_.compute.divided;
-    converted =
-        builder_.make_array("updated", u, Category::parameters, plan.trained(u),
-                            {divided, layouts_.update.space, layouts_.compute.element_bytes});
+    const Spans& divided = on_host ? layouts.update.divided : layouts.compute.divided;
+    converted = builder_.make_array("updated", u, Category::parameters, plan.trained(u),
+                                    {divided, layouts.update.space, layouts.compute.element_bytes});
     update.ended.push_back(converted);
   }
   Action& action = builder_.emit(Kind::optimize, stream(), u);
-  action.elements = plan.elements(plan.trained(u), layouts_.update.divided);
+  action.elements = plan.elements(plan.trained(u), layouts.update.divided);
   action.flats = plan.trained(u);
-  action.divided = layouts_.update.divided;
+  action.divided = layouts.update.divided;
   const bool begins = converted >= 0 && !builder_.buffer(converted).persistent;
   builder_.use(action, Role::gradient_shard, update.gradients, Access::read);
   builder_.use(action, Role::shard, update.masters, Access::read_write);
@@ -153,21 +156,22 @@ int UpdatePass::optimize(int u, Update& update) {
 
 /// A rank that updates less than it computes with gets the rest from others, on the device.
 void UpdatePass::spread(int u, int fresh, Update& update) {
+  const Layouts& layouts = builder_.state(u).layouts;
   const int computed = builder_.state(u).compute();
-  const std::int64_t element_bytes = layouts_.compute.element_bytes;
-  const Spans& updated = layouts_.update.divided;
-  const bool shares = updated != layouts_.compute.divided;
+  const std::int64_t element_bytes = layouts.compute.element_bytes;
+  const Spans& updated = layouts.update.divided;
+  const bool shares = updated != layouts.compute.divided;
   int spread = fresh;
-  if (builder_.is_on_host(fresh) && (layouts_.compute.space == Space::device || shares)) {
+  if (builder_.is_on_host(fresh) && (layouts.compute.space == Space::device || shares)) {
     spread = computed;
     if (builder_.is_on_host(computed)) {
       spread = builder_.make_array("updated", u, Category::parameters, builder_.plan().trained(u),
-                                   layouts_.compute.in(Space::device));
+                                   layouts.compute.in(Space::device));
       update.ended.push_back(spread);
     }
     builder_.copy_trained(u, fresh, spread, updated, element_bytes);
   }
-  gather_in_place(builder_, u, spread, updated, layouts_.compute);
+  gather_in_place(builder_, u, spread, updated, layouts.compute);
   if (builder_.is_on_host(computed) && !builder_.is_on_host(spread))
     builder_.copy_trained(u, spread, computed, builder_.buffer(spread).divided, element_bytes);
 }

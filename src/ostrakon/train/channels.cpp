@@ -15,9 +15,12 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
   const auto add = [&](const plan::Span& span) {
     if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
   };
-  if (stream != plan::Stream::exchange)
+  if (stream != plan::Stream::exchange) {
     for (plan::Axis axis : {plan::Axis::tensor, plan::Axis::shard, plan::Axis::replicate})
       for (const plan::Span& span : programs.train.plan.grid.levels(axis)) add(span);
+    for (const plan::PlannedUnit& unit : programs.train.plan.units)
+      for (const plan::Span& span : unit.layouts.gradient.divided) add(span);
+  }
   for (const runtime::Program* program :
        {&programs.train, &programs.evaluate, &programs.export_parameters})
     for (const plan::Action& action : program->plan.actions)

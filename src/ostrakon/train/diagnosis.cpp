@@ -49,7 +49,8 @@ void Diagnosis::inspect(const runtime::ActionBuffers& buffers, View<const float*
 void Diagnosis::inspect(const runtime::ActionBuffers& buffers, int unit, int distance,
                         View<const float*> gradients) {
   if (!gradients || (origin_ && origin_->distance <= distance)) return;
-  const std::int64_t elements = plan_.elements(plan_.trained(unit), plan_.layouts.gathered.divided);
+  const std::int64_t elements =
+      plan_.elements(plan_.trained(unit), plan_.units[unit].layouts.gathered.divided);
   if (count_non_finite(buffers.exec, gradients.range(0, elements)) > 0)
     origin_ = {distance, buffers.action.micro_batch};
 }
@@ -72,11 +73,11 @@ std::string Diagnosis::name_origin(const runtime::ActionBuffers& buffers) {
 }
 
 Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffers) const {
-  const plan::Spans& divided = plan_.layouts.gradient.divided;
   for (int u = static_cast<int>(plan_.units.size()) - 1; u >= 0; --u) {
     const int buffer = plan_.units[u].gradients;
     if (buffer < 0) continue;
     const plan::Buffer& gradients = plan_.buffers[buffer];
+    const plan::Spans& divided = plan_.units[u].layouts.gradient.divided;
     const std::int64_t first = plan_.offset_in(gradients, plan_.trained(u).first, divided, rank_);
     const std::int64_t end = first + plan_.elements(plan_.trained(u), divided);
     const std::int64_t count =

@@ -2,6 +2,7 @@
 #include <ostrakon/train/model_state.hpp>
 
 #include <algorithm>
+#include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/digest.hpp>
@@ -54,12 +55,14 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
   has_values_ = true;
 }
 
-/// Of one kind of state, which a member of PlannedUnit names, of the part that `counted` says.
+/// Of one kind of state, which a member of PlannedUnit names, of the units in so many parts, of the
+/// part that `counted` says.
 std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
-                                    const plan::Spans& counted) {
+                                    int parts, const plan::Spans& counted) {
   const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
   math::clear(exec_, digest);
   for (const plan::PlannedUnit& unit : plan_.units) {
+    if (unit.layouts.parts != parts) continue;
     const int buffer = unit.*which;
     for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, counted)) {
       const std::uint64_t key = math::random_key(0, slice.parameter->full_name() + " " + what);
@@ -105,21 +108,28 @@ std::uint64_t ModelState::digest() {
                         {"first moment", &PlannedUnit::first_moments, moments_, true},
                         {"second moment", &PlannedUnit::second_moments, moments_, true},
                         {"working copies", &PlannedUnit::working, copy_dtype(), false}};
-  const plan::Spans& all_ranks = plan_.layouts.gradient.divided;
+  // Units in as many parts are divided alike.
+  std::map<int, const PlannedUnit*> tables;
+  for (const PlannedUnit& unit : plan_.units) tables.try_emplace(unit.layouts.parts, &unit);
   std::uint64_t total = 0;
   std::string wrong;
-  for (const Kind& kind : kinds) {
-    const auto any = std::find_if(plan_.units.begin(), plan_.units.end(),
-                                  [&](const PlannedUnit& unit) { return unit.*kind.which >= 0; });
-    if (any == plan_.units.end()) continue;  // on all ranks of the stage
-    // Each element is counted once over all ranks.
-    if (kind.counts) total += digest_of(kind.name, kind.which, kind.dtype, all_ranks);
-    const plan::Spans& stored = plan_.buffers[(*any).*kind.which].divided;
-    if (stored == all_ranks) continue;
-    // Ranks that store the same must have the same bits.
-    const std::uint64_t mine = digest_of(kind.name, kind.which, kind.dtype, stored);
-    const std::string differs = difference(kind.name, mine, stored);
-    if (wrong.empty()) wrong = differs;
+  for (const auto& [parts, first] : tables) {
+    const plan::Spans& all_ranks = first->layouts.gradient.divided;
+    for (const Kind& kind : kinds) {
+      const auto any = std::find_if(plan_.units.begin(), plan_.units.end(),
+                                    [&, p = parts](const PlannedUnit& unit) {
+                                      return unit.layouts.parts == p && unit.*kind.which >= 0;
+                                    });
+      if (any == plan_.units.end()) continue;  // on all ranks of the stage
+      // Each element is counted once over all ranks.
+      if (kind.counts) total += digest_of(kind.name, kind.which, kind.dtype, parts, all_ranks);
+      const plan::Spans& stored = plan_.buffers[(*any).*kind.which].divided;
+      if (stored == all_ranks) continue;
+      // Ranks that store the same must have the same bits.
+      const std::uint64_t mine = digest_of(kind.name, kind.which, kind.dtype, parts, stored);
+      const std::string differs = difference(kind.name, mine, stored);
+      if (wrong.empty()) wrong = differs;
+    }
   }
   mesh_.world().agree([&] { require(wrong.empty(), wrong); });
   mesh_.world().sum(&total, 1);

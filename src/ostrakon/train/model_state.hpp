@@ -73,7 +73,7 @@ class ModelState {
 
   // model_state.cpp
   void initialize(int buffer, DType dtype, checkpoint::ParameterSource* weights);
-  std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
+  std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype, int parts,
                           const plan::Spans& counted);
   std::string difference(const char* what, std::uint64_t mine, const plan::Spans& stored);
 
@@ -88,6 +88,9 @@ class ModelState {
   template <class T, class Space>
   void gather_shares(int buffer, const Channels& channels);
   void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
+
+  /// What the part is divided over that each rank has alone of what a buffer of state is of.
+  const plan::Spans& all_ranks(int buffer) const;
 
   const plan::StepPlan& plan_;
   const ShardLayout& layout_;

@@ -80,6 +80,12 @@ HostView<char*> ModelState::bounce(std::int64_t bytes) {
   return host_view(bounce_).range(0, bytes);
 }
 
+const plan::Spans& ModelState::all_ranks(int buffer) const {
+  const plan::FlatRange flats = plan_.buffers[buffer].flats;
+  return (flats.empty() ? plan_.layouts : plan_.units[plan_.flats[flats.first].unit].layouts)
+      .gradient.divided;
+}
+
 /// Adds what this rank reads of one kind of a unit's state to `wanted`, to go straight into its
 /// buffer; reads it where that can't be. Of what several ranks have each reads its share.
 void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& checkpoint,
@@ -88,7 +94,7 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
   memory_.clear(buffer);
   const std::int64_t size = bytes_of(dtype_of(state));
   const plan::Spans& share =
-      layout_.is_packed(buffer) ? plan_.buffers[buffer].divided : plan_.layouts.gradient.divided;
+      layout_.is_packed(buffer) ? plan_.buffers[buffer].divided : all_ranks(buffer);
   for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, share)) {
     const int index = checkpoint.find(slice.parameter->owner, slice.parameter->name);
     const std::int64_t begin = slice.offset * size, end = begin + slice.count * size;
@@ -133,7 +139,7 @@ void ModelState::gather_shares(int buffer, const Channels& channels) {
       return memory_.view<T, Space>(buffer).range(
           first, first + plan_.elements({flat, flat + 1}, divided));
     };
-    for (plan::Spans part = plan_.layouts.gradient.divided; part.size() > target.divided.size();
+    for (plan::Spans part = all_ranks(buffer); part.size() > target.divided.size();
          part = part.outer())
       channels.of(plan::Stream::gather, part.innermost())
           .all_gather<T, Space>(exec_, part_of(part), part_of(part.outer()));

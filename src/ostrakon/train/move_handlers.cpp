@@ -146,7 +146,10 @@ void MoveHandlers::exchange(const ActionBuffers& buffers) {
   const auto view = [&](auto one_of, Role role) {
     return buffers.device_view<decltype(one_of)>(role);
   };
-  if (action.exchange == plan::ExchangeKind::reduce_scatter)
+  if (action.exchange == plan::ExchangeKind::all_to_all)
+    group.all_to_all<float, OnDevice>(buffers.exec, view(float(), Role::handed),
+                                      view(float(), Role::exchanged));
+  else if (action.exchange == plan::ExchangeKind::reduce_scatter)
     group.reduce_scatter<float, OnDevice>(buffers.exec, view(float(), Role::handed),
                                           view(float(), Role::staging),
                                           view(float(), Role::exchanged));
@@ -182,7 +185,7 @@ void MoveHandlers::gather_updates(const ActionBuffers& buffers) {
   const ActionParts parts(buffers, context_);
   comm::Communicator& group = channels_.of(action);
   // The buffer may have more than what the span has parts of.
-  plan::Spans part = context_.plan().layouts.update.divided;
+  plan::Spans part = context_.plan().units[action.unit].layouts.update.divided;
   while (part.innermost() != action.span) part = part.outer();
   dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {
     parts.in_space_of(Role::shard, [&](const auto&, auto space) {

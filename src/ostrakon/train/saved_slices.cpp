@@ -40,7 +40,7 @@ std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
     for (const State state : all_states) {
       const int buffer = buffer_of(plan.units[u], state);
       for (const ParameterSlice& slice :
-           layout.slices_in_buffer(buffer, plan.layouts.gradient.divided)) {
+           layout.slices_in_buffer(buffer, plan.units[u].layouts.gradient.divided)) {
         // A unit's parameters are neighbours there.
         const auto row = static_cast<int>(slice.parameter - parameters.data());
         slices.push_back({{state, first + row, slice.first, slice.count}, buffer, slice.offset});

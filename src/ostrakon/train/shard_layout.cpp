@@ -61,11 +61,18 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
   return slices;
 }
 
-/// In the flat parameter. Those of each tensor rank are neighbours, with padding behind them.
+/// In the flat parameter. What each of those has that compute together lies in one part, with
+/// padding behind it.
 std::int64_t ShardLayout::first_of_piece(int flat, const model::Parameter& parameter,
                                          std::int64_t piece) const {
+  const plan::FlatParameter& whole = plan_.flats[flat];
+  const int parts = plan_.units[whole.unit].layouts.parts;
+  if (parts > 1) {
+    const std::int64_t elements = whole.elements / parts;
+    return parameter.offset / elements * (whole.padded / parts) + parameter.offset % elements;
+  }
   const std::int64_t ranks = plan_.grid.tensor(), own = parameter.pieces / ranks;
-  return piece / own * (plan_.flats[flat].padded / ranks) + piece % own * parameter.piece_stride +
+  return piece / own * (whole.padded / ranks) + piece % own * parameter.piece_stride +
          parameter.offset;
 }
 
@@ -98,8 +105,8 @@ bool ShardLayout::is_packed(int buffer) const {
 
 /// Elements of whole matrices among the first `offset` of those that the rank updates.
 std::int64_t ShardLayout::whole_matrices_before(int unit, std::int64_t offset) const {
-  const std::int64_t begin =
-      plan_.first_element(plan_.trained(unit).first, plan_.layouts.update.divided, rank_);
+  const std::int64_t begin = plan_.first_element(plan_.trained(unit).first,
+                                                 plan_.units[unit].layouts.update.divided, rank_);
   std::int64_t elements = 0;
   for (const plan::WholeMatrix& matrix : plan_.units[unit].whole_matrices)
     elements += overlap(matrix.offset, matrix.end(), begin, begin + offset);
@@ -111,7 +118,8 @@ std::vector<UpdateRange> ShardLayout::update_ranges(int unit, DType moments,
   std::vector<UpdateRange> ranges;
   const plan::FlatRange trained = plan_.trained(unit);
   if (trained.empty()) return ranges;
-  for (const ParameterSlice& slice : slices_of_part(trained.first, plan_.layouts.update.divided)) {
+  for (const ParameterSlice& slice :
+       slices_of_part(trained.first, plan_.units[unit].layouts.update.divided)) {
     const model::Parameter& parameter = *slice.parameter;
     UpdateRange next;
     next.parameter = &parameter;
@@ -137,7 +145,7 @@ std::vector<ElementRange> ShardLayout::normed_ranges(int unit) const {
   std::vector<ElementRange> ranges;
   const plan::FlatRange trained = plan_.trained(unit);
   if (trained.empty()) return ranges;
-  const plan::Spans& divided = plan_.layouts.gradient.divided;
+  const plan::Spans& divided = plan_.units[unit].layouts.gradient.divided;
   std::int64_t begin = 0;
   const auto add_up_to = [&](std::int64_t end) {
     if (begin < end) ranges.push_back({begin, end});
@@ -159,7 +167,7 @@ std::vector<Gap> ShardLayout::gaps(int unit) const {
   const auto add_up_to = [&](std::int64_t begin) {
     if (begin > end) gaps.push_back({end, begin});
   };
-  const plan::Spans& of_unit = plan_.layouts.gathered.divided;
+  const plan::Spans& of_unit = plan_.units[unit].layouts.gathered.divided;
   for (const ParameterSlice& slice : slices_of_part(trained.first, of_unit)) {
     add_up_to(slice.offset);
     end = slice.offset + slice.count;

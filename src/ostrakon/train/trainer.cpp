@@ -60,21 +60,21 @@ void require_alike(const TrainerSettings& settings, const model::Model& model,
     comm::require_agreement(world, "ranks have different models", facts);
 }
 
-/// Ranks exchange activations with those that share their samples, and with no others.
-void require_exchange(const plan::Exchange& exchange, const std::string& unit, int parts,
-                      int tensor_ranks) {
+/// Ranks exchange activations with those that share their samples, or the parts of the unit's
+/// parameters, and with no others.
+void require_exchange(const plan::Exchange& exchange, const plan::UnitDescription& description,
+                      int parts, int tensor_ranks) {
   using plan::ExchangeKind;
   if (exchange.span.ranks == 1) return;
+  const std::string& unit = description.name;
   const plan::Span expected{plan::Axis::shard, parts}, tensor{plan::Axis::tensor, tensor_ranks};
-  require(exchange.span == expected || exchange.span == tensor, "unit ", unit,
-          " exchanges activations over ", exchange.span.ranks, " ranks; expected the ", parts,
-          parts == 1 ? " rank" : " neighbouring ranks",
+  const plan::Span of_parts{plan::Axis::shard, description.parts};
+  require(exchange.span == expected || exchange.span == tensor || exchange.span == of_parts,
+          "unit ", unit, " exchanges activations over ", exchange.span.ranks,
+          " ranks; expected the ", parts, parts == 1 ? " rank" : " neighbouring ranks",
           " that the model's samples are divided over (Model::parts)",
           tensor_ranks > 1 ? text(", or the ", tensor_ranks, " tensor ranks (Model::tensor_ranks)")
                            : "");
-  require(exchange.kind != ExchangeKind::all_to_all, "unit ", unit,
-          " exchanges activations all to all, which a Trainer can't do yet; expected gather or "
-          "reduce_scatter");
   const bool is_float = exchange.element_bytes == sizeof(float);
   require(is_float || (exchange.kind == ExchangeKind::gather && exchange.element_bytes == 2),
           "unit ", unit, ": ", plan::name(exchange.kind), " of elements of ",
@@ -85,7 +85,7 @@ void require_exchanges(const plan::ModelDescription& model, int parts, int tenso
   for (const plan::UnitDescription& unit : model.units)
     for (const plan::Phases* phases : {&unit.forward, &unit.backward})
       for (const plan::Phase& phase : *phases)
-        if (phase.then) require_exchange(*phase.then, unit.name, parts, tensor_ranks);
+        if (phase.then) require_exchange(*phase.then, unit, parts, tensor_ranks);
 }
 
 /// Checked, and with what the Trainer sets.

@@ -21,7 +21,8 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
   // A unit's whole parameters are those that are frozen, then those that are trained.
   const auto after_frozen = [&](View<const Element*> flat, int unit) {
     if (!flat) return flat;
-    const std::int64_t frozen = plan.elements(plan.frozen(unit), plan.layouts.gathered.divided);
+    const std::int64_t frozen =
+        plan.elements(plan.frozen(unit), plan.units[unit].layouts.gathered.divided);
     const std::int64_t size = std::is_void<T>::value ? plan.layouts.gathered.element_bytes : 1;
     return flat.range(frozen * size, flat.size());
   };

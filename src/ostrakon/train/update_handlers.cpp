@@ -30,6 +30,10 @@ void UpdateHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::optimize, [this](const ActionBuffers& buffers) { optimize(buffers); });
 }
 
+const plan::Spans& UpdateHandlers::updated_part(const ActionBuffers& buffers) const {
+  return context_.plan().units[buffers.action.unit].layouts.update.divided;
+}
+
 optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
   optim::UpdateStep update;
   update.step = context_.update;
@@ -49,7 +53,7 @@ optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
 void UpdateHandlers::direction(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
   const ActionParts parts(buffers, context_);
-  const plan::Spans& ours = context_.plan().layouts.update.divided;
+  const plan::Spans& ours = updated_part(buffers);
   dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
     using Moment = decltype(one);
     parts.in_space_of(Role::gradient_shard, [&](const auto& where, auto space) {
@@ -83,8 +87,7 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers,
                                    const model::Parameter& parameter) {
   const ActionParts parts(buffers, context_);
   const auto whole = parts.device_view<float>(Role::parameter_gradients, {});
-  const auto mine =
-      parts.device_view<float>(Role::gradient_shard, context_.plan().layouts.update.divided);
+  const auto mine = parts.device_view<float>(Role::gradient_shard, updated_part(buffers));
   const bool is_joined = parameter.pieces > 1;
   const View<float*> matrix =
       is_joined ? join_pieces(buffers, parameter, whole)
@@ -166,7 +169,7 @@ template <class Moment, class Space>
 void UpdateHandlers::update(const ActionBuffers& buffers, const math::WorksOn<Space>& where) {
   const ActionParts parts(buffers, context_);
   const optim::OptimizerSettings& optimizer = settings_.optimizer;
-  const plan::Spans& ours = context_.plan().layouts.update.divided;
+  const plan::Spans& ours = updated_part(buffers);
   const auto masters = parts.view<float, Space>(Role::shard, ours);
   const auto gradients = parts.view<float, Space>(Role::gradient_shard, ours);
   const auto first = parts.view<Moment, Space>(Role::first_moment, ours);
@@ -190,7 +193,7 @@ void UpdateHandlers::update(const ActionBuffers& buffers, const math::WorksOn<Sp
 
 /// Updated masters as copies to compute with.
 void UpdateHandlers::convert_updated(const ActionBuffers& buffers) {
-  const plan::Spans& ours = context_.plan().layouts.update.divided;
+  const plan::Spans& ours = updated_part(buffers);
   const ActionParts parts(buffers, context_);
   dispatch_dtype(compute_, [&](auto one) {
     parts.in_space_of(Role::shard, [&](const auto& where, auto space) {

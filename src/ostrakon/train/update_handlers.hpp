@@ -29,6 +29,8 @@ class UpdateHandlers {
   void split_pieces(const runtime::ActionBuffers& buffers, const model::Parameter& parameter,
                     View<float*> matrix, View<float*> whole) const;
   void optimize(const runtime::ActionBuffers& buffers);
+  /// What the rank updates of the action's unit.
+  const plan::Spans& updated_part(const runtime::ActionBuffers& buffers) const;
   optim::UpdateStep update_step(const UpdateRange& range) const;
   template <class Moment, class Space>
   void update(const runtime::ActionBuffers& buffers, const math::WorksOn<Space>& where);

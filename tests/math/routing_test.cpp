@@ -138,6 +138,15 @@ double auxiliary(const std::vector<double>& logits, const std::vector<double>& s
   return loss;
 }
 
+TEST(Routing, CountsAreAdded) {
+  // Two leaves of three experts: 2 + 1, 0 + 3 and 1 + 0 rows.
+  const DeviceArray<std::int64_t> offsets({0, 2, 3, 3, 6, 7, 7});
+  const DeviceArray<std::int64_t> counts({10, 20, 30});
+  math::add_counts(Exec(), 2, offsets, counts);
+  EXPECT_EQ(counts.host(), (std::vector<std::int64_t>{13, 23, 31}));
+  EXPECT_THROW(math::add_counts(Exec(), 3, offsets, counts), Error);
+}
+
 TEST(Routing, BackwardIsTheGradient) {
   const std::int64_t rows = 6, leaves = 2;
   for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid})

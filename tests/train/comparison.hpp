@@ -21,6 +21,11 @@ inline void expect_same_bits(const History& run, const History& reference,
     EXPECT_EQ(run.norms[i], reference.norms[i]) << name << ", step " << i + 1;
     EXPECT_EQ(run.digests[i], reference.digests[i]) << name << ", step " << i + 1;
   }
+  ASSERT_EQ(run.loads.size(), reference.loads.size());
+  for (std::size_t i = 0; i < run.loads.size(); ++i) {
+    EXPECT_EQ(run.loads[i].least, reference.loads[i].least) << name;
+    EXPECT_EQ(run.loads[i].most, reference.loads[i].most) << name;
+  }
   EXPECT_EQ(run.validation_loss, reference.validation_loss) << name;
 }
 

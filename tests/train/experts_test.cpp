@@ -110,6 +110,23 @@ TEST(Experts, StagesHaveTheSameBits) {
   }
 }
 
+TEST(Experts, LoadIsRelativeToTheMean) {
+  config::Settings settings = small_mixtures()[0];
+  const History some = reference_run(settings);
+  ASSERT_EQ(some.loads.size(), 6u);  // two layers, three steps
+  for (const train::ExpertLoad& load : some.loads) {
+    EXPECT_LT(load.least, 1.0);
+    EXPECT_GT(load.most, 1.0);
+    EXPECT_LE(load.most, 2.0);  // half of four experts compute all tokens
+  }
+  settings.model.experts.per_token = 4;
+  for (const train::ExpertLoad& load : reference_run(settings).loads) {
+    EXPECT_EQ(load.least, 1.0);
+    EXPECT_EQ(load.most, 1.0);
+  }
+  EXPECT_TRUE(reference_run(small_llama(8)).loads.empty());
+}
+
 TEST(Experts, ABiasIsNoPartOfTheNorm) {
   config::Settings settings = small_mixtures()[1];
   settings.optimizer.clip_norm = 0.01;  // clips each step

@@ -6,10 +6,13 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/channels.hpp>
 #include <ostrakon/train/compute_handlers.hpp>
 #include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 #include <ostrakon/train/initial_values.hpp>
 #include <ostrakon/train/load_handler.hpp>
 #include <ostrakon/train/model_state.hpp>
@@ -320,6 +323,54 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       EXPECT_DOUBLE_EQ(bench.context.result.grad_norm, 24.0 * std::sqrt(elements));
       EXPECT_NEAR(bench.context.verdict.gradient_scale * bench.context.result.grad_norm, 1.0, 1e-5);
     }
+}
+
+/// In each layer so many as tokens have experts, on all ranks, where blocks are computed again.
+TEST(SumHandlers, CountEachAssignmentOnce) {
+  config::Settings deck = small_llama(24);
+  deck.model.layers = 3;
+  deck.model.experts.count = 5;
+  deck.model.experts.per_token = 2;
+  deck.model.experts.width = 8;
+  deck.parallel.activation_checkpointing.every = 1;
+  for (const std::int64_t blocks_per_unit : {1, 2}) {
+    deck.model.blocks_per_unit = blocks_per_unit;
+    Bench bench(deck);
+    comm::Communicator& world = bench.mesh.world();
+    const auto data =
+        data::open_dataset(deck.data, data::Split::training, deck.training.sequence_length,
+                           deck.model.vocabulary, deck.training.seed, world);
+    bench.context.samples = data.get();
+    train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
+    train::StepGuard guard(bench.parts.settings, DType::fp32, false);
+    train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
+    train::MoveHandlers move(bench.context, channels, DType::fp32, DType::fp32);
+    train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings, world);
+    train::ComputeHandlers compute(bench.context, bench.parts.layout, bench.parts.settings,
+                                   diagnosis);
+    train::SumHandlers sum(bench.context, bench.parts.layout, guard, diagnosis, world,
+                           bench.parts.settings.step_terms());
+    move.install(bench.executor);
+    load.install(bench.executor);
+    compute.install(bench.executor);
+    sum.install(bench.executor);
+    std::vector<std::int64_t> counts(15);
+    bench.executor.on(Kind::clip, [&](const ActionBuffers& buffers) {
+      const train::ExpertCounts all(bench.parts.description);
+      EXPECT_EQ(all.sums(), train::step_sums + 15);
+      math::copy_to_host(
+          buffers.exec,
+          buffers.device_view<std::int64_t>(Role::sums).range(train::step_sums, all.sums()),
+          host_view(counts));
+    });
+    bench.run();
+    world.sum(counts.data(), counts.size());
+    const std::int64_t assignments =
+        deck.training.global_batch_size * deck.training.sequence_length * 2;
+    for (int layer = 0; layer < 3; ++layer)
+      EXPECT_EQ(std::accumulate(&counts[5 * layer], &counts[5 * layer] + 5, std::int64_t{0}),
+                assignments);
+  }
 }
 
 TEST(UpdateHandlers, UpdateUnlessTheStepIsSkipped) {

@@ -113,6 +113,7 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
     metrics.mfu_uncertain = true;
     metrics.loss_scale = 8.0;
     metrics.skipped = "loss is not finite";
+    metrics.expert_load = {{0.5, 1.5}, {2.0 / 3.0, 4.0}};
     metrics.state_digest = 0xABCDEF;
     file.write(metrics);
     ValidationMetrics validation = of_validation(3);
@@ -124,10 +125,12 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
   ASSERT_EQ(lines.size(), 4u);
   const Json plain = Json::parse(lines[0]), all = Json::parse(lines[1]);
   EXPECT_EQ(plain["tokens"], std::int64_t{1} << 50);
-  for (const char* key : {"mfu_uncertain", "loss_scale", "skipped", "state_digest"}) {
+  for (const char* key :
+       {"mfu_uncertain", "loss_scale", "skipped", "expert_load", "state_digest"}) {
     EXPECT_FALSE(plain.contains(key)) << key;
     EXPECT_TRUE(all.contains(key)) << key;
   }
+  EXPECT_EQ(all["expert_load"].dump(), R"({"layers":[[0.5,1.5],[0.6667,4.0]],"max":4.0})");
   EXPECT_EQ(all["state_digest"], "0000000000abcdef");
   EXPECT_FALSE(Json::parse(lines[2]).contains("bits_per_byte"));
   EXPECT_EQ(Json::parse(lines[3])["bits_per_byte"], 2.5);

@@ -128,6 +128,7 @@ struct SmallRun {
 struct History {
   std::vector<double> losses, norms;
   std::vector<std::uint64_t> digests;
+  std::vector<train::ExpertLoad> loads;  // of all steps and layers
   double validation_loss = 0.0;
   std::uint64_t plan_hash = 0, validation_plan_hash = 0;
 };
@@ -289,6 +290,7 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
     history.losses.push_back(result.loss);
     history.norms.push_back(result.grad_norm);
     history.digests.push_back(trainer.state_digest());
+    for (const train::ExpertLoad& load : result.expert_load) history.loads.push_back(load);
   }
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
   history.plan_hash = plan.hash();

@@ -182,6 +182,15 @@ void count_leaf(const Exec& exec, std::int64_t leaves, std::int64_t leaf,
 
 }  // namespace
 
+void add_counts(const Exec& exec, std::int64_t leaves, View<const std::int64_t*> offsets,
+                View<std::int64_t*> counts) {
+  require_size("add_counts", "offsets", offsets, counts.size() * leaves + 1);
+  for_each_item(
+      exec, "add_counts", counts.size(), KOKKOS_LAMBDA(std::int64_t e) {
+        counts[e] += offsets[(e + 1) * leaves] - offsets[e * leaves];
+      });
+}
+
 template <class C>
 void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
                   const Routes<C>& routes, View<C*> excess, View<C*> workspace) {

@@ -70,6 +70,10 @@ template <class C>
 void sort_by_expert(const Exec& exec, const Router& router, std::int64_t leaves,
                     const Routes<C>& routes);
 
+/// counts (experts) += the number of rows that go to each expert.
+void add_counts(const Exec& exec, std::int64_t leaves, View<const std::int64_t*> offsets,
+                View<std::int64_t*> counts);
+
 /// excess (experts) = the number of rows that go to each expert, less the mean of these numbers;
 /// summed over leaves as gradients are: those of each leaf by themselves, and the leaves by the
 /// tree of piece_tree.hpp. workspace: excess_workspace() elements.

@@ -105,6 +105,7 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   const View<T**> middle = of_forward(buffers).middle;
   FeedForwardCall<T> call = feed_forward_call(buffers, middle.row_range(begin, end));
   call.first_row = begin;
+  call.counts = buffers.counts;
   if (buffers.output)
     call.y = buffers.output.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
   feed_forward_->forward(exec, call);
@@ -558,6 +559,7 @@ template <class T>
 void BlockUnit<T>::describe() {
   description_.output_bytes = bytes_of<T>(sizes_.rows * sizes_.width);
   description_.recomputes = true;
+  if (feed_forward_->counted() > 0) description_.counts = {feed_forward_->counted()};
 
   // A product of (m, k) and (k, n) takes 2 m n k. Queries look at half of the keys on average, so
   // scores, and probabilities times values, take tokens^2 head_width per head and sequence each.

@@ -60,6 +60,7 @@ void ExpertFeedForward<T>::route(const Exec& exec, const FeedForwardCall<T>& cal
                       router_weight(exec, call.parameters, work), 0, routes.scores);
   math::choose_experts<Compute>(exec, router_, bias(exec, call.parameters, work), routes);
   math::sort_by_expert<Compute>(exec, router_, leaves, routes);
+  if (call.counts) math::add_counts(exec, leaves, routes.offsets, call.counts);
 }
 
 template <class T>
@@ -351,6 +352,7 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
       saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, Step::forward).bytes,
       workspace_in({}, rows_, Step::backward).bytes,
       std::max(leaf_sums_workspace(gate_, leaves_), math::excess_workspace(router_, leaves_))};
+  this->sizes_.counted = router_.experts;
   if (defers_) {
     this->sizes_.parameters_workspace = workspace_in({}, rows_, Step::parameters).bytes;
     this->sizes_.deferred = deferred_in({}).bytes;

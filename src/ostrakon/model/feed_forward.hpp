@@ -19,6 +19,7 @@ struct FeedForwardCall {
 
   std::int64_t first_row = 0;  ///< forward: of x in the leaf, where decoding has some of its rows
   View<T**> y = {};            ///< forward: (rows, width); where it does not exist, only saves
+  View<std::int64_t*> counts = {};  ///< forward: (counted()), added to where they exist
 
   View<T**> gradient = {};                       ///< backward: in, dL/dy; out, dL/dx. (rows, width)
   View<compute_t<T>*> parameter_gradients = {};  ///< backward: of the trained segment
@@ -48,6 +49,8 @@ class FeedForward {
   std::int64_t deferred_bytes() const { return sizes_.deferred; }
   /// Elements of compute_t<T>, besides the workspace.
   std::int64_t sum_elements() const { return sizes_.sum_elements; }
+  /// Experts to which it counts assignments.
+  std::int64_t counted() const { return sizes_.counted; }
 
   /// Floating-point operations: of forward; of one that only saves; of gradients in backward; of
   /// what backward computes again besides.
@@ -61,7 +64,7 @@ class FeedForward {
  protected:
   struct Sizes {
     std::int64_t saved = 0, forward_workspace = 0, backward_workspace = 0, sum_elements = 0;
-    std::int64_t parameters_workspace = 0, deferred = 0;
+    std::int64_t parameters_workspace = 0, deferred = 0, counted = 0;
   };
   struct Flops {
     double forward = 0.0, recompute = 0.0, gradient = 0.0, parameters = 0.0, again = 0.0;

@@ -44,6 +44,8 @@ StackUnit<T>::StackUnit(std::string name, Units units) : units_(std::move(units)
     offsets.saved = saved.place(part.saved_bytes);
     if (unit != units_.back()) offsets.output = saved.place(part.output_bytes);
     offsets.deferred = deferred.place(part.deferred_bytes);
+    offsets.counts = plan::counted(description_);
+    description_.counts.insert(description_.counts.end(), part.counts.begin(), part.counts.end());
     offsets_.push_back(offsets);
 
     for (Parameter parameter : unit->parameters()) {
@@ -158,6 +160,9 @@ UnitBuffers<T> StackUnit<T>::buffers_of(std::size_t index, const UnitBuffers<T>&
   if (stack.deferred)
     part.deferred = stack.deferred.range(
         offsets.deferred, offsets.deferred + units_[index]->description().deferred_bytes);
+  if (stack.counts)
+    part.counts = stack.counts.range(offsets.counts,
+                                     offsets.counts + plan::counted(units_[index]->description()));
   if (index > 0)
     part.input = between(offsets_[index - 1].output, units_[index - 1]->description().output_bytes);
   if (index + 1 < units_.size())

@@ -42,6 +42,7 @@ class StackUnit final : public Unit<T> {
     std::int64_t saved;     // bytes into `saved`
     std::int64_t output;    // bytes into `saved` too; the last unit's is the stack's own output
     std::int64_t deferred;  // bytes into `deferred`
+    std::int64_t counts;    // numbers into `counts`
   };
   /// A phase of one of the units.
   struct UnitPhase {

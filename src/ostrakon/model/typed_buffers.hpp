@@ -29,6 +29,7 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.output = view_as<T>(buffers.output);
   result.saved = buffers.saved;
   result.deferred = buffers.deferred;
+  result.counts = buffers.counts;
   result.workspace = buffers.workspace;
   result.gradient = view_as<T>(buffers.gradient);
   result.parameter_gradients = buffers.parameter_gradients;

@@ -171,7 +171,8 @@ struct UnitBuffers {
   View<const Element*> input;  ///< output of the unit before
   View<Element*> output;       ///< the last unit's: the losses, compute_t<T>
   View<std::byte*> saved;
-  View<std::byte*> deferred;  ///< from backward to its phases that are deferred
+  View<std::byte*> deferred;   ///< from backward to its phases that are deferred
+  View<std::int64_t*> counts;  ///< forward adds to them: plan::UnitDescription::counts
   View<std::byte*> workspace;
   View<Element*> gradient;         ///< backward: in, dL/d output; out, dL/d input
   View<Sum*> parameter_gradients;  ///< backward writes all but the alignment gaps

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <ostrakon/plan/phase.hpp>
 #include <string>
 #include <vector>
@@ -45,6 +46,10 @@ struct UnitDescription {
   int first_of_gradients() const {
     return deferred_phases > 0 ? static_cast<int>(backward.size()) - deferred_phases : 0;
   }
+  /// Of training's forward, that is of no recomputation: it counts, and adds to so many of the
+  /// step's sums, those of all units one after the other. In groups, one for each layer of experts:
+  /// the assignments to each of them. Empty: it counts nothing.
+  std::vector<std::int64_t> counts;
   bool recomputes = false;  ///< whether a forward that writes `saved` and no output has anything
                             ///< to do: whether it saves
   /// Whether forward or backward read the batch. A stage without such units loads none.
@@ -72,6 +77,11 @@ struct UnitDescription {
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for each of them
 };
+
+/// How many numbers a unit's forward counts.
+inline std::int64_t counted(const UnitDescription& unit) {
+  return std::accumulate(unit.counts.begin(), unit.counts.end(), std::int64_t{0});
+}
 
 /// Neighbouring units of a model: [first, end).
 struct UnitRange {
@@ -106,7 +116,7 @@ struct ModelDescription {
   std::int64_t gradient_bytes = 0;  ///< the gradient passed backward from unit to unit
   std::int64_t element_bytes = 4;   ///< of parameters as they are computed with
   std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients
-  std::int64_t sums_bytes = 0;      ///< the step's sums over tokens and gradients (loss, norm)
+  std::int64_t sums_bytes = 0;  ///< the step's sums over tokens and gradients (loss, norm, counts)
   // Of a stage:
   std::vector<Chunk> chunks;  ///< as they follow each other; empty: one, of all units. What is
                               ///< borrowed is in none

@@ -17,6 +17,7 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
     : context_(context),
       model_(layout.model()),
       diagnosis_(diagnosis),
+      counts_(model_.description()),
       output_terms_(settings.leaf_terms() / settings.tensor_ranks),
       step_terms_(settings.step_terms()),
       parts_(settings.parts) {
@@ -45,6 +46,8 @@ void ComputeHandlers::forward(const ActionBuffers& buffers) {
   model::UnitBuffers<void> own = unit_buffers<void>(buffers, context_.plan(), unit.tied_to);
   own.part = part();
   own.tensor_rank = tensor_rank();
+  if (buffers.action.buffer(Role::sums) >= 0)
+    own.counts = counts_.of_unit(unit.number, buffers.device_view<std::int64_t>(Role::sums));
   model_.forward(unit.number, buffers.exec, own);
 }
 

@@ -5,6 +5,7 @@
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/expert_counts.hpp>
 #include <ostrakon/train/shard_layout.hpp>
 #include <ostrakon/train/step_context.hpp>
 #include <ostrakon/train/trainer_settings.hpp>
@@ -35,7 +36,8 @@ class ComputeHandlers {
   const model::Model& model_;
   Diagnosis& diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
-  std::int64_t output_terms_;           ///< of the loss
+  ExpertCounts counts_;
+  std::int64_t output_terms_;  ///< of the loss
   std::int64_t step_terms_;
   int parts_;  ///< of each sample, on neighbouring ranks
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/metrics.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
@@ -15,6 +17,20 @@ namespace ostrakon::train {
 using Row = nlohmann::ordered_json;
 
 namespace {
+
+/// Four decimals, which are enough to see by eye what is uneven.
+double rounded(double load) { return std::round(load * 1e4) / 1e4; }
+
+/// {"max": 1.5, "layers": [[0.5, 1.5], [0.75, 1.25]]}
+Row row_of(const std::vector<ExpertLoad>& loads) {
+  double most = 0.0;
+  Row layers = Row::array();
+  for (const ExpertLoad& load : loads) {
+    most = std::max(most, load.most);
+    layers.push_back({rounded(load.least), rounded(load.most)});
+  }
+  return {{"max", rounded(most)}, {"layers", layers}};
+}
 
 /// The path of a file that can take rows behind those that stay.
 const std::string& cut(const std::string& path, std::int64_t last) {
@@ -42,6 +58,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
   if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
+  if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
   file_.append(row.dump() + "\n");
 }

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <ostrakon/base/append_file.hpp>
+#include <ostrakon/train/expert_counts.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -25,6 +27,7 @@ struct StepMetrics {
   std::int64_t resident_bytes = 0;      ///< most so far, of the rank with most
   std::optional<double> loss_scale;     ///< where gradients are scaled: of this step
   std::string skipped;                  ///< why the update was skipped; empty where it was not
+  std::vector<ExpertLoad> expert_load;  ///< of each layer that has experts
   std::optional<std::uint64_t> state_digest;
 };
 

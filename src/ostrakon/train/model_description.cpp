@@ -6,7 +6,7 @@
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/optim/muon.hpp>
-#include <ostrakon/train/dispatch_dtype.hpp>
+#include <ostrakon/train/expert_counts.hpp>
 
 namespace ostrakon::train {
 namespace {
@@ -47,7 +47,7 @@ plan::ModelDescription describe(const model::Model& model,
                                 const optim::OptimizerSettings& optimizer) {
   plan::ModelDescription description = model.description();
   description.master_bytes = sizeof(float);
-  description.sums_bytes = step_sums * sizeof(std::int64_t);
+  description.sums_bytes = ExpertCounts(description).sums() * sizeof(std::int64_t);
   for (int u = 0; u < model.units(); ++u) {
     plan::UnitDescription& unit = description.units[u];
     for (const model::Parameter& parameter : model.parameters(u)) {

@@ -5,8 +5,10 @@
 #include <functional>
 #include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/expert_counts.hpp>
 #include <ostrakon/train/step_guard.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -16,7 +18,8 @@ struct StepResult {
   double grad_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
   double loss_scale = 1.0;
-  std::string skipped;  ///< why nothing was updated; empty where it was
+  std::string skipped;                  ///< why nothing was updated; empty where it was
+  std::vector<ExpertLoad> expert_load;  ///< of each layer that has experts
 };
 
 /// Is shown a unit's two flat parameters; valid while it runs.

@@ -28,7 +28,8 @@ SumHandlers::SumHandlers(StepContext& context, const ShardLayout& layout, StepGu
       guard_(guard),
       diagnosis_(diagnosis),
       world_(world),
-      step_terms_(step_terms) {
+      step_terms_(step_terms),
+      counts_(layout.model().description()) {
   for (int u = 0; u < layout.units(); ++u) normed_.push_back(layout.normed_ranges(u));
 }
 
@@ -42,7 +43,7 @@ void SumHandlers::install(runtime::Executor& executor) {
 void SumHandlers::begin(const ActionBuffers& buffers) {
   context_.load_error.clear();
   diagnosis_.restart_notes();
-  math::clear(buffers.exec, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums));
+  math::clear(buffers.exec, buffers.device_view<std::int64_t>(Role::sums).range(0, counts_.sums()));
   const auto on_host = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums);
   std::fill_n(on_host.data(), on_host.size(), std::int64_t{0});
 }
@@ -85,29 +86,35 @@ void SumHandlers::norm(const ActionBuffers& buffers) {
 
 /// The step's sums over all ranks, on the host. Throws AgreedError where a rank could not load.
 HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
-  const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums + 1);
-  std::int64_t& failures = sums[step_sums];
+  const std::int64_t count = counts_.sums();
+  const auto on_device = buffers.device_view<std::int64_t>(Role::sums).range(0, count);
+  const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
+  std::int64_t& failures = sums[count];
   // Where updates are on the host, the squares were summed there.
   if (!context_.trains() || context_.plan().layouts.update.space == plan::Space::device)
     std::fill_n(sums.data(), step_sums, std::int64_t{0});
   std::int64_t room[step_sums];
   const HostView<std::int64_t*> from_device(room, step_sums);
-  math::copy_to_host(
-      buffers.exec, buffers.device_view<std::int64_t>(Role::sums).range(0, step_sums), from_device);
+  math::copy_to_host(buffers.exec, on_device.range(0, step_sums), from_device);
   // Carries now, so that spare bits are needed once a rank, not once a term.
   for (const HostView<std::int64_t*>& both : {sums, from_device})
     for (const int begin : {0, math::exact_sum_limbs})
       math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
   for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
+  // All that was counted was so on the device.
+  if (count > step_sums)
+    math::copy_to_host(buffers.exec, on_device.range(step_sums, count),
+                       sums.range(step_sums, count));
   failures = context_.load_error.empty() ? 0 : 1;
-  world_.sum(sums.data(), step_sums + 1);
+  world_.sum(sums.data(), count + 1);
   if (failures > 0)
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
   return sums;
 }
 
 void SumHandlers::clip(const ActionBuffers& buffers) {
-  const StepSums sums = read_sums(add_sums(buffers), step_terms_, context_.result.loss_scale);
+  const HostView<const std::int64_t*> integers = add_sums(buffers);
+  const StepSums sums = read_sums(integers, step_terms_, context_.result.loss_scale);
   context_.result.loss = sums.loss;
   if (!context_.trains()) {
     const std::string error = guard_.validation_error(context_.step, sums);
@@ -115,6 +122,7 @@ void SumHandlers::clip(const ActionBuffers& buffers) {
     return;
   }
   context_.result.grad_norm = sums.grad_norm;
+  counts_.read_load(integers, context_.result.expert_load);
   if (context_.diagnoses)
     context_.diagnosis = diagnosis_.name_origin(buffers);
   else

@@ -6,6 +6,7 @@
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/diagnosis.hpp>
+#include <ostrakon/train/expert_counts.hpp>
 #include <ostrakon/train/shard_layout.hpp>
 #include <ostrakon/train/step_context.hpp>
 #include <ostrakon/train/step_guard.hpp>
@@ -36,6 +37,7 @@ class SumHandlers {
   Diagnosis& diagnosis_;
   comm::Communicator& world_;
   std::int64_t step_terms_;
+  ExpertCounts counts_;
   std::vector<std::vector<ElementRange>> normed_;  // ShardLayout::normed_ranges, by unit
 };
 

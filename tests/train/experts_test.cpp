@@ -5,6 +5,8 @@
 #include <mpi.h>
 
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/parameter_source.hpp>
+#include <ostrakon/math/random.hpp>
 #include <string>
 #include <vector>
 
@@ -107,6 +109,60 @@ TEST(Experts, StagesHaveTheSameBits) {
     const History one = reference_run(settings);
     settings.pipeline = 2;
     expect_same_bits(train_history(settings, MPI_COMM_WORLD), one, "two stages");
+  }
+}
+
+/// Small weights; of routers zero, so that all experts have equal scores.
+class ZeroRouters : public checkpoint::ParameterSource {
+ public:
+  void read(const std::string& owner, const std::string& parameter,
+            const std::vector<std::int64_t>&, std::int64_t first, std::int64_t count,
+            float* values) override {
+    const bool is_router = parameter.find("router") != std::string::npos;
+    const std::uint64_t key = math::random_key(1, owner + "." + parameter);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::uint32_t word =
+          math::philox(key, static_cast<std::uint64_t>(first + i), 0).word[0];
+      values[i] = is_router ? 0.0F : 0.1F * (static_cast<float>(word % 2001) / 1000.0F - 1.0F);
+    }
+  }
+  void verify() override {}
+};
+
+/// All tokens go to the same experts, the first ones, on all steps: in the memory that was planned,
+/// with the bits of one rank, and what goes to no expert changes nothing.
+TEST(Experts, AllTokensMayGoToTheSameOnes) {
+  for (config::Settings settings : small_mixtures()) {
+    settings.optimizer.parameters = {{"*.mlp.router.*", true, {}, {}}};
+    const model::ExpertSettings& experts = settings.model.experts;
+    const auto run = [&](const config::Settings& own, MPI_Comm comm) {
+      SmallRun one(own, comm);
+      ZeroRouters weights;
+      one.trainer.initialize(&weights);
+      History history;
+      const runtime::MemoryCount begun = runtime::memory_count();
+      EXPECT_EQ(begun.bytes - one.before.bytes, one.trainer.planned_peak_bytes());
+      for (std::int64_t step = 1; step <= own.training.steps; ++step) {
+        const train::StepResult result = one.step(step);
+        history.losses.push_back(result.loss);
+        history.norms.push_back(result.grad_norm);
+        history.digests.push_back(one.trainer.state_digest());
+        for (const train::ExpertLoad& load : result.expert_load) {
+          EXPECT_EQ(load.least, 0.0);
+          EXPECT_EQ(load.most,
+                    static_cast<double>(experts.count) / static_cast<double>(experts.per_token));
+        }
+      }
+      EXPECT_EQ(runtime::memory_count().allocations, begun.allocations);
+      EXPECT_EQ(runtime::memory_count().bytes, begun.bytes);
+      return history;
+    };
+    const History reference = run(settings, MPI_COMM_SELF);
+    EXPECT_LT(reference.losses.back(), reference.losses.front());
+    for (const plan::Sharding sharding : {plan::Sharding::full, plan::Sharding::optimizer}) {
+      settings.parallel.sharding = sharding;
+      expect_same_bits(run(settings, MPI_COMM_WORLD), reference, name(sharding));
+    }
   }
 }
 

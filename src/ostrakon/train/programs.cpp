@@ -73,6 +73,8 @@ TrainerSettings complete(TrainerSettings settings, const model::Model& model, me
   policy.leaves = settings.leaves();
   policy.sample_ranks = settings.parts;
   policy.tensor_ranks = settings.tensor_ranks;
+  for (const plan::UnitDescription& unit : model.description().units)
+    policy.expert_ranks = std::max(policy.expert_ranks, unit.parts);
   policy.sum_grain *= settings.parts;
   policy.moments.count = optim::moments(settings.optimizer);
   const plan::GradientUses uses = {

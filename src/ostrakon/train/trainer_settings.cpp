@@ -150,6 +150,8 @@ void require_unset(const TrainerSettings& settings) {
            "it follows from global_batch_size and micro_batch_size");
   is_unset("policy.sample_ranks", policy.sample_ranks, none.sample_ranks,
            "it is what the model says");
+  is_unset("policy.expert_ranks", policy.expert_ranks, none.expert_ranks,
+           "it is what the model says");
   is_unset("policy.stages", policy.stages, none.stages, "it is what the mesh says");
   is_unset("policy.tensor_ranks", policy.tensor_ranks, none.tensor_ranks,
            "it is what the model says");

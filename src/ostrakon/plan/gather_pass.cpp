@@ -99,8 +99,9 @@ GatherPass::GatherPass(Builder& builder, const Policy& policy, const Tasks& task
                                            policy.in_flight_gathers, names);
 }
 
-/// The units whose gathered parameters a task reads. -1: none. What is computed again before a backward
-/// reads what forward does; for that alone nothing is gathered of a unit without parameters.
+/// The units whose gathered parameters a task reads. -1: none. What is computed again before a
+/// backward reads what forward does; for that alone nothing is gathered of a unit without
+/// parameters.
 std::array<int, 2> GatherPass::needs_of(const Task& task) const {
   std::array<int, 2> needs{-1, -1};
   std::size_t count = 0;

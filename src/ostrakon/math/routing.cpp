@@ -200,7 +200,8 @@ void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
   require_size(name, "excess", excess, experts);
   require(workspace.size() >= excess_workspace(router, leaves), name, ": workspace of ",
           workspace.size(), " elements, expected at least ", excess_workspace(router, leaves));
-  const C mean = static_cast<C>(routes.chosen.size() / leaves) / static_cast<C>(experts);
+  const std::int64_t assignments = routes.chosen.size() / leaves;
+  const C mean = static_cast<C>(assignments) / static_cast<C>(experts);
   const auto slot = [&](std::int64_t index) {
     return index == 0 ? excess : workspace.range((index - 1) * experts, index * experts);
   };

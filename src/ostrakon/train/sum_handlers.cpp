@@ -62,7 +62,8 @@ void SumHandlers::accumulate(const ActionBuffers& buffers) {
 void SumHandlers::norm(const ActionBuffers& buffers) {
   const ActionParts parts(buffers, context_);
   const plan::Spans& divided = context_.plan().units[buffers.action.unit].layouts.gradient.divided;
-  constexpr std::int64_t begin = math::exact_sum_limbs, end = 2 * math::exact_sum_limbs;
+  constexpr std::int64_t begin = math::exact_sum_limbs,
+                         end = std::int64_t{2} * math::exact_sum_limbs;
   parts.in_space_of(Role::gradient_shard, [&](const auto& where, auto space) {
     using Space = decltype(space);
     constexpr bool on_host = std::is_same<Space, OnHost>::value;

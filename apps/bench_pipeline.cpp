@@ -136,7 +136,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
                {"by the plan", "planned_bubble", Format::percent, 11}},
               options.json, world.rank() == 0);
   settings.model.blocks_per_unit = 1;
-  const auto stages = static_cast<int>(settings.pipeline);
+  const std::int64_t stages = settings.pipeline;
   const std::int64_t micro_batches =
       settings.leaves() * settings.tensor * settings.pipeline / world.size();
   const bool interleaves = micro_batches <= stages || micro_batches % stages == 0;
@@ -151,7 +151,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
     // As many blocks each.
     std::vector<int>& units = settings.parallel.chunk_units;
     units.assign(static_cast<std::size_t>(stages * chunks),
-                 static_cast<int>(settings.model.layers) / (stages * chunks));
+                 static_cast<int>(settings.model.layers / (stages * chunks)));
     ++units.front();
     ++units.back();
     const SleepingSteps steps(world, settings, options.seconds > 0.0 ? options.seconds : 3.0);

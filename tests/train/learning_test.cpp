@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models learn what can be learned: a fixed batch by heart, a random process down to its entropy.
+// Models learn what can be learned: a fixed batch by heart, a random process down to its entropy, a
+// table by heart that a mixture of experts has more room for.
 #include <gtest/gtest.h>
 
 #include <ostrakon/math/random.hpp>
@@ -41,15 +42,12 @@ TEST(Learning, TenMillionParametersLearnABatchByHeart) {
   settings.optimizer.learning_rate = 1e-3;
   settings.optimizer.weight_decay = 0.0;
   settings.schedule.warmup_steps = 10;
-  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer = train::make_trainer(settings, mesh);
-  ASSERT_GT(trainer.model().parameter_count(), 10000000);
+  SmallRun run(settings);
+  ASSERT_GT(run.trainer.model().parameter_count(), 10000000);
   FourSamples dataset(settings.training.sequence_length + 1, settings.model.vocabulary);
-  trainer.allocate();
-  trainer.initialize();
   double loss = 0.0;
   for (std::int64_t step = 1; step <= settings.training.steps; ++step)
-    loss = trainer.step(dataset, step).loss;
+    loss = run.trainer.step(dataset, step).loss;
   EXPECT_LT(loss, 0.05);
 }
 
@@ -107,22 +105,19 @@ struct Learned {
 };
 
 Learned learn_pairs(const config::Settings& settings) {
-  mesh::Mesh mesh(MPI_COMM_WORLD, 0);
-  train::Trainer trainer = train::make_trainer(settings, mesh);
+  SmallRun run(settings);
   const std::int64_t length = settings.training.sequence_length + 1;
   TableOfPairs training(length, settings.model.vocabulary, 1);
   TableOfPairs validation(length, settings.model.vocabulary, 2);
-  trainer.allocate();
-  trainer.initialize();
   Learned learned;
   for (std::int64_t step = 1; step <= settings.training.steps; ++step)
-    learned.load = trainer.step(training, step).expert_load;
-  learned.loss = trainer.evaluate(validation, 16);
+    learned.load = run.trainer.step(training, step).expert_load;
+  learned.loss = run.trainer.evaluate(validation, 16);
   return learned;
 }
 
-/// Two of eight experts, each half as wide as the other's MLP: of the same flops for a token, but
-/// for the router.
+/// Two of eight experts, each half as wide as the dense MLP: of its flops for a token, but for the
+/// router.
 TEST(Learning, AMixtureLearnsMoreThanItsDenseTwin) {
   config::Settings dense = small_llama(4);
   dense.model.width = 32;

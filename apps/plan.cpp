@@ -272,6 +272,8 @@ void plan_deck(const CommandLine& line) {
   if (line.fits) {
     require(settings.pipeline == 1, "--fit with parallel.pipeline = ", settings.pipeline,
             ": settings of pipelines are not ranked; expected parallel.pipeline = 1");
+    require(settings.expert == 1, "--fit with parallel.expert = ", settings.expert,
+            ": settings where ranks share experts are not ranked; expected parallel.expert = 1");
     apps::FitRequest request;
     request.room = line.room;
     request.ranks = line.ranks;

@@ -340,7 +340,8 @@ TEST(BadDecks, NamesOrNumbers) {
         "deck.yaml: parallel.gathers = 2: no such key; did you mean parallel.in_flight_gathers?"},
        {with("parallel", "xyzzy: 2"),
         "deck.yaml: parallel.xyzzy = 2: no such key; the keys of parallel are sharding, "
-        "shard_group, context, pipeline, schedule, pipeline_chunks, pipeline_units, tensor, "
+        "shard_group, context, pipeline, schedule, pipeline_chunks, pipeline_units, expert, "
+        "expert_capacity, tensor, "
         "tensor_chunks, rank_order, shard_optimizer_over, "
         "accumulation, leaf_order, reshard_after_forward, forward_prefetch, backward_prefetch, "
         "in_flight_gathers, in_flight_reductions, units, "

@@ -232,6 +232,22 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("model", "heads: 4\n    experts: 4\n    tensor_grain: 2"),
         "deck.yaml: model.tensor_grain = 2 with model.experts = 4: experts are not divided over "
         "tensor ranks; expected model.tensor_grain = 1, or model.experts = 0"},
+       {with("parallel", "expert: 2"),
+        "deck.yaml: parallel.expert = 2 with model.experts = 0; expected 1, or some experts"},
+       {with("model", "experts: 12\n  parallel:\n    expert: 3"),
+        "deck.yaml: parallel.expert = 3 for model.experts = 12; expected a power of two that "
+        "divides "
+        "it"},
+       {with("model", "experts: 6\n  parallel:\n    expert: 4"),
+        "deck.yaml: parallel.expert = 4 for model.experts = 6; expected a power of two that "
+        "divides "
+        "it"},
+       {with("model", "experts: 4\n  parallel:\n    expert: 2\n    expert_capacity: 2.5"),
+        "deck.yaml: parallel.expert_capacity = 2.5 is room for more than all tokens, with "
+        "parallel.expert = 2; expected 2 at most"},
+       {with("model", "experts: 4\n    blocks_per_unit: 2\n  parallel:\n    expert: 2"),
+        "deck.yaml: model.blocks_per_unit = 2 with parallel.expert = 2, where experts are units of "
+        "their own; expected 1"},
        {with("model", "experts: 4096\n    layers: 100000\n    expert_width: 67108864"),
         "deck.yaml: model.layers x model.experts x model.width x model.expert_width = 100000 x "
         "4096 x 256 x 67108864 parameters, more than the limit of 1,125,899,906,842,624"},

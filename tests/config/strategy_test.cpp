@@ -429,7 +429,8 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
     all += setting.key + "=" + setting.value + "\n";
   EXPECT_EQ(all,
             "sharding=full\nshard_group=node\ncontext=1\npipeline=1\nschedule=1f1b\n"
-            "pipeline_chunks=1\npipeline_units=auto\ntensor=1\ntensor_chunks=1\n"
+            "pipeline_chunks=1\npipeline_units=auto\nexpert=1\nexpert_capacity=1.25\ntensor=1\n"
+            "tensor_chunks=1\n"
             "rank_order=tensor_in_"
             "node\nshard_optimizer_over=shard_group\n"
             "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"
@@ -448,6 +449,8 @@ TEST(Strategy, KeysOfExpertsHaveNoEffectWithoutThem) {
         << one.first;
   EXPECT_TRUE(is_idle(read(synthetic, {{"model.experts", "4"}, {"model.router_balance_rate", "1"}}),
                       "router_balance none: router_balance_rate"));
+  EXPECT_TRUE(
+      is_idle(read(synthetic, {{"parallel.expert_capacity", "2"}}), "expert 1: expert_capacity"));
 }
 
 }  // namespace

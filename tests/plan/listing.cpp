@@ -50,7 +50,8 @@ std::string line_of(const Action& action) {
            action.micro_batch, " over", words(Spans{action.span}), " ", action.elements, " x ",
            action.element_bytes, action.tree > 0 ? text(" trees over ", action.tree) : "",
            action.converts ? " converts" : "", words(action.flats), words(action.divided), " ",
-           number(action.flops), " flops", action.gradients_opened ? " adds" : "", ":");
+           number(action.flops), " flops", action.gradients_opened ? " adds" : "",
+           action.may_be_empty ? " may be empty" : "", ":");
   for (const Use& use : action.uses)
     line += text(" ", name(use.role), "=", use.buffer, "/", name(use.access));
   line += " after";

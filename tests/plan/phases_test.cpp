@@ -409,6 +409,8 @@ TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
         its.buffers[static_cast<std::size_t>(exchange.buffer(Role::exchanged))].bytes *= 4;
       },
       false, "reduce_scatter and all_to_all");
+  expect_refused([](StepPlan&, Action& exchange) { exchange.may_be_empty = true; }, false,
+                 "only one of them may be empty");
 }
 
 /// All ranks do the same, and all do it wrong.
@@ -460,6 +462,8 @@ TEST(Phases, ProofRefusesExchangesThatAllRanksGetWrong) {
                "its phase has not left this");
     expect_has(refusal(a, [](StepPlan&, Action& action) { ++action.phase; }),
                "its phase has not left this");
+    expect_has(refusal(a, [](StepPlan&, Action& action) { action.may_be_empty = true; }),
+               "its unit says that it is never empty");
   }
   // What two of them are about changes places.
   for (std::size_t i = 0; i + 1 < exchanges.size(); ++i) {

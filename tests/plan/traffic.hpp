@@ -52,6 +52,16 @@ inline std::vector<plan::Span> kept_spans(const plan::StepPlan& plan) {
   return spans;
 }
 
+/// The spans over which ranks of a stage send anything, each once.
+inline std::vector<plan::Span> spans_of_messages(const plan::StepPlan& plan) {
+  std::vector<plan::Span> spans;
+  for (const plan::Action& action : plan.actions)
+    if (plan::communicates(action.kind) &&
+        std::find(spans.begin(), spans.end(), action.span) == spans.end())
+      spans.push_back(action.span);
+  return spans;
+}
+
 /// In bytes, over these ranks alone.
 inline std::int64_t bytes_sent(const plan::StepPlan& plan, const plan::Span& span) {
   std::int64_t bytes = 0;

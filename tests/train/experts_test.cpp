@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/math/random.hpp>
@@ -162,7 +163,143 @@ TEST(Experts, AllTokensMayGoToTheSameOnes) {
     for (const plan::Sharding sharding : {plan::Sharding::full, plan::Sharding::optimizer}) {
       settings.parallel.sharding = sharding;
       expect_same_bits(run(settings, MPI_COMM_WORLD), reference, name(sharding));
+      // Where ranks share them, one rank computes them all.
+      if (world_ranks() == 1 || experts.count % 2 != 0) continue;
+      config::Settings shared = settings;
+      shared.expert = 2;
+      shared.expert_capacity = 0.5;
+      expect_same_bits(run(shared, MPI_COMM_WORLD), reference,
+                       text(name(sharding), ", experts over 2 ranks"));
     }
+  }
+}
+
+/// Ranks have some of the experts each, and room for few rows at a time: one round or many, leaves
+/// that are cut or computed together, every strategy for the rest.
+TEST(Experts, RanksThatShareExpertsHaveTheBitsOfOne) {
+  if (world_ranks() < 2) GTEST_SKIP() << "takes two ranks";
+  std::vector<config::Settings> models = small_mixtures();
+  models[0].model.experts.count = models[1].model.experts.count = 8;
+  models[2].model.experts.count = 4;
+  std::int64_t most_rounds = 1;
+  for (config::Settings settings : models) {
+    settings.training.leaf = Leaf::sequence;
+    const History one = reference_run(settings);
+    for (std::int64_t expert = 2; expert <= world_ranks(); expert *= 2)
+      for (const std::int64_t sequences : {1, 2})
+        for (const double capacity : {0.1, 1.0})
+          for (const plan::Sharding sharding : {plan::Sharding::none, plan::Sharding::full}) {
+            config::Settings run = settings;
+            run.expert = expert;
+            run.expert_capacity = capacity;
+            run.training.micro_batch_size = sequences;
+            run.parallel.sharding = sharding;
+            const std::string what =
+                text(settings.model.experts.count, " experts on ", expert, " ranks, ", sequences,
+                     " sequences, room for ", capacity, ", ", plan::name(sharding));
+            SmallRun on_ranks(run, MPI_COMM_WORLD);
+            on_ranks.trainer.initialize();
+            History history;
+            const runtime::MemoryCount begun = runtime::memory_count();
+            EXPECT_EQ(begun.bytes - on_ranks.before.bytes, on_ranks.trainer.planned_peak_bytes());
+            for (std::int64_t step = 1; step <= run.training.steps; ++step) {
+              const train::StepResult result = on_ranks.step(step);
+              history.losses.push_back(result.loss);
+              history.norms.push_back(result.grad_norm);
+              history.digests.push_back(on_ranks.trainer.state_digest());
+              history.loads.insert(history.loads.end(), result.expert_load.begin(),
+                                   result.expert_load.end());
+              for (const train::ExpertRoundsTaken& rounds : result.expert_rounds)
+                most_rounds = std::max(most_rounds, rounds.most);
+            }
+            history.validation_loss = on_ranks.trainer.evaluate(*on_ranks.validation, 2);
+            EXPECT_EQ(runtime::memory_count().allocations, begun.allocations) << what;
+            expect_same_bits(history, one, what);
+          }
+  }
+  EXPECT_GT(most_rounds, 1);
+}
+
+/// With all that divides ranks besides, and all that else a deck may say.
+TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
+  const int ranks = world_ranks();
+  if (ranks != 4) GTEST_SKIP() << "on four ranks";
+  enum {
+    model,
+    expert,
+    context,
+    pipeline,
+    schedule,
+    group,
+    sharding,
+    optimizer_over,
+    offload,
+    host_activations,
+    checkpointing,
+    reshard,
+    streams,
+    accumulation,
+    optimizer,
+    frozen,
+    precision,
+    order,
+    capacity,
+    factors
+  };
+  const std::vector<int> choices = {3, 2, 2, 2, 3, 3, 4, 2, 4, 2, 3, 4, 2, 3, 3, 3, 2, 3, 3};
+  ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
+  std::vector<config::Settings> models = small_mixtures();
+  models[0].model.experts.count = models[1].model.experts.count = 8;
+  models[2].model.experts.count = 4;
+  const auto shard_group = [&](const Choices& row) {
+    const int stage = ranks >> row[pipeline], expert_ranks = 2 << row[expert];
+    const int smallest = std::max(expert_ranks, 1 << row[context]);
+    return row[group] == 0 ? stage : row[group] == 1 ? smallest : std::min(stage, 2 * smallest);
+  };
+  const auto is_valid = [&](const Choices& row) {
+    const int stage = ranks >> row[pipeline], expert_ranks = 2 << row[expert];
+    if (expert_ranks > stage || (1 << row[context]) > stage) return false;
+    if (row[pipeline] == 0 && row[schedule] != 0) return false;
+    return row[sharding] > 0 || row[optimizer_over] == 0;
+  };
+  for (const Choices& row : covering_rows(choices, is_valid)) {
+    config::Settings settings = models[static_cast<std::size_t>(row[model])];
+    settings.training.steps = 2;
+    settings.training.context_grain = 2;
+    settings.precision.gather = row[precision] == 1 ? DType::bf16 : DType::fp32;
+    if (row[optimizer] == 1) settings.optimizer.kind = optim::OptimizerKind::muon;
+    if (row[optimizer] == 2) settings.optimizer.kind = optim::OptimizerKind::lion;
+    if (row[frozen] == 1) settings.optimizer.parameters = {{"*.mlp.experts.*", true, {}, {}}};
+    if (row[frozen] == 2) settings.optimizer.parameters = {{"block.0.*", true, {}, {}}};
+    const History one = reference_run(settings);
+    config::Settings run = settings;
+    run.expert = 2 << row[expert];
+    constexpr double capacities[] = {1.25, 0.3, 2.0};
+    run.expert_capacity = capacities[row[capacity]];
+    run.context = 1 << row[context];
+    run.pipeline = 1 << row[pipeline];
+    run.shard_group = shard_group(row);
+    plan::Policy& own = run.parallel;
+    if (row[schedule] == 1) {
+      own.schedule = plan::ScheduleKind::interleaved;
+      own.chunks = 2;
+    }
+    if (row[schedule] == 2) own.schedule = plan::ScheduleKind::zero_bubble;
+    own.sharding = all_shardings[row[sharding]];
+    own.shard_optimizer_over = static_cast<plan::OptimizerGroup>(row[optimizer_over]);
+    own.offload = static_cast<plan::Offload>(row[offload]);
+    own.offload_activations = row[host_activations] == 1;
+    own.activation_checkpointing.every = row[checkpointing] == 1 ? 1 : 0;
+    if (row[checkpointing] == 2) run.recompute = {true, true, true};
+    own.reshard_after_forward.kind = static_cast<plan::Reshard::Kind>(row[reshard]);
+    own.reshard_after_forward.ranks = 2;
+    own.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
+    own.leaf_order = static_cast<plan::LeafOrder>(row[order]);
+    run.runtime.streams = row[streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
+    std::string what;
+    for (int choice : row) what += " " + std::to_string(choice);
+    SCOPED_TRACE(what);
+    expect_same_bits(train_history(run, MPI_COMM_WORLD), one, what);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <ostrakon/train/compute_handlers.hpp>
 #include <ostrakon/train/diagnosis.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
+#include <ostrakon/train/handovers.hpp>
 #include <ostrakon/train/initial_values.hpp>
 #include <ostrakon/train/load_handler.hpp>
 #include <ostrakon/train/model_state.hpp>
@@ -241,7 +242,8 @@ TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
     deck.precision.gather = compute;
     Bench bench(deck);
     train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
-    train::MoveHandlers move(bench.context, channels, compute, DType::fp32);
+    const train::Handovers handovers(bench.parts.programs);
+    train::MoveHandlers move(bench.context, channels, handovers, compute, DType::fp32);
     move.install(bench.executor);
     std::int64_t seen = 0;
     bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
@@ -305,8 +307,10 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       comm::Communicator& world = bench.mesh.world();
       train::StepGuard guard(bench.parts.settings, DType::fp32, false);
       train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
-      train::MoveHandlers move(bench.context, channels, DType::fp32, DType::fp32);
-      train::ComputeHandlers compute(bench.context, layout, bench.parts.settings, diagnosis);
+      const train::Handovers handovers(bench.parts.programs);
+      train::MoveHandlers move(bench.context, channels, handovers, DType::fp32, DType::fp32);
+      train::ComputeHandlers compute(bench.context, layout, bench.parts.settings, handovers,
+                                     diagnosis);
       train::SumHandlers sum(bench.context, layout, guard, diagnosis, world,
                              bench.parts.settings.step_terms());
       move.install(bench.executor);
@@ -344,10 +348,11 @@ TEST(SumHandlers, CountEachAssignmentOnce) {
     train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
     train::StepGuard guard(bench.parts.settings, DType::fp32, false);
     train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
-    train::MoveHandlers move(bench.context, channels, DType::fp32, DType::fp32);
+    const train::Handovers handovers(bench.parts.programs);
+    train::MoveHandlers move(bench.context, channels, handovers, DType::fp32, DType::fp32);
     train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings, world);
     train::ComputeHandlers compute(bench.context, bench.parts.layout, bench.parts.settings,
-                                   diagnosis);
+                                   handovers, diagnosis);
     train::SumHandlers sum(bench.context, bench.parts.layout, guard, diagnosis, world,
                            bench.parts.settings.step_terms());
     move.install(bench.executor);

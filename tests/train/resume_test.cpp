@@ -295,6 +295,45 @@ TEST(Resume, FromStagesOfAPipelineToAnyLayoutAndBack) {
   }
 }
 
+/// From ranks that share experts to one rank, to stages, and back.
+TEST(Resume, FromRanksThatShareExpertsToAnyLayoutAndBack) {
+  config::Settings settings = small_llama(8);
+  settings.training.steps = last_step;
+  settings.training.micro_batch_size = 1;
+  settings.training.global_batch_size = 8;
+  settings.model.experts = {
+      8, 2, 1, 20, math::RouterScore::sigmoid, true, 1.0, model::RouterBalance::bias, 0.02};
+  settings.optimizer.kind = optim::OptimizerKind::muon;
+  const Steps reference = uninterrupted(settings);
+  struct Place {
+    int ranks, expert, stages;
+    plan::Sharding sharding;
+    Offload offload;
+  };
+  const Place places[] = {{4, 4, 1, plan::Sharding::full, Offload::none},
+                          {1, 1, 1, plan::Sharding::none, Offload::none},
+                          {4, 1, 1, plan::Sharding::full, Offload::optimizer},
+                          {8, 2, 2, plan::Sharding::gradients, Offload::none},
+                          {8, 8, 1, plan::Sharding::none, Offload::all}};
+  const auto on = [&](const Place& place) {
+    config::Settings placed = settings;
+    placed.expert = place.expert;
+    placed.pipeline = place.stages;
+    placed.parallel.sharding = place.sharding;
+    placed.parallel.offload = place.offload;
+    return placed;
+  };
+  for (std::size_t from = 0; from < std::size(places); ++from) {
+    const SharedFolder folder;
+    const Saved saved = save(on(places[from]), places[from].ranks, folder.path(), from % 2 == 0);
+    for (const Place& to : places) {
+      SCOPED_TRACE(text("from ", from, " to ", to.expert, " ranks that share experts, ", to.stages,
+                        " stages"));
+      expect_same(resume(on(to), to.ranks, saved.path).steps, reference);
+    }
+  }
+}
+
 /// With the same masters, compute copies may have another dtype than before.
 TEST(Resume, ComputesInOtherNumbersThanBefore) {
   config::Settings settings = small_llama(8);

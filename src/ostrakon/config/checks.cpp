@@ -66,6 +66,8 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
 
 void check_experts(const Settings& settings, const std::string& name) {
   const model::ExpertSettings& experts = settings.model.experts;
+  require(experts.exist() || settings.expert == 1, name, ": parallel.expert = ", settings.expert,
+          " with model.experts = 0; expected 1, or some experts");
   if (!experts.exist()) return;
   require(experts.per_token <= experts.count, name,
           ": model.experts_per_token = ", experts.per_token,
@@ -80,6 +82,18 @@ void check_experts(const Settings& settings, const std::string& name) {
           " with model.experts = ", experts.count,
           ": experts are not divided over tensor ranks; expected ",
           is_divided ? "parallel.tensor" : "model.tensor_grain", " = 1, or model.experts = 0");
+  const std::int64_t sharing = settings.expert;
+  require((sharing & (sharing - 1)) == 0 && experts.count % sharing == 0, name,
+          ": parallel.expert = ", sharing, " for model.experts = ", experts.count,
+          "; expected a power of two that divides it");
+  require(sharing == 1 || settings.expert_capacity <= static_cast<double>(sharing), name,
+          ": parallel.expert_capacity = ", settings.expert_capacity,
+          " is room for more than all tokens, with parallel.expert = ", sharing, "; expected ",
+          sharing, " at most");
+  require(sharing == 1 || settings.model.blocks_per_unit <= 1, name,
+          ": model.blocks_per_unit = ", settings.model.blocks_per_unit,
+          " with parallel.expert = ", sharing,
+          ", where experts are units of their own; expected 1");
 }
 
 void check_training(const Settings& settings, const std::string& name) {

@@ -187,6 +187,15 @@ Section parallel_section() {
                "number "
                "of micro-batches must be a multiple of the stages, or no more than these"),
        pipeline_units(),
+       integer(
+           "expert", FIELD(expert), 1, most_ranks,
+           "number of neighbouring ranks of a shard group that share the experts of each block "
+           "(expert parallel): each has an equal part of these, to which all send their tokens; a "
+           "power of two that divides model.experts"),
+       number("expert_capacity", FIELD(expert_capacity), positive,
+              "room for the tokens that a rank of parallel.expert sends to each of them at a time, "
+              "relative to an even division; what exceeds it goes in further rounds, so that no "
+              "token is dropped and no bit changes"),
        integer("tensor", FIELD(tensor), 1, most_ranks,
                "number of neighbouring ranks of a shard group that compute each micro-batch "
                "together: each has an equal part of the heads, MLP columns and vocabulary, and "

@@ -34,6 +34,7 @@ void complete(Settings& settings) {
   policy.sample_ranks = static_cast<int>(settings.context);
   policy.tensor_ranks = static_cast<int>(settings.tensor);
   policy.stages = static_cast<int>(settings.pipeline);
+  policy.expert_ranks = static_cast<int>(settings.expert);
   policy.sum_grain = micro_batch_grain(settings.training) * settings.context;
   policy.moments.count = optim::moments(settings.optimizer);
   policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;

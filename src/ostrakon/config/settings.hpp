@@ -121,6 +121,8 @@ struct Settings {
   std::int64_t tensor_grain = 1;   ///< pieces of it that are summed by one tree
   std::int64_t tensor_chunks = 1;  ///< runs of rows that they exchange one after the other
   std::int64_t pipeline = 1;       ///< stages
+  std::int64_t expert = 1;         ///< neighbouring ranks that share the experts of each block
+  double expert_capacity = 1.25;   ///< model::LeafShape::expert_capacity
   std::int64_t ranks_per_node = 0;
   int shard_group = mesh::world_group;  ///< ranks that share one copy, or a name of mesh/mesh.hpp
   PrecisionSettings precision;

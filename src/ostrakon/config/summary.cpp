@@ -112,6 +112,8 @@ constexpr Condition conditions[] = {
     {"model", "router_balance", "experts", has_experts},
     {"model", "router_balance_rate", "experts", has_experts},
     {"model", "router_balance_rate", "router_balance", balances},
+    {"parallel", "expert_capacity", "expert",
+     [](const Settings& settings) { return settings.expert > 1; }},
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
@@ -149,11 +151,11 @@ std::string made_idle_by(const Settings& settings, const std::string& section,
   };
   if (key == "hierarchical_collectives")
     return ranks.may_have_levels ? "" : "as no group has several ranks on each of several nodes";
-  if (section == "parallel") return has_effect(settings, key) ? "" : with("sharding");
   for (const Condition& condition : conditions) {
     if (section != condition.section || key != condition.key || condition.holds(settings)) continue;
     return condition.decided_by ? with(condition.decided_by) : "in a build without a device";
   }
+  if (section == "parallel" && !has_effect(settings, key)) return with("sharding");
   if (section == "precision" && key == "reduce" && ranks.shard_group == 1)
     return "in shard groups of one rank";
   return "";

@@ -286,6 +286,8 @@ OSTRAKON_INSTANTIATE(bf16)
 OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
+template void copy<std::int32_t>(const Exec&, View<const std::int32_t*>, View<std::int32_t*>);
+template void copy<std::int64_t>(const Exec&, View<const std::int64_t*>, View<std::int64_t*>);
 template void tree_sum<float>(const Exec&, View<float**>);
 template void tree_sum<double>(const Exec&, View<double**>);
 

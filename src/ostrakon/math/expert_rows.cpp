@@ -19,9 +19,9 @@ std::int64_t per_token_of(const char* function, std::int64_t assignments, std::i
 
 /// y(r) = first(r) + (base(r) + sum of the row's copies, each times its weight if there are any).
 template <class T, class F>
-void sum_copies(const Exec& exec, const char* name, View<const F**> first, View<const T**> base,
-                View<const std::int32_t*> slots, View<const compute_t<T>*> weights,
-                View<const T**> copies, View<T**> y) {
+void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View<const T**> base,
+                 View<const std::int32_t*> slots, View<const compute_t<T>*> weights,
+                 View<const T**> copies, View<T**> y) {
   using C = compute_t<T>;
   const std::int64_t rows = y.rows(), columns = y.columns();
   const std::int64_t per_token = per_token_of(name, slots.size(), rows);
@@ -35,16 +35,36 @@ void sum_copies(const Exec& exec, const char* name, View<const F**> first, View<
         const std::int64_t r = item / runs, begin = item % runs * columns_at_once;
         const std::int64_t width = smaller(columns_at_once, columns - begin);
         C sums[columns_at_once] = {};
-        if (base)
-          for (std::int64_t j = 0; j < width; ++j) sums[j] = base(r, begin + j);
         for (std::int64_t a = r * per_token; a < (r + 1) * per_token; ++a) {
           const C weight = weights ? weights[a] : C(1);
           const auto copy = copies.row(slots[a]).range(begin, begin + width);
           for (std::int64_t j = 0; j < width; ++j) sums[j] += weight * C(copy[j]);
         }
+        if (base)
+          for (std::int64_t j = 0; j < width; ++j) sums[j] = C(base(r, begin + j)) + sums[j];
         for (std::int64_t j = 0; j < width; ++j)
           y(r, begin + j) = static_cast<T>(C(first(r, begin + j)) + sums[j]);
       });
+}
+
+/// dweight = activated . dactivated + bias . dy, then `dactivated` and dy times `weight`.
+template <class T>
+KOKKOS_FUNCTION compute_t<T> weigh_row(const Row& row, compute_t<T> weight,
+                                       View<const T*> activated, View<const T*> bias,
+                                       View<T*> dactivated, View<const T*> dy, View<T*> weighted) {
+  using C = compute_t<T>;
+  C sum = row.template sum<C>(activated.size(), [=](std::int64_t j) {
+    return static_cast<C>(activated[j]) * static_cast<C>(dactivated[j]);
+  });
+  if (bias)
+    sum += row.template sum<C>(
+        dy.size(), [=](std::int64_t j) { return static_cast<C>(bias[j]) * static_cast<C>(dy[j]); });
+  row.loop(activated.size(), [=](std::int64_t j) {
+    dactivated[j] = static_cast<T>(weight * static_cast<C>(dactivated[j]));
+  });
+  row.loop(dy.size(),
+           [=](std::int64_t j) { weighted[j] = static_cast<T>(weight * static_cast<C>(dy[j])); });
+  return sum;
 }
 
 }  // namespace
@@ -52,28 +72,64 @@ void sum_copies(const Exec& exec, const char* name, View<const F**> first, View<
 template <class T>
 void gather_rows(const Exec& exec, View<const T**> x, View<const std::int32_t*> assignments,
                  View<T**> copies) {
-  const char* const name = "gather_rows";
-  const std::int64_t per_token = per_token_of(name, assignments.size(), x.rows());
-  const std::int64_t columns = x.columns();
-  require_shape(name, "copies", copies, assignments.size(), columns);
-  for_each_row(
-      exec, name, assignments.size(), KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
-        const auto from = x.row(assignments[slot] / per_token);
-        const auto to = copies.row(slot);
-        row.loop(columns, [=](std::int64_t j) { to[j] = from[j]; });
-      });
+  const std::int64_t per_token = per_token_of("gather_rows", assignments.size(), x.rows());
+  gather_rows_of<T>(exec, per_token, x, assignments, copies);
 }
 
 template <class T>
 void combine_outputs(const Exec& exec, View<const T**> x, View<const T**> base,
                      const Routes<compute_t<T>>& routes, View<const T**> outputs, View<T**> y) {
-  sum_copies<T, T>(exec, "combine_outputs", x, base, routes.slots, routes.weights, outputs, y);
+  sum_and_add<T, T>(exec, "combine_outputs", x, base, routes.slots, routes.weights, outputs, y);
 }
 
 template <class T>
 void combine_gradients(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
                        const Routes<compute_t<T>>& routes, View<const T**> copies, View<T**> dx) {
-  sum_copies<T, compute_t<T>>(exec, "combine_gradients", first, base, routes.slots, {}, copies, dx);
+  sum_and_add<T, compute_t<T>>(exec, "combine_gradients", first, base, routes.slots, {}, copies,
+                               dx);
+}
+
+template <class T>
+void sum_copies(const Exec& exec, View<const std::int32_t*> slots, View<const T**> copies,
+                View<compute_t<T>**> sums) {
+  using C = compute_t<T>;
+  const char* const name = "sum_copies";
+  const std::int64_t columns = sums.columns();
+  const std::int64_t per_token = per_token_of(name, slots.size(), sums.rows());
+  require_shape(name, "copies", copies, slots.size(), columns);
+  for_each_row(
+      exec, name, sums.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto sum = sums.row(r);
+        row.loop(columns, [=](std::int64_t j) { sum[j] = C(0); });
+        for (std::int64_t a = r * per_token; a < (r + 1) * per_token; ++a) {
+          const auto copy = copies.row(slots[a]);
+          row.loop(columns, [=](std::int64_t j) { sum[j] += C(copy[j]); });
+        }
+      });
+}
+
+template <class T>
+void combine_sums(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
+                  View<const compute_t<T>**> sums, View<T**> dx) {
+  using C = compute_t<T>;
+  const char* const name = "combine_sums";
+  const std::int64_t rows = dx.rows(), columns = dx.columns();
+  require_shape(name, "first", first, rows, columns);
+  if (base) require_shape(name, "base", base, rows, columns);
+  require_shape(name, "sums", sums, rows, columns);
+  for_each_row(
+      exec, name, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto begin = first.row(r), sum = sums.row(r);
+        const auto out = dx.row(r);
+        if (base) {
+          const auto more = base.row(r);
+          row.loop(columns, [=](std::int64_t j) {
+            out[j] = static_cast<T>(begin[j] + (C(more[j]) + sum[j]));
+          });
+        } else {
+          row.loop(columns, [=](std::int64_t j) { out[j] = static_cast<T>(begin[j] + sum[j]); });
+        }
+      });
 }
 
 template <class T>
@@ -92,23 +148,68 @@ void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::
   for_each_row(
       exec, name, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const std::int64_t assignment = assignments[r];
-        const C weight = weights[assignment];
-        const View<const T*> made = activated.row(r);
-        const View<T*> dmade = dactivated.row(r), out = dy.row(r);
-        C sum = row.template sum<C>(inner, [=](std::int64_t j) {
-          return static_cast<C>(made[j]) * static_cast<C>(dmade[j]);
-        });
-        if (bias)
-          sum += row.template sum<C>(columns, [=](std::int64_t j) {
-            return static_cast<C>(bias[j]) * static_cast<C>(out[j]);
-          });
+        const C sum = weigh_row<T>(row, weights[assignment], activated.row(r), bias,
+                                   dactivated.row(r), dy.row(r), dy.row(r));
         row.once([=] { dweights[assignment] = sum; });
-        row.loop(inner, [=](std::int64_t j) {
-          dmade[j] = static_cast<T>(weight * static_cast<C>(dmade[j]));
-        });
-        row.loop(columns,
-                 [=](std::int64_t j) { out[j] = static_cast<T>(weight * static_cast<C>(out[j])); });
       });
+}
+
+template <class T>
+void weigh_rows(const Exec& exec, View<const compute_t<T>*> weights, View<const T**> activated,
+                View<const T*> bias, View<T**> dactivated, View<const T**> dy, View<T**> weighted,
+                View<compute_t<T>*> dweights) {
+  const char* const name = "weigh_rows";
+  const std::int64_t rows = dy.rows(), columns = dy.columns(), inner = dactivated.columns();
+  require_shape(name, "activated", activated, rows, inner);
+  require_shape(name, "dactivated", dactivated, rows, inner);
+  require_shape(name, "weighted", weighted, rows, columns);
+  require_size_if_any(name, "bias", bias, columns);
+  require_equal_sizes(name, weights.size(), rows);
+  require_equal_sizes(name, dweights.size(), rows);
+  for_each_row(
+      exec, name, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto sum = weigh_row<T>(row, weights[r], activated.row(r), bias, dactivated.row(r),
+                                      dy.row(r), weighted.row(r));
+        row.once([=] { dweights[r] = sum; });
+      });
+}
+
+template <class T>
+void gather_rows_of(const Exec& exec, std::int64_t per_token, View<const T**> x,
+                    View<const std::int32_t*> assignments, View<T**> copies) {
+  const char* const name = "gather_rows";
+  const std::int64_t columns = x.columns();
+  require_shape(name, "copies", copies, assignments.size(), columns);
+  for_each_row(
+      exec, name, assignments.size(), KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
+        const auto from = x.row(assignments[slot] / per_token);
+        const auto to = copies.row(slot);
+        row.loop(columns, [=](std::int64_t j) { to[j] = from[j]; });
+      });
+}
+
+template <class C>
+void gather_weights(const Exec& exec, View<const C*> from, View<const std::int32_t*> assignments,
+                    View<C*> to) {
+  require_equal_sizes("gather_weights", to.size(), assignments.size());
+  for_each_item(
+      exec, "gather_weights", to.size(),
+      KOKKOS_LAMBDA(std::int64_t i) { to[i] = from[assignments[i]]; });
+}
+
+void count_one(const Exec& exec, View<std::int64_t*> count) {
+  require_equal_sizes("count_one", count.size(), 1);
+  for_each_item(
+      exec, "count_one", 1, KOKKOS_LAMBDA(std::int64_t i) { count[i] += 1; });
+}
+
+template <class C>
+void scatter_weights(const Exec& exec, View<const C*> from, View<const std::int32_t*> assignments,
+                     View<C*> to) {
+  require_equal_sizes("scatter_weights", from.size(), assignments.size());
+  for_each_item(
+      exec, "scatter_weights", from.size(),
+      KOKKOS_LAMBDA(std::int64_t i) { to[assignments[i]] = from[i]; });
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                \
@@ -120,11 +221,29 @@ void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::
                                      const Routes<compute_t<T>>&, View<const T**>, View<T**>); \
   template void weigh_gradients<T>(const Exec&, const Routes<compute_t<T>>&, std::int64_t,     \
                                    View<const T**>, View<const T*>, View<T**>, View<T**>,      \
-                                   View<compute_t<T>*>);
+                                   View<compute_t<T>*>);                                       \
+  template void weigh_rows<T>(const Exec&, View<const compute_t<T>*>, View<const T**>,         \
+                              View<const T*>, View<T**>, View<const T**>, View<T**>,           \
+                              View<compute_t<T>*>);                                            \
+  template void gather_rows_of<T>(const Exec&, std::int64_t, View<const T**>,                  \
+                                  View<const std::int32_t*>, View<T**>);                       \
+  template void sum_copies<T>(const Exec&, View<const std::int32_t*>, View<const T**>,         \
+                              View<compute_t<T>**>);                                           \
+  template void combine_sums<T>(const Exec&, View<const compute_t<T>**>, View<const T**>,      \
+                                View<const compute_t<T>**>, View<T**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)
 OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
+
+#define OSTRAKON_INSTANTIATE(C)                                                            \
+  template void gather_weights<C>(const Exec&, View<const C*>, View<const std::int32_t*>,  \
+                                  View<C*>);                                               \
+  template void scatter_weights<C>(const Exec&, View<const C*>, View<const std::int32_t*>, \
+                                   View<C*>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
 #undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math

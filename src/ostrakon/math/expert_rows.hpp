@@ -28,6 +28,16 @@ template <class T>
 void combine_gradients(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
                        const Routes<compute_t<T>>& routes, View<const T**> copies, View<T**> dx);
 
+// combine_gradients in two steps, with the same bits: sums(r) = the sum of `copies` over the
+// assignments of r, and dx = first + (base + sums), all (rows, columns).
+
+template <class T>
+void sum_copies(const Exec& exec, View<const std::int32_t*> slots, View<const T**> copies,
+                View<compute_t<T>**> sums);
+template <class T>
+void combine_sums(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
+                  View<const compute_t<T>**> sums, View<T**> dx);
+
 /// The backward of weights for the slots [begin, begin + rows of the arrays): dweights(a) =
 /// activated . dactivated + bias . dy. Then multiplies dactivated and dy by the weights. Before,
 /// dactivated (rows, inner) is the gradient by `activated` with a weight of 1, and dy (rows,
@@ -36,5 +46,31 @@ template <class T>
 void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::int64_t begin,
                      View<const T**> activated, View<const T*> bias, View<T**> dactivated,
                      View<T**> dy, View<compute_t<T>*> dweights);
+
+// The same for rows of some slots that are computed elsewhere: what belongs to a slot comes with
+// its row.
+
+/// copies(i) = the row of x whose assignment is assignments(i), of `per_token` for each row of x.
+template <class T>
+void gather_rows_of(const Exec& exec, std::int64_t per_token, View<const T**> x,
+                    View<const std::int32_t*> assignments, View<T**> copies);
+
+/// to(i) = from(assignments(i)).
+template <class C>
+void gather_weights(const Exec& exec, View<const C*> from, View<const std::int32_t*> assignments,
+                    View<C*> to);
+/// to(assignments(i)) = from(i).
+template <class C>
+void scatter_weights(const Exec& exec, View<const C*> from, View<const std::int32_t*> assignments,
+                     View<C*> to);
+
+/// count += 1; (1).
+void count_one(const Exec& exec, View<std::int64_t*> count);
+
+/// weigh_gradients with weights and dweights (rows); the weighted dy is written to `weighted`.
+template <class T>
+void weigh_rows(const Exec& exec, View<const compute_t<T>*> weights, View<const T**> activated,
+                View<const T*> bias, View<T**> dactivated, View<const T**> dy, View<T**> weighted,
+                View<compute_t<T>*> dweights);
 
 }  // namespace ostrakon::math

@@ -403,6 +403,21 @@ std::int64_t terms_at_once(std::int64_t terms) {
   return std::min(power, terms);
 }
 
+/// c = beta c + the product of all rows, in as few pieces as one product may have.
+template <class T>
+void multiply_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
+                  View<compute_t<T>**> c) {
+  std::int64_t first = 0;
+  const std::int64_t last = a.rows();
+  do {
+    const std::int64_t next = first + terms_at_once<T>(last - first);
+    gemm<T, compute_t<T>>(exec, Transpose::yes, Transpose::no, 1, a.row_range(first, next),
+                          b.row_range(first, next), beta, c);
+    beta = 1;
+    first = next;
+  } while (first < last);
+}
+
 }  // namespace
 
 template <class T>
@@ -432,17 +447,20 @@ void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<co
   const std::int64_t apart = std::numeric_limits<std::int64_t>::max();
   sum_runs<T>(exec, c, pieces, apart, workspace,
               [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C beta, View<C**> to) {
-                std::int64_t first = offsets[piece];
-                const std::int64_t last = offsets[piece + 1];
-                do {
-                  const std::int64_t next = first + terms_at_once<T>(last - first);
-                  gemm<T, C>(exec, Transpose::yes, Transpose::no, 1,
-                             a.row_range(first, next).column_range(begin, end),
-                             b.row_range(first, next), beta, to);
-                  beta = 1;
-                  first = next;
-                } while (first < last);
+                const std::int64_t first = offsets[piece], last = offsets[piece + 1];
+                multiply_run<T>(exec, a.row_range(first, last).column_range(begin, end),
+                                b.row_range(first, last), beta, to);
               });
+}
+
+template <class T>
+void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
+                 View<compute_t<T>**> c) {
+  const std::int64_t most_rows = rows_by_piece(c.rows(), c.columns());
+  for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
+    const std::int64_t end = std::min(c.rows(), begin + most_rows);
+    multiply_run<T>(exec, a.column_range(begin, end), b, beta, c.row_range(begin, end));
+  }
 }
 
 template <class T>
@@ -523,14 +541,16 @@ OSTRAKON_INSTANTIATE(fp16, float)
 template void add_matrix<float>(const Exec&, View<const float**>, View<float**>);
 template void add_matrix<double>(const Exec&, View<const double**>, View<double**>);
 
-#define OSTRAKON_INSTANTIATE(T)                                                            \
-  template bool adds_as_a_whole<T>(std::int64_t);                                          \
-  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>,            \
-                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>); \
-  template void gemm_by_run<T>(const Exec&, View<const T**>, View<const T**>,              \
-                               View<compute_t<T>**>, HostView<const std::int64_t*>,        \
-                               View<compute_t<T>*>);                                       \
-  template void gemm_by_row<T>(const Exec&, Transpose, View<const T**>, View<const T**>,   \
+#define OSTRAKON_INSTANTIATE(T)                                                             \
+  template bool adds_as_a_whole<T>(std::int64_t);                                           \
+  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>,             \
+                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);  \
+  template void gemm_by_run<T>(const Exec&, View<const T**>, View<const T**>,               \
+                               View<compute_t<T>**>, HostView<const std::int64_t*>,         \
+                               View<compute_t<T>*>);                                        \
+  template void gemm_of_run<T>(const Exec&, View<const T**>, View<const T**>, compute_t<T>, \
+                               View<compute_t<T>**>);                                       \
+  template void gemm_by_row<T>(const Exec&, Transpose, View<const T**>, View<const T**>,    \
                                View<T**>, View<T*>, std::int64_t);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

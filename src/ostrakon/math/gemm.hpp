@@ -125,6 +125,12 @@ template <class T>
 void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
                  HostView<const std::int64_t*> offsets, View<compute_t<T>*> workspace);
 
+/// One run of gemm_by_run(), or a part of one that begins a multiple of product_chunk rows after
+/// it: C = beta C + A^T B, with beta 0 for its begin and 1 for what follows.
+template <class T>
+void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
+                 View<compute_t<T>**> c);
+
 /// Rows of A in a product of gemm_by_row(): 0 where all may be in one.
 template <class T>
 constexpr std::int64_t rows_of_a_product = is_16bit<T> && !on_device ? 64 : 0;

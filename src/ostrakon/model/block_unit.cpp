@@ -106,8 +106,10 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   FeedForwardCall<T> call = feed_forward_call(buffers, middle.row_range(begin, end));
   call.first_row = begin;
   call.counts = buffers.counts;
-  if (buffers.output)
+  if (buffers.output) {
     call.y = buffers.output.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
+    call.border = border_in(buffers.output, feed_forward_->border_bytes());
+  }
   feed_forward_->forward(exec, call);
 }
 
@@ -159,6 +161,7 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers,
                                 compute_t<T> loss_scale) const {
   FeedForwardCall<T> call = feed_forward_call(buffers, of_backward(buffers).middle);
   call.gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
+  call.border = border_in(buffers.gradient, feed_forward_->border_gradient_bytes());
   call.parameter_gradients = buffers.parameter_gradients;
   call.sums = leaf_sums(buffers, backward_.sums).workspace;
   call.loss_scale = loss_scale;
@@ -351,7 +354,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
 
 template <class T>
 void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen& frozen) {
-  parameters_ = block_parameters(settings);
+  parameters_ = block_parameters(settings, leaf_.expert_ranks == 1);
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;
   description_.frozen_elements = sizes.frozen;
@@ -558,6 +561,8 @@ View<T**> BlockUnit<T>::matrix_in(View<std::byte*> buffer, std::int64_t offset,
 template <class T>
 void BlockUnit<T>::describe() {
   description_.output_bytes = bytes_of<T>(sizes_.rows * sizes_.width);
+  if (feed_forward_->border_bytes() > 0)
+    description_.output_bytes = behind_y() + feed_forward_->border_bytes();
   description_.recomputes = true;
   if (feed_forward_->counted() > 0) description_.counts = {feed_forward_->counted()};
 

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/block_unit.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
+#include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/stack_unit.hpp>
@@ -77,6 +78,18 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
             leaf.rows(), " tokens at once, each by ", experts.per_token,
             " experts; expected fewer than 2^31 in all");
   }
+  const std::int64_t sharing = leaf.expert_ranks;
+  positive("expert_ranks", sharing);
+  if (sharing > 1) {
+    require((sharing & (sharing - 1)) == 0 && experts.count % sharing == 0, "the ", experts.count,
+            " experts of a block can't be divided over ", sharing,
+            " ranks; expected a power of two that divides them");
+    require(leaf.expert_capacity > 0.0 && leaf.expert_capacity <= static_cast<double>(sharing),
+            "an expert capacity of ", leaf.expert_capacity, " for ", sharing,
+            " ranks; expected more than 0 and at most as many");
+    require(settings.blocks_per_unit <= 1, settings.blocks_per_unit,
+            " blocks to a unit, but ranks share experts, which are units of their own; expected 1");
+  }
   require(settings.width % settings.heads == 0, "model width ", settings.width,
           " is not a multiple of heads ", settings.heads);
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
@@ -146,9 +159,11 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
   const std::int64_t block_elements =
       BlockUnit<T>(settings, leaf, 0).description().parameter_elements / leaf.tensor_ranks;
   std::int64_t first = 0;
-  for (const std::int64_t count :
-       blocks_of_units(settings.layers, settings.blocks_per_unit, block_elements)) {
+  for (const std::int64_t count : blocks_of_units(
+           settings.layers, leaf.expert_ranks > 1 ? 1 : settings.blocks_per_unit, block_elements)) {
     units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
+    if (leaf.expert_ranks > 1)
+      units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
     first += count;
   }
   const Unit<T>* tied_to = settings.tie_embeddings ? units_.front().get() : nullptr;
@@ -175,6 +190,11 @@ plan::ModelDescription Decoder<T>::description() const {
   description.tensor_chunks = leaf_.tensor_chunks;
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
+  if (leaf_.expert_ranks > 1) {
+    const ExpertBorder border(settings_, leaf_);
+    description.gradient_bytes =
+        border.behind_y<T>() + border.gradients_in<T>(View<std::byte*>()).bytes;
+  }
   return description;
 }
 

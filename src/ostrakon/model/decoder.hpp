@@ -97,6 +97,12 @@ struct LeafShape {
   /// In how many equal runs a tensor rank's rows are exchanged in forward of a block, each while
   /// others are computed.
   std::int64_t tensor_chunks = 1;
+  /// Neighbouring ranks that share the experts of a block: each has an equal part of these, and
+  /// computes with it the tokens of all (expert parallel).
+  std::int64_t expert_ranks = 1;
+  /// Room for tokens that a rank sends to another one's experts at a time, relative to an even
+  /// division. More take further rounds.
+  double expert_capacity = 1.0;
   /// Blocks compute gradients of parameters in a phase that is deferred, so that it may run when
   /// there is nothing else to do. Changes no bit. Those in tensor pieces do not.
   bool defers_gradients = false;
@@ -164,7 +170,8 @@ template <class T>
 class HeadUnit;
 
 /// Units "embedding", then of blocks, then "head". A unit of one block is called "block.3", one of
-/// several "block.4-7". Allocates nothing but these small descriptions, whatever the model's size.
+/// several "block.4-7"; experts that ranks share are a unit behind their block, "block.3.experts".
+/// Allocates nothing but these small descriptions, whatever the model's size.
 ///
 /// Parameters, by owner, which is "embedding", "block.<layer>" or "head". Embedding: token.weight
 /// (vocabulary, width), position.weight (tokens, width) if learned. Block:

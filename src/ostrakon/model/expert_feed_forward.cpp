@@ -29,10 +29,14 @@ void ExpertFeedForward<T>::forward(const Exec& exec, const FeedForwardCall<T>& c
   const bool only_saves = !call.y;
   if (only_saves && recompute_.mlp) return;
 
-  const math::OffsetsOnHost offsets(exec, saved.routes.offsets);
-  multiply_up(exec, call, saved, work, offsets.view(), leaves);
   if (has_shared())
     linear_forward<T>(exec, shared_.up, call.parameters, work.normed, saved.shared_up);
+  if (experts_.empty()) {
+    if (!only_saves) hand_on(exec, call, saved, work);
+    return;
+  }
+  const math::OffsetsOnHost offsets(exec, saved.routes.offsets);
+  multiply_up(exec, call, saved, work, offsets.view(), leaves);
   if (only_saves) return;
 
   activate<T>(exec, activation_, saved.up, work.activated);
@@ -42,12 +46,37 @@ void ExpertFeedForward<T>::forward(const Exec& exec, const FeedForwardCall<T>& c
                                              work.activated.row_range(begin, end),
                                              work.copies.row_range(begin, end), work.padding);
                   });
-  if (has_shared()) {
-    activate<T>(exec, activation_, saved.shared_up, work.shared_activated);
-    linear_forward<T>(exec, shared_.down, call.parameters, work.shared_activated, work.normed);
-  }
+  if (has_shared()) forward_of_shared(exec, call, saved, work);
   math::combine_outputs<T>(exec, call.x, has_shared() ? work.normed : View<T**>(), saved.routes,
                            work.copies, call.y);
+}
+
+/// Their output in work.normed.
+template <class T>
+void ExpertFeedForward<T>::forward_of_shared(const Exec& exec, const FeedForwardCall<T>& call,
+                                             const Saved& saved, const Workspace& work) const {
+  activate<T>(exec, activation_, saved.shared_up, work.shared_activated);
+  linear_forward<T>(exec, shared_.down, call.parameters, work.shared_activated, work.normed);
+}
+
+/// To the unit of the experts.
+template <class T>
+void ExpertFeedForward<T>::hand_on(const Exec& exec, const FeedForwardCall<T>& call,
+                                   const Saved& saved, const Workspace& work) const {
+  const auto handed = border_.template rows_in<T>(call.border);
+  const auto copy = [&exec](auto from, auto to) {
+    using Element = typename decltype(to)::Element;
+    math::copy<Element>(exec, View<const Element*>(from), to);
+  };
+  copy(call.x.flat(), call.y.flat());
+  copy(work.normed.flat(), handed.normed.flat());
+  copy(saved.routes.weights, handed.routes.weights);
+  copy(saved.routes.slots, handed.routes.slots);
+  copy(saved.routes.assignments, handed.routes.assignments);
+  copy(saved.routes.offsets, handed.routes.offsets);
+  if (!has_shared()) return;
+  forward_of_shared(exec, call, saved, work);
+  copy(work.normed.flat(), handed.shared.flat());
 }
 
 /// Experts, weights and order of the rows of work.normed.
@@ -166,13 +195,21 @@ void ExpertFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& 
   const Workspace& work = arrays.work;
   norm_again<T>(exec, norm_, call.parameters, call.x, saved.norm, recompute_.norms,
                 recompute_.mlp || !defers_, work.normed);
-  const math::OffsetsOnHost offsets(exec, saved.routes.offsets);
-  backward_of_experts(exec, call, arrays, offsets.view());
+  const bool are_apart = experts_.empty();
+  const auto back = are_apart ? border_.template gradients_in<T>(call.border)
+                              : typename ExpertBorder::Gradients<T>();
+  if (!are_apart) {
+    const math::OffsetsOnHost offsets(exec, saved.routes.offsets);
+    backward_of_experts(exec, call, arrays, offsets.view());
+  }
   if (has_shared()) backward_of_shared(exec, call, arrays);
-  backward_of_router(exec, call, arrays);
+  backward_of_router(exec, call, arrays, are_apart ? back.dweights : work.dweights);
   const View<T**> dnormed = work.normed;
-  math::combine_gradients<T>(exec, work.wide, has_shared() ? work.dshared : View<T**>(),
-                             saved.routes, work.copies, dnormed);
+  const View<T**> dshared = has_shared() ? work.dshared : View<T**>();
+  if (are_apart)
+    math::combine_sums<T>(exec, work.wide, dshared, back.normed, dnormed);
+  else
+    math::combine_gradients<T>(exec, work.wide, dshared, saved.routes, work.copies, dnormed);
   const LeafSums<T> sums{leaves_, call.sums};
   if (defers_)
     norm_backward<T>(exec, norm_, call.parameters, call.x, saved.norm, dnormed,
@@ -188,10 +225,12 @@ void ExpertFeedForward<T>::backward_parameters(const Exec& exec,
                                                const FeedForwardCall<T>& call) const {
   const Backward arrays = backward_in(call, Step::parameters);
   const DeferredNorm<T> of_norm = deferred_in(call.deferred).arrays.of_norm;
-  const math::OffsetsOnHost offsets(exec, arrays.saved.routes.offsets);
   norm_apply<T>(exec, norm_, of_norm, call.x, arrays.saved.norm, arrays.work.normed);
-  down_gradients(exec, call, arrays, offsets.view());
-  up_gradients(exec, call, arrays, offsets.view());
+  if (!experts_.empty()) {
+    const math::OffsetsOnHost offsets(exec, arrays.saved.routes.offsets);
+    down_gradients(exec, call, arrays, offsets.view());
+    up_gradients(exec, call, arrays, offsets.view());
+  }
   if (has_shared()) {
     shared_down_gradients(exec, call, arrays);
     shared_up_gradients(exec, call, arrays);
@@ -296,11 +335,12 @@ void ExpertFeedForward<T>::shared_up_gradients(const Exec& exec, const FeedForwa
 /// The gradient of norm(x) in work.wide.
 template <class T>
 void ExpertFeedForward<T>::backward_of_router(const Exec& exec, const FeedForwardCall<T>& call,
-                                              const Backward& arrays) const {
+                                              const Backward& arrays,
+                                              View<const Compute*> dweights) const {
   const Workspace& work = arrays.work;
   math::router_backward<Compute>(exec, router_, leaves_,
                                  call.loss_scale * static_cast<Compute>(loss_factor_),
-                                 arrays.saved.routes, work.dweights, arrays.dlogits);
+                                 arrays.saved.routes, dweights, arrays.dlogits);
   if (!defers_) router_gradients(exec, call, arrays);
   math::gemm<Compute>(exec, math::Transpose::no, math::Transpose::no, 1,
                       View<const Compute**>(arrays.dlogits),
@@ -344,15 +384,21 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
     return Mlp{find_linear(parameters, name_of_up(settings, name)),
                find_linear(parameters, name + ".down")};
   };
-  for (std::int64_t e = 0; e < router_.experts; ++e)
-    experts_.push_back(find_mlp(name_of_expert(e)));
+  if (leaf.expert_ranks == 1)
+    for (std::int64_t e = 0; e < router_.experts; ++e)
+      experts_.push_back(find_mlp(name_of_expert(e)));
   if (settings.experts.shared > 0) shared_ = find_mlp("mlp.shared");
+  border_ = ExpertBorder(settings, leaf);
 
   this->sizes_ = {
       saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, Step::forward).bytes,
       workspace_in({}, rows_, Step::backward).bytes,
       std::max(leaf_sums_workspace(gate_, leaves_), math::excess_workspace(router_, leaves_))};
   this->sizes_.counted = router_.experts;
+  if (experts_.empty()) {
+    this->sizes_.border = border_.template rows_in<T>({}).bytes;
+    this->sizes_.border_gradient = border_.template gradients_in<T>({}).bytes;
+  }
   if (defers_) {
     this->sizes_.parameters_workspace = workspace_in({}, rows_, Step::parameters).bytes;
     this->sizes_.deferred = deferred_in({}).bytes;
@@ -370,9 +416,10 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
   }
   // Rows are evenly divided over experts for this, as far as they can be.
   const std::int64_t all = copies(rows_);
-  for (std::int64_t e = 0; e < router_.experts; ++e) {
-    const Mlp& mlp = experts_[static_cast<std::size_t>(e)];
+  std::int64_t e = 0;
+  for (const Mlp& mlp : experts_) {
     const std::int64_t rows = (e + 1) * all / router_.experts - e * all / router_.experts;
+    ++e;
     add_sums(mlp);
     this->flops_.add(mlp.up, rows, true, recompute.mlp);
     this->flops_.add(mlp.down, rows, false, false);
@@ -382,7 +429,7 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
 template <class T>
 typename ExpertFeedForward<T>::SavedAndBytes ExpertFeedForward<T>::saved_in(
     View<std::byte*> buffer, std::int64_t rows, std::int64_t leaves) const {
-  const std::int64_t all = copies(rows), experts = router_.experts;
+  const std::int64_t all = rows * router_.per_token, experts = router_.experts;
   Arrays<T> arrays(buffer);
   Saved saved;
   saved.routes.scores = arrays.template take<Compute>(rows * experts).matrix(rows, experts);
@@ -395,7 +442,7 @@ typename ExpertFeedForward<T>::SavedAndBytes ExpertFeedForward<T>::saved_in(
     saved.norm = {arrays.template take<Compute>(norm_.mean_elements(rows)),
                   arrays.template take<Compute>(rows)};
   if (!recompute_.mlp) {
-    saved.up = arrays.matrix(all, experts_.front().up.outputs);
+    saved.up = arrays.matrix(copies(rows), up_columns());
     if (has_shared()) saved.shared_up = arrays.matrix(rows, shared_.up.outputs);
   }
   return {saved, arrays.size()};
@@ -417,7 +464,7 @@ typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace
     work.norm = {arrays.template take<Compute>(norm_.mean_elements(rows)),
                  arrays.template take<Compute>(rows)};
   if (recompute_.mlp && computes_again) {
-    work.up = arrays.matrix(all, experts_.front().up.outputs);
+    work.up = arrays.matrix(all, up_columns());
     if (has_shared()) work.shared_up = arrays.matrix(rows, shared_.up.outputs);
   }
   work.normed = arrays.matrix(rows, width_);
@@ -432,8 +479,9 @@ typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace
   if (is_narrow())
     work.router = arrays.template take<Compute>(experts * width_).matrix(experts, width_);
   if (is_narrow() && bias_.exists()) work.bias = arrays.template take<Compute>(experts);
-  work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
-                                                  by_row_workspace<T>(experts_.front().down)));
+  if (!experts_.empty())
+    work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
+                                                    by_row_workspace<T>(experts_.front().down)));
   if (step == Step::forward) return {work, arrays.size()};
   if (!defers_ || activation_ != Activation::gelu) {  // else where its gradient is
     const View<T*> gradients = arrays.template take<T>(most_activated);
@@ -456,11 +504,11 @@ typename ExpertFeedForward<T>::DeferredAndBytes ExpertFeedForward<T>::deferred_i
     deferred.norm = {arrays.template take<Compute>(norm_.mean_elements(rows_)),
                      arrays.template take<Compute>(rows_)};
   if (recompute_.mlp) {
-    deferred.up = arrays.matrix(all, experts_.front().up.outputs);
+    deferred.up = arrays.matrix(all, up_columns());
     if (has_shared()) deferred.shared_up = arrays.matrix(rows_, shared_.up.outputs);
   }
   deferred.dy = arrays.matrix(all, width_);
-  deferred.dup = arrays.matrix(all, experts_.front().up.outputs);
+  deferred.dup = arrays.matrix(all, up_columns());
   if (has_shared()) {
     deferred.shared_dy = arrays.matrix(rows_, width_);
     deferred.dshared_up = arrays.matrix(rows_, shared_.up.outputs);

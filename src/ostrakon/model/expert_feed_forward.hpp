@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/routing.hpp>
+#include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/feed_forward.hpp>
 
 namespace ostrakon::model {
@@ -15,6 +16,10 @@ namespace ostrakon::model {
 /// size of every array follows from the shape of the leaf. A token's result depends on no other
 /// token, and an expert's gradient of a leaf on none outside of the leaf. See math/gemm.hpp
 /// (gemm_by_row) for the exceptions.
+///
+/// Where ranks have some of the experts each (LeafShape::expert_ranks), these are a unit of their
+/// own, ExpertUnit. Then this is all but they: y is x, and norm(x), the shared experts' output and
+/// the routes are handed on to it.
 ///
 /// Saved are what the router decided, the statistics of the norm and the products before the
 /// activations; the last two unless they are computed again.
@@ -98,7 +103,11 @@ class ExpertFeedForward final : public FeedForward<T> {
     View<Compute**> dlogits;
   };
 
-  std::int64_t copies(std::int64_t rows) const { return rows * router_.per_token; }
+  /// Those that are computed here.
+  std::int64_t copies(std::int64_t rows) const {
+    return experts_.empty() ? 0 : rows * router_.per_token;
+  }
+  std::int64_t up_columns() const { return experts_.empty() ? 0 : experts_.front().up.outputs; }
   bool has_shared() const { return shared_.up.outputs > 0; }
   bool is_narrow() const { return !std::is_same<T, Compute>::value; }
 
@@ -127,8 +136,12 @@ class ExpertFeedForward final : public FeedForward<T> {
                            HostView<const std::int64_t*> offsets) const;
   void backward_of_shared(const Exec& exec, const FeedForwardCall<T>& call,
                           const Backward& arrays) const;
-  void backward_of_router(const Exec& exec, const FeedForwardCall<T>& call,
-                          const Backward& arrays) const;
+  void backward_of_router(const Exec& exec, const FeedForwardCall<T>& call, const Backward& arrays,
+                          View<const Compute*> dweights) const;
+  void forward_of_shared(const Exec& exec, const FeedForwardCall<T>& call, const Saved& saved,
+                         const Workspace& work) const;
+  void hand_on(const Exec& exec, const FeedForwardCall<T>& call, const Saved& saved,
+               const Workspace& work) const;
   // Gradients of parameters.
   void down_gradients(const Exec& exec, const FeedForwardCall<T>& call, const Backward& arrays,
                       HostView<const std::int64_t*> offsets) const;
@@ -150,9 +163,10 @@ class ExpertFeedForward final : public FeedForward<T> {
   math::Router router_;
   double loss_factor_;  // of the auxiliary loss; 0: none
   Norm norm_;
-  Linear gate_;             // the router's product
-  ParameterLocation bias_;  // of its scores
-  std::vector<Mlp> experts_;
+  Linear gate_;               // the router's product
+  ParameterLocation bias_;    // of its scores
+  std::vector<Mlp> experts_;  // none: they are a unit of their own
+  ExpertBorder border_;
   Mlp shared_;
 };
 

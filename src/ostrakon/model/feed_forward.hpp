@@ -20,6 +20,9 @@ struct FeedForwardCall {
   std::int64_t first_row = 0;  ///< forward: of x in the leaf, where decoding has some of its rows
   View<T**> y = {};            ///< forward: (rows, width); where it does not exist, only saves
   View<std::int64_t*> counts = {};  ///< forward: (counted()), added to where they exist
+  /// What passes to and from experts that are a unit of their own: border_bytes() in forward, where
+  /// y exists, and border_gradient_bytes() in backward.
+  View<std::byte*> border = {};
 
   View<T**> gradient = {};                       ///< backward: in, dL/dy; out, dL/dx. (rows, width)
   View<compute_t<T>*> parameter_gradients = {};  ///< backward: of the trained segment
@@ -51,6 +54,8 @@ class FeedForward {
   std::int64_t sum_elements() const { return sizes_.sum_elements; }
   /// Experts to which it counts assignments.
   std::int64_t counted() const { return sizes_.counted; }
+  std::int64_t border_bytes() const { return sizes_.border; }
+  std::int64_t border_gradient_bytes() const { return sizes_.border_gradient; }
 
   /// Floating-point operations: of forward; of one that only saves; of gradients in backward; of
   /// what backward computes again besides.
@@ -65,6 +70,7 @@ class FeedForward {
   struct Sizes {
     std::int64_t saved = 0, forward_workspace = 0, backward_workspace = 0, sum_elements = 0;
     std::int64_t parameters_workspace = 0, deferred = 0, counted = 0;
+    std::int64_t border = 0, border_gradient = 0;
   };
   struct Flops {
     double forward = 0.0, recompute = 0.0, gradient = 0.0, parameters = 0.0, again = 0.0;

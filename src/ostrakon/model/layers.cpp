@@ -166,25 +166,44 @@ std::string name_of_up(const DecoderSettings& settings, const std::string& mlp) 
 
 std::string name_of_expert(std::int64_t index) { return "mlp.experts." + std::to_string(index); }
 
-std::vector<Parameter> block_parameters(const DecoderSettings& settings) {
+namespace {
+
+/// Each block adds two projections to the residual stream; its variance must not grow with depth.
+double residual_deviation(const DecoderSettings& settings) {
+  return settings.initializer_deviation / std::sqrt(2.0 * settings.layers);
+}
+
+void add_mlp(std::vector<Parameter>& parameters, const DecoderSettings& settings,
+             const std::string& name, std::int64_t inner) {
+  const std::int64_t up = settings.activation == Activation::gelu ? inner : 2 * inner;
+  add_linear(parameters, name_of_up(settings, name), up, settings.width, settings.bias,
+             settings.initializer_deviation);
+  add_linear(parameters, name + ".down", settings.width, inner, settings.bias,
+             residual_deviation(settings));
+}
+
+}  // namespace
+
+std::vector<Parameter> expert_parameters(const DecoderSettings& settings) {
+  std::vector<Parameter> parameters;
+  for (std::int64_t e = 0; e < settings.experts.count; ++e)
+    add_mlp(parameters, settings, name_of_expert(e), settings.experts.width);
+  return parameters;
+}
+
+std::vector<Parameter> block_parameters(const DecoderSettings& settings, bool with_experts) {
   const std::int64_t width = settings.width;
   const std::int64_t qkv = (settings.heads + 2 * settings.kv_heads) * settings.head_width();
   const double deviation = settings.initializer_deviation;
-  // Each block adds two projections to the residual stream; its variance must not grow with depth.
-  const double residual_deviation = deviation / std::sqrt(2.0 * settings.layers);
   std::vector<Parameter> parameters;
-  const auto add_mlp = [&](const std::string& name, std::int64_t inner) {
-    const std::int64_t up = settings.activation == Activation::gelu ? inner : 2 * inner;
-    add_linear(parameters, name_of_up(settings, name), up, width, settings.bias, deviation);
-    add_linear(parameters, name + ".down", width, inner, settings.bias, residual_deviation);
-  };
   add_norm(parameters, "attention.norm", settings.norm, width, settings.bias);
   add_linear(parameters, "attention.qkv", qkv, width, settings.bias, deviation);
-  add_linear(parameters, "attention.out", width, width, settings.bias, residual_deviation);
+  add_linear(parameters, "attention.out", width, width, settings.bias,
+             residual_deviation(settings));
   add_norm(parameters, "mlp.norm", settings.norm, width, settings.bias);
   const ExpertSettings& experts = settings.experts;
   if (!experts.exist()) {
-    add_mlp("mlp", settings.ffn_width);
+    add_mlp(parameters, settings, "mlp", settings.ffn_width);
     return parameters;
   }
   add_linear(parameters, "mlp.router", experts.count, width, false, deviation);
@@ -193,8 +212,10 @@ std::vector<Parameter> block_parameters(const DecoderSettings& settings) {
     parameters.push_back(Parameter::zeros("mlp.router.balance", {experts.count}));
     parameters.back().sign_rate = experts.balance_rate;
   }
-  for (std::int64_t e = 0; e < experts.count; ++e) add_mlp(name_of_expert(e), experts.width);
-  if (experts.shared > 0) add_mlp("mlp.shared", experts.shared_width());
+  if (with_experts)
+    for (Parameter& parameter : expert_parameters(settings))
+      parameters.push_back(std::move(parameter));
+  if (experts.shared > 0) add_mlp(parameters, settings, "mlp.shared", experts.shared_width());
   return parameters;
 }
 

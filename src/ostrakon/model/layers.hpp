@@ -188,9 +188,10 @@ template <class T>
 void activate_backward(const Exec& exec, Activation activation, View<const T**> up,
                        View<const T**> dactivated, View<T**> dup);
 
-/// The parameters of a transformer block, see Decoder, not laid out; and the layer before the
-/// activation.
-std::vector<Parameter> block_parameters(const DecoderSettings& settings);
+/// The parameters of a transformer block, see Decoder, not laid out, with or without those of its
+/// experts; those of these alone; and the layer before the activation.
+std::vector<Parameter> block_parameters(const DecoderSettings& settings, bool with_experts = true);
+std::vector<Parameter> expert_parameters(const DecoderSettings& settings);
 std::string name_of_up(const DecoderSettings& settings, const std::string& mlp = "mlp");
 /// "mlp.experts.3"
 std::string name_of_expert(std::int64_t index);

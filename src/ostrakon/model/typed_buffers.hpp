@@ -15,12 +15,14 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.recomputes = buffers.recomputes;
   result.part = buffers.part;
   result.tensor_rank = buffers.tensor_rank;
+  result.expert_rank = buffers.expert_rank;
   result.trained_stride = buffers.trained_stride;
   result.frozen_stride = buffers.frozen_stride;
   result.batch = buffers.batch;
   result.exchanged = buffers.exchanged;
   result.second_exchanged = buffers.second_exchanged;
   result.handed = buffers.handed;
+  result.hands_nothing = buffers.hands_nothing;
   result.parameters = view_as<T>(buffers.parameters);
   result.frozen = view_as<T>(buffers.frozen);
   result.tied_parameters = view_as<T>(buffers.tied_parameters);

@@ -156,17 +156,20 @@ struct UnitBuffers {
   bool recomputes = false;       ///< forward for what it saves alone
   std::int64_t part = 0;         ///< of each sample, that this rank has: Model::parts
   std::int64_t tensor_rank = 0;  ///< among Model::tensor_ranks
+  std::int64_t expert_rank = 0;  ///< among those that share the unit's parts, plan::UnitDescription
   /// Elements from one piece of a segment to the next; 0: as the unit's parameters say.
   std::int64_t trained_stride = 0, frozen_stride = 0;
   View<const std::byte*> batch;      ///< the samples of the leaf
   View<const std::byte*> exchanged;  ///< of the first exchange that it reads: plan::Phase::reads
   View<const std::byte*> second_exchanged;  ///< of the second
   View<std::byte*> handed;                  ///< for the exchange after it, if any phase reads that
-  View<const std::int32_t*> tokens;         ///< (rows), of a decoder's batch
-  View<const std::int32_t*> targets;        ///< (rows)
-  View<const Element*> parameters;          ///< the flat parameter's trained segment
-  View<const Element*> frozen;              ///< its frozen segment
-  View<const Element*> tied_parameters;     ///< those of the unit that it is tied to
+  /// Where that exchange may be empty: set to whether it is, to the same on all ranks.
+  bool* hands_nothing = nullptr;
+  View<const std::int32_t*> tokens;      ///< (rows), of a decoder's batch
+  View<const std::int32_t*> targets;     ///< (rows)
+  View<const Element*> parameters;       ///< the flat parameter's trained segment
+  View<const Element*> frozen;           ///< its frozen segment
+  View<const Element*> tied_parameters;  ///< those of the unit that it is tied to
   View<const Element*> tied_frozen;
   View<const Element*> input;  ///< output of the unit before
   View<Element*> output;       ///< the last unit's: the losses, compute_t<T>

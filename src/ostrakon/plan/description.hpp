@@ -50,6 +50,9 @@ struct UnitDescription {
   /// step's sums, those of all units one after the other. In groups, one for each layer of experts:
   /// the assignments to each of them. Empty: it counts nothing.
   std::vector<std::int64_t> counts;
+  /// Behind these, of experts whose tokens travel in rounds: how often each of so many rounds was
+  /// needed. 0: there are none.
+  std::int64_t rounds = 0;
   bool recomputes = false;  ///< whether a forward that writes `saved` and no output has anything
                             ///< to do: whether it saves
   /// Whether forward or backward read the batch. A stage without such units loads none.
@@ -80,7 +83,7 @@ struct UnitDescription {
 
 /// How many numbers a unit's forward counts.
 inline std::int64_t counted(const UnitDescription& unit) {
-  return std::accumulate(unit.counts.begin(), unit.counts.end(), std::int64_t{0});
+  return std::accumulate(unit.counts.begin(), unit.counts.end(), unit.rounds);
 }
 
 /// Neighbouring units of a model: [first, end).

@@ -105,6 +105,9 @@ std::string ExchangeCheck::wrong_exchange(const Action& action) {
         action, text("its unit asks for ", name(wanted->kind), " over ", wanted->span.ranks,
                      " ranks along ", name(wanted->span.axis), ", of ", wanted->elements,
                      " elements of ", wanted->element_bytes, " bytes"));
+  if (wanted->may_be_empty != action.may_be_empty)
+    return of_collective(action, wanted->may_be_empty ? "its unit says that it may be empty"
+                                                      : "its unit says that it is never empty");
   Handed came = handed;
   came.exchanged = true;
   handed_[static_cast<std::size_t>(action.buffer(Role::exchanged))] = came;

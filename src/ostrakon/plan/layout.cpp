@@ -9,6 +9,10 @@ Spans unit_spans(const Grid& grid, int parts) {
   return {grid.span(Axis::tensor), {Axis::shard, parts}};
 }
 
+Spans matrix_spans(const Grid& grid, int parts) {
+  return grid.tensor() > 1 ? Spans{} : unit_spans(grid, parts);
+}
+
 Layouts in_parts(const Layouts& layouts, const Grid& grid, int parts) {
   Layouts table = layouts;
   table.parts = parts;

@@ -79,6 +79,10 @@ struct Layouts {
 /// UnitDescription::parts.
 Spans unit_spans(const Grid& grid, int parts = 1);
 
+/// What of such a unit a rank has to have to orthogonalize the matrices of which it updates some:
+/// its part, in which they are whole; everything where tensor ranks have pieces of them.
+Spans matrix_spans(const Grid& grid, int parts);
+
 /// The table of a unit whose parameters are in so many parts: each of the five is divided over
 /// these first, and over the ranks of an axis that are left then. With one part it is `layouts`.
 Layouts in_parts(const Layouts& layouts, const Grid& grid, int parts);

@@ -181,6 +181,7 @@ class Matching {
     if (mine.elements != theirs.elements || mine.element_bytes != theirs.element_bytes)
       refuse_them(text(mine.elements, " elements of ", mine.element_bytes, " bytes, and ",
                        theirs.elements, " of ", theirs.element_bytes));
+    if (mine.may_be_empty != theirs.may_be_empty) refuse_them("only one of them may be empty");
     if (mine.tree != theirs.tree) refuse_them("they sum by other trees");
     if (mine.continues_sum() != theirs.continues_sum())
       refuse_them("one adds to the sum so far, one begins it");

@@ -29,6 +29,9 @@ struct Exchange {
   Span span;
   std::int64_t elements = 0;  ///< of the whole, which divides into equal parts for the ranks
   std::int64_t element_bytes = 4;
+  /// Whether a step may find that no rank has anything to send. Then nothing is exchanged, and what
+  /// phases that read it find is undefined. Estimates of time leave it out.
+  bool may_be_empty = false;
 
   std::int64_t whole_bytes() const { return elements * element_bytes; }
   /// Of what a rank sends, and of what it receives.

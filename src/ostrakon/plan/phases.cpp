@@ -63,6 +63,7 @@ Exchanged append_exchange(Builder& builder, const Task& task, int phase, const E
   action.micro_batch = task.micro_batch;
   action.phase = phase;
   action.exchange = exchange.kind;
+  action.may_be_empty = exchange.may_be_empty;
   builder.use(action, Role::handed, handed, Access::read);
   builder.use(action, Role::staging, staging, Access::write);
   builder.use(action, Role::exchanged, exchanged, Access::write);

@@ -128,6 +128,7 @@ void report_traffic(const StepPlan& plan, const Links& links, Report& report) {
     messages[g].push_back(message_bytes(action));
   }
   report.bytes_inside_nodes = plan.bytes_sent() - report.bytes_across_nodes;
+  report.bytes_left_out_at_best = plan.bytes_left_out_at_best();
   for (std::size_t g = 0; g < groups; ++g) {
     Traffic& traffic = *of_group[g];
     traffic.collectives = static_cast<std::int64_t>(arrays[g].size());
@@ -241,7 +242,7 @@ OverlapBytes find_overlap(const StepPlan& plan) {
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[a];
     const std::int64_t sent = plan.bytes_sent(action), copied = copied_bytes(action);
-    if (sent == 0 && copied == 0) continue;
+    if ((sent == 0 && copied == 0) || action.may_be_empty) continue;
     const bool hidden = concurrency.is_computed(a);
     (hidden ? overlap.bytes_while_computing : overlap.bytes_while_nothing_computes) += sent;
     (hidden ? overlap.copied_while_computing : overlap.copied_while_nothing_computes) += copied;

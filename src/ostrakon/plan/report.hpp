@@ -144,6 +144,7 @@ struct Report {
   /// divide evenly that is any of them. The step's sums, some kilobytes for all ranks together,
   /// count nowhere.
   std::int64_t bytes_inside_nodes = 0;
+  std::int64_t bytes_left_out_at_best = 0;  ///< of both: in exchanges that may be empty
   std::int64_t bytes_across_nodes = 0;
   std::int64_t bytes_to_device = 0;   ///< copied from host memory
   std::int64_t bytes_to_host = 0;     ///< copied from device memory

@@ -274,6 +274,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"traffic",
        {{"bytes_inside_nodes", report.bytes_inside_nodes},
         {"bytes_across_nodes", report.bytes_across_nodes},
+        {"bytes_left_out_at_best", report.bytes_left_out_at_best},
         {"tensor_group", to_json(report.tensor)},
         {"shard_group", to_json(report.shard)},
         {"replicate_group", to_json(report.replicate)},

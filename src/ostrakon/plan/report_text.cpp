@@ -189,7 +189,11 @@ std::string traffic_text(const Grid& grid, const Report& report) {
                         : "");
   }
   return text + row("sent inside a node", format_bytes(report.bytes_inside_nodes)) + "\n" +
-         row("sent across nodes", format_bytes(report.bytes_across_nodes)) + "\n";
+         row("sent across nodes", format_bytes(report.bytes_across_nodes)) + "\n" +
+         (report.bytes_left_out_at_best > 0
+              ? row("of it in further rounds", format_bytes(report.bytes_left_out_at_best)) +
+                    "  of experts: sent only as far as routing is uneven; in no time below\n"
+              : "");
 }
 
 /// "  1 copy", "  1,200 copies"

@@ -135,6 +135,13 @@ std::int64_t StepPlan::bytes_sent() const {
   return bytes;
 }
 
+std::int64_t StepPlan::bytes_left_out_at_best() const {
+  std::int64_t bytes = 0;
+  for (const Action& action : actions)
+    if (action.may_be_empty) bytes += bytes_sent(action);
+  return bytes;
+}
+
 double StepPlan::flops() const {
   double total = 0.0;
   for (const Action& action : actions) total += action.flops;
@@ -144,8 +151,9 @@ double StepPlan::flops() const {
 int StepPlan::ranks_of_sample() const {
   int most = 1;
   for (const Action& action : actions)
+    // Ranks that share a unit's parts compute samples of their own.
     if (action.kind == Kind::exchange && has_leaves(action.span.axis) &&
-        action.exchange != ExchangeKind::all_to_all)
+        units[static_cast<std::size_t>(action.unit)].layouts.parts == 1)
       most = std::max(most, action.span.ranks);
   return most <= layouts.sample_grain ? 1 : most;
 }
@@ -195,7 +203,7 @@ std::uint64_t StepPlan::hash() const {
     hasher.add(action.kind, action.stream, action.span.axis, action.span.ranks, action.span.stride,
                action.unit, action.micro_batch, action.phase, action.peer, action.exchange,
                action.elements, action.element_bytes, action.tree, action.converts,
-               action.gradients_opened);
+               action.gradients_opened, action.may_be_empty);
     add_flats(action.flats);
     add_spans(action.divided);
     hasher.add(action.uses.size());

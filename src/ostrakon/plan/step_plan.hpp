@@ -233,6 +233,7 @@ struct Action {  // in an order that leaves few gaps: plans have some hundred th
   ExchangeKind exchange = ExchangeKind::gather;  ///< of exchange
   bool converts = false;  ///< gather: its shard are masters, which are sent in another dtype
   bool gradients_opened = false;  ///< backward adds to what a unit that is tied to it wrote
+  bool may_be_empty = false;      ///< of exchange: Exchange::may_be_empty
   int unit = -1;
   int micro_batch = -1;
   int phase = -1;  ///< where the unit has several; of an exchange: the one before it
@@ -356,6 +357,8 @@ struct StepPlan {
   /// group of n, and all M of what is sent to another stage. In an action; or in all.
   std::int64_t bytes_sent(const Action& action) const;
   std::int64_t bytes_sent() const;
+  /// Of that, what is not sent in a step that needs none of it: exchanges that may be empty.
+  std::int64_t bytes_left_out_at_best() const;
   double flops() const;
 
   /// Whether sums over leaves are the same additions on any number of ranks (sums_as_one_rank in

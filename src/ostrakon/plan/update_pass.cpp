@@ -87,9 +87,10 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   sums_.follow_clip(direction);
 
   std::vector<int> made;
-  const int whole =
-      redistribute(builder_, u, update.gradients, {{}, Space::device, layouts.update.element_bytes},
-                   moving_gradients("directions"), made);
+  const Layout of_matrices = {matrix_spans(plan.grid, layouts.parts), Space::device,
+                              layouts.update.element_bytes};
+  const int whole = redistribute(builder_, u, update.gradients, of_matrices,
+                                 moving_gradients("directions"), made);
   // What goes back to be updated: on the device, this rank's part.
   const bool on_host = builder_.is_on_host(update.gradients);
   const int ours = on_host ? made.front() : update.gradients;

@@ -47,16 +47,33 @@ std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Gri
 Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh) {
   for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
     for (const plan::Span& span : spans_of(stream, programs))
-      channels_[stream].push_back({span, make_group(span, programs.train.plan.grid, rank, mesh)});
+      channels_[stream].push_back(
+          {span, make_group(span, programs.train.plan.grid, rank, mesh), 0});
   messages_ = std::make_unique<comm::Messages>(mesh.pipeline());
 }
 
-Communicator& Channels::of(plan::Stream stream, const plan::Span& span) const {
+const Channels::Channel& Channels::channel_of(plan::Stream stream, const plan::Span& span) const {
   const std::vector<Channel>& channels = channels_.at(stream);
   const auto found = std::find_if(channels.begin(), channels.end(),
                                   [&](const Channel& one) { return one.span == span; });
   if (found == channels.end()) throw std::logic_error("a span of ranks has no communicator");
-  return *found->communicator;
+  return *found;
+}
+
+Communicator& Channels::of(plan::Stream stream, const plan::Span& span) const {
+  return *channel_of(stream, span).communicator;
+}
+
+void Channels::leave_out(const plan::Action& action, std::int64_t bytes) const {
+  channel_of(action.stream, action.span).bytes_left_out += bytes;
+}
+
+std::int64_t Channels::bytes_left_out(const plan::Span& span) const {
+  std::int64_t bytes = 0;
+  for (const auto& [stream, channels] : channels_)
+    for (const Channel& channel : channels)
+      if (channel.span == span) bytes += channel.bytes_left_out;
+  return bytes;
 }
 
 std::int64_t Channels::bytes_sent(const plan::Span& span) const {

@@ -33,6 +33,9 @@ class Channels {
   /// Bytes that this rank has sent over a span, on all streams; over {pipeline, stages}: in
   /// messages.
   std::int64_t bytes_sent(const plan::Span& span) const;
+  /// Bytes that this rank has not sent over a span, as no rank had anything for the others.
+  std::int64_t bytes_left_out(const plan::Span& span) const;
+  void leave_out(const plan::Action& action, std::int64_t bytes) const;
   /// See comm::Communicator::slow_down.
   void slow_down(plan::Stream stream, double seconds_per_byte);
 
@@ -40,7 +43,10 @@ class Channels {
   struct Channel {
     plan::Span span;
     std::unique_ptr<comm::Communicator> communicator;
+    mutable std::int64_t bytes_left_out = 0;  // written by its stream, as those that are sent
   };
+  const Channel& channel_of(plan::Stream stream, const plan::Span& span) const;
+
   std::map<plan::Stream, std::vector<Channel>> channels_;
   std::unique_ptr<comm::Messages> messages_;
 };

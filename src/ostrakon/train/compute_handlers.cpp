@@ -13,9 +13,11 @@ using plan::Role;
 using runtime::ActionBuffers;
 
 ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                                 const TrainerSettings& settings, Diagnosis& diagnosis)
+                                 const TrainerSettings& settings, const Handovers& handovers,
+                                 Diagnosis& diagnosis)
     : context_(context),
       model_(layout.model()),
+      handovers_(handovers),
       diagnosis_(diagnosis),
       counts_(model_.description()),
       output_terms_(settings.leaf_terms() / settings.tensor_ranks),
@@ -32,20 +34,25 @@ void ComputeHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::visit, [this](const ActionBuffers& buffers) { show(buffers); });
 }
 
-/// Of each sample, that this rank has.
-std::int64_t ComputeHandlers::part() const {
-  return context_.plan().grid.place(context_.rank, plan::Span{plan::Axis::shard, parts_});
-}
-
-std::int64_t ComputeHandlers::tensor_rank() const {
-  return context_.plan().grid.place(context_.rank, plan::Axis::tensor);
+/// With what a rank's places in the grid say.
+model::UnitBuffers<void> ComputeHandlers::buffers_of(const ActionBuffers& buffers) const {
+  const plan::StepPlan& plan = context_.plan();
+  const plan::PlannedUnit& unit = plan.units[buffers.action.unit];
+  const auto neighbours = [&](int count) {
+    return plan.grid.place(context_.rank, plan::Span{plan::Axis::shard, count});
+  };
+  model::UnitBuffers<void> own = unit_buffers<void>(buffers, plan, unit.tied_to);
+  own.part = neighbours(parts_);
+  own.expert_rank = neighbours(unit.layouts.parts);
+  own.tensor_rank = plan.grid.place(context_.rank, plan::Axis::tensor);
+  own.hands_nothing = handovers_.empty(buffers.action);
+  if (own.hands_nothing != nullptr) *own.hands_nothing = false;
+  return own;
 }
 
 void ComputeHandlers::forward(const ActionBuffers& buffers) {
   const plan::PlannedUnit& unit = context_.plan().units[buffers.action.unit];
-  model::UnitBuffers<void> own = unit_buffers<void>(buffers, context_.plan(), unit.tied_to);
-  own.part = part();
-  own.tensor_rank = tensor_rank();
+  model::UnitBuffers<void> own = buffers_of(buffers);
   if (buffers.action.buffer(Role::sums) >= 0)
     own.counts = counts_.of_unit(unit.number, buffers.device_view<std::int64_t>(Role::sums));
   model_.forward(unit.number, buffers.exec, own);
@@ -55,9 +62,7 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const plan::PlannedUnit& planned = context_.plan().units[action.unit];
   const int tied_to = planned.tied_to;
-  model::UnitBuffers<void> unit = unit_buffers<void>(buffers, context_.plan(), tied_to);
-  unit.part = part();
-  unit.tensor_rank = tensor_rank();
+  model::UnitBuffers<void> unit = buffers_of(buffers);
   const bool is_last_phase = unit.phase + 1 == planned.backward_phases;
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;

@@ -6,6 +6,7 @@
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/diagnosis.hpp>
 #include <ostrakon/train/expert_counts.hpp>
+#include <ostrakon/train/handovers.hpp>
 #include <ostrakon/train/shard_layout.hpp>
 #include <ostrakon/train/step_context.hpp>
 #include <ostrakon/train/trainer_settings.hpp>
@@ -19,7 +20,8 @@ class ComputeHandlers {
  public:
   /// What it is given, but the settings, must outlive it.
   ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                  const TrainerSettings& settings, Diagnosis& diagnosis);
+                  const TrainerSettings& settings, const Handovers& handovers,
+                  Diagnosis& diagnosis);
   /// Handles what computes. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -28,12 +30,12 @@ class ComputeHandlers {
   void backward(const runtime::ActionBuffers& buffers);
   void add_losses(const runtime::ActionBuffers& buffers);
   void show(const runtime::ActionBuffers& buffers);
-  std::int64_t part() const;
-  std::int64_t tensor_rank() const;
+  model::UnitBuffers<void> buffers_of(const runtime::ActionBuffers& buffers) const;
   void clear_gaps(const Exec& exec, int unit, View<float*> gradients);
 
   const StepContext& context_;
   const model::Model& model_;
+  const Handovers& handovers_;
   Diagnosis& diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
   ExpertCounts counts_;

@@ -14,6 +14,13 @@ struct ExpertLoad {
   double least = 1.0, most = 1.0;
 };
 
+/// In how many rounds tokens travelled between the ranks that share a layer's experts, at most; and
+/// how often more than one was needed, of all micro-batches of all ranks.
+struct ExpertRoundsTaken {
+  std::int64_t most = 1;
+  double share_of_more = 0.0;
+};
+
 /// Where a step's sums have what units count: behind losses and squares (step_sums), unit by unit.
 /// They are integers, summed over micro-batches and ranks.
 class ExpertCounts {
@@ -29,10 +36,16 @@ class ExpertCounts {
   }
   /// Overwrites `loads` with that of each layer, from the sums over all ranks.
   void read_load(HostView<const std::int64_t*> sums, std::vector<ExpertLoad>& loads) const;
+  /// The same of the rounds of each layer whose experts ranks share.
+  void read_rounds(HostView<const std::int64_t*> sums,
+                   std::vector<ExpertRoundsTaken>& rounds) const;
 
  private:
-  std::vector<std::int64_t> first_;   // of each unit, then the end
-  std::vector<std::int64_t> groups_;  // of all units
+  std::vector<std::int64_t> first_;  // of each unit, then the end
+  struct Group {
+    std::int64_t begin, count;  // of all sums
+  };
+  std::vector<Group> loads_, rounds_;
 };
 
 }  // namespace ostrakon::train

@@ -29,6 +29,7 @@ void leave_to_trainer(plan::Policy& policy) {
   policy.leaves = unset.leaves;
   policy.sample_ranks = unset.sample_ranks;
   policy.tensor_ranks = unset.tensor_ranks;
+  policy.expert_ranks = unset.expert_ranks;
   policy.stages = unset.stages;
   policy.moments.count = unset.moments.count;
   policy.early_updates = unset.early_updates;
@@ -42,8 +43,8 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
       settings.precision.gather, settings.model,
       {settings.training.micro_batch_size, settings.training.sequence_length, settings.context,
        settings.training.context_grain, settings.training.leaf == config::Leaf::sequence,
-       settings.tensor, settings.tensor_grain, settings.tensor_chunks,
-       settings.parallel.schedule == plan::ScheduleKind::zero_bubble},
+       settings.tensor, settings.tensor_grain, settings.tensor_chunks, settings.expert,
+       settings.expert_capacity, settings.parallel.schedule == plan::ScheduleKind::zero_bubble},
       settings.recompute,
       [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }

@@ -19,7 +19,7 @@ using Row = nlohmann::ordered_json;
 namespace {
 
 /// Four decimals, which are enough to see by eye what is uneven.
-double rounded(double load) { return std::round(load * 1e4) / 1e4; }
+double rounded(double share) { return std::round(share * 1e4) / 1e4; }
 
 /// {"max": 1.5, "layers": [[0.5, 1.5], [0.75, 1.25]]}
 Row row_of(const std::vector<ExpertLoad>& loads) {
@@ -30,6 +30,17 @@ Row row_of(const std::vector<ExpertLoad>& loads) {
     layers.push_back({rounded(load.least), rounded(load.most)});
   }
   return {{"max", rounded(most)}, {"layers", layers}};
+}
+
+/// {"max": 3, "layers": [[1, 0], [3, 0.25]]}
+Row row_of(const std::vector<ExpertRoundsTaken>& rounds) {
+  std::int64_t most = 1;
+  Row layers = Row::array();
+  for (const ExpertRoundsTaken& taken : rounds) {
+    most = std::max(most, taken.most);
+    layers.push_back({taken.most, rounded(taken.share_of_more)});
+  }
+  return {{"max", most}, {"layers", layers}};
 }
 
 /// The path of a file that can take rows behind those that stay.
@@ -59,6 +70,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
   if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
+  if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
   file_.append(row.dump() + "\n");
 }

@@ -28,6 +28,7 @@ struct StepMetrics {
   std::optional<double> loss_scale;     ///< where gradients are scaled: of this step
   std::string skipped;                  ///< why the update was skipped; empty where it was not
   std::vector<ExpertLoad> expert_load;  ///< of each layer that has experts
+  std::vector<ExpertRoundsTaken> expert_rounds;  ///< of each layer whose experts ranks share
   std::optional<std::uint64_t> state_digest;
 };
 

@@ -13,9 +13,13 @@ using plan::Kind;
 using plan::Role;
 using runtime::ActionBuffers;
 
-MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels, DType compute,
-                           DType reduce)
-    : context_(context), channels_(channels), compute_(compute), reduce_(reduce) {}
+MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels,
+                           const Handovers& handovers, DType compute, DType reduce)
+    : context_(context),
+      channels_(channels),
+      handovers_(handovers),
+      compute_(compute),
+      reduce_(reduce) {}
 
 void MoveHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::gather, [this](const ActionBuffers& buffers) { gather(buffers); });
@@ -142,6 +146,8 @@ void MoveHandlers::gather_gradients(const ActionBuffers& buffers) {
 /// Of activations. Sums are of floats, in the order of ranks.
 void MoveHandlers::exchange(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
+  if (action.may_be_empty && *handovers_.empty(action))
+    return channels_.leave_out(action, context_.plan().bytes_sent(action));
   comm::Communicator& group = channels_.of(action);
   const auto view = [&](auto one_of, Role role) {
     return buffers.device_view<decltype(one_of)>(role);

@@ -5,6 +5,7 @@
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/channels.hpp>
+#include <ostrakon/train/handovers.hpp>
 #include <ostrakon/train/step_context.hpp>
 
 namespace ostrakon::train {
@@ -15,7 +16,8 @@ class MoveHandlers {
  public:
   /// `compute`: dtype of parameters as they are computed with; `reduce`: of gradients as they are
   /// sent within a shard group. Context and channels must outlive it.
-  MoveHandlers(const StepContext& context, const Channels& channels, DType compute, DType reduce);
+  MoveHandlers(const StepContext& context, const Channels& channels, const Handovers& handovers,
+               DType compute, DType reduce);
   /// Handles what moves. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -32,6 +34,7 @@ class MoveHandlers {
 
   const StepContext& context_;
   const Channels& channels_;
+  const Handovers& handovers_;
   DType compute_, reduce_;
 };
 

@@ -129,7 +129,12 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << plan.actions.size() << " actions, hash " << format_hex(plan.hash()) << ")\n"
       << plan::memory_table(plan, program.memory) << host_memory(program)
       << "  order of ranks         " << plan::describe_ranks(plan.grid) << "\n"
-      << "  sent to other ranks    " << format_bytes(plan.bytes_sent()) << "\n"
+      << "  sent to other ranks    " << format_bytes(plan.bytes_sent())
+      << (plan.bytes_left_out_at_best() > 0
+              ? text(", of it up to ", format_bytes(plan.bytes_left_out_at_best()),
+                     " in further rounds of experts")
+              : "")
+      << "\n"
       << (plan.grid.has_levels()
               ? text("  collectives            ",
                      plan::collectives_text(plan.grid, mesh.ranks_per_node()), "\n")

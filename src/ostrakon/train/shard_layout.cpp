@@ -61,15 +61,15 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
   return slices;
 }
 
-/// In the flat parameter. What each of those has that compute together lies in one part, with
-/// padding behind it.
+/// What each of those has that compute together lies in one part, with padding behind it.
 std::int64_t ShardLayout::first_of_piece(int flat, const model::Parameter& parameter,
                                          std::int64_t piece) const {
   const plan::FlatParameter& whole = plan_.flats[flat];
   const int parts = plan_.units[whole.unit].layouts.parts;
   if (parts > 1) {
     const std::int64_t elements = whole.elements / parts;
-    return parameter.offset / elements * (whole.padded / parts) + parameter.offset % elements;
+    const std::int64_t offset = parameter.offset + piece * parameter.piece_stride;
+    return offset / elements * (whole.padded / parts) + offset % elements;
   }
   const std::int64_t ranks = plan_.grid.tensor(), own = parameter.pieces / ranks;
   return piece / own * (whole.padded / ranks) + piece % own * parameter.piece_stride +

@@ -94,9 +94,11 @@ class ShardLayout {
   /// Whether a buffer lacks elements: second moments of a unit with whole matrices.
   bool is_packed(int buffer) const;
 
- private:
+  /// Where a piece of a parameter begins in the whole flat parameter, padding counted.
   std::int64_t first_of_piece(int flat, const model::Parameter& parameter,
                               std::int64_t piece) const;
+
+ private:
   std::int64_t whole_matrices_before(int unit, std::int64_t offset) const;
 
   const std::vector<plan::StepPlan>& stages_;

@@ -18,8 +18,9 @@ struct StepResult {
   double grad_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
   double loss_scale = 1.0;
-  std::string skipped;                  ///< why nothing was updated; empty where it was
-  std::vector<ExpertLoad> expert_load;  ///< of each layer that has experts
+  std::string skipped;                           ///< why nothing was updated; empty where it was
+  std::vector<ExpertLoad> expert_load;           ///< of each layer that has experts
+  std::vector<ExpertRoundsTaken> expert_rounds;  ///< of each layer whose experts ranks share
 };
 
 /// Is shown a unit's two flat parameters; valid while it runs.

@@ -35,10 +35,11 @@ class StepHandlers {
   };
   explicit StepHandlers(const Parts& parts)
       : diagnosis_(parts.programs.train.plan, parts.description, parts.context.rank, parts.world),
-        move_(parts.context, parts.channels, parts.layout.model().dtype(),
+        handovers_(parts.programs),
+        move_(parts.context, parts.channels, handovers_, parts.layout.model().dtype(),
               parts.settings.policy.reduce),
         load_(parts.context, parts.programs, parts.settings, parts.world),
-        compute_(parts.context, parts.layout, parts.settings, diagnosis_),
+        compute_(parts.context, parts.layout, parts.settings, handovers_, diagnosis_),
         sum_(parts.context, parts.layout, parts.guard, diagnosis_, parts.world,
              parts.settings.step_terms()),
         update_(parts.context, parts.layout, parts.settings) {}
@@ -58,6 +59,7 @@ class StepHandlers {
 
  private:
   Diagnosis diagnosis_;
+  Handovers handovers_;
   MoveHandlers move_;
   LoadHandler load_;
   ComputeHandlers compute_;

@@ -91,6 +91,7 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   if (result.loss_scale != 1.0) metrics.loss_scale = result.loss_scale;
   metrics.skipped = result.skipped;
   metrics.expert_load = result.expert_load;
+  metrics.expert_rounds = result.expert_rounds;
   const std::int64_t digest_every = settings_.output.digest_every;
   if (digest_every > 0 && step % digest_every == 0) metrics.state_digest = trainer_.state_digest();
   return metrics;

@@ -10,8 +10,9 @@
 namespace ostrakon::train {
 
 struct StepSize {
-  std::int64_t parameters = 0;     ///< of the model
-  std::int64_t units = 0;          ///< that are gathered and released as a whole
+  std::int64_t parameters = 0;  ///< of the model
+  std::int64_t units = 0;  ///< that are gathered and released as a whole; experts that ranks share
+                           ///< count once for each round that they may take
   std::int64_t micro_batches = 0;  ///< on each rank
 
   /// How often a rank computes with a unit; its plan grows with that.

@@ -124,6 +124,7 @@ void SumHandlers::clip(const ActionBuffers& buffers) {
   }
   context_.result.grad_norm = sums.grad_norm;
   counts_.read_load(integers, context_.result.expert_load);
+  counts_.read_rounds(integers, context_.result.expert_rounds);
   if (context_.diagnoses)
     context_.diagnosis = diagnosis_.name_origin(buffers);
   else

@@ -39,6 +39,10 @@ void require_possible(const TrainerSettings& settings, const model::Model& model
   const std::int64_t samples = model.loss_terms().samples;
   require(samples == settings.micro_batch_size, "the model is made for leaves of ", samples,
           " samples, but micro_batch_size is ", settings.micro_batch_size);
+  for (const plan::UnitDescription& unit : model.description().units)
+    require(unit.parts == 1 || model.tensor_ranks() == 1, "unit ", unit.name, " is in ", unit.parts,
+            " parts (UnitDescription::parts) with Model::tensor_ranks = ", model.tensor_ranks(),
+            "; expected one or the other");
   for (int u = 0; u < model.units(); ++u)
     for (const model::Parameter& parameter : model.parameters(u))
       require(parameter.frozen ||
@@ -73,6 +77,9 @@ void require_exchange(const plan::Exchange& exchange, const plan::UnitDescriptio
           "unit ", unit, " exchanges activations over ", exchange.span.ranks,
           " ranks; expected the ", parts, parts == 1 ? " rank" : " neighbouring ranks",
           " that the model's samples are divided over (Model::parts)",
+          description.parts > 1 ? text(", or the ", description.parts,
+                                       " that share the unit (UnitDescription::parts)")
+                                : "",
           tensor_ranks > 1 ? text(", or the ", tensor_ranks, " tensor ranks (Model::tensor_ranks)")
                            : "");
   const bool is_float = exchange.element_bytes == sizeof(float);

@@ -133,6 +133,11 @@ class Trainer {
   double measure_peak_flops(double seconds = 0.25);
   /// Bytes that this rank has sent over a span of ranks since allocate(). Not collective.
   std::int64_t bytes_sent(const plan::Span& span) const { return channels_->bytes_sent(span); }
+  /// Bytes that were planned and not sent, in exchanges for which no rank had anything
+  /// (plan::Exchange::may_be_empty). Not collective.
+  std::int64_t bytes_left_out(const plan::Span& span) const {
+    return channels_->bytes_left_out(span);
+  }
   /// When each action of the last step, evaluation or export ran; of a step that ran twice, the
   /// second time. Not collective.
   const std::vector<runtime::ActionTime>& action_times() const { return executor_->times(); }

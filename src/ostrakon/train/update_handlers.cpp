@@ -86,12 +86,19 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
 void UpdateHandlers::orthogonalize(const ActionBuffers& buffers,
                                    const model::Parameter& parameter) {
   const ActionParts parts(buffers, context_);
-  const auto whole = parts.device_view<float>(Role::parameter_gradients, {});
+  const plan::StepPlan& plan = context_.plan();
+  const int unit = buffers.action.unit;
+  const plan::Spans spans = plan::matrix_spans(plan.grid, plan.units[unit].layouts.parts);
+  const auto whole = parts.device_view<float>(Role::parameter_gradients, spans);
   const auto mine = parts.device_view<float>(Role::gradient_shard, updated_part(buffers));
   const bool is_joined = parameter.pieces > 1;
-  const View<float*> matrix =
-      is_joined ? join_pieces(buffers, parameter, whole)
-                : whole.range(parameter.offset, parameter.offset + parameter.elements());
+  const auto in_place = [&] {
+    const int flat = plan.trained(unit).first;
+    const std::int64_t begin =
+        layout_.first_of_piece(flat, parameter, 0) - plan.first_element(flat, spans, context_.rank);
+    return whole.range(begin, begin + parameter.elements());
+  };
+  const View<float*> matrix = is_joined ? join_pieces(buffers, parameter, whole) : in_place();
   const auto workspace = buffers.device_view<std::byte>(Role::workspace);
   optim::orthogonalize(buffers.exec, matrix.matrix(parameter.shape[0], parameter.shape[1]),
                        settings_.optimizer.muon_iterations,
@@ -117,7 +124,9 @@ namespace {
 template <class Body>
 void for_each_block(const ShardLayout& layout, int unit, const model::Parameter& parameter,
                     View<float*> whole, View<float*> matrix, const Body& body) {
-  for (const ParameterSlice& slice : layout.slices_of_part(layout.plan().trained(unit).first, {})) {
+  const plan::StepPlan& plan = layout.plan();
+  const plan::Spans spans = plan::matrix_spans(plan.grid, plan.units[unit].layouts.parts);
+  for (const ParameterSlice& slice : layout.slices_of_part(plan.trained(unit).first, spans)) {
     if (slice.parameter != &parameter) continue;
     const model::ElementRuns& runs = slice.elements;
     const std::int64_t rows = slice.count / runs.run;

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <ostrakon/train/programs.hpp>
+
+namespace ostrakon::train {
+
+/// Which of the buffers that phases leave for exchanges have nothing that any rank would read. Only
+/// a unit knows, when it computes; the exchange, which waits for it, reads it here.
+class Handovers {
+ public:
+  explicit Handovers(const Programs& programs) {
+    std::size_t most = 0;
+    for (const runtime::Program* program :
+         {&programs.train, &programs.evaluate, &programs.export_parameters})
+      most = std::max(most, program->plan.buffers.size());
+    are_empty_ = std::make_unique<bool[]>(most);
+  }
+
+  /// Of the buffer that an action leaves for an exchange; null where it leaves none.
+  bool* empty(const plan::Action& action) const {
+    const int buffer = action.buffer(plan::Role::handed);
+    return buffer < 0 ? nullptr : &are_empty_[static_cast<std::size_t>(buffer)];
+  }
+
+ private:
+  std::unique_ptr<bool[]> are_empty_;
+};
+
+}  // namespace ostrakon::train

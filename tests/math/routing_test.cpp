@@ -203,6 +203,34 @@ TEST(ExpertRows, CopiesComeBackToTheirRows) {
   EXPECT_LE(test::largest_difference(y.host(), twice), 1e-6);
 }
 
+/// In 16 bits and in 32.
+template <class T>
+void expect_weighed_copies() {
+  using C = compute_t<T>;
+  const Router router{3, 2, RouterScore::softmax, true, 1.5};
+  const std::int64_t rows = 7, columns = 130;
+  const RouteArrays<C> made(router, rows, 1, random_values<C>(rows * 3, 5));
+  math::choose_experts<C>(Exec(), router, {}, made.routes());
+  math::sort_by_expert<C>(Exec(), router, 1, made.routes());
+  const DeviceArray<T> x(random_values<T>(rows * columns, 6));
+  const DeviceArray<T> copies(rows * 2 * columns), weighed(rows * 2 * columns);
+  const DeviceArray<T> activated(rows * 2), dactivated(rows * 2);
+  const DeviceArray<C> dweights(rows * 2);
+  math::gather_rows<T>(Exec(), x.matrix(rows, columns), made.assignments,
+                       copies.matrix(rows * 2, columns));
+  math::weigh_gradients<T>(Exec(), made.routes(), 0, activated.matrix(rows * 2, 1), {},
+                           dactivated.matrix(rows * 2, 1), copies.matrix(rows * 2, columns),
+                           dweights);
+  math::gather_weighed_rows<T>(Exec(), x.matrix(rows, columns), made.routes(),
+                               weighed.matrix(rows * 2, columns));
+  EXPECT_TRUE(test::same_bits(weighed.host(), copies.host()));
+}
+
+TEST(ExpertRows, WeighedCopiesAreThoseOfTheBackwardOfWeights) {
+  expect_weighed_copies<float>();
+  expect_weighed_copies<bf16>();
+}
+
 TEST(Routing, RefusesArraysThatDoNotFit) {
   const Router router{4, 5, RouterScore::softmax, true, 1.0};
   const RouteArrays<float> made(router, 2, 1, random_values<float>(8, 1));

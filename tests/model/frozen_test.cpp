@@ -214,6 +214,52 @@ TEST(Frozen, SavedArraysAreWrittenAgain) {
     }
 }
 
+/// Where gradients of parameters are deferred, what only frozen ones need is not kept, and a block
+/// without anything to train defers nothing.
+TEST(Frozen, DeferredGradientsHaveTheSameBits) {
+  std::vector<ModelCase> cases = some_cases();
+  for (int i : {13, 15, 16}) cases.push_back(model_cases()[static_cast<std::size_t>(i)]);
+  std::vector<Freeze> all = freezes();
+  all.push_back(freezing({"*mlp.router*", "*mlp.shared*"}));
+  all.push_back(freezing({"*mlp.experts*"}));
+  for (const ModelCase& which : cases)
+    for (const Freeze& freeze : all) {
+      ModelCase later = which;
+      later.leaf.defers_gradients = true;
+      const std::string name = which.name + ", " + freeze.name + ", deferred";
+      ModelRun<float> plain(which, {}, freeze.frozen), run(later, {}, freeze.frozen);
+      for (ModelRun<float>* each : {&plain, &run}) {
+        each->forward();
+        each->backward(0.5f);
+      }
+      EXPECT_TRUE(bits(run.gradient.values()) == bits(plain.gradient.values())) << name;
+      const ModelRun<float> everything(later);
+      for (int u = run.first_trained(); u < run.units(); ++u) {
+        const plan::UnitDescription& unit = run.description.units[u];
+        expect_same_gradients(name, run, plain, u);
+        const bool is_block = u > 0 && u < run.head();
+        EXPECT_EQ(unit.deferred_phases, is_block && unit.trained_elements() > 0 ? 1 : 0) << name;
+        EXPECT_LE(unit.deferred_bytes, everything.description.units[u].deferred_bytes) << name;
+      }
+      run.expect_guards_intact();
+    }
+}
+
+/// All that deferred gradients need of a block's second matrices, unless these are frozen.
+TEST(Frozen, SecondMatricesTakeNothingThatIsDeferred) {
+  ModelCase which = model_cases()[0];
+  which.leaf = {2, 64};
+  which.leaf.defers_gradients = true;
+  const auto deferred = [&](const std::vector<std::string>& patterns) {
+    const model::Decoder<float> decoder(which.settings, which.leaf, {}, freezing(patterns).frozen);
+    return decoder.unit(1).description().deferred_bytes;
+  };
+  const std::int64_t rows = 4 * 128, width = which.settings.width;
+  EXPECT_EQ(deferred({}) - deferred({"*attention.out.*"}), rows * width);
+  EXPECT_EQ(deferred({}) - deferred({"*mlp.down.*"}), rows * (width + which.settings.ffn_width));
+  EXPECT_EQ(deferred({}) - deferred({"*mlp.down.weight"}), rows * which.settings.ffn_width);
+}
+
 /// Checks up to `samples` elements of an array's gradient, spread evenly over it.
 void expect_gradient(const std::string& name, GuardedArray<double>& array, std::int64_t begin,
                      std::int64_t count, const std::vector<double>& gradient,

@@ -212,25 +212,49 @@ void scatter_weights(const Exec& exec, View<const C*> from, View<const std::int3
       KOKKOS_LAMBDA(std::int64_t i) { to[assignments[i]] = from[i]; });
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                \
-  template void gather_rows<T>(const Exec&, View<const T**>, View<const std::int32_t*>,        \
-                               View<T**>);                                                     \
-  template void combine_outputs<T>(const Exec&, View<const T**>, View<const T**>,              \
-                                   const Routes<compute_t<T>>&, View<const T**>, View<T**>);   \
-  template void combine_gradients<T>(const Exec&, View<const compute_t<T>**>, View<const T**>, \
-                                     const Routes<compute_t<T>>&, View<const T**>, View<T**>); \
-  template void weigh_gradients<T>(const Exec&, const Routes<compute_t<T>>&, std::int64_t,     \
-                                   View<const T**>, View<const T*>, View<T**>, View<T**>,      \
-                                   View<compute_t<T>*>);                                       \
-  template void weigh_rows<T>(const Exec&, View<const compute_t<T>*>, View<const T**>,         \
-                              View<const T*>, View<T**>, View<const T**>, View<T**>,           \
-                              View<compute_t<T>*>);                                            \
-  template void gather_rows_of<T>(const Exec&, std::int64_t, View<const T**>,                  \
-                                  View<const std::int32_t*>, View<T**>);                       \
-  template void sum_copies<T>(const Exec&, View<const std::int32_t*>, View<const T**>,         \
-                              View<compute_t<T>**>);                                           \
-  template void combine_sums<T>(const Exec&, View<const compute_t<T>**>, View<const T**>,      \
-                                View<const compute_t<T>**>, View<T**>);
+template <class T>
+void gather_weighed_rows(const Exec& exec, View<const T**> x, const Routes<compute_t<T>>& routes,
+                         View<T**> copies) {
+  using C = compute_t<T>;
+  const char* const name = "gather_weighed_rows";
+  const View<const std::int32_t*> assignments = routes.assignments;
+  const View<const C*> weights = routes.weights;
+  const std::int64_t per_token = per_token_of(name, assignments.size(), x.rows());
+  const std::int64_t columns = x.columns();
+  require_equal_sizes(name, weights.size(), assignments.size());
+  require_shape(name, "copies", copies, assignments.size(), columns);
+  for_each_row(
+      exec, name, assignments.size(), KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
+        const std::int64_t assignment = assignments[slot];
+        const C weight = weights[assignment];
+        const auto from = x.row(assignment / per_token);
+        const auto to = copies.row(slot);
+        row.loop(columns,
+                 [=](std::int64_t j) { to[j] = static_cast<T>(weight * static_cast<C>(from[j])); });
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void gather_rows<T>(const Exec&, View<const T**>, View<const std::int32_t*>,           \
+                               View<T**>);                                                        \
+  template void combine_outputs<T>(const Exec&, View<const T**>, View<const T**>,                 \
+                                   const Routes<compute_t<T>>&, View<const T**>, View<T**>);      \
+  template void combine_gradients<T>(const Exec&, View<const compute_t<T>**>, View<const T**>,    \
+                                     const Routes<compute_t<T>>&, View<const T**>, View<T**>);    \
+  template void weigh_gradients<T>(const Exec&, const Routes<compute_t<T>>&, std::int64_t,        \
+                                   View<const T**>, View<const T*>, View<T**>, View<T**>,         \
+                                   View<compute_t<T>*>);                                          \
+  template void weigh_rows<T>(const Exec&, View<const compute_t<T>*>, View<const T**>,            \
+                              View<const T*>, View<T**>, View<const T**>, View<T**>,              \
+                              View<compute_t<T>*>);                                               \
+  template void gather_rows_of<T>(const Exec&, std::int64_t, View<const T**>,                     \
+                                  View<const std::int32_t*>, View<T**>);                          \
+  template void sum_copies<T>(const Exec&, View<const std::int32_t*>, View<const T**>,            \
+                              View<compute_t<T>**>);                                              \
+  template void combine_sums<T>(const Exec&, View<const compute_t<T>**>, View<const T**>,         \
+                                View<const compute_t<T>**>, View<T**>);                           \
+  template void gather_weighed_rows<T>(const Exec&, View<const T**>, const Routes<compute_t<T>>&, \
+                                       View<T**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

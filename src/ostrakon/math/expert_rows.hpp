@@ -38,6 +38,11 @@ template <class T>
 void combine_sums(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
                   View<const compute_t<T>**> sums, View<T**> dx);
 
+/// gather_rows, of rows times the weights of the assignments: what weigh_gradients leaves of dy.
+template <class T>
+void gather_weighed_rows(const Exec& exec, View<const T**> x, const Routes<compute_t<T>>& routes,
+                         View<T**> copies);
+
 /// The backward of weights for the slots [begin, begin + rows of the arrays): dweights(a) =
 /// activated . dactivated + bias . dy. Then multiplies dactivated and dy by the weights. Before,
 /// dactivated (rows, inner) is the gradient by `activated` with a weight of 1, and dy (rows,

@@ -166,7 +166,7 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers,
   call.sums = leaf_sums(buffers, backward_.sums).workspace;
   call.loss_scale = loss_scale;
   feed_forward_->backward(exec, call);
-  if (defers_)
+  if (defers_ && out_.trained())
     math::copy<T>(exec, View<const T*>(call.gradient.flat()),
                   matrix_in(buffers.deferred, deferred_.dmiddle, sizes_.width).flat());
 }
@@ -174,7 +174,11 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers,
 template <class T>
 void BlockUnit<T>::attention_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   backward_to_queries(exec, buffers);
-  if (!defers_)
+  if (defers_)
+    math::copy<T>(
+        exec, View<const T*>(matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width).flat()),
+        last_dqkv_in(buffers).flat());
+  else
     out_gradients(exec, buffers, buffers.gradient.matrix(sizes_.rows, sizes_.width),
                   leaf_sums(buffers, backward_.attention_sums));
   backward_from_queries(exec, buffers);
@@ -189,13 +193,15 @@ void BlockUnit<T>::deferred_gradients(const Exec& exec, const UnitBuffers<T>& bu
   call.parameter_gradients = buffers.parameter_gradients;
   call.sums = sums.workspace;
   feed_forward_->backward_parameters(exec, call);
-  out_gradients(exec, buffers, matrix_in(buffers.deferred, deferred_.dmiddle, sizes_.width), sums);
+  if (out_.trained())
+    out_gradients(exec, buffers, matrix_in(buffers.deferred, deferred_.dmiddle, sizes_.width),
+                  sums);
   const DeferredNorm<T> norm = deferred_norm(buffers);
   const View<T**> normed = matrix_in(buffers.workspace, 0, sizes_.width);
   if (qkv_.weight.trained())
     norm_apply<T>(exec, attention_norm_, norm, buffers.input.matrix(sizes_.rows, sizes_.width),
                   made.attention_norm, normed);
-  linear_backward_parameters<T>(exec, qkv_, normed, dqkv_in(buffers, 0),
+  linear_backward_parameters<T>(exec, qkv_, normed, last_dqkv_in(buffers),
                                 buffers.parameter_gradients, sums);
   norm_gradients<T>(exec, attention_norm_, norm, buffers.parameter_gradients);
 }
@@ -213,7 +219,7 @@ void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& b
   const Activations made = of_backward(buffers);
   const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
   const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, sizes_.width);
-  const View<T**> dqkv = dqkv_in(buffers, backward_.dqkv);
+  const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width);
   const View<T*> scores =
       array_in<T>(buffers.workspace, backward_.attention_scores, backward_score_elements());
   const View<T**> kv = leaf_.is_cut()
@@ -253,7 +259,7 @@ void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>&
   const Activations made = of_backward(buffers);
   const View<const T**> x = buffers.input.matrix(sizes_.rows, sizes_.width);
   const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
-  const View<T**> dqkv = dqkv_in(buffers, backward_.last_dqkv);
+  const View<T**> dqkv = last_dqkv_in(buffers);
   const View<T**> normed = matrix_in(buffers.workspace, backward_.last_normed, sizes_.width);
   const LeafSums<T> sums = leaf_sums(buffers, backward_.last_sums);
   rotate(exec, math::Rotation::inverse, dqkv, {0, rotated_width()}, 0, buffers.part);
@@ -317,14 +323,14 @@ void BlockUnit<T>::hand_their_gradients(const Exec& exec, const UnitBuffers<T>& 
   math::put_by_part<Compute, Compute>(
       exec, leaf_.sequence(), View<const Compute**>(gradients_in_order(buffers)),
       view_as<Compute>(buffers.handed).matrix(sequence_rows(), kv_width()));
-  if (!defers_)
-    math::copy_rows<T, T>(exec, queries_of(dqkv_in(buffers, backward_.dqkv)),
-                          queries_of(of_backward(buffers).qkv));
+  math::copy_rows<T, T>(exec,
+                        queries_of(matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width)),
+                        queries_of(of_backward(buffers).qkv));
 }
 
 template <class T>
 void BlockUnit<T>::take_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const {
-  const View<T**> dqkv = dqkv_in(buffers, backward_.last_dqkv);
+  const View<T**> dqkv = last_dqkv_in(buffers);
   if (!defers_) math::copy_rows<T, T>(exec, queries_of(of_backward(buffers).qkv), queries_of(dqkv));
   math::copy_rows<Compute, T>(
       exec, view_as<Compute>(buffers.exchanged).matrix(sizes_.rows, kv_width()), kv_of(dqkv));
@@ -358,6 +364,7 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;
   description_.frozen_elements = sizes.frozen;
+  if (sizes.trained == 0) defers_ = leaf_.defers_gradients = false;
 
   attention_norm_ = find_norm(parameters_, "attention.norm", settings.norm, settings.norm_epsilon);
   qkv_ = find_linear(parameters_, "attention.qkv");
@@ -442,9 +449,7 @@ void BlockUnit<T>::lay_out_backward() {
   const auto place_recomputed = [&](ArrayLocation& array) {
     if (array.recomputed && !defers_) array.offset = workspace.place(array.bytes);
   };
-  const auto place_dqkv = [&] {
-    return defers_ ? 0 : workspace.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
-  };
+  const std::int64_t qkv_bytes = bytes_of<T>(sizes_.rows * sizes_.qkv_width);
   ArrayLocations& locations = backward_.locations;
   workspace.place(feed_forward_->backward_workspace_bytes());
   const bool in_parts = leaf_.parts > 1;
@@ -460,7 +465,7 @@ void BlockUnit<T>::lay_out_backward() {
     workspace.start_over();
   }
   backward_.dattention = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
-  backward_.dqkv = place_dqkv();
+  backward_.dqkv = workspace.place(qkv_bytes);
   backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
   place_recomputed(locations.attention);
   place_recomputed(locations.log_sum_exp);
@@ -484,7 +489,7 @@ void BlockUnit<T>::lay_out_backward() {
   }
   description_.backward[2].workspace_bytes = workspace.size();
   workspace = Packing(buffer_alignment<T>);
-  backward_.last_dqkv = place_dqkv();
+  if (!defers_) backward_.last_dqkv = workspace.place(qkv_bytes);
   backward_.last_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
@@ -496,8 +501,7 @@ void BlockUnit<T>::lay_out_backward() {
 template <class T>
 void BlockUnit<T>::lay_out_deferred() {
   Packing deferred(buffer_alignment<T>);
-  deferred_.dmiddle = deferred.place(bytes_of<T>(sizes_.rows * sizes_.width));
-  deferred_.dqkv = deferred.place(bytes_of<T>(sizes_.rows * sizes_.qkv_width));
+  if (out_.trained()) deferred_.dmiddle = deferred.place(bytes_of<T>(sizes_.rows * sizes_.width));
   deferred_.norm_parameters = deferred.place(bytes_of<T>(2 * sizes_.width));
   deferred_.norm_gradients = deferred.place(bytes_of<Compute>(2 * sizes_.width));
   ArrayLocations& locations = backward_.locations;

@@ -90,12 +90,13 @@ class BlockUnit final : public Unit<T> {
     std::int64_t last_dqkv, last_normed, last_sums;
   };
 
-  /// Bytes into what backward leaves for gradients of parameters: of the block, then of the MLP.
-  ///   dmiddle (rows, width), dqkv (rows, qkv_width), a DeferredNorm
+  /// Bytes into what backward leaves for gradients of parameters, besides `saved`, where dqkv
+  /// replaces qkv: of the block, then of the MLP.
+  ///   dmiddle (rows, width) where Wout or its bias is trained, a DeferredNorm
   ///   [attention statistics, attention, log_sum_exp]
   /// And into the workspace of these: the MLP's, then norm(x), with the same bytes; sums.
   struct DeferredLayout {
-    std::int64_t dmiddle, dqkv, norm_parameters, norm_gradients, feed_forward, sums;
+    std::int64_t dmiddle, norm_parameters, norm_gradients, feed_forward, sums;
   };
 
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
@@ -122,9 +123,10 @@ class BlockUnit final : public Unit<T> {
     return activations_in(buffers, backward_.locations,
                           defers_ ? buffers.deferred : buffers.workspace);
   }
-  View<T**> dqkv_in(const UnitBuffers<T>& buffers, std::int64_t offset) const {
-    return matrix_in(defers_ ? buffers.deferred : buffers.workspace,
-                     defers_ ? deferred_.dqkv : offset, sizes_.qkv_width);
+  /// In the last phase of backward, and for what it defers.
+  View<T**> last_dqkv_in(const UnitBuffers<T>& buffers) const {
+    return defers_ ? of_backward(buffers).qkv
+                   : matrix_in(buffers.workspace, backward_.last_dqkv, sizes_.qkv_width);
   }
   DeferredNorm<T> deferred_norm(const UnitBuffers<T>& buffers) const;
 

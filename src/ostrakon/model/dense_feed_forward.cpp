@@ -39,6 +39,9 @@ void DenseFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& c
   norm_again<T>(exec, norm_, parameters, call.x, norm, recompute_.norms,
                 recompute_.mlp || (up_.weight.trained() && !defers_), arrays.normed);
   if (recompute_.mlp) linear_forward<T>(exec, up_, parameters, arrays.normed, up);
+  if (down_.weight.trained()) activate<T>(exec, activation_, up, arrays.activated);
+  if (defers_ && down_.trained())
+    math::copy<T>(exec, View<const T*>(call.gradient.flat()), arrays.dy.flat());
   if (!defers_) down_gradients(exec, call, arrays);
   linear_backward_input<T>(exec, down_, parameters, call.gradient, arrays.dactivated);
   activate_backward<T>(exec, activation_, up, arrays.dactivated, arrays.dup);
@@ -51,8 +54,6 @@ void DenseFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& c
                      call.gradient, math::GradientUpdate::add, sums);
     return;
   }
-  math::copy<T>(exec, View<const T*>(call.gradient.flat()),
-                matrix_in(call.deferred, deferred_.dy, down_.outputs).flat());
   norm_backward<T>(exec, norm_, parameters, call.x, norm, dnormed, deferred_norm(call),
                    call.gradient, math::GradientUpdate::add, sums);
 }
@@ -60,12 +61,8 @@ void DenseFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& c
 template <class T>
 void DenseFeedForward<T>::backward_parameters(const Exec& exec,
                                               const FeedForwardCall<T>& call) const {
-  Backward arrays;
-  arrays.made = activations_in(call, backward_.locations, call.deferred);
-  arrays.activated = matrix_in(call.workspace, 0, down_.inputs);
+  Backward arrays = deferred_in(call);
   arrays.normed = matrix_in(call.workspace, 0, up_.inputs);
-  arrays.dup = matrix_in(call.deferred, deferred_.dup, up_.outputs);
-  arrays.dy = matrix_in(call.deferred, deferred_.dy, down_.outputs);
   down_gradients(exec, call, arrays);
   const DeferredNorm<T> of_norm = deferred_norm(call);
   if (up_.weight.trained())
@@ -77,7 +74,6 @@ void DenseFeedForward<T>::backward_parameters(const Exec& exec,
 template <class T>
 void DenseFeedForward<T>::down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
                                          const Backward& arrays) const {
-  if (down_.weight.trained()) activate<T>(exec, activation_, arrays.made.up, arrays.activated);
   linear_backward_parameters<T>(exec, down_, arrays.activated, arrays.dy, call.parameter_gradients,
                                 {leaves_, call.sums});
 }
@@ -151,9 +147,7 @@ void DenseFeedForward<T>::lay_out_backward() {
     if (array.recomputed) array.offset = workspace.place(array.bytes);
   };
   ArrayLocations& locations = backward_.locations;
-  // Deferred, dup of gelu is also dactivated.
-  if (!defers_ || activation_ != Activation::gelu)
-    backward_.activated = workspace.place(bytes_of<T>(rows_ * down_.inputs));
+  backward_.activated = workspace.place(bytes_of<T>(rows_ * down_.inputs));
   backward_.normed = workspace.place(bytes_of<T>(rows_ * up_.inputs));
   if (defers_) {
     this->sizes_.backward_workspace = workspace.size();
@@ -165,19 +159,21 @@ void DenseFeedForward<T>::lay_out_backward() {
   this->sizes_.backward_workspace = workspace.size();
 }
 
-/// For backward_parameters, instead of the last step of lay_out_backward.
+/// For backward_parameters, instead of the last step of lay_out_backward. What is frozen takes
+/// nothing.
 template <class T>
 void DenseFeedForward<T>::lay_out_deferred() {
   Packing deferred(buffer_alignment<T>);
-  deferred_.dy = deferred.place(bytes_of<T>(rows_ * down_.outputs));
-  deferred_.dup = deferred.place(bytes_of<T>(rows_ * up_.outputs));
+  if (down_.trained()) deferred_.dy = deferred.place(bytes_of<T>(rows_ * down_.outputs));
+  if (down_.weight.trained())
+    deferred_.activated = deferred.place(bytes_of<T>(rows_ * down_.inputs));
   ArrayLocations& locations = backward_.locations;
   for (ArrayLocation* array : {&locations.mean, &locations.rstd, &locations.up})
     if (array->recomputed) array->offset = deferred.place(array->bytes);
   deferred_.norm_parameters = deferred.place(bytes_of<T>(2 * up_.inputs));
   deferred_.norm_gradients = deferred.place(bytes_of<Compute>(2 * up_.inputs));
   this->sizes_.deferred = deferred.size();
-  this->sizes_.parameters_workspace = bytes_of<T>(rows_ * std::max(down_.inputs, up_.inputs));
+  this->sizes_.parameters_workspace = bytes_of<T>(rows_ * up_.inputs);
 }
 
 template <class T>
@@ -186,23 +182,32 @@ DeferredNorm<T> DenseFeedForward<T>::deferred_norm(const FeedForwardCall<T>& cal
           array_in<Compute>(call.deferred, deferred_.norm_gradients, 2 * up_.inputs)};
 }
 
-/// The gradient of gate and up, the widest array of a block, replaces gate and up themselves, but
-/// where these are needed later.
+/// What backward leaves for backward_parameters.
+template <class T>
+typename DenseFeedForward<T>::Backward DenseFeedForward<T>::deferred_in(
+    const FeedForwardCall<T>& call) const {
+  Backward arrays;
+  arrays.made = activations_in(call, backward_.locations, call.deferred);
+  arrays.dup = arrays.made.up;
+  if (down_.trained()) arrays.dy = matrix_in(call.deferred, deferred_.dy, down_.outputs);
+  if (down_.weight.trained())
+    arrays.activated = matrix_in(call.deferred, deferred_.activated, down_.inputs);
+  return arrays;
+}
+
+/// The gradient of gate and up, the widest array of a block, replaces gate and up themselves.
 template <class T>
 typename DenseFeedForward<T>::Backward DenseFeedForward<T>::backward_in(
     const FeedForwardCall<T>& call) const {
-  const bool is_gelu = activation_ == Activation::gelu;
   Backward arrays;
-  arrays.made = activations_in(call, backward_.locations, defers_ ? call.deferred : call.workspace);
+  if (defers_) arrays = deferred_in(call);
   arrays.normed = matrix_in(call.workspace, backward_.normed, up_.inputs);
-  arrays.dy = call.gradient;
-  if (defers_) arrays.dup = matrix_in(call.deferred, deferred_.dup, up_.outputs);
-  arrays.dactivated = defers_ && is_gelu
-                          ? arrays.dup
-                          : matrix_in(call.workspace, backward_.activated, down_.inputs);
+  arrays.dactivated = matrix_in(call.workspace, backward_.activated, down_.inputs);
   if (defers_) return arrays;
+  arrays.made = activations_in(call, backward_.locations, call.workspace);
+  arrays.dup = arrays.made.up;
+  arrays.dy = call.gradient;
   arrays.activated = arrays.dactivated;
-  arrays.dup = is_gelu ? arrays.dactivated : arrays.made.up;
   return arrays;
 }
 

@@ -6,8 +6,8 @@
 
 namespace ostrakon::model {
 
-/// One MLP: y = x + activation(norm(x) Wup^T) Wdown^T. Backward writes the gradient of swiglu's
-/// input over the input itself.
+/// One MLP: y = x + activation(norm(x) Wup^T) Wdown^T. Backward writes the gradient of the
+/// activation's input over the input itself.
 template <class T>
 class DenseFeedForward final : public FeedForward<T> {
  public:
@@ -37,18 +37,20 @@ class DenseFeedForward final : public FeedForward<T> {
     std::int64_t normed, activated;
   };
 
-  /// Bytes into what backward leaves for backward_parameters.
-  ///   dy (rows, width), dup (rows, up_.outputs), [statistics, up], and a DeferredNorm
+  /// Bytes into what backward leaves for backward_parameters, besides `saved`, where dup is. For
+  /// the gradients of down, as far as these are trained:
+  ///   dy (rows, width), activated (rows, ffn_width)
+  /// and [statistics, up], a DeferredNorm
   struct DeferredLayout {
-    std::int64_t dy, dup, norm_parameters, norm_gradients;
+    std::int64_t dy, activated, norm_parameters, norm_gradients;
   };
 
   /// Bytes into the workspace of backward.
-  ///   activated  (rows, ffn_width) until dWdown; then its gradient, and for gelu dup
+  ///   activated  (rows, ffn_width) until dWdown; then its gradient
   ///   normed     (rows, width)     until dWup; then its gradient
   ///   [statistics, up]
-  /// Where gradients of parameters are deferred, the last are there, and so is dup. Then
-  /// backward_parameters has activated, and after it normed, where activated is.
+  /// Where gradients of parameters are deferred, the last are there, and so is activated; the
+  /// workspace of backward_parameters is normed.
   struct BackwardLayout {
     ArrayLocations locations;
     std::int64_t activated, normed;
@@ -57,7 +59,8 @@ class DenseFeedForward final : public FeedForward<T> {
   /// What backward computes with.
   struct Backward {
     Activations made;
-    View<T**> activated, dactivated, dup, normed, dy;
+    View<T**> activated, dactivated, normed, dy;
+    View<T**> dup;  // where made.up is
   };
 
   void lay_out_saved();
@@ -65,6 +68,7 @@ class DenseFeedForward final : public FeedForward<T> {
   void lay_out_backward();
   void lay_out_deferred();
   DeferredNorm<T> deferred_norm(const FeedForwardCall<T>& call) const;
+  Backward deferred_in(const FeedForwardCall<T>& call) const;
   Backward backward_in(const FeedForwardCall<T>& call) const;
   void down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
                       const Backward& arrays) const;

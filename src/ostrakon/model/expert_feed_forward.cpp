@@ -168,23 +168,15 @@ typename ExpertFeedForward<T>::Backward ExpertFeedForward<T>::backward_in(
     arrays.saved.up = defers_ ? deferred.up : work.up;
     arrays.saved.shared_up = defers_ ? deferred.shared_up : work.shared_up;
   }
-  const bool is_gelu = activation_ == Activation::gelu;
-  if (defers_) {
-    arrays.dy = deferred.dy;
-    arrays.dup = deferred.dup;
-    arrays.shared_dy = deferred.shared_dy;
-    arrays.dshared_up = deferred.dshared_up;
-    arrays.dlogits = deferred.dlogits;
-    if (is_gelu)
-      std::tie(work.dactivated, work.dshared_activated) = std::pair(arrays.dup, arrays.dshared_up);
-  } else {
-    // The gradient of gate and up replaces these themselves.
-    arrays.dy = work.copies;
-    arrays.dup = is_gelu ? work.dactivated : arrays.saved.up;
-    arrays.shared_dy = call.gradient;
-    arrays.dshared_up = is_gelu ? work.dshared_activated : arrays.saved.shared_up;
-    arrays.dlogits = work.dlogits;
-  }
+  // The gradient of gate and up replaces these themselves.
+  arrays.dup = arrays.saved.up;
+  arrays.dshared_up = arrays.saved.shared_up;
+  arrays.dy = work.copies;
+  const bool is_later = step == Step::parameters;
+  arrays.shared_dy = is_later ? deferred.dy : call.gradient;
+  arrays.dlogits = is_later ? arrays.saved.routes.scores : work.dlogits;
+  if (defers_ && deferred.activated) work.activated = deferred.activated;
+  if (defers_ && deferred.shared_activated) work.shared_activated = deferred.shared_activated;
   return arrays;
 }
 
@@ -198,6 +190,9 @@ void ExpertFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& 
   const bool are_apart = experts_.empty();
   const auto back = are_apart ? border_.template gradients_in<T>(call.border)
                               : typename ExpertBorder::Gradients<T>();
+  if (defers_ && trains_down())
+    math::copy<T>(exec, View<const T*>(call.gradient.flat()),
+                  deferred_in(call.deferred).arrays.dy.flat());
   if (!are_apart) {
     const math::OffsetsOnHost offsets(exec, saved.routes.offsets);
     backward_of_experts(exec, call, arrays, offsets.view());
@@ -228,6 +223,8 @@ void ExpertFeedForward<T>::backward_parameters(const Exec& exec,
   norm_apply<T>(exec, norm_, of_norm, call.x, arrays.saved.norm, arrays.work.normed);
   if (!experts_.empty()) {
     const math::OffsetsOnHost offsets(exec, arrays.saved.routes.offsets);
+    if (trains_down())
+      math::gather_weighed_rows<T>(exec, arrays.shared_dy, arrays.saved.routes, arrays.dy);
     down_gradients(exec, call, arrays, offsets.view());
     up_gradients(exec, call, arrays, offsets.view());
   }
@@ -281,7 +278,6 @@ template <class T>
 void ExpertFeedForward<T>::down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
                                           const Backward& arrays,
                                           HostView<const std::int64_t*> offsets) const {
-  if (defers_) activate<T>(exec, activation_, arrays.saved.up, arrays.work.activated);
   for (std::int64_t e = 0; e < router_.experts; ++e)
     linear_backward_parameters<T>(exec, experts_[e].down, arrays.work.activated, arrays.dy,
                                   call.parameter_gradients, sums_of(call, offsets, e));
@@ -306,10 +302,8 @@ void ExpertFeedForward<T>::backward_of_shared(const Exec& exec, const FeedForwar
   const Workspace& work = arrays.work;
   const View<T**> up = arrays.saved.shared_up, dactivated = work.dshared_activated;
   if (recompute_.mlp) linear_forward<T>(exec, shared_.up, call.parameters, work.normed, up);
-  if (defers_)
-    math::copy<T>(exec, View<const T*>(call.gradient.flat()), arrays.shared_dy.flat());
-  else
-    shared_down_gradients(exec, call, arrays);
+  if (shared_.down.weight.trained()) activate<T>(exec, activation_, up, work.shared_activated);
+  if (!defers_) shared_down_gradients(exec, call, arrays);
   linear_backward_input<T>(exec, shared_.down, call.parameters, call.gradient, dactivated);
   activate_backward<T>(exec, activation_, up, dactivated, arrays.dshared_up);
   if (!defers_) shared_up_gradients(exec, call, arrays);
@@ -319,9 +313,7 @@ void ExpertFeedForward<T>::backward_of_shared(const Exec& exec, const FeedForwar
 template <class T>
 void ExpertFeedForward<T>::shared_down_gradients(const Exec& exec, const FeedForwardCall<T>& call,
                                                  const Backward& arrays) const {
-  const Workspace& work = arrays.work;
-  activate<T>(exec, activation_, arrays.saved.shared_up, work.shared_activated);
-  linear_backward_parameters<T>(exec, shared_.down, work.shared_activated, arrays.shared_dy,
+  linear_backward_parameters<T>(exec, shared_.down, arrays.work.shared_activated, arrays.shared_dy,
                                 call.parameter_gradients, {leaves_, call.sums});
 }
 
@@ -345,6 +337,9 @@ void ExpertFeedForward<T>::backward_of_router(const Exec& exec, const FeedForwar
   math::gemm<Compute>(exec, math::Transpose::no, math::Transpose::no, 1,
                       View<const Compute**>(arrays.dlogits),
                       router_weight(exec, call.parameters, work), 0, work.wide);
+  if (defers_)
+    math::copy<Compute>(exec, View<const Compute*>(arrays.dlogits.flat()),
+                        arrays.saved.routes.scores.flat());
 }
 
 /// Of the router's weight, and what its bias is updated by.
@@ -426,6 +421,13 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
   }
 }
 
+/// Whether the second layer of any MLP has gradients.
+template <class T>
+bool ExpertFeedForward<T>::trains_down() const {
+  return shared_.down.trained() || std::any_of(experts_.begin(), experts_.end(),
+                                               [](const Mlp& mlp) { return mlp.down.trained(); });
+}
+
 template <class T>
 typename ExpertFeedForward<T>::SavedAndBytes ExpertFeedForward<T>::saved_in(
     View<std::byte*> buffer, std::int64_t rows, std::int64_t leaves) const {
@@ -470,10 +472,15 @@ typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace
   work.normed = arrays.matrix(rows, width_);
   work.copies = arrays.matrix(all, width_);
   const std::int64_t wide = step == Step::backward || is_narrow() ? rows * width_ : 0;
-  const View<std::byte*> room = arrays.template take<std::byte>(
-      std::max(bytes_of<T>(most_activated), bytes_of<Compute>(wide)));
-  work.activated = part_of(view_as<T>(room), of_experts, all);
-  work.shared_activated = part_of(view_as<T>(room), of_shared, rows);
+  // Of backward: or in `deferred`.
+  const bool is_kept = defers_ && trains_down() && step != Step::forward;
+  const std::int64_t in_room = is_kept || step == Step::parameters ? 0 : most_activated;
+  const View<std::byte*> room =
+      arrays.template take<std::byte>(std::max(bytes_of<T>(in_room), bytes_of<Compute>(wide)));
+  if (in_room > 0) {
+    work.activated = part_of(view_as<T>(room), of_experts, all);
+    work.shared_activated = part_of(view_as<T>(room), of_shared, rows);
+  }
   if (wide > 0) work.wide = view_as<Compute>(room).range(0, wide).matrix(rows, width_);
   if (step == Step::parameters) return {work, arrays.size()};
   if (is_narrow())
@@ -483,14 +490,12 @@ typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace
     work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
                                                     by_row_workspace<T>(experts_.front().down)));
   if (step == Step::forward) return {work, arrays.size()};
-  if (!defers_ || activation_ != Activation::gelu) {  // else where its gradient is
-    const View<T*> gradients = arrays.template take<T>(most_activated);
-    work.dactivated = part_of(gradients, of_experts, all);
-    work.dshared_activated = part_of(gradients, of_shared, rows);
-  }
+  const View<T*> gradients = arrays.template take<T>(most_activated);
+  work.dactivated = part_of(gradients, of_experts, all);
+  work.dshared_activated = part_of(gradients, of_shared, rows);
   if (has_shared()) work.dshared = arrays.matrix(rows, width_);
   work.dweights = arrays.template take<Compute>(all);
-  if (!defers_) work.dlogits = arrays.template take<Compute>(rows * experts).matrix(rows, experts);
+  work.dlogits = arrays.template take<Compute>(rows * experts).matrix(rows, experts);
   return {work, arrays.size()};
 }
 
@@ -507,14 +512,11 @@ typename ExpertFeedForward<T>::DeferredAndBytes ExpertFeedForward<T>::deferred_i
     deferred.up = arrays.matrix(all, up_columns());
     if (has_shared()) deferred.shared_up = arrays.matrix(rows_, shared_.up.outputs);
   }
-  deferred.dy = arrays.matrix(all, width_);
-  deferred.dup = arrays.matrix(all, up_columns());
-  if (has_shared()) {
-    deferred.shared_dy = arrays.matrix(rows_, width_);
-    deferred.dshared_up = arrays.matrix(rows_, shared_.up.outputs);
+  if (trains_down()) {
+    deferred.dy = arrays.matrix(rows_, width_);
+    if (!experts_.empty()) deferred.activated = arrays.matrix(all, inner_);
+    if (has_shared()) deferred.shared_activated = arrays.matrix(rows_, shared_.down.inputs);
   }
-  deferred.dlogits =
-      arrays.template take<Compute>(rows_ * router_.experts).matrix(rows_, router_.experts);
   deferred.of_norm = {arrays.template take<T>(2 * width_),
                       arrays.template take<Compute>(2 * width_)};
   return {deferred, arrays.size()};

@@ -49,15 +49,14 @@ class ExpertFeedForward final : public FeedForward<T> {
     View<T**> shared_up;     // (rows, shared up.outputs), the same
   };
 
-  /// What backward leaves for backward_parameters.
+  /// What backward leaves for backward_parameters, besides `saved`, where gradients of up, shared
+  /// up and scores replace these. What is needed for frozen parameters alone does not exist.
   struct Deferred {
-    NormStatistics<T> norm;   // computed again
-    View<T**> up, shared_up;  // computed again
-    View<T**> dy;             // (copies, width), gradient of the experts' outputs
-    View<T**> dup;            // (copies, up.outputs)
-    View<T**> shared_dy;      // (rows, width)
-    View<T**> dshared_up;     // (rows, shared up.outputs)
-    View<Compute**> dlogits;  // (rows, experts)
+    NormStatistics<T> norm;      // computed again
+    View<T**> up, shared_up;     // computed again
+    View<T**> dy;                // (rows, width), gradient of the block's output
+    View<T**> activated;         // (copies, expert width)
+    View<T**> shared_activated;  // (rows, shared width)
     DeferredNorm<T> of_norm;
   };
 
@@ -109,6 +108,7 @@ class ExpertFeedForward final : public FeedForward<T> {
   }
   std::int64_t up_columns() const { return experts_.empty() ? 0 : experts_.front().up.outputs; }
   bool has_shared() const { return shared_.up.outputs > 0; }
+  bool trains_down() const;
   bool is_narrow() const { return !std::is_same<T, Compute>::value; }
 
   SavedAndBytes saved_in(View<std::byte*> buffer, std::int64_t rows, std::int64_t leaves) const;

@@ -67,6 +67,9 @@ struct Linear {
   std::int64_t outputs = 0;
   ParameterLocation weight;
   ParameterLocation bias;
+
+  /// Whether it has any gradient.
+  bool trained() const { return weight.trained() || bias.trained(); }
 };
 
 /// Outputs [begin, end) of a layer, as a layer.

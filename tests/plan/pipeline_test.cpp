@@ -232,6 +232,7 @@ struct DeferringStages {
       unit.forward = {Phase{is_block ? 1.0 : 0.0}};
       unit.backward = {Phase{is_block ? 1.0 : 0.0}};
       if (!is_block) continue;
+      unit.backward_at_once = {Phase{2.0}};
       unit.backward.push_back(Phase{1.0});
       unit.deferred_phases = 1;
     }
@@ -241,13 +242,7 @@ struct DeferringStages {
   std::vector<StepPlan> plans(ScheduleKind schedule, int micro_batches) const {
     Policy policy = make_policy(micro_batches);
     policy.schedule = schedule;
-    ModelDescription planned = model;
-    if (schedule != ScheduleKind::zero_bubble)
-      for (UnitDescription& unit : planned.units) {
-        unit.backward = {Phase{flops(unit.backward)}};
-        unit.deferred_phases = 0;
-      }
-    return build_stage_plans(planned, ranges, 1, policy, Purpose::train);
+    return build_stage_plans(model, ranges, 1, policy, Purpose::train);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/block_unit.hpp>
+#include <ostrakon/model/deferring_unit.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
@@ -103,9 +104,9 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
 
 /// The unit of `count` blocks from `first` on.
 template <class T>
-std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, LeafShape leaf,
-                                             std::int64_t first, std::int64_t count,
-                                             Recompute recompute, const Frozen& frozen) {
+std::unique_ptr<Unit<T>> make_stack_of_blocks(const DecoderSettings& settings, LeafShape leaf,
+                                              std::int64_t first, std::int64_t count,
+                                              Recompute recompute, const Frozen& frozen) {
   const auto make_block = [&](std::int64_t layer) -> std::unique_ptr<Unit<T>> {
     if (leaf.tensor_pieces() > 1)
       return std::make_unique<TensorBlockUnit<T>>(settings, leaf, layer, recompute, frozen);
@@ -118,6 +119,18 @@ std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, Le
   return std::make_unique<StackUnit<T>>(
       "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
       std::move(blocks));
+}
+
+/// The same, both ways where gradients of parameters are deferred.
+template <class T>
+std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, LeafShape leaf,
+                                             std::int64_t first, std::int64_t count,
+                                             Recompute recompute, const Frozen& frozen) {
+  auto unit = make_stack_of_blocks<T>(settings, leaf, first, count, recompute, frozen);
+  if (unit->description().deferred_phases == 0) return unit;
+  leaf.defers_gradients = false;
+  return std::make_unique<DeferringUnit<T>>(
+      std::move(unit), make_stack_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
 }
 
 }  // namespace

@@ -216,7 +216,8 @@ class Unit {
   /// contributes to all of it: add instead of writing.
   ///
   /// Phases that are deferred (plan::UnitDescription::deferred_phases) write the gradients of
-  /// parameters, all others do all else.
+  /// parameters, all others do all else. Where `deferred` does not exist, phases are those of
+  /// plan::UnitDescription::backward_at_once.
   virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                         bool gradients_opened) const = 0;
 };

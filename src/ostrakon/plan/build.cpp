@@ -6,6 +6,7 @@
 #include <ostrakon/plan/activation_pass.hpp>
 #include <ostrakon/plan/builder.hpp>
 #include <ostrakon/plan/compute_pass.hpp>
+#include <ostrakon/plan/deferral.hpp>
 #include <ostrakon/plan/gather_pass.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/phases.hpp>
@@ -72,13 +73,17 @@ StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy&
   return build_plan(model, grid, 0, whole_model(grid, policy, purpose), policy, purpose);
 }
 
-StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
-                    const Pipeline& pipeline, const Policy& policy, Purpose purpose) {
+StepPlan build_plan(const ModelDescription& described, const Grid& grid, int stage,
+                    const Pipeline& pipeline, const Policy& policy, Purpose purpose,
+                    std::int64_t most_waiting) {
   require_order(policy, grid);
-  check_phases(model, grid);
+  check_phases(described, grid);
+  const ModelDescription model = with_deferral(described, policy, pipeline.turns[stage]);
   const Layouts layouts = find_layouts(policy, model, grid, purpose);
   check_leaf_order(grid, layouts, policy);
-  const Tasks tasks = make_tasks(model, purpose, pipeline.turns[stage], layouts.updates_early);
+  const Tasks tasks = compute_in_time(
+      model, make_tasks(model, purpose, pipeline.turns[stage], layouts.updates_early),
+      most_waiting);
 
   Builder builder(model, grid, layouts, purpose, stage);
   builder.reserve(tasks.size());

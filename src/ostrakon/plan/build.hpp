@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <ostrakon/plan/pipeline_schedule.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 
@@ -10,8 +12,10 @@ namespace ostrakon::plan {
 void check_step(const ModelDescription& model, const Policy& policy, Purpose purpose,
                 int ranks_of_stage);
 
-/// The page that puts the passes together: the plan of a stage, whose units are those of `model`.
+/// The page that puts the passes together: the plan of a stage, whose units are those of `model`,
+/// with deferred phases where `pipeline` has them, or earlier: see compute_in_time.
 StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
-                    const Pipeline& pipeline, const Policy& policy, Purpose purpose);
+                    const Pipeline& pipeline, const Policy& policy, Purpose purpose,
+                    std::int64_t most_waiting = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace ostrakon::plan

@@ -2,8 +2,17 @@
 #include <ostrakon/plan/description.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace ostrakon::plan {
+
+UnitDescription at_once(UnitDescription unit) {
+  if (unit.deferred_phases == 0) return unit;
+  unit.backward = std::exchange(unit.backward_at_once, {});
+  unit.deferred_phases = 0;
+  unit.deferred_bytes = 0;
+  return unit;
+}
 
 std::vector<Chunk> chunks_of(const ModelDescription& model) {
   if (!model.chunks.empty()) return model.chunks;

@@ -37,11 +37,12 @@ struct UnitDescription {
   Phases backward{1};           ///< with all that backward computes again
   double gradient_flops = 0.0;  ///< of backward, without that
   /// The last phases of backward that may run later, after those of other units and micro-batches:
-  /// they compute gradients of parameters alone, and no other phase does. They read `saved`, and
-  /// what the other phases leave in `deferred`, but no parameters, and of the exchanges before
-  /// them none. 0: backward is one.
+  /// they compute gradients of parameters alone, and no other phase does. They read the unit's
+  /// input, and what the other phases leave in `saved` and `deferred`, but no parameters, and of
+  /// the exchanges before them none. 0: backward is one.
   int deferred_phases = 0;
   std::int64_t deferred_bytes = 0;
+  Phases backward_at_once = {};  ///< where these are not deferred; without `deferred`
   /// The first phase of backward that writes gradients of parameters.
   int first_of_gradients() const {
     return deferred_phases > 0 ? static_cast<int>(backward.size()) - deferred_phases : 0;
@@ -80,6 +81,9 @@ struct UnitDescription {
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for each of them
 };
+
+/// The unit where it defers nothing.
+UnitDescription at_once(UnitDescription unit);
 
 /// How many numbers a unit's forward counts.
 inline std::int64_t counted(const UnitDescription& unit) {

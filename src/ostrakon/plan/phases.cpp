@@ -22,13 +22,20 @@ void check_exchange(const Exchange& exchange, const Grid& grid, const std::strin
           exchange.elements, " elements, which are no equal parts for ", span.ranks, " ranks");
 }
 
-/// What runs later finds nothing of the phases before it but in `saved` and `deferred`.
-void check_deferred(const UnitDescription& unit) {
+/// What runs later finds nothing of the phases before it but in `saved` and `deferred`, and adds to
+/// no gradients that another unit's backward opens.
+void check_deferred(const UnitDescription& unit, bool has_loss) {
   const auto phases = static_cast<int>(unit.backward.size());
   require(unit.deferred_phases >= 0 && unit.deferred_phases < phases, "unit ", unit.name,
           " defers ", unit.deferred_phases, " of its ", phases, " phases of backward; expected ",
           "less than all");
   if (unit.deferred_phases == 0) return;
+  require(!has_loss, "unit ", unit.name,
+          " computes the loss and defers phases of backward; expected ", "none of the last unit");
+  require(unit.tied_to < 0, "unit ", unit.name, " is tied to another unit and defers phases of ",
+          "backward; expected none");
+  require(!unit.backward_at_once.empty(), "unit ", unit.name,
+          " defers phases of backward, and has ", "none where it does not defer them");
   const int first = unit.first_of_gradients();
   require(!unit.backward[first - 1].keeps_workspace, "unit ", unit.name, ": phase ", first - 1,
           " of backward keeps its workspace for a phase that is deferred");
@@ -83,14 +90,16 @@ void finish_exchange(Builder& builder, const Task& task, const Exchanged& exchan
 void check_phases(const ModelDescription& model, const Grid& grid) {
   for (const UnitDescription& unit : model.units) {
     for (const auto& [phases, what] :
-         {std::pair{&unit.forward, "forward"}, std::pair{&unit.backward, "backward"}}) {
+         {std::pair{&unit.forward, "forward"}, std::pair{&unit.backward, "backward"},
+          std::pair{&unit.backward_at_once, "backward at once"}}) {
+      if (phases == &unit.backward_at_once && phases->empty()) continue;
       check_reads(*phases, unit.name, what);
       for (std::size_t p = 0; p < phases->size(); ++p)
         if (const std::optional<Exchange>& then = (*phases)[p].then)
           check_exchange(*then, grid,
                          text("unit ", unit.name, ": the exchange after phase ", p, " of ", what));
     }
-    check_deferred(unit);
+    check_deferred(unit, model.has_loss && &unit == &model.units.back());
   }
 }
 

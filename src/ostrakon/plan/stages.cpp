@@ -5,8 +5,12 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/build.hpp>
+#include <ostrakon/plan/deferral.hpp>
 #include <ostrakon/plan/levels.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/pipeline_schedule.hpp>
+#include <ostrakon/plan/tasks.hpp>
+#include <utility>
 
 namespace ostrakon::plan {
 namespace {
@@ -133,6 +137,31 @@ void check_names(const Policy& policy, const ModelDescription& model) {
   check_list(policy.backward_prefetch);
 }
 
+/// The same stages, which defer gradients of parameters as `pipeline` says, but none with a larger
+/// arena than the largest of `plans`, which do not.
+std::vector<StepPlan> defer(std::vector<StepPlan> plans,
+                            const std::vector<ModelDescription>& stages, const Grid& grid,
+                            const Pipeline& pipeline, const Policy& policy) {
+  std::int64_t limit = 0;
+  for (const StepPlan& plan : plans) limit = std::max(limit, plan_memory(plan).arena_bytes);
+  for (std::size_t s = 0; s < plans.size(); ++s) {
+    const PipelineSchedule& turns = pipeline.turns[s];
+    const Policy own = policy_of_stage(policy, stages[s]);
+    const ModelDescription deferring = with_deferral(stages[s], own, turns);
+    // Early updates come after the last gradients in any case.
+    const Tasks tasks = make_tasks(deferring, Purpose::train, turns, false);
+    if (waiting_bytes(deferring, tasks) == 0) continue;  // it defers nothing
+    plans[s] = build_within(
+        limit, deferring, tasks,
+        [&](std::int64_t most) {
+          return build_plan(stages[s], grid, static_cast<int>(s), pipeline, own, Purpose::train,
+                            most);
+        },
+        std::move(plans[s]));
+  }
+  return plans;
+}
+
 }  // namespace
 
 std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks) {
@@ -247,15 +276,22 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
           "not ",
           count);
   const Grid grid = make_grid(model, ranks_of_stage, policy, count);
-  const Pipeline pipeline =
-      make_pipeline(policy.schedule, count, policy.chunks, first_backward(model, chunks),
-                    leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
-                    purpose != Purpose::train);
-  std::vector<StepPlan> plans;
-  for (int s = 0; s < count; ++s)
-    plans.push_back(
-        build_plan(stages[s], grid, s, pipeline, policy_of_stage(policy, stages[s]), purpose));
-  return plans;
+  const auto order = [&](ScheduleKind schedule) {
+    return make_pipeline(schedule, count, policy.chunks, first_backward(model, chunks),
+                         leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
+                         purpose != Purpose::train);
+  };
+  const auto build = [&](const Pipeline& pipeline) {
+    std::vector<StepPlan> plans;
+    for (int s = 0; s < count; ++s)
+      plans.push_back(
+          build_plan(stages[s], grid, s, pipeline, policy_of_stage(policy, stages[s]), purpose));
+    return plans;
+  };
+  if (policy.schedule != ScheduleKind::zero_bubble || purpose != Purpose::train)
+    return build(order(policy.schedule));
+  return defer(build(order(ScheduleKind::one_forward_one_backward)), stages, grid,
+               order(ScheduleKind::zero_bubble), policy);
 }
 
 }  // namespace ostrakon::plan

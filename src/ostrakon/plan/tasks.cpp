@@ -23,8 +23,6 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::gradients})
     left[pass].resize(chunks.size());
   for (const Turn& turn : turns) ++left[turn.pass][static_cast<std::size_t>(turn.chunk)];
-  const bool has_gradients = std::any_of(
-      turns.begin(), turns.end(), [](const Turn& turn) { return turn.pass == Pass::gradients; });
   Tasks tasks = {{Work::begin}};
   for (int t = 0; t < static_cast<int>(turns.size()); ++t) {
     const Turn& turn = turns[t];
@@ -43,7 +41,7 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
         if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
       }
       const bool defers = model.units[u].deferred_phases > 0;
-      if (turn.pass != (defers && has_gradients ? Pass::gradients : Pass::backward)) continue;
+      if (turn.pass != (defers ? Pass::gradients : Pass::backward)) continue;
       if (defers) tasks.push_back({Work::gradients, u, micro_batch, t});
       tasks.push_back({Work::reduce, u, micro_batch});
       if (is_early(u) && is_last && is_trained(u)) tasks.push_back({Work::update, u});

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/deferral.hpp>
+
+#include <algorithm>
+#include <ostrakon/plan/activation_pass.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::plan {
+namespace {
+
+/// Whether gradients of any micro-batch come later than its backward.
+bool defers(const PipelineSchedule& turns) {
+  for (std::size_t t = 0; t < turns.size(); ++t)
+    if (turns[t].pass == Pass::gradients &&
+        (t == 0 || !(turns[t - 1] == Turn{Pass::backward, turns[t].micro_batch, turns[t].chunk})))
+      return true;
+  return false;
+}
+
+/// What waits, task after task.
+class Waiting {
+ public:
+  explicit Waiting(const ModelDescription& stage) : stage_(stage), held_(stage.units.size(), 0) {
+    for (const Chunk& chunk : chunks_of(stage))
+      for (int u = chunk.units.first; u < chunk.units.end; ++u)
+        held_[u] = stage.units[u].saved_bytes +
+                   (u == chunk.units.first ? chunk.input_bytes : stage.units[u - 1].output_bytes);
+  }
+
+  std::int64_t bytes() const { return bytes_; }
+  std::int64_t with(const Task& task) const { return bytes_ + change(task); }
+  void on(const Task& task) { bytes_ += change(task); }
+
+ private:
+  std::int64_t change(const Task& task) const {
+    if (task.unit < 0 || stage_.units[task.unit].deferred_phases == 0) return 0;
+    const std::int64_t deferred = stage_.units[task.unit].deferred_bytes;
+    return task.work == Work::forward     ? held_[task.unit]
+           : task.work == Work::backward  ? deferred
+           : task.work == Work::gradients ? -held_[task.unit] - deferred
+                                          : 0;
+  }
+
+  const ModelDescription& stage_;
+  std::vector<std::int64_t> held_;  // of each unit: what forward leaves, and what it read
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+ModelDescription with_deferral(const ModelDescription& stage, const Policy& policy,
+                               const PipelineSchedule& turns) {
+  const bool any = defers(turns);
+  const std::vector<bool> checkpointed = find_checkpointed(stage, policy.activation_checkpointing);
+  ModelDescription own = stage;
+  for (int u = 0; u < static_cast<int>(own.units.size()); ++u)
+    if (!any || checkpointed[u] || waits_on_host(stage, policy, u))
+      own.units[u] = at_once(std::move(own.units[u]));
+  return own;
+}
+
+std::int64_t waiting_bytes(const ModelDescription& stage, const Tasks& tasks) {
+  Waiting waiting(stage);
+  std::int64_t most = 0;
+  for (const Task& task : tasks) {
+    waiting.on(task);
+    most = std::max(most, waiting.bytes());
+  }
+  return most;
+}
+
+Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::int64_t most) {
+  Waiting waiting(stage);
+  Tasks ordered;
+  ordered.reserve(tasks.size());
+  std::vector<bool> is_done(tasks.size(), false);
+  std::size_t next = 0;  // no deferred phases are left before it
+  int ready = 0;         // whose backward has been computed; they are in the same order
+  const auto compute = [&](std::size_t at) {
+    waiting.on(tasks[at]);
+    if (tasks[at].work == Work::gradients) --ready;
+    if (tasks[at].work == Work::backward && stage.units[tasks[at].unit].deferred_phases > 0)
+      ++ready;
+    ordered.push_back(tasks[at]);
+    is_done[at] = true;
+  };
+  // With what is done with the gradients.
+  const auto compute_next_deferred = [&] {
+    while (is_done[next] || tasks[next].work != Work::gradients) ++next;
+    const int unit = tasks[next].unit;
+    do compute(next++);
+    while (next < tasks.size() && tasks[next].unit == unit &&
+           (tasks[next].work == Work::reduce || tasks[next].work == Work::update));
+  };
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    if (is_done[t]) continue;
+    while (ready > 0 && tasks[t].work != Work::gradients && waiting.with(tasks[t]) > most)
+      compute_next_deferred();
+    compute(t);
+  }
+  return ordered;
+}
+
+StepPlan build_within(std::int64_t limit, const ModelDescription& stage, const Tasks& tasks,
+                      const std::function<StepPlan(std::int64_t most)>& build, StepPlan otherwise) {
+  std::int64_t most = waiting_bytes(stage, tasks);
+  const std::int64_t least_step = most / 32 + 1;
+  for (;;) {
+    StepPlan plan = build(most);
+    const std::int64_t excess = plan_memory(plan).arena_bytes - limit;
+    if (excess <= 0) return plan;
+    const std::int64_t waiting = waiting_bytes(stage, compute_in_time(stage, tasks, most));
+    if (waiting > most) return otherwise;  // it waits no shorter
+    most = waiting - std::max(excess, least_step);
+  }
+}
+
+}  // namespace ostrakon::plan

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/pipeline_schedule.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/tasks.hpp>
+
+namespace ostrakon::plan {
+
+/// A stage whose units defer gradients of parameters only where that is of use: where a turn for
+/// these comes later than that of backward. Not where backward computes again what forward left, or
+/// brings it back from the host: it would be on the device from then on, of several micro-batches.
+ModelDescription with_deferral(const ModelDescription& stage, const Policy& policy,
+                               const PipelineSchedule& turns);
+
+/// The most bytes that forwards and backwards of units that defer have left at a time for their
+/// deferred phases.
+std::int64_t waiting_bytes(const ModelDescription& stage, const Tasks& tasks);
+
+/// The same tasks, with those that compute deferred phases where they are, or earlier: before more
+/// than `most` bytes wait for them, as far as that is possible.
+Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::int64_t most);
+
+/// Has deferred phases wait as long as `tasks` say, or as an arena of `limit` bytes on the device
+/// has room for what they read. `build` writes the plan for a number of waiting bytes. Returns
+/// `otherwise` where not even the shortest wait has room.
+StepPlan build_within(std::int64_t limit, const ModelDescription& stage, const Tasks& tasks,
+                      const std::function<StepPlan(std::int64_t most)>& build, StepPlan otherwise);
+
+}  // namespace ostrakon::plan

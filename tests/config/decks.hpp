@@ -80,6 +80,7 @@ inline void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.parallel.moments.dtype, b.parallel.moments.dtype);
   EXPECT_EQ(a.parallel.offload, b.parallel.offload);
   EXPECT_EQ(a.parallel.offload_activations, b.parallel.offload_activations);
+  EXPECT_EQ(a.parallel.updates, b.parallel.updates);
   EXPECT_EQ(a.parallel.early_updates, b.parallel.early_updates);
   EXPECT_EQ(a.parallel.checkpoint_staging, b.parallel.checkpoint_staging);
   EXPECT_EQ(a.pinned_host_memory, b.pinned_host_memory);

@@ -215,6 +215,7 @@ class RandomPolicies {
     policy.moments.dtype = static_cast<DType>(pick(2));
     policy.offload = static_cast<plan::Offload>(pick(4));
     policy.offload_activations = pick(2) == 0;
+    policy.updates = static_cast<plan::Updates>(pick(2));
   }
 
   /// What is recomputed, and in which dtypes.

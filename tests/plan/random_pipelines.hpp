@@ -139,6 +139,8 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     if (chunks > 1) policy.schedule = plan::ScheduleKind::interleaved;
     if (chunks == 1 && random() % 2 == 0) policy.schedule = plan::ScheduleKind::zero_bubble;
     if (random() % 2 == 0) defer_gradients(random, model);
+    if (policy.offload == plan::Offload::none && random() % 2 == 0)
+      policy.updates = plan::Updates::optimistic;
     const auto drawn = random() % 8;
     const plan::Purpose purpose = drawn == 0   ? plan::Purpose::evaluate
                                   : drawn == 1 ? plan::Purpose::export_parameters

@@ -111,8 +111,8 @@ class RankOracle {
       default:
         break;
     }
-    const bool is_collective = action.kind == plan::Kind::clip ||
-                               (plan::communicates(action.kind) && action.span.ranks > 1);
+    const bool is_collective =
+        is_of_all(action) || (plan::communicates(action.kind) && action.span.ranks > 1);
     if (is_collective) return meet(rank, stream);
     finish(rank, stream);
     return true;
@@ -155,6 +155,10 @@ class RankOracle {
     return true;
   }
 
+  static bool is_of_all(const plan::Action& action) {
+    return action.kind == plan::Kind::clip || action.kind == plan::Kind::reduce_sums;
+  }
+
   /// Whether two ranks are of one group of a span.
   bool are_together(std::size_t a, std::size_t b, const plan::Span& span) const {
     const plan::Grid& grid = plans_[a]->grid;
@@ -175,12 +179,11 @@ class RankOracle {
     const plan::Action& action = head(rank, stream);
     std::vector<std::size_t> members;
     for (std::size_t r = 0; r < plans_.size(); ++r)
-      if (action.kind == plan::Kind::clip || are_together(rank, r, action.span))
-        members.push_back(r);
+      if (is_of_all(action) || are_together(rank, r, action.span)) members.push_back(r);
     for (std::size_t r : members) {
       if (!is_ready(r, stream) || head(r, stream).span != action.span ||
-          (head(r, stream).kind == plan::Kind::clip) != (action.kind == plan::Kind::clip) ||
-          !(head(r, stream).kind == plan::Kind::clip || plan::communicates(head(r, stream).kind)))
+          is_of_all(head(r, stream)) != is_of_all(action) ||
+          !(is_of_all(head(r, stream)) || plan::communicates(head(r, stream).kind)))
         return false;
     }
     for (std::size_t r : members) {

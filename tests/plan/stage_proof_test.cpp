@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
 #include <ostrakon/plan/waits.hpp>
 #include <stdexcept>
@@ -46,6 +47,40 @@ TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
   }
   for (std::size_t stages = 1; stages <= 8; ++stages)
     EXPECT_GT(seen[stages], tests::trials(100)) << stages;
+}
+
+bool is_optimistic(const Action& action) {
+  return action.kind == Kind::optimize && action.buffer(Role::replaced) >= 0;
+}
+
+/// Sums that travel while units are updated begin to when nothing is added any more, and it is
+/// known whether a rank could read its samples; no update waits for them.
+TEST(OptimisticPlans, SumsWaitForAllThatIsReadAndNoUpdateWaitsForThem) {
+  Random random(31);
+  int plans = 0, updates = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    const RandomPipeline made = random_pipeline(random, {4, 4, 6, 3});
+    for (const StepPlan& plan : made.stages) {
+      const auto sums = actions_of(plan, of_kind(Kind::reduce_sums));
+      if (sums.empty()) continue;
+      ++plans;
+      ASSERT_EQ(sums.size(), 1u) << made.described;
+      const Order order(plan);
+      const int reduce = static_cast<int>(sums.front());
+      for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
+        const Action& action = plan.actions[static_cast<std::size_t>(a)];
+        if (action.kind == Kind::load || action.kind == Kind::loss || action.kind == Kind::norm) {
+          ASSERT_TRUE(order.before(a, reduce)) << plan.describe(action) << ", " << made.described;
+        }
+        if (!is_optimistic(action)) continue;
+        ++updates;
+        ASSERT_FALSE(order.before(reduce, a)) << plan.describe(action) << ", " << made.described;
+        ASSERT_TRUE(action.unit >= 0 && plan.units[action.unit].whole_matrices.empty());
+      }
+    }
+  }
+  EXPECT_GT(plans, 100);
+  EXPECT_GT(updates, 200);
 }
 
 TEST(StageProof, HoldsForPlansWithoutPipeline) {
@@ -250,69 +285,149 @@ bool drop_share(RankPlans& ranks, Random&) {
   return any;
 }
 
+/// Swaps a verification with the clip, on all ranks of a stage.
+bool verify_early(RankPlans& ranks, Random& random) {
+  StepPlan& plan = draw(ranks.plans, random);
+  const auto clips = actions_of(plan, of_kind(Kind::clip)),
+             verified = actions_of(plan, of_kind(Kind::verify));
+  if (verified.empty()) return false;
+  std::swap(plan.actions[clips.front()], plan.actions[draw(verified, random)]);
+  find_waits(plan);
+  return true;
+}
+
 TEST(StageProof, RefusesEveryMutantThatIsBroken) {
   struct Named {
     const char* name;
     Mutation mutate;
     std::vector<std::string> reasons;  // one of them, wherever it is refused
   };
-  const std::vector<Named> mutations = {
-      {"dropped send", change(Kind::send, remove_action), {"has no match"}},
-      {"dropped receive", change(Kind::receive, remove_action), {"has no match"}},
-      {"swapped sends",
-       swap_sends,
-       {"they are of other micro-batches", "of the model leaves it", "one is an activation",
-        "one is of parameters", "its buffer has other bytes", "are sent, "}},
-      {"another unit", another_unit, {"of the model leaves it"}},
-      {"wrong micro-batch",
-       change(Kind::receive, [](StepPlan& plan, std::size_t a) { ++plan.actions[a].micro_batch; }),
-       {"they are of other micro-batches"}},
-      {"gradient for an activation",
-       change(Kind::send,
-              [](StepPlan& plan, std::size_t a) {
-                Role& role = plan.actions[a].uses[0].role;
-                role = role == Role::gradient ? Role::output : Role::gradient;
-              }),
-       {"one is an activation, one a gradient", "one is of parameters"}},
-      {"wrong bytes",
-       change(Kind::send,
-              [](StepPlan& plan, std::size_t a) {
-                Action& send = plan.actions[a];
-                plan.buffers[static_cast<std::size_t>(send.uses[0].buffer)].bytes -=
-                    send.element_bytes;
-                --send.elements;
-              }),
-       {"are sent, ", "its buffer has other bytes"}},
-      {"wrong dtype",
-       change(Kind::receive,
-              [](StepPlan& plan, std::size_t a) {
-                plan.actions[a].element_bytes /= 2;
-                plan.actions[a].elements *= 2;
-              }),
-       {"are sent, "}},
-      {"other peer",
-       change(Kind::send,
-              [](StepPlan& plan, std::size_t a) {
-                plan.actions[a].peer = (plan.actions[a].peer + 1) % plan.grid.stages();
-              }),
-       {"has no match", "there is no such other stage"}},
-      {"swapped collectives on one rank", swap_collectives, {"they are not the same"}},
-      {"one clip more on one rank", add_a_clip, {"submits no more"}},
-      {"wrong span on one rank",
-       change_span,
-       {"its buffers are not parts over these ranks", "submits no more", "not the same",
-        "do not divide", "they are no equal parts", "not as many as its buffers have",
-        " bytes, and ", "collectives on stream exchange"}},
-      {"wrong layout on one stage",  // half the elements: as if the array were divided otherwise
-       change(is_of_parts, [](StepPlan& plan, std::size_t a) { plan.actions[a].elements /= 2; }),
-       {"not as many as its buffers have", "they are no equal parts"}},
-      {"one stream for sends and receives", block, {"they stop each other"}},
-      {"parameters not shared", drop_share, {"are not shared with the other stage"}},
-      {"swapped receives",
-       swap_receives,
-       {"they stop each other", "other micro-batches", "one is an activation",
-        "one is of parameters", "its buffer has other bytes", "are sent, ",
-        "of the model leaves it"}}};
+  const std::vector<Named> mutations = {{"dropped send",
+                                         change(Kind::send, remove_action),
+                                         {"has no match"}},
+                                        {"dropped receive",
+                                         change(Kind::receive, remove_action),
+                                         {"has no match"}},
+                                        {"swapped sends",
+                                         swap_sends,
+                                         {"they are of other micro-batches",
+                                          "of the model leaves it", "one is an activation",
+                                          "one is of parameters", "its buffer has other bytes",
+                                          "are sent, "}},
+                                        {"another unit", another_unit, {"of the model leaves it"}},
+                                        {"wrong micro-batch",
+                                         change(Kind::receive,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  ++plan.actions[a].micro_batch;
+                                                }),
+                                         {"they are of other micro-batches"}},
+                                        {"gradient for an activation",
+                                         change(Kind::send,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  Role& role = plan.actions[a].uses[0].role;
+                                                  role = role == Role::gradient ? Role::output
+                                                                                : Role::gradient;
+                                                }),
+                                         {"one is an activation, one a gradient",
+                                          "one is of parameters"}},
+                                        {"wrong bytes",
+                                         change(Kind::send,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  Action& send = plan.actions[a];
+                                                  plan.buffers[static_cast<std::size_t>(
+                                                                   send.uses[0].buffer)]
+                                                      .bytes -= send.element_bytes;
+                                                  --send.elements;
+                                                }),
+                                         {"are sent, ", "its buffer has other bytes"}},
+                                        {"wrong dtype",
+                                         change(Kind::receive,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  plan.actions[a].element_bytes /= 2;
+                                                  plan.actions[a].elements *= 2;
+                                                }),
+                                         {"are sent, "}},
+                                        {"other peer",
+                                         change(Kind::send,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  plan.actions[a].peer =
+                                                      (plan.actions[a].peer + 1) %
+                                                      plan.grid.stages();
+                                                }),
+                                         {"has no match", "there is no such other stage"}},
+                                        {"swapped collectives on one rank",
+                                         swap_collectives,
+                                         {"they are not the same"}},
+                                        {"one clip more on one rank",
+                                         add_a_clip,
+                                         {"submits no more"}},
+                                        {"wrong span on one rank",
+                                         change_span,
+                                         {"its buffers are not parts over these ranks",
+                                          "submits no more", "not the same", "do not divide",
+                                          "they are no equal parts",
+                                          "not as many as its buffers have", " bytes, and ",
+                                          "collectives on stream exchange"}},
+                                        {"wrong layout on one stage",  // half the elements: as if
+                                                                       // the array were divided
+                                                                       // otherwise
+                                         change(is_of_parts,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  plan.actions[a].elements /= 2;
+                                                }),
+                                         {"not as many as its buffers have",
+                                          "they are no equal parts"}},
+                                        {"one stream for sends and receives",
+                                         block,
+                                         {"they stop each other"}},
+                                        {"parameters not shared",
+                                         drop_share,
+                                         {"are not shared with the other stage"}},
+                                        {"update not verified",
+                                         change(Kind::verify, remove_action),
+                                         {"is not verified", "before the update is verified"}},
+                                        {"update verified before the sums are known",
+                                         verify_early,
+                                         {"before the step's sums are known"}},
+                                        {"nothing kept to undo an update with",
+                                         change(is_optimistic,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  plan.actions[a].uses.pop_back();
+                                                }),
+                                         {"keeps nothing to undo it with"}},
+                                        {"too little kept to undo an update with",
+                                         change(is_optimistic,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  const int kept =
+                                                      plan.actions[a].buffer(Role::replaced);
+                                                  plan.buffers[static_cast<std::size_t>(kept)]
+                                                      .bytes -= 4;
+                                                }),
+                                         {"has not as many bytes"}},
+                                        {"other buffer restored",
+                                         change(Kind::verify,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  use_in(plan.actions[a], Role::replaced).buffer =
+                                                      plan.sums;
+                                                }),
+                                         {"has other replaced than the update"}},
+                                        {"sums that one rank does not add",
+                                         [](RankPlans& ranks, Random& random) {
+                                           if (ranks.plan_of_rank.size() == 1) return false;
+                                           StepPlan& plan =
+                                               ranks.own_plan(random() % ranks.plan_of_rank.size());
+                                           const auto sums =
+                                               actions_of(plan, of_kind(Kind::reduce_sums));
+                                           if (!sums.empty()) remove_action(plan, sums.front());
+                                           return !sums.empty();
+                                         },
+                                         {"submits no more"}},
+                                        {"swapped receives",
+                                         swap_receives,
+                                         {"they stop each other", "other micro-batches",
+                                          "one is an activation", "one is of parameters",
+                                          "its buffer has other bytes", "are sent, ",
+                                          "of the model leaves it"}}};
   Random random(25);
   std::map<std::string, std::pair<int, int>> counts;  // refused, accepted
   for (int base = 0; base < 150; ++base) {

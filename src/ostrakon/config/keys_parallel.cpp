@@ -240,6 +240,12 @@ Section parallel_section() {
              "more of reshard_after_forward, forward_prefetch and backward_prefetch; a prefetch is "
              "a number or names of units. Example: \"block.*: reshard_after_forward never, "
              "backward_prefetch 2; block.0: forward_prefetch block.1 block.2\""),
+       choice(
+           "updates", FIELD(parallel.updates), plan::updates_names,
+           "when units are updated. careful: when the norm of the whole gradient is known; "
+           "optimistic: as soon as a rank's own gradients are, as if nothing had to be clipped or "
+           "skipped; where it had, that is undone and repeated with the same bits, for which "
+           "masters and moments are kept meanwhile. Not with memory.offload"),
        only("reduction", "ordered",
             "algorithm of gradient sums: an all-to-all and a sum in a fixed order, as results "
             "of MPI's own reductions depend on the number of ranks"),

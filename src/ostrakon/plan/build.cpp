@@ -34,6 +34,10 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
             unit.parts, " parts; expected ", policy.expert_ranks);
   require(policy.sum_grain >= 0 && (policy.sum_grain & (policy.sum_grain - 1)) == 0,
           "training.sum_grain = ", policy.sum_grain, ": expected 0 or a power of two");
+  require(policy.updates == Updates::careful || policy.offload == Offload::none,
+          "parallel.updates = ", name(policy.updates),
+          " with memory.offload = ", name(policy.offload),
+          ": expected memory.offload = none, or parallel.updates = careful");
   std::vector<bool> is_shared(model.units.size(), false);
   for (std::size_t u = 0; u < model.units.size(); ++u) {
     const int other = model.units[u].tied_to;
@@ -82,18 +86,17 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   const Layouts layouts = find_layouts(policy, model, grid, purpose);
   check_leaf_order(grid, layouts, policy);
   const Tasks tasks = compute_in_time(
-      model, make_tasks(model, purpose, pipeline.turns[stage], layouts.updates_early),
-      most_waiting);
+      model, make_tasks(model, purpose, pipeline.turns[stage], layouts), most_waiting);
 
   Builder builder(model, grid, layouts, purpose, stage);
   builder.reserve(tasks.size());
   make_state_buffers(builder, policy);
-  SumsPass sums(builder, layouts.updates_early);
+  SumsPass sums(builder, tasks);
   GatherPass gathers(builder, policy, tasks);
   ActivationPass activations(builder, policy, gathers);
   ComputePass compute(builder, gathers);
   ReductionPass reductions(builder, policy, sums);
-  UpdatePass updates(builder, policy, tasks, layouts.updates_early, sums);
+  UpdatePass updates(builder, policy, tasks, reductions, sums);
   ShowPass show(builder);
   Tapes tapes(builder);
   PipelinePass messages(builder, pipeline, tasks, tapes);

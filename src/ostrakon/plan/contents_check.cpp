@@ -27,7 +27,8 @@ ContentsCheck::ContentsCheck(const StepPlan& plan)
     : plan_(plan),
       read_by_forward_(plan.units.size()),
       updated_(plan.units.size(), false),
-      shared_(plan.units.size(), false) {
+      shared_(plan.units.size(), false),
+      unverified_(plan.units.size(), nullptr) {
   first_.reserve(plan.buffers.size());
   contents_.reserve(plan.buffers.size());
   for (const Buffer& buffer : plan.buffers) {
@@ -109,6 +110,7 @@ std::string ContentsCheck::wrong_share(const Action& action) {
     return "of parameters that the other stage does not share";
   if (action.buffer(Role::shard) != unit.compute())
     return "of another buffer than is computed with";
+  if (sends && unverified_[action.unit] != nullptr) return "before the update is verified";
   if (sends ? !updated_[action.unit] : !is_clipped_)
     return sends ? "before they are updated" : "before the step's sums are known";
   if (shared_[action.unit]) return "once more";
@@ -123,6 +125,7 @@ std::string ContentsCheck::wrong_end() const {
     if (plan_.purpose == Purpose::train && is_shared &&
         !plan_.trained(static_cast<int>(u)).empty() && !shared_[u])
       return text("updated parameters of ", unit.name, " are not shared with the other stage");
+    if (unverified_[u] != nullptr) return text("the update of ", unit.name, " is not verified");
   }
   for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) {
     const Buffer& buffer = plan_.buffers[b];
@@ -148,8 +151,12 @@ std::string ContentsCheck::wrong(const Action& action) {
     case Kind::copy_to_host:
       return wrong_copy(action);
     case Kind::optimize:
+    case Kind::verify: {
+      const std::string wrong = wrong_optimistic(action);
+      if (!wrong.empty()) return wrong;
       updated_[action.unit] = true;
       return wrong_update(action);
+    }
     case Kind::release:
       return "";
     case Kind::clip:
@@ -197,6 +204,8 @@ std::string ContentsCheck::wrong_gather(const Action& action) {
 std::string ContentsCheck::wrong_gather_of_updates(const Action& action) {
   const int whole = action.buffer(Role::shard);
   const FlatRange trained = plan_.trained(action.unit);
+  if (unverified_[action.unit] != nullptr)
+    return of_collective(action, "before the update is verified");
   std::string reason =
       need_room(whole, trained, plan_.buffers[whole].divided, action.element_bytes);
   if (!reason.empty()) return of_collective(action, reason);
@@ -255,6 +264,30 @@ std::string ContentsCheck::wrong_copy_of_part(const Action& action, int source, 
   if (action.elements != plan_.elements(action.flats, action.divided))
     return text("copies ", action.elements, " elements, not as many as its buffers have");
   set(target, action.flats, action.divided);
+  return "";
+}
+
+/// What is updated before the sums are known keeps what it replaces, and is verified once they are:
+/// with the same buffers.
+std::string ContentsCheck::wrong_optimistic(const Action& action) {
+  const Action*& update = unverified_[action.unit];
+  const int replaced = action.buffer(Role::replaced);
+  if (action.kind == Kind::optimize) {
+    if (is_clipped_ || plan_.layouts.updates_early) return "";
+    if (replaced < 0) return "before the step's sums are known, and keeps nothing to undo it with";
+    if (plan_.buffers[replaced].bytes != plan_.replaced_bytes(action.unit))
+      return text("keeps what it replaces in ", quoted(plan_.buffers[replaced]),
+                  ", which has not as many bytes");
+    update = &action;
+    return "";
+  }
+  if (!is_clipped_) return "before the step's sums are known";
+  if (update == nullptr) return "of what was not updated before the sums were known";
+  for (const Role role : {Role::gradient_shard, Role::shard, Role::parameters, Role::first_moment,
+                          Role::second_moment, Role::replaced})
+    if (action.buffer(role) != update->buffer(role))
+      return text("has other ", name(role), " than the update");
+  update = nullptr;
   return "";
 }
 

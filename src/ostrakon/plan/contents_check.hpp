@@ -45,6 +45,7 @@ class ContentsCheck {
   std::string wrong_copy(const Action& action);
   std::string wrong_copy_of_part(const Action& action, int source, int target);
   std::string wrong_update(const Action& action);
+  std::string wrong_optimistic(const Action& action);
   std::string wrong_use(const Action& action, const Use& use);
   std::string wrong_parameters(const Action& action);
   std::string wrong_share(const Action& action);
@@ -56,7 +57,8 @@ class ContentsCheck {
   /// Of each unit: the parameters that its forward reads, its own and those that it is tied to.
   std::vector<std::array<FlatRange, 2>> read_by_forward_;
   bool is_clipped_ = false;
-  std::vector<bool> updated_, shared_;  // of each unit: its parameters, with the other stage
+  std::vector<bool> updated_, shared_;     // of each unit: its parameters, with the other stage
+  std::vector<const Action*> unverified_;  // of each unit: an update that may have to be undone
 };
 
 }  // namespace ostrakon::plan

@@ -93,6 +93,8 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.tensor_grain = model.tensor_grain;
   layouts.splits_ties = model.splits_ties;
   layouts.cuts_16bit_products = model.tensor_chunks > 1 && model.element_bytes < model.master_bytes;
+  layouts.updates_optimistically =
+      purpose == Purpose::train && policy.updates == Updates::optimistic;
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;
   return layouts;
 }

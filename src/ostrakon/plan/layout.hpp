@@ -48,6 +48,9 @@ struct Layouts {
   bool cuts_16bit_products = false;  ///< by rows, which one rank does not: bits are the library's
   int parts = 1;                     ///< UnitDescription::parts of the units whose table it is
   bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
+  /// Units are, those without whole matrices, and these updates are verified once the sums are
+  /// known.
+  bool updates_optimistically = false;
 
   /// Whether gradients are rounded to be sent over a span. Between replicas they are sent as they
   /// are, and so are sums of a node's ranks: rounded once, they have the same bits whether there is

@@ -17,7 +17,9 @@ template <class... Parts>
 }
 
 /// Of all ranks: the step's sums are added up.
-bool is_global(const Action& action) { return action.kind == Kind::clip; }
+bool is_global(const Action& action) {
+  return action.kind == Kind::clip || action.kind == Kind::reduce_sums;
+}
 
 class Matching {
  public:

@@ -49,9 +49,12 @@ const char* color(Kind kind) {
       return "#2fa39a";
     case Kind::optimize:
       return "#8e63b5";
+    case Kind::verify:
+      return "#b592d1";
     case Kind::norm:
       return "#d77fa1";
     case Kind::clip:
+    case Kind::reduce_sums:
       return "#a83279";
     case Kind::accumulate:
       return "#9c755f";

@@ -166,6 +166,16 @@ constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
          !uses.may_skip;
 }
 
+/// When units are updated on the device. It changes no bit of the result.
+enum class Updates {
+  careful,    ///< when the step's sums are known
+  optimistic  ///< before, as if these neither clip nor skip; where they do, that is undone, and
+              ///< repeated as they say
+};
+constexpr Named<Updates> updates_names[] = {{Updates::careful, "careful"},
+                                            {Updates::optimistic, "optimistic"}};
+constexpr const char* name(Updates updates) { return name_in(updates_names, updates); }
+
 /// Which ranks are neighbours.
 enum class RankOrder {
   tensor_in_node,  ///< tensor ranks, all on one node; else the run is refused
@@ -221,6 +231,7 @@ struct Policy {
   /// overlapped with the backward of the units before it. No gradient can be clipped then, nor a
   /// step skipped.
   bool early_updates = false;
+  Updates updates = Updates::careful;  ///< optimistic: not with anything in host memory (offload)
   /// Whether host memory has a staging copy of all that a rank saves, from which a checkpoint is
   /// written while training continues.
   bool checkpoint_staging = false;

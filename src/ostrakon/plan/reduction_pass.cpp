@@ -9,7 +9,8 @@ ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& s
       sums_(sums),
       in_flight_(policy.in_flight_reductions),
       update_space_(builder.plan().layouts.update.space),
-      unit_sums_(static_cast<std::size_t>(builder.units())) {
+      unit_sums_(static_cast<std::size_t>(builder.units())),
+      together_(static_cast<std::size_t>(builder.units()), false) {
   for (int u = 0; u < builder.units(); ++u) {
     spans_.push_back(builder.plan().span_sums(u));
     unit_sums_[u].to_come = is_borrowed(u) ? 1
@@ -21,9 +22,16 @@ ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& s
 void ReductionPass::on(const Task& task, Tape& tape) {
   if (task.work == Work::clip) {
     finish_reductions(0);
-    for (int u = 0; u < builder_.units(); ++u) bring_together(u);
+    for (int u = 0; u < builder_.units(); ++u) {
+      bring_together(u);
+      finish_sends();
+    }
     finish_on_host(0);
   }
+  // What other stages wait for goes before compute has something else to do.
+  if (task.work == Work::update && builder_.plan().layouts.updates_optimistically)
+    for (int u = 0; u < builder_.units(); ++u)
+      if (is_borrowed(u)) complete(u);
   if (task.work != Work::reduce) return;
   std::vector<Reduction> begun;
   for (const ParameterUse& use : builder_.parameter_uses(task.unit)) {
@@ -44,6 +52,17 @@ void ReductionPass::on(const Task& task, Tape& tape) {
   if (begun.empty()) return;
   reductions_.push_back(std::move(begun));
   if (in_flight_ == 0) finish_reductions(0);
+}
+
+void ReductionPass::complete(int u) {
+  const auto is_under_way = [&] {
+    return std::any_of(reductions_.begin(), reductions_.end(), [&](const auto& together) {
+      return std::any_of(together.begin(), together.end(),
+                         [&](const Reduction& reduction) { return reduction.unit == u; });
+    });
+  };
+  while (is_under_way()) finish_reductions(reductions_.size() - 1);
+  bring_together(u);
 }
 
 void ReductionPass::reduce(Reduction& reduction) {
@@ -207,6 +226,8 @@ void ReductionPass::finish(const Reduction& reduction) {
 /// Where two stages use the same parameters: sends the sum of this one's gradients to the one that
 /// updates them, or adds what that one's other stage sends.
 void ReductionPass::bring_together(int u) {
+  if (together_[u]) return;
+  together_[u] = true;
   const UnitDescription& unit = builder_.unit(u);
   const auto emit = [&](Kind kind, Stream stream, int peer, int buffer, Access access) {
     const StepPlan& plan = builder_.plan();
@@ -219,7 +240,7 @@ void ReductionPass::bring_together(int u) {
   };
   if (is_borrowed(u) && unit_sums_[u].sum >= 0) {
     emit(Kind::send, Stream::send, unit.borrowed_from, unit_sums_[u].sum, Access::read);
-    builder_.release(u, {unit_sums_[u].sum});
+    sends_.emplace_back(u, unit_sums_[u].sum);
   }
   if (!unit.lent_has_gradient || builder_.plan().purpose != Purpose::train) return;
   Reduction reduction;
@@ -233,6 +254,11 @@ void ReductionPass::bring_together(int u) {
   builder_.state(u).gradients = reduction.sum;
   if (update_space_ == Space::host) sums_.add_norm(u);
   finish(reduction);
+}
+
+void ReductionPass::finish_sends() {
+  for (const auto& [u, sum] : sends_) builder_.release(u, {sum});
+  sends_.clear();
 }
 
 /// Waits for reductions, the oldest first, until those of `most` backwards are under way.

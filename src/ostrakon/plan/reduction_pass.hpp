@@ -28,6 +28,8 @@ class ReductionPass {
   /// What happens to the gradients that a unit's backward has completed for a micro-batch. When all
   /// is computed, waits for those that are under way.
   void on(const Task& task, Tape& tape);
+  /// Lets compute wait for the sum of a unit's gradients, and no other: once all turns are done.
+  void complete(int u);
 
  private:
   /// One micro-batch's gradients of a unit, of one addend, while they are summed.
@@ -67,6 +69,7 @@ class ReductionPass {
   void join_addends(Reduction& reduction);
   void finish(const Reduction& reduction);
   void bring_together(int u);
+  void finish_sends();
   bool is_borrowed(int u) const { return builder_.state(u).borrowed_from >= 0; }
   Addend& addend_of(const Reduction& reduction);
   void finish_reductions(std::size_t most);
@@ -80,6 +83,8 @@ class ReductionPass {
   std::vector<UnitSums> unit_sums_;
   /// Under way, the oldest first: of each, what one backward has completed.
   std::deque<std::vector<Reduction>> reductions_;
+  std::vector<bool> together_;  // each unit: what another stage has of its sum has been sent here
+  std::vector<std::pair<int, int>> sends_;  // units, and the sums that are sent to other stages
   // What compute has still to wait for, by unit.
   std::deque<std::pair<int, std::vector<int>>> ended_on_host_;
 };

@@ -288,6 +288,7 @@ std::vector<std::string> without_effect(const std::vector<Setting>& strategy) {
 }
 
 bool updates_early(const StepPlan& plan) {
+  if (plan.layouts.updates_optimistically) return false;
   for (const Action& action : plan.actions) {
     if (action.kind == Kind::optimize) return true;
     if (action.kind == Kind::clip) return false;

@@ -258,6 +258,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"replicas", plan.grid.replicas()},
       {"layouts", to_json(plan.layouts)},
       {"updates_early", updates_early(plan)},
+      {"updates_optimistically", plan.layouts.updates_optimistically},
       {"accumulation", name(plan.layouts.accumulation)},
       {"strategy", to_json(report.strategy)},
       {"without_effect", without_effect(report.strategy)},

@@ -344,6 +344,11 @@ std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimat
   return text + print("  the following is of a rank of stage %d\n\n", shown);
 }
 
+std::string updates_text(const StepPlan& plan) {
+  if (plan.layouts.updates_optimistically) return optimistic_updates;
+  return updates_early(plan) ? early_updates : "";
+}
+
 std::string report_text(const StepPlan& plan, const Report& report) {
   std::ostringstream text;
   text << model_text(plan) << "\n"
@@ -360,7 +365,8 @@ std::string report_text(const StepPlan& plan, const Report& report) {
                : "")
        << row("micro-batches", format_count(plan.grid.micro_batches())) << "  of a rank, gradients "
        << name(plan.layouts.accumulation) << "\n"
-       << sums_text(plan) << (updates_early(plan) ? text_row("updates", early_updates) : "")
+       << sums_text(plan)
+       << (updates_text(plan).empty() ? "" : text_row("updates", updates_text(plan)))
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
        << stages_text(report.stages, report.estimate.has_value(), plan.stage) << memory_text(report)
        << "\n"

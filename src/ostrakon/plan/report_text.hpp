@@ -30,5 +30,10 @@ std::string collectives_text(const Grid& grid, int ranks_per_node);
 /// What to say of a plan that updates_early().
 constexpr const char* early_updates =
     "begin overlapped with backward: a failed step has changed parameters";
+/// And of one that updates optimistically.
+constexpr const char* optimistic_updates =
+    "before the norm of all is known: undone and repeated where it clips";
+/// Which of these holds, or "".
+std::string updates_text(const StepPlan& plan);
 
 }  // namespace ostrakon::plan

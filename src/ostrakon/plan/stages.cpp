@@ -149,7 +149,7 @@ std::vector<StepPlan> defer(std::vector<StepPlan> plans,
     const Policy own = policy_of_stage(policy, stages[s]);
     const ModelDescription deferring = with_deferral(stages[s], own, turns);
     // Early updates come after the last gradients in any case.
-    const Tasks tasks = make_tasks(deferring, Purpose::train, turns, false);
+    const Tasks tasks = make_tasks(deferring, Purpose::train, turns, Layouts{});
     if (waiting_bytes(deferring, tasks) == 0) continue;  // it defers nothing
     plans[s] = build_within(
         limit, deferring, tasks,

@@ -88,6 +88,15 @@ std::int64_t StepPlan::offset_in(const Buffer& buffer, int flat, const Spans& di
          first_element(flat, buffer.divided, rank);
 }
 
+std::int64_t StepPlan::replaced_bytes(int unit) const {
+  const PlannedUnit& of = units[unit];
+  std::int64_t bytes =
+      elements(trained(unit), of.layouts.update.divided) * of.layouts.masters.element_bytes;
+  for (int moments : {of.first_moments, of.second_moments})
+    if (moments >= 0) bytes += buffers[moments].bytes;
+  return bytes;
+}
+
 std::string StepPlan::describe(const Action& action) const {
   std::string text = name(action.kind);
   if (action.unit < 0 && action.micro_batch < 0) return text;

@@ -35,12 +35,15 @@ enum class Kind : std::uint8_t {
                      ///< sum over the micro-batches before
   accumulate,        ///< add one partial sum over micro-batches to another
   norm,              ///< add the squares of a unit's gradient to the step's sums
+  reduce_sums,       ///< sum the step's sums over ranks, where `clip` does not: see Updates
   clip,              ///< sum the sums over ranks; the loss, the norm, the clip coefficient
   gather_gradients,  ///< all-gather summed gradients where a rank updates more than its own part;
                      ///< or directions, of which orthogonalize needs whole matrices
   direction,         ///< momentum of whole matrices, which replaces their gradients
   orthogonalize,     ///< those whole matrices that this rank updates some of
   optimize,          ///< update a unit's parameters
+  verify,            ///< an update made before `clip`: where that says otherwise, what it replaced
+                     ///< is restored, and updated as `clip` says, if at all
   gather_updates,    ///< all-gather updated parameters, in place, where a rank updates less than it
                      ///< has
   copy_to_device,    ///< between host and device memory: see Action::flats
@@ -63,11 +66,13 @@ constexpr Named<Kind> kind_names[] = {{Kind::begin, "begin"},
                                       {Kind::reduce_scatter, "reduce_scatter"},
                                       {Kind::accumulate, "accumulate"},
                                       {Kind::norm, "norm"},
+                                      {Kind::reduce_sums, "reduce_sums"},
                                       {Kind::clip, "clip"},
                                       {Kind::gather_gradients, "gather_gradients"},
                                       {Kind::direction, "direction"},
                                       {Kind::orthogonalize, "orthogonalize"},
                                       {Kind::optimize, "optimize"},
+                                      {Kind::verify, "verify"},
                                       {Kind::gather_updates, "gather_updates"},
                                       {Kind::copy_to_device, "copy_to_device"},
                                       {Kind::copy_to_host, "copy_to_host"},
@@ -124,12 +129,13 @@ enum class Role : std::uint8_t {
   target,          ///< of a copy
   staging,
   sums,
-  ended,            ///< of a release
-  host_batch,       ///< as read from files, on the host
-  host_sums,        ///< as exchanged between ranks, on the host
-  handed,           ///< what a phase leaves for an exchange
-  exchanged,        ///< what came of the first of the exchanges that a phase reads: Phase::reads
-  second_exchanged  ///< of the second
+  ended,             ///< of a release
+  host_batch,        ///< as read from files, on the host
+  host_sums,         ///< as exchanged between ranks, on the host
+  handed,            ///< what a phase leaves for an exchange
+  exchanged,         ///< what came of the first of the exchanges that a phase reads: Phase::reads
+  second_exchanged,  ///< of the second
+  replaced           ///< what an update replaces, until it is verified: StepPlan::replaced_bytes
 };
 constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::parameters, "parameters"},
@@ -156,7 +162,8 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::host_sums, "host_sums"},
                                       {Role::handed, "handed"},
                                       {Role::exchanged, "exchanged"},
-                                      {Role::second_exchanged, "second_exchanged"}};
+                                      {Role::second_exchanged, "second_exchanged"},
+                                      {Role::replaced, "replaced"}};
 /// In which a phase has what came of the exchanges that it reads: Phase::reads.
 constexpr Role exchanged_roles[most_reads] = {Role::exchanged, Role::second_exchanged};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
@@ -349,6 +356,9 @@ struct StepPlan {
   /// The leaf of the global batch that a rank works on as its `micro_batch`. Neighbouring leaves go
   /// to ranks that are summed first, as sum_spans() says, so that sums are nodes of one tree.
   std::int64_t leaf(int rank, std::int64_t micro_batch) const;
+
+  /// Bytes of what an update of a unit replaces: a rank's part of the masters, then its moments.
+  std::int64_t replaced_bytes(int unit) const;
 
   /// "gather(block.3)", "backward(head, micro-batch 2)".
   std::string describe(const Action& action) const;

@@ -1,13 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/sums_pass.hpp>
 
+#include <algorithm>
+
 namespace ostrakon::plan {
 
-SumsPass::SumsPass(Builder& builder, bool updates_early)
+namespace {
+
+bool updates_before_clip(const Tasks& tasks) {
+  const auto next = std::find_if(tasks.begin(), tasks.end(), [](const Task& task) {
+    return task.work == Work::update || task.work == Work::clip;
+  });
+  return next != tasks.end() && next->work == Work::update;
+}
+
+}  // namespace
+
+SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
     : builder_(builder),
-      updates_early_(updates_early),
+      updates_early_(builder.plan().layouts.updates_early),
       updates_on_host_(builder.plan().purpose == Purpose::train &&
-                       builder.plan().layouts.update.space == Space::host) {}
+                       builder.plan().layouts.update.space == Space::host),
+      reduces_apart_(builder.plan().layouts.updates_optimistically),
+      travel_(reduces_apart_ && updates_before_clip(tasks)) {}
 
 int SumsPass::make_host_sums() {
   // One number more: how many ranks have failed.
@@ -18,15 +33,27 @@ int SumsPass::make_host_sums() {
 
 void SumsPass::on(const Task& task) {
   if (task.work == Work::begin) begin();
-  if (task.work == Work::clip) clip();
+  if (task.work != Work::clip) return;
+  if (reduces_apart_) reduce();
+  clip();
 }
 
 void SumsPass::begin() {
-  // Of what the host sums.
-  if (updates_on_host_) host_sums_ = make_host_sums();
+  // Of what the host sums. What is sent while compute continues begins before that does.
+  if (updates_on_host_ || travel_) host_sums_ = make_host_sums();
   Action& action = builder_.emit(Kind::begin, Stream::compute, -1);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::write);
   builder_.use(action, Role::host_sums, host_sums_, Access::write);
+}
+
+/// In the plan after the updates, as without threads it would keep them waiting; but it depends on
+/// none of them.
+void SumsPass::reduce() {
+  const bool begins = host_sums_ < 0;
+  if (begins) host_sums_ = make_host_sums();
+  Action& action = builder_.emit(Kind::reduce_sums, Stream::reduce, -1);
+  builder_.use(action, Role::sums, builder_.plan().sums, Access::read);
+  builder_.use(action, Role::host_sums, host_sums_, begins ? Access::write : Access::read_write);
 }
 
 void SumsPass::clip() {

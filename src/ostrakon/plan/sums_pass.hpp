@@ -7,10 +7,13 @@
 namespace ostrakon::plan {
 
 /// The step's sums over leaves and gradients: the loss, the norm, what is not finite. They are on
-/// the device, and on the host where it updates; `clip` adds both up over the ranks.
+/// the device, and on the host where it updates; `clip` adds both up over the ranks. Where units
+/// are updated before it, `reduce_sums` does, so that they travel meanwhile. It waits for all that
+/// is added, and for all that a rank reads, as that may fail: for the norm of the unit that is
+/// complete last, or for compute where a stage updates none before.
 class SumsPass {
  public:
-  SumsPass(Builder& builder, bool updates_early);
+  SumsPass(Builder& builder, const Tasks& tasks);
 
   /// Begins the sums; clips.
   void on(const Task& task);
@@ -25,11 +28,14 @@ class SumsPass {
  private:
   void begin();
   void clip();
+  void reduce();
   int make_host_sums();
 
   Builder& builder_;
   const bool updates_early_;
   const bool updates_on_host_;
+  const bool reduces_apart_;  ///< from `clip`
+  const bool travel_;         ///< while units are updated
   int host_sums_ = -1;
 };
 

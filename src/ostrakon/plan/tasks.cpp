@@ -8,7 +8,7 @@ namespace ostrakon::plan {
 namespace {
 
 Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turns,
-                     bool early_updates) {
+                     const Layouts& layouts) {
   const std::vector<Chunk> chunks = chunks_of(model);
   const int units = static_cast<int>(model.units.size());
   const auto has_loss = [&](int u) { return u == units - 1 && model.has_loss; };
@@ -16,7 +16,18 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
     return model.units[u].trained_elements() > 0 && model.units[u].borrowed_from < 0;
   };
   // A part of the gradient of what is lent comes last.
-  const auto is_early = [&](int u) { return early_updates && !model.units[u].lent_has_gradient; };
+  const auto is_early = [&](int u) {
+    return layouts.updates_early && !model.units[u].lent_has_gradient;
+  };
+  std::vector<int> optimistic;
+  for (const bool has_copy : {false, true})
+    for (int u = units - 1; u >= 0 && layouts.updates_optimistically; --u)
+      if (is_trained(u) && model.units[u].whole_matrices.empty() &&
+          model.units[u].lent_has_gradient == has_copy)
+        optimistic.push_back(u);
+  const auto is_optimistic = [&](int u) {
+    return std::find(optimistic.begin(), optimistic.end(), u) != optimistic.end();
+  };
   std::vector<bool> goes_back;  // each unit
   for (int u = 0; u < units; ++u) goes_back.push_back(has_backward(model, u));
   std::map<Pass, std::vector<int>> left;  // turns of each chunk
@@ -47,9 +58,11 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
       if (is_early(u) && is_last && is_trained(u)) tasks.push_back({Work::update, u});
     }
   }
+  for (int u : optimistic) tasks.push_back({Work::update, u});
   tasks.push_back({Work::clip});
+  for (int u : optimistic) tasks.push_back({Work::verify, u});
   for (int u = 0; u < units; ++u)
-    if (!is_early(u) && is_trained(u)) tasks.push_back({Work::update, u});
+    if (!is_early(u) && !is_optimistic(u) && is_trained(u)) tasks.push_back({Work::update, u});
   for (int u = 0; u < units; ++u)
     if (model.units[u].trained_elements() > 0 &&
         (model.units[u].lent_to >= 0 || model.units[u].borrowed_from >= 0))
@@ -92,10 +105,10 @@ std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpo
 }
 
 Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineSchedule& turns,
-                 bool early_updates) {
+                 const Layouts& layouts) {
   switch (purpose) {
     case Purpose::train:
-      return training_tasks(model, turns, early_updates);
+      return training_tasks(model, turns, layouts);
     case Purpose::evaluate:
       return evaluation_tasks(model, turns);
     case Purpose::export_parameters:

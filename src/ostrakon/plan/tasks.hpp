@@ -3,6 +3,7 @@
 
 #include <ostrakon/plan/axes.hpp>
 #include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/layout.hpp>
 #include <ostrakon/plan/pipeline_schedule.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/purpose.hpp>
@@ -20,6 +21,7 @@ enum class Work {
   reduce,     ///< a unit's backward has left gradients of a micro-batch complete
   clip,       ///< all leaves are done: the norm, the clip coefficient
   update,     ///< of a unit's parameters
+  verify,     ///< the update of a unit, made before `clip`
   share,      ///< a unit's updated parameters with the stage that has a copy
   show        ///< a unit's parameters to the caller
 };
@@ -48,8 +50,11 @@ std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpo
 
 /// The tasks of a step for the ranks of a stage, whose units are those of `model`, in the order of
 /// its turns. In training, the unit that computes the loss has no forward of its own. Units are
-/// updated after all of that, or, with `early_updates`, each as soon as its gradient is complete.
+/// updated after `clip`, or, with layouts.updates_early, each as soon as its gradient is complete.
+/// With layouts.updates_optimistically they are updated when all turns are done, those first whose
+/// gradients are complete first, and verified after `clip`; but units with whole matrices, whose
+/// update takes collectives, still after it.
 Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineSchedule& turns,
-                 bool early_updates);
+                 const Layouts& layouts);
 
 }  // namespace ostrakon::plan

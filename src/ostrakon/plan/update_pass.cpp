@@ -23,24 +23,41 @@ Moving moving_gradients(const char* on_device) {
 }  // namespace
 
 UpdatePass::UpdatePass(Builder& builder, const Policy& policy, const Tasks& tasks,
-                       bool updates_early, SumsPass& sums)
+                       ReductionPass& reductions, SumsPass& sums)
     : builder_(builder),
+      reductions_(reductions),
       sums_(sums),
       layouts_(builder.plan().layouts),
-      ahead_(updates_early ? 0 : static_cast<std::size_t>(policy.forward_prefetch.depth)),
-      behind_(updates_early ? units_behind : ahead_) {
-  for (const Task& task : tasks)
+      ahead_(layouts_.updates_early ? 0 : static_cast<std::size_t>(policy.forward_prefetch.depth)),
+      behind_(layouts_.updates_early ? units_behind : ahead_) {
+  for (const Task& task : tasks) {
     if (task.work == Work::update) units_.push_back(task.unit);
+    if (task.work == Work::clip) before_clip_ = units_.size();
+  }
 }
 
 Stream UpdatePass::stream() const {
   return layouts_.update.space == Space::host ? Stream::host : Stream::compute;
 }
 
+/// Where nothing is brought, an update that begins earlier would only wait earlier for gradients.
+std::size_t UpdatePass::ahead() const {
+  return is_optimistic() && !layouts_.updates_ahead() ? 0 : ahead_;
+}
+
 void UpdatePass::on(const Task& task) {
+  if (task.work == Work::clip) is_clipped_ = true;
+  if (task.work == Work::verify) verify(task.unit);
   if (task.work != Work::update) return;
-  while (begun_ < std::min(ended_ + ahead_ + 1, units_.size())) begin(units_[begun_++]);
-  end(task.unit);
+  const std::size_t last = is_clipped_ ? units_.size() : before_clip_;
+  while (begun_ < std::min(ended_ + ahead() + 1, last)) begin(units_[begun_++]);
+  Update update = std::move(updates_.front());
+  updates_.pop_front();
+  optimize(task.unit, update);
+  if (is_optimistic())
+    unverified_[task.unit] = std::move(update);
+  else
+    end(task.unit, std::move(update));
   ++ended_;
 }
 
@@ -55,6 +72,7 @@ void UpdatePass::finish(std::size_t most) {
 
 /// Brings gradients, and masters, of all that a rank updates to where it does.
 void UpdatePass::begin(int u) {
+  if (is_optimistic()) reductions_.complete(u);
   const PlannedUnit& state = builder_.state(u);
   const Layouts& layouts = state.layouts;
   Update update;
@@ -106,57 +124,74 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   if (on_host) builder_.copy(u, ours, update.gradients);
 }
 
-/// Updates a rank's part, and brings it to where it is computed with.
-void UpdatePass::end(int u) {
-  Update update = std::move(updates_.front());
-  updates_.pop_front();
+/// Brings a rank's part, which is updated, to where it is computed with.
+void UpdatePass::end(int u, Update update) {
   const PlannedUnit& state = builder_.state(u);
   const Layouts& layouts = state.layouts;
-  const int fresh = optimize(u, update);
   const bool on_device = layouts.masters.space == Space::device;
   if (on_device) builder_.release_used(u, update.ended);
-  if (update.masters != state.masters && fresh != update.masters)
+  if (update.masters != state.masters && update.fresh() != update.masters)
     builder_.copy_trained(u, update.masters, state.masters, layouts.update.divided,
                           layouts.masters.element_bytes);
-  spread(u, fresh, update);
+  spread(u, update);
   if (on_device) return;
   ended_updates_.emplace_back(u, std::move(update.ended));
   finish(behind_);
 }
 
-/// Returns the buffer with what is updated, in the compute dtype.
-int UpdatePass::optimize(int u, Update& update) {
+void UpdatePass::optimize(int u, Update& update) {
   const StepPlan& plan = builder_.plan();
   const PlannedUnit& state = builder_.state(u);
   const Layouts& layouts = state.layouts;
   const bool on_host = layouts.update.space == Space::host;
   const bool converts = layouts.compute.element_bytes != layouts.masters.element_bytes;
-  int converted = -1;
   if (layouts.has_copies() && layouts.compute.space == layouts.update.space) {
-    converted = state.working;
+    update.converted = state.working;
   } else if (layouts.has_copies() && (converts || !on_host)) {
     // On the device, with space for what other ranks update of it.
     const Spans& divided = on_host ? layouts.update.divided : layouts.compute.divided;
-    converted = builder_.make_array("updated", u, Category::parameters, plan.trained(u),
-                                    {divided, layouts.update.space, layouts.compute.element_bytes});
-    update.ended.push_back(converted);
+    update.converted =
+        builder_.make_array("updated", u, Category::parameters, plan.trained(u),
+                            {divided, layouts.update.space, layouts.compute.element_bytes});
+    update.ended.push_back(update.converted);
   }
-  Action& action = builder_.emit(Kind::optimize, stream(), u);
-  action.elements = plan.elements(plan.trained(u), layouts.update.divided);
+  if (is_optimistic())
+    update.replaced =
+        builder_.make_buffer("replaced", u, Category::workspace, plan.replaced_bytes(u));
+  emit(Kind::optimize, u, update);
+}
+
+/// What was updated before `clip`.
+void UpdatePass::verify(int u) {
+  Update update = std::move(unverified_.at(u));
+  unverified_.erase(u);
+  emit(Kind::verify, u, update);
+  end(u, std::move(update));
+}
+
+/// An action that updates a unit's parameters, or does so where it has to be once more.
+void UpdatePass::emit(Kind kind, int u, const Update& update) {
+  const StepPlan& plan = builder_.plan();
+  const PlannedUnit& state = builder_.state(u);
+  Action& action = builder_.emit(kind, stream(), u);
   action.flats = plan.trained(u);
-  action.divided = layouts.update.divided;
-  const bool begins = converted >= 0 && !builder_.buffer(converted).persistent;
+  action.divided = state.layouts.update.divided;
+  action.elements = plan.elements(action.flats, action.divided);
+  const bool begins = update.converted >= 0 && !builder_.buffer(update.converted).persistent;
   builder_.use(action, Role::gradient_shard, update.gradients, Access::read);
   builder_.use(action, Role::shard, update.masters, Access::read_write);
   sums_.follow_clip(action);
-  builder_.use(action, Role::parameters, converted, begins ? Access::write : Access::read_write);
+  builder_.use(action, Role::parameters, update.converted,
+               begins ? Access::write : Access::read_write);
   builder_.use(action, Role::first_moment, state.first_moments, Access::read_write);
   builder_.use(action, Role::second_moment, state.second_moments, Access::read_write);
-  return converted >= 0 ? converted : update.masters;
+  builder_.use(action, Role::replaced, update.replaced,
+               kind == Kind::verify ? Access::read : Access::write);
 }
 
 /// A rank that updates less than it computes with gets the rest from others, on the device.
-void UpdatePass::spread(int u, int fresh, Update& update) {
+void UpdatePass::spread(int u, Update& update) {
+  const int fresh = update.fresh();
   const Layouts& layouts = builder_.state(u).layouts;
   const int computed = builder_.state(u).compute();
   const std::int64_t element_bytes = layouts.compute.element_bytes;

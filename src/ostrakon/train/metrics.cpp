@@ -69,6 +69,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
   if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
+  if (metrics.update_repeated) row["update_repeated"] = true;
   if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
   if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);

@@ -27,6 +27,7 @@ struct StepMetrics {
   std::int64_t resident_bytes = 0;      ///< most so far, of the rank with most
   std::optional<double> loss_scale;     ///< where gradients are scaled: of this step
   std::string skipped;                  ///< why the update was skipped; empty where it was not
+  bool update_repeated = false;         ///< StepResult::update_repeated
   std::vector<ExpertLoad> expert_load;  ///< of each layer that has experts
   std::vector<ExpertRoundsTaken> expert_rounds;  ///< of each layer whose experts ranks share
   std::optional<std::uint64_t> state_digest;

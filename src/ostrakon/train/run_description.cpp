@@ -146,8 +146,9 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
               : "inline, on one thread: nothing overlaps")
       << "\n"
       << threads_line(host_threads(), matrix_threads, mesh.cores())
-      << (plan::updates_early(plan) ? text("  updates                ", plan::early_updates, "\n")
-                                    : "")
+      << (plan::updates_text(plan).empty()
+              ? ""
+              : text("  updates                ", plan::updates_text(plan), "\n"))
       << "  available memory       " << available_memory() << " for " << mesh.host().size()
       << (mesh.host().size() == 1 ? " rank" : " ranks") << " on this host\n"
       << describe_sums(plan, trainer.model().dtype(), unlike_kernels, matrix_threads) << "\n";

@@ -15,7 +15,7 @@ std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary&
   const char* const whose = mesh.pipeline().size() > 1 ? "ranks of stage 0:\n" : "";
   double resident = static_cast<double>(runtime::peak_resident_bytes());
   world.maximum(&resident, 1);
-  std::string lines = "\n" + usage.describe_overlap(world);
+  std::string lines = "\n" + usage.describe_overlap(world) + usage.describe_optimistic();
   lines += usage.describe_peak(trainer.model_flops(), [&] { return trainer.measure_peak_flops(); });
   return lines + text("memory of a rank: planned ", format_bytes(trainer.planned_peak_bytes()),
                       ", counted ", format_bytes(runtime::memory_count().peak_bytes),

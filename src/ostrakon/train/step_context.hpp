@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/runtime/executor.hpp>
@@ -18,7 +19,8 @@ struct StepResult {
   double grad_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
   double loss_scale = 1.0;
-  std::string skipped;                           ///< why nothing was updated; empty where it was
+  std::string skipped;           ///< why nothing was updated; empty where it was
+  bool update_repeated = false;  ///< made before the sums were known, undone, and made as they say
   std::vector<ExpertLoad> expert_load;           ///< of each layer that has experts
   std::vector<ExpertRoundsTaken> expert_rounds;  ///< of each layer whose experts ranks share
 };
@@ -43,18 +45,24 @@ struct StepContext {
                                    ///< infinite: for tests
   Visitor visitor;                 ///< of an export
 
-  // ---- Set by `load`, and read by `clip`: on the calling thread.
+  // ---- Set by `load`, and read by `clip` or `reduce_sums`; by updates before `clip`.
   std::string load_error;  ///< why this rank's data can't be read; cleared by `begin`
   bool is_intact = true;   ///< false from where updates begin that a failure can't take back
 
   // ---- Set by the Trainer before, and by `clip` on the calling thread: actions of updates wait
   // for it, but early ones, for which it leaves the verdict as it is.
   Verdict verdict;
-  StepResult result;      ///< learning rate and loss scale by the Trainer, the rest by `clip`
-  std::string diagnosis;  ///< of a program that diagnoses
+  double assumed_scale = 1.0;  ///< of gradients in updates before `clip`, which verifies them
+  std::exception_ptr failure;  ///< agreed in `clip`; thrown once such updates are undone
+  StepResult result;           ///< learning rate and loss scale by the Trainer, the rest by `clip`
+  std::string diagnosis;       ///< of a program that diagnoses
 
   const plan::StepPlan& plan() const { return program->plan; }
   bool trains() const { return plan().purpose == plan::Purpose::train; }
+  /// After `clip`: whether updates that were made before it are what it says.
+  bool updates_stand() const {
+    return !verdict.skip_update && verdict.gradient_scale == assumed_scale;
+  }
 };
 
 }  // namespace ostrakon::train

@@ -56,6 +56,8 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
   skipped_.note(step, result.skipped);
   const runtime::Program& program = trainer_.program(plan::Purpose::train);
   const std::vector<runtime::ActionTime>& times = trainer_.action_times();
+  if (program.plan.layouts.updates_optimistically)
+    usage_.add_optimistic(result.update_repeated, !result.skipped.empty());
   usage_.add(metrics.step_seconds, runtime::measure_overlap(program, times));
   trace_.record(step, program, times, world_);
 }
@@ -90,6 +92,7 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   metrics.resident_bytes = static_cast<std::int64_t>(most[2]);
   if (result.loss_scale != 1.0) metrics.loss_scale = result.loss_scale;
   metrics.skipped = result.skipped;
+  metrics.update_repeated = result.update_repeated;
   metrics.expert_load = result.expert_load;
   metrics.expert_rounds = result.expert_rounds;
   const std::int64_t digest_every = settings_.output.digest_every;

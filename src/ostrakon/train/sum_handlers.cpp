@@ -37,6 +37,7 @@ void SumHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::begin, [this](const ActionBuffers& buffers) { begin(buffers); });
   executor.on(Kind::accumulate, [this](const ActionBuffers& buffers) { accumulate(buffers); });
   executor.on(Kind::norm, [this](const ActionBuffers& buffers) { norm(buffers); });
+  executor.on(Kind::reduce_sums, [this](const ActionBuffers& buffers) { reduce_sums(buffers); });
   executor.on(Kind::clip, [this](const ActionBuffers& buffers) { clip(buffers); });
 }
 
@@ -85,10 +86,10 @@ void SumHandlers::norm(const ActionBuffers& buffers) {
   });
 }
 
-/// The step's sums over all ranks, on the host. Throws AgreedError where a rank could not load.
-HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
+/// Adds the step's sums over all ranks, on the host; behind them, how many could not load.
+void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   const std::int64_t count = counts_.sums();
-  const auto on_device = buffers.device_view<std::int64_t>(Role::sums).range(0, count);
+  const auto all = buffers.device_view<std::int64_t>(Role::sums).range(0, count);
   const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
   std::int64_t& failures = sums[count];
   // Where updates are on the host, the squares were summed there.
@@ -96,24 +97,48 @@ HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers
     std::fill_n(sums.data(), step_sums, std::int64_t{0});
   std::int64_t room[step_sums];
   const HostView<std::int64_t*> from_device(room, step_sums);
-  math::copy_to_host(buffers.exec, on_device.range(0, step_sums), from_device);
+  const auto copy = [&](DeviceView<const std::int64_t*> from, HostView<std::int64_t*> to) {
+    // Without a device also on a thread outside Kokkos.
+    if (on_device || buffers.action.stream == plan::Stream::compute)
+      math::copy_to_host(buffers.exec, from, to);
+    else
+      std::copy_n(from.data(), from.size(), to.data());
+  };
+  copy(all.range(0, step_sums), from_device);
   // Carries now, so that spare bits are needed once a rank, not once a term.
   for (const HostView<std::int64_t*>& both : {sums, from_device})
     for (const int begin : {0, math::exact_sum_limbs})
       math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
   for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
   // All that was counted was so on the device.
-  if (count > step_sums)
-    math::copy_to_host(buffers.exec, on_device.range(step_sums, count),
-                       sums.range(step_sums, count));
+  if (count > step_sums) copy(all.range(step_sums, count), sums.range(step_sums, count));
   failures = context_.load_error.empty() ? 0 : 1;
   world_.sum(sums.data(), count + 1);
-  if (failures > 0)
+}
+
+/// The step's sums over all ranks, on the host. Throws AgreedError where a rank could not load.
+HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
+  if (!context_.plan().layouts.updates_optimistically) reduce_sums(buffers);
+  const std::int64_t count = counts_.sums();
+  const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
+  if (sums[count] > 0)
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
   return sums;
 }
 
 void SumHandlers::clip(const ActionBuffers& buffers) {
+  if (!context_.plan().layouts.updates_optimistically) return judge(buffers);
+  try {
+    judge(buffers);
+  } catch (const AgreedError&) {
+    // What was updated has to be undone first.
+    context_.verdict = Verdict();
+    context_.verdict.skip_update = true;
+    context_.failure = std::current_exception();
+  }
+}
+
+void SumHandlers::judge(const ActionBuffers& buffers) {
   const HostView<const std::int64_t*> integers = add_sums(buffers);
   const StepSums sums = read_sums(integers, step_terms_, context_.result.loss_scale);
   context_.result.loss = sums.loss;

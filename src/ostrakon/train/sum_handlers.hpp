@@ -29,7 +29,9 @@ class SumHandlers {
   void accumulate(const runtime::ActionBuffers& buffers);
   void norm(const runtime::ActionBuffers& buffers);
   void clip(const runtime::ActionBuffers& buffers);
+  void reduce_sums(const runtime::ActionBuffers& buffers);
   HostView<const std::int64_t*> add_sums(const runtime::ActionBuffers& buffers);
+  void judge(const runtime::ActionBuffers& buffers);
   void judge(const StepSums& sums);
 
   StepContext& context_;

@@ -197,6 +197,8 @@ void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
   context_.diagnoses = false;
   context_.inject_nonfinite = std::exchange(next_nonfinite_, -1);
   context_.verdict = guard_.before_sums();
+  context_.assumed_scale = context_.verdict.gradient_scale;
+  context_.failure = nullptr;
   context_.result.loss_scale = guard_.loss_scale();
   context_.result.learning_rate = optim::learning_rate(
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.steps);
@@ -209,8 +211,11 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
   executor_->run(programs_.train);
-  if (context_.verdict.needs_diagnosis) diagnose();
   context_.is_intact = was_intact;
+  if (context_.failure) std::rethrow_exception(context_.failure);
+  if (context_.verdict.needs_diagnosis) diagnose();
+  context_.result.update_repeated = programs_.train.plan.layouts.updates_optimistically &&
+                                    !context_.verdict.skip_update && !context_.updates_stand();
   guard_.finish(context_.verdict);
   context_.result.skipped = context_.verdict.skipped;
   steps_done_ = step;

@@ -56,6 +56,7 @@ constexpr Field fields[] = {
     {"policy.backward_prefetch.depth", "parallel", "backward_prefetch"},
     {"policy.in_flight_reductions", "parallel", "in_flight_reductions"},
     {"policy.units", "parallel", "units"},
+    {"policy.updates", "parallel", "updates"},
     {"policy.hierarchical", "parallel", "hierarchical_collectives"},
     {"policy.sum_grain", "training", "sum_grain"},
     {"policy.reduce", "precision", "reduce"},

@@ -16,7 +16,7 @@ using plan::Kind;
 using plan::Role;
 using runtime::ActionBuffers;
 
-UpdateHandlers::UpdateHandlers(const StepContext& context, const ShardLayout& layout,
+UpdateHandlers::UpdateHandlers(StepContext& context, const ShardLayout& layout,
                                const TrainerSettings& settings)
     : context_(context), layout_(layout), settings_(settings), compute_(layout.model().dtype()) {
   for (int u = 0; u < layout.units(); ++u)
@@ -28,6 +28,7 @@ void UpdateHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::orthogonalize,
               [this](const ActionBuffers& buffers) { orthogonalize(buffers); });
   executor.on(Kind::optimize, [this](const ActionBuffers& buffers) { optimize(buffers); });
+  executor.on(Kind::verify, [this](const ActionBuffers& buffers) { verify(buffers); });
 }
 
 const plan::Spans& UpdateHandlers::updated_part(const ActionBuffers& buffers) const {
@@ -162,7 +163,44 @@ void UpdateHandlers::split_pieces(const ActionBuffers& buffers, const model::Par
                  });
 }
 
+/// copy(array, where it is kept) for each array that an update replaces: this rank's part of the
+/// masters, and the moments.
+template <class Copy>
+void UpdateHandlers::for_each_replaced(const ActionBuffers& buffers, const Copy& copy) const {
+  const View<float*> kept = view_as<float>(buffers.device_view<std::byte>(Role::replaced));
+  std::int64_t begin = 0;
+  const auto next = [&](View<float*> array) {
+    copy(array, kept.range(begin, begin + array.size()));
+    begin += array.size();
+  };
+  next(ActionParts(buffers, context_).device_view<float>(Role::shard, updated_part(buffers)));
+  // In words of four bytes, whatever their dtype.
+  for (const Role moment : {Role::first_moment, Role::second_moment})
+    if (buffers.action.buffer(moment) >= 0)
+      next(view_as<float>(buffers.device_view<std::byte>(moment)));
+}
+
 void UpdateHandlers::optimize(const ActionBuffers& buffers) {
+  if (buffers.action.buffer(Role::replaced) >= 0) {
+    for_each_replaced(buffers, [&](View<float*> array, View<float*> kept) {
+      math::copy<float>(buffers.exec, array, kept);
+    });
+    if (!context_.verdict.skip_update) context_.is_intact = false;
+  }
+  update_unit(buffers);
+}
+
+/// Of a unit that was updated before `clip`.
+void UpdateHandlers::verify(const ActionBuffers& buffers) {
+  if (context_.updates_stand()) return;
+  for_each_replaced(buffers, [&](View<float*> array, View<float*> kept) {
+    math::copy<float>(buffers.exec, kept, array);
+  });
+  update_unit(buffers);
+}
+
+/// As the verdict says.
+void UpdateHandlers::update_unit(const ActionBuffers& buffers) {
   if (!context_.verdict.skip_update)
     dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
       const ActionParts parts(buffers, context_);

@@ -15,8 +15,7 @@ namespace ostrakon::train {
 class UpdateHandlers {
  public:
   /// What it is given must outlive it.
-  UpdateHandlers(const StepContext& context, const ShardLayout& layout,
-                 const TrainerSettings& settings);
+  UpdateHandlers(StepContext& context, const ShardLayout& layout, const TrainerSettings& settings);
   /// Handles what updates. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -29,6 +28,10 @@ class UpdateHandlers {
   void split_pieces(const runtime::ActionBuffers& buffers, const model::Parameter& parameter,
                     View<float*> matrix, View<float*> whole) const;
   void optimize(const runtime::ActionBuffers& buffers);
+  void verify(const runtime::ActionBuffers& buffers);
+  template <class Copy>
+  void for_each_replaced(const runtime::ActionBuffers& buffers, const Copy& copy) const;
+  void update_unit(const runtime::ActionBuffers& buffers);
   /// What the rank updates of the action's unit.
   const plan::Spans& updated_part(const runtime::ActionBuffers& buffers) const;
   optim::UpdateStep update_step(const UpdateRange& range) const;
@@ -36,7 +39,7 @@ class UpdateHandlers {
   void update(const runtime::ActionBuffers& buffers, const math::WorksOn<Space>& where);
   void convert_updated(const runtime::ActionBuffers& buffers);
 
-  const StepContext& context_;
+  StepContext& context_;
   const ShardLayout& layout_;
   const TrainerSettings& settings_;
   DType compute_;                                 ///< of parameters as they are computed with

@@ -33,6 +33,18 @@ void UsageSummary::add(double seconds, const runtime::OverlapTimes& overlap) {
   overlap_.host_hidden += overlap.host_hidden;
 }
 
+void UsageSummary::add_optimistic(bool repeated, bool skipped) {
+  ++optimistic_;
+  repeated_ += repeated ? 1 : 0;
+  skipped_ += skipped ? 1 : 0;
+}
+
+std::string UsageSummary::describe_optimistic() const {
+  if (optimistic_ == 0) return "";
+  return text("optimistic updates: clipped after the update, undone and repeated, in ", repeated_,
+              " of ", optimistic_, " steps; undone and skipped in ", skipped_, "\n");
+}
+
 std::string UsageSummary::describe_overlap(comm::Communicator& world) const {
   std::string lines = line("communication", overlap_.communication, overlap_.hidden, steps_, world);
   lines += line("copies between host and device", overlap_.copying, overlap_.copying_hidden, steps_,

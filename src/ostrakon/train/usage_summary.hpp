@@ -21,6 +21,13 @@ class UsageSummary {
   /// A step: its seconds, the most over ranks, and what overlapped with compute on this rank.
   void add(double seconds, const runtime::OverlapTimes& overlap);
 
+  /// A step whose updates were made before its sums were known: whether they were undone, and then
+  /// repeated, as the gradient had to be clipped, or not, as the step was skipped.
+  void add_optimistic(bool repeated, bool skipped);
+
+  /// A line on how often that happened; empty without such steps.
+  std::string describe_optimistic() const;
+
   /// A line each on communication, copies and work of the host, where there were some: seconds of a
   /// step on each rank, means over ranks and the steps of this process, and the share that
   /// overlapped with compute. Collective; the same on all ranks.
@@ -37,6 +44,7 @@ class UsageSummary {
   std::int64_t steps_ = 0;
   double seconds_ = 0.0;
   runtime::OverlapTimes overlap_;
+  std::int64_t optimistic_ = 0, repeated_ = 0, skipped_ = 0;  // steps
 };
 
 }  // namespace ostrakon::train

@@ -7,6 +7,7 @@
 #include <ostrakon/plan/timing.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,9 @@ class SleepingSteps {
                            settings.model.vocabulary, settings.training.seed, world);
     trainer_.require_memory();
     trainer_.allocate();
+    auto arena = static_cast<double>(trainer_.program(plan::Purpose::train).memory.arena_bytes);
+    world.maximum(&arena, 1);
+    arena_bytes_ = static_cast<std::int64_t>(arena);
     trainer_.initialize();
     const plan::StepPlan& own = trainer_.program(plan::Purpose::train).plan;
     Stopwatch action_timer;
@@ -71,6 +75,8 @@ class SleepingSteps {
   /// Share of a step in which a stage does not compute, mean over stages.
   double bubble() const { return 1.0 - busy_ / measured_; }
   double planned_bubble() const { return 1.0 - planned_busy_ / planned_; }
+  /// The largest of all stages.
+  std::int64_t arena_bytes() const { return arena_bytes_; }
   std::int64_t micro_batches() const {
     return trainer_.program(plan::Purpose::train).plan.grid.micro_batches();
   }
@@ -110,6 +116,7 @@ class SleepingSteps {
 
   mesh::Mesh mesh_;
   train::Trainer trainer_;
+  std::int64_t arena_bytes_ = 0;
   double measured_ = 0.0, busy_ = 0.0, planned_ = 0.0, planned_busy_ = 0.0;
 };
 
@@ -127,9 +134,10 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
             ": expected a multiple, so that stages take equally long");
   });
   Table table("pipeline",
-              {{"schedule", "schedule", Format::text, 12},
+              {{"schedule", "schedule", Format::text, 22},
                {"chunks", "chunks", Format::count, 6},
                {"micro-batches", "micro_batches", Format::count, 13},
+               {"arena", "arena_bytes", Format::bytes, 11},
                {"step", "step_seconds", Format::seconds, 10},
                {"by the plan", "planned_step_seconds", Format::seconds, 11},
                {"bubble", "bubble", Format::percent, 8},
@@ -141,13 +149,18 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
       settings.leaves() * settings.tensor * settings.pipeline / world.size();
   const bool interleaves = micro_batches <= stages || micro_batches % stages == 0;
   using plan::ScheduleKind;
-  for (const auto& [schedule, chunks] : {std::pair{ScheduleKind::one_forward_one_backward, 1},
-                                         {ScheduleKind::zero_bubble, 1},
-                                         {ScheduleKind::interleaved, 2},
-                                         {ScheduleKind::interleaved, 4}}) {
+  using plan::ZeroBubbleMemory;
+  const auto limited = ZeroBubbleMemory::as_1f1b;
+  for (const auto& [schedule, memory, chunks] :
+       {std::tuple{ScheduleKind::one_forward_one_backward, limited, 1},
+        {ScheduleKind::zero_bubble, limited, 1},
+        {ScheduleKind::zero_bubble, ZeroBubbleMemory::unlimited, 1},
+        {ScheduleKind::interleaved, limited, 2},
+        {ScheduleKind::interleaved, limited, 4}}) {
     if (chunks > 1 && (!interleaves || settings.model.layers % (stages * chunks) != 0)) break;
     settings.parallel.chunks = chunks;
     settings.parallel.schedule = schedule;
+    settings.parallel.zero_bubble_memory = memory;
     // As many blocks each.
     std::vector<int>& units = settings.parallel.chunk_units;
     units.assign(static_cast<std::size_t>(stages * chunks),
@@ -155,8 +168,10 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
     ++units.front();
     ++units.back();
     const SleepingSteps steps(world, settings, options.seconds > 0.0 ? options.seconds : 3.0);
-    table.row({plan::name(settings.parallel.schedule), chunks, steps.micro_batches(),
-               steps.measured(), steps.planned(), steps.bubble(), steps.planned_bubble()});
+    const bool is_larger = memory == ZeroBubbleMemory::unlimited;
+    table.row({text(plan::name(schedule), is_larger ? ", unlimited" : ""), chunks,
+               steps.micro_batches(), steps.arena_bytes(), steps.measured(), steps.planned(),
+               steps.bubble(), steps.planned_bubble()});
   }
 }
 

@@ -340,11 +340,12 @@ TEST(BadDecks, NamesOrNumbers) {
         "deck.yaml: parallel.gathers = 2: no such key; did you mean parallel.in_flight_gathers?"},
        {with("parallel", "xyzzy: 2"),
         "deck.yaml: parallel.xyzzy = 2: no such key; the keys of parallel are sharding, "
-        "shard_group, context, pipeline, schedule, pipeline_chunks, pipeline_units, expert, "
+        "shard_group, context, pipeline, schedule, zero_bubble_memory, pipeline_chunks, "
+        "pipeline_units, expert, "
         "expert_capacity, tensor, "
         "tensor_chunks, rank_order, shard_optimizer_over, "
         "accumulation, leaf_order, reshard_after_forward, forward_prefetch, backward_prefetch, "
-        "in_flight_gathers, in_flight_reductions, units, "
+        "in_flight_gathers, in_flight_reductions, units, updates, "
         "reduction, hierarchical_collectives and ranks_per_node"},
        {with("parallel", "forward_prefech: 2"),
         "deck.yaml: parallel.forward_prefech = 2: no such key; did you mean "

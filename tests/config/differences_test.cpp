@@ -142,6 +142,8 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("sgd")),
                                  Value::of(std::string("linear")),
                                  Value::of(std::string("never")),
+                                 Value::of(std::string("optimistic")),
+                                 Value::of(std::string("unlimited")),
                                  Value::of(std::string("*: forward_prefetch 2")),
                                  Value::of(std::string("*.norm.*: frozen"))}) {
         try {

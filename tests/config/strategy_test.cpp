@@ -429,13 +429,15 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
     all += setting.key + "=" + setting.value + "\n";
   EXPECT_EQ(all,
             "sharding=full\nshard_group=node\ncontext=1\npipeline=1\nschedule=1f1b\n"
+            "zero_bubble_memory=as_1f1b\n"
             "pipeline_chunks=1\npipeline_units=auto\nexpert=1\nexpert_capacity=1.25\ntensor=1\n"
             "tensor_chunks=1\n"
             "rank_order=tensor_in_"
             "node\nshard_optimizer_over=shard_group\n"
             "accumulation=shard_each\nleaf_order=ascending\nreshard_after_forward=default\n"
             "forward_prefetch=1\nbackward_prefetch=1\nin_flight_gathers=8 GiB\n"
-            "in_flight_reductions=1\nunits=head: forward_prefetch 2\nblocks_per_unit=auto\n");
+            "in_flight_reductions=1\nunits=head: forward_prefetch "
+            "2\nupdates=careful\nblocks_per_unit=auto\n");
 }
 
 TEST(Strategy, KeysOfExpertsHaveNoEffectWithoutThem) {
@@ -449,6 +451,8 @@ TEST(Strategy, KeysOfExpertsHaveNoEffectWithoutThem) {
         << one.first;
   EXPECT_TRUE(is_idle(read(synthetic, {{"model.experts", "4"}, {"model.router_balance_rate", "1"}}),
                       "router_balance none: router_balance_rate"));
+  EXPECT_TRUE(is_idle(read(synthetic, {{"parallel.zero_bubble_memory", "unlimited"}}),
+                      "schedule 1f1b: zero_bubble_memory"));
   EXPECT_TRUE(
       is_idle(read(synthetic, {{"parallel.expert_capacity", "2"}}), "expert 1: expert_capacity"));
 }

@@ -108,8 +108,9 @@ struct PipelineSizes {
   int stages = 8;
   int ranks_of_stage = 4;
   int micro_batches = 16;
-  int more_units = 5;  ///< than chunks
-  int chunks = 3;      ///< of each stage
+  int more_units = 5;   ///< than chunks
+  int chunks = 3;       ///< of each stage
+  bool defers = false;  ///< zero_bubble, of units of which most defer something
 };
 
 /// Up to `most` of everything, with everything in it that may be in a model and a policy.
@@ -119,7 +120,8 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
   };
   for (;;) {
     const std::uint64_t seed = random();
-    const int stages = upto(most.stages), chunks = stages == 1 ? 1 : upto(most.chunks);
+    const int stages = most.defers ? 1 + upto(most.stages - 1) : upto(most.stages),
+              chunks = stages == 1 ? 1 : upto(most.chunks);
     const int ranks = upto(most.ranks_of_stage);
     const int micro_batches = upto(most.micro_batches);
     // An embedding and a head are there in any case.
@@ -137,8 +139,11 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
       divide_into_parts(random, model, policy.shard_group > 0 ? policy.shard_group : ranks, policy);
     policy.chunks = chunks;
     if (chunks > 1) policy.schedule = plan::ScheduleKind::interleaved;
-    if (chunks == 1 && random() % 2 == 0) policy.schedule = plan::ScheduleKind::zero_bubble;
-    if (random() % 2 == 0) defer_gradients(random, model);
+    if (most.defers || (chunks == 1 && random() % 2 == 0))
+      policy.schedule = plan::ScheduleKind::zero_bubble;
+    if (most.defers || random() % 2 == 0) defer_gradients(random, model);
+    if (random() % 2 == 0) policy.zero_bubble_memory = plan::ZeroBubbleMemory::unlimited;
+    if (most.defers) policy.activation_checkpointing = {};
     if (policy.offload == plan::Offload::none && random() % 2 == 0)
       policy.updates = plan::Updates::optimistic;
     const auto drawn = random() % 8;

@@ -182,6 +182,11 @@ Section parallel_section() {
            "interleaved: the same, with several chunks of units a stage, so that stages wait "
            "less for each other and send more; zero_bubble: 1f1b, with gradients of the blocks' "
            "parameters computed where a stage would wait"),
+       choice(
+           "zero_bubble_memory", FIELD(parallel.zero_bubble_memory), plan::zero_bubble_memory_names,
+           "what zero_bubble may keep for gradients that it computes later. as_1f1b: no arena on "
+           "the device is larger than the largest with 1f1b; unlimited: what the schedule asks "
+           "for, so that stages wait least"),
        integer("pipeline_chunks", FIELD(parallel.chunks), 1, most_ranks,
                "number of chunks of each stage: more than 1 for interleaved alone, where a rank's "
                "number "

@@ -112,6 +112,10 @@ constexpr Condition conditions[] = {
     {"model", "router_balance", "experts", has_experts},
     {"model", "router_balance_rate", "experts", has_experts},
     {"model", "router_balance_rate", "router_balance", balances},
+    {"parallel", "zero_bubble_memory", "schedule",
+     [](const Settings& settings) {
+       return settings.parallel.schedule == plan::ScheduleKind::zero_bubble;
+     }},
     {"parallel", "expert_capacity", "expert",
      [](const Settings& settings) { return settings.expert > 1; }},
     {"training", "outlier_window", "skip_outliers",

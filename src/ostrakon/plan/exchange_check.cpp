@@ -63,16 +63,23 @@ std::string ExchangeCheck::wrong_order(const Action& action) {
   const int border = action.kind == Kind::backward
                          ? plan_.units[static_cast<std::size_t>(action.unit)].first_of_gradients
                          : 0;
+  const Left left = {action.buffer(Role::input), action.buffer(Role::saved),
+                     action.buffer(Role::deferred)};
   if (now.kind == Kind::begin) {
-    const bool continues =
-        border > 0 && phase == border && deferred_.erase({action.unit, action.micro_batch}) > 0;
+    const auto before = border > 0 && phase == border
+                            ? deferred_.find({action.unit, action.micro_batch})
+                            : deferred_.end();
+    const bool continues = before != deferred_.end();
+    if (continues && before->second != left)
+      return "it does not read what the phases before it have left";
+    if (continues) deferred_.erase(before);
     if (!continues && phase != phase_at(action.unit, action.kind, 0))
       return "its unit has not computed the phase before it";
     now.computed = continues ? border : 0;
   }
   now = {action.kind, action.micro_batch, now.computed + 1};
   const bool defers = border > 0 && now.computed == border;
-  if (defers && !deferred_.insert({action.unit, action.micro_batch}).second)
+  if (defers && !deferred_.insert({{action.unit, action.micro_batch}, left}).second)
     return "its unit has deferred the phases after it already";
   if (defers || now.computed == phases_of(action.unit, action.kind)) now = {};
   return "";
@@ -85,9 +92,9 @@ std::string ExchangeCheck::wrong_end() const {
                   phases_of(static_cast<int>(u), computing_[u].kind), " phases of ",
                   name(computing_[u].kind));
   if (!deferred_.empty())
-    return text(plan_.units[static_cast<std::size_t>(deferred_.begin()->first)].name,
+    return text(plan_.units[static_cast<std::size_t>(deferred_.begin()->first.first)].name,
                 " never computes the phases of backward that it has deferred for micro-batch ",
-                deferred_.begin()->second);
+                deferred_.begin()->first.second);
   return "";
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <map>
 #include <ostrakon/plan/step_plan.hpp>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,8 @@ namespace ostrakon::plan {
 /// phase, of what this phase has left; and each phase must read what came of the exchanges that it
 /// asks for, of its own unit, micro-batch and direction, and work in the workspace that the one
 /// before it has kept. A unit computes all of its phases, each once, one after the other, before it
-/// begins something else; but those of backward that it defers, also later.
+/// begins something else; but those of backward that it defers, also later, from what the others
+/// have left.
 class ExchangeCheck {
  public:
   explicit ExchangeCheck(const StepPlan& plan);
@@ -48,10 +50,12 @@ class ExchangeCheck {
   };
 
   const StepPlan& plan_;
-  std::vector<Computing> computing_;        // of each unit
-  std::set<std::pair<int, int>> deferred_;  // units and micro-batches
-  std::vector<int> workspaces_;             // of each unit: that of its last phase
-  std::vector<Handed> handed_;              // of each buffer
+  std::vector<Computing> computing_;  // of each unit
+  /// What phases that are deferred find of those before them.
+  using Left = std::array<int, 3>;                // Role::input, saved, deferred
+  std::map<std::pair<int, int>, Left> deferred_;  // by unit and micro-batch
+  std::vector<int> workspaces_;                   // of each unit: that of its last phase
+  std::vector<Handed> handed_;                    // of each buffer
 };
 
 }  // namespace ostrakon::plan

@@ -199,6 +199,17 @@ constexpr Named<ScheduleKind> schedule_kind_names[] = {
     {ScheduleKind::zero_bubble, "zero_bubble"}};
 constexpr const char* name(ScheduleKind kind) { return name_in(schedule_kind_names, kind); }
 
+/// What zero_bubble may keep for gradients that it computes later.
+enum class ZeroBubbleMemory {
+  as_1f1b,   ///< as much as the largest arena of the same stages with 1f1b has room for
+  unlimited  ///< all that the schedule asks for
+};
+constexpr Named<ZeroBubbleMemory> zero_bubble_memory_names[] = {
+    {ZeroBubbleMemory::as_1f1b, "as_1f1b"}, {ZeroBubbleMemory::unlimited, "unlimited"}};
+constexpr const char* name(ZeroBubbleMemory memory) {
+  return name_in(zero_bubble_memory_names, memory);
+}
+
 struct Policy {
   Sharding sharding = Sharding::full;
   int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
@@ -206,6 +217,7 @@ struct Policy {
   int tensor_ranks = 1;  ///< neighbours that divide each unit's parameters. Divides shard_group
   int stages = 1;        ///< of the pipeline, each of as many ranks
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
+  ZeroBubbleMemory zero_bubble_memory = ZeroBubbleMemory::as_1f1b;
   int chunks = 1;                ///< of each stage, which are interleaved
   std::vector<int> chunk_units;  ///< of each chunk of all stages; empty: see divide_units
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;

@@ -35,8 +35,7 @@ Policy policy_of_stage(const Policy& policy, const ModelDescription& stage);
 /// parameters and buffers of a plan are those of its stage. What a stage sends to another is in
 /// flight while the stage computes for other micro-batches. Each stage has Policy::chunks of
 /// `chunks`, which it computes in the order of Policy::schedule. With zero_bubble deferred phases
-/// wait as long as that says, or as no arena on the device becomes larger than the largest of the
-/// same stages with one_forward_one_backward.
+/// wait as long as that says, or as Policy::zero_bubble_memory has room for them.
 ///
 /// Throws Error where make_stages does, for what build_step_plan throws it, where the micro-batches
 /// do not fit the schedule, and for decoding, which is one rank's. To be proven together: see

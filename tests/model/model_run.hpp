@@ -154,6 +154,23 @@ inline std::vector<ModelCase> model_cases() {
   model::DecoderSettings gpt2_experts = gpt2_stacked;
   gpt2_experts.experts = {4, 1, 1, 9, math::RouterScore::softmax, false, 1.0};
 
+  model::DecoderSettings qwen3 = llama;
+  qwen3.query_key_norm = true;
+  qwen3.own_head_width = 6;
+
+  model::DecoderSettings qwen3_experts = qwen3;
+  qwen3_experts.experts = {6, 2, 0, 11};
+
+  model::DecoderSettings narrow_heads = llama_stacked;
+  narrow_heads.query_key_norm = true;
+  narrow_heads.heads = 3;
+  narrow_heads.kv_heads = 1;
+  narrow_heads.own_head_width = 6;
+
+  model::DecoderSettings gpt2_head_norms = gpt2;
+  gpt2_head_norms.query_key_norm = true;
+  gpt2_head_norms.own_head_width = 11;
+
   return {{"gpt2", gpt2, {3, 7}},
           {"llama", llama, {2, 9}},
           {"gpt2, one head, batch 1", one_head, {1, 5}},
@@ -170,7 +187,13 @@ inline std::vector<ModelCase> model_cases() {
           {"llama, experts", mixtral, {2, 9}},
           {"llama, experts, one token", mixtral, {1, 1}},
           {"llama, experts and shared ones, sequences as leaves", deepseek, {3, 6, 1, 1, true}},
-          {"gpt2, experts and a shared one, 2 blocks a unit", gpt2_experts, {1, 12}}};
+          {"gpt2, experts and a shared one, 2 blocks a unit", gpt2_experts, {1, 12}},
+          {"qwen3", qwen3, {2, 9}},
+          {"qwen3, experts, pieces as leaves", qwen3_experts, {1, 16, 1, 4, false}},
+          {"qwen3, narrow heads, sequences as leaves, 3 blocks a unit",
+           narrow_heads,
+           {3, 6, 1, 1, true}},
+          {"gpt2, norms of wide heads", gpt2_head_norms, {2, 5}}};
 }
 
 /// Whom a unit's parameters belong to, in order: one name a unit, or one for each of its blocks.

@@ -28,6 +28,8 @@ struct Settings {
   int batch, tokens;
   double epsilon, rotary_base;
   Experts experts = {};
+  int head_width = 0;  ///< 0: width / heads
+  bool query_key_norm = false;
 };
 
 /// What the model computes on the way, for every row (sequence by sequence).
@@ -122,6 +124,14 @@ class Decoder {
     return y;
   }
 
+  /// RMS norm of one head (Qwen Team 2025, section 2).
+  void normalize(Real* head, const Array& gain) const {
+    Real square = 0;
+    for (const Real* x = head; x < head + gain.size(); ++x) square += *x * *x / Real(gain.size());
+    for (std::size_t i = 0; i < gain.size(); ++i)
+      head[i] *= gain[i] / std::sqrt(square + Real(s_.epsilon));
+  }
+
   /// Su et al. 2021, eq. 15, with the pairs (i, i + head_width / 2).
   void rotate(Real* head, int position, int head_width) const {
     for (int i = 0; i < head_width / 2; ++i) {
@@ -134,15 +144,22 @@ class Decoder {
 
   /// Vaswani et al. 2017, section 3.2, causal; heads in groups as in Ainslie et al. 2023.
   Array attend(const std::string& unit, const Array& x) const {
-    const int head_width = s_.width / s_.heads;
+    const int head_width = s_.head_width > 0 ? s_.head_width : s_.width / s_.heads;
+    const int heads_width = s_.heads * head_width;
     const int qkv_width = (s_.heads + 2 * s_.kv_heads) * head_width;
     Array qkv = linear(unit, "attention.qkv", x, s_.width, qkv_width);
+    if (s_.query_key_norm)
+      for (int r = 0; r < rows(); ++r)
+        for (int h = 0; h < s_.heads + s_.kv_heads; ++h)
+          normalize(&qkv[r * qkv_width + h * head_width],
+                    parameters_(unit, h < s_.heads ? "attention.query_norm.weight"
+                                                   : "attention.key_norm.weight"));
     if (!s_.learned_positions)
       for (int r = 0; r < rows(); ++r)
         for (int h = 0; h < s_.heads + s_.kv_heads; ++h)
           rotate(&qkv[r * qkv_width + h * head_width], r % s_.tokens, head_width);
 
-    Array mixed(rows() * s_.width, Real(0));
+    Array mixed(rows() * heads_width, Real(0));
     for (int b = 0; b < s_.batch; ++b)
       for (int h = 0; h < s_.heads; ++h)
         for (int t = 0; t < s_.tokens; ++t) {
@@ -162,11 +179,11 @@ class Decoder {
             const Real* value = &qkv[(b * s_.tokens + k) * qkv_width +
                                      (s_.heads + s_.kv_heads + kv_head) * head_width];
             for (int i = 0; i < head_width; ++i)
-              mixed[(b * s_.tokens + t) * s_.width + h * head_width + i] +=
+              mixed[(b * s_.tokens + t) * heads_width + h * head_width + i] +=
                   probability[k] / sum * value[i];
           }
         }
-    return linear(unit, "attention.out", mixed, s_.width, s_.width);
+    return linear(unit, "attention.out", mixed, heads_width, s_.width);
   }
 
   Array feed_forward(const std::string& unit, const Array& x) const {

@@ -54,9 +54,11 @@ ComparedKey ffn_width(double missing) {
           SETTING(ffn_width)};
 }
 
-ComparedKey expert_width(double missing) {
-  return {"intermediate_size",   "model.expert_width", Type::whole, missing, nullptr,
-          SETTING(experts.width)};
+ComparedKey expert_width(const char* name, double missing) {
+  return {name, "model.expert_width", Type::whole, missing, nullptr, SETTING(experts.width)};
+}
+ComparedKey router_normalize(const char* name) {
+  return {name, "model.router_normalize", Type::flag, 0.0, nullptr, SETTING(experts.normalize)};
 }
 ComparedKey experts(const char* name, double missing) {
   return {name, "model.experts", Type::whole, missing, nullptr, SETTING(experts.count)};
@@ -73,12 +75,15 @@ ComparedKey inner_width() {
   return {"n_inner", "model.ffn_width", Type::whole, std::nullopt, four_widths, SETTING(ffn_width)};
 }
 
-ComparedKey head_width() {
+/// `missing` none: width / heads.
+ComparedKey head_width(std::optional<double> missing = std::nullopt) {
   const auto width_of = [](const DecoderSettings& s) {
     return static_cast<double>(s.head_width());
   };
-  return {"head_dim", "model.width / model.heads", Type::whole, std::nullopt, width_of, width_of,
-          nullptr};
+  const auto set = [](DecoderSettings& s, double value) {
+    s.own_head_width = static_cast<std::int64_t>(value);
+  };
+  return {"head_dim", "model.head_width", Type::whole, missing, width_of, width_of, set};
 }
 
 #undef SETTING
@@ -277,7 +282,7 @@ ConfigKeys mixtral_keys() {
                    heads("num_attention_heads", 32),
                    kv_heads(8),
                    head_width(),
-                   expert_width(14336),
+                   expert_width("intermediate_size", 14336),
                    experts("num_local_experts", 8),
                    experts_per_token(2),
                    vocabulary(32000),
@@ -295,6 +300,57 @@ ConfigKeys mixtral_keys() {
   keys.missing_positions = 131072;
   keys.missing_rope_theta = 1e6;
   add_window(keys, std::nullopt);
+  return keys;
+}
+
+/// What both types of Qwen3 have.
+ConfigKeys any_qwen3_keys() {
+  ConfigKeys keys = rotary_keys();
+  keys.required.push_back(silu());
+  keys.required.push_back({"attention_bias", {"false"}, "this program reads Qwen3 without biases"});
+  // transformers takes sliding_window only with use_sliding_window.
+  keys.required.push_back(
+      {"use_sliding_window", {"false"}, "this program attends to all tokens before"});
+  for (const char* key : {"max_window_layers", "sliding_window"}) keys.no_effect.insert(key);
+  keys.missing_positions = 32768;
+  return keys;
+}
+
+ConfigKeys qwen3_keys() {
+  ConfigKeys keys = any_qwen3_keys();
+  keys.compared = {layers("num_hidden_layers", 32),
+                   width("hidden_size", 4096),
+                   heads("num_attention_heads", 32),
+                   kv_heads(32),
+                   head_width(128),
+                   ffn_width(22016),
+                   vocabulary(151936),
+                   tied(false),
+                   epsilon("rms_norm_eps", 1e-6)};
+  return keys;
+}
+
+ConfigKeys qwen3_moe_keys() {
+  ConfigKeys keys = any_qwen3_keys();
+  keys.compared = {layers("num_hidden_layers", 24),
+                   width("hidden_size", 2048),
+                   heads("num_attention_heads", 32),
+                   kv_heads(4),
+                   head_width(),
+                   expert_width("moe_intermediate_size", 768),
+                   experts("num_experts", 128),
+                   experts_per_token(8),
+                   router_normalize("norm_topk_prob"),
+                   vocabulary(151936),
+                   tied(false),
+                   epsilon("rms_norm_eps", 1e-6),
+                   alias(experts("num_local_experts", 128))};
+  const char* const every = "all layers of this program have experts, or none has";
+  keys.required.push_back({"decoder_sparse_step", {"1"}, every, true});
+  keys.required.push_back({"mlp_only_layers", {"[]"}, every, true});
+  // Of layers without experts, of training, and of what is returned besides logits.
+  for (const char* key : {"intermediate_size", "output_router_logits", "router_aux_loss_coef"})
+    keys.no_effect.insert(key);
   return keys;
 }
 
@@ -363,6 +419,8 @@ const ConfigKeys& keys_of(Family family) {
                                                    {Family::mistral, mistral_keys()},
                                                    {Family::mixtral, mixtral_keys()},
                                                    {Family::phi3, phi3_keys()},
+                                                   {Family::qwen3, qwen3_keys()},
+                                                   {Family::qwen3_moe, qwen3_moe_keys()},
                                                    {Family::starcoder2, starcoder2_keys()}};
   return all.at(family);
 }

@@ -65,6 +65,25 @@ const Layers mixtral_layers = {{"attention.norm", {{"input_layernorm"}}},
                                  {"block_sparse_moe.experts.*.w3", Rows::half_of_expert}}},
                                {"mlp.experts.*.down", {{"block_sparse_moe.experts.*.w2"}}}};
 
+Layers with_head_norms(Layers layers) {
+  layers["attention.query_norm"] = {{"self_attn.q_norm"}};
+  layers["attention.key_norm"] = {{"self_attn.k_norm"}};
+  return layers;
+}
+
+const Layers qwen3_layers = with_head_norms(llama_layers);
+
+const Layers qwen3_moe_layers =
+    with_head_norms({{"attention.norm", {{"input_layernorm"}}},
+                     {"attention.qkv", apart_qkv},
+                     {"attention.out", {{"self_attn.o_proj"}}},
+                     {"mlp.norm", {{"post_attention_layernorm"}}},
+                     {"mlp.router", {{"mlp.gate"}}},
+                     {"mlp.experts.*.gate_up",
+                      {{"mlp.experts.*.gate_proj", Rows::half_of_expert},
+                       {"mlp.experts.*.up_proj", Rows::half_of_expert}}},
+                     {"mlp.experts.*.down", {{"mlp.experts.*.down_proj"}}}});
+
 const Layers phi3_layers = {
     {"attention.norm", {{"input_layernorm"}}}, {"attention.qkv", {{"self_attn.qkv_proj"}}},
     {"attention.out", {{"self_attn.o_proj"}}}, {"mlp.norm", {{"post_attention_layernorm"}}},
@@ -97,6 +116,12 @@ const Names& names_of(Family family) {
       {Family::phi3,
        {"phi3", "Phi-3", "Phi3", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.",
         false, phi3_layers}},
+      {Family::qwen3,
+       {"qwen3", "Qwen3", "Qwen3", "ForCausalLM", "model.", "embed_tokens", "", "norm", "layers.",
+        false, qwen3_layers}},
+      {Family::qwen3_moe,
+       {"qwen3_moe", "Qwen3-MoE", "Qwen3Moe", "ForCausalLM", "model.", "embed_tokens", "", "norm",
+        "layers.", false, qwen3_moe_layers}},
       {Family::starcoder2,
        {"starcoder2", "Starcoder2", "Starcoder2", "ForCausalLM", "model.", "embed_tokens", "",
         "norm", "layers.", false, starcoder2_layers}}};
@@ -135,14 +160,23 @@ Structure structure_of(Family family) {
 
 const char* name(bool flag) { return flag ? "true" : "false"; }
 
-bool has_experts(Family family) { return family == Family::mixtral; }
+bool has_experts(Family family) { return family == Family::mixtral || family == Family::qwen3_moe; }
 
-/// With what all models of a family with experts have in common: Mixtral's.
+bool has_head_norms(Family family) {
+  return family == Family::qwen3 || family == Family::qwen3_moe;
+}
+
+/// Whether its config.json has a key for the width of a head.
+bool has_head_width(Family family) {
+  return family != Family::gpt2 && family != Family::gpt_bigcode && family != Family::starcoder2;
+}
+
+/// With what all models of a family with experts have in common.
 model::ExpertSettings with_experts_of(Family family, model::ExpertSettings experts) {
   if (!has_experts(family)) return {};
   experts.shared = 0;
   experts.score = math::RouterScore::softmax;
-  experts.normalize = true;
+  if (family == Family::mixtral) experts.normalize = true;  // else a key of config.json says
   experts.scale = 1.0;
   return experts;
 }
@@ -234,6 +268,9 @@ std::vector<std::string> structure_differences(Family family,
   compare_names("activation", structure.activation, settings.activation);
   if (structure.bias) compare_names("bias", *structure.bias, settings.bias);
   compare("kv_heads", kv_heads_of(family, settings), settings.kv_heads);
+  compare_names("query_key_norm", has_head_norms(family), settings.query_key_norm);
+  if (!has_head_width(family))
+    compare("head_width", settings.width / settings.heads, settings.head_width());
   const model::ExpertSettings& experts = settings.experts;
   if (!has_experts(family)) {
     compare("experts", 0, experts.count);
@@ -257,23 +294,26 @@ void set_structure(Family family, model::DecoderSettings& settings) {
   settings.activation = structure.activation;
   if (structure.bias) settings.bias = *structure.bias;
   settings.kv_heads = kv_heads_of(family, settings);
+  settings.query_key_norm = has_head_norms(family);
   settings.experts = with_experts_of(family, settings.experts);
 }
 
 Family family_of(const model::DecoderSettings& settings) {
   // Mistral and Phi-3 compute what Llama does: only a config.json tells them apart.
-  for (const Family family :
-       {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama, Family::mixtral})
+  for (const Family family : {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama,
+                              Family::mixtral, Family::qwen3, Family::qwen3_moe})
     if (structure_differences(family, settings).empty()) return family;
   throw Error(text(
       "a model with norm ", name(settings.norm), ", positions ", name(settings.positions),
       ", activation ", name(settings.activation), ", bias ", name(settings.bias), ", heads ",
-      settings.heads, ", kv_heads ", settings.kv_heads, " and experts ", settings.experts.count,
+      settings.heads, ", kv_heads ", settings.kv_heads, ", head_width ", settings.head_width(),
+      ", query_key_norm ", name(settings.query_key_norm), " and experts ", settings.experts.count,
       " has no counterpart at Hugging Face; expected GPT-2 (layernorm, learned, gelu, bias true, "
       "as many kv_heads as heads), GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, "
-      "rotary, gelu, bias true), Llama (rmsnorm, rotary, swiglu) or Mixtral (the same with experts "
+      "rotary, gelu, bias true), Llama (rmsnorm, rotary, swiglu), Mixtral (the same with experts "
       "and bias false, router_score softmax, router_normalize true, router_scale 1, shared_experts "
-      "0, router_balance none or loss)"));
+      "0, router_balance none or loss), Qwen3 (Llama with query_key_norm and bias false) or "
+      "Qwen3-MoE (Mixtral with query_key_norm, any router_normalize)"));
 }
 
 const char* prefix_of(Family family) { return names_of(family).prefix; }

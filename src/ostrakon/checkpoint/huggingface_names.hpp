@@ -17,18 +17,28 @@ namespace ostrakon::checkpoint {
 /// element i + head_width / 2: rows of queries and keys stay in order.
 ///
 /// Names begin with "transformer." or "model." (but for lm_head.weight), or with neither.
-enum class Family { gpt2, gpt_bigcode, llama, mistral, mixtral, phi3, starcoder2 };
+enum class Family {
+  gpt2,
+  gpt_bigcode,
+  llama,
+  mistral,
+  mixtral,
+  phi3,
+  qwen3,
+  qwen3_moe,
+  starcoder2
+};
 
-constexpr Family all_families[] = {Family::gpt2,      Family::gpt_bigcode, Family::llama,
-                                   Family::mistral,   Family::mixtral,     Family::phi3,
-                                   Family::starcoder2};
+constexpr Family all_families[] = {Family::gpt2,    Family::gpt_bigcode, Family::llama,
+                                   Family::mistral, Family::mixtral,     Family::phi3,
+                                   Family::qwen3,   Family::qwen3_moe,   Family::starcoder2};
 
 /// The key model_type of config.json: "gpt2".
 const char* model_type(Family family);
 std::optional<Family> family_named(const std::string& model_type);
 /// For people: "GPT-2".
 const char* title(Family family);
-/// "gpt2, gpt_bigcode, llama, mistral, mixtral, phi3 or starcoder2"
+/// "gpt2, gpt_bigcode, llama, mistral, mixtral, phi3, qwen3, qwen3_moe or starcoder2"
 std::string all_model_types();
 
 /// What the names of the library's Python classes begin with: "GPT2".

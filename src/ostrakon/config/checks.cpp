@@ -53,15 +53,34 @@ void require_product(const std::string& name, std::int64_t most, const char* wha
 }
 
 void check_model(const model::DecoderSettings& model, const std::string& name) {
-  require_divides(name, {"model.heads", model.heads}, {"model.width", model.width});
+  if (model.own_head_width == 0)
+    require_divides(name, {"model.heads", model.heads}, {"model.width", model.width});
   require_divides(name, {"model.kv_heads", model.kv_heads}, {"model.heads", model.heads});
   require(model.blocks_per_unit <= model.layers, name,
           ": model.blocks_per_unit = ", model.blocks_per_unit,
           " is more than model.layers = ", model.layers);
   require(model.positions != model::Positions::rotary || model.head_width() % 2 == 0, name,
           ": model.positions = rotary rotates pairs of elements, so a head's width must be even: ",
-          "model.width / model.heads = ", model.width, " / ", model.heads, " = ",
+          model.head_width() * model.heads == model.width
+              ? text("model.width / model.heads = ", model.width, " / ", model.heads, " = ")
+              : "model.head_width = ",
           model.head_width());
+}
+
+/// Tensor ranks have neither norms of heads nor heads of another width.
+void check_tensor_heads(const Settings& settings, const std::string& name) {
+  const model::DecoderSettings& model = settings.model;
+  const bool is_divided = settings.tensor > 1;
+  if (!is_divided && settings.tensor_grain == 1) return;
+  const std::string cut = is_divided ? text("parallel.tensor = ", settings.tensor)
+                                     : text("model.tensor_grain = ", settings.tensor_grain);
+  require(!model.query_key_norm, name, ": ", cut,
+          " with model.query_key_norm = true: norms of queries and keys are not divided over "
+          "tensor ranks; expected false");
+  require(model.query_width() == model.width, name, ": ", cut,
+          " with model.head_width = ", model.head_width(),
+          ": tensor ranks divide heads of model.width / model.heads = ", model.width, " / ",
+          model.heads, " only");
 }
 
 void check_experts(const Settings& settings, const std::string& name) {
@@ -243,11 +262,15 @@ void check_sizes(const Settings& settings, const std::string& name) {
   // Elements, far above any machine's memory and far enough below 2^63 for bytes.
   constexpr std::int64_t most = std::int64_t{1} << 50;
   require_product(name, most, "parameters", {{"model.vocabulary", model.vocabulary}, width});
+  const Factor heads = {"model.heads", model.heads};
+  const Factor head_width = {"model.head_width", model.head_width()};
   require_product(name, most, "parameters", {layers, width, width});
+  require_product(name, most, "parameters", {layers, width, heads, head_width});
   require_product(name, most, "parameters", {layers, width, ffn_width});
   // Matrix libraries count rows in 32 bits.
   require_product(name, std::numeric_limits<std::int32_t>::max(), "tokens", {batch, length});
   require_product(name, most, "activations", {layers, batch, length, width});
+  require_product(name, most, "activations", {layers, batch, length, heads, head_width});
   require_product(name, most, "activations", {layers, batch, length, ffn_width});
   if (const model::ExpertSettings& experts = model.experts; experts.exist()) {
     const Factor expert_width = {"model.expert_width", experts.width};
@@ -382,6 +405,7 @@ void check_together(const Settings& settings, const std::string& name) {
   check_pieces(settings, name);
   check_pipeline(settings, name);
   check_experts(settings, name);
+  check_tensor_heads(settings, name);
   check_precision(settings.precision, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);

@@ -123,6 +123,8 @@ std::int64_t default_ffn_width(const model::DecoderSettings& model) {
 void resolve_sizes(Settings& settings) {
   model::DecoderSettings& model = settings.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
+  // So that a deck that says it computes the same model as one that does not.
+  if (model.own_head_width * model.heads == model.width) model.own_head_width = 0;
   if (model.ffn_width == 0) model.ffn_width = default_ffn_width(model);
   if (model.experts.exist() && model.experts.width == 0) model.experts.width = model.ffn_width;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/head_norm.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <string>
 
@@ -17,11 +18,12 @@ void BlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowR
   const bool in_parts = leaf_.parts > 1;
   if (!in_parts || buffers.phase == 0) {
     normalize(exec, buffers, rows);
-    project(exec, buffers, rows, leaf_.is_cut() ? sizes_.width : 0, sizes_.qkv_width);
+    project(exec, buffers, rows, leaf_.is_cut() ? sizes_.q_width : 0, sizes_.qkv_width);
   }
   if (in_parts && buffers.phase == 0)
     return hand_keys_and_values(exec, buffers, of_forward(buffers).qkv);
-  if (in_parts ? buffers.phase == 1 : leaf_.is_cut()) project(exec, buffers, rows, 0, sizes_.width);
+  if (in_parts ? buffers.phase == 1 : leaf_.is_cut())
+    project(exec, buffers, rows, 0, sizes_.q_width);
   if (in_parts && buffers.phase == 1) return;
   attend(exec, buffers, rows);
   project_out(exec, buffers, rows);
@@ -39,7 +41,7 @@ void BlockUnit<T>::normalize(const Exec& exec, const UnitBuffers<T>& buffers, Ro
                       .row_range(0, end - begin));
 }
 
-/// Columns [first, last) of qkv = norm(x) Wqkv^T, rotated.
+/// Columns [first, last) of qkv = norm(x) Wqkv^T, normed and rotated.
 template <class T>
 void BlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows,
                            std::int64_t first, std::int64_t last) const {
@@ -49,8 +51,24 @@ void BlockUnit<T>::project(const Exec& exec, const UnitBuffers<T>& buffers, RowR
   const auto qkv = of_forward(buffers).qkv.row_range(begin, end);
   linear_forward<T>(exec, outputs_of(qkv_, first, last), own_parameters(buffers), normed,
                     qkv.column_range(first, last));
+  normalize_heads(exec, buffers, rows, {first, last});
   rotate(exec, math::Rotation::forward, qkv, {first, std::min(last, rotated_width())}, begin,
          buffers.part);
+}
+
+/// Of queries, or keys, or both: those whose columns these are.
+template <class T>
+void BlockUnit<T>::normalize_heads(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows,
+                                   Columns columns) const {
+  const Activations made = of_forward(buffers);
+  for (const HeadNorm& one : head_norms_) {
+    const auto [begin, end] = one.columns;
+    if (begin < columns.begin || end > columns.end) continue;
+    math::head_norm_forward<T>(
+        exec, one.norm.epsilon, own_parameters(buffers).at(one.norm.weight),
+        made.qkv.row_range(rows.begin, rows.end).column_range(begin, end),
+        made.unnormed.row_range(rows.begin, rows.end).column_range(begin, end));
+  }
 }
 
 template <class T>
@@ -204,6 +222,19 @@ void BlockUnit<T>::deferred_gradients(const Exec& exec, const UnitBuffers<T>& bu
   linear_backward_parameters<T>(exec, qkv_, normed, last_dqkv_in(buffers),
                                 buffers.parameter_gradients, sums);
   norm_gradients<T>(exec, attention_norm_, norm, buffers.parameter_gradients);
+  for (const HeadNorm& one : head_norms_)
+    if (one.norm.weight.trained())
+      math::copy<Compute>(exec, View<const Compute*>(head_norm_gradient(buffers, one)),
+                          gradient_at(buffers.parameter_gradients, one.norm.weight));
+}
+
+template <class T>
+View<compute_t<T>*> BlockUnit<T>::head_norm_gradient(const UnitBuffers<T>& buffers,
+                                                     const HeadNorm& one) const {
+  if (!defers_) return gradient_at(buffers.parameter_gradients, one.norm.weight);
+  if (!one.norm.weight.trained()) return {};
+  return array_in<Compute>(buffers.deferred, deferred_.head_norms, 2 * attention_.head_width)
+      .range(one.first, one.first + attention_.head_width);
 }
 
 template <class T>
@@ -218,7 +249,7 @@ template <class T>
 void BlockUnit<T>::backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const {
   const Activations made = of_backward(buffers);
   const View<T**> gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
-  const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, sizes_.width);
+  const View<T**> dattention = matrix_in(buffers.workspace, backward_.dattention, sizes_.q_width);
   const View<T**> dqkv = matrix_in(buffers.workspace, backward_.dqkv, sizes_.qkv_width);
   const View<T*> scores =
       array_in<T>(buffers.workspace, backward_.attention_scores, backward_score_elements());
@@ -263,6 +294,7 @@ void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>&
   const View<T**> normed = matrix_in(buffers.workspace, backward_.last_normed, sizes_.width);
   const LeafSums<T> sums = leaf_sums(buffers, backward_.last_sums);
   rotate(exec, math::Rotation::inverse, dqkv, {0, rotated_width()}, 0, buffers.part);
+  heads_backward(exec, buffers, dqkv, sums);
   norm_again<T>(exec, attention_norm_, parameters, x, made.attention_norm, recompute_.norms,
                 qkv_.weight.trained() && !defers_, normed);
   if (!defers_) linear_backward_parameters<T>(exec, qkv_, normed, dqkv, gradients, sums);
@@ -274,6 +306,22 @@ void BlockUnit<T>::backward_from_queries(const Exec& exec, const UnitBuffers<T>&
   else
     norm_backward<T>(exec, attention_norm_, parameters, x, made.attention_norm, dnormed, gradients,
                      gradient, math::GradientUpdate::add, sums);
+}
+
+/// Through the norms of queries and keys.
+template <class T>
+void BlockUnit<T>::heads_backward(const Exec& exec, const UnitBuffers<T>& buffers, View<T**> dqkv,
+                                  const LeafSums<T>& sums) const {
+  if (!has_head_norms()) return;
+  const View<T**> unnormed = of_backward(buffers).unnormed;
+  const View<Compute*> rstd =
+      array_in<Compute>(buffers.workspace, backward_.head_rstd, head_rstd_elements());
+  for (const HeadNorm& one : head_norms_)
+    head_norm_backward<T>(exec, one.norm, own_parameters(buffers),
+                          unnormed.column_range(one.columns.begin, one.columns.end),
+                          rstd.range(0, sizes_.rows * one.heads),
+                          dqkv.column_range(one.columns.begin, one.columns.end),
+                          head_norm_gradient(buffers, one), sums);
 }
 
 // ---- parts and pieces of sequences --------------------------------------------------------------
@@ -292,7 +340,7 @@ LeafSums<T> BlockUnit<T>::leaf_sums(const UnitBuffers<T>& buffers, std::int64_t 
 template <class T>
 void BlockUnit<T>::hand_keys_and_values(const Exec& exec, const UnitBuffers<T>& buffers,
                                         View<const T**> qkv) const {
-  math::copy_rows<T, T>(exec, qkv.column_range(sizes_.width, sizes_.qkv_width),
+  math::copy_rows<T, T>(exec, qkv.column_range(sizes_.q_width, sizes_.qkv_width),
                         view_as<T>(buffers.handed).matrix(sizes_.rows, kv_width()));
 }
 
@@ -345,7 +393,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
       defers_(leaf.defers_gradients),
       recompute_(recompute),
       attention_{leaf.batch, leaf.tokens, settings.heads, settings.kv_heads, settings.head_width()},
-      sizes_{leaf.rows(), settings.width,
+      sizes_{leaf.rows(), settings.width, settings.query_width(),
              (settings.heads + 2 * settings.kv_heads) * settings.head_width()},
       positions_(settings.positions),
       rotary_base_(settings.rotary_base) {
@@ -369,6 +417,17 @@ void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen&
   attention_norm_ = find_norm(parameters_, "attention.norm", settings.norm, settings.norm_epsilon);
   qkv_ = find_linear(parameters_, "attention.qkv");
   out_ = find_linear(parameters_, "attention.out");
+  if (settings.query_key_norm) {
+    const auto find = [&](const char* name) {
+      return find_norm(parameters_, name, math::NormKind::rmsnorm, settings.norm_epsilon);
+    };
+    const std::int64_t end = sizes_.q_width;
+    head_norms_ = {{find("attention.query_norm"), {0, end}, settings.heads, 0},
+                   {find("attention.key_norm"),
+                    {end, rotated_width()},
+                    settings.kv_heads,
+                    settings.head_width()}};
+  }
   feed_forward_ = make_feed_forward<T>(settings, leaf_, recompute_, parameters_);
 }
 
@@ -408,7 +467,9 @@ void BlockUnit<T>::lay_out_saved() {
       place(bytes_of<Compute>(attention_norm_.mean_elements(sizes_.rows)), norms);
   locations.attention_rstd = place(bytes_of<Compute>(sizes_.rows), norms);
   locations.qkv = place(bytes_of<T>(sizes_.rows * sizes_.qkv_width), false);
-  locations.attention = place(bytes_of<T>(sizes_.rows * sizes_.width), attention);
+  if (has_head_norms())
+    locations.unnormed = place(bytes_of<T>(sizes_.rows * rotated_width()), false);
+  locations.attention = place(bytes_of<T>(sizes_.rows * sizes_.q_width), attention);
   locations.log_sum_exp = place(bytes_of<Compute>(sizes_.rows * attention_.heads), attention);
   locations.middle = place(bytes_of<T>(sizes_.rows * sizes_.width), false);
   if (feed_forward_->saved_bytes() > 0)
@@ -464,7 +525,8 @@ void BlockUnit<T>::lay_out_backward() {
   } else {
     workspace.start_over();
   }
-  backward_.dattention = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
+  backward_.dattention =
+      workspace.place(bytes_of<T>(sizes_.rows * std::max(sizes_.width, sizes_.q_width)));
   backward_.dqkv = workspace.place(qkv_bytes);
   backward_.attention_scores = workspace.place(bytes_of<T>(backward_score_elements()));
   place_recomputed(locations.attention);
@@ -473,9 +535,14 @@ void BlockUnit<T>::lay_out_backward() {
     backward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
     backward_.dkv = workspace.place(bytes_of<Compute>(sequence_rows() * kv_width()));
   }
+  const auto place_head_rstd = [&] {
+    if (has_head_norms())
+      backward_.head_rstd = workspace.place(bytes_of<Compute>(head_rstd_elements()));
+  };
   if (!in_parts) {
     place_recomputed(locations.attention_mean);
     place_recomputed(locations.attention_rstd);
+    place_head_rstd();
     // Both steps have these at one place.
     workspace.start_over(std::max(workspace.end(), mlp_end));
   }
@@ -493,6 +560,7 @@ void BlockUnit<T>::lay_out_backward() {
   backward_.last_normed = workspace.place(bytes_of<T>(sizes_.rows * sizes_.width));
   place_recomputed(locations.attention_mean);
   place_recomputed(locations.attention_rstd);
+  place_head_rstd();
   backward_.last_sums = place_sums();
   description_.backward[last_of_input(defers_)].workspace_bytes = workspace.size();
 }
@@ -504,6 +572,8 @@ void BlockUnit<T>::lay_out_deferred() {
   if (out_.trained()) deferred_.dmiddle = deferred.place(bytes_of<T>(sizes_.rows * sizes_.width));
   deferred_.norm_parameters = deferred.place(bytes_of<T>(2 * sizes_.width));
   deferred_.norm_gradients = deferred.place(bytes_of<Compute>(2 * sizes_.width));
+  if (has_head_norms())
+    deferred_.head_norms = deferred.place(bytes_of<Compute>(2 * attention_.head_width));
   ArrayLocations& locations = backward_.locations;
   for (ArrayLocation* array : {&locations.attention_mean, &locations.attention_rstd,
                                &locations.attention, &locations.log_sum_exp})
@@ -522,6 +592,8 @@ template <class T>
 std::int64_t BlockUnit<T>::backward_sum_elements() const {
   std::int64_t most =
       std::max(leaf_sums_workspace(sizes_.width, leaf_.leaves()), feed_forward_->sum_elements());
+  if (has_head_norms())
+    most = std::max(most, leaf_sums_workspace(attention_.head_width, leaf_.leaves()));
   for (const Linear& layer : {qkv_, out_})
     most = std::max(most, leaf_sums_workspace(layer, leaf_.leaves()));
   return most;
@@ -552,8 +624,11 @@ typename BlockUnit<T>::Activations BlockUnit<T>::activations_in(const UnitBuffer
     return NormStatistics<T>{mean.bytes == 0 ? View<Compute*>() : sums(mean), sums(rstd)};
   };
   return {statistics(locations.attention_mean, locations.attention_rstd),
-          matrix(locations.qkv, sizes_.qkv_width), matrix(locations.attention, sizes_.width),
-          sums(locations.log_sum_exp), matrix(locations.middle, sizes_.width)};
+          matrix(locations.qkv, sizes_.qkv_width),
+          has_head_norms() ? matrix(locations.unnormed, rotated_width()) : View<T**>(),
+          matrix(locations.attention, sizes_.q_width),
+          sums(locations.log_sum_exp),
+          matrix(locations.middle, sizes_.width)};
 }
 
 template <class T>
@@ -576,9 +651,9 @@ void BlockUnit<T>::describe() {
     return 2.0 * static_cast<double>(sizes_.rows) * static_cast<double>(inputs * outputs);
   };
   const double attention =
-      product(sizes_.width, sizes_.qkv_width) + product(sizes_.width, sizes_.width);
+      product(sizes_.width, sizes_.qkv_width) + product(sizes_.q_width, sizes_.width);
   const double scores =
-      static_cast<double>(sizes_.rows) * static_cast<double>(leaf_.tokens * sizes_.width);
+      static_cast<double>(sizes_.rows) * static_cast<double>(leaf_.tokens * sizes_.q_width);
   double forward = attention + 2.0 * scores + feed_forward_->forward_flops();
   // Two products for each of forward's, by either factor, unless that is frozen.
   description_.gradient_flops = 2.0 * (attention + 2.0 * scores) + feed_forward_->gradient_flops();
@@ -605,7 +680,7 @@ void BlockUnit<T>::describe() {
       phase.flops = phase.recompute_flops = flops;
     };
     const double to_kv = product(sizes_.width, kv_width()),
-                 to_queries = product(sizes_.width, sizes_.width);
+                 to_queries = product(sizes_.width, sizes_.q_width);
     set(description_.forward[0], to_kv);
     set(description_.forward[1], to_queries);
     forward -= to_kv + to_queries;

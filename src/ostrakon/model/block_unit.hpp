@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/rotary.hpp>
@@ -13,7 +14,8 @@ namespace ostrakon::model {
 
 /// One transformer block, pre-norm; x is input and y output, both (rows, width):
 ///
-///   middle = x      + attention(norm(x) Wqkv^T) Wout^T
+///   middle = x      + attention(norm(x) Wqkv^T) Wout^T    each head of queries and keys normed
+///                                                         again, with query_key_norm
 ///   y      = middle + f(norm(middle))
 ///
 /// where f is an MLP or a mixture of experts, a FeedForward with its norm. The norms' and the
@@ -48,19 +50,21 @@ class BlockUnit final : public Unit<T> {
   struct Sizes {
     std::int64_t rows;
     std::int64_t width;
+    std::int64_t q_width;    // heads head_width
     std::int64_t qkv_width;  // (heads + 2 kv_heads) head_width
   };
 
   /// What forward computes for backward.
   struct Activations {
     NormStatistics<T> attention_norm;  // (rows) each
-    View<T**> qkv;                     // (rows, qkv_width), with bias and rotation
-    View<T**> attention;               // (rows, width), before its output projection
+    View<T**> qkv;                     // (rows, qkv_width), with bias, norms and rotation
+    View<T**> unnormed;                // (rows, rotated_width()), of qkv before norms, if any
+    View<T**> attention;               // (rows, q_width), before its output projection
     View<Compute*> log_sum_exp;        // (batch, heads, tokens)
     View<T**> middle;                  // (rows, width), between attention and MLP
   };
   struct ArrayLocations {
-    ArrayLocation attention_mean, attention_rstd, qkv, attention, log_sum_exp, middle;
+    ArrayLocation attention_mean, attention_rstd, qkv, unnormed, attention, log_sum_exp, middle;
   };
 
   /// Bytes into the workspace of forward, in three steps that share their bytes; in parts the first
@@ -78,8 +82,9 @@ class BlockUnit final : public Unit<T> {
   /// In parts each step has a workspace and sums of its own; the second ends with dkv, and the last
   /// phase has norm(x), dqkv and the statistics.
   ///   MLP:       that of FeedForward
-  ///   attention: dattention   (rows, width)     until dqkv; then norm(x), then its gradient
+  ///   attention: dattention   (rows, q_width)   until dqkv; then norm(x), then its gradient
   ///              dqkv         (rows, qkv_width)
+  ///              head_rstd    (rows, heads), of queries, then keys, where these have norms
   ///              attention_scores               during the backward of attention
   ///              [attention statistics, attention, log_sum_exp]
   struct BackwardLayout {
@@ -87,16 +92,17 @@ class BlockUnit final : public Unit<T> {
     std::int64_t dattention, dqkv, attention_scores;
     std::int64_t kv, dkv;               // where sequences are cut: (sequences, kv_width)
     std::int64_t sums, attention_sums;  // of leaves
-    std::int64_t last_dqkv, last_normed, last_sums;
+    std::int64_t last_dqkv, last_normed, last_sums, head_rstd;
   };
 
   /// Bytes into what backward leaves for gradients of parameters, besides `saved`, where dqkv
   /// replaces qkv: of the block, then of the MLP.
-  ///   dmiddle (rows, width) where Wout or its bias is trained, a DeferredNorm
+  ///   dmiddle (rows, width) where Wout or its bias is trained, a DeferredNorm; gradients of the
+  ///   norms of queries and keys (2 head_width)
   ///   [attention statistics, attention, log_sum_exp]
   /// And into the workspace of these: the MLP's, then norm(x), with the same bytes; sums.
   struct DeferredLayout {
-    std::int64_t dmiddle, norm_parameters, norm_gradients, feed_forward, sums;
+    std::int64_t dmiddle, norm_parameters, norm_gradients, head_norms, feed_forward, sums;
   };
 
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
@@ -111,6 +117,9 @@ class BlockUnit final : public Unit<T> {
   static constexpr int last_of_input(bool defers) { return defers ? 3 : 4; }
   std::int64_t backward_score_elements() const;
   std::int64_t backward_sum_elements() const;
+  std::int64_t head_rstd_elements() const {
+    return sizes_.rows * std::max(attention_.heads, attention_.kv_heads);
+  }
   /// (rows, columns), `offset` bytes into `buffer`.
   View<T**> matrix_in(View<std::byte*> buffer, std::int64_t offset, std::int64_t columns) const;
   /// `again`: the buffer of what is computed again.
@@ -143,6 +152,10 @@ class BlockUnit final : public Unit<T> {
   void normalize(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void project(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows, std::int64_t first,
                std::int64_t last) const;
+  void normalize_heads(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows,
+                       Columns columns) const;
+  void heads_backward(const Exec& exec, const UnitBuffers<T>& buffers, View<T**> dqkv,
+                      const LeafSums<T>& sums) const;
   void attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void project_out(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const;
   void backward_to_queries(const Exec& exec, const UnitBuffers<T>& buffers) const;
@@ -159,13 +172,25 @@ class BlockUnit final : public Unit<T> {
   void take_gradients(const Exec& exec, const UnitBuffers<T>& buffers) const;
 
   math::AttentionQueries queries(std::int64_t part) const;
-  View<T**> queries_of(View<T**> qkv) const { return qkv.column_range(0, sizes_.width); }
-  View<T**> kv_of(View<T**> qkv) const { return qkv.column_range(sizes_.width, sizes_.qkv_width); }
-  std::int64_t kv_width() const { return sizes_.qkv_width - sizes_.width; }
+  View<T**> queries_of(View<T**> qkv) const { return qkv.column_range(0, sizes_.q_width); }
+  View<T**> kv_of(View<T**> qkv) const {
+    return qkv.column_range(sizes_.q_width, sizes_.qkv_width);
+  }
+  std::int64_t kv_width() const { return sizes_.qkv_width - sizes_.q_width; }
   /// Columns of queries and keys.
   std::int64_t rotated_width() const {
     return (attention_.heads + attention_.kv_heads) * attention_.head_width;
   }
+  /// The norm of some of these columns, whose gradient with that of others is one array.
+  struct HeadNorm {
+    Norm norm;
+    Columns columns;
+    std::int64_t heads;
+    std::int64_t first;  // of the gradient
+  };
+  bool has_head_norms() const { return !head_norms_.empty(); }
+  /// In what is deferred, or among those of all parameters; none where it is frozen.
+  View<Compute*> head_norm_gradient(const UnitBuffers<T>& buffers, const HeadNorm& one) const;
   /// Rows of whole sequences.
   std::int64_t sequence_rows() const { return leaf_.batch * leaf_.tokens; }
 
@@ -192,6 +217,7 @@ class BlockUnit final : public Unit<T> {
   std::vector<Parameter> parameters_;
   Norm attention_norm_;
   Linear qkv_;
+  std::vector<HeadNorm> head_norms_;  // of queries and of keys; or none
   Linear out_;
   std::unique_ptr<const FeedForward<T>> feed_forward_;
   std::int64_t feed_forward_saved_ = 0;  // bytes into `saved`

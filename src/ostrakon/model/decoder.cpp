@@ -91,8 +91,14 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
     require(settings.blocks_per_unit <= 1, settings.blocks_per_unit,
             " blocks to a unit, but ranks share experts, which are units of their own; expected 1");
   }
-  require(settings.width % settings.heads == 0, "model width ", settings.width,
-          " is not a multiple of heads ", settings.heads);
+  require(settings.own_head_width > 0 || settings.width % settings.heads == 0, "model width ",
+          settings.width, " is not a multiple of heads ", settings.heads);
+  require(pieces == 1 || !settings.query_key_norm, "norms of queries and keys can't be cut into ",
+          pieces, " pieces for tensor parallelism; expected 1");
+  require(pieces == 1 || settings.query_width() == settings.width, "heads ", settings.heads,
+          " of width ", settings.head_width(), " can't be cut into ", pieces,
+          " pieces for tensor parallelism; expected 1, or heads as wide as model width ",
+          settings.width, " in all");
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
           " is not a multiple of kv_heads ", settings.kv_heads);
   require(settings.positions != Positions::rotary || settings.head_width() % 2 == 0,

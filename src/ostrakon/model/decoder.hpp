@@ -54,7 +54,8 @@ struct ExpertSettings {
 constexpr std::int64_t most_experts = 4096;
 
 /// A decoder-only transformer, pre-norm. GPT-2: layernorm, learned, gelu, bias, tied.
-/// Llama 3: rmsnorm, rotary, swiglu, no bias, kv_heads < heads, untied.
+/// Llama 3: rmsnorm, rotary, swiglu, no bias, kv_heads < heads, untied. Qwen3: the same with
+/// query_key_norm and a head width of its own.
 struct DecoderSettings {
   math::NormKind norm = math::NormKind::rmsnorm;
   Positions positions = Positions::rotary;
@@ -74,8 +75,12 @@ struct DecoderSettings {
   /// How many neighbouring blocks make one unit; 0: automatic, see blocks_of_units. Changes
   /// messages and memory, but no parameter's name and no result.
   std::int64_t blocks_per_unit = 1;
+  std::int64_t own_head_width = 0;  ///< of each head; 0: width / heads
+  bool query_key_norm = false;      ///< RMS norm of each head of queries and keys, then rotated
 
-  std::int64_t head_width() const { return width / heads; }
+  std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : width / heads; }
+  /// Of all heads of queries.
+  std::int64_t query_width() const { return heads * head_width(); }
 };
 
 /// The constant shape of what is computed at once: `batch` sequences of `tokens` tokens, or the
@@ -176,9 +181,10 @@ class HeadUnit;
 /// Parameters, by owner, which is "embedding", "block.<layer>" or "head". Embedding: token.weight
 /// (vocabulary, width), position.weight (tokens, width) if learned. Block:
 /// attention.norm.weight/.bias (width), attention.qkv.weight
-/// ((heads + 2 kv_heads) head_width, width)/.bias, attention.out.weight (width, heads head_width)
-/// /.bias, mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias for gelu or
-/// mlp.gate_up.weight (2 ffn_width, width)/.bias for swiglu, mlp.down.weight (width,
+/// ((heads + 2 kv_heads) head_width, width)/.bias, attention.query_norm.weight and
+/// attention.key_norm.weight (head_width) with query_key_norm, attention.out.weight (width,
+/// heads head_width)/.bias, mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias for gelu
+/// or mlp.gate_up.weight (2 ffn_width, width)/.bias for swiglu, mlp.down.weight (width,
 /// ffn_width)/.bias. With experts: mlp.router.weight (experts, width), mlp.router.balance (experts)
 /// if a bias balances them, and such an MLP mlp.experts.<index>.up (or gate_up) and .down of each
 /// expert, with its width in place of ffn_width, and mlp.shared.up and .down. Head:

@@ -7,6 +7,7 @@
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/head_norm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 
 namespace ostrakon::model {
@@ -193,12 +194,16 @@ std::vector<Parameter> expert_parameters(const DecoderSettings& settings) {
 
 std::vector<Parameter> block_parameters(const DecoderSettings& settings, bool with_experts) {
   const std::int64_t width = settings.width;
-  const std::int64_t qkv = (settings.heads + 2 * settings.kv_heads) * settings.head_width();
+  const std::int64_t heads = settings.query_width();
+  const std::int64_t qkv = heads + 2 * settings.kv_heads * settings.head_width();
   const double deviation = settings.initializer_deviation;
   std::vector<Parameter> parameters;
   add_norm(parameters, "attention.norm", settings.norm, width, settings.bias);
   add_linear(parameters, "attention.qkv", qkv, width, settings.bias, deviation);
-  add_linear(parameters, "attention.out", width, width, settings.bias,
+  if (settings.query_key_norm)
+    for (const char* name : {"attention.query_norm", "attention.key_norm"})
+      add_norm(parameters, name, math::NormKind::rmsnorm, settings.head_width(), false);
+  add_linear(parameters, "attention.out", width, heads, settings.bias,
              residual_deviation(settings));
   add_norm(parameters, "mlp.norm", settings.norm, width, settings.bias);
   const ExpertSettings& experts = settings.experts;
@@ -312,6 +317,22 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
                                statistics.rstd, dy, dx, update);
 }
 
+template <class T>
+void head_norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                        View<const T**> x, View<compute_t<T>*> rstd, View<T**> gradient,
+                        View<compute_t<T>*> dweight, const LeafSums<T>& sums) {
+  const std::int64_t width = layer.weight.elements, heads = x.columns() / width;
+  math::head_norm_statistics<T>(exec, layer.epsilon, width, x, rstd);
+  if (dweight)
+    sum_leaves<T>(exec, sums, x.rows(), dweight,
+                  [&](std::int64_t begin, std::int64_t end, View<compute_t<T>*> sum) {
+                    math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
+                                                           rstd.range(begin * heads, end * heads),
+                                                           gradient.row_range(begin, end), sum);
+                  });
+  math::head_norm_backward_input<T>(exec, parameters.at(layer.weight), x, rstd, gradient);
+}
+
 namespace {
 
 /// The norm whose parameters, and their gradients, are in a DeferredNorm.
@@ -356,41 +377,44 @@ void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& 
                     gradient_at(gradients, to));
 }
 
-#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                           \
-  template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>, \
-                                  View<T**>);                                                    \
-  template void linear_forward_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,           \
-                                         View<const T**>, View<T**>, View<T*>);                  \
-  template void linear_backward_input_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,    \
-                                                View<const T**>, View<T**>, View<T*>);           \
-  template std::int64_t by_row_workspace<T>(const Linear&);                                      \
-  template void norm_again<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
-                              NormStatistics<T>, bool, bool, View<T**>);                         \
-  template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,              \
-                                      View<const T**>, View<T**>);                               \
-  template void linear_backward_parameters<T>(const Exec&, const Linear&, View<const T**>,       \
-                                              View<const T**>, View<compute_t<T>*>,              \
-                                              const LeafSums<T>&);                               \
-  template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,           \
-                                         View<const T**>, View<T**>);                            \
-  template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,     \
-                                NormStatistics<T>, View<T**>);                                   \
-  template void norm_apply<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
-                              NormStatistics<T>, View<T**>);                                     \
-  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
-                                 NormStatistics<T>, View<const T**>, View<compute_t<T>*>,        \
-                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);           \
-  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
-                                 NormStatistics<T>, View<const T**>, const DeferredNorm<T>&,     \
-                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);           \
-  template void norm_apply<T>(const Exec&, const Norm&, const DeferredNorm<T>&, View<const T**>, \
-                              NormStatistics<T>, View<T**>);                                     \
-  template void norm_gradients<T>(const Exec&, const Norm&, const DeferredNorm<T>&,              \
-                                  View<compute_t<T>*>);                                          \
-  template void rotate_heads<T>(const Exec&, math::Rotation, const LeafShape&, View<T**>,        \
-                                std::int64_t, double, std::int64_t, std::int64_t);               \
-  template void activate<T>(const Exec&, Activation, View<const T**>, View<T**>);                \
-  template void activate_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>,  \
+#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                             \
+  template void head_norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>, \
+                                      View<compute_t<T>*>, View<T**>, View<compute_t<T>*>,         \
+                                      const LeafSums<T>&);                                         \
+  template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>,   \
+                                  View<T**>);                                                      \
+  template void linear_forward_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,             \
+                                         View<const T**>, View<T**>, View<T*>);                    \
+  template void linear_backward_input_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,      \
+                                                View<const T**>, View<T**>, View<T*>);             \
+  template std::int64_t by_row_workspace<T>(const Linear&);                                        \
+  template void norm_again<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,         \
+                              NormStatistics<T>, bool, bool, View<T**>);                           \
+  template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,                \
+                                      View<const T**>, View<T**>);                                 \
+  template void linear_backward_parameters<T>(const Exec&, const Linear&, View<const T**>,         \
+                                              View<const T**>, View<compute_t<T>*>,                \
+                                              const LeafSums<T>&);                                 \
+  template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,             \
+                                         View<const T**>, View<T**>);                              \
+  template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
+                                NormStatistics<T>, View<T**>);                                     \
+  template void norm_apply<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,         \
+                              NormStatistics<T>, View<T**>);                                       \
+  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,      \
+                                 NormStatistics<T>, View<const T**>, View<compute_t<T>*>,          \
+                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);             \
+  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,      \
+                                 NormStatistics<T>, View<const T**>, const DeferredNorm<T>&,       \
+                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);             \
+  template void norm_apply<T>(const Exec&, const Norm&, const DeferredNorm<T>&, View<const T**>,   \
+                              NormStatistics<T>, View<T**>);                                       \
+  template void norm_gradients<T>(const Exec&, const Norm&, const DeferredNorm<T>&,                \
+                                  View<compute_t<T>*>);                                            \
+  template void rotate_heads<T>(const Exec&, math::Rotation, const LeafShape&, View<T**>,          \
+                                std::int64_t, double, std::int64_t, std::int64_t);                 \
+  template void activate<T>(const Exec&, Activation, View<const T**>, View<T**>);                  \
+  template void activate_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>,    \
                                      View<T**>);
 
 OSTRAKON_INSTANTIATE_LAYERS(float)

@@ -242,4 +242,11 @@ template <class T>
 void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& deferred,
                     View<compute_t<T>*> gradients);
 
+/// The backward of math::head_norm_forward, where `x` is what it kept: replaces dL/dy by dL/dx, and
+/// overwrites dweight (head_width) if it exists. rstd: scratch, one of each row and head.
+template <class T>
+void head_norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
+                        View<const T**> x, View<compute_t<T>*> rstd, View<T**> gradient,
+                        View<compute_t<T>*> dweight, const LeafSums<T>& sums);
+
 }  // namespace ostrakon::model

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
+
+namespace ostrakon::math {
+
+// RMS norm (Zhang & Sennrich 2019) of each head of queries or of keys by itself, with one weight
+// for all heads: y = x rstd weight, rstd = 1 / sqrt(mean of x^2 + epsilon). Heads are neighbouring
+// columns: x and its like are (rows, heads * head_width), with gaps between rows where they are
+// columns of a wider matrix. weight (head_width), rstd (rows * heads).
+
+/// Replaces x by y, and keeps what x was.
+template <class T>
+void head_norm_forward(const Exec& exec, double epsilon, View<const T*> weight, View<T**> x,
+                       View<T**> kept);
+
+/// rstd, from what x was.
+template <class T>
+void head_norm_statistics(const Exec& exec, double epsilon, std::int64_t head_width,
+                          View<const T**> x, View<compute_t<T>*> rstd);
+
+/// Replaces dL/dy by dL/dx.
+template <class T>
+void head_norm_backward_input(const Exec& exec, View<const T*> weight, View<const T**> x,
+                              View<const compute_t<T>*> rstd, View<T**> gradient);
+
+/// dweight (head_width), overwritten: the sum over rows, and over their heads, in a fixed order.
+template <class T>
+void head_norm_backward_parameters(const Exec& exec, View<const T**> x,
+                                   View<const compute_t<T>*> rstd, View<const T**> dy,
+                                   View<compute_t<T>*> dweight);
+
+}  // namespace ostrakon::math

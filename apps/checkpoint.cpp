@@ -39,8 +39,9 @@ verify   reads all of a file: each checksum of weights.h5 and checkpoints; the f
 diff     prints the largest absolute difference of each parameter; between two checkpoints of each
          moment, too, and in what else they differ (lines of their decks do not count as different)
 export   writes weights as safetensors with the names of Hugging Face's GPT-2, GPT-BigCode, Llama,
-         Mistral, Phi-3 or Starcoder2: the type from which they were imported, or else one that fits the
-         deck. OUT is a new folder, with config.json; OUT.safetensors is one file of tensors alone
+         Mistral, Mixtral, Phi-3, Qwen3, Qwen3-MoE or Starcoder2: the type from which they were imported,
+         or else one that fits the deck. OUT is a new folder, with config.json; OUT.safetensors is one
+         file of tensors alone
     --dtype fp32|bf16      dtype of OUT (default fp32)
     --shard-size SIZE      of the folder's files, at most (default 5GB; 500MB; powers of 1000); there is
                            an index where there are several

@@ -100,6 +100,17 @@ Pair mixtral_pair() {
   return pair;
 }
 
+Pair qwen3_moe_pair() {
+  Pair pair = mixtral_pair();
+  pair.deck.query_key_norm = true;
+  pair.deck.experts.normalize = false;
+  pair.config["model_type"] = "qwen3_moe";
+  pair.config.erase("num_local_experts");
+  pair.config["num_experts"] = 4;
+  pair.config["moe_intermediate_size"] = 80;
+  return pair;
+}
+
 Pair phi3_pair() {
   Pair pair = mistral_pair();
   pair.config["model_type"] = "phi3";
@@ -159,7 +170,7 @@ const std::vector<Difference>& differences() {
        "rope_theta is missing (llama: 10000.0), but model.rotary_base is 500000.0"},
       {llama_pair, "rope_parameters", R"({"rope_theta": 10000})",
        "rope_theta is 500000.0, rope_parameters.rope_theta is 10000.0"},
-      {llama_pair, "head_dim", "16", "head_dim is 16, but model.width / model.heads is 8"},
+      {llama_pair, "head_dim", "16", "head_dim is 16, but model.head_width is 8"},
       {llama_pair, "attention_bias", "true", "attention_bias is true, but model.bias is false"},
       {llama_pair, "mlp_bias", "true", "mlp_bias is true, but model.bias is false"},
       {gpt2_pair, "n_layer", "4", "n_layer is 4, but model.layers is 2"},
@@ -187,6 +198,18 @@ const std::vector<Difference>& differences() {
       {mixtral_pair, "router_jitter_noise", "0.1", "adds no noise to what the router reads"},
       {mixtral_pair, "rope_theta", nullptr,
        "rope_theta is missing (mixtral: 1000000.0), but model.rotary_base is 500000.0"},
+      {qwen3_moe_pair, "num_experts", "8", "num_experts is 8, but model.experts is 4"},
+      {qwen3_moe_pair, "moe_intermediate_size", "81",
+       "moe_intermediate_size is 81, but model.expert_width is 80"},
+      {qwen3_moe_pair, "norm_topk_prob", "true",
+       "norm_topk_prob is true, but model.router_normalize is false"},
+      {qwen3_moe_pair, "head_dim", "10", "head_dim is 10, but model.head_width is"},
+      {qwen3_moe_pair, "decoder_sparse_step", "2",
+       "all layers of this program have experts, or none has"},
+      {qwen3_moe_pair, "mlp_only_layers", "[0]",
+       "all layers of this program have experts, or none has"},
+      {qwen3_moe_pair, "use_sliding_window", "true", "this program attends to all tokens before"},
+      {qwen3_moe_pair, "model_type", "\"mixtral\"", "query_key_norm of mixtral is false"},
       {mixtral_pair, "model_type", "\"llama\"", "experts of llama is 0, but model.experts is 4"},
       {llama_pair, "model_type", "\"mixtral\"",
        "experts of mixtral is more than 0, but model.experts is 0"},
@@ -334,6 +357,10 @@ TEST(HuggingFaceCompare, WhatChangesNothingIsAccepted) {
   accepted(mixtral_pair, "router_jitter_noise", "0.0");
   accepted(mixtral_pair, "output_router_logits", "true");
   accepted(mixtral_pair, "num_experts", "4");
+  accepted(qwen3_moe_pair, "norm_topk_prob", "false");
+  accepted(qwen3_moe_pair, "num_local_experts", "4");
+  accepted(qwen3_moe_pair, "intermediate_size", "999");
+  accepted(qwen3_moe_pair, "mlp_only_layers", "[]");
   accepted(phi3_pair, "original_max_position_embeddings", "4096");
   accepted(gpt_bigcode_pair, "attention_softmax_in_fp32", "true");
 }

@@ -136,6 +136,13 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
   EXPECT_EQ(mixtral.model.experts.width, 14336);
   EXPECT_TRUE(mixtral.model.experts.normalize);
   EXPECT_FALSE(mixtral.window);
+  const HuggingFaceConfig qwen3_moe = read(R"({"model_type": "qwen3_moe"})");
+  EXPECT_EQ(qwen3_moe.model.experts.count, 128);
+  EXPECT_EQ(qwen3_moe.model.experts.width, 768);
+  EXPECT_FALSE(qwen3_moe.model.experts.normalize);
+  EXPECT_TRUE(qwen3_moe.model.query_key_norm);
+  EXPECT_EQ(qwen3_moe.model.head_width(), 64);
+  EXPECT_EQ(read(R"({"model_type": "qwen3"})").model.head_width(), 128);
   const DecoderSettings starcoder2 = read(R"({"model_type": "starcoder2"})").model;
   EXPECT_EQ(starcoder2.norm, math::NormKind::layernorm);
   EXPECT_EQ(starcoder2.positions, model::Positions::rotary);
@@ -158,8 +165,7 @@ TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
   expect_refused(changed(llama_json, "\"attention_bias\": false", "\"attention_bias\": true"),
                  "attention_bias is true");
   expect_refused(with("\"mlp_bias\": true", llama_json), "attention_bias is false");
-  expect_refused(with("\"head_dim\": 64", llama_json),
-                 "head_dim is 64, but model.width / model.heads is 128");
+  EXPECT_EQ(read(with("\"head_dim\": 64", llama_json)).model.head_width(), 64);
   EXPECT_EQ(read(with("\"head_dim\": 128", llama_json)).model.heads, 32);
   const auto scaled = [](const std::string& rope) {
     return changed(llama_json, "\"rope_scaling\": null", rope);
@@ -180,7 +186,7 @@ TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
   EXPECT_EQ(read(with("\"architectures\": [\"LlamaModel\"]", llama_json)).model.heads, 32);
   expect_refused(changed(llama_json, "\"llama\"", "\"gemma\""),
                  "model_type is \"gemma\"; this program computes gpt2, gpt_bigcode, llama, "
-                 "mistral, mixtral, phi3 or starcoder2");
+                 "mistral, mixtral, phi3, qwen3, qwen3_moe or starcoder2");
   // A context within the window is what the program has.
   const std::string mistral =
       R"({"model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 128})";

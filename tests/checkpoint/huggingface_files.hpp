@@ -58,6 +58,22 @@ inline ModelCase mixtral_case() {
   return which;
 }
 
+inline ModelCase qwen3_case() {
+  ModelCase which = llama_case();
+  which.name = "qwen3";
+  which.settings.query_key_norm = true;
+  which.settings.own_head_width = 6;
+  return which;
+}
+
+inline ModelCase qwen3_moe_case(bool normalizes) {
+  ModelCase which = qwen3_case();
+  which.name = text("qwen3_moe, norm_topk_prob ", normalizes);
+  which.settings.experts = mixtral_case().settings.experts;
+  which.settings.experts.normalize = normalizes;
+  return which;
+}
+
 inline ModelCase starcoder2_case() {
   ModelCase which = llama_case();
   which.name = "starcoder2";
@@ -116,10 +132,12 @@ inline Tensors gpt2_tensors(const ModelCase& which) {
   return random_tensors(shapes);
 }
 
-/// The tensors of Llama 3, Mixtral and Starcoder2, written down from Hugging Face's files.
+/// The tensors of Llama 3, Mixtral, Qwen3, Qwen3-MoE and Starcoder2, written down from Hugging
+/// Face's files.
 inline Tensors llama_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
-  const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
+  const std::int64_t w = s.width, f = s.ffn_width, d = s.head_width();
+  const std::int64_t q = s.heads * d, kv = s.kv_heads * d;
   const bool starcoder2 = family_of(s) == Family::starcoder2;
   Shapes shapes = {{"model.embed_tokens.weight", {s.vocabulary, w}}};
   add_norm(shapes, "model.norm", w, starcoder2);
@@ -128,21 +146,26 @@ inline Tensors llama_tensors(const ModelCase& which) {
     const std::string block = "model.layers." + std::to_string(layer) + ".";
     add_norm(shapes, block + "input_layernorm", w, starcoder2);
     add_norm(shapes, block + "post_attention_layernorm", w, starcoder2);
-    add_linear(shapes, block + "self_attn.q_proj", w, w, s.bias);
+    add_linear(shapes, block + "self_attn.q_proj", q, w, s.bias);
     add_linear(shapes, block + "self_attn.k_proj", kv, w, s.bias);
     add_linear(shapes, block + "self_attn.v_proj", kv, w, s.bias);
-    add_linear(shapes, block + "self_attn.o_proj", w, w, s.bias);
+    add_linear(shapes, block + "self_attn.o_proj", w, q, s.bias);
+    if (s.query_key_norm)
+      for (const char* name : {"self_attn.q_norm", "self_attn.k_norm"})
+        add_norm(shapes, block + name, d, false);
     if (starcoder2) {
       add_linear(shapes, block + "mlp.c_fc", f, w);
       add_linear(shapes, block + "mlp.c_proj", w, f);
     } else if (s.experts.exist()) {
-      const std::string mixture = block + "block_sparse_moe.";
+      const bool is_mixtral = !s.query_key_norm;
+      const std::string mixture = block + (is_mixtral ? "block_sparse_moe." : "mlp.");
       add_linear(shapes, mixture + "gate", s.experts.count, w, false);
       for (std::int64_t e = 0; e < s.experts.count; ++e) {
         const std::string expert = mixture + "experts." + std::to_string(e) + ".";
-        add_linear(shapes, expert + "w1", s.experts.width, w, false);
-        add_linear(shapes, expert + "w2", w, s.experts.width, false);
-        add_linear(shapes, expert + "w3", s.experts.width, w, false);
+        const std::int64_t inner = s.experts.width;
+        add_linear(shapes, expert + (is_mixtral ? "w1" : "gate_proj"), inner, w, false);
+        add_linear(shapes, expert + (is_mixtral ? "w2" : "down_proj"), w, inner, false);
+        add_linear(shapes, expert + (is_mixtral ? "w3" : "up_proj"), inner, w, false);
       }
     } else {
       add_linear(shapes, block + "mlp.gate_proj", f, w, s.bias);
@@ -160,8 +183,9 @@ inline Tensors tensors_of(const ModelCase& which) {
 
 /// One of each kind of tensors.
 inline std::vector<ModelCase> all_cases() {
-  return {gpt2_case(),       gpt_bigcode_case(), llama_case(),
-          llama_bias_case(), mixtral_case(),     starcoder2_case()};
+  return {gpt2_case(),          gpt_bigcode_case(),    llama_case(),
+          llama_bias_case(),    mixtral_case(),        qwen3_case(),
+          qwen3_moe_case(true), qwen3_moe_case(false), starcoder2_case()};
 }
 
 inline HuggingFaceOutput output_of(const ModelCase& which, DType dtype) {
@@ -217,7 +241,8 @@ inline void expect_same_losses(const ModelCase& which, const std::string& path,
   const test::huggingface::Model theirs(
       {static_cast<int>(s.layers), static_cast<int>(s.width), static_cast<int>(s.heads),
        static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary_base,
-       static_cast<int>(s.experts.per_token)},
+       static_cast<int>(s.experts.per_token), static_cast<int>(s.head_width()),
+       s.experts.normalize},
       tensors);
   for (std::int64_t b = 0; b < which.leaf.batch; ++b) {
     const auto begin = b * which.leaf.tokens, end = begin + which.leaf.tokens;

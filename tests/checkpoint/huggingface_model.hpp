@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GPT-2, GPT-BigCode, Llama, Mixtral and Starcoder2 in plain loops over tensors with Hugging Face's
-// names and shapes, as their library computes them: what our models, with parameters read from such
-// tensors, are measured against.
+// GPT-2, GPT-BigCode, Llama, Mixtral, Qwen3, Qwen3-MoE and Starcoder2 in plain loops over tensors
+// with Hugging Face's names and shapes, as their library computes them: what our models, with
+// parameters read from such tensors, are measured against.
 
 #include <algorithm>
 #include <cmath>
@@ -26,6 +26,8 @@ struct Config {
   int layers, width, heads, kv_heads;
   double epsilon, rope_theta;
   int experts_per_token = 0;
+  int head_dim = 0;            ///< 0: width / heads
+  bool norm_topk_prob = true;  ///< of Qwen3-MoE
 };
 
 class Model {
@@ -54,15 +56,20 @@ class Model {
                   targets);
   }
 
-  /// Llama, with biases where there are any, Mixtral, and Starcoder2, which has no gate.
+  /// Llama, with biases where there are any, Mixtral, Qwen3, Qwen3-MoE, and Starcoder2, which has
+  /// no gate.
   Array llama(const std::vector<int>& tokens, const std::vector<int>& targets) const {
     const int rows = static_cast<int>(tokens.size());
     Array x = lookup("model.embed_tokens.weight", tokens);
     for (int layer = 0; layer < c_.layers; ++layer) {
       const std::string block = "model.layers." + std::to_string(layer) + ".";
       const Array h = norm(x, block + "input_layernorm");
-      const Array q = rotary(biased(h, rows, block + "self_attn.q_proj"), rows);
-      const Array k = rotary(biased(h, rows, block + "self_attn.k_proj"), rows);
+      const Array q = rotary(
+          of_heads(biased(h, rows, block + "self_attn.q_proj"), block + "self_attn.q_norm.weight"),
+          rows);
+      const Array k = rotary(
+          of_heads(biased(h, rows, block + "self_attn.k_proj"), block + "self_attn.k_norm.weight"),
+          rows);
       const Array v = biased(h, rows, block + "self_attn.v_proj");
       add(x, biased(attend(q, k, v, rows), rows, block + "self_attn.o_proj"));
       const Array m = norm(x, block + "post_attention_layernorm");
@@ -71,7 +78,11 @@ class Model {
         continue;
       }
       if (tensors_.count(block + "block_sparse_moe.gate.weight") > 0) {
-        add(x, mixture(m, rows, block + "block_sparse_moe."));
+        add(x, mixture(m, rows, block + "block_sparse_moe.", {"w1", "w3", "w2"}));
+        continue;
+      }
+      if (tensors_.count(block + "mlp.gate.weight") > 0) {
+        add(x, mixture(m, rows, block + "mlp.", {"gate_proj", "up_proj", "down_proj"}));
         continue;
       }
       add(x,
@@ -93,8 +104,10 @@ class Model {
     return biased(inner, rows, down);
   }
 
-  /// Of Mixtral: probabilities of all experts, the largest of them divided by their sum.
-  Array mixture(const Array& x, int rows, const std::string& name) const {
+  /// Probabilities of all experts, the largest of them divided by their sum: of Mixtral in any
+  /// case, of Qwen3-MoE with norm_topk_prob. `layers`: gate, up and down of an expert.
+  Array mixture(const Array& x, int rows, const std::string& name,
+                const std::vector<std::string>& layers) const {
     const Array logits = linear(x, rows, name + "gate.weight");
     const int experts = static_cast<int>(logits.size()) / rows;
     Array y(x.size(), 0.0);
@@ -104,11 +117,12 @@ class Model {
       const double* mine = &logits[static_cast<std::size_t>(r) * experts];
       std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return mine[a] > mine[b]; });
       double sum = 0;
-      for (int k = 0; k < c_.experts_per_token; ++k) sum += std::exp(mine[order[k]]);
+      for (int k = 0; k < (c_.norm_topk_prob ? c_.experts_per_token : experts); ++k)
+        sum += std::exp(mine[order[k]]);
       const Array row(x.begin() + r * c_.width, x.begin() + (r + 1) * c_.width);
       for (int k = 0; k < c_.experts_per_token; ++k) {
         const std::string expert = name + "experts." + std::to_string(order[k]) + ".";
-        const Array one = gated(row, 1, expert + "w1", expert + "w3", expert + "w2");
+        const Array one = gated(row, 1, expert + layers[0], expert + layers[1], expert + layers[2]);
         for (int j = 0; j < c_.width; ++j)
           y[r * c_.width + j] += std::exp(mine[order[k]]) / sum * one[j];
       }
@@ -117,7 +131,7 @@ class Model {
   }
 
   const Array& values(const std::string& name) const { return tensors_.at(name).values; }
-  int head_dim() const { return c_.width / c_.heads; }
+  int head_dim() const { return c_.head_dim > 0 ? c_.head_dim : c_.width / c_.heads; }
 
   static void add(Array& x, const Array& y) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
@@ -194,15 +208,24 @@ class Model {
     return y;
   }
 
+  /// Of runs as long as the weight.
   Array rms_norm(const Array& x, const std::string& name) const {
     Array y(x.size());
-    for (std::size_t r = 0; r < x.size(); r += c_.width) {
+    const Array& weight = values(name);
+    const std::size_t width = weight.size();
+    for (std::size_t r = 0; r < x.size(); r += width) {
       double square = 0;
-      for (int j = 0; j < c_.width; ++j) square += x[r + j] * x[r + j] / c_.width;
-      for (int j = 0; j < c_.width; ++j)
-        y[r + j] = x[r + j] / std::sqrt(square + c_.epsilon) * values(name)[j];
+      for (std::size_t j = 0; j < width; ++j)
+        square += x[r + j] * x[r + j] / static_cast<double>(width);
+      for (std::size_t j = 0; j < width; ++j)
+        y[r + j] = x[r + j] / std::sqrt(square + c_.epsilon) * weight[j];
     }
     return y;
+  }
+
+  /// Queries or keys after their norms, if they have any.
+  Array of_heads(const Array& x, const std::string& name) const {
+    return tensors_.count(name) > 0 ? rms_norm(x, name) : x;
   }
 
   /// x cos + rotate_half(x) sin, where rotate_half(x) = (-second half, first half) of a head, and
@@ -224,7 +247,7 @@ class Model {
 
   /// Causal; key and value head h / (heads / kv_heads) serves query head h.
   Array attend(const Array& q, const Array& k, const Array& v, int rows) const {
-    const int d = head_dim(), kv_width = c_.kv_heads * d;
+    const int d = head_dim(), q_width = c_.heads * d, kv_width = c_.kv_heads * d;
     Array out(q.size(), 0.0);
     for (int h = 0; h < c_.heads; ++h)
       for (int r = 0; r < rows; ++r) {
@@ -234,13 +257,13 @@ class Model {
         for (int t = 0; t <= r; ++t) {
           double score = 0;
           for (int i = 0; i < d; ++i)
-            score += q[r * c_.width + h * d + i] * k[t * kv_width + kv * d + i];
+            score += q[r * q_width + h * d + i] * k[t * kv_width + kv * d + i];
           weight.push_back(std::exp(score / std::sqrt(d)));
           sum += weight.back();
         }
         for (int t = 0; t <= r; ++t)
           for (int i = 0; i < d; ++i)
-            out[r * c_.width + h * d + i] += weight[t] / sum * v[t * kv_width + kv * d + i];
+            out[r * q_width + h * d + i] += weight[t] / sum * v[t * kv_width + kv * d + i];
       }
     return out;
   }

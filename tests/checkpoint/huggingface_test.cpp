@@ -44,7 +44,8 @@ TEST(HuggingFace, LlamaComputesWhatTheirsDoes) {
 TEST(HuggingFace, OthersComputeWhatTheirsDo) {
   const ScratchFolder folder;
   const std::string path = folder.file("m.safetensors");
-  for (ModelCase which : {gpt_bigcode_case(), llama_bias_case(), mixtral_case(), starcoder2_case()})
+  for (ModelCase which : {gpt_bigcode_case(), llama_bias_case(), mixtral_case(), qwen3_case(),
+                          qwen3_moe_case(true), qwen3_moe_case(false), starcoder2_case()})
     for (const bool tied : {false, true}) {
       which.settings.tie_embeddings = tied || which.name == "gpt_bigcode";
       const Tensors tensors = tensors_of(which);

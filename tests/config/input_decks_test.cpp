@@ -42,6 +42,7 @@ TEST(InputDecks, HaveTheModelsPublishedSizes) {
   EXPECT_EQ(parameters("llama3-405b.yaml"), 405853388800);
   EXPECT_EQ(parameters("llama3-70b-tensor.yaml"), 70553706496);
   EXPECT_EQ(parameters("llama3-405b-tensor.yaml"), 405853388800);
+  EXPECT_EQ(parameters("qwen3-30b-a3b.yaml"), 30532122624);
   EXPECT_EQ(parameters("quickstart.yaml"), 1820544);
 }
 

@@ -416,6 +416,13 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
                                                    4;
                                              }),
                                          {"has not as many bytes"}},
+                                        {"updated twice before it is verified",
+                                         change(is_optimistic,
+                                                [](StepPlan& plan, std::size_t a) {
+                                                  insert_action(plan, a + 1,
+                                                                Action(plan.actions[a]));
+                                                }),
+                                         {"before the update is verified"}},
                                         {"other buffer restored",
                                          change(Kind::verify,
                                                 [](StepPlan& plan, std::size_t a) {
@@ -577,10 +584,14 @@ constexpr DeferredMutation deferred_mutations[] = {
      }},
     {"of what another micro-batch has left",
      [](StepPlan& plan, std::size_t a) {
+       constexpr Role roles[] = {Role::input, Role::saved, Role::deferred};
        Action& action = plan.actions[a];
        for (Action& other : plan.actions) {
          if (other.kind != Kind::backward || other.unit != action.unit ||
              other.phase != action.phase || other.micro_batch == action.micro_batch)
+           continue;
+         if (std::all_of(std::begin(roles), std::end(roles),
+                         [&](Role role) { return other.buffer(role) == action.buffer(role); }))
            continue;
          std::swap(action.uses, other.uses);
          return true;

@@ -244,9 +244,11 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
     precision,
     order,
     capacity,
+    updates,
+    nodes,
     factors
   };
-  const std::vector<int> choices = {3, 2, 2, 2, 3, 3, 4, 2, 4, 2, 3, 4, 2, 3, 3, 3, 2, 3, 3};
+  const std::vector<int> choices = {3, 2, 2, 2, 3, 3, 4, 2, 4, 2, 3, 4, 2, 3, 3, 3, 2, 3, 3, 2, 2};
   ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
   std::vector<config::Settings> models = small_mixtures();
   models[0].model.experts.count = models[1].model.experts.count = 8;
@@ -260,6 +262,9 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
     const int stage = ranks >> row[pipeline], expert_ranks = 2 << row[expert];
     if (expert_ranks > stage || (1 << row[context]) > stage) return false;
     if (row[pipeline] == 0 && row[schedule] != 0) return false;
+    if (row[updates] == 1 && row[offload] != 0) return false;
+    // Groups of several nodes of several ranks have levels.
+    if (row[nodes] == 1 && (row[pipeline] == 1 || shard_group(row) < 4)) return false;
     return row[sharding] > 0 || row[optimizer_over] == 0;
   };
   for (const Choices& row : covering_rows(choices, is_valid)) {
@@ -295,6 +300,11 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
     own.reshard_after_forward.ranks = 2;
     own.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
     own.leaf_order = static_cast<plan::LeafOrder>(row[order]);
+    own.updates = static_cast<plan::Updates>(row[updates]);
+    if (row[nodes] == 1) {
+      run.ranks_per_node = 2;
+      own.hierarchical.kind = plan::Hierarchical::always;
+    }
     run.runtime.streams = row[streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
     std::string what;
     for (int choice : row) what += " " + std::to_string(choice);

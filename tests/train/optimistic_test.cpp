@@ -242,10 +242,11 @@ class Unreadable : public data::SampleSource {
                  void* batch) override {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && fails) throw Error("the disk is gone");
+    if (rank == 0 && (fails || ++reads > most_reads)) throw Error("the disk is gone");
     samples_.fill_part(first, count, part, batch);
   }
   bool fails = false;
+  std::int64_t reads = 0, most_reads = 1000000;  // of rank 0
 
  private:
   data::SampleSource& samples_;
@@ -294,6 +295,27 @@ TEST(OptimisticUpdates, OfStepsThatFailAreUndone) {
           EXPECT_EQ(messages[1], messages[0]);
           EXPECT_EQ(digests[1], digests[0]);
         }
+}
+
+/// A step runs once more to name a gradient that is not finite: also then data may be gone.
+TEST(OptimisticUpdates, AFailureWhileAGradientIsLookedForEndsTheStep) {
+  for (const bool skips : {false, true})
+    for (const bool is_optimistic : {false, true}) {
+      config::Settings settings = small(false, 3);
+      settings.stability.skip_non_finite = skips;
+      SmallRun run(is_optimistic ? optimistic(settings) : settings);
+      Unreadable samples(*run.training);
+      run.trainer.step(samples, 1);
+      samples.most_reads = 2 * samples.reads;
+      run.trainer.inject_nonfinite(1, 0);
+      std::string message;
+      try {
+        run.trainer.step(samples, 2);
+      } catch (const AgreedError& error) {
+        message = error.what();
+      }
+      EXPECT_NE(message.find("the disk is gone"), std::string::npos) << message;
+    }
 }
 
 TEST(OptimisticUpdates, MayBeResumedWithAndWithout) {

@@ -164,15 +164,17 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
     precision,
     tied,
     order,
+    updates,
     factors
   };
-  const std::vector<int> choices = {3, 3, 2, 2, 2, 4, 4, 2, 4, 4, 2, 2, 3, 3, 3, 2, 2, 3};
+  const std::vector<int> choices = {3, 3, 2, 2, 2, 4, 4, 2, 4, 4, 2, 2, 3, 3, 3, 2, 2, 3, 2};
   ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
   const std::vector<config::Settings> all = models(2);
   const auto is_valid = [&](const Choices& row) {
     const int together = (1 << row[tensor]) * (1 << row[context]);
     return 2 * together <= ranks && (row[context] == 0 || row[accumulation] != 2) &&
-           (row[blocks] == 0 || row[schedule] != 1) && (row[model] < 2 || row[tensor] == 0);
+           (row[blocks] == 0 || row[schedule] != 1) && (row[updates] == 0 || row[offload] == 0) &&
+           (row[model] < 2 || row[tensor] == 0);
   };
   for (const Choices& row : covering_rows(choices, is_valid)) {
     config::Settings settings = all[static_cast<std::size_t>(row[model])];
@@ -200,6 +202,7 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
     own.reshard_after_forward.ranks = 2;
     own.accumulation = static_cast<plan::Accumulation>(row[accumulation]);
     own.leaf_order = static_cast<plan::LeafOrder>(row[order]);
+    own.updates = static_cast<plan::Updates>(row[updates]);
     if (row[streams] == 0) own.zero_bubble_memory = plan::ZeroBubbleMemory::unlimited;
     run.runtime.streams = row[streams] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
     std::string what = shape(run) + ":";

@@ -75,7 +75,8 @@ std::string taken_on_trust(Family family, const model::DecoderSettings& settings
   if (settings.positions == model::Positions::rotary)
     words += text(", model.rotary_base = ", shown(settings.rotary_base));
   if (settings.experts.exist())
-    words += text(", model.experts_per_token = ", settings.experts.per_token);
+    words += text(", model.experts_per_token = ", settings.experts.per_token,
+                  ", model.router_normalize = ", settings.experts.normalize ? "true" : "false");
   return words + text(", and that the model is a plain ", model_type(family));
 }
 

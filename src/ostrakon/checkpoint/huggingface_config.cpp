@@ -106,10 +106,23 @@ class Reader {
     return text("missing (", model_type(config_.family), ": ", value, ")");
   }
 
+  /// The other name under which a file has a key that it lacks.
+  const ComparedKey* alias_in_file(const ComparedKey& key) const {
+    for (const ComparedKey& other : keys_->compared)
+      if (other.stands_in && std::string(other.deck_key) == key.deck_key &&
+          !file_.at(other.name).is_null())
+        return &other;
+    return nullptr;
+  }
+
   void read_compared() {
     for (const ComparedKey& key : keys_->compared) {
       const bool is_null = file_.at(key.name).is_null();
       if (key.is_alias && is_null) continue;
+      if (const ComparedKey* other = is_null ? alias_in_file(key) : nullptr) {
+        if (key.set != nullptr) key.set(config_.model, file_.value(other->name, other->type));
+        continue;
+      }
       const bool means = key.null_means != nullptr && (file_.has(key.name) || !key.missing);
       const double value = !is_null ? file_.value(key.name, key.type)
                            : means  ? key.null_means(config_.model)

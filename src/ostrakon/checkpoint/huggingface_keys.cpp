@@ -93,6 +93,12 @@ ComparedKey alias(ComparedKey key) {
   key.is_alias = true;
   return key;
 }
+/// Of the attribute_map of the type's class.
+ComparedKey stand_in(ComparedKey key) {
+  key = alias(key);
+  key.stands_in = true;
+  return key;
+}
 
 // --------------------------------------------------------------- keys with a value that is
 // computed
@@ -177,9 +183,9 @@ ConfigKeys gpt2_keys() {
                    vocabulary(50257),
                    tied(true),
                    epsilon("layer_norm_epsilon", 1e-5),
-                   alias(layers("num_hidden_layers", 12)),
-                   alias(width("hidden_size", 768)),
-                   alias(heads("num_attention_heads", 12))};
+                   stand_in(layers("num_hidden_layers", 12)),
+                   stand_in(width("hidden_size", 768)),
+                   stand_in(heads("num_attention_heads", 12))};
   keys.required = common_required();
   keys.required.push_back({"activation_function", tanh_gelu("gelu_new"), activation_why, true});
   keys.required.push_back(scaled_attention());
@@ -288,7 +294,7 @@ ConfigKeys mixtral_keys() {
                    vocabulary(32000),
                    tied(false),
                    epsilon("rms_norm_eps", 1e-5),
-                   alias(experts("num_experts", 8))};
+                   stand_in(experts("num_experts", 8))};
   keys.required.push_back(silu());
   for (const char* key : {"attention_bias", "mlp_bias"})
     keys.required.push_back({key, {"false"}, "Mixtral has no biases"});
@@ -344,7 +350,7 @@ ConfigKeys qwen3_moe_keys() {
                    vocabulary(151936),
                    tied(false),
                    epsilon("rms_norm_eps", 1e-6),
-                   alias(experts("num_local_experts", 128))};
+                   stand_in(experts("num_local_experts", 128))};
   const char* const every = "all layers of this program have experts, or none has";
   keys.required.push_back({"decoder_sparse_step", {"1"}, every, true});
   keys.required.push_back({"mlp_only_layers", {"[]"}, every, true});

@@ -33,6 +33,7 @@ struct ComparedKey {
   bool in_float = false;  ///< counts as it is in fp32, in which it is computed with
   /// Another name of a key above it in the table, that files may have: it has to say the same.
   bool is_alias = false;
+  bool stands_in = false;  ///< an alias that counts where files lack that key
 };
 
 /// A value of a key as JSON: "6", "true", "1e-06".

@@ -24,6 +24,15 @@ struct ExpertRounds {
   /// each run, and the end of the last. Host memory.
   Rows rows_of(HostView<const std::int64_t*> runs, std::int64_t round) const;
 
+  /// Whether round `round` has any rows.
+  bool has_rows(HostView<const std::int64_t*> runs, std::int64_t round) const {
+    const std::int64_t rows = runs[runs.size() - 1] - runs[0];
+    // A round before it has taken no more than there is room for, and lacked less than a granule.
+    if (rows > round * capacity) return true;
+    if (rows <= round * (capacity - granule + 1)) return false;
+    return rows_of(runs, round).count() > 0;
+  }
+
   /// Rounds that are enough for `rows` rows, whatever their runs; at least 1.
   std::int64_t most(std::int64_t rows) const;
 };

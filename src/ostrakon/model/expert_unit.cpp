@@ -21,6 +21,28 @@ std::int64_t padded(std::int64_t bytes) {
 
 }  // namespace
 
+namespace {
+
+/// From a rank to another one: a token goes to each of its experts once at most.
+std::int64_t most_rows(const DecoderSettings& settings, const LeafShape& leaf) {
+  const ExpertSettings& experts = settings.experts;
+  return leaf.rows() * std::min(experts.per_token, experts.count / leaf.expert_ranks);
+}
+
+math::ExpertRounds make_rounds(const DecoderSettings& settings, const LeafShape& leaf) {
+  const std::int64_t of_leaf = leaf.rows() / leaf.leaves();
+  const std::int64_t granule = settings.bias ? of_leaf : std::min(of_leaf, math::product_chunk);
+  return math::make_expert_rounds(leaf.rows() * settings.experts.per_token,
+                                  leaf.expert_capacity / static_cast<double>(leaf.expert_ranks),
+                                  granule, most_rows(settings, leaf));
+}
+
+}  // namespace
+
+std::int64_t most_expert_rounds(const DecoderSettings& settings, const LeafShape& leaf) {
+  return make_rounds(settings, leaf).most(most_rows(settings, leaf));
+}
+
 // ---- phases -------------------------------------------------------------------------------------
 
 template <class T>
@@ -58,7 +80,7 @@ bool ExpertUnit<T>::any_rows(const Exec& exec, const Workspace& work, std::int64
   for (std::int64_t from = 0; from < ranks_; ++from) {
     const math::OffsetsOnHost offsets(exec, offsets_of(work, from));
     for (std::int64_t to = 0; to < ranks_; ++to)
-      if (rounds_.rows_of(runs(offsets.view(), to), round).count() > 0) return true;
+      if (rounds_.has_rows(runs(offsets.view(), to), round)) return true;
   }
   return false;
 }
@@ -313,14 +335,9 @@ ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf
       own_(settings.experts.count / leaf.expert_ranks),
       inner_(settings.experts.width),
       up_columns_(settings.activation == Activation::gelu ? inner_ : 2 * inner_),
-      activation_(settings.activation) {
-  const std::int64_t of_leaf = leaf.rows() / leaf.leaves();
-  const std::int64_t granule = settings.bias ? of_leaf : std::min(of_leaf, math::product_chunk);
-  // A token goes to each of a rank's experts once at most.
-  const std::int64_t most = leaf.rows() * std::min(border_.router.per_token, own_);
-  rounds_ = math::make_expert_rounds(
-      border_.assignments(), leaf.expert_capacity / static_cast<double>(ranks_), granule, most);
-  most_rounds_ = rounds_.most(most);
+      activation_(settings.activation),
+      rounds_(make_rounds(settings, leaf)),
+      most_rounds_(most_expert_rounds(settings, leaf)) {
   description_.name = "block." + std::to_string(index) + ".experts";
   parameters_ = expert_parameters(settings);
   add_parameters(settings, frozen);

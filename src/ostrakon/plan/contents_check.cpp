@@ -28,7 +28,8 @@ ContentsCheck::ContentsCheck(const StepPlan& plan)
       read_by_forward_(plan.units.size()),
       updated_(plan.units.size(), false),
       shared_(plan.units.size(), false),
-      unverified_(plan.units.size(), nullptr) {
+      unverified_(plan.units.size(), nullptr),
+      unverified_unit_(plan.buffers.size(), -1) {
   first_.reserve(plan.buffers.size());
   contents_.reserve(plan.buffers.size());
   for (const Buffer& buffer : plan.buffers) {
@@ -139,6 +140,12 @@ std::string ContentsCheck::wrong_end() const {
 }
 
 std::string ContentsCheck::wrong(const Action& action) {
+  // What may be undone is nobody's yet.
+  for (const Use& use : action.uses) {
+    const int unit = unverified_unit_[static_cast<std::size_t>(use.buffer)];
+    if (unit >= 0 && (action.kind != Kind::verify || action.unit != unit))
+      return text("uses ", quoted(plan_.buffers[use.buffer]), " before the update is verified");
+  }
   switch (action.kind) {
     case Kind::gather:
     case Kind::gather_gradients:
@@ -279,6 +286,7 @@ std::string ContentsCheck::wrong_optimistic(const Action& action) {
       return text("keeps what it replaces in ", quoted(plan_.buffers[replaced]),
                   ", which has not as many bytes");
     update = &action;
+    mark(action, action.unit);
     return "";
   }
   if (!is_clipped_) return "before the step's sums are known";
@@ -288,7 +296,14 @@ std::string ContentsCheck::wrong_optimistic(const Action& action) {
     if (action.buffer(role) != update->buffer(role))
       return text("has other ", name(role), " than the update");
   update = nullptr;
+  mark(action, -1);
   return "";
+}
+
+void ContentsCheck::mark(const Action& action, int unit) {
+  for (const Role role : {Role::shard, Role::parameters, Role::first_moment, Role::second_moment})
+    if (const int buffer = action.buffer(role); buffer >= 0)
+      unverified_unit_[static_cast<std::size_t>(buffer)] = unit;
 }
 
 /// A rank has afterwards what it has updated: parts of others are as before the step.

@@ -46,6 +46,8 @@ class ContentsCheck {
   std::string wrong_copy_of_part(const Action& action, int source, int target);
   std::string wrong_update(const Action& action);
   std::string wrong_optimistic(const Action& action);
+  /// What an update writes, as of a unit that is not verified; -1: as of none.
+  void mark(const Action& action, int unit);
   std::string wrong_use(const Action& action, const Use& use);
   std::string wrong_parameters(const Action& action);
   std::string wrong_share(const Action& action);
@@ -59,6 +61,7 @@ class ContentsCheck {
   bool is_clipped_ = false;
   std::vector<bool> updated_, shared_;     // of each unit: its parameters, with the other stage
   std::vector<const Action*> unverified_;  // of each unit: an update that may have to be undone
+  std::vector<int> unverified_unit_;       // of each buffer: whose update it has
 };
 
 }  // namespace ostrakon::plan

@@ -90,9 +90,9 @@ Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::in
   const auto compute_next_deferred = [&] {
     while (is_done[next] || tasks[next].work != Work::gradients) ++next;
     const int unit = tasks[next].unit;
+    // Updates stay where they are: other stages wait for what is sent before them.
     do compute(next++);
-    while (next < tasks.size() && tasks[next].unit == unit &&
-           (tasks[next].work == Work::reduce || tasks[next].work == Work::update));
+    while (next < tasks.size() && tasks[next].unit == unit && tasks[next].work == Work::reduce);
   };
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     if (is_done[t]) continue;

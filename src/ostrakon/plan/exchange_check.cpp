@@ -70,14 +70,14 @@ std::string ExchangeCheck::wrong_order(const Action& action) {
                             ? deferred_.find({action.unit, action.micro_batch})
                             : deferred_.end();
     const bool continues = before != deferred_.end();
-    if (continues && before->second != left)
-      return "it does not read what the phases before it have left";
+    now.left = continues ? before->second : left;
     if (continues) deferred_.erase(before);
     if (!continues && phase != phase_at(action.unit, action.kind, 0))
       return "its unit has not computed the phase before it";
     now.computed = continues ? border : 0;
   }
-  now = {action.kind, action.micro_batch, now.computed + 1};
+  if (border > 0 && now.left != left) return "it does not read what the phases before it have left";
+  now = {action.kind, action.micro_batch, now.computed + 1, now.left};
   const bool defers = border > 0 && now.computed == border;
   if (defers && !deferred_.insert({{action.unit, action.micro_batch}, left}).second)
     return "its unit has deferred the phases after it already";

@@ -42,17 +42,19 @@ class ExchangeCheck {
   /// The one that is computed after `position` others.
   int phase_at(int unit, Kind kind, int position) const;
 
+  /// What phases of backward find of those before them: Role::input, saved, deferred.
+  using Left = std::array<int, 3>;
+
   /// What a unit computes, and how many of its phases it has; begin: nothing.
   struct Computing {
     Kind kind = Kind::begin;
     int micro_batch = -1;
     int computed = 0;
+    Left left{};
   };
 
   const StepPlan& plan_;
-  std::vector<Computing> computing_;  // of each unit
-  /// What phases that are deferred find of those before them.
-  using Left = std::array<int, 3>;                // Role::input, saved, deferred
+  std::vector<Computing> computing_;              // of each unit
   std::map<std::pair<int, int>, Left> deferred_;  // by unit and micro-batch
   std::vector<int> workspaces_;                   // of each unit: that of its last phase
   std::vector<Handed> handed_;                    // of each buffer

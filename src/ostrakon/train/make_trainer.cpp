@@ -37,15 +37,25 @@ void leave_to_trainer(plan::Policy& policy) {
 
 }  // namespace
 
+model::LeafShape leaf_shape(const config::Settings& settings) {
+  const config::TrainingSettings& training = settings.training;
+  return {training.micro_batch_size,
+          training.sequence_length,
+          settings.context,
+          training.context_grain,
+          training.leaf == config::Leaf::sequence,
+          settings.tensor,
+          settings.tensor_grain,
+          settings.tensor_chunks,
+          settings.expert,
+          settings.expert_capacity,
+          settings.parallel.schedule == plan::ScheduleKind::zero_bubble};
+}
+
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
   const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
   return model::make_decoder(
-      settings.precision.gather, settings.model,
-      {settings.training.micro_batch_size, settings.training.sequence_length, settings.context,
-       settings.training.context_grain, settings.training.leaf == config::Leaf::sequence,
-       settings.tensor, settings.tensor_grain, settings.tensor_chunks, settings.expert,
-       settings.expert_capacity, settings.parallel.schedule == plan::ScheduleKind::zero_bubble},
-      settings.recompute,
+      settings.precision.gather, settings.model, leaf_shape(settings), settings.recompute,
       [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/train/model_description.hpp>
 #include <ostrakon/train/trainer.hpp>
@@ -11,6 +12,9 @@
 // From a deck to a Trainer.
 
 namespace ostrakon::train {
+
+/// What a deck's decoder computes at once.
+model::LeafShape leaf_shape(const config::Settings& settings);
 
 /// The decoder of a run: in the deck's dtype and leaf shape, with what its rules freeze. Throws
 /// Error where the model's settings don't fit together.

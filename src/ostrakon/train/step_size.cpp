@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/step_size.hpp>
 
-#include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/memory_check.hpp>
 
 namespace ostrakon::train {
@@ -27,9 +28,7 @@ StepSize step_size(const config::Settings& settings, int ranks) {
   const auto stacks = model::blocks_of_units(model.layers, model.blocks_per_unit, of_block).size();
   size.units = static_cast<std::int64_t>(stacks) + 2;  // the embedding and the head
   if (settings.expert > 1) {
-    const double most_rounds =
-        2.0 * static_cast<double>(settings.expert) / settings.expert_capacity + 1.0;
-    size.units += model.layers * static_cast<std::int64_t>(std::ceil(most_rounds));
+    size.units += model.layers * model::most_expert_rounds(model, leaf_shape(settings));
   }
   size.micro_batches = settings.leaves() * settings.tensor * settings.pipeline / ranks;
   return size;

@@ -90,7 +90,7 @@ void require_exchange(const plan::Exchange& exchange, const plan::UnitDescriptio
 
 void require_exchanges(const plan::ModelDescription& model, int parts, int tensor_ranks) {
   for (const plan::UnitDescription& unit : model.units)
-    for (const plan::Phases* phases : {&unit.forward, &unit.backward})
+    for (const plan::Phases* phases : {&unit.forward, &unit.backward, &unit.backward_at_once})
       for (const plan::Phase& phase : *phases)
         if (phase.then) require_exchange(*phase.then, unit, parts, tensor_ranks);
 }
@@ -211,11 +211,14 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
   executor_->run(programs_.train);
-  context_.is_intact = was_intact;
+  const bool is_optimistic = programs_.train.plan.layouts.updates_optimistically;
+  // All updates that do not stand have been undone.
+  if (is_optimistic) context_.is_intact = was_intact;
   if (context_.failure) std::rethrow_exception(context_.failure);
   if (context_.verdict.needs_diagnosis) diagnose();
-  context_.result.update_repeated = programs_.train.plan.layouts.updates_optimistically &&
-                                    !context_.verdict.skip_update && !context_.updates_stand();
+  context_.is_intact = was_intact;
+  context_.result.update_repeated =
+      is_optimistic && !context_.verdict.skip_update && !context_.updates_stand();
   guard_.finish(context_.verdict);
   context_.result.skipped = context_.verdict.skipped;
   steps_done_ = step;
@@ -228,6 +231,7 @@ void Trainer::diagnose() {
   handlers_->diagnosis().restart();
   executor_->run(programs_.train);
   context_.diagnoses = false;
+  if (context_.failure) std::rethrow_exception(context_.failure);
   context_.verdict = guard_.judge_gradient(context_.step, context_.diagnosis);
   if (!context_.verdict.error.empty()) throw AgreedError(context_.verdict.error);
 }

@@ -73,9 +73,10 @@ class Trainer {
   /// one after the other; Error otherwise. One that has failed may be tried again.
   ///
   /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read, or has
-  /// samples of another size than the model reads; no parameter has changed then, unless updates
-  /// overlap with backward (Policy::early_updates): see is_intact(). The unit with that
-  /// gradient is found by running the step once more, which takes its time and changes nothing.
+  /// samples of another size than the model reads; no parameter has changed then (optimistic
+  /// updates are undone), unless updates overlap with backward (Policy::early_updates): see
+  /// is_intact(). The unit with that gradient is found by running the step once more, which takes
+  /// its time and changes nothing.
   StepResult step(data::SampleSource& samples, std::int64_t step);
 
   /// False once a step has failed after some of the parameters were updated, until initialize() or

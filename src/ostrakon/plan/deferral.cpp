@@ -105,16 +105,22 @@ Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::in
 
 StepPlan build_within(std::int64_t limit, const ModelDescription& stage, const Tasks& tasks,
                       const std::function<StepPlan(std::int64_t most)>& build, StepPlan otherwise) {
-  std::int64_t most = waiting_bytes(stage, tasks);
-  const std::int64_t least_step = most / 32 + 1;
-  for (;;) {
+  const auto fits = [&](const StepPlan& plan) { return plan_memory(plan).arena_bytes <= limit; };
+  std::int64_t high = waiting_bytes(stage, tasks);
+  StepPlan all = build(high);
+  if (fits(all)) return all;
+  // Arenas need not grow with what waits, but for the room that is left: each plan is looked at.
+  constexpr int builds = 5;
+  StepPlan best = std::move(otherwise);
+  std::int64_t low = 0;
+  for (int i = 0; i < builds; ++i) {
+    const std::int64_t most = low + (high - low) / 2;
     StepPlan plan = build(most);
-    const std::int64_t excess = plan_memory(plan).arena_bytes - limit;
-    if (excess <= 0) return plan;
-    const std::int64_t waiting = waiting_bytes(stage, compute_in_time(stage, tasks, most));
-    if (waiting > most) return otherwise;  // it waits no shorter
-    most = waiting - std::max(excess, least_step);
+    const bool has_room = fits(plan);
+    (has_room ? low : high) = most;
+    if (has_room) best = std::move(plan);
   }
+  return best;
 }
 
 }  // namespace ostrakon::plan

@@ -27,7 +27,7 @@ Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::in
 
 /// Has deferred phases wait as long as `tasks` say, or as an arena of `limit` bytes on the device
 /// has room for what they read. `build` writes the plan for a number of waiting bytes. Returns
-/// `otherwise` where not even the shortest wait has room.
+/// `otherwise` where none that it tries has room.
 StepPlan build_within(std::int64_t limit, const ModelDescription& stage, const Tasks& tasks,
                       const std::function<StepPlan(std::int64_t most)>& build, StepPlan otherwise);
 

@@ -22,12 +22,6 @@ using config::Leaf;
 using math::RouterScore;
 using model::RouterBalance;
 
-int world_ranks() {
-  int ranks = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  return ranks;
-}
-
 /// A Mixtral, a DeepSeek-V3 and a GPT-2 with experts, of odd sizes; eight sequences of 32 tokens.
 std::vector<config::Settings> small_mixtures() {
   std::vector<config::Settings> all = {small_llama(8), small_llama(8), small_gpt2(8)};
@@ -145,9 +139,7 @@ TEST(Experts, AllTokensMayGoToTheSameOnes) {
       EXPECT_EQ(begun.bytes - one.before.bytes, one.trainer.planned_peak_bytes());
       for (std::int64_t step = 1; step <= own.training.steps; ++step) {
         const train::StepResult result = one.step(step);
-        history.losses.push_back(result.loss);
-        history.norms.push_back(result.grad_norm);
-        history.digests.push_back(one.trainer.state_digest());
+        history.add(result, one.trainer);
         for (const train::ExpertLoad& load : result.expert_load) {
           EXPECT_EQ(load.least, 0.0);
           EXPECT_EQ(load.most,
@@ -197,23 +189,8 @@ TEST(Experts, RanksThatShareExpertsHaveTheBitsOfOne) {
             const std::string what =
                 text(settings.model.experts.count, " experts on ", expert, " ranks, ", sequences,
                      " sequences, room for ", capacity, ", ", plan::name(sharding));
-            SmallRun on_ranks(run, MPI_COMM_WORLD);
-            on_ranks.trainer.initialize();
-            History history;
-            const runtime::MemoryCount begun = runtime::memory_count();
-            EXPECT_EQ(begun.bytes - on_ranks.before.bytes, on_ranks.trainer.planned_peak_bytes());
-            for (std::int64_t step = 1; step <= run.training.steps; ++step) {
-              const train::StepResult result = on_ranks.step(step);
-              history.losses.push_back(result.loss);
-              history.norms.push_back(result.grad_norm);
-              history.digests.push_back(on_ranks.trainer.state_digest());
-              history.loads.insert(history.loads.end(), result.expert_load.begin(),
-                                   result.expert_load.end());
-              for (const train::ExpertRoundsTaken& rounds : result.expert_rounds)
-                most_rounds = std::max(most_rounds, rounds.most);
-            }
-            history.validation_loss = on_ranks.trainer.evaluate(*on_ranks.validation, 2);
-            EXPECT_EQ(runtime::memory_count().allocations, begun.allocations) << what;
+            const History history = train_history(run, MPI_COMM_WORLD);
+            most_rounds = std::max(most_rounds, history.most_rounds);
             expect_same_bits(history, one, what);
           }
   }

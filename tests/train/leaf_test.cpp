@@ -16,12 +16,6 @@ namespace {
 
 using config::Leaf;
 
-int world_ranks() {
-  int ranks = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  return ranks;
-}
-
 /// Eight sequences of 32 tokens: GPT-2 and Llama, tied and untied.
 std::vector<config::Settings> small_models(std::int64_t steps) {
   std::vector<config::Settings> all = {small_gpt2(8), small_llama(8), small_gpt2(8),

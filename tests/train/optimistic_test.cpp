@@ -20,12 +20,6 @@
 namespace ostrakon::tests {
 namespace {
 
-int world_ranks() {
-  int ranks = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  return ranks;
-}
-
 constexpr double never = 1e6, always = 1e-3;  // norms to clip at
 
 config::Settings small(bool is_llama, std::int64_t steps) {
@@ -230,28 +224,6 @@ TEST(OptimisticUpdates, OfStepsThatAreSkippedAreUndone) {
     compare(outliers, "outliers");
   }
 }
-
-/// Samples that the first rank can't read once.
-class Unreadable : public data::SampleSource {
- public:
-  explicit Unreadable(data::SampleSource& samples) : samples_(samples) {}
-  std::int64_t sample_bytes() const override { return samples_.sample_bytes(); }
-  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
-    fill_part(first, count, {}, batch);
-  }
-  void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
-                 void* batch) override {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && (fails || ++reads > most_reads)) throw Error("the disk is gone");
-    samples_.fill_part(first, count, part, batch);
-  }
-  bool fails = false;
-  std::int64_t reads = 0, most_reads = 1000000;  // of rank 0
-
- private:
-  data::SampleSource& samples_;
-};
 
 /// Nothing has changed where the run ends, and the step may be taken once more.
 TEST(OptimisticUpdates, OfStepsThatFailAreUndone) {

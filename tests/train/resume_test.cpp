@@ -261,6 +261,20 @@ TEST(Resume, OnEveryNumberOfRanks) {
   }
 }
 
+/// Saved on each of the places, resumed on each; `on`: the settings of one.
+template <class Place, std::size_t count, class On>
+void expect_same_from_each_to_each(const Place (&places)[count], const On& on,
+                                   const Steps& reference) {
+  for (std::size_t from = 0; from < count; ++from) {
+    const SharedFolder folder;
+    const Saved saved = save(on(places[from]), places[from].ranks, folder.path(), from % 2 == 0);
+    for (std::size_t to = 0; to < count; ++to) {
+      SCOPED_TRACE(text("from place ", from, " to place ", to));
+      expect_same(resume(on(places[to]), places[to].ranks, saved.path).steps, reference);
+    }
+  }
+}
+
 /// From stages and tensor ranks to shards, to one rank, to other stages, and back.
 TEST(Resume, FromStagesOfAPipelineToAnyLayoutAndBack) {
   config::Settings settings = small_gpt2(8);
@@ -285,14 +299,7 @@ TEST(Resume, FromStagesOfAPipelineToAnyLayoutAndBack) {
     placed.tensor = place.tensor;
     return placed;
   };
-  for (std::size_t from = 0; from < std::size(places); ++from) {
-    const SharedFolder folder;
-    const Saved saved = save(on(places[from]), places[from].ranks, folder.path(), from % 2 == 0);
-    for (const Place& to : places) {
-      SCOPED_TRACE(text("from ", from, " to ", to.stages, " stages of ", to.chunks));
-      expect_same(resume(on(to), to.ranks, saved.path).steps, reference);
-    }
-  }
+  expect_same_from_each_to_each(places, on, reference);
 }
 
 /// From ranks that share experts to one rank, to stages, and back.
@@ -323,15 +330,7 @@ TEST(Resume, FromRanksThatShareExpertsToAnyLayoutAndBack) {
     placed.parallel.offload = place.offload;
     return placed;
   };
-  for (std::size_t from = 0; from < std::size(places); ++from) {
-    const SharedFolder folder;
-    const Saved saved = save(on(places[from]), places[from].ranks, folder.path(), from % 2 == 0);
-    for (const Place& to : places) {
-      SCOPED_TRACE(text("from ", from, " to ", to.expert, " ranks that share experts, ", to.stages,
-                        " stages"));
-      expect_same(resume(on(to), to.ranks, saved.path).steps, reference);
-    }
-  }
+  expect_same_from_each_to_each(places, on, reference);
 }
 
 /// With the same masters, compute copies may have another dtype than before.

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/make_trainer.hpp>
@@ -29,11 +31,12 @@ inline std::vector<int> groups_of(int ranks) {
     if (ranks % group == 0) groups.push_back(group);
   return groups;
 }
-inline std::vector<int> groups_of_world() {
-  int ranks = 1;
+inline int world_ranks() {
+  int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  return groups_of(ranks);
+  return ranks;
 }
+inline std::vector<int> groups_of_world() { return groups_of(world_ranks()); }
 
 /// The first `ranks` ranks of the world; MPI_COMM_NULL on the others. Freed with the object.
 class FirstRanks {
@@ -52,6 +55,26 @@ class FirstRanks {
   bool has_me() const { return comm_ != MPI_COMM_NULL; }
 
  private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+/// The ranks of the world in groups of `ranks`, which divides their number: each runs for itself.
+class WorldGroup {
+ public:
+  explicit WorldGroup(int ranks) : ranks_(ranks) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
+    MPI_Comm_split(MPI_COMM_WORLD, index(), world_rank_, &comm_);
+  }
+  ~WorldGroup() { MPI_Comm_free(&comm_); }
+  WorldGroup(const WorldGroup&) = delete;
+  WorldGroup& operator=(const WorldGroup&) = delete;
+  MPI_Comm comm() const { return comm_; }
+  int groups() const { return world_ranks() / ranks_; }
+  int index() const { return world_rank_ / ranks_; }
+  int rank() const { return world_rank_ % ranks_; }
+
+ private:
+  int ranks_ = 1, world_rank_ = 0;
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
@@ -124,6 +147,28 @@ struct SmallRun {
   }
 };
 
+/// Samples that the first rank can't read: while it `fails`, or after so many reads.
+class Unreadable : public data::SampleSource {
+ public:
+  explicit Unreadable(data::SampleSource& samples) : samples_(samples) {}
+  std::int64_t sample_bytes() const override { return samples_.sample_bytes(); }
+  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
+    fill_part(first, count, {}, batch);
+  }
+  void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
+                 void* batch) override {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0 && (fails || ++reads > most_reads)) throw Error("the disk is gone");
+    samples_.fill_part(first, count, part, batch);
+  }
+  bool fails = false;
+  std::int64_t reads = 0, most_reads = 1000000;  // of rank 0
+
+ private:
+  data::SampleSource& samples_;
+};
+
 /// What a run leaves behind step by step, to compare runs with.
 struct History {
   std::vector<double> losses, norms;
@@ -131,6 +176,16 @@ struct History {
   std::vector<train::ExpertLoad> loads;  // of all steps and layers
   double validation_loss = 0.0;
   std::uint64_t plan_hash = 0, validation_plan_hash = 0;
+  std::int64_t most_rounds = 1;  // in which tokens travelled between ranks that share experts
+
+  void add(const train::StepResult& result, train::Trainer& trainer) {
+    losses.push_back(result.loss);
+    norms.push_back(result.grad_norm);
+    digests.push_back(trainer.state_digest());
+    loads.insert(loads.end(), result.expert_load.begin(), result.expert_load.end());
+    for (const train::ExpertRoundsTaken& rounds : result.expert_rounds)
+      most_rounds = std::max(most_rounds, rounds.most);
+  }
 };
 
 /// Bytes that a rank sends in a step, by formulas independent of plans but for the sizes of flat
@@ -294,13 +349,8 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
   train::Trainer& trainer = run.trainer;
   trainer.perturb(perturbation);
   History history;
-  for (std::int64_t step = 1; step <= settings.training.steps; ++step) {
-    const train::StepResult result = run.step(step);
-    history.losses.push_back(result.loss);
-    history.norms.push_back(result.grad_norm);
-    history.digests.push_back(trainer.state_digest());
-    for (const train::ExpertLoad& load : result.expert_load) history.loads.push_back(load);
-  }
+  for (std::int64_t step = 1; step <= settings.training.steps; ++step)
+    history.add(run.step(step), trainer);
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
   history.plan_hash = plan.hash();
   history.validation_plan_hash = trainer.program(plan::Purpose::evaluate).plan.hash();

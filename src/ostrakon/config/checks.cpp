@@ -5,6 +5,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/numbers.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
@@ -102,7 +103,7 @@ void check_experts(const Settings& settings, const std::string& name) {
           ": experts are not divided over tensor ranks; expected ",
           is_divided ? "parallel.tensor" : "model.tensor_grain", " = 1, or model.experts = 0");
   const std::int64_t sharing = settings.expert;
-  require((sharing & (sharing - 1)) == 0 && experts.count % sharing == 0, name,
+  require(is_power_of_two(sharing) && experts.count % sharing == 0, name,
           ": parallel.expert = ", sharing, " for model.experts = ", experts.count,
           "; expected a power of two that divides it");
   require(sharing == 1 || settings.expert_capacity <= static_cast<double>(sharing), name,

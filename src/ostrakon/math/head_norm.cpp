@@ -18,6 +18,18 @@ std::int64_t heads_of(const char* name, std::int64_t columns, std::int64_t head_
   return columns / head_width;
 }
 
+/// 1 / sqrt(mean of the head's squares + epsilon).
+template <class T>
+KOKKOS_FUNCTION compute_t<T> rstd_of(const Row& row, View<const T*> head, compute_t<T> over_width,
+                                     compute_t<T> epsilon) {
+  using C = compute_t<T>;
+  const C square = row.template sum<C>(head.size(), [=](std::int64_t i) {
+    const C value = head[i];
+    return value * value;
+  }) * over_width;
+  return C(1) / sqrt(square + epsilon);
+}
+
 }  // namespace
 
 template <class T>
@@ -35,11 +47,7 @@ void head_norm_forward(const Exec& exec, double epsilon, View<const T*> weight, 
         const std::int64_t first = index % heads * width;
         const auto values = x.row(index / heads).range(first, first + width);
         const auto before = kept.row(index / heads).range(first, first + width);
-        const C square = row.template sum<C>(width, [=](std::int64_t i) {
-          const C value = values[i];
-          return value * value;
-        }) * over_width;
-        const C scale = C(1) / sqrt(square + small);
+        const C scale = rstd_of<T>(row, values, over_width, small);
         row.loop(width, [=](std::int64_t i) {
           const T value = values[i];
           before[i] = value;
@@ -61,11 +69,8 @@ void head_norm_statistics(const Exec& exec, double epsilon, std::int64_t head_wi
       exec, name, x.rows() * heads, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const std::int64_t first = index % heads * head_width;
         const auto in = x.row(index / heads).range(first, first + head_width);
-        const C square = row.template sum<C>(head_width, [=](std::int64_t i) {
-          const C value = in[i];
-          return value * value;
-        }) * over_width;
-        row.once([=]() { rstd[index] = C(1) / sqrt(square + small); });
+        const C scale = rstd_of<T>(row, in, over_width, small);
+        row.once([=]() { rstd[index] = scale; });
       });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/numbers.hpp>
 #include <ostrakon/model/block_unit.hpp>
 #include <ostrakon/model/deferring_unit.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
@@ -82,7 +83,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   const std::int64_t sharing = leaf.expert_ranks;
   positive("expert_ranks", sharing);
   if (sharing > 1) {
-    require((sharing & (sharing - 1)) == 0 && experts.count % sharing == 0, "the ", experts.count,
+    require(is_power_of_two(sharing) && experts.count % sharing == 0, "the ", experts.count,
             " experts of a block can't be divided over ", sharing,
             " ranks; expected a power of two that divides them");
     require(leaf.expert_capacity > 0.0 && leaf.expert_capacity <= static_cast<double>(sharing),

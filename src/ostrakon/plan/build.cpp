@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/numbers.hpp>
 #include <ostrakon/plan/activation_pass.hpp>
 #include <ostrakon/plan/builder.hpp>
 #include <ostrakon/plan/compute_pass.hpp>
@@ -32,7 +33,7 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
   for (const UnitDescription& unit : model.units)
     require(unit.parts == 1 || unit.parts == policy.expert_ranks, "unit ", unit.name, " is in ",
             unit.parts, " parts; expected ", policy.expert_ranks);
-  require(policy.sum_grain >= 0 && (policy.sum_grain & (policy.sum_grain - 1)) == 0,
+  require(policy.sum_grain >= 0 && is_power_of_two(policy.sum_grain),
           "training.sum_grain = ", policy.sum_grain, ": expected 0 or a power of two");
   require(policy.updates == Updates::careful || policy.offload == Offload::none,
           "parallel.updates = ", name(policy.updates),

@@ -137,15 +137,13 @@ void check_names(const Policy& policy, const ModelDescription& model) {
   check_list(policy.backward_prefetch);
 }
 
-/// The same stages, which defer gradients of parameters as `pipeline` says, but where memory is
-/// limited none with a larger arena than the largest of `plans`, which do not.
+/// The same stages, which defer gradients of parameters as `pipeline` says, but none with a larger
+/// arena than the largest of `plans`, which do not.
 std::vector<StepPlan> defer(std::vector<StepPlan> plans,
                             const std::vector<ModelDescription>& stages, const Grid& grid,
                             const Pipeline& pipeline, const Policy& policy) {
   std::int64_t limit = 0;
   for (const StepPlan& plan : plans) limit = std::max(limit, plan_memory(plan).arena_bytes);
-  if (policy.zero_bubble_memory == ZeroBubbleMemory::unlimited)
-    limit = std::numeric_limits<std::int64_t>::max();
   for (std::size_t s = 0; s < plans.size(); ++s) {
     const PipelineSchedule& turns = pipeline.turns[s];
     const Policy own = policy_of_stage(policy, stages[s]);
@@ -290,8 +288,10 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
           build_plan(stages[s], grid, s, pipeline, policy_of_stage(policy, stages[s]), purpose));
     return plans;
   };
-  if (policy.schedule != ScheduleKind::zero_bubble || purpose != Purpose::train)
-    return build(order(policy.schedule));
+  const bool is_limited = policy.schedule == ScheduleKind::zero_bubble &&
+                          purpose == Purpose::train &&
+                          policy.zero_bubble_memory == ZeroBubbleMemory::as_1f1b;
+  if (!is_limited) return build(order(policy.schedule));
   return defer(build(order(ScheduleKind::one_forward_one_backward)), stages, grid,
                order(ScheduleKind::zero_bubble), policy);
 }

@@ -2,6 +2,7 @@
 #include <ostrakon/plan/step_plan.hpp>
 
 #include <algorithm>
+#include <ostrakon/base/numbers.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 
 namespace ostrakon::plan {

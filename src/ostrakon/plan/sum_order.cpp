@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/numbers.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 
 namespace ostrakon::plan {

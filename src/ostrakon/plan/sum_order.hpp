@@ -49,8 +49,6 @@ struct SpanSum {
 std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain,
                                std::int64_t leaves = 1);
 
-constexpr bool is_power_of_two(std::int64_t number) { return (number & (number - 1)) == 0; }
-
 /// Whether these are the additions of one rank that has all leaves. `grain`: 0 or a power of two.
 bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain);
 

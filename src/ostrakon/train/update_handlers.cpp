@@ -83,13 +83,21 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
       orthogonalize(buffers, parameter);
 }
 
+namespace {
+
+plan::Spans spans_of_matrices(const plan::StepPlan& plan, int unit) {
+  return plan::matrix_spans(plan.grid, plan.units[unit].layouts.parts);
+}
+
+}  // namespace
+
 /// A parameter of which this rank updates some or all.
 void UpdateHandlers::orthogonalize(const ActionBuffers& buffers,
                                    const model::Parameter& parameter) {
   const ActionParts parts(buffers, context_);
   const plan::StepPlan& plan = context_.plan();
   const int unit = buffers.action.unit;
-  const plan::Spans spans = plan::matrix_spans(plan.grid, plan.units[unit].layouts.parts);
+  const plan::Spans spans = spans_of_matrices(plan, unit);
   const auto whole = parts.device_view<float>(Role::parameter_gradients, spans);
   const auto mine = parts.device_view<float>(Role::gradient_shard, updated_part(buffers));
   const bool is_joined = parameter.pieces > 1;
@@ -126,7 +134,7 @@ template <class Body>
 void for_each_block(const ShardLayout& layout, int unit, const model::Parameter& parameter,
                     View<float*> whole, View<float*> matrix, const Body& body) {
   const plan::StepPlan& plan = layout.plan();
-  const plan::Spans spans = plan::matrix_spans(plan.grid, plan.units[unit].layouts.parts);
+  const plan::Spans spans = spans_of_matrices(plan, unit);
   for (const ParameterSlice& slice : layout.slices_of_part(plan.trained(unit).first, spans)) {
     if (slice.parameter != &parameter) continue;
     const model::ElementRuns& runs = slice.elements;

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/timing.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <thread>
@@ -97,8 +97,8 @@ class SleepingSteps {
         train::describe(*train::make_decoder(settings), settings.optimizer);
     const plan::Policy& policy = trainer_.settings().policy;
     std::vector<plan::StepPlan> stages =
-        plan::build_stage_plans(model, plan::make_chunks(model, policy), mesh_.stage().size(),
-                                policy, plan::Purpose::train);
+        plan::build_stage_plans(model, plan::find_chunks(model, mesh_.stage().size(), policy),
+                                mesh_.stage().size(), policy, plan::Purpose::train);
     std::vector<const plan::StepPlan*> pointers;
     for (plan::StepPlan& stage : stages) {
       for (plan::Action& action : stage.actions) action.flops = seconds_of(stage, action);

@@ -22,8 +22,9 @@
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/plan/report_json.hpp>
 #include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
-#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <set>
@@ -59,7 +60,8 @@ can be planned anywhere.
                            that is given twice the last value counts
   --json                   write the whole plan as JSON instead: every buffer with its offset in
                            memory, every action with what it uses and waits for
-  --svg FILE               draw the plan too: streams, actions and their waits, memory over the step
+  --svg FILE               draw the plan too: streams, actions and their waits, memory over the
+                           step; of a pipeline also what each stage computes when, and its waits
   --help, --version
 
   --fit BYTES              show, instead, the ten fastest settings with which the arena of a rank,
@@ -265,6 +267,23 @@ std::vector<runtime::Program> prove(std::vector<plan::StepPlan> plans) {
   return stages;
 }
 
+/// The plan of a stage, below all stages where there are several.
+void draw(const CommandLine& line, const std::vector<runtime::Program>& stages,
+          const runtime::Program& shown, int ranks_per_node) {
+  const std::string deck = std::filesystem::path(line.deck).filename().string();
+  const int ranks = shown.plan.grid.ranks_of_stage();
+  const std::string of_ranks =
+      text(", each of ", format_count(ranks), ranks == 1 ? " rank" : " ranks");
+  std::vector<plan::Drawing> drawings;
+  if (stages.size() > 1)
+    drawings.push_back(plan::draw_stages(
+        plans_of(stages), plan::estimate_times(plans_of(stages), ranks_per_node, line.rates()),
+        text(deck, ", ", stages.size(), " stages", of_ranks)));
+  const std::string of_stage = stages.size() > 1 ? text(", stage ", shown.plan.stage) : "";
+  drawings.push_back(plan::draw_plan(shown.plan, shown.memory, text(deck, of_stage, of_ranks)));
+  write_file(line.svg, plan::svg_image(drawings));
+}
+
 void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
@@ -288,7 +307,8 @@ void plan_deck(const CommandLine& line) {
   apps::place_on_ranks(settings, line.ranks, ranks_per_node);
   const plan::ModelDescription description =
       train::describe(*train::make_decoder(settings), settings.optimizer);
-  const std::vector<plan::UnitRange> chunks = plan::make_chunks(description, settings.parallel);
+  const std::vector<plan::UnitRange> chunks =
+      plan::find_chunks(description, line.ranks / settings.parallel.stages, settings.parallel);
   const auto write_plans = [&](plan::Purpose purpose) {
     return plan::build_stage_plans(description, chunks, line.ranks / settings.parallel.stages,
                                    settings.parallel, purpose);
@@ -326,16 +346,7 @@ void plan_deck(const CommandLine& line) {
     estimate.mfu = made.mfu;
     report.estimate = std::move(estimate);
   }
-  if (!line.svg.empty()) {
-    const std::string deck = std::filesystem::path(line.deck).filename().string();
-    write_file(
-        line.svg,
-        plan::picture_svg(
-            program.plan, program.memory,
-            text(deck, settings.pipeline > 1 ? text(", stage ", program.plan.stage) : std::string(),
-                 ", each of ", format_count(line.ranks / settings.pipeline),
-                 line.ranks == settings.pipeline ? " rank" : " ranks")));
-  }
+  if (!line.svg.empty()) draw(line, stages, program, ranks_per_node);
   if (line.json) {
     plan::write_report_json(std::cout, program.plan, program.memory, program.host_memory, report);
   } else {

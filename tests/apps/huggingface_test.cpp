@@ -242,6 +242,12 @@ TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
   expect_in(longer.err, {"sliding_window is 32, but training.sequence_length is 64"});
 }
 
+/// What no config.json has, as there is no such MLP, is not compared.
+TEST_F(HuggingFace, AMixtureImportedWithoutADeckIsTheDecksModel) {
+  must("ostrakon-checkpoint", {"import", "mixtral", "mixtral-alone.h5"});
+  EXPECT_EQ(loss_from("mixtral", "mixtral-alone.h5"), loss_from("mixtral", "mixtral"));
+}
+
 TEST_F(HuggingFace, ModelsMadeHereGoOutAsWhatTheyAre) {
   const std::vector<std::pair<std::string, std::string>> classes = {
       {"gpt2", "GPT2LMHeadModel"},       {"gpt_bigcode", "GPTBigCodeForCausalLM"},

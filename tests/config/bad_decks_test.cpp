@@ -300,7 +300,8 @@ TEST(BadDecks, ActivationCheckpointing) {
 }
 
 TEST(BadDecks, NamesOrNumbers) {
-  const std::string reshard = "expected default, always, never or an integer from 2 to 1048576";
+  const std::string reshard =
+      "expected default, always, never, end_of_step or an integer from 2 to 1048576";
   const std::string blocks = "expected auto or an integer from 1 to 100000";
   const std::string ahead = "expected an integer from 0 to 1000";
   expect_messages(

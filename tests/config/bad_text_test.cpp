@@ -140,7 +140,8 @@ TEST(BadDecks, Overrides) {
        "--set data.path: \"\\x1b[2J\" has the control character \\x1b at byte 1; expected text "
        "without any"},
       {"parallel.reshard_after_forward=1",
-       "--set parallel.reshard_after_forward=1: expected default, always, never or an integer from "
+       "--set parallel.reshard_after_forward=1: expected default, always, never, end_of_step or an "
+       "integer from "
        "2 to 1048576"},
       {"parallel.in_flight_gathers=8 Gib",
        "--set parallel.in_flight_gathers=\"8 Gib\": expected unlimited, an integer from 1 to "
@@ -156,7 +157,8 @@ TEST(BadDecks, Overrides) {
       {"training.=5", "--set training.=5: expected section.key=value"},
       {"", "--set : expected section.key=value, found no '='"},
       {"model.heads=3",
-       "deck.yaml: model.heads = 3 does not divide model.width = 256 (256 = 3 x 85 + 1)"}};
+       "deck.yaml: model.heads = 3 does not divide model.width = 256 (256 = 3 x 85 + 1); "
+       "expected a divisor, or model.head_width"}};
   for (const BadOverride& bad : overrides) {
     std::string message = "(no error)";
     try {

@@ -98,6 +98,16 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
       EXPECT_NE(message.find(" in it, but ", line), std::string::npos) << message;
     }
   }
+  // With experts, ffn_width is that of none.
+  const std::vector<Override> mixture = {{"model.experts", "4"}, {"model.expert_width", "32"}};
+  std::vector<Override> wider = mixture;
+  wider.push_back({"model.ffn_width", "512"});
+  EXPECT_NO_THROW(
+      require_same_model(read(synthetic, mixture), write_deck(read(synthetic, wider)), "w.h5"));
+  EXPECT_THROW(require_same_model(ours, deck_with({{"model.ffn_width", "512"}}), "w.h5"), Error);
+  EXPECT_THROW(require_same_model(read(synthetic, mixture),
+                                  write_deck(read(synthetic, {mixture[0]})), "w.h5"),
+               Error);
   // Learned positions have no base.
   const std::vector<Override> learned = {{"model.positions", "learned"}};
   EXPECT_NO_THROW(require_same_model(

@@ -24,8 +24,9 @@ TEST(InputDecks, AllAreRight) {
     EXPECT_EQ(settings.data.validation_path.rfind("data/", 0), 0u) << settings.data.validation_path;
     EXPECT_EQ(settings.output.directory, "output/" + entry.path().stem().string());
     expect_equal(read(write_deck(settings)), settings);
+    const std::int64_t together = std::max(settings.tensor, settings.expert);
     for (int groups : {1, 2, 4, 8})
-      EXPECT_NO_THROW(check_ranks(settings, groups * static_cast<int>(settings.tensor)));
+      EXPECT_NO_THROW(check_ranks(settings, groups * static_cast<int>(together)));
   }
   EXPECT_GE(decks, 5);
 }

@@ -94,6 +94,7 @@ TEST(Settings, ReadsWhatIsGatheredWhen) {
   EXPECT_EQ(reshard("default").kind, plan::Reshard::automatic);
   EXPECT_EQ(reshard("always").kind, plan::Reshard::always);
   EXPECT_EQ(reshard("never").kind, plan::Reshard::never);
+  EXPECT_EQ(reshard("end_of_step").kind, plan::Reshard::end_of_step);
   EXPECT_TRUE(reshard("2") == kept_in(2));
 }
 

@@ -40,6 +40,7 @@ TEST(ExpertRounds, HaveEveryRowOnce) {
     }
     EXPECT_EQ(done, runs.back());
     EXPECT_EQ(rounds.rows_of(view, taken).count(), 0);
+    EXPECT_EQ(rounds.needed(view), std::max(taken, std::int64_t{1}));
     EXPECT_LE(taken, rounds.most(runs.back() - runs.front()));
   }
   EXPECT_GT(cut, 100);

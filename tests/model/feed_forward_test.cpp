@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/feed_forward.hpp>
 #include <string>
 #include <vector>
@@ -207,6 +208,37 @@ TYPED_TEST(MixtureOf, TheBiasIsUpdatedByCounts) {
   EXPECT_EQ(std::accumulate(excess.begin(), excess.end(), compute_t<T>(0)), 0);
   for (const auto value : excess) EXPECT_EQ(value, std::round(value)) << "64 x 2 / 8 is whole";
   EXPECT_GT(*std::max_element(excess.begin(), excess.end()), 0);
+}
+
+/// Estimates of time count the rounds that even routing takes, whose products are all of them.
+TEST(ExpertUnit, IsPlannedWithTheRoundsOfEvenRouting) {
+  model::DecoderSettings settings = mixtures()[0];
+  settings.experts.shared = 0;
+  struct Case {
+    double capacity;
+    std::int64_t rows, rounds;
+  };
+  for (const Case& one :
+       {Case{9.0, 8192, 1}, Case{2.0, 8192, 1}, Case{1.25, 5120, 1}, Case{1.0, 4096, 1},
+        Case{0.5, 2048, 2}, Case{0.3, 1229, 4}, Case{0.25, 1024, 4}, Case{0.001, 256, 16}}) {
+    model::LeafShape leaf{1, 4096};
+    leaf.expert_ranks = 2;
+    leaf.expert_capacity = one.capacity;
+    const plan::UnitDescription unit = model::ExpertUnit<float>(settings, leaf, 0).description();
+    EXPECT_EQ(unit.room.rows, one.rows) << one.capacity;
+    EXPECT_EQ(unit.room.rounds_if_even, one.rounds) << one.capacity;
+    EXPECT_GE(unit.room.most_rounds, one.rounds) << one.capacity;
+    for (const plan::Phases* phases : {&unit.forward, &unit.backward}) {
+      std::int64_t exchanges = 0;
+      for (const plan::Phase& phase : *phases)
+        if (phase.then && !phase.then->empty_if_even) ++exchanges;
+      EXPECT_EQ(exchanges, 1 + 2 * one.rounds) << one.capacity;
+    }
+    // Gate, up and down, of two experts for each token; gate and up once more in backward.
+    const double product = 2.0 * 4096 * 2 * 40 * 24;
+    EXPECT_NEAR(plan::flops(unit.forward), 3.0 * product, 1.0) << one.capacity;
+    EXPECT_NEAR(plan::flops(unit.backward), 8.0 * product, 1.0) << one.capacity;
+  }
 }
 
 }  // namespace

@@ -51,8 +51,9 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
         if (computes && use.buffer == static_cast<int>(b)) visits.push_back(a);
     }
     int end = buffer.last;
-    const bool never = reshard_of(policy, plan.units[gather.unit].name).kind == Reshard::never;
-    if (never && visits.size() > 1) end = visits.front();
+    const Reshard::Kind kind = reshard_of(policy, plan.units[gather.unit].name).kind;
+    const bool stays = kind == Reshard::never || kind == Reshard::end_of_step;
+    if (stays && visits.size() > 1) end = visits.front();
     change[buffer.first].units += 1;
     change[buffer.first].bytes += buffer.bytes;
     change[end + 1].units -= 1;
@@ -226,6 +227,7 @@ TEST(Gathers, ReshardSaysWhatIsGatheredAgain) {
   EXPECT_EQ(sent({Reshard::always, 0}, 1), again);
   EXPECT_EQ(sent({Reshard::never, 0}, 1), once);
   EXPECT_EQ(sent({Reshard::automatic, 0}, 1), last_once);
+  EXPECT_EQ(sent({Reshard::end_of_step, 0}, 1), once);
   EXPECT_EQ(sent({Reshard::automatic, 0}, 0), again);
   EXPECT_EQ(sent({Reshard::partly, 2}, 1), partly);
   EXPECT_EQ(sent({Reshard::partly, 8}, 1), again) << "its parts are the shards";

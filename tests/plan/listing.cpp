@@ -51,7 +51,8 @@ std::string line_of(const Action& action) {
            action.element_bytes, action.tree > 0 ? text(" trees over ", action.tree) : "",
            action.converts ? " converts" : "", words(action.flats), words(action.divided), " ",
            number(action.flops), " flops", action.gradients_opened ? " adds" : "",
-           action.may_be_empty ? " may be empty" : "", ":");
+           action.may_be_empty ? " may be empty" : "",
+           action.empty_if_even ? ", is if routing is even" : "", ":");
   for (const Use& use : action.uses)
     line += text(" ", name(use.role), "=", use.buffer, "/", name(use.access));
   line += " after";

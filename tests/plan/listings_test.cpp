@@ -55,6 +55,7 @@ TEST(Listings, SeeEveryField) {
     expect_seen_in("flops", [](Action& x) { x.flops += 1.0; });
     expect_seen_in("gradients_opened", [](Action& x) { x.gradients_opened ^= true; });
     expect_seen_in("may_be_empty", [](Action& x) { x.may_be_empty ^= true; });
+    expect_seen_in("empty_if_even", [](Action& x) { x.empty_if_even ^= true; });
     expect_seen_in("waits", [](Action& x) { x.waits.push_back(0); });
     expect_seen_in("uses", [](Action& x) { x.uses.push_back({Role::sums, 0, Access::read}); });
     if (plan.actions[a].uses.empty()) continue;

@@ -464,6 +464,8 @@ TEST(Phases, ProofRefusesExchangesThatAllRanksGetWrong) {
                "its phase has not left this");
     expect_has(refusal(a, [](StepPlan&, Action& action) { action.may_be_empty = true; }),
                "its unit says that it is never empty");
+    expect_has(refusal(a, [](StepPlan&, Action& action) { action.empty_if_even = true; }),
+               "its unit says otherwise of even routing");
   }
   // What two of them are about changes places.
   for (std::size_t i = 0; i + 1 < exchanges.size(); ++i) {

@@ -11,7 +11,7 @@
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/pipeline_schedule.hpp>
-#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/timing.hpp>
 #include <set>
 
@@ -239,10 +239,11 @@ struct DeferringStages {
     for (int s = 0; s < stages; ++s)
       ranges.push_back({s == 0 ? 0 : s + 1, s == stages - 1 ? stages + 2 : s + 2});
   }
-  std::vector<StepPlan> plans(ScheduleKind schedule, int micro_batches) const {
-    Policy policy = make_policy(micro_batches);
+  std::vector<StepPlan> plans(ScheduleKind schedule, int micro_batches, int ranks = 1) const {
+    Policy policy = make_policy(std::int64_t{ranks} * micro_batches);
     policy.schedule = schedule;
-    return build_stage_plans(model, ranges, 1, policy, Purpose::train);
+    policy.reshard_after_forward.kind = Reshard::always;
+    return build_stage_plans(model, ranges, ranks, policy, Purpose::train);
   }
 };
 
@@ -273,12 +274,13 @@ TEST(Stages, GatherNothingForWhatIsDeferred) {
   const DeferringStages made(2);
   const auto gathers = [&](ScheduleKind schedule) {
     std::size_t count = 0;
-    for (const StepPlan& plan : made.plans(schedule, 4))
+    for (const StepPlan& plan : made.plans(schedule, 4, 2))
       count += actions_of(plan, Kind::gather).size();
     return count;
   };
+  EXPECT_GT(gathers(ScheduleKind::zero_bubble), 0u);
   EXPECT_EQ(gathers(ScheduleKind::zero_bubble), gathers(ScheduleKind::one_forward_one_backward));
-  for (const StepPlan& plan : made.plans(ScheduleKind::zero_bubble, 4))
+  for (const StepPlan& plan : made.plans(ScheduleKind::zero_bubble, 4, 2))
     for (const Action& action : plan.actions)
       if (action.kind == Kind::backward && action.phase == 1) {
         EXPECT_LT(action.buffer(Role::parameters), 0);

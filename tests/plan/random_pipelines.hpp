@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <random>
 #include <string>
 #include <vector>

@@ -128,7 +128,7 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
   const int group = policy.shard_group > 0 ? policy.shard_group : ranks;
   const auto random_reshard = [&] {
     plan::Reshard reshard;
-    reshard.kind = static_cast<plan::Reshard::Kind>(below(4));
+    reshard.kind = static_cast<plan::Reshard::Kind>(below(5));
     if (reshard.kind == plan::Reshard::partly) {
       reshard.ranks = 2;
       while (group % reshard.ranks != 0 && reshard.ranks < group) ++reshard.ranks;

@@ -60,8 +60,11 @@ void expect_reads_what_forward_does(const StepPlan& plan) {
 }
 
 TEST(Recompute, ReadsAllParametersThatForwardReads) {
-  const Reshard reshards[] = {
-      {Reshard::automatic, 0}, {Reshard::always, 0}, {Reshard::never, 0}, {Reshard::partly, 2}};
+  const Reshard reshards[] = {{Reshard::automatic, 0},
+                              {Reshard::always, 0},
+                              {Reshard::never, 0},
+                              {Reshard::partly, 2},
+                              {Reshard::end_of_step, 0}};
   for (bool backward_reads : {true, false})
     for (const Reshard& reshard : reshards)
       for (int depth : {0, 1, 3})

@@ -15,8 +15,8 @@
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
-#include <ostrakon/plan/stages.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostream>
 #include <random>

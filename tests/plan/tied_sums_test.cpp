@@ -8,7 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/gradients.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <tuple>
 
 #include "plan/random_plans.hpp"

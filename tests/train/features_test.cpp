@@ -124,7 +124,8 @@ TEST(Precision, GradientsSentInSixteenBitsAreAlikeOnAllStrategies) {
     settings.parallel.accumulation = plan::Accumulation::shard_each;
     History reference;
     for (const auto sharding : all_shardings)
-      for (const auto reshard : {plan::Reshard::always, plan::Reshard::never}) {
+      for (const auto reshard :
+           {plan::Reshard::always, plan::Reshard::never, plan::Reshard::end_of_step}) {
         settings.parallel.sharding = sharding;
         settings.parallel.reshard_after_forward.kind = reshard;
         const History run = train_history(settings, MPI_COMM_WORLD);

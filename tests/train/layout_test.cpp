@@ -128,7 +128,7 @@ enum LevelsFactor {
   levels_streams,
   levels_factors
 };
-constexpr int levels_choices[levels_factors] = {2, 2, 2, 3, 4, 2, 4, 5, 4, 2, 2};
+constexpr int levels_choices[levels_factors] = {2, 2, 2, 3, 4, 2, 4, 6, 4, 2, 2};
 int ranks_of_levels(const Choices& row) { return 4 << row[levels_ranks]; }
 int node_of_levels(const Choices& row) { return 2 << row[levels_node]; }
 int group_of_levels(const Choices& row) {
@@ -145,11 +145,9 @@ config::Settings settings_in_levels(config::Settings settings, const Choices& ro
   if (policy.sharding != plan::Sharding::none)
     policy.shard_optimizer_over = static_cast<plan::OptimizerGroup>(row[levels_over]);
   policy.accumulation = static_cast<plan::Accumulation>(row[levels_accumulation]);
-  const plan::Reshard reshards[] = {{plan::Reshard::automatic, 0},
-                                    {plan::Reshard::always, 0},
-                                    {plan::Reshard::never, 0},
-                                    {plan::Reshard::partly, 2},
-                                    {plan::Reshard::partly, 4}};
+  const plan::Reshard reshards[] = {{plan::Reshard::automatic, 0}, {plan::Reshard::always, 0},
+                                    {plan::Reshard::never, 0},     {plan::Reshard::end_of_step, 0},
+                                    {plan::Reshard::partly, 2},    {plan::Reshard::partly, 4}};
   policy.reshard_after_forward = reshards[row[levels_reshard]];
   policy.offload = static_cast<plan::Offload>(row[levels_offload]);
   settings.runtime.streams =

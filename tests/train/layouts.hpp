@@ -32,7 +32,7 @@ enum Factor {
   factors
 };
 /// GPT-2 or Llama; 1, 2, 4 or 8 ranks; world, 2, nodes of 2, nodes of 4; ...
-constexpr int choices_of[factors] = {2, 4, 4, 4, 2, 4, 3, 3, 3, 4, 2, 2};
+constexpr int choices_of[factors] = {2, 4, 4, 4, 2, 5, 3, 3, 3, 4, 2, 2};
 
 inline int ranks_of(const Layout& layout) { return 1 << layout[ranks_factor]; }
 inline int shard_group_of(const Layout& layout) {

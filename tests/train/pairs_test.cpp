@@ -44,7 +44,7 @@ enum Factor {
   factors
 };
 const std::vector<int> choices_of = {2, 2, 5, 4, 4, 2, 4, 2, 6, 2, 4, 3,
-                                     4, 4, 2, 2, 2, 3, 3, 3, 2, 2, 3, 3};
+                                     5, 4, 2, 2, 2, 3, 3, 3, 2, 2, 3, 3};
 constexpr std::int64_t leaves = 8;
 const char* const names[factors] = {
     "architecture", "tied",       "precision", "checkpointing", "offload",  "activations",

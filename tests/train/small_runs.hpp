@@ -265,6 +265,10 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
     // Who needs it again in the same micro-batch: a block for backward, a tied embedding for the
     // head. The head's forward and backward are one.
     const bool again = embedding ? settings.model.tie_embeddings : !head && u >= first_trained;
+    if (reshard.kind == plan::Reshard::end_of_step) {
+      traffic.within += within;
+      continue;
+    }
     traffic.within += m * within;
     if (!again || reshard.kind == plan::Reshard::never) continue;
     if (reshard.kind == plan::Reshard::partly && reshard.ranks < group) {

@@ -54,8 +54,9 @@ void require_product(const std::string& name, std::int64_t most, const char* wha
 }
 
 void check_model(const model::DecoderSettings& model, const std::string& name) {
-  if (model.own_head_width == 0)
-    require_divides(name, {"model.heads", model.heads}, {"model.width", model.width});
+  require(model.own_head_width > 0 || model.width % model.heads == 0, name,
+          ": model.heads = ", model.heads, " does not divide model.width = ", model.width, " (",
+          division(model.width, model.heads), "); expected a divisor, or model.head_width");
   require_divides(name, {"model.kv_heads", model.kv_heads}, {"model.heads", model.heads});
   require(model.blocks_per_unit <= model.layers, name,
           ": model.blocks_per_unit = ", model.blocks_per_unit,
@@ -81,7 +82,8 @@ void check_tensor_heads(const Settings& settings, const std::string& name) {
   require(model.query_width() == model.width, name, ": ", cut,
           " with model.head_width = ", model.head_width(),
           ": tensor ranks divide heads of model.width / model.heads = ", model.width, " / ",
-          model.heads, " only");
+          model.heads, " only; expected model.head_width = auto, or ",
+          is_divided ? "parallel.tensor" : "model.tensor_grain", " = 1");
 }
 
 void check_experts(const Settings& settings, const std::string& name) {
@@ -106,10 +108,6 @@ void check_experts(const Settings& settings, const std::string& name) {
   require(is_power_of_two(sharing) && experts.count % sharing == 0, name,
           ": parallel.expert = ", sharing, " for model.experts = ", experts.count,
           "; expected a power of two that divides it");
-  require(sharing == 1 || settings.expert_capacity <= static_cast<double>(sharing), name,
-          ": parallel.expert_capacity = ", settings.expert_capacity,
-          " is room for more than all tokens, with parallel.expert = ", sharing, "; expected ",
-          sharing, " at most");
   require(sharing == 1 || settings.model.blocks_per_unit <= 1, name,
           ": model.blocks_per_unit = ", settings.model.blocks_per_unit,
           " with parallel.expert = ", sharing,
@@ -340,6 +338,18 @@ void check_neighbours(const Settings& settings, int ranks) {
             " ranks of a shard group (parallel.shard_group); expected a divisor");
 }
 
+/// Ranks that share experts are neighbours in a shard group, of one of each tensor group.
+void check_experts_on_ranks(const Settings& settings, int ranks) {
+  const std::int64_t sharing = settings.expert;
+  const int group = settings.shard_group > 0 ? settings.shard_group : ranks;
+  require(group % sharing == 0, "parallel.expert = ", sharing, " does not divide the ", group,
+          group == 1 ? " rank" : " ranks", " of a shard group (",
+          settings.shard_group > 0 ? "parallel.shard_group"
+          : settings.pipeline > 1  ? "the ranks of a stage"
+                                   : "all ranks",
+          "); expected a divisor");
+}
+
 void check_leaves(const Settings& settings, int all_ranks) {
   const TrainingSettings& training = settings.training;
   const std::int64_t leaves = training.micro_batches();
@@ -438,6 +448,7 @@ void check_ranks(const Settings& settings, int all_ranks) {
           division(all_ranks, settings.pipeline), "); expected a divisor");
   const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // of a stage
   check_neighbours(settings, ranks);
+  check_experts_on_ranks(settings, ranks);
   check_leaves(settings, ranks);
   const std::int64_t micro_batches = settings.leaves() * settings.tensor / ranks;
   require(settings.parallel.chunks == 1 || micro_batches <= settings.pipeline ||

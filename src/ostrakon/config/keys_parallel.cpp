@@ -18,10 +18,13 @@ Key reshard() {
   key.meaning =
       "where parameters are gathered: what is kept of a unit's gathered parameters until its "
       "backward. always: nothing; default: nothing, except where they would be gathered again at "
-      "once; never: all; N: each rank keeps 1/N. always, never and N are True, False and N "
-      "of reshard_after_forward in PyTorch's fully_shard";
+      "once, and in a pipeline where a stage has the memory that another one needs anyway: there "
+      "as "
+      "end_of_step; never: all; end_of_step: all, also from one micro-batch to the next; N: each "
+      "rank keeps 1/N. always, never and N are True, False and N of reshard_after_forward in "
+      "PyTorch's fully_shard";
   key.expected = expected_reshard();
-  key.limits = "default | always | never | N";
+  key.limits = "default | always | never | end_of_step | N";
   key.set = [](Settings& settings, const Value& value) {
     const auto read = read_reshard(value);
     if (read) settings.parallel.reshard_after_forward = *read;
@@ -197,10 +200,12 @@ Section parallel_section() {
            "number of neighbouring ranks of a shard group that share the experts of each block "
            "(expert parallel): each has an equal part of these, to which all send their tokens; a "
            "power of two that divides model.experts"),
-       number("expert_capacity", FIELD(expert_capacity), positive,
-              "room for the tokens that a rank of parallel.expert sends to each of them at a time, "
-              "relative to an even division; what exceeds it goes in further rounds, so that no "
-              "token is dropped and no bit changes"),
+       number(
+           "expert_capacity", FIELD(expert_capacity), positive,
+           "room for the tokens that a rank of parallel.expert sends to each of them at a time, "
+           "relative to an even division: as many as parallel.expert, or more, are room for all; "
+           "what exceeds it goes in further rounds, so that no token is dropped and no bit "
+           "changes"),
        integer("tensor", FIELD(tensor), 1, most_ranks,
                "number of neighbouring ranks of a shard group that compute each micro-batch "
                "together: each has an equal part of the heads, MLP columns and vocabulary, and "

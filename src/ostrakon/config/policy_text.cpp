@@ -18,8 +18,10 @@ using plan::Hierarchical;
 using plan::Reshard;
 
 /// All but `partly`, which is written as a number.
-constexpr Named<Reshard::Kind> reshard_names[] = {
-    {Reshard::automatic, "default"}, {Reshard::always, "always"}, {Reshard::never, "never"}};
+constexpr Named<Reshard::Kind> reshard_names[] = {{Reshard::automatic, "default"},
+                                                  {Reshard::always, "always"},
+                                                  {Reshard::never, "never"},
+                                                  {Reshard::end_of_step, "end_of_step"}};
 
 /// by_size with other bytes than those of `auto` is written as these.
 constexpr Named<Hierarchical::Kind> hierarchical_names[] = {{Hierarchical::by_size, "auto"},
@@ -111,7 +113,7 @@ Value write_reshard(const Reshard& reshard) {
 }
 
 std::string expected_reshard() {
-  return text("default, always, never or an integer from 2 to ", most_ranks);
+  return text("default, always, never, end_of_step or an integer from 2 to ", most_ranks);
 }
 
 std::optional<GatherLimit> read_gather_limit(const Value& value) {

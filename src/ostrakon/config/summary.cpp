@@ -323,6 +323,8 @@ void require_same_model(const Settings& settings, const std::string& deck,
     // A bias is a parameter.
     if (key.name == "router_balance" && has_router_bias(settings) == has_router_bias(theirs))
       continue;
+    // With experts it is only the default of expert_width.
+    if (key.name == "ffn_width" && has_experts(settings) && has_experts(theirs)) continue;
     // Only rotary positions have a base.
     if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;
     const std::string ours = key.get(settings).shown(), in_it = key.get(theirs).shown();

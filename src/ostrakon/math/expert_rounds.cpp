@@ -24,6 +24,12 @@ ExpertRounds::Rows ExpertRounds::rows_of(HostView<const std::int64_t*> runs,
   return rows;
 }
 
+std::int64_t ExpertRounds::needed(HostView<const std::int64_t*> runs) const {
+  std::int64_t rounds = 1;
+  while (has_rows(runs, rounds)) ++rounds;
+  return rounds;
+}
+
 std::int64_t ExpertRounds::most(std::int64_t rows) const {
   if (rows <= capacity) return 1;
   // Each round lacks less than a granule, and what it lacks did not fit: it is in the next.

@@ -33,6 +33,9 @@ struct ExpertRounds {
     return rows_of(runs, round).count() > 0;
   }
 
+  /// The rounds that have any; at least 1. `runs`: see rows_of.
+  std::int64_t needed(HostView<const std::int64_t*> runs) const;
+
   /// Rounds that are enough for `rows` rows, whatever their runs; at least 1.
   std::int64_t most(std::int64_t rows) const;
 };

@@ -86,9 +86,8 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
     require(is_power_of_two(sharing) && experts.count % sharing == 0, "the ", experts.count,
             " experts of a block can't be divided over ", sharing,
             " ranks; expected a power of two that divides them");
-    require(leaf.expert_capacity > 0.0 && leaf.expert_capacity <= static_cast<double>(sharing),
-            "an expert capacity of ", leaf.expert_capacity, " for ", sharing,
-            " ranks; expected more than 0 and at most as many");
+    require(leaf.expert_capacity > 0.0, "an expert capacity of ", leaf.expert_capacity,
+            "; expected more than 0");
     require(settings.blocks_per_unit <= 1, settings.blocks_per_unit,
             " blocks to a unit, but ranks share experts, which are units of their own; expected 1");
   }

@@ -9,6 +9,8 @@
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace ostrakon::model {
 namespace {
@@ -39,8 +41,17 @@ math::ExpertRounds make_rounds(const DecoderSettings& settings, const LeafShape&
 
 }  // namespace
 
-std::int64_t most_expert_rounds(const DecoderSettings& settings, const LeafShape& leaf) {
-  return make_rounds(settings, leaf).most(most_rows(settings, leaf));
+plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& leaf) {
+  const math::ExpertRounds rounds = make_rounds(settings, leaf);
+  const std::int64_t own = settings.experts.count / leaf.expert_ranks, runs = leaf.leaves() * own;
+  // Of all assignments, as many for each expert and leaf as for any other, but for rounding.
+  const std::int64_t rows = leaf.rows() * settings.experts.per_token / leaf.expert_ranks;
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t run = 0; run <= runs; ++run)
+    offsets.push_back(static_cast<std::int64_t>(
+        static_cast<double>(rows) * static_cast<double>(run) / static_cast<double>(runs)));
+  return {leaf.expert_ranks, rounds.capacity, rounds.needed(host_view(std::as_const(offsets))),
+          rounds.most(most_rows(settings, leaf))};
 }
 
 // ---- phases -------------------------------------------------------------------------------------
@@ -337,7 +348,8 @@ ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf
       up_columns_(settings.activation == Activation::gelu ? inner_ : 2 * inner_),
       activation_(settings.activation),
       rounds_(make_rounds(settings, leaf)),
-      most_rounds_(most_expert_rounds(settings, leaf)) {
+      most_rounds_(expert_room(settings, leaf).most_rounds) {
+  description_.room = expert_room(settings, leaf);
   description_.name = "block." + std::to_string(index) + ".experts";
   parameters_ = expert_parameters(settings);
   add_parameters(settings, frozen);
@@ -426,6 +438,7 @@ void ExpertUnit<T>::describe() {
   const auto all_to_all = [&](std::int64_t bytes, std::int64_t round) {
     plan::Exchange exchange{ExchangeKind::all_to_all, span, ranks_ * padded<T>(bytes) / word, word};
     exchange.may_be_empty = round > 0;
+    exchange.empty_if_even = round >= description_.room.rounds_if_even;
     return exchange;
   };
   const auto make_phases = [&](Pass pass) {
@@ -454,20 +467,22 @@ void ExpertUnit<T>::describe() {
   description_.output_bytes = bytes_of<T>(border_.rows * border_.width);
   description_.parts = static_cast<int>(ranks_);
   description_.reads_batch = false;
-  description_.rounds = most_rounds_;
 
-  // Rows are evenly divided over ranks for this, so that the first round has them all.
+  // Of rows that are evenly divided over ranks, and over the rounds that these take.
   const Linear &up = experts_.front().up, &down = experts_.front().down;
   const auto product = [&](const Linear& layer) {
     return 2.0 * static_cast<double>(border_.assignments()) *
            static_cast<double>(layer.inputs * layer.outputs);
   };
-  for (const Linear* layer : {&up, &down}) {
-    const double one = product(*layer);
-    description_.forward[2].flops += one;
-    description_.gradient_flops += layer->weight.trained() ? 2.0 * one : one;
+  for (const Linear* layer : {&up, &down})
+    description_.gradient_flops += (layer->weight.trained() ? 2.0 : 1.0) * product(*layer);
+  const std::int64_t rounds = description_.room.rounds_if_even;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const auto p = static_cast<std::size_t>(2 + 2 * round);
+    const auto part = static_cast<double>(rounds);
+    description_.forward[p].flops = (product(up) + product(down)) / part;
+    description_.backward[p].flops = (description_.gradient_flops + product(up)) / part;
   }
-  description_.backward[2].flops = description_.gradient_flops + product(up);
 }
 
 template class ExpertUnit<float>;

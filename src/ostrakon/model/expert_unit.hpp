@@ -8,8 +8,8 @@
 
 namespace ostrakon::model {
 
-/// The rounds that the plan of such experts has, see ExpertUnit.
-std::int64_t most_expert_rounds(const DecoderSettings& settings, const LeafShape& leaf);
+/// The room that the plan of such experts has, see ExpertUnit.
+plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& leaf);
 
 /// The experts of a block where neighbouring ranks have an equal part of them each (expert
 /// parallel): y = x + (shared + the sum over a token's experts e of weight_e mlp_e(n)). x, n, the

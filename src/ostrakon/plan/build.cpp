@@ -123,7 +123,9 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   updates.finish();
   sums.finish();
   tapes.finish();
-  return builder.finish();
+  StepPlan plan = builder.finish();
+  plan.schedule = policy.schedule;
+  return plan;
 }
 
 }  // namespace ostrakon::plan

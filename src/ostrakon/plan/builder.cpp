@@ -25,6 +25,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.lent_to = unit(u).lent_to;
     planned.lent_has_gradient = unit(u).lent_has_gradient;
     planned.name = unit(u).name;
+    planned.room = unit(u).room;
     planned.parameter_elements = unit(u).parameter_elements;
     planned.whole_matrices = unit(u).whole_matrices;
     planned.forward = exchanges(unit(u).forward);

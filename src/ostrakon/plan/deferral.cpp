@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <ostrakon/plan/activation_pass.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
 #include <utility>
 #include <vector>
 
@@ -103,24 +102,17 @@ Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::in
   return ordered;
 }
 
-StepPlan build_within(std::int64_t limit, const ModelDescription& stage, const Tasks& tasks,
-                      const std::function<StepPlan(std::int64_t most)>& build, StepPlan otherwise) {
-  const auto fits = [&](const StepPlan& plan) { return plan_memory(plan).arena_bytes <= limit; };
+void find_most_waiting(const ModelDescription& stage, const Tasks& tasks,
+                       const std::function<bool(std::int64_t most)>& has_room) {
   std::int64_t high = waiting_bytes(stage, tasks);
-  StepPlan all = build(high);
-  if (fits(all)) return all;
+  if (has_room(high)) return;
   // Arenas need not grow with what waits, but for the room that is left: each plan is looked at.
   constexpr int builds = 5;
-  StepPlan best = std::move(otherwise);
   std::int64_t low = 0;
   for (int i = 0; i < builds; ++i) {
     const std::int64_t most = low + (high - low) / 2;
-    StepPlan plan = build(most);
-    const bool has_room = fits(plan);
-    (has_room ? low : high) = most;
-    if (has_room) best = std::move(plan);
+    (has_room(most) ? low : high) = most;
   }
-  return best;
 }
 
 }  // namespace ostrakon::plan

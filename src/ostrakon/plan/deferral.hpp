@@ -6,7 +6,6 @@
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/pipeline_schedule.hpp>
 #include <ostrakon/plan/policy.hpp>
-#include <ostrakon/plan/step_plan.hpp>
 #include <ostrakon/plan/tasks.hpp>
 
 namespace ostrakon::plan {
@@ -25,10 +24,10 @@ std::int64_t waiting_bytes(const ModelDescription& stage, const Tasks& tasks);
 /// than `most` bytes wait for them, as far as that is possible.
 Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::int64_t most);
 
-/// Has deferred phases wait as long as `tasks` say, or as an arena of `limit` bytes on the device
-/// has room for what they read. `build` writes the plan for a number of waiting bytes. Returns
-/// `otherwise` where none that it tries has room.
-StepPlan build_within(std::int64_t limit, const ModelDescription& stage, const Tasks& tasks,
-                      const std::function<StepPlan(std::int64_t most)>& build, StepPlan otherwise);
+/// Looks for the most bytes that may wait for deferred phases, of those that `tasks` have wait:
+/// `has_room` writes the plan with a number of bytes and says whether that has room, for some
+/// numbers, of which the largest that had room is the last that had.
+void find_most_waiting(const ModelDescription& stage, const Tasks& tasks,
+                       const std::function<bool(std::int64_t most)>& has_room);
 
 }  // namespace ostrakon::plan

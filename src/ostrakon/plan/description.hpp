@@ -19,6 +19,14 @@ struct WholeMatrix {
   std::int64_t end() const { return offset + elements; }
 };
 
+/// How tokens travel to experts that ranks share: in rounds of so many rows at most.
+struct ExpertRoom {
+  std::int64_t ranks = 1;           ///< that share them, neighbours in a shard group
+  std::int64_t rows = 0;            ///< from each rank to each of them; 0: none travel
+  std::int64_t rounds_if_even = 0;  ///< where all experts get equally many tokens of each leaf
+  std::int64_t most_rounds = 0;     ///< whatever the routing: as many are planned
+};
+
 /// All that a plan knows about a unit, the parameters that are gathered and released together.
 /// Sizes are for one leaf: one micro-batch on one rank.
 struct UnitDescription {
@@ -51,9 +59,8 @@ struct UnitDescription {
   /// step's sums, those of all units one after the other. In groups, one for each layer of experts:
   /// the assignments to each of them. Empty: it counts nothing.
   std::vector<std::int64_t> counts;
-  /// Behind these, of experts whose tokens travel in rounds: how often each of so many rounds was
-  /// needed. 0: there are none.
-  std::int64_t rounds = 0;
+  /// Behind these, it counts how often each of `room.most_rounds` rounds was needed.
+  ExpertRoom room;
   bool recomputes = false;  ///< whether a forward that writes `saved` and no output has anything
                             ///< to do: whether it saves
   /// Whether forward or backward read the batch. A stage without such units loads none.
@@ -87,7 +94,7 @@ UnitDescription at_once(UnitDescription unit);
 
 /// How many numbers a unit's forward counts.
 inline std::int64_t counted(const UnitDescription& unit) {
-  return std::accumulate(unit.counts.begin(), unit.counts.end(), unit.rounds);
+  return std::accumulate(unit.counts.begin(), unit.counts.end(), unit.room.most_rounds);
 }
 
 /// Neighbouring units of a model: [first, end).

@@ -115,6 +115,8 @@ std::string ExchangeCheck::wrong_exchange(const Action& action) {
   if (wanted->may_be_empty != action.may_be_empty)
     return of_collective(action, wanted->may_be_empty ? "its unit says that it may be empty"
                                                       : "its unit says that it is never empty");
+  if (wanted->empty_if_even != action.empty_if_even)
+    return of_collective(action, "its unit says otherwise of even routing");
   Handed came = handed;
   came.exchanged = true;
   handed_[static_cast<std::size_t>(action.buffer(Role::exchanged))] = came;

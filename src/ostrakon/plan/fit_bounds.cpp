@@ -168,8 +168,9 @@ bool Bounds::parameters_are_on_host() const { return plan_.layouts.compute.space
 std::int64_t Bounds::gathers_at_least(int u) const {
   // What is needed again within that many visits may be there still.
   const int reach = reach_ + 1;
-  const std::int64_t forward = u > reach ? plan_.grid.micro_batches() : 1;
   const Reshard::Kind reshard = policy_.reshard_after_forward.kind;
+  const bool may_stay = !policy_.units.empty() || reshard == Reshard::end_of_step;
+  const std::int64_t forward = u > reach && !may_stay ? plan_.grid.micro_batches() : 1;
   const bool again = policy_.units.empty() &&
                      (reshard == Reshard::always || reshard == Reshard::automatic) &&
                      u >= first_trained_ && u < units_ - 1 - reach && gathered_for_backward(u) > 0;
@@ -214,7 +215,8 @@ std::int64_t Bounds::tied_bytes(int u) const {
 }
 
 bool Bounds::stays_gathered() const {
-  return policy_.units.empty() && policy_.reshard_after_forward.kind == Reshard::never;
+  const Reshard::Kind reshard = policy_.reshard_after_forward.kind;
+  return policy_.units.empty() && (reshard == Reshard::never || reshard == Reshard::end_of_step);
 }
 
 bool Bounds::prefetches() const {

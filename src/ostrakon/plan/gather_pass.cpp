@@ -89,6 +89,9 @@ GatherPass::GatherPass(Builder& builder, const Policy& policy, const Tasks& task
   for (int u = 0; u < builder.units(); ++u) {
     rules.push_back(rules_of(builder, policy, u));
     units_[u].parts = rules.back().reshard.ranks;
+    PlannedUnit& planned = builder.state(u);
+    planned.stays_gathered =
+        planned.layouts.gathers() && rules.back().reshard.kind == Reshard::end_of_step;
     names.push_back(builder.state(u).name);
   }
   check_patterns(builder, policy);

@@ -65,6 +65,11 @@ void GatherOrder::find_open(const std::vector<int>& first) {
   }
 }
 
+/// The next visit that needs what visit `index` needs of `unit`; -1: none.
+int GatherOrder::next_at(int index, int unit) const {
+  return next_[index][visits_[index].needs[0] == unit ? 0 : 1];
+}
+
 bool GatherOrder::is_open(int index, int unit) const {
   return is_open_[index][visits_[index].needs[0] == unit ? 0 : 1];
 }
@@ -83,8 +88,11 @@ int GatherOrder::next_use(int unit, int after) const {
 
 /// What becomes of `unit` after a visit that needs it, if it is not gathered again at once.
 GatherOrder::State GatherOrder::state_after(int index, int unit) const {
-  return is_open(index, unit) && rules_[unit].reshard.kind == Reshard::never ? State::kept
-                                                                             : State::away;
+  const Reshard::Kind reshard = rules_[unit].reshard.kind;
+  const bool stays = reshard == Reshard::end_of_step
+                         ? next_at(index, unit) >= 0
+                         : reshard == Reshard::never && is_open(index, unit);
+  return stays ? State::kept : State::away;
 }
 
 /// Whether all visits from `index` to `use` stay within the limit if `unit`, besides those `found`,
@@ -169,7 +177,7 @@ GatherOrder::End GatherOrder::end(int index, int unit) {
   if (state_[unit] == State::in_flight) add(in_flight_, unit, -1);
   state_[unit] = state_after(index, unit);
   if (state_[unit] == State::kept) return End::stay;
-  const int next = next_[index][visits_[index].needs[0] == unit ? 0 : 1];
+  const int next = next_at(index, unit);
   const Reshard::Kind reshard = rules_[unit].reshard.kind;
   if (is_open(index, unit) && reshard == Reshard::partly) return End::keep_part;
   if (reshard != Reshard::automatic || next < 0) return End::release;

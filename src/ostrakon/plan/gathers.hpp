@@ -54,6 +54,7 @@ class GatherOrder {
   void add(InFlight& load, int unit, int sign) const;
   int next_use(int unit, int after) const;
   void find_open(const std::vector<int>& first);
+  int next_at(int index, int unit) const;
   bool is_open(int index, int unit) const;
   State state_after(int index, int unit) const;
   bool leaves_room(int unit, int index, int use, const std::vector<int>& found) const;

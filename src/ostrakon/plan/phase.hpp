@@ -30,8 +30,10 @@ struct Exchange {
   std::int64_t elements = 0;  ///< of the whole, which divides into equal parts for the ranks
   std::int64_t element_bytes = 4;
   /// Whether a step may find that no rank has anything to send. Then nothing is exchanged, and what
-  /// phases that read it find is undefined. Estimates of time leave it out.
+  /// phases that read it find is undefined.
   bool may_be_empty = false;
+  /// Whether it is empty where experts get equally many tokens: estimates of time leave it out.
+  bool empty_if_even = false;
 
   std::int64_t whole_bytes() const { return elements * element_bytes; }
   /// Of what a rank sends, and of what it receives.

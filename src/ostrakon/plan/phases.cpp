@@ -71,6 +71,7 @@ Exchanged append_exchange(Builder& builder, const Task& task, int phase, const E
   action.phase = phase;
   action.exchange = exchange.kind;
   action.may_be_empty = exchange.may_be_empty;
+  action.empty_if_even = exchange.empty_if_even;
   builder.use(action, Role::handed, handed, Access::read);
   builder.use(action, Role::staging, staging, Access::write);
   builder.use(action, Role::exchanged, exchanged, Access::write);

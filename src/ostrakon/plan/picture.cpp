@@ -111,9 +111,9 @@ class Picture {
     most_ = 1.06 * static_cast<double>(std::max<std::int64_t>(memory.arena_bytes, 1));
   }
 
-  std::string draw(const std::string& title) const {
-    return head(title) + draw_gaps() + draw_lanes() + draw_memory() + draw_peak() + legends() +
-           "</svg>\n";
+  Drawing draw(const std::string& title) const {
+    return {width_, height_,
+            head(title) + draw_gaps() + draw_lanes() + draw_memory() + draw_peak() + legends()};
   }
 
  private:
@@ -143,8 +143,7 @@ class Picture {
   double y(double bytes) const { return memory_bottom_ - bytes / most_ * memory_height; }
 
   std::string head(const std::string& title) const {
-    std::string text = svg_head(width_, height_);
-    text += words(24, 34, "title ink", title);
+    std::string text = words(24, 34, "title ink", title);
     const std::string counts =
         format_count(static_cast<std::int64_t>(plan_.actions.size())) + " actions, " +
         format_count(plan_.grid.micro_batches()) +
@@ -378,8 +377,12 @@ class Picture {
 
 }  // namespace
 
-std::string picture_svg(const StepPlan& plan, const MemoryPlan& memory, const std::string& title) {
+Drawing draw_plan(const StepPlan& plan, const MemoryPlan& memory, const std::string& title) {
   return Picture(plan, memory).draw(title);
+}
+
+std::string picture_svg(const StepPlan& plan, const MemoryPlan& memory, const std::string& title) {
+  return svg_image({draw_plan(plan, memory, title)});
 }
 
 }  // namespace ostrakon::plan

@@ -31,6 +31,25 @@ std::size_t character_length(const std::string& text, std::size_t at) {
   return is_allowed ? length : 0;
 }
 
+/// The beginning of an image of this size: its CSS classes and its background.
+std::string svg_head(double width, double height) {
+  std::string text = print(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+      "height=\"%.0f\" font-family=\"system-ui, 'DejaVu Sans', Helvetica, Arial, sans-serif\">\n",
+      width, height, width, height);
+  text += R"(<style>
+.back{fill:#ffffff}.lane{fill:#f1f3f6}.ink{fill:#1d2430}.soft{fill:#5b6572}.line{stroke:#c9cfd8}
+.strong{stroke:#1d2430}.title{font-size:19px;font-weight:600}.small{font-size:12px}
+.wait{fill:none;stroke:#5b6572;stroke-opacity:0.6}
+.tiny{font-size:10px}.bar{font-size:10px;fill:#ffffff}.gap{fill:#e4e8ee}
+@media (prefers-color-scheme:dark){.back{fill:#15191f}.lane{fill:#20262e}.ink{fill:#e8ecf1}
+.soft{fill:#9aa5b1}.line{stroke:#3b444f}.wait{stroke:#9aa5b1}.strong{stroke:#e8ecf1}.gap{fill:#2a313a}}
+</style>
+)";
+  text += print("<rect class=\"back\" width=\"%.0f\" height=\"%.0f\"/>\n", width, height);
+  return text;
+}
+
 }  // namespace
 
 const char* color(Kind kind) {
@@ -122,6 +141,19 @@ std::string escape(const std::string& text) {
   return out;
 }
 
+std::string svg_image(const std::vector<Drawing>& drawings) {
+  double width = 0.0, height = 0.0;
+  std::string parts;
+  for (const Drawing& drawing : drawings) {
+    parts += print("<svg y=\"%.0f\" width=\"%.0f\" height=\"%.0f\">\n", height, drawing.width,
+                   drawing.height) +
+             drawing.text + "</svg>\n";
+    width = std::max(width, drawing.width);
+    height += drawing.height;
+  }
+  return svg_head(width, height) + parts + "</svg>\n";
+}
+
 std::string words(double x, double y, const std::string& css, const std::string& what,
                   const std::string& attributes) {
   return print("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" %s>", x, y, css.c_str(),
@@ -147,24 +179,6 @@ std::string legend(const char* what, double first_x, double y,
     text += words(x + 16, y, "small soft", entry);
     x += 34.0 + 6.6 * static_cast<double>(entry.size());
   }
-  return text;
-}
-
-std::string svg_head(double width, double height) {
-  std::string text = print(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
-      "height=\"%.0f\" font-family=\"system-ui, 'DejaVu Sans', Helvetica, Arial, sans-serif\">\n",
-      width, height, width, height);
-  text += R"(<style>
-.back{fill:#ffffff}.lane{fill:#f1f3f6}.ink{fill:#1d2430}.soft{fill:#5b6572}.line{stroke:#c9cfd8}
-.strong{stroke:#1d2430}.title{font-size:19px;font-weight:600}.small{font-size:12px}
-.wait{fill:none;stroke:#5b6572;stroke-opacity:0.6}
-.tiny{font-size:10px}.bar{font-size:10px;fill:#ffffff}.gap{fill:#e4e8ee}
-@media (prefers-color-scheme:dark){.back{fill:#15191f}.lane{fill:#20262e}.ink{fill:#e8ecf1}
-.soft{fill:#9aa5b1}.line{stroke:#3b444f}.wait{stroke:#9aa5b1}.strong{stroke:#e8ecf1}.gap{fill:#2a313a}}
-</style>
-)";
-  text += print("<rect class=\"back\" width=\"%.0f\" height=\"%.0f\"/>\n", width, height);
   return text;
 }
 

@@ -26,8 +26,14 @@ std::string print(const char* format, Arguments... arguments) {
 /// `text` escaped for XML; what is no character there is replaced.
 std::string escape(const std::string& text);
 
-/// The beginning of an image of this size in pixels: its CSS classes and its background.
-std::string svg_head(double width, double height);
+/// A part of an image, of this size in pixels.
+struct Drawing {
+  double width = 0.0, height = 0.0;
+  std::string text;
+};
+
+/// One below the other, as an SVG image that needs no other file.
+std::string svg_image(const std::vector<Drawing>& drawings);
 
 /// A line of text that begins at (x, y), of CSS classes `css`; not yet escaped.
 std::string words(double x, double y, const std::string& css, const std::string& what,

@@ -53,13 +53,17 @@ constexpr Named<LeafOrder> leaf_order_names[] = {{LeafOrder::ascending, "ascendi
                                                  {LeafOrder::shuffled, "shuffled"}};
 constexpr const char* name(LeafOrder order) { return name_in(leaf_order_names, order); }
 
-/// What stays of a unit's gathered parameters between its forward and its backward.
+/// What stays of a unit's gathered parameters between its forward and its backward. `automatic` is
+/// more in a pipeline: end_of_step for units of each stage that has memory for it, see
+/// build_stage_plans.
 struct Reshard {
   enum Kind {
-    automatic,  ///< nothing, but where the gather for backward would follow at once
-    always,     ///< nothing
-    never,      ///< all of them: backward gathers nothing
-    partly      ///< one part in `ranks` on each rank: backward gathers over that many neighbours
+    automatic,   ///< nothing, but where the gather for backward would follow at once
+    always,      ///< nothing
+    never,       ///< all of them: backward gathers nothing
+    partly,      ///< one part in `ranks` on each rank: backward gathers over that many neighbours
+    end_of_step  ///< all of them, and so until their last use in the step: gathered once for all
+                 ///< micro-batches
   };
   Kind kind = automatic;
   int ranks = 0;  ///< of `partly`, at least 2. In shard groups of so many ranks or fewer: `always`

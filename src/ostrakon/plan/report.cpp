@@ -128,7 +128,7 @@ void report_traffic(const StepPlan& plan, const Links& links, Report& report) {
     messages[g].push_back(message_bytes(action));
   }
   report.bytes_inside_nodes = plan.bytes_sent() - report.bytes_across_nodes;
-  report.bytes_left_out_at_best = plan.bytes_left_out_at_best();
+  report.bytes_left_out_if_even = plan.bytes_left_out_if_even();
   for (std::size_t g = 0; g < groups; ++g) {
     Traffic& traffic = *of_group[g];
     traffic.collectives = static_cast<std::int64_t>(arrays[g].size());
@@ -242,7 +242,7 @@ OverlapBytes find_overlap(const StepPlan& plan) {
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[a];
     const std::int64_t sent = plan.bytes_sent(action), copied = copied_bytes(action);
-    if ((sent == 0 && copied == 0) || action.may_be_empty) continue;
+    if ((sent == 0 && copied == 0) || action.empty_if_even) continue;
     const bool hidden = concurrency.is_computed(a);
     (hidden ? overlap.bytes_while_computing : overlap.bytes_while_nothing_computes) += sent;
     (hidden ? overlap.copied_while_computing : overlap.copied_while_nothing_computes) += copied;
@@ -278,6 +278,12 @@ Elements count_elements(const StepPlan& plan) {
     if (!flat.trained) elements.padded_frozen += flat.padded;
   }
   return elements;
+}
+
+ExpertRoom expert_room(const StepPlan& plan) {
+  for (const PlannedUnit& unit : plan.units)
+    if (unit.room.rows > 0) return unit.room;
+  return {};
 }
 
 std::vector<std::string> without_effect(const std::vector<Setting>& strategy) {
@@ -369,6 +375,10 @@ StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
     while (end < plan.units.size() && plan.units[end].number == plan.units[end - 1].number + 1)
       ++end;
     if (plan.units[first].borrowed_from < 0) {
+      for (std::size_t u = first; u < end; ++u) {
+        summary.parameters += plan.units[u].parameter_elements;
+        summary.stay_gathered += plan.units[u].stays_gathered;
+      }
       summary.units += (summary.units.empty() ? "" : ", ") + plan.units[first].name;
       if (end > first + 1) summary.units += " to " + plan.units[end - 1].name;
     }

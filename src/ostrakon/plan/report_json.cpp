@@ -275,7 +275,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"traffic",
        {{"bytes_inside_nodes", report.bytes_inside_nodes},
         {"bytes_across_nodes", report.bytes_across_nodes},
-        {"bytes_left_out_at_best", report.bytes_left_out_at_best},
+        {"bytes_left_out_if_even", report.bytes_left_out_if_even},
         {"tensor_group", to_json(report.tensor)},
         {"shard_group", to_json(report.shard)},
         {"replicate_group", to_json(report.replicate)},
@@ -286,11 +286,18 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"overlap", to_json(report.overlap)},
       {"flops", plan.flops()},
       {"actions_by_kind", actions_json(report)}};
+  if (const ExpertRoom room = expert_room(plan); room.rows > 0)
+    head["expert_room"] = {{"ranks", room.ranks},
+                           {"rows", room.rows},
+                           {"rounds_if_even", room.rounds_if_even},
+                           {"most_rounds", room.most_rounds}};
   if (report.estimate) head["estimate"] = to_json(*report.estimate);
   if (!report.stages.empty()) {
     Json stages = Json::array();
     for (const StageSummary& stage : report.stages) {
       Json one = {{"units", stage.units},
+                  {"parameter_elements", stage.parameters},
+                  {"units_that_stay_gathered", stage.stay_gathered},
                   {"arena_bytes", stage.arena_bytes},
                   {"host_arena_bytes", stage.host_arena_bytes},
                   {"bytes_to_other_stages", stage.bytes_sent},

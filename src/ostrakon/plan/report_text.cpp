@@ -34,13 +34,18 @@ std::string text_row(const std::string& what, const std::string& value) {
 
 double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
 
-std::string model_text(const StepPlan& plan) {
+std::string model_text(const StepPlan& plan, const std::vector<StageSummary>& stages) {
   const Elements elements = count_elements(plan);
   const std::int64_t parameters = elements.parameters, frozen = plan.frozen_count;
   const std::int64_t padded = elements.padded, padding = padded - parameters;
   const std::size_t units = plan.units.size();
-  const std::string of_stage = plan.grid.stages() > 1 ? text(", stage ", plan.stage) : "";
-  return "model" + of_stage + "\n" + row("parameters", format_count(parameters)) + "  in " +
+  std::int64_t all = 0;
+  for (const StageSummary& stage : stages) all += stage.parameters;
+  const std::string of_all = stages.empty() ? ""
+                                            : row("parameters", format_count(all)) + "  in " +
+                                                  std::to_string(stages.size()) +
+                                                  text(" stages\nof stage ", plan.stage) + "\n";
+  return "model\n" + of_all + row("parameters", format_count(parameters)) + "  in " +
          std::to_string(units) + (units == 1 ? " unit\n" : " units\n") +
          row("padded", format_count(padded)) + "  " + format_count(padding) +
          (padding == 1 ? " element" : " elements") + " of padding" +
@@ -190,9 +195,9 @@ std::string traffic_text(const Grid& grid, const Report& report) {
   }
   return text + row("sent inside a node", format_bytes(report.bytes_inside_nodes)) + "\n" +
          row("sent across nodes", format_bytes(report.bytes_across_nodes)) + "\n" +
-         (report.bytes_left_out_at_best > 0
-              ? row("of it in further rounds", format_bytes(report.bytes_left_out_at_best)) +
-                    "  of experts: sent only as far as routing is uneven; in no time below\n"
+         (report.bytes_left_out_if_even > 0
+              ? row("of it in further rounds", format_bytes(report.bytes_left_out_if_even)) +
+                    "  of experts: sent only where routing is uneven; in no time below\n"
               : "");
 }
 
@@ -334,7 +339,11 @@ std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimat
                   format_bytes(stage.host_arena_bytes).c_str(),
                   format_bytes(stage.bytes_sent).c_str(), format_flops(stage.flops).c_str());
     if (is_estimated) text += print("  %5.1f %%", 100.0 * stage.waiting);
-    text += "  " + stage.units + "\n";
+    text += "  " + stage.units;
+    if (stage.stay_gathered > 0)
+      text += print("; %d %s gathered", stage.stay_gathered,
+                    stage.stay_gathered == 1 ? "stays" : "stay");
+    text += "\n";
   }
   if (is_estimated)
     text += print(
@@ -344,6 +353,35 @@ std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimat
   return text + print("  the following is of a rank of stage %d\n\n", shown);
 }
 
+std::string experts_text(const StepPlan& plan, int ranks_per_node) {
+  const ExpertRoom room = expert_room(plan);
+  if (room.rows == 0) return "";
+  const bool on_one_node = ranks_per_node % room.ranks == 0;
+  return text(format_count(room.ranks), " neighbours", on_one_node ? "" : " on several nodes",
+              ", room for ", format_count(room.rows),
+              " rows from each to each; rounds: ", format_count(room.rounds_if_even),
+              " if routing is even, ", format_count(room.most_rounds), " at most");
+}
+
+std::string deferral_text(const StepPlan& plan) {
+  if (plan.schedule != ScheduleKind::zero_bubble) return "";
+  std::int64_t deferred = 0, all = 0;
+  for (const Action& action : plan.actions) {
+    if (action.kind != Kind::backward) continue;
+    if (action.phase <= 0) ++all;
+    const PlannedUnit& unit = plan.units[static_cast<std::size_t>(action.unit)];
+    if (unit.first_of_gradients > 0 && action.phase == unit.first_of_gradients &&
+        action.buffer(Role::deferred) >= 0)
+      ++deferred;
+  }
+  if (deferred == 0)
+    return "no unit defers gradients of parameters (activation_checkpointing full, expert, "
+           "tensor), "
+           "or memory has no room: as 1f1b";
+  return text("gradients of parameters are deferred in ", format_count(deferred), " of ",
+              format_count(all), " backwards of units");
+}
+
 std::string updates_text(const StepPlan& plan) {
   if (plan.layouts.updates_optimistically) return optimistic_updates;
   return updates_early(plan) ? early_updates : "";
@@ -351,7 +389,7 @@ std::string updates_text(const StepPlan& plan) {
 
 std::string report_text(const StepPlan& plan, const Report& report) {
   std::ostringstream text;
-  text << model_text(plan) << "\n"
+  text << model_text(plan, report.stages) << "\n"
        << strategy_text(report.strategy) << "ranks\n"
        << row("ranks", format_count(plan.grid.ranks())) << "  " << format_count(report.nodes)
        << (report.nodes == 1 ? " node of " : " nodes of ") << format_count(report.ranks_per_node)
@@ -366,6 +404,10 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << row("micro-batches", format_count(plan.grid.micro_batches())) << "  of a rank, gradients "
        << name(plan.layouts.accumulation) << "\n"
        << sums_text(plan)
+       << (expert_room(plan).rows == 0
+               ? ""
+               : text_row("shared experts", experts_text(plan, report.ranks_per_node)))
+       << (deferral_text(plan).empty() ? "" : text_row("zero_bubble", deferral_text(plan)))
        << (updates_text(plan).empty() ? "" : text_row("updates", updates_text(plan)))
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
        << stages_text(report.stages, report.estimate.has_value(), plan.stage) << memory_text(report)

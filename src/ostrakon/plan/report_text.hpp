@@ -33,6 +33,10 @@ constexpr const char* early_updates =
 /// And of one that updates optimistically.
 constexpr const char* optimistic_updates =
     "before the norm of all is known: undone and repeated where it clips";
+/// How tokens travel to experts that ranks share; "" where none do.
+std::string experts_text(const StepPlan& plan, int ranks_per_node);
+/// How much of backward a stage of `zero_bubble` defers; "" of any other schedule.
+std::string deferral_text(const StepPlan& plan);
 /// Which of these holds, or "".
 std::string updates_text(const StepPlan& plan);
 

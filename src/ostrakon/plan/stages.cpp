@@ -4,12 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/build.hpp>
-#include <ostrakon/plan/deferral.hpp>
-#include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/pipeline_schedule.hpp>
-#include <ostrakon/plan/tasks.hpp>
 #include <utility>
 
 namespace ostrakon::plan {
@@ -33,17 +27,6 @@ void check_chunks(const ModelDescription& model, const std::vector<UnitRange>& c
               model.element_bytes, " bytes");
   }
   require(next == units, "the chunks have ", next, " units of ", units);
-}
-
-/// The first chunk with a unit that is trained; as many as there are where none is.
-int first_backward(const ModelDescription& model, const std::vector<UnitRange>& chunks) {
-  int first = 0;
-  for (const UnitRange& chunk : chunks) {
-    for (int u = chunk.first; u < chunk.end; ++u)
-      if (model.units[u].trained_elements() > 0) return first;
-    ++first;
-  }
-  return first;
 }
 
 /// Puts what units of a stage are tied to in other stages before them, as copies.
@@ -116,52 +99,6 @@ std::optional<Prefetch> only_of_stage(std::optional<Prefetch> prefetch,
   return prefetch;
 }
 
-/// What is wrong with names of units is so for the model as a whole.
-void check_names(const Policy& policy, const ModelDescription& model) {
-  const auto is_unit = [&](const std::string& name) {
-    return std::any_of(model.units.begin(), model.units.end(),
-                       [&](const UnitDescription& unit) { return matches(name, unit.name); });
-  };
-  const auto check_list = [&](const std::optional<Prefetch>& prefetch) {
-    if (!prefetch) return;
-    for (const std::string& name : prefetch->units)
-      require(is_unit(name), "parallel.units: prefetch ", name, ": the model has no such unit");
-  };
-  for (const UnitRule& rule : policy.units) {
-    require(is_unit(rule.pattern), "parallel.units: ", rule.pattern,
-            " matches none of the model's units");
-    check_list(rule.forward_prefetch);
-    check_list(rule.backward_prefetch);
-  }
-  check_list(policy.forward_prefetch);
-  check_list(policy.backward_prefetch);
-}
-
-/// The same stages, which defer gradients of parameters as `pipeline` says, but none with a larger
-/// arena than the largest of `plans`, which do not.
-std::vector<StepPlan> defer(std::vector<StepPlan> plans,
-                            const std::vector<ModelDescription>& stages, const Grid& grid,
-                            const Pipeline& pipeline, const Policy& policy) {
-  std::int64_t limit = 0;
-  for (const StepPlan& plan : plans) limit = std::max(limit, plan_memory(plan).arena_bytes);
-  for (std::size_t s = 0; s < plans.size(); ++s) {
-    const PipelineSchedule& turns = pipeline.turns[s];
-    const Policy own = policy_of_stage(policy, stages[s]);
-    const ModelDescription deferring = with_deferral(stages[s], own, turns);
-    // Early updates come after the last gradients in any case.
-    const Tasks tasks = make_tasks(deferring, Purpose::train, turns, Layouts{});
-    if (waiting_bytes(deferring, tasks) == 0) continue;  // it defers nothing
-    plans[s] = build_within(
-        limit, deferring, tasks,
-        [&](std::int64_t most) {
-          return build_plan(stages[s], grid, static_cast<int>(s), pipeline, own, Purpose::train,
-                            most);
-        },
-        std::move(plans[s]));
-  }
-  return plans;
-}
-
 }  // namespace
 
 std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks) {
@@ -215,6 +152,16 @@ std::vector<UnitRange> make_chunks(const ModelDescription& model, const Policy& 
   return chunks;
 }
 
+int first_backward(const ModelDescription& model, const std::vector<UnitRange>& chunks) {
+  int first = 0;
+  for (const UnitRange& chunk : chunks) {
+    for (int u = chunk.first; u < chunk.end; ++u)
+      if (model.units[u].trained_elements() > 0) return first;
+    ++first;
+  }
+  return first;
+}
+
 std::vector<ModelDescription> make_stages(const ModelDescription& model,
                                           const std::vector<UnitRange>& chunks, int stages) {
   check_chunks(model, chunks);
@@ -262,38 +209,6 @@ Policy policy_of_stage(const Policy& policy, const ModelDescription& stage) {
     ours.units.push_back(std::move(rule));
   }
   return ours;
-}
-
-std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
-                                        const std::vector<UnitRange>& chunks, int ranks_of_stage,
-                                        const Policy& policy, Purpose purpose) {
-  check_step(model, policy, purpose, ranks_of_stage);
-  check_names(policy, model);
-  const int count = static_cast<int>(chunks.size()) / policy.chunks;
-  const std::vector<ModelDescription> stages = make_stages(model, chunks, count);
-  require(purpose != Purpose::decode || count == 1,
-          "decoding is one rank's: expected one stage, "
-          "not ",
-          count);
-  const Grid grid = make_grid(model, ranks_of_stage, policy, count);
-  const auto order = [&](ScheduleKind schedule) {
-    return make_pipeline(schedule, count, policy.chunks, first_backward(model, chunks),
-                         leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
-                         purpose != Purpose::train);
-  };
-  const auto build = [&](const Pipeline& pipeline) {
-    std::vector<StepPlan> plans;
-    for (int s = 0; s < count; ++s)
-      plans.push_back(
-          build_plan(stages[s], grid, s, pipeline, policy_of_stage(policy, stages[s]), purpose));
-    return plans;
-  };
-  const bool is_limited = policy.schedule == ScheduleKind::zero_bubble &&
-                          purpose == Purpose::train &&
-                          policy.zero_bubble_memory == ZeroBubbleMemory::as_1f1b;
-  if (!is_limited) return build(order(policy.schedule));
-  return defer(build(order(ScheduleKind::one_forward_one_backward)), stages, grid,
-               order(ScheduleKind::zero_bubble), policy);
 }
 
 }  // namespace ostrakon::plan

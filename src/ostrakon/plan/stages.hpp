@@ -3,8 +3,6 @@
 
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
-#include <ostrakon/plan/purpose.hpp>
-#include <ostrakon/plan/step_plan.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -18,6 +16,9 @@ std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks);
 /// names another number of chunks, or of units, than there are.
 std::vector<UnitRange> make_chunks(const ModelDescription& model, const Policy& policy);
 
+/// The first chunk with a unit that is trained; as many as there are where none is.
+int first_backward(const ModelDescription& model, const std::vector<UnitRange>& chunks);
+
 /// The stages of a pipeline, as models of their own with what comes from and goes to other stages.
 /// Chunk k is of stage k % stages; so chunks.size() is a multiple of `stages`. A stage with a unit
 /// that is tied to one of another has a copy of the other's parameters. It sends the sum of its
@@ -29,19 +30,5 @@ std::vector<ModelDescription> make_stages(const ModelDescription& model,
 /// `policy` for one stage: of what it says of units by name, that which concerns units of the
 /// stage.
 Policy policy_of_stage(const Policy& policy, const ModelDescription& stage);
-
-/// Writes the plans of one step in which each stage of a pipeline, of `ranks_of_stage` ranks, has
-/// some of the model's units: one plan for each stage, which all of its ranks run. Units, flat
-/// parameters and buffers of a plan are those of its stage. What a stage sends to another is in
-/// flight while the stage computes for other micro-batches. Each stage has Policy::chunks of
-/// `chunks`, which it computes in the order of Policy::schedule. With zero_bubble deferred phases
-/// wait as long as that says, or as Policy::zero_bubble_memory has room for them.
-///
-/// Throws Error where make_stages does, for what build_step_plan throws it, where the micro-batches
-/// do not fit the schedule, and for decoding, which is one rank's. To be proven together: see
-/// prove_stages.
-std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
-                                        const std::vector<UnitRange>& chunks, int ranks_of_stage,
-                                        const Policy& policy, Purpose purpose);
 
 }  // namespace ostrakon::plan

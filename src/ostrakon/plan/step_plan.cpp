@@ -145,10 +145,10 @@ std::int64_t StepPlan::bytes_sent() const {
   return bytes;
 }
 
-std::int64_t StepPlan::bytes_left_out_at_best() const {
+std::int64_t StepPlan::bytes_left_out_if_even() const {
   std::int64_t bytes = 0;
   for (const Action& action : actions)
-    if (action.may_be_empty) bytes += bytes_sent(action);
+    if (action.empty_if_even) bytes += bytes_sent(action);
   return bytes;
 }
 
@@ -213,7 +213,7 @@ std::uint64_t StepPlan::hash() const {
     hasher.add(action.kind, action.stream, action.span.axis, action.span.ranks, action.span.stride,
                action.unit, action.micro_batch, action.phase, action.peer, action.exchange,
                action.elements, action.element_bytes, action.tree, action.converts,
-               action.gradients_opened, action.may_be_empty);
+               action.gradients_opened, action.may_be_empty, action.empty_if_even);
     add_flats(action.flats);
     add_spans(action.divided);
     hasher.add(action.uses.size());

@@ -241,6 +241,7 @@ struct Action {  // in an order that leaves few gaps: plans have some hundred th
   bool converts = false;  ///< gather: its shard are masters, which are sent in another dtype
   bool gradients_opened = false;  ///< backward adds to what a unit that is tied to it wrote
   bool may_be_empty = false;      ///< of exchange: Exchange::may_be_empty
+  bool empty_if_even = false;     ///< of exchange: Exchange::empty_if_even
   int unit = -1;
   int micro_batch = -1;
   int phase = -1;  ///< where the unit has several; of an exchange: the one before it
@@ -288,11 +289,13 @@ struct PlannedUnit {
   std::vector<WholeMatrix> whole_matrices;  ///< of those that are trained, padding counted
   Exchanges forward, backward;              ///< empty where it has none
   Layouts layouts;                          ///< of its flat parameters
+  ExpertRoom room;                          ///< UnitDescription, as is
   int forward_phases = 1, backward_phases = 1;
   int first_of_gradients = 0;                                   ///< UnitDescription, as is
   std::vector<int> recompute_phases;                            ///< of forward; empty: all
   std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
   std::vector<bool> forward_keeps, backward_keeps;  ///< Phase::keeps_workspace; empty: none does
+  bool stays_gathered = false;                      ///< until its last use in the step
   int borrowed_from = -1, lent_to = -1;             ///< UnitDescription, as is
   bool lent_has_gradient = false;
   int masters = -1;  ///< none of what is borrowed
@@ -318,7 +321,8 @@ struct PlannedUnit {
 struct StepPlan {
   Purpose purpose = Purpose::train;
   Grid grid;
-  int stage = 0;    ///< of the pipeline, whose units these are
+  int stage = 0;  ///< of the pipeline, whose units these are
+  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;  ///< of the pipeline
   Layouts layouts;  ///< of units in one part; PlannedUnit has that of each
   std::vector<FlatParameter> flats;
   std::vector<PlannedUnit> units;
@@ -368,7 +372,7 @@ struct StepPlan {
   std::int64_t bytes_sent(const Action& action) const;
   std::int64_t bytes_sent() const;
   /// Of that, what is not sent in a step that needs none of it: exchanges that may be empty.
-  std::int64_t bytes_left_out_at_best() const;
+  std::int64_t bytes_left_out_if_even() const;
   double flops() const;
 
   /// Whether sums over leaves are the same additions on any number of ranks (sums_as_one_rank in

@@ -116,7 +116,7 @@ class Simulation {
     const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)].plan;
     const Links& links = links_[static_cast<std::size_t>(stage)];
     ResourceSeconds work{};
-    if (action.may_be_empty) return work;
+    if (action.empty_if_even) return work;
     work[device] = action.flops / rates_.flops;
     work[inside_nodes] =
         static_cast<double>(links.bytes_inside_nodes(action)) / rates_.bytes_inside_nodes;

@@ -14,7 +14,7 @@ ExpertCounts::ExpertCounts(const plan::ModelDescription& model) : first_{step_su
       loads_.push_back({begin, experts});
       begin += experts;
     }
-    if (unit.rounds > 0) rounds_.push_back({begin, unit.rounds});
+    if (unit.room.rows > 0) rounds_.push_back({begin, unit.room.most_rounds});
     first_.push_back(first_.back() + plan::counted(unit));
   }
 }

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <ostrakon/math/hash.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
-#include <ostrakon/plan/stages.hpp>
 #include <ostrakon/train/step_guard.hpp>
 #include <stdexcept>
 #include <utility>
@@ -37,7 +37,8 @@ std::int64_t Programs::arena_bytes(plan::Space space) const {
 
 Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
                        int stage) {
-  const std::vector<plan::UnitRange> chunks = plan::make_chunks(model, policy);
+  const std::vector<plan::UnitRange> chunks =
+      plan::find_chunks(model, ranks / policy.stages, policy);
   Programs programs;
   const auto make = [&](plan::Purpose purpose) {
     std::vector<plan::StepPlan> plans =

@@ -130,8 +130,8 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << plan::memory_table(plan, program.memory) << host_memory(program)
       << "  order of ranks         " << plan::describe_ranks(plan.grid) << "\n"
       << "  sent to other ranks    " << format_bytes(plan.bytes_sent())
-      << (plan.bytes_left_out_at_best() > 0
-              ? text(", of it up to ", format_bytes(plan.bytes_left_out_at_best()),
+      << (plan.bytes_left_out_if_even() > 0
+              ? text(", of it up to ", format_bytes(plan.bytes_left_out_if_even()),
                      " in further rounds of experts")
               : "")
       << "\n"
@@ -146,6 +146,13 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
               : "inline, on one thread: nothing overlaps")
       << "\n"
       << threads_line(host_threads(), matrix_threads, mesh.cores())
+      << (plan::expert_room(plan).rows == 0
+              ? ""
+              : text("  shared experts         ", plan::experts_text(plan, mesh.ranks_per_node()),
+                     "\n"))
+      << (plan::deferral_text(plan).empty()
+              ? ""
+              : text("  zero_bubble            ", plan::deferral_text(plan), "\n"))
       << (plan::updates_text(plan).empty()
               ? ""
               : text("  updates                ", plan::updates_text(plan), "\n"))
@@ -162,10 +169,12 @@ std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer
   std::vector<plan::StageSummary> stages;
   for (const std::string& text : mesh.pipeline().gather_texts(
            text(mine.arena_bytes, ' ', mine.host_arena_bytes, ' ', mine.bytes_sent, ' ',
-                config::format_number(mine.flops), ' ', mine.units))) {
+                config::format_number(mine.flops), ' ', mine.parameters, ' ', mine.stay_gathered,
+                ' ', mine.units))) {
     std::istringstream stream(text);
     plan::StageSummary& stage = stages.emplace_back();
-    stream >> stage.arena_bytes >> stage.host_arena_bytes >> stage.bytes_sent >> stage.flops;
+    stream >> stage.arena_bytes >> stage.host_arena_bytes >> stage.bytes_sent >> stage.flops >>
+        stage.parameters >> stage.stay_gathered;
     std::getline(stream >> std::ws, stage.units);
   }
   if (stages.size() == 1) stages.clear();

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/purpose.hpp>
+#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// The chunks of all stages: make_chunks; where the policy names none, units are moved from stages
+/// with the largest arena to others, as long as that makes the largest arena of a training step
+/// smaller and its computing no longer. Plans the stages a few times; throws Error
+/// where build_stage_plans does.
+std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_stage,
+                                   const Policy& policy);
+
+/// Writes the plans of one step in which each stage of a pipeline, of `ranks_of_stage` ranks, has
+/// some of the model's units: one plan for each stage, which all of its ranks run. Units, flat
+/// parameters and buffers of a plan are those of its stage. What a stage sends to another is in
+/// flight while the stage computes for other micro-batches. Each stage has Policy::chunks of
+/// `chunks`, which it computes in the order of Policy::schedule.
+///
+/// Every rank has the memory that the stage with the largest arena needs. In a training step of
+/// several stages the others use it: with zero_bubble deferred phases wait as long as the schedule
+/// says and there is room (Policy::zero_bubble_memory), and then as many units as there is room
+/// for stay gathered from their first use in the step to their last, of those whose
+/// Policy::reshard_after_forward is automatic. No arena becomes larger than the largest by that.
+///
+/// Throws Error where make_stages does, for what build_step_plan throws it, where the micro-batches
+/// do not fit the schedule, and for decoding, which is one rank's. To be proven together: see
+/// prove_stages.
+std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
+                                        const std::vector<UnitRange>& chunks, int ranks_of_stage,
+                                        const Policy& policy, Purpose purpose);
+
+}  // namespace ostrakon::plan

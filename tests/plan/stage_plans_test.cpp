@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stages of a pipeline do with memory: which units they have, and which stay gathered.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/timing.hpp>
+#include <string>
+
+#include "plan/random_plans.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::plan;
+using namespace ostrakon::tests;
+
+/// Blocks that are alike, an embedding that computes nothing, and a head of as much work as
+/// `head_blocks` blocks.
+ModelDescription even_model(int blocks, double head_blocks) {
+  ModelDescription model = make_model(blocks, false, 11);
+  const UnitDescription block = model.units[1];
+  for (UnitDescription& unit : model.units) {
+    const bool is_block = unit.name != "embedding" && unit.name != "head";
+    const std::string name = unit.name;
+    if (is_block) unit = block;
+    unit.name = name;
+    unit.output_bytes = model.gradient_bytes;
+    unit.saved_bytes = is_block ? std::int64_t{1} << 20 : 0;
+    unit.parameter_elements = is_block ? 100000 : 1000;
+    for (Phases* phases : {&unit.forward, &unit.backward}) phases->clear();
+    unit.frozen_elements = unit.frozen_count = 0;
+    unit.whole_matrices.clear();
+    const double work = is_block ? 1.0 : name == "head" ? head_blocks : 0.0;
+    unit.forward = {Phase{name == "head" ? 0.0 : work}};
+    unit.backward = {Phase{name == "head" ? 3.0 * work : 2.0 * work}};
+  }
+  return model;
+}
+
+Policy policy_of(int stages, int micro_batches, int ranks) {
+  Policy policy = make_policy(std::int64_t{ranks} * micro_batches);
+  policy.stages = stages;
+  return policy;
+}
+
+std::int64_t largest_arena(const std::vector<StepPlan>& plans) {
+  std::int64_t largest = 0;
+  for (const StepPlan& plan : plans) largest = std::max(largest, plan_memory(plan).arena_bytes);
+  return largest;
+}
+
+double computing_time(const std::vector<StepPlan>& plans) {
+  std::vector<const StepPlan*> pointers;
+  for (const StepPlan& plan : plans) pointers.push_back(&plan);
+  return estimate_times(pointers, 0, {1.0, 1e30, 1e30, 1e30, 1e30}).front().seconds;
+}
+
+std::map<std::string, int> gathers_of(const StepPlan& plan) {
+  std::map<std::string, int> gathers;
+  for (const Action& action : plan.actions)
+    if (action.kind == Kind::gather)
+      ++gathers[plan.units[static_cast<std::size_t>(action.unit)].name];
+  return gathers;
+}
+
+TEST(StagePlans, UnitsStayGatheredWhereAnotherStageNeedsTheMemory) {
+  const ModelDescription model = even_model(15, 1.0);
+  for (const ScheduleKind schedule :
+       {ScheduleKind::one_forward_one_backward, ScheduleKind::interleaved}) {
+    Policy policy = policy_of(4, 8, 2);
+    policy.schedule = schedule;
+    policy.chunks = schedule == ScheduleKind::interleaved ? 2 : 1;
+    const std::vector<UnitRange> chunks = divide_units(model, 4 * policy.chunks);
+    const auto build = [&](Reshard::Kind kind, Purpose purpose = Purpose::train) {
+      Policy own = policy;
+      own.reshard_after_forward.kind = kind;
+      return build_stage_plans(model, chunks, 2, own, purpose);
+    };
+    const std::vector<StepPlan> plans = build(Reshard::automatic);
+    EXPECT_NO_THROW(prove_stages(plans));
+    EXPECT_LE(largest_arena(plans), largest_arena(build(Reshard::always)));
+    int stay = 0;
+    for (const StepPlan& plan : plans) {
+      const std::map<std::string, int> gathers = gathers_of(plan);
+      for (const PlannedUnit& unit : plan.units) {
+        if (!unit.stays_gathered) continue;
+        ++stay;
+        EXPECT_EQ(gathers.at(unit.name), 1) << unit.name;
+      }
+    }
+    EXPECT_GT(stay, 2) << name(schedule);
+    // With all that later stages have room for, the first one, which has least, has none.
+    EXPECT_FALSE(plans.front().units.back().stays_gathered);
+    // What the deck says, and evaluations, are as before.
+    for (const StepPlan& plan : build(Reshard::always))
+      for (const PlannedUnit& unit : plan.units) EXPECT_FALSE(unit.stays_gathered);
+    for (const StepPlan& plan : build(Reshard::automatic, Purpose::evaluate))
+      for (const PlannedUnit& unit : plan.units) EXPECT_FALSE(unit.stays_gathered);
+    const std::vector<StepPlan> all = build(Reshard::end_of_step);
+    EXPECT_NO_THROW(prove_stages(all));
+    EXPECT_GT(largest_arena(all), largest_arena(plans));
+    for (const StepPlan& plan : all)
+      for (const auto& [unit, count] : gathers_of(plan)) EXPECT_EQ(count, 1) << unit;
+  }
+}
+
+TEST(StagePlans, DeferAndThenKeepInTheMemoryOfOneForwardOneBackward) {
+  ModelDescription model = even_model(14, 1.0);
+  for (UnitDescription& unit : model.units) {
+    if (unit.name == "embedding" || unit.name == "head") continue;
+    unit.backward_at_once = {Phase{2.0}};
+    unit.backward = {Phase{1.0}, Phase{1.0}};
+    unit.deferred_phases = 1;
+    unit.deferred_bytes = unit.saved_bytes / 4;
+  }
+  Policy policy = policy_of(4, 8, 2);
+  const std::vector<UnitRange> chunks = divide_units(model, 4);
+  const std::vector<StepPlan> plain = build_stage_plans(model, chunks, 2, policy, Purpose::train);
+  policy.schedule = ScheduleKind::zero_bubble;
+  const std::vector<StepPlan> plans = build_stage_plans(model, chunks, 2, policy, Purpose::train);
+  EXPECT_NO_THROW(prove_stages(plans));
+  EXPECT_LE(largest_arena(plans), largest_arena(plain));
+  EXPECT_LT(computing_time(plans), computing_time(plain));
+}
+
+/// With a head as heavy as two and a half blocks, several divisions have the same busiest stage;
+/// the first stage, which keeps most activations, gets few blocks.
+TEST(FindChunks, GiveFewUnitsToStagesThatKeepMuch) {
+  const ModelDescription model = even_model(31, 2.5);
+  const Policy policy = policy_of(4, 16, 2);
+  const std::vector<UnitRange> by_work = make_chunks(model, policy);
+  const std::vector<UnitRange> found = find_chunks(model, 2, policy);
+  const auto plans = [&](const std::vector<UnitRange>& chunks) {
+    return build_stage_plans(model, chunks, 2, policy, Purpose::train);
+  };
+  const auto first = plans(by_work), balanced = plans(found);
+  EXPECT_LE(computing_time(balanced), 1.001 * computing_time(first));
+  EXPECT_LT(static_cast<double>(largest_arena(balanced)),
+            0.95 * static_cast<double>(largest_arena(first)));
+  EXPECT_EQ(found.front().first, 0);
+  EXPECT_EQ(found.back().end, 33);
+  EXPECT_NO_THROW(prove_stages(balanced));
+}
+
+TEST(FindChunks, AreWhatThePolicySays) {
+  const ModelDescription model = even_model(31, 2.5);
+  Policy policy = policy_of(2, 4, 2);
+  policy.chunk_units = {20, 13};
+  const std::vector<UnitRange> found = find_chunks(model, 2, policy);
+  EXPECT_EQ(found[0].end, 20);
+  policy.chunk_units.clear();
+  policy.units = {{"nobody", Reshard{Reshard::never, 0}, {}, {}}};
+  EXPECT_THROW(find_chunks(model, 2, policy), Error);
+}
+
+}  // namespace

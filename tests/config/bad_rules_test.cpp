@@ -244,6 +244,14 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "deck.yaml: parallel.expert = 4 for model.experts = 6; expected a power of two that "
         "divides "
         "it"},
+       {with("model", "experts: 12\n    router_groups: 5"),
+        "deck.yaml: model.router_groups = 5 does not divide model.experts = 12 (12 = 5 x 2 + 2)"},
+       {with("model", "experts: 12\n    router_groups: 4\n    router_groups_per_token: 5"),
+        "deck.yaml: model.router_groups_per_token = 5 is more than model.router_groups = 4"},
+       {with("model", "experts: 12\n    router_groups: 4\n    experts_per_token: 4"),
+        "deck.yaml: model.experts_per_token = 4 is more than the experts of "
+        "model.router_groups_per_token = 1 groups of 3 (model.router_groups = 4); expected 3 at "
+        "most"},
        {with("model", "experts: 4\n    blocks_per_unit: 2\n  parallel:\n    expert: 2"),
         "deck.yaml: model.blocks_per_unit = 2 with parallel.expert = 2, where experts are units of "
         "their own; expected 1"},

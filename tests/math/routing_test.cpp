@@ -61,6 +61,35 @@ TEST(Routing, TiesGoToTheLowerIndexAndWeightsAreShares) {
   for (const double weight : made.weights.host()) EXPECT_DOUBLE_EQ(weight, 1.5);
 }
 
+/// Of four groups of two, the two with the highest sums; ties go to the lower index.
+TEST(Routing, ExpertsAreOfTheBestGroups) {
+  Router router{8, 3, RouterScore::sigmoid, false, 1.0};
+  router.groups = 4;
+  router.groups_per_token = 2;
+  const RouteArrays<double> made(router, 3, 1,
+                                 {9, -9, 2, 2, 3, 1, 8, -9,  // the highest two are alone in theirs
+                                  1, 1,  1, 1, 1, 1, 1, 1,   //
+                                  0, 1,  0, 2, 0, 3, 0, 4});
+  math::choose_experts<double>(Exec(), router, {}, made.routes());
+  EXPECT_EQ(made.chosen.host(), (Indices{2, 3, 4, 0, 1, 2, 4, 5, 7}));
+  // The bias counts for groups, too.
+  const RouteArrays<double> again(router, 1, 1, {9, -9, 2, 2, 3, 1, 8, -9});
+  const DeviceArray<double> bias({0, 0, 0, 0, 0, 0, 0, 1});
+  math::choose_experts<double>(Exec(), router, bias, again.routes());
+  EXPECT_EQ(again.chosen.host(), (Indices{2, 6, 7}));
+  // Groups of one expert.
+  Router one{3, 1, RouterScore::softmax, false, 1.0};
+  one.groups = 3;
+  const RouteArrays<double> single(one, 1, 1, {1, 3, 2});
+  math::choose_experts<double>(Exec(), one, {}, single.routes());
+  EXPECT_EQ(single.chosen.host(), (Indices{1}));
+  router.groups = 3;
+  EXPECT_THROW(math::choose_experts<double>(Exec(), router, {}, made.routes()), Error);
+  router.groups = 4;
+  router.groups_per_token = 1;
+  EXPECT_THROW(math::choose_experts<double>(Exec(), router, {}, made.routes()), Error);
+}
+
 TEST(Routing, BiasChangesTheChoiceAlone) {
   const Router router{3, 1, RouterScore::sigmoid, false, 1.0};
   const RouteArrays<double> made(router, 1, 1, {2, 1, 0});

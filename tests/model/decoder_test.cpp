@@ -71,7 +71,8 @@ reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase&
       s.rotary_base,
       {static_cast<int>(s.experts.count), static_cast<int>(s.experts.per_token),
        static_cast<int>(s.experts.shared), static_cast<int>(s.experts.width),
-       s.experts.score == math::RouterScore::sigmoid, s.experts.normalize, s.experts.scale},
+       s.experts.score == math::RouterScore::sigmoid, s.experts.normalize, s.experts.scale,
+       static_cast<int>(s.experts.groups), static_cast<int>(s.experts.groups_per_token)},
       static_cast<int>(s.own_head_width),
       s.query_key_norm};
   // It takes rows in the order of positions, and returns them so.

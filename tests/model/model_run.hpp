@@ -149,7 +149,9 @@ inline std::vector<ModelCase> model_cases() {
   mixtral.experts.width = 11;
 
   model::DecoderSettings deepseek = llama;
-  deepseek.experts = {7, 3, 2, 5, math::RouterScore::sigmoid, true, 2.5};
+  deepseek.experts = {12, 3, 2, 5, math::RouterScore::sigmoid, true, 2.5};
+  deepseek.experts.groups = 4;
+  deepseek.experts.groups_per_token = 2;
 
   model::DecoderSettings gpt2_experts = gpt2_stacked;
   gpt2_experts.experts = {4, 1, 1, 9, math::RouterScore::softmax, false, 1.0};

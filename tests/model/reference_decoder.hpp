@@ -20,6 +20,7 @@ struct Experts {
   int per_token = 0, shared = 0, width = 0;
   bool sigmoid = false, normalize = false;
   double scale = 1;
+  int groups = 1, groups_per_token = 1;
 };
 
 struct Settings {
@@ -190,6 +191,24 @@ class Decoder {
     return s_.experts.count > 0 ? mix(unit, x) : mlp(unit, "mlp", s_.ffn_width, x);
   }
 
+  using Scores = std::vector<std::pair<Real, int>>;
+
+  /// Those of the groups with the highest sums of two scores, which are negative here.
+  Scores of_best_groups(const Scores& scores) const {
+    const int size = s_.experts.count / s_.experts.groups;
+    std::vector<std::pair<Real, Scores>> groups;
+    for (int g = 0; g < s_.experts.groups; ++g) {
+      Scores group(scores.begin() + g * size, scores.begin() + (g + 1) * size);
+      std::sort(group.begin(), group.end());
+      groups.emplace_back(group[0].first + (size > 1 ? group[1].first : Real(0)), group);
+    }
+    std::sort(groups.begin(), groups.end());
+    Scores best;
+    for (int g = 0; g < s_.experts.groups_per_token; ++g)
+      best.insert(best.end(), groups[g].second.begin(), groups[g].second.end());
+    return best;
+  }
+
   /// Shazeer et al. 2017, section 2, with the scores of Jiang et al. 2024 or of DeepSeek-AI 2024
   /// (V3), section 2.1.2. Every expert computes every token; most are then multiplied by 0.
   Array mix(const std::string& unit, const Array& x) const {
@@ -197,13 +216,14 @@ class Decoder {
     const Array logits = multiply(x, parameters_(unit, "mlp.router.weight"), s_.width, e.count);
     std::vector<Array> weights(e.count, Array(rows(), Real(0)));
     for (int r = 0; r < rows(); ++r) {
-      std::vector<std::pair<Real, int>> scores;
+      Scores scores;
       Real all = 0, chosen = 0;
       for (int i = 0; i < e.count; ++i) all += std::exp(logits[r * e.count + i]);
       for (int i = 0; i < e.count; ++i) {
         const Real power = std::exp(logits[r * e.count + i]);
         scores.push_back({-(e.sigmoid ? power / (power + 1) : power / all), i});
       }
+      scores = of_best_groups(scores);
       std::sort(scores.begin(), scores.end());
       for (int k = 0; k < e.per_token; ++k) chosen -= scores[k].first;
       for (int k = 0; k < e.per_token; ++k)

@@ -28,6 +28,8 @@ std::vector<config::Settings> small_mixtures() {
   all[0].model.experts = {4, 2, 0, 24, RouterScore::softmax, true, 1.0, RouterBalance::loss, 0.1};
   all[1].model.experts = {9, 3, 1, 12, RouterScore::sigmoid, true, 2.5, RouterBalance::bias, 0.02};
   all[2].model.experts = {5, 1, 1, 20, RouterScore::softmax, false, 1.0, RouterBalance::none, 0.0};
+  all[1].model.experts.groups = 3;
+  all[1].model.experts.groups_per_token = 2;
   for (config::Settings& settings : all) {
     settings.training.steps = 3;
     settings.schedule.warmup_steps = 1;

@@ -23,6 +23,8 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[1].model.width = 64;
   all[2].model.experts = {
       8, 2, 1, 24, math::RouterScore::sigmoid, true, 1.5, model::RouterBalance::bias, 0.02};
+  all[2].model.experts.groups = 4;
+  all[2].model.experts.groups_per_token = 2;
   all[2].tensor_grain = 1;  // experts are not divided over tensor ranks
   all[2].expert_capacity = 0.5;
   for (config::Settings& settings : all) {

@@ -178,6 +178,7 @@ model::ExpertSettings with_experts_of(Family family, model::ExpertSettings exper
   experts.score = math::RouterScore::softmax;
   if (family == Family::mixtral) experts.normalize = true;  // else a key of config.json says
   experts.scale = 1.0;
+  experts.groups = experts.groups_per_token = 1;
   return experts;
 }
 
@@ -284,6 +285,7 @@ std::vector<std::string> structure_differences(Family family,
   compare_names("router_score", theirs.score, experts.score);
   compare_names("router_normalize", theirs.normalize, experts.normalize);
   compare("router_scale", theirs.scale, experts.scale);
+  compare("router_groups", theirs.groups, experts.groups);
   return differences;
 }
 
@@ -311,8 +313,10 @@ Family family_of(const model::DecoderSettings& settings) {
       " has no counterpart at Hugging Face; expected GPT-2 (layernorm, learned, gelu, bias true, "
       "as many kv_heads as heads), GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, "
       "rotary, gelu, bias true), Llama (rmsnorm, rotary, swiglu), Mixtral (the same with experts "
-      "and bias false, router_score softmax, router_normalize true, router_scale 1, shared_experts "
-      "0, router_balance none or loss), Qwen3 (Llama with query_key_norm and bias false) or "
+      "and bias false, router_score softmax, router_normalize true, router_scale 1, router_groups "
+      "1, "
+      "shared_experts 0, router_balance none or loss), Qwen3 (Llama with query_key_norm and bias "
+      "false) or "
       "Qwen3-MoE (Mixtral with query_key_norm, any router_normalize)"));
 }
 

@@ -94,6 +94,16 @@ void check_experts(const Settings& settings, const std::string& name) {
   require(experts.per_token <= experts.count, name,
           ": model.experts_per_token = ", experts.per_token,
           " is more than model.experts = ", experts.count);
+  require_divides(name, {"model.router_groups", experts.groups}, {"model.experts", experts.count});
+  const std::int64_t of_group = experts.count / experts.groups;
+  require(experts.groups_per_token <= experts.groups, name,
+          ": model.router_groups_per_token = ", experts.groups_per_token,
+          " is more than model.router_groups = ", experts.groups);
+  require(experts.per_token <= experts.groups_per_token * of_group, name,
+          ": model.experts_per_token = ", experts.per_token,
+          " is more than the experts of model.router_groups_per_token = ", experts.groups_per_token,
+          " groups of ", of_group, " (model.router_groups = ", experts.groups, "); expected ",
+          experts.groups_per_token * of_group, " at most");
   require(experts.balance != model::RouterBalance::bias || experts.balance_rate > 0.0, name,
           ": model.router_balance = bias with model.router_balance_rate = ", experts.balance_rate,
           ", by which the bias would never change; expected more than 0");
@@ -338,7 +348,7 @@ void check_neighbours(const Settings& settings, int ranks) {
             " ranks of a shard group (parallel.shard_group); expected a divisor");
 }
 
-/// Ranks that share experts are neighbours in a shard group, of one of each tensor group.
+/// Ranks that share experts are neighbours in a shard group.
 void check_experts_on_ranks(const Settings& settings, int ranks) {
   const std::int64_t sharing = settings.expert;
   const int group = settings.shard_group > 0 ? settings.shard_group : ranks;

@@ -92,6 +92,14 @@ Section model_section() {
                "divide the scores of a token's experts by their sum"),
        number("router_scale", FIELD(model.experts.scale), positive,
               "factor of the scores, which are then the weights of the experts' outputs"),
+       integer("router_groups", FIELD(model.experts.groups), 1, math::most_router_groups,
+               "number of groups of neighbouring experts. A token's experts are all of its "
+               "router_groups_per_token groups: those with the highest sums of the two highest "
+               "scores in them; divides experts"),
+       integer("router_groups_per_token", FIELD(model.experts.groups_per_token), 1,
+               math::most_router_groups,
+               "groups from which a token's experts are chosen; together they have "
+               "experts_per_token experts or more"),
        choice("router_balance", FIELD(model.experts.balance), model::router_balance_names,
               "what keeps the router from sending most tokens to few experts. loss: an auxiliary "
               "loss of each block, router_balance_rate x experts x the sum over experts of f P, "

@@ -109,6 +109,8 @@ constexpr Condition conditions[] = {
     {"model", "router_score", "experts", has_experts},
     {"model", "router_normalize", "experts", has_experts},
     {"model", "router_scale", "experts", has_experts},
+    {"model", "router_groups", "experts", has_experts},
+    {"model", "router_groups_per_token", "experts", has_experts},
     {"model", "router_balance", "experts", has_experts},
     {"model", "router_balance_rate", "experts", has_experts},
     {"model", "router_balance_rate", "router_balance", balances},

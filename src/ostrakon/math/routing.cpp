@@ -24,6 +24,14 @@ template <class C>
 void require_shapes(const char* function, const Router& router, const Routes<C>& routes) {
   require(1 <= router.per_token && router.per_token <= router.experts, function, ": ",
           router.per_token, " experts a row of ", router.experts, ", expected from 1 to all");
+  require(1 <= router.groups && router.groups <= most_router_groups &&
+              router.experts % router.groups == 0,
+          function, ": ", router.experts, " experts in ", router.groups,
+          " groups, expected a divisor, at most ", most_router_groups);
+  require(1 <= router.groups_per_token && router.groups_per_token <= router.groups &&
+              router.per_token <= router.groups_per_token * router.group_size(),
+          function, ": ", router.per_token, " experts a row of ", router.groups_per_token,
+          " groups of ", router.group_size(), ", expected groups with as many experts");
   const std::int64_t assignments = routes.scores.rows() * router.per_token;
   require_shape(function, "scores", routes.scores, routes.scores.rows(), router.experts);
   require_size(function, "chosen", routes.chosen, assignments);
@@ -57,22 +65,68 @@ KOKKOS_INLINE_FUNCTION bool precedes(C score, std::int64_t expert, C other,
   return score > other || (score == other && expert < other_expert);
 }
 
-/// The experts that come first, ascending. Each round takes the first one of those that come after
-/// the one before. A score that is not a number comes last.
+/// What experts of a row are chosen by. A score that is not a number comes last.
 template <class C>
-KOKKOS_INLINE_FUNCTION void choose_of_row(const View<const C*>& scores, const View<const C*>& bias,
-                                          const View<std::int32_t*>& chosen) {
-  const auto key = [&](std::int64_t e) {
+struct ChoiceKeys {
+  View<const C*> scores, bias;
+
+  KOKKOS_INLINE_FUNCTION C operator()(std::int64_t e) const {
     const C sum = bias ? scores[e] + bias[e] : scores[e];
     return sum == sum ? sum : below_all<C>;
-  };
-  const std::int64_t experts = scores.size();
+  }
+};
+
+/// The sum of the two highest keys of a group, or its only one.
+template <class C>
+KOKKOS_INLINE_FUNCTION C key_of_group(const ChoiceKeys<C>& key, std::int64_t group,
+                                      std::int64_t size) {
+  C first = below_all<C>, second = below_all<C>;
+  for (std::int64_t e = group * size; e < (group + 1) * size; ++e) {
+    const C mine = key(e);
+    second = mine > first ? first : mine > second ? mine : second;
+    first = mine > first ? mine : first;
+  }
+  return size == 1 ? first : first + second;
+}
+
+/// Bit g: whether a row's experts may be of group g.
+template <class C>
+KOKKOS_INLINE_FUNCTION std::uint64_t groups_of_row(const ChoiceKeys<C>& key, std::int64_t groups,
+                                                   std::int64_t size, std::int64_t per_token) {
+  if (groups == per_token) return ~std::uint64_t{0};
+  std::uint64_t found = 0;
+  for (std::int64_t k = 0; k < per_token; ++k) {
+    std::int64_t best = -1;
+    C best_key = 0;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      if ((found >> g & 1) != 0) continue;
+      const C mine = key_of_group(key, g, size);
+      if (best >= 0 && !precedes(mine, g, best_key, best)) continue;
+      best = g;
+      best_key = mine;
+    }
+    found |= std::uint64_t{1} << best;
+  }
+  return found;
+}
+
+/// The experts that come first, of groups whose bit is set, ascending. Each round takes the first
+/// one of those that come after the one before.
+template <class C>
+KOKKOS_INLINE_FUNCTION void choose_of_row(const ChoiceKeys<C>& key, std::uint64_t groups,
+                                          std::int64_t group_size,
+                                          const View<std::int32_t*>& chosen) {
+  const std::int64_t experts = key.scores.size();
   C last_key = 0;
   std::int64_t last = -1;
   for (std::int64_t k = 0; k < chosen.size(); ++k) {
     std::int64_t best = -1;
     C best_key = 0;
     for (std::int64_t e = 0; e < experts; ++e) {
+      if ((groups >> (e / group_size) & 1) == 0) {
+        e += group_size - 1;
+        continue;
+      }
       const C mine = key(e);
       if (last >= 0 && !precedes(last_key, last, mine, e)) continue;
       if (best >= 0 && !precedes(mine, e, best_key, best)) continue;
@@ -117,6 +171,8 @@ void choose_experts(const Exec& exec, const Router& router, View<const C*> bias,
   const RouterScore score = router.score;
   const bool normalize = router.normalize;
   const C scale = static_cast<C>(router.scale);
+  const std::int64_t groups = router.groups, of_token = router.groups_per_token;
+  const std::int64_t size = router.group_size();
   const Routes<C> to = routes;
   for_each_item(
       exec, "choose_experts", routes.scores.rows(), KOKKOS_LAMBDA(std::int64_t r) {
@@ -124,7 +180,8 @@ void choose_experts(const Exec& exec, const Router& router, View<const C*> bias,
         const auto chosen = to.chosen.range(r * per_token, (r + 1) * per_token);
         const auto weights = to.weights.range(r * per_token, (r + 1) * per_token);
         score_row<C>(score, scores);
-        choose_of_row<C>(scores, bias, chosen);
+        const ChoiceKeys<C> key{scores, bias};
+        choose_of_row<C>(key, groups_of_row(key, groups, size, of_token), size, chosen);
         const C sum = normalize ? sum_of_chosen<C>(scores, chosen) : C(1);
         for (std::int64_t k = 0; k < per_token; ++k) weights[k] = scale * (scores[chosen[k]] / sum);
       });

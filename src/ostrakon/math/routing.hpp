@@ -26,7 +26,14 @@ struct Router {
   RouterScore score = RouterScore::softmax;
   bool normalize = true;  ///< divide the scores of a row's experts by their sum
   double scale = 1.0;     ///< factor of the weights
+  /// Equal runs of experts. A row's experts are all of its `groups_per_token` groups, those with
+  /// the highest sums of the two highest scores in them (DeepSeek-AI 2024, V3, section 2.1.2).
+  std::int64_t groups = 1;
+  std::int64_t groups_per_token = 1;
+
+  std::int64_t group_size() const { return experts / groups; }
 };
+constexpr std::int64_t most_router_groups = 64;
 
 /// Where `rows` rows go. An *assignment* is a row's j-th expert: number row * per_token + j, of
 /// which there are rows * per_token whatever the router chooses. Its *slot* is its place among all
@@ -59,8 +66,8 @@ class OffsetsOnHost {
 };
 
 /// Replaces the logits in routes.scores by scores, and writes `chosen` and `weights`. `bias`
-/// (experts), which need not exist, is added to scores for the choice alone. Of equal scores that
-/// of the expert with the lower index is higher.
+/// (experts), which need not exist, is added to scores for the choice alone, of groups, too. Of
+/// equal scores that of the expert, or group, with the lower index is higher.
 template <class C>
 void choose_experts(const Exec& exec, const Router& router, View<const C*> bias,
                     const Routes<C>& routes);

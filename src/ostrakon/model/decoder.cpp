@@ -71,6 +71,15 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
     require(experts.per_token >= 1 && experts.per_token <= experts.count, "model ",
             experts.per_token, " experts per token of ", experts.count,
             ", expected at least 1 and at most all");
+    require(experts.groups >= 1 && experts.groups <= math::most_router_groups &&
+                experts.count % experts.groups == 0,
+            "model router groups is ", experts.groups, ", expected a divisor of the ",
+            experts.count, " experts, at most ", math::most_router_groups);
+    require(experts.groups_per_token >= 1 && experts.groups_per_token <= experts.groups &&
+                experts.per_token <= experts.groups_per_token * (experts.count / experts.groups),
+            "model router groups per token is ", experts.groups_per_token, " of ", experts.groups,
+            ", expected no more than all, with the ", experts.per_token,
+            " experts of a token or more in them");
     require(experts.balance != RouterBalance::bias || experts.balance_rate > 0.0,
             "model router balance rate is ", experts.balance_rate,
             ", by which a bias never changes; expected more than 0");

@@ -44,10 +44,14 @@ struct ExpertSettings {
   double scale = 1.0;
   RouterBalance balance = RouterBalance::none;
   double balance_rate = 0.001;  ///< factor of the auxiliary loss; step of the bias
+  std::int64_t groups = 1;      ///< equal runs of experts, see math::Router
+  std::int64_t groups_per_token = 1;
 
   bool exist() const { return count > 0; }
   std::int64_t shared_width() const { return shared * width; }
-  math::Router router() const { return {count, per_token, score, normalize, scale}; }
+  math::Router router() const {
+    return {count, per_token, score, normalize, scale, groups, groups_per_token};
+  }
 };
 
 /// The most experts of a block.

@@ -6,6 +6,7 @@
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/report.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
 #include <ostrakon/plan/timing.hpp>
@@ -126,6 +127,40 @@ TEST(StagePlans, DeferAndThenKeepInTheMemoryOfOneForwardOneBackward) {
   EXPECT_NO_THROW(prove_stages(plans));
   EXPECT_LE(largest_arena(plans), largest_arena(plain));
   EXPECT_LT(computing_time(plans), computing_time(plain));
+  std::int64_t deferred = 0;
+  int stay = 0;
+  for (const StepPlan& plan : plans) {
+    const StageSummary summary = summarize_stage(plan, 0, 0);
+    EXPECT_EQ(summary.backwards, 8 * static_cast<std::int64_t>(plan.units.size()));
+    deferred += summary.deferred;
+    stay += summary.stay_gathered;
+  }
+  EXPECT_GT(deferred, 8);
+  EXPECT_GT(stay, 0);
+}
+
+/// A unit that has no room is no reason that the others have none.
+TEST(StagePlans, SmallUnitsStayGatheredBesideALargeOne) {
+  ModelDescription model = even_model(15, 1.0);
+  model.units[4].parameter_elements = 20000000;  // the last block of the first stage ...
+  const std::vector<UnitRange> chunks = {{0, 5}, {5, 9}, {9, 13}, {13, 17}};
+  model.units[5].parameter_elements = 10000000;  // and the first of the second
+  const std::vector<StepPlan> plans =
+      build_stage_plans(model, chunks, 2, policy_of(4, 8, 2), Purpose::train);
+  const std::vector<PlannedUnit>& second = plans[1].units;
+  EXPECT_TRUE(second[1].stays_gathered || second[2].stays_gathered || second[3].stays_gathered);
+  EXPECT_NO_THROW(prove_stages(plans));
+}
+
+/// The units of a stage are those that it has, also where it borrows the one before them.
+TEST(StagePlans, SummariesNameTheUnitsBehindABorrowedOne) {
+  const ModelDescription model = make_model(3, true, 3);
+  Policy policy = policy_of(2, 4, 1);
+  const std::vector<StepPlan> plans =
+      build_stage_plans(model, {{0, 1}, {1, 5}}, 1, policy, Purpose::train);
+  const StageSummary second = summarize_stage(plans[1], 0, 0);
+  EXPECT_EQ(second.units, "block.0 to head");
+  EXPECT_GT(second.parameters, 0);
 }
 
 /// With a head as heavy as two and a half blocks, several divisions have the same busiest stage;

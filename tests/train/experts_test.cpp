@@ -174,6 +174,7 @@ TEST(Experts, RanksThatShareExpertsHaveTheBitsOfOne) {
   if (world_ranks() < 2) GTEST_SKIP() << "takes two ranks";
   std::vector<config::Settings> models = small_mixtures();
   models[0].model.experts.count = models[1].model.experts.count = 8;
+  models[1].model.experts.groups = 4;
   models[2].model.experts.count = 4;
   std::int64_t most_rounds = 1;
   for (config::Settings settings : models) {
@@ -231,6 +232,7 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
   ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
   std::vector<config::Settings> models = small_mixtures();
   models[0].model.experts.count = models[1].model.experts.count = 8;
+  models[1].model.experts.groups = 4;
   models[2].model.experts.count = 4;
   const auto shard_group = [&](const Choices& row) {
     const int stage = ranks >> row[pipeline], expert_ranks = 2 << row[expert];

@@ -176,6 +176,7 @@ struct History {
   std::vector<train::ExpertLoad> loads;  // of all steps and layers
   double validation_loss = 0.0;
   std::uint64_t plan_hash = 0, validation_plan_hash = 0;
+  int stay_gathered = 0;         // units of the rank's stage, until the end of a step
   std::int64_t most_rounds = 1;  // in which tokens travelled between ranks that share experts
 
   void add(const train::StepResult& result, train::Trainer& trainer) {
@@ -357,6 +358,7 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
     history.add(run.step(step), trainer);
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
   history.plan_hash = plan.hash();
+  for (const plan::PlannedUnit& unit : plan.units) history.stay_gathered += unit.stays_gathered;
   history.validation_plan_hash = trainer.program(plan::Purpose::evaluate).plan.hash();
   if (plan.grid.stages() == 1) expect_traffic_by_formula(settings, plan);
   std::vector<plan::Span> spans = spans_of_messages(plan);

@@ -17,12 +17,12 @@ Key reshard() {
   key.name = "reshard_after_forward";
   key.meaning =
       "where parameters are gathered: what is kept of a unit's gathered parameters until its "
-      "backward. always: nothing; default: nothing, except where they would be gathered again at "
-      "once, and in a pipeline where a stage has the memory that another one needs anyway: there "
-      "as "
-      "end_of_step; never: all; end_of_step: all, also from one micro-batch to the next; N: each "
-      "rank keeps 1/N. always, never and N are True, False and N of reshard_after_forward in "
-      "PyTorch's fully_shard";
+      "backward. always: nothing; never: all; end_of_step: all, also from one micro-batch to the "
+      "next; N: each rank keeps 1/N; default: nothing, except where they would be gathered again "
+      "at "
+      "once; of units for which a stage of a pipeline has room, as end_of_step. always, never and "
+      "N "
+      "are True, False and N of reshard_after_forward in PyTorch's fully_shard";
   key.expected = expected_reshard();
   key.limits = "default | always | never | end_of_step | N";
   key.set = [](Settings& settings, const Value& value) {

@@ -370,11 +370,20 @@ StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
   summary.flops = plan.flops();
   for (const Action& action : plan.actions)
     if (action.kind == Kind::send) summary.bytes_sent += plan.bytes_sent(action);
+  for (const Action& action : plan.actions) {
+    if (action.kind != Kind::backward) continue;
+    if (action.phase <= 0) ++summary.backwards;
+    if (is_deferred(plan, action) &&
+        action.phase == plan.units[static_cast<std::size_t>(action.unit)].first_of_gradients)
+      ++summary.deferred;
+  }
   for (std::size_t first = 0; first < plan.units.size();) {
     std::size_t end = first + 1;
-    while (end < plan.units.size() && plan.units[end].number == plan.units[end - 1].number + 1)
+    const bool is_borrowed = plan.units[first].borrowed_from >= 0;
+    while (end < plan.units.size() && plan.units[end].number == plan.units[end - 1].number + 1 &&
+           (plan.units[end].borrowed_from >= 0) == is_borrowed)
       ++end;
-    if (plan.units[first].borrowed_from < 0) {
+    if (!is_borrowed) {
       for (std::size_t u = first; u < end; ++u) {
         summary.parameters += plan.units[u].parameter_elements;
         summary.stay_gathered += plan.units[u].stays_gathered;

@@ -90,6 +90,9 @@ struct Elements {
 };
 Elements count_elements(const StepPlan& plan);
 
+/// Of its experts, which are alike in all units; no rows where ranks share none.
+ExpertRoom expert_room(const StepPlan& plan);
+
 /// A setting that a plan was made with, as the caller names and writes it.
 struct Setting {
   std::string key;
@@ -97,9 +100,6 @@ struct Setting {
   bool has_effect = true;  ///< false: it was given, but changes nothing with the others
 };
 /// The keys of those that have no effect.
-/// Of its experts, which are alike in all units; no rows where ranks share none.
-ExpertRoom expert_room(const StepPlan& plan);
-
 std::vector<std::string> without_effect(const std::vector<Setting>& strategy);
 
 /// What a rank needs of one memory space. Bytes of buffers include the alignment of the arena.
@@ -129,6 +129,7 @@ struct StageSummary {
   std::string units;            ///< of each chunk: "embedding to block.2, block.6 to head"
   std::int64_t parameters = 0;  ///< of these
   int stay_gathered = 0;        ///< units, until their last use in the step
+  std::int64_t deferred = 0, backwards = 0;  ///< in a step, those that defer gradients of all
   std::int64_t arena_bytes = 0, host_arena_bytes = 0;
   std::int64_t bytes_sent = 0;  ///< to other stages in a step
   double flops = 0.0;
@@ -149,7 +150,8 @@ struct Report {
   /// divide evenly that is any of them. The step's sums, some kilobytes for all ranks together,
   /// count nowhere.
   std::int64_t bytes_inside_nodes = 0;
-  std::int64_t bytes_left_out_if_even = 0;  ///< of both: in exchanges that may be empty
+  std::int64_t bytes_left_out_if_even = 0;  ///< of both: what exchanges that are
+                                            ///< empty with even routing (experts) would send
   std::int64_t bytes_across_nodes = 0;
   std::int64_t bytes_to_device = 0;   ///< copied from host memory
   std::int64_t bytes_to_host = 0;     ///< copied from device memory

@@ -298,6 +298,8 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       Json one = {{"units", stage.units},
                   {"parameter_elements", stage.parameters},
                   {"units_that_stay_gathered", stage.stay_gathered},
+                  {"backwards", stage.backwards},
+                  {"backwards_deferred", stage.deferred},
                   {"arena_bytes", stage.arena_bytes},
                   {"host_arena_bytes", stage.host_arena_bytes},
                   {"bytes_to_other_stages", stage.bytes_sent},

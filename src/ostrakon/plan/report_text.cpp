@@ -327,11 +327,13 @@ std::string collectives_text(const Grid& grid, int ranks_per_node) {
                    " ranks of a node, as training.sum_grain allows, and across them";
 }
 
-std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated, int shown) {
+std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated,
+                        const StepPlan& shown) {
   if (stages.empty()) return "";
   std::string text = "stages          arena      on host  to other stages          compute" +
                      std::string(is_estimated ? "  waiting" : "") + "  units\n";
   double waiting = 0.0;
+  std::int64_t deferred = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const StageSummary& stage = stages[s];
     waiting += stage.waiting / static_cast<double>(stages.size());
@@ -343,6 +345,10 @@ std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimat
     if (stage.stay_gathered > 0)
       text += print("; %d %s gathered", stage.stay_gathered,
                     stage.stay_gathered == 1 ? "stays" : "stay");
+    if (stage.deferred > 0)
+      text += print("; %s of %s backwards deferred", format_count(stage.deferred).c_str(),
+                    format_count(stage.backwards).c_str());
+    deferred += stage.deferred;
     text += "\n";
   }
   if (is_estimated)
@@ -350,36 +356,21 @@ std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimat
         "  stages wait %.1f %% of the step for each other: the bubble, and what one has more to "
         "do\n",
         100.0 * waiting);
-  return text + print("  the following is of a rank of stage %d\n\n", shown);
+  if (shown.schedule == ScheduleKind::zero_bubble && deferred == 0)
+    text +=
+        "  zero_bubble defers nothing, and is 1f1b here: no unit can, or there is no memory for "
+        "it\n";
+  return text + print("  the following is of a rank of stage %d\n\n", shown.stage);
 }
 
 std::string experts_text(const StepPlan& plan, int ranks_per_node) {
   const ExpertRoom room = expert_room(plan);
   if (room.rows == 0) return "";
-  const bool on_one_node = ranks_per_node % room.ranks == 0;
+  const bool on_one_node = ranks_per_node > 0 && ranks_per_node % room.ranks == 0;
   return text(format_count(room.ranks), " neighbours", on_one_node ? "" : " on several nodes",
               ", room for ", format_count(room.rows),
               " rows from each to each; rounds: ", format_count(room.rounds_if_even),
               " if routing is even, ", format_count(room.most_rounds), " at most");
-}
-
-std::string deferral_text(const StepPlan& plan) {
-  if (plan.schedule != ScheduleKind::zero_bubble) return "";
-  std::int64_t deferred = 0, all = 0;
-  for (const Action& action : plan.actions) {
-    if (action.kind != Kind::backward) continue;
-    if (action.phase <= 0) ++all;
-    const PlannedUnit& unit = plan.units[static_cast<std::size_t>(action.unit)];
-    if (unit.first_of_gradients > 0 && action.phase == unit.first_of_gradients &&
-        action.buffer(Role::deferred) >= 0)
-      ++deferred;
-  }
-  if (deferred == 0)
-    return "no unit defers gradients of parameters (activation_checkpointing full, expert, "
-           "tensor), "
-           "or memory has no room: as 1f1b";
-  return text("gradients of parameters are deferred in ", format_count(deferred), " of ",
-              format_count(all), " backwards of units");
 }
 
 std::string updates_text(const StepPlan& plan) {
@@ -406,11 +397,10 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << sums_text(plan)
        << (expert_room(plan).rows == 0
                ? ""
-               : text_row("shared experts", experts_text(plan, report.ranks_per_node)))
-       << (deferral_text(plan).empty() ? "" : text_row("zero_bubble", deferral_text(plan)))
+               : text_row("experts over ranks", experts_text(plan, report.ranks_per_node)))
        << (updates_text(plan).empty() ? "" : text_row("updates", updates_text(plan)))
        << row("hash of the plan", format_hex(plan.hash())) << "\n\n"
-       << stages_text(report.stages, report.estimate.has_value(), plan.stage) << memory_text(report)
+       << stages_text(report.stages, report.estimate.has_value(), plan) << memory_text(report)
        << "\n"
        << traffic_text(plan.grid, report) << "\n"
        << copies_text(report) << overlap_text(report.overlap) << "\n"

@@ -10,7 +10,8 @@ namespace ostrakon::plan {
 
 /// A line for each stage of a pipeline; empty where there are none. `is_estimated`: with how long
 /// each waits. `shown`: the stage that other figures are of.
-std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated, int shown);
+std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimated,
+                        const StepPlan& shown);
 
 /// The figures of a plan as tables for people.
 std::string report_text(const StepPlan& plan, const Report& report);
@@ -35,8 +36,6 @@ constexpr const char* optimistic_updates =
     "before the norm of all is known: undone and repeated where it clips";
 /// How tokens travel to experts that ranks share; "" where none do.
 std::string experts_text(const StepPlan& plan, int ranks_per_node);
-/// How much of backward a stage of `zero_bubble` defers; "" of any other schedule.
-std::string deferral_text(const StepPlan& plan);
 /// Which of these holds, or "".
 std::string updates_text(const StepPlan& plan);
 

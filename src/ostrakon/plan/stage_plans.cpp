@@ -49,21 +49,28 @@ ScheduleKind schedule_of_memory(const Policy& policy) {
 }
 
 /// Units whose parameters may stay gathered: those for which the policy leaves it open, and that a
-/// plan gathers more than once.
+/// plan has gathered more than once. The smallest first, so that as many as can be have room.
 std::vector<std::string> units_to_keep(const StepPlan& plan, const Policy& policy) {
-  std::vector<std::string> units;
+  std::vector<std::pair<std::int64_t, std::string>> units;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     const PlannedUnit& unit = plan.units[static_cast<std::size_t>(u)];
     Reshard reshard = policy.reshard_after_forward;
     for (const UnitRule& rule : policy.units)
       if (rule.reshard_after_forward && matches(rule.pattern, unit.name))
         reshard = *rule.reshard_after_forward;
-    const auto gathers = std::count_if(
-        plan.actions.begin(), plan.actions.end(),
-        [&](const Action& action) { return action.kind == Kind::gather && action.unit == u; });
-    if (reshard.kind == Reshard::automatic && gathers > 1) units.push_back(unit.name);
+    const auto gathered =
+        std::count_if(plan.buffers.begin(), plan.buffers.end(), [&](const Buffer& buffer) {
+          return buffer.category == Category::gathered && buffer.flats == unit.flats &&
+                 buffer.divided == unit.layouts.gathered.divided;
+        });
+    if (reshard.kind == Reshard::automatic && gathered > 1)
+      units.emplace_back(unit.parameter_elements, unit.name);
   }
-  return units;
+  std::stable_sort(units.begin(), units.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (const auto& [size, name] : units) names.push_back(name);
+  return names;
 }
 
 /// The stages of a pipeline, and their plans as far as they have come.
@@ -211,25 +218,31 @@ std::vector<UnitRange> with_moved(std::vector<UnitRange> chunks, int from, int t
 std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_stage,
                                    const Policy& policy) {
   std::vector<UnitRange> chunks = make_chunks(model, policy);
-  if (policy.stages == 1 || !policy.chunk_units.empty()) return chunks;
+  // With zero_bubble in the memory of 1f1b less memory would be a longer bubble.
+  if (policy.stages == 1 || !policy.chunk_units.empty() || is_limited(policy)) return chunks;
   check_step(model, policy, Purpose::train, ranks_of_stage);
   check_names(policy, model);
+  struct Planned {
+    std::vector<std::int64_t> arenas;  // of stages
+    double time;
+  };
   const auto plan = [&](const std::vector<UnitRange>& some) {
     StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train);
-    plans.build(schedule_of_memory(policy));
-    return plans;
+    plans.build(policy.schedule);
+    return Planned{plans.arenas(), plans.computing_time()};
   };
-  constexpr int most_tries = 3;  // for each unit that is moved
+  int tries_left = 2 * policy.stages + 8;  // each plans all stages
+  constexpr int most_tries = 3;            // to take a unit from a chunk
   constexpr double no_longer = 1.001;
   double busiest = 0.0;
   for (const UnitRange& chunk : chunks) busiest = std::max(busiest, flops_of(model, chunk));
   busiest *= no_longer;
-  const StagePlans first = plan(chunks);
-  const double most_time = no_longer * first.computing_time();
-  std::vector<std::int64_t> arenas = first.arenas();
+  Planned planned = plan(chunks);
+  const double most_time = no_longer * planned.time;
   const int count = static_cast<int>(chunks.size());
   for (bool moves = true; moves;) {
     moves = false;
+    const std::vector<std::int64_t>& arenas = planned.arenas;
     const auto largest = std::max_element(arenas.begin(), arenas.end());
     const int stage = static_cast<int>(largest - arenas.begin());
     std::vector<int> others;  // chunks, of the smallest arenas first
@@ -238,23 +251,27 @@ std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_s
     std::stable_sort(others.begin(), others.end(), [&](int one, int other) {
       return arenas[one % policy.stages] < arenas[other % policy.stages];
     });
-    int tries = 0;
-    for (int from = stage; from < count && !moves; from += policy.stages)
+    for (int from = stage; from < count && !moves; from += policy.stages) {
+      int tries = 0;
       for (const int to : others) {
         if (chunks[from].end - chunks[from].first < 2 || tries == most_tries) break;
         const std::vector<UnitRange> moved = with_moved(chunks, from, to);
-        if (flops_of(model, moved[to]) > busiest) continue;
+        const bool is_busier = std::any_of(moved.begin(), moved.end(), [&](const UnitRange& chunk) {
+          return flops_of(model, chunk) > busiest;
+        });
+        if (is_busier) continue;
+        if (tries_left-- == 0) return chunks;
         ++tries;
-        const StagePlans plans = plan(moved);
-        std::vector<std::int64_t> then = plans.arenas();
-        if (*std::max_element(then.begin(), then.end()) >= *largest ||
-            plans.computing_time() > most_time)
+        Planned then = plan(moved);
+        if (*std::max_element(then.arenas.begin(), then.arenas.end()) >= *largest ||
+            then.time > most_time)
           continue;
         chunks = moved;
-        arenas = std::move(then);
+        planned = std::move(then);
         moves = true;
         break;
       }
+    }
   }
   return chunks;
 }

@@ -12,8 +12,9 @@ namespace ostrakon::plan {
 
 /// The chunks of all stages: make_chunks; where the policy names none, units are moved from stages
 /// with the largest arena to others, as long as that makes the largest arena of a training step
-/// smaller and its computing no longer. Plans the stages a few times; throws Error
-/// where build_stage_plans does.
+/// smaller, on the device, and its computing no longer. Not with Policy::zero_bubble_memory
+/// as_1f1b, which uses that memory. Plans the stages a few times; throws Error where
+/// build_stage_plans does.
 std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_stage,
                                    const Policy& policy);
 
@@ -27,7 +28,8 @@ std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_s
 /// several stages the others use it: with zero_bubble deferred phases wait as long as the schedule
 /// says and there is room (Policy::zero_bubble_memory), and then as many units as there is room
 /// for stay gathered from their first use in the step to their last, of those whose
-/// Policy::reshard_after_forward is automatic. No arena becomes larger than the largest by that.
+/// Policy::reshard_after_forward is automatic. No arena on the device becomes larger
+/// than the largest by that.
 ///
 /// Throws Error where make_stages does, for what build_step_plan throws it, where the micro-batches
 /// do not fit the schedule, and for decoding, which is one rank's. To be proven together: see

@@ -16,13 +16,7 @@ struct Bar {
   double begin = 0.0, end = 0.0;  ///< seconds
 };
 
-bool is_deferred(const StepPlan& plan, const Action& action) {
-  const PlannedUnit& unit = plan.units[static_cast<std::size_t>(std::max(action.unit, 0))];
-  return action.kind == Kind::backward && unit.first_of_gradients > 0 &&
-         action.phase >= unit.first_of_gradients && action.buffer(Role::deferred) >= 0;
-}
-
-/// In the order of time. `least`: shorter ones join those beside them, and are left out if alone.
+/// In the order of time, without those shorter than `least`.
 std::vector<Bar> bars_of(const StepPlan& plan, const Timing& timing, double least) {
   std::vector<Bar> bars;
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
@@ -46,6 +40,20 @@ std::vector<Bar> bars_of(const StepPlan& plan, const Timing& timing, double leas
   return bars;
 }
 
+/// When the device computes, in runs with breaks of at least `least` between them.
+std::vector<Bar> computing_of(const StepPlan& plan, const Timing& timing, double least) {
+  std::vector<Bar> runs;
+  for (std::size_t a = 0; a < plan.actions.size(); ++a) {
+    const double begin = timing.begins[a], end = timing.ends[a];
+    if (plan.actions[a].stream != Stream::compute || !(end > begin)) continue;
+    if (!runs.empty() && begin - runs.back().end < least)
+      runs.back().end = end;
+    else
+      runs.push_back({Kind::release, false, -1, begin, end});
+  }
+  return runs;
+}
+
 constexpr double left = 110.0, right = 40.0, top = 74.0, lane_height = 30.0, lane_gap = 8.0,
                  plot_width = 1200.0;
 
@@ -59,16 +67,19 @@ class StagesPicture {
     for (const Timing& timing : timings_)
       waiting += 100.0 * timing.waiting / timing.seconds / static_cast<double>(timings_.size());
     std::string text = words(24, 34, "title ink", title);
-    text += words(24, 55, "small soft",
-                  print("%.4g s a step, of which stages wait %.1f %% for each other. Widths are "
-                        "times; the numbers are micro-batches.",
-                        seconds_, waiting));
+    text +=
+        words(24, 55, "small soft",
+              print("%.4g s a step, of which stages wait %.1f %% for each other. Widths are "
+                    "times; the numbers are micro-batches. Where a lane is empty the stage waits, "
+                    "for others or for what it gathers, reduces or copies.",
+                    seconds_, waiting));
     for (std::size_t s = 0; s < stages_.size(); ++s) text += lane(s);
     text += axis() + legend("stages", left, height() - 22,
                             {{color(Kind::forward), "forward"},
                              {color(Kind::backward), "backward"},
                              {color(Kind::reduce_scatter), "deferred gradients"},
-                             {color(Kind::optimize), "the rest"}});
+                             {color(Kind::optimize), "the rest"},
+                             {color(Kind::release), "too short to tell"}});
     return {left + plot_width + right, height(), std::move(text)};
   }
 
@@ -85,6 +96,11 @@ class StagesPicture {
     return color(is_known ? bar.kind : Kind::optimize);
   }
 
+  std::string rectangle(const Bar& bar, double y, const char* fill) const {
+    return print("<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\"/>",
+                 x(bar.begin), y, x(bar.end) - x(bar.begin), lane_height, fill);
+  }
+
   std::string lane(std::size_t s) const {
     constexpr double least_pixels = 0.5, least_of_number = 9.0;
     const double y = top + static_cast<double>(s) * (lane_height + lane_gap);
@@ -94,10 +110,12 @@ class StagesPicture {
         print("<rect class=\"lane\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", left,
               y, plot_width, lane_height);
     const double least = least_pixels * seconds_ / plot_width;
+    // Below bars that are too short to be seen.
+    for (const Bar& run : computing_of(*stages_[s], timings_[s], least))
+      text += rectangle(run, y, color(Kind::release)) + "\n";
     for (const Bar& bar : bars_of(*stages_[s], timings_[s], least)) {
       const double width = x(bar.end) - x(bar.begin);
-      text += print("<g><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\"/>",
-                    x(bar.begin), y, width, lane_height, color_of(bar));
+      text += "<g>" + rectangle(bar, y, color_of(bar));
       text += "<title>" + escape(bar_text(bar)) + "</title>";
       if (bar.micro_batch >= 0 && width >= least_of_number)
         text += words(0.5 * (x(bar.begin) + x(bar.end)), y + 0.5 * lane_height + 4, "bar",

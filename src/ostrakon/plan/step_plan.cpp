@@ -224,4 +224,11 @@ std::uint64_t StepPlan::hash() const {
   return hasher.value();
 }
 
+bool is_deferred(const StepPlan& plan, const Action& action) {
+  if (action.kind != Kind::backward) return false;
+  const PlannedUnit& unit = plan.units[static_cast<std::size_t>(action.unit)];
+  return unit.first_of_gradients > 0 && action.phase >= unit.first_of_gradients &&
+         action.buffer(Role::deferred) >= 0;
+}
+
 }  // namespace ostrakon::plan

@@ -371,7 +371,7 @@ struct StepPlan {
   /// group of n, and all M of what is sent to another stage. In an action; or in all.
   std::int64_t bytes_sent(const Action& action) const;
   std::int64_t bytes_sent() const;
-  /// Of that, what is not sent in a step that needs none of it: exchanges that may be empty.
+  /// Of that, what is not sent where experts get equally many tokens: Exchange::empty_if_even.
   std::int64_t bytes_left_out_if_even() const;
   double flops() const;
 
@@ -406,5 +406,8 @@ struct StepPlan {
 /// runs while the next n units compute.
 StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
                          Purpose purpose);
+
+/// Whether an action computes phases of backward that its unit defers: gradients of parameters.
+bool is_deferred(const StepPlan& plan, const Action& action);
 
 }  // namespace ostrakon::plan

@@ -124,7 +124,7 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
   out << describe_libraries() << ranks << "\nsettings\n"
       << config::summary(settings, on_ranks(trainer, mesh)) << "\n"
       << describe_model(settings, trainer)
-      << plan::stages_text(summarize_stages(mesh, trainer), false, plan.stage)
+      << plan::stages_text(summarize_stages(mesh, trainer), false, plan)
       << "plan of a step, each rank" << (plan.grid.stages() > 1 ? " of stage 0 (" : " (")
       << plan.actions.size() << " actions, hash " << format_hex(plan.hash()) << ")\n"
       << plan::memory_table(plan, program.memory) << host_memory(program)
@@ -148,11 +148,8 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << threads_line(host_threads(), matrix_threads, mesh.cores())
       << (plan::expert_room(plan).rows == 0
               ? ""
-              : text("  shared experts         ", plan::experts_text(plan, mesh.ranks_per_node()),
+              : text("  experts over ranks     ", plan::experts_text(plan, mesh.ranks_per_node()),
                      "\n"))
-      << (plan::deferral_text(plan).empty()
-              ? ""
-              : text("  zero_bubble            ", plan::deferral_text(plan), "\n"))
       << (plan::updates_text(plan).empty()
               ? ""
               : text("  updates                ", plan::updates_text(plan), "\n"))
@@ -174,7 +171,7 @@ std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer
     std::istringstream stream(text);
     plan::StageSummary& stage = stages.emplace_back();
     stream >> stage.arena_bytes >> stage.host_arena_bytes >> stage.bytes_sent >> stage.flops >>
-        stage.parameters >> stage.stay_gathered;
+        stage.parameters >> stage.stay_gathered >> stage.deferred >> stage.backwards;
     std::getline(stream >> std::ws, stage.units);
   }
   if (stages.size() == 1) stages.clear();

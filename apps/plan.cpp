@@ -92,7 +92,7 @@ recomputation, relative to --gflops. --json has the estimate if one of the rates
 --fit sorts by estimated time, then by arena. In addition to the deck's settings it tries
     parallel.sharding               none, optimizer, gradients, full
     parallel.shard_group            world, node
-    parallel.reshard_after_forward  default, never, the ranks of a node
+    parallel.reshard_after_forward  default, never, end_of_step, the ranks of a node
     parallel.accumulation           auto, reduce_last
     memory.activation_checkpointing none, selective attention mlp norms, every 2, full
     training.micro_batch_size       powers of two that give all ranks equally many; changes bits

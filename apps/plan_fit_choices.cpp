@@ -59,7 +59,7 @@ Choices micro_batch_choices(const Settings& deck, int all_ranks) {
 /// Not `always`, than which `default` takes no more time or memory. Parts on the ranks of a node
 /// where groups are larger.
 Choices reshard_choices(const Settings& deck, const FitRequest& request) {
-  std::vector<std::string> values = {"default", "never"};
+  std::vector<std::string> values = {"default", "never", "end_of_step"};
   // Of a shard group, without tensor ranks.
   const int tensor = static_cast<int>(deck.tensor);
   const bool apart = deck.parallel.rank_order == plan::RankOrder::shard_first;

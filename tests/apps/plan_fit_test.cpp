@@ -232,7 +232,7 @@ TEST_F(Fit, MissesNothing) {
       for (const char* checkpointing : {"none", "full"})
         for (const char* micro_batch : {"1", "2"})
           for (const std::string accumulation : {"auto", "reduce_last"})
-            for (const std::string reshard : {"default", "never", "2"}) {
+            for (const std::string reshard : {"default", "never", "end_of_step", "2"}) {
               const bool reduces_early = sharding == "gradients" || sharding == "full";
               if (accumulation != "auto" && (!reduces_early || micro_batch == std::string("2")))
                 continue;
@@ -276,7 +276,7 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
   std::vector<Family> all;
   for (const char* checkpointing : {"none", "full"})
     for (const char* micro_batch : {"1", "2"})
-      for (const char* reshard : {"default", "never"}) {
+      for (const char* reshard : {"default", "never", "end_of_step"}) {
         if (micro_batch == std::string("2") && !tests::takes_every_case()) continue;
         all.emplace_back();
         for (const char* offload : {"none", "optimizer", "parameters", "all"})

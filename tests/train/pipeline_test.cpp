@@ -5,7 +5,9 @@
 
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/report.hpp>
 #include <ostrakon/plan/sum_order.hpp>
+#include <ostrakon/train/run_description.hpp>
 #include <string>
 
 #include "support/covering.hpp"
@@ -292,6 +294,33 @@ TEST(Pipeline, StagesSendActivationsAndTheTiedTable) {
     const std::int64_t expected =
         (is_first || is_last ? 1 : 2) * border + (tied && (is_first || is_last) ? table : 0);
     EXPECT_EQ(run.trainer.bytes_sent({plan::Axis::pipeline, 4}), 2 * expected) << plan.stage;
+  }
+}
+
+/// What the ranks of all stages are told of each is what its own ranks know.
+TEST(Pipeline, SummariesOfStagesAreTheirOwn) {
+  if (world_ranks() != 4) GTEST_SKIP() << "on four ranks";
+  for (const bool defers : {false, true}) {
+    config::Settings settings = models(2)[1];
+    settings.tensor_grain = 1;
+    settings = Division{4, 1, 1, 1, 1, 1, 1, defers}.apply(settings);
+    SmallRun run(settings);
+    const runtime::Program& program = run.trainer.program(plan::Purpose::train);
+    const plan::StageSummary own = plan::summarize_stage(program.plan, program.memory.arena_bytes,
+                                                         program.host_memory.arena_bytes);
+    const std::vector<plan::StageSummary> all = train::summarize_stages(run.mesh, run.trainer);
+    ASSERT_EQ(all.size(), 4u);
+    const plan::StageSummary& told = all[static_cast<std::size_t>(program.plan.stage)];
+    EXPECT_EQ(told.units, own.units);
+    EXPECT_EQ(told.parameters, own.parameters);
+    EXPECT_EQ(told.stay_gathered, own.stay_gathered);
+    EXPECT_EQ(told.deferred, own.deferred);
+    EXPECT_EQ(told.backwards, own.backwards);
+    EXPECT_EQ(told.arena_bytes, own.arena_bytes);
+    EXPECT_EQ(told.host_arena_bytes, own.host_arena_bytes);
+    EXPECT_EQ(told.bytes_sent, own.bytes_sent);
+    EXPECT_EQ(told.flops, own.flops);
+    EXPECT_EQ(told.deferred > 0, defers && program.plan.stage > 0) << program.plan.stage;
   }
 }
 

@@ -111,6 +111,21 @@ std::string describe_sums(const plan::StepPlan& plan, DType dtype,
          "\n" + (cut.empty() ? "" : "      " + cut + "\n") + order_of_sums(plan);
 }
 
+/// A stage's summary as text for other ranks, and back.
+std::string write(const plan::StageSummary& stage) {
+  return text(stage.arena_bytes, ' ', stage.host_arena_bytes, ' ', stage.bytes_sent, ' ',
+              stage.parameters, ' ', stage.stay_gathered, ' ', stage.deferred, ' ', stage.backwards,
+              ' ', config::format_number(stage.flops), ' ', stage.units);
+}
+plan::StageSummary read(const std::string& text) {
+  std::istringstream stream(text);
+  plan::StageSummary stage;
+  stream >> stage.arena_bytes >> stage.host_arena_bytes >> stage.bytes_sent >> stage.parameters >>
+      stage.stay_gathered >> stage.deferred >> stage.backwards >> stage.flops;
+  std::getline(stream >> std::ws, stage.units);
+  return stage;
+}
+
 }  // namespace
 
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
@@ -164,16 +179,8 @@ std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer
   const plan::StageSummary mine = plan::summarize_stage(program.plan, program.memory.arena_bytes,
                                                         program.host_memory.arena_bytes);
   std::vector<plan::StageSummary> stages;
-  for (const std::string& text : mesh.pipeline().gather_texts(
-           text(mine.arena_bytes, ' ', mine.host_arena_bytes, ' ', mine.bytes_sent, ' ',
-                config::format_number(mine.flops), ' ', mine.parameters, ' ', mine.stay_gathered,
-                ' ', mine.units))) {
-    std::istringstream stream(text);
-    plan::StageSummary& stage = stages.emplace_back();
-    stream >> stage.arena_bytes >> stage.host_arena_bytes >> stage.bytes_sent >> stage.flops >>
-        stage.parameters >> stage.stay_gathered >> stage.deferred >> stage.backwards;
-    std::getline(stream >> std::ws, stage.units);
-  }
+  for (const std::string& text : mesh.pipeline().gather_texts(write(mine)))
+    stages.push_back(read(text));
   if (stages.size() == 1) stages.clear();
   return stages;
 }

@@ -266,13 +266,13 @@ TEST(HuggingFace, OtherModelsAreRefused) {
   EXPECT_TRUE(contains(error(s), "has no counterpart at Hugging Face"));
   s = gpt2_case().settings;
   s.bias = false;
-  EXPECT_TRUE(contains(error(s), "norm layernorm, positions learned, activation gelu, bias false"));
+  EXPECT_TRUE(contains(error(s), "bias of gpt2 is true, but model.bias is false"));
   s = starcoder2_case().settings;
   s.bias = false;
-  EXPECT_TRUE(contains(error(s), "positions rotary, activation gelu, bias false"));
+  EXPECT_TRUE(contains(error(s), "but model.bias is false"));
   s = llama_case().settings;
   s.positions = model::Positions::learned;
-  EXPECT_TRUE(contains(error(s), "positions learned"));
+  EXPECT_TRUE(contains(error(s), "model.positions is learned"));
 }
 
 TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {

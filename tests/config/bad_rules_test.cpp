@@ -226,7 +226,8 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("model", "kv_heads: 8"),
         "deck.yaml: model.kv_heads = 8 does not divide model.heads = 4 (4 = 8 x 0 + 4)"},
        {with("model", "experts: 4\n    experts_per_token: 5"),
-        "deck.yaml: model.experts_per_token = 5 is more than model.experts = 4"},
+        "deck.yaml: model.experts_per_token = 5 is more than model.experts = 4; expected 4 "
+        "at most"},
        {with("model", "heads: 4\n    experts: 4\n  parallel:\n    tensor: 2"),
         "deck.yaml: parallel.tensor = 2 with model.experts = 4: experts are not divided over "
         "tensor "
@@ -245,9 +246,11 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "divides "
         "it"},
        {with("model", "experts: 12\n    router_groups: 5"),
-        "deck.yaml: model.router_groups = 5 does not divide model.experts = 12 (12 = 5 x 2 + 2)"},
+        "deck.yaml: model.router_groups = 5 does not divide model.experts = 12 (12 = 5 x 2 + 2); "
+        "expected a divisor"},
        {with("model", "experts: 12\n    router_groups: 4\n    router_groups_per_token: 5"),
-        "deck.yaml: model.router_groups_per_token = 5 is more than model.router_groups = 4"},
+        "deck.yaml: model.router_groups_per_token = 5 is more than model.router_groups = 4; "
+        "expected 4 at most"},
        {with("model", "experts: 12\n    router_groups: 4\n    experts_per_token: 4"),
         "deck.yaml: model.experts_per_token = 4 is more than the experts of "
         "model.router_groups_per_token = 1 groups of 3 (model.router_groups = 4); expected 3 at "

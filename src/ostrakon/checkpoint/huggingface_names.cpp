@@ -302,22 +302,26 @@ void set_structure(Family family, model::DecoderSettings& settings) {
 
 Family family_of(const model::DecoderSettings& settings) {
   // Mistral and Phi-3 compute what Llama does: only a config.json tells them apart.
+  std::vector<std::string> fewest;
   for (const Family family : {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama,
-                              Family::mixtral, Family::qwen3, Family::qwen3_moe})
-    if (structure_differences(family, settings).empty()) return family;
+                              Family::mixtral, Family::qwen3, Family::qwen3_moe}) {
+    std::vector<std::string> differences = structure_differences(family, settings);
+    if (differences.empty()) return family;
+    const bool is_alike = has_experts(family) == settings.experts.exist();
+    if (is_alike && (fewest.empty() || differences.size() < fewest.size()))
+      fewest = std::move(differences);
+  }
+  std::string nearest;
+  for (const std::string& one : fewest) nearest += (nearest.empty() ? "" : "; ") + one;
   throw Error(text(
-      "a model with norm ", name(settings.norm), ", positions ", name(settings.positions),
-      ", activation ", name(settings.activation), ", bias ", name(settings.bias), ", heads ",
-      settings.heads, ", kv_heads ", settings.kv_heads, ", head_width ", settings.head_width(),
-      ", query_key_norm ", name(settings.query_key_norm), " and experts ", settings.experts.count,
-      " has no counterpart at Hugging Face; expected GPT-2 (layernorm, learned, gelu, bias true, "
-      "as many kv_heads as heads), GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, "
-      "rotary, gelu, bias true), Llama (rmsnorm, rotary, swiglu), Mixtral (the same with experts "
-      "and bias false, router_score softmax, router_normalize true, router_scale 1, router_groups "
-      "1, "
-      "shared_experts 0, router_balance none or loss), Qwen3 (Llama with query_key_norm and bias "
-      "false) or "
-      "Qwen3-MoE (Mixtral with query_key_norm, any router_normalize)"));
+      "the model has no counterpart at Hugging Face; of the nearest one: ", nearest,
+      "; expected GPT-2 (layernorm, learned, gelu, bias true, as many kv_heads as heads), "
+      "GPT-BigCode (the same with kv_heads 1), Starcoder2 (layernorm, rotary, gelu, bias true), "
+      "Llama (rmsnorm, rotary, swiglu), Mixtral (the same with experts and bias false, "
+      "router_score "
+      "softmax, router_normalize true, router_scale 1, router_groups 1, shared_experts 0, "
+      "router_balance none or loss), Qwen3 (Llama with query_key_norm and bias false) or Qwen3-MoE "
+      "(Mixtral with query_key_norm, any router_normalize)"));
 }
 
 const char* prefix_of(Family family) { return names_of(family).prefix; }

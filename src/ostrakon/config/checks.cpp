@@ -91,14 +91,17 @@ void check_experts(const Settings& settings, const std::string& name) {
   require(experts.exist() || settings.expert == 1, name, ": parallel.expert = ", settings.expert,
           " with model.experts = 0; expected 1, or some experts");
   if (!experts.exist()) return;
-  require(experts.per_token <= experts.count, name,
-          ": model.experts_per_token = ", experts.per_token,
-          " is more than model.experts = ", experts.count);
-  require_divides(name, {"model.router_groups", experts.groups}, {"model.experts", experts.count});
+  require(
+      experts.per_token <= experts.count, name, ": model.experts_per_token = ", experts.per_token,
+      " is more than model.experts = ", experts.count, "; expected ", experts.count, " at most");
+  require(experts.count % experts.groups == 0, name, ": model.router_groups = ", experts.groups,
+          " does not divide model.experts = ", experts.count, " (",
+          division(experts.count, experts.groups), "); expected a divisor");
   const std::int64_t of_group = experts.count / experts.groups;
   require(experts.groups_per_token <= experts.groups, name,
           ": model.router_groups_per_token = ", experts.groups_per_token,
-          " is more than model.router_groups = ", experts.groups);
+          " is more than model.router_groups = ", experts.groups, "; expected ", experts.groups,
+          " at most");
   require(experts.per_token <= experts.groups_per_token * of_group, name,
           ": model.experts_per_token = ", experts.per_token,
           " is more than the experts of model.router_groups_per_token = ", experts.groups_per_token,

@@ -147,8 +147,8 @@ std::vector<UnitRange> make_chunks(const ModelDescription& model, const Policy& 
     chunks.push_back({next, next + of_chunk});
     next += of_chunk;
   }
-  require(next == units, "parallel.pipeline_units are ", next, " units in all; the model has ",
-          units);
+  require(next == units, "parallel.pipeline_units are ", next, " units in all; expected the ",
+          units, " of the model");
   return chunks;
 }
 

@@ -73,13 +73,18 @@ class StagesPicture {
                     "times; the numbers are micro-batches. Where a lane is empty the stage waits, "
                     "for others or for what it gathers, reduces or copies.",
                     seconds_, waiting));
-    for (std::size_t s = 0; s < stages_.size(); ++s) text += lane(s);
-    text += axis() + legend("stages", left, height() - 22,
-                            {{color(Kind::forward), "forward"},
-                             {color(Kind::backward), "backward"},
-                             {color(Kind::reduce_scatter), "deferred gradients"},
-                             {color(Kind::optimize), "the rest"},
-                             {color(Kind::release), "too short to tell"}});
+    bool defers = false;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      text += lane(s);
+      for (const Action& action : stages_[s]->actions)
+        defers = defers || is_deferred(*stages_[s], action);
+    }
+    std::vector<std::pair<std::string, std::string>> colors = {{color(Kind::forward), "forward"},
+                                                               {color(Kind::backward), "backward"}};
+    if (defers) colors.emplace_back(color(Kind::reduce_scatter), "deferred gradients");
+    colors.emplace_back(color(Kind::optimize), "the rest");
+    colors.emplace_back(color(Kind::release), "too short to tell");
+    text += axis() + legend("stages", left, height() - 22, colors);
     return {left + plot_width + right, height(), std::move(text)};
   }
 

@@ -526,7 +526,7 @@ std::vector<std::int64_t> count_across(const StepPlan& plan, int node, bool over
         const bool partners =
             std::all_of(std::begin(axis_names), std::end(axis_names), [&](const Named<Axis>& axis) {
               return axis.value == action.span.axis || axis.value == Axis::micro_batch ||
-                     axis.value == Axis::pipeline || place(a, axis.value) == place(b, axis.value);
+                     axis.value == Axis::pipeline || axis.value == Axis::tensor_shard || place(a, axis.value) == place(b, axis.value);
             });
         if (partners && a / node != b / node) across[a] += message_bytes(action);
       }

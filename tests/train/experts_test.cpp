@@ -200,6 +200,73 @@ TEST(Experts, RanksThatShareExpertsHaveTheBitsOfOne) {
   EXPECT_GT(most_rounds, 1);
 }
 
+/// Four experts or eight, blocks in four pieces.
+std::vector<config::Settings> mixtures_in_pieces() {
+  std::vector<config::Settings> all = small_mixtures();
+  for (config::Settings& settings : all) {
+    settings.model.heads = settings.model.kv_heads = 4;
+    settings.model.width = 40;
+    settings.tensor_grain = 4;
+  }
+  all[1].model.experts.count = 8;
+  all[1].model.experts.groups = 4;
+  all[2].model.experts.count = 4;
+  all[2].model.experts.shared = 1;  // with biases
+  return all;
+}
+
+/// Blocks in pieces compute what others do: only sums have another order.
+TEST(Experts, PiecesOfBlocksChangeSumsAlone) {
+  if (world_ranks() > 1) GTEST_SKIP() << "on one rank";
+  for (config::Settings settings : mixtures_in_pieces()) {
+    settings.training.steps = 6;
+    // The loss for balance is of a leaf's tokens.
+    if (settings.model.experts.balance == RouterBalance::loss)
+      settings.model.experts.balance = RouterBalance::none;
+    const History pieces = reference_run(settings);
+    settings.tensor_grain = 1;
+    const History whole = reference_run(settings);
+    EXPECT_NE(pieces.digests.back(), whole.digests.back()) << "other sums";
+    for (std::size_t i = 0; i < whole.losses.size(); ++i) {
+      EXPECT_NEAR(pieces.losses[i], whole.losses[i], 2e-6 * whole.losses[i]) << i;
+      EXPECT_NEAR(pieces.norms[i], whole.norms[i], 2e-5 * whole.norms[i]) << i;
+    }
+  }
+}
+
+/// Tensor ranks have whole experts, and share them with others: in few rounds or many, with what is
+/// computed again, every strategy for the rest.
+TEST(Experts, TensorRanksShareThemWithTheBitsOfOne) {
+  if (world_ranks() < 2) GTEST_SKIP() << "takes two ranks";
+  std::int64_t most_rounds = 1;
+  int number = 0;
+  for (config::Settings settings : mixtures_in_pieces()) {
+    settings.training.leaf = Leaf::sequence;
+    const History one = reference_run(settings);
+    for (std::int64_t tensor = 2; tensor <= world_ranks(); tensor *= 2)
+      for (std::int64_t expert = tensor; expert <= world_ranks(); expert *= 2)
+        for (const double capacity : {0.1, 1.0})
+          for (const plan::Sharding sharding : {plan::Sharding::none, plan::Sharding::full}) {
+            config::Settings run = settings;
+            run.tensor = tensor;
+            run.expert = expert;
+            run.expert_capacity = capacity;
+            run.parallel.sharding = sharding;
+            ++number;
+            if (number % 2 == 0) run.training.micro_batch_size = 2;
+            if (number % 3 == 0) run.recompute = {true, true, true};
+            if (number % 4 == 0) run.tensor_chunks = 2;
+            const std::string what =
+                text(settings.model.experts.count, " experts on ", expert, " ranks, tensor ",
+                     tensor, ", room for ", capacity, ", ", plan::name(sharding), ", ", number);
+            const History history = train_history(run, MPI_COMM_WORLD);
+            most_rounds = std::max(most_rounds, history.most_rounds);
+            expect_same_bits(history, one, what);
+          }
+  }
+  EXPECT_GT(most_rounds, 1);
+}
+
 /// With all that divides ranks besides, and all that else a deck may say.
 TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
   const int ranks = world_ranks();

@@ -110,20 +110,22 @@ void check_experts(const Settings& settings, const std::string& name) {
   require(experts.balance != model::RouterBalance::bias || experts.balance_rate > 0.0, name,
           ": model.router_balance = bias with model.router_balance_rate = ", experts.balance_rate,
           ", by which the bias would never change; expected more than 0");
-  const bool is_divided = settings.tensor > 1;
-  require(!is_divided && settings.tensor_grain == 1, name, ": ",
-          is_divided ? "parallel.tensor = " : "model.tensor_grain = ",
-          is_divided ? settings.tensor : settings.tensor_grain,
-          " with model.experts = ", experts.count,
-          ": experts are not divided over tensor ranks; expected ",
-          is_divided ? "parallel.tensor" : "model.tensor_grain", " = 1, or model.experts = 0");
-  const std::int64_t sharing = settings.expert;
+  const std::int64_t sharing = settings.expert, tensor = settings.tensor;
   require(is_power_of_two(sharing) && experts.count % sharing == 0, name,
           ": parallel.expert = ", sharing, " for model.experts = ", experts.count,
           "; expected a power of two that divides it");
-  require(sharing == 1 || settings.model.blocks_per_unit <= 1, name,
+  require(sharing % tensor == 0, name, ": parallel.expert = ", sharing,
+          " with parallel.tensor = ", tensor,
+          ", whose ranks share the experts; expected a multiple of ", tensor);
+  require(tensor == 1 || settings.parallel.rank_order != plan::RankOrder::shard_first, name,
+          ": parallel.rank_order = shard_first with parallel.tensor = ", tensor,
+          " and model.experts = ", experts.count,
+          ": ranks that share experts are neighbours; expected tensor_in_node or tensor_first");
+  const std::int64_t grain = std::max(tensor, settings.tensor_grain);
+  require(std::max(sharing, grain) == 1 || settings.model.blocks_per_unit <= 1, name,
           ": model.blocks_per_unit = ", settings.model.blocks_per_unit,
-          " with parallel.expert = ", sharing,
+          sharing > 1 ? text(" with parallel.expert = ", sharing)
+                      : text(" with model.tensor_grain = ", grain),
           ", where experts are units of their own; expected 1");
 }
 
@@ -181,7 +183,13 @@ void check_pieces(const Settings& settings, const std::string& name) {
   require_divides(name, by, {"model.heads", model.heads});
   require_divides(name, by, {"model.kv_heads", model.kv_heads});
   require_divides(name, by, {"model.width", model.width});
-  require_divides(name, by, {"model.ffn_width", model.ffn_width});
+  if (!model.experts.exist()) {
+    require_divides(name, by, {"model.ffn_width", model.ffn_width});
+  } else {
+    require_divides(name, by, {"model.experts", model.experts.count});
+    require_divides(name, by,
+                    {"model.shared_experts x model.expert_width", model.experts.shared_width()});
+  }
   const std::int64_t words = (model.vocabulary + pieces - 1) / pieces;
   require((pieces - 1) * words < model.vocabulary, name, ": ", by.name, " = ", pieces, " cuts ",
           "model.vocabulary = ", model.vocabulary, " into pieces of ", words,

@@ -199,7 +199,7 @@ Section parallel_section() {
            "expert", FIELD(expert), 1, most_ranks,
            "number of neighbouring ranks of a shard group that share the experts of each block "
            "(expert parallel): each has an equal part of these, to which all send their tokens; a "
-           "power of two that divides model.experts"),
+           "power of two that divides model.experts, and a multiple of parallel.tensor"),
        number(
            "expert_capacity", FIELD(expert_capacity), positive,
            "room for the tokens that a rank of parallel.expert sends to each of them at a time, "

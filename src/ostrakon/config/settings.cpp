@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/config/settings.hpp>
 
+#include <algorithm>
+
 namespace ostrakon::config {
 namespace {
 
@@ -34,7 +36,8 @@ void complete(Settings& settings) {
   policy.sample_ranks = static_cast<int>(settings.context);
   policy.tensor_ranks = static_cast<int>(settings.tensor);
   policy.stages = static_cast<int>(settings.pipeline);
-  policy.expert_ranks = static_cast<int>(settings.expert);
+  policy.expert_ranks =
+      static_cast<int>(std::max<std::int64_t>(settings.expert / settings.tensor, 1));
   policy.sum_grain = micro_batch_grain(settings.training) * settings.context;
   policy.moments.count = optim::moments(settings.optimizer);
   policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;

@@ -408,7 +408,7 @@ BlockUnit<T>::BlockUnit(const DecoderSettings& settings, LeafShape leaf, std::in
 
 template <class T>
 void BlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen& frozen) {
-  parameters_ = block_parameters(settings, leaf_.expert_ranks == 1);
+  parameters_ = block_parameters(settings, !leaf_.has_expert_units());
   const SegmentSizes sizes = lay_out_parameters(parameters_, description_.name, frozen);
   description_.parameter_elements = sizes.frozen + sizes.trained;
   description_.frozen_elements = sizes.frozen;

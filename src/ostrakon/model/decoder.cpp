@@ -57,7 +57,10 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           " chunks; expected a multiple");
   for (const auto& [what, extent] :
        {std::pair{"heads", settings.heads}, std::pair{"kv_heads", settings.kv_heads},
-        std::pair{"width", settings.width}, std::pair{"ffn_width", settings.ffn_width},
+        std::pair{"width", settings.width},
+        std::pair{"ffn_width", settings.experts.exist() ? pieces : settings.ffn_width},
+        std::pair{"experts", settings.experts.count},
+        std::pair{"the width of shared experts", settings.experts.shared_width()},
         std::pair{"rows of a leaf", leaf.rows() / leaf.leaves()}})
     require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
             " pieces for tensor parallelism; expected a multiple");
@@ -83,22 +86,22 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
     require(experts.balance != RouterBalance::bias || experts.balance_rate > 0.0,
             "model router balance rate is ", experts.balance_rate,
             ", by which a bias never changes; expected more than 0");
-    require(pieces == 1, "experts can't be cut into ", pieces,
-            " pieces for tensor parallelism; expected 1");
     require(leaf.rows() <= std::numeric_limits<std::int32_t>::max() / experts.per_token,
             leaf.rows(), " tokens at once, each by ", experts.per_token,
             " experts; expected fewer than 2^31 in all");
   }
   const std::int64_t sharing = leaf.expert_ranks;
   positive("expert_ranks", sharing);
-  if (sharing > 1) {
+  if (experts.exist() && leaf.has_expert_units()) {
+    require(sharing % leaf.tensor_ranks == 0, "experts shared by ", sharing, " ranks on ",
+            leaf.tensor_ranks, " tensor ranks; expected a multiple");
     require(is_power_of_two(sharing) && experts.count % sharing == 0, "the ", experts.count,
             " experts of a block can't be divided over ", sharing,
             " ranks; expected a power of two that divides them");
     require(leaf.expert_capacity > 0.0, "an expert capacity of ", leaf.expert_capacity,
             "; expected more than 0");
     require(settings.blocks_per_unit <= 1, settings.blocks_per_unit,
-            " blocks to a unit, but ranks share experts, which are units of their own; expected 1");
+            " blocks to a unit, but experts are units of their own; expected 1");
   }
   require(settings.own_head_width > 0 || settings.width % settings.heads == 0, "model width ",
           settings.width, " is not a multiple of heads ", settings.heads);
@@ -180,6 +183,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
   const bool in_pieces = leaf.tensor_pieces() > 1;
+  const bool has_expert_units = settings.experts.exist() && leaf.has_expert_units();
   if (in_pieces)
     units_.push_back(std::make_unique<TensorEmbeddingUnit<T>>(settings, leaf, frozen));
   else
@@ -188,9 +192,9 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
       BlockUnit<T>(settings, leaf, 0).description().parameter_elements / leaf.tensor_ranks;
   std::int64_t first = 0;
   for (const std::int64_t count : blocks_of_units(
-           settings.layers, leaf.expert_ranks > 1 ? 1 : settings.blocks_per_unit, block_elements)) {
+           settings.layers, has_expert_units ? 1 : settings.blocks_per_unit, block_elements)) {
     units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
-    if (leaf.expert_ranks > 1)
+    if (has_expert_units)
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
     first += count;
   }
@@ -218,7 +222,7 @@ plan::ModelDescription Decoder<T>::description() const {
   description.tensor_chunks = leaf_.tensor_chunks;
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
-  if (leaf_.expert_ranks > 1) {
+  if (settings_.experts.exist() && leaf_.has_expert_units()) {
     const ExpertBorder border(settings_, leaf_);
     description.gradient_bytes =
         border.behind_y<T>() + border.gradients_in<T>(View<std::byte*>()).bytes;

@@ -107,7 +107,7 @@ struct LeafShape {
   /// others are computed.
   std::int64_t tensor_chunks = 1;
   /// Neighbouring ranks that share the experts of a block: each has an equal part of these, and
-  /// computes with it the tokens of all (expert parallel).
+  /// computes with it the tokens of all (expert parallel). All tensor ranks are among them.
   std::int64_t expert_ranks = 1;
   /// Room for tokens that a rank sends to another one's experts at a time, relative to an even
   /// division. More take further rounds.
@@ -127,6 +127,12 @@ struct LeafShape {
   }
   /// Of a tensor rank, where rows are divided.
   std::int64_t own_rows() const { return rows() / tensor_ranks; }
+  /// How sums over a tensor rank's own rows are made: their pieces are leaves of one tree, as those
+  /// of other ranks are.
+  std::int64_t own_row_leaves() const { return leaves() * own_pieces(); }
+  /// Whether experts are units of their own: those that ranks share, and all that come behind
+  /// blocks in tensor pieces.
+  bool has_expert_units() const { return expert_ranks > 1 || tensor_pieces() > 1; }
 
   /// Of a part, whose rows are neighbours.
   std::int64_t pieces() const { return grain > parts ? grain / parts : 1; }
@@ -179,8 +185,9 @@ template <class T>
 class HeadUnit;
 
 /// Units "embedding", then of blocks, then "head". A unit of one block is called "block.3", one of
-/// several "block.4-7"; experts that ranks share are a unit behind their block, "block.3.experts".
-/// Allocates nothing but these small descriptions, whatever the model's size.
+/// several "block.4-7"; experts that ranks share, or that come behind a block in tensor pieces, are
+/// a unit behind their block, "block.3.experts". Allocates nothing but these small descriptions,
+/// whatever the model's size.
 ///
 /// Parameters, by owner, which is "embedding", "block.<layer>" or "head". Embedding: token.weight
 /// (vocabulary, width), position.weight (tokens, width) if learned. Block:

@@ -13,7 +13,8 @@ inline View<std::byte*> to_read(View<const std::byte*> buffer) {
 }
 
 /// What passes between a block and its experts where these are a unit of their own (ExpertUnit),
-/// and what has passed back: behind y and its gradient, which every block has.
+/// and what has passed back: behind y and its gradient, which every block has. Of a tensor rank's
+/// own rows. Shared experts are in y already where blocks are in tensor pieces.
 struct ExpertBorder {
   std::int64_t rows = 0, width = 0, leaves = 1;
   math::Router router;
@@ -21,18 +22,18 @@ struct ExpertBorder {
 
   ExpertBorder() = default;
   ExpertBorder(const DecoderSettings& settings, const LeafShape& leaf)
-      : rows(leaf.rows()),
+      : rows(leaf.own_rows()),
         width(settings.width),
-        leaves(leaf.leaves()),
+        leaves(leaf.own_row_leaves()),
         router(settings.experts.router()),
-        has_shared(settings.experts.shared > 0) {}
+        has_shared(settings.experts.shared > 0 && leaf.tensor_pieces() == 1) {}
 
   /// Of all of them.
   std::int64_t assignments() const { return rows * router.per_token; }
   /// Elements of Routes::offsets.
   std::int64_t offsets() const { return router.experts * leaves + 1; }
 
-  /// What the block hands on besides y, which is x + attention then.
+  /// What the block hands on besides y, which is x + attention then, and shared experts in pieces.
   template <class T>
   struct Rows {
     View<T**> normed;  ///< (rows, width), what experts multiply

@@ -200,7 +200,7 @@ void ExpertFeedForward<T>::backward(const Exec& exec, const FeedForwardCall<T>& 
   if (has_shared()) backward_of_shared(exec, call, arrays);
   backward_of_router(exec, call, arrays, are_apart ? back.dweights : work.dweights);
   const View<T**> dnormed = work.normed;
-  const View<T**> dshared = has_shared() ? work.dshared : View<T**>();
+  const View<const T**> dshared = has_shared() ? View<const T**>(work.dshared) : call.dnormed;
   if (are_apart)
     math::combine_sums<T>(exec, work.wide, dshared, back.normed, dnormed);
   else
@@ -363,8 +363,8 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
                                         const Recompute& recompute,
                                         const std::vector<Parameter>& parameters)
     : defers_(leaf.defers_gradients),
-      rows_(leaf.rows()),
-      leaves_(leaf.leaves()),
+      rows_(leaf.own_rows()),
+      leaves_(leaf.own_row_leaves()),
       width_(settings.width),
       inner_(settings.experts.width),
       recompute_(recompute),
@@ -379,7 +379,7 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
     return Mlp{find_linear(parameters, name_of_up(settings, name)),
                find_linear(parameters, name + ".down")};
   };
-  if (leaf.expert_ranks == 1)
+  if (!leaf.has_expert_units())
     for (std::int64_t e = 0; e < router_.experts; ++e)
       experts_.push_back(find_mlp(name_of_expert(e)));
   if (settings.experts.shared > 0) shared_ = find_mlp("mlp.shared");

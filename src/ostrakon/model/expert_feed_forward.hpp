@@ -17,9 +17,9 @@ namespace ostrakon::model {
 /// token, and an expert's gradient of a leaf on none outside of the leaf. See math/gemm.hpp
 /// (gemm_by_row) for the exceptions.
 ///
-/// Where ranks have some of the experts each (LeafShape::expert_ranks), these are a unit of their
-/// own, ExpertUnit. Then this is all but they: y is x, and norm(x), the shared experts' output and
-/// the routes are handed on to it.
+/// Where experts are a unit of their own (LeafShape::has_expert_units), ExpertUnit, this is all but
+/// they: y is x, and norm(x), the shared experts' output and the routes are handed on to it. Rows
+/// are a tensor rank's own.
 ///
 /// Saved are what the router decided, the statistics of the norm and the products before the
 /// activations; the last two unless they are computed again.

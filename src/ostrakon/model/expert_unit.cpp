@@ -21,20 +21,16 @@ std::int64_t padded(std::int64_t bytes) {
   return round_up(bytes, buffer_alignment<T>);
 }
 
-}  // namespace
-
-namespace {
-
 /// From a rank to another one: a token goes to each of its experts once at most.
 std::int64_t most_rows(const DecoderSettings& settings, const LeafShape& leaf) {
   const ExpertSettings& experts = settings.experts;
-  return leaf.rows() * std::min(experts.per_token, experts.count / leaf.expert_ranks);
+  return leaf.own_rows() * std::min(experts.per_token, experts.count / leaf.expert_ranks);
 }
 
 math::ExpertRounds make_rounds(const DecoderSettings& settings, const LeafShape& leaf) {
-  const std::int64_t of_leaf = leaf.rows() / leaf.leaves();
+  const std::int64_t of_leaf = leaf.own_rows() / leaf.own_row_leaves();
   const std::int64_t granule = settings.bias ? of_leaf : std::min(of_leaf, math::product_chunk);
-  return math::make_expert_rounds(leaf.rows() * settings.experts.per_token,
+  return math::make_expert_rounds(leaf.own_rows() * settings.experts.per_token,
                                   leaf.expert_capacity / static_cast<double>(leaf.expert_ranks),
                                   granule, most_rows(settings, leaf));
 }
@@ -43,9 +39,10 @@ math::ExpertRounds make_rounds(const DecoderSettings& settings, const LeafShape&
 
 plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& leaf) {
   const math::ExpertRounds rounds = make_rounds(settings, leaf);
-  const std::int64_t own = settings.experts.count / leaf.expert_ranks, runs = leaf.leaves() * own;
+  const std::int64_t own = settings.experts.count / leaf.expert_ranks,
+                     runs = leaf.own_row_leaves() * own;
   // Of all assignments, as many for each expert and leaf as for any other, but for rounding.
-  const std::int64_t rows = leaf.rows() * settings.experts.per_token / leaf.expert_ranks;
+  const std::int64_t rows = leaf.own_rows() * settings.experts.per_token / leaf.expert_ranks;
   std::vector<std::int64_t> offsets;
   for (std::int64_t run = 0; run <= runs; ++run)
     offsets.push_back(static_cast<std::int64_t>(
@@ -81,7 +78,7 @@ void ExpertUnit<T>::phase(const Exec& exec, const UnitBuffers<T>& buffers, Pass 
   const std::int64_t round = buffers.phase / 2 - 1;  // that it computes, or has computed before
   if (buffers.phase % 2 == 0) return compute(exec, buffers, work, pass, round);
   if (round >= 0) put(exec, buffers, work, pass, round);
-  if (round + 1 < most_rounds_) return send(exec, buffers, work, pass, round + 1);
+  if (round + 1 < description_.room.most_rounds) return send(exec, buffers, work, pass, round + 1);
   finish(exec, buffers, work, pass);
 }
 
@@ -261,7 +258,7 @@ void ExpertUnit<T>::add_gradients(const Exec& exec, const UnitBuffers<T>& buffer
                                   Offsets runs, View<const T**> x, View<const T**> dup) const {
   const RoundRows rows = rounds_.rows_of(runs, round);
   const std::int64_t leaves = border_.leaves, last_row = runs[own_ * leaves];
-  const bool is_last = round + 1 == most_rounds_;
+  const bool is_last = round + 1 == description_.room.most_rounds;
   const std::int64_t all = own_ * expert_elements_;
   const View<Compute*> of_rank =
       rank == 0 ? buffers.parameter_gradients : work.gradients.range((rank - 1) * all, rank * all);
@@ -343,12 +340,12 @@ ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf
                           std::int64_t index, const Frozen& frozen)
     : border_(settings, leaf),
       ranks_(leaf.expert_ranks),
+      tensor_ranks_(leaf.tensor_ranks),
       own_(settings.experts.count / leaf.expert_ranks),
       inner_(settings.experts.width),
       up_columns_(settings.activation == Activation::gelu ? inner_ : 2 * inner_),
       activation_(settings.activation),
-      rounds_(make_rounds(settings, leaf)),
-      most_rounds_(expert_room(settings, leaf).most_rounds) {
+      rounds_(make_rounds(settings, leaf)) {
   description_.room = expert_room(settings, leaf);
   description_.name = "block." + std::to_string(index) + ".experts";
   parameters_ = expert_parameters(settings);
@@ -433,7 +430,11 @@ typename ExpertUnit<T>::Workspace ExpertUnit<T>::workspace_in(View<std::byte*> b
 template <class T>
 void ExpertUnit<T>::describe() {
   using plan::ExchangeKind;
-  const plan::Span span{plan::Axis::shard, static_cast<int>(ranks_)};
+  const bool has_neighbours = ranks_ > tensor_ranks_;
+  const plan::Axis axis = tensor_ranks_ == 1 ? plan::Axis::shard
+                          : has_neighbours   ? plan::Axis::tensor_shard
+                                             : plan::Axis::tensor;
+  const plan::Span span{axis, static_cast<int>(ranks_)};
   constexpr std::int64_t word = sizeof(float);
   const auto all_to_all = [&](std::int64_t bytes, std::int64_t round) {
     plan::Exchange exchange{ExchangeKind::all_to_all, span, ranks_ * padded<T>(bytes) / word, word};
@@ -442,7 +443,7 @@ void ExpertUnit<T>::describe() {
     return exchange;
   };
   const auto make_phases = [&](Pass pass) {
-    plan::Phases phases(static_cast<std::size_t>(2 + 2 * most_rounds_));
+    plan::Phases phases(static_cast<std::size_t>(2 + 2 * description_.room.most_rounds));
     const std::int64_t workspace = workspace_in({}, pass).bytes;
     for (plan::Phase& phase : phases) {
       phase.workspace_bytes = workspace;
@@ -465,7 +466,8 @@ void ExpertUnit<T>::describe() {
   description_.forward = make_phases(Pass::forward);
   description_.backward = make_phases(Pass::backward);
   description_.output_bytes = bytes_of<T>(border_.rows * border_.width);
-  description_.parts = static_cast<int>(ranks_);
+  description_.parts = static_cast<int>(ranks_ / tensor_ranks_);
+  description_.cuts_matrices = false;
   description_.reads_batch = false;
 
   // Of rows that are evenly divided over ranks, and over the rounds that these take.

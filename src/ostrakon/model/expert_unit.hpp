@@ -13,7 +13,9 @@ plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& l
 
 /// The experts of a block where neighbouring ranks have an equal part of them each (expert
 /// parallel): y = x + (shared + the sum over a token's experts e of weight_e mlp_e(n)). x, n, the
-/// output of shared experts and the routes come from the block, see ExpertBorder.
+/// output of shared experts and the routes come from the block, see ExpertBorder. Ranks are those
+/// of plan::Axis::tensor_shard: tensor ranks are the first neighbours, each with its own rows, and
+/// have whole experts.
 ///
 /// Tokens go to the ranks that have their experts, and what these make of them comes back to its
 /// slots: a row's result depends on no other row, so its bits are those of one rank. The plan has
@@ -100,7 +102,13 @@ class ExpertUnit final : public Unit<T> {
   /// The first row of each run that `from` sends to the experts of `to`, and the end of the last:
   /// slots of `from`.
   Offsets runs(Offsets all, std::int64_t to) const {
-    return all.range(to * own_ * border_.leaves, (to + 1) * own_ * border_.leaves + 1);
+    const std::int64_t first = part_of(to) * own_ * border_.leaves;
+    return all.range(first, first + own_ * border_.leaves + 1);
+  }
+  /// Of the equal parts of the experts, the one that rank `rank` of the exchange has: flat
+  /// parameters are divided over tensor ranks first.
+  std::int64_t part_of(std::int64_t rank) const {
+    return rank % tensor_ranks_ * (ranks_ / tensor_ranks_) + rank / tensor_ranks_;
   }
   /// Offsets of rank `rank` from those of all.
   View<const std::int64_t*> offsets_of(const Workspace& work, std::int64_t rank) const {
@@ -143,11 +151,10 @@ class ExpertUnit final : public Unit<T> {
   void describe();
 
   ExpertBorder border_;
-  std::int64_t ranks_, own_;  // experts of each rank
+  std::int64_t ranks_, tensor_ranks_, own_;  // experts of each rank
   std::int64_t inner_, up_columns_;
   Activation activation_;
   math::ExpertRounds rounds_;
-  std::int64_t most_rounds_ = 1;
 
   std::vector<Parameter> parameters_;
   std::vector<Mlp> experts_;                // the first rank's, and every rank's in its own part

@@ -24,7 +24,9 @@ struct FeedForwardCall {
   /// y exists, and border_gradient_bytes() in backward.
   View<std::byte*> border = {};
 
-  View<T**> gradient = {};                       ///< backward: in, dL/dy; out, dL/dx. (rows, width)
+  View<T**> gradient = {};       ///< backward: in, dL/dy; out, dL/dx. (rows, width)
+  View<const T**> dnormed = {};  ///< backward of a mixture: (rows, width), gradient of norm(x) by
+                                 ///< shared experts that are not its own; or none
   View<compute_t<T>*> parameter_gradients = {};  ///< backward: of the trained segment
   View<compute_t<T>*> sums = {};                 ///< backward: sum_elements()
   compute_t<T> loss_scale = 1;                   ///< backward: see Unit

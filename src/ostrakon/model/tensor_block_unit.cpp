@@ -14,6 +14,15 @@ namespace ostrakon::model {
 
 using math::Transpose;
 
+namespace {
+
+/// Of the MLP that all rows take; of a mixture that of its shared experts, which may be none.
+std::int64_t ffn_width(const DecoderSettings& settings) {
+  return settings.experts.exist() ? settings.experts.shared_width() : settings.ffn_width;
+}
+
+}  // namespace
+
 // ---- forward ------------------------------------------------------------------------------------
 
 template <class T>
@@ -35,6 +44,8 @@ void TensorBlockUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers
       return project_out(exec, buffers, chunk);
     case Step::mlp_norm:
       return normalize_middle(exec, buffers, chunk);
+    case Step::route:
+      return route(exec, buffers);
     case Step::mlp:
       return mlp(exec, buffers, chunk);
     case Step::output:
@@ -145,11 +156,29 @@ void TensorBlockUnit<T>::normalize_middle(const Exec& exec, const UnitBuffers<T>
       view_as<const Compute>(buffers.exchanged).matrix(rows, sizes_.width),
       vectors_in(saved).at(out_bias_), middle);
   const bool only_saves = !buffers.handed;
-  if (only_saves && recompute_.norms) return;
+  if (!has_mlp() || (only_saves && recompute_.norms)) return;
   norm_forward<T>(exec, mlp_norm_, vectors_in(saved), middle,
                   own_rows_of(recompute_.norms ? work.statistics : saved.mlp_norm, chunk),
                   only_saves ? own_rows_of(work.normed, chunk)
                              : view_as<T>(buffers.handed).matrix(rows, sizes_.width));
+}
+
+/// y = middle, to which output adds shared experts; and what experts get besides.
+template <class T>
+void TensorBlockUnit<T>::route(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  const Saved saved = saved_in(buffers);
+  Arrays<T> arrays(buffers.workspace);
+  FeedForwardCall<T> call;
+  call.parameters = vectors_in(saved);
+  call.x = saved.middle;
+  call.saved = saved.router;
+  call.workspace = router_work(arrays, false).workspace;
+  call.counts = buffers.counts;
+  if (buffers.output) {
+    call.y = buffers.output.matrix(sizes_.own_rows, sizes_.width);
+    call.border = border_in(buffers.output, router_->border_bytes());
+  }
+  router_->forward(exec, call);
 }
 
 template <class T>
@@ -297,7 +326,7 @@ void TensorBlockUnit<T>::attention_backward_of_piece(const Exec& exec,
 
 template <class T>
 void TensorBlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
-                                  compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {
+                                  compute_t<T> loss_scale, bool /*gradients_opened*/) const {
   const auto [step, half] = backward_tasks_[static_cast<std::size_t>(buffers.phase)];
   const std::int64_t own = leaf_.own_pieces();
   Arrays<T> arrays(buffers.workspace);
@@ -319,7 +348,7 @@ void TensorBlockUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffer
       return;
     }
     case Step::middle:
-      return middle_backward(exec, buffers);
+      return middle_backward(exec, buffers, loss_scale);
     case Step::norm:
       return hand_normed(exec, buffers);
     case Step::gather:
@@ -417,18 +446,47 @@ void TensorBlockUnit<T>::up_gradient(const Exec& exec, const UnitBuffers<T>& buf
 
 /// dL/dmiddle, which replaces dL/dy.
 template <class T>
-void TensorBlockUnit<T>::middle_backward(const Exec& exec, const UnitBuffers<T>& buffers) const {
+void TensorBlockUnit<T>::middle_backward(const Exec& exec, const UnitBuffers<T>& buffers,
+                                         Compute loss_scale) const {
   const Saved saved = saved_in(buffers);
   Arrays<T> arrays(buffers.workspace);
   if (keeps_up()) mlp_work(arrays, true);
   const NormWork work = norm_work(arrays, true);
   const View<T**> handed = view_as<T>(buffers.handed).matrix(sizes_.own_rows, sizes_.width);
   math::fill<Compute>(exec, saved.norms, Compute(0));
-  // Only its statistics are wanted.
-  if (recompute_.norms) norm_again(exec, mlp_norm_, buffers, saved.middle, work.statistics, handed);
-  add_norm_gradient(exec, mlp_norm_, buffers, saved.middle,
-                    recompute_.norms ? work.statistics : saved.mlp_norm, work);
+  if (router_) {
+    const View<const T**> dnormed =
+        has_mlp()
+            ? summed_rows<T>(exec, buffers.exchanged, sizes_.own_rows, sizes_.width, work.dnormed)
+            : View<const T**>();
+    route_backward(exec, buffers, saved, router_work(arrays, true), dnormed, loss_scale);
+  } else {
+    // Only its statistics are wanted.
+    if (recompute_.norms)
+      norm_again(exec, mlp_norm_, buffers, saved.middle, work.statistics, handed);
+    add_norm_gradient(exec, mlp_norm_, buffers, saved.middle,
+                      recompute_.norms ? work.statistics : saved.mlp_norm, work);
+  }
   math::copy_rows<T, T>(exec, buffers.gradient.matrix(sizes_.own_rows, sizes_.width), handed);
+}
+
+/// Adds to dL/dy what came for norm(middle) from router, experts and shared ones, through the norm.
+template <class T>
+void TensorBlockUnit<T>::route_backward(const Exec& exec, const UnitBuffers<T>& buffers,
+                                        const Saved& saved, const RouterWork& work,
+                                        View<const T**> dnormed, Compute loss_scale) const {
+  FeedForwardCall<T> call;
+  call.parameters = vectors_in(saved);
+  call.x = saved.middle;
+  call.saved = saved.router;
+  call.workspace = work.workspace;
+  call.gradient = buffers.gradient.matrix(sizes_.own_rows, sizes_.width);
+  call.dnormed = dnormed;
+  call.border = border_in(buffers.gradient, router_->border_gradient_bytes());
+  call.parameter_gradients = saved.norms;
+  call.sums = work.sums;
+  call.loss_scale = loss_scale;
+  router_->backward(exec, call);
 }
 
 template <class T>
@@ -544,7 +602,7 @@ void TensorBlockUnit<T>::add_norm_gradient(const Exec& exec, const Norm& norm,
       summed_rows<T>(exec, buffers.exchanged, sizes_.own_rows, sizes_.width, work.dnormed);
   norm_backward<T>(exec, norm, vectors_in(saved), x, statistics, dnormed, saved.norms,
                    buffers.gradient.matrix(sizes_.own_rows, sizes_.width),
-                   math::GradientUpdate::add, {own_row_leaves(leaf_), work.sums});
+                   math::GradientUpdate::add, {leaf_.own_row_leaves(), work.sums});
 }
 
 /// Of a bias that is added to whole rows, the piece's columns.
@@ -582,8 +640,8 @@ TensorBlockUnit<T>::TensorBlockUnit(const DecoderSettings& settings, LeafShape l
             settings.width,
             attention_.heads * head_width,
             2 * attention_.kv_heads * head_width,
-            settings.ffn_width / pieces,
-            (settings.activation == Activation::gelu ? 1 : 2) * settings.ffn_width / pieces};
+            ffn_width(settings) / pieces,
+            (settings.activation == Activation::gelu ? 1 : 2) * ffn_width(settings) / pieces};
   description_.name = "block." + std::to_string(index);
   add_parameters(settings, frozen);
   add_phases();
@@ -592,16 +650,16 @@ TensorBlockUnit<T>::TensorBlockUnit(const DecoderSettings& settings, LeafShape l
 
 template <class T>
 void TensorBlockUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen& frozen) {
-  parameters_ = block_parameters(settings);
-  const std::string up = name_of_up(settings);
+  parameters_ = block_parameters(settings, false);
+  const std::string mlp = settings.experts.exist() ? "mlp.shared" : "mlp";
+  const std::string up = name_of_up(settings, mlp), down = mlp + ".down";
   const std::int64_t head_width = settings.head_width(), kv = settings.kv_heads * head_width;
   cut_rows(parameters_, "attention.qkv", {settings.width, kv, kv});
   cut_columns(parameters_, "attention.out");
-  if (settings.activation == Activation::gelu)
-    cut_rows(parameters_, up, {settings.ffn_width});
-  else
-    cut_rows(parameters_, up, {settings.ffn_width, settings.ffn_width});
-  cut_columns(parameters_, "mlp.down");
+  const std::int64_t ffn = ffn_width(settings);
+  if (has_mlp() && settings.activation == Activation::gelu) cut_rows(parameters_, up, {ffn});
+  if (has_mlp() && settings.activation != Activation::gelu) cut_rows(parameters_, up, {ffn, ffn});
+  if (has_mlp()) cut_columns(parameters_, down);
   const SegmentSizes sizes =
       lay_out_parameters(parameters_, description_.name, frozen, leaf_.tensor_pieces());
   description_.parameter_elements = sizes.frozen + sizes.trained;
@@ -611,16 +669,40 @@ void TensorBlockUnit<T>::add_parameters(const DecoderSettings& settings, const F
   attention_norm_ =
       vectors_.add_norm(parameters_, "attention.norm", settings.norm, settings.norm_epsilon);
   mlp_norm_ = vectors_.add_norm(parameters_, "mlp.norm", settings.norm, settings.norm_epsilon);
+  if (settings.experts.exist()) add_router(settings);
   out_bias_ = vectors_.add(parameters_, "attention.out.bias", false);
-  down_bias_ = vectors_.add(parameters_, "mlp.down.bias", false);
+  down_bias_ = vectors_.add(parameters_, down + ".bias", false);
   for (const Parameter& parameter : parameters_) {
     if (parameter.name == "attention.out.bias") out_bias_piece_ = piece_location(parameter);
-    if (parameter.name == "mlp.down.bias") down_bias_piece_ = piece_location(parameter);
+    if (parameter.name == down + ".bias") down_bias_piece_ = piece_location(parameter);
   }
   qkv_ = find_piece_of_linear(parameters_, "attention.qkv");
   out_ = find_piece_of_linear(parameters_, "attention.out");
+  if (!has_mlp()) return;
   up_ = find_piece_of_linear(parameters_, up);
-  down_ = find_piece_of_linear(parameters_, "mlp.down");
+  down_ = find_piece_of_linear(parameters_, down);
+}
+
+/// All of a mixture but its experts, with the gathered arrays as parameters.
+template <class T>
+void TensorBlockUnit<T>::add_router(const DecoderSettings& settings) {
+  const ParameterLocation weight = vectors_.add(parameters_, "mlp.router.weight", true);
+  const ParameterLocation balance = vectors_.add(parameters_, "mlp.router.balance", true);
+  std::vector<Parameter> gathered;
+  for (Parameter parameter : parameters_)
+    for (const auto& [name, location] :
+         {std::pair{"mlp.norm.weight", mlp_norm_.weight},
+          std::pair{"mlp.norm.bias", mlp_norm_.bias}, std::pair{"mlp.router.weight", weight},
+          std::pair{"mlp.router.balance", balance}}) {
+      if (parameter.name != name) continue;
+      parameter.offset = location.offset;
+      gathered.push_back(parameter);
+    }
+  DecoderSettings routed = settings;
+  routed.experts.shared = 0;
+  LeafShape leaf = leaf_;
+  leaf.defers_gradients = false;
+  router_ = make_feed_forward<T>(routed, leaf, {false, recompute_.norms, false}, gathered);
 }
 
 template <class T>
@@ -636,7 +718,7 @@ typename TensorBlockUnit<T>::Saved TensorBlockUnit<T>::saved_in(Arrays<T>& array
     return made;
   };
   saved.attention_norm = statistics(attention_norm_);
-  saved.mlp_norm = statistics(mlp_norm_);
+  if (has_mlp()) saved.mlp_norm = statistics(mlp_norm_);
   saved.qkv = arrays.template take<T>(own * sizes_.rows * sizes_.qkv());
   if (!recompute_.attention) {
     saved.attention = arrays.template take<T>(own * sizes_.rows * sizes_.queries);
@@ -645,6 +727,7 @@ typename TensorBlockUnit<T>::Saved TensorBlockUnit<T>::saved_in(Arrays<T>& array
   saved.middle = arrays.matrix(sizes_.own_rows, sizes_.width);
   if (!recompute_.mlp) saved.up = arrays.template take<T>(own * sizes_.rows * sizes_.up);
   saved.norms = arrays.template take<Compute>(vectors_.summed_elements());
+  if (router_) saved.router = arrays.template take<std::byte>(router_->saved_bytes());
   return saved;
 }
 
@@ -669,7 +752,7 @@ typename TensorBlockUnit<T>::NormWork TensorBlockUnit<T>::norm_work(Arrays<T>& a
   if (!is_backward) return work;
   if (!std::is_same<T, Compute>::value) work.dnormed = arrays.matrix(sizes_.own_rows, sizes_.width);
   work.sums =
-      arrays.template take<Compute>(leaf_sums_workspace(sizes_.width, own_row_leaves(leaf_)));
+      arrays.template take<Compute>(leaf_sums_workspace(sizes_.width, leaf_.own_row_leaves()));
   return work;
 }
 
@@ -738,6 +821,18 @@ typename TensorBlockUnit<T>::MlpWork TensorBlockUnit<T>::up_work(Arrays<T>& arra
   return work;
 }
 
+template <class T>
+typename TensorBlockUnit<T>::RouterWork TensorBlockUnit<T>::router_work(Arrays<T>& arrays,
+                                                                        bool is_backward) const {
+  RouterWork work;
+  work.workspace = arrays.template take<std::byte>(
+      is_backward ? router_->backward_workspace_bytes() : router_->forward_workspace_bytes());
+  if (is_backward)
+    work.sums = arrays.template take<Compute>(std::max(
+        router_->sum_elements(), leaf_sums_workspace(sizes_.width, leaf_.own_row_leaves())));
+  return work;
+}
+
 /// For gradients of a piece's layers, as sums over leaves.
 template <class T>
 std::int64_t TensorBlockUnit<T>::sum_elements() const {
@@ -774,6 +869,7 @@ std::int64_t TensorBlockUnit<T>::workspace_bytes(Step step, bool is_backward) co
       if (!is_backward && keeps_attention(false) && step == Step::mlp_norm)
         attention_work(arrays, false);
       norm_work(arrays, is_backward);
+      if (is_backward && router_ && step == Step::middle) router_work(arrays, true);
       break;
     case Step::attend:
       attention_work(arrays, is_backward);
@@ -789,6 +885,9 @@ std::int64_t TensorBlockUnit<T>::workspace_bytes(Step step, bool is_backward) co
     case Step::project:
     case Step::qkv:
       if (is_backward) weights_work(arrays, step);
+      break;
+    case Step::route:
+      router_work(arrays, is_backward);
       break;
     case Step::again:
     case Step::mlp:
@@ -866,10 +965,15 @@ void TensorBlockUnit<T>::add_forward_phases() {
       summed[j + 1] = add(Step::out, j + 1, {}, sum);
       keep_attention();
     }
-    middle[j] = add(Step::mlp_norm, j, {summed[j]}, gather);
+    middle[j] =
+        add(Step::mlp_norm, j, {summed[j]}, has_mlp() ? std::optional(gather) : std::nullopt);
   }
   const auto recomputes = [this](bool does) { description_.forward.back().recomputes = does; };
-  for (std::size_t j = 0; j <= count; ++j) {
+  if (router_) {
+    add(Step::route, 0, {}, {});
+    description_.forward.back().writes_output = true;
+  }
+  for (std::size_t j = 0; has_mlp() && j <= count; ++j) {
     if (j < count) {
       outputs[j] = add(Step::mlp, j, {middle[j]}, sum);
       recomputes(!recompute_.mlp);
@@ -898,18 +1002,18 @@ void TensorBlockUnit<T>::add_backward_phases() {
   };
 
   // Gathers are in the order in which later phases read them.
-  int gradient = -1;
-  if (!keeps_up()) gradient = add(Step::gradient, {}, gather);
-  const int normed_middle = add(Step::mlp_norm, {}, gather);
+  int gradient = -1, normed_middle = -1, again = -1, mlp = -1;
+  if (has_mlp() && !keeps_up()) gradient = add(Step::gradient, {}, gather);
+  if (has_mlp()) normed_middle = add(Step::mlp_norm, {}, gather);
   if (keeps_up()) gradient = add(Step::gradient, {}, gather);
-  const int again = keeps_up() ? add(Step::again, {normed_middle}, {}) : -1;
-  const int mlp =
-      add(Step::mlp, keeps_pieces_ ? Reads{gradient} : Reads{gradient, normed_middle}, sum);
+  if (keeps_up()) again = add(Step::again, {normed_middle}, {});
+  if (has_mlp())
+    mlp = add(Step::mlp, keeps_pieces_ ? Reads{gradient} : Reads{gradient, normed_middle}, sum);
   const int keys = in_parts ? add(Step::gather, {}, gather_parts(t)) : -1;
-  if (keeps_pieces_) add(Step::up, {normed_middle}, {}, 0);
-  const int middle = add(Step::middle, {mlp}, gather);
-  if (keeps_up()) keep_from(again);
-  if (keeps_pieces_) add(Step::up, {normed_middle}, {}, 1);
+  if (has_mlp() && keeps_pieces_) add(Step::up, {normed_middle}, {}, 0);
+  const int middle = add(Step::middle, has_mlp() ? Reads{mlp} : Reads{}, gather);
+  if (again >= 0) keep_from(again);
+  if (has_mlp() && keeps_pieces_) add(Step::up, {normed_middle}, {}, 1);
 
   const int normed = add(Step::norm, {}, gather);
   const int attend = add(Step::attend, in_parts ? Reads{middle, keys} : Reads{middle},
@@ -949,6 +1053,11 @@ void TensorBlockUnit<T>::describe() {
   saved_in(arrays);
   description_.saved_bytes = arrays.size();
   description_.output_bytes = bytes_of<T>(sizes_.own_rows * sizes_.width);
+  if (router_) {
+    description_.output_bytes =
+        round_up(description_.output_bytes, buffer_alignment<T>) + router_->border_bytes();
+    description_.counts = {router_->counted()};
+  }
   description_.recomputes = true;
 
   // As BlockUnit: a product of (m, k) and (k, n) takes 2 m n k, and queries look at half of the
@@ -985,6 +1094,9 @@ void TensorBlockUnit<T>::describe() {
       case Step::out:
         set(phase, out, out);
         break;
+      case Step::route:
+        set(phase, router_->forward_flops(), router_->recompute_flops());
+        break;
       case Step::mlp:
         set(phase, (product(up_) + product(down_)) / chunks,
             recompute_.mlp ? 0.0 : product(up_) / chunks);
@@ -996,11 +1108,13 @@ void TensorBlockUnit<T>::describe() {
   description_.gradient_flops = 4.0 * scores;
   for (const Linear& layer : {qkv_, out_, up_, down_})
     description_.gradient_flops += product(layer) + gradient(layer);
+  if (router_) description_.gradient_flops += router_->gradient_flops();
   for (std::size_t p = 0; p < backward_tasks_.size(); ++p) {
     double& flops = description_.backward[p].flops;
     const auto [step, half] = backward_tasks_[p];
     const auto [first, last] = half_of_up(half);
     const bool in_one = !keeps_pieces_;
+    if (step == Step::middle && router_) flops = router_->gradient_flops() + router_->again_flops();
     if (step == Step::again) flops = product(up_);
     if (step == Step::mlp)
       flops = product(up_) * (recompute_.mlp && in_one ? 2.0 : 1.0) + product(down_) +

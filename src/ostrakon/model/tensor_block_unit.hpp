@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/arrays.hpp>
+#include <ostrakon/model/feed_forward.hpp>
 #include <ostrakon/model/tensor_pieces.hpp>
 #include <utility>
 #include <vector>
@@ -50,6 +52,11 @@ namespace ostrakon::model {
 ///
 /// Where a rank exchanges nothing (several pieces on one rank), gradients of weights are computed
 /// piece by piece within mlp, attend and project, with workspaces for one piece.
+///
+/// In front of a mixture of experts, which are a unit of their own, the MLP is that of the shared
+/// experts; without these there are no phases mlp_norm of backward, again, mlp, up and output. All
+/// else of the mixture is an ExpertFeedForward's, for the rank's own rows: in forward one more phase,
+/// route, after the last mlp_norm, in backward with middle.
 // clang-format on
 template <class T>
 class TensorBlockUnit final : public Unit<T> {
@@ -78,6 +85,7 @@ class TensorBlockUnit final : public Unit<T> {
     gather,
     attend,
     out,
+    route,
     middle,
     mlp_norm,
     again,
@@ -119,7 +127,8 @@ class TensorBlockUnit final : public Unit<T> {
     View<Compute*> log_sum_exp;
     View<T**> middle;  // (own_rows, width)
     View<T*> up;       // with bias, before the activation
-    Gradients norms;   // of vectors that are summed over rows
+    View<std::byte*> router;
+    Gradients norms;  // of vectors that are summed over rows
   };
   Saved saved_in(Arrays<T>& arrays) const;
   Saved saved_in(const UnitBuffers<T>& buffers) const;
@@ -151,14 +160,20 @@ class TensorBlockUnit final : public Unit<T> {
     View<T**> activated;  // (rows, ffn)
     Gradients sums, tree;
   };
+  struct RouterWork {
+    View<std::byte*> workspace;
+    Gradients sums;
+  };
   NormWork norm_work(Arrays<T>& arrays, bool is_backward) const;
   AttentionWork attention_work(Arrays<T>& arrays, bool is_backward) const;
   AttentionWork weights_work(Arrays<T>& arrays, Step step) const;
   MlpWork mlp_work(Arrays<T>& arrays, bool is_backward) const;
   MlpWork up_work(Arrays<T>& arrays) const;
+  RouterWork router_work(Arrays<T>& arrays, bool is_backward) const;
   std::int64_t workspace_bytes(Step step, bool is_backward) const;
 
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
+  void add_router(const DecoderSettings& settings);
   void add_phases();
   void add_forward_phases();
   void add_backward_phases();
@@ -177,13 +192,16 @@ class TensorBlockUnit final : public Unit<T> {
   void multiply_out(const Exec& exec, const UnitBuffers<T>& buffers, const AttentionWork& work,
                     std::int64_t chunk, bool attends) const;
   void normalize_middle(const Exec& exec, const UnitBuffers<T>& buffers, std::int64_t chunk) const;
+  void route(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void mlp(const Exec& exec, const UnitBuffers<T>& buffers, std::int64_t chunk) const;
   void output(const Exec& exec, const UnitBuffers<T>& buffers, std::int64_t chunk) const;
   // Steps of backward.
   void hand_normed_middle(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void project_up_again(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
-  void middle_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
+  void middle_backward(const Exec& exec, const UnitBuffers<T>& buffers, Compute loss_scale) const;
+  void route_backward(const Exec& exec, const UnitBuffers<T>& buffers, const Saved& saved,
+                      const RouterWork& work, View<const T**> dnormed, Compute loss_scale) const;
   void hand_normed(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void attend_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
   void project_backward(const Exec& exec, const UnitBuffers<T>& buffers) const;
@@ -220,7 +238,7 @@ class TensorBlockUnit final : public Unit<T> {
   bool keeps_attention(bool is_backward) const {
     return recompute_.attention && (is_backward ? keeps_pieces_ : sizes_.chunks > 1);
   }
-  bool keeps_up() const { return recompute_.mlp && keeps_pieces_; }
+  bool keeps_up() const { return recompute_.mlp && keeps_pieces_ && has_mlp(); }
   /// Gathered rows that a phase of backward reads.
   View<const T**> rows_read(const UnitBuffers<T>& buffers) const {
     return view_as<const T>(buffers.exchanged).matrix(sizes_.rows, sizes_.width);
@@ -270,6 +288,13 @@ class TensorBlockUnit final : public Unit<T> {
     return own.row_range(chunk * sizes_.own_chunk_rows(), (chunk + 1) * sizes_.own_chunk_rows());
   }
   FlatParameter<T> vectors_in(const Saved& saved) const { return {saved.vectors, saved.vectors}; }
+  bool has_mlp() const { return sizes_.ffn > 0; }
+  /// Of a mixture, in what follows y and its gradient.
+  View<std::byte*> border_in(View<T*> buffer, std::int64_t bytes) const {
+    const std::int64_t begin =
+        round_up(bytes_of<T>(sizes_.own_rows * sizes_.width), buffer_alignment<T>);
+    return view_as<std::byte>(buffer).range(begin, begin + bytes);
+  }
 
   LeafShape leaf_;
   Recompute recompute_;
@@ -287,7 +312,8 @@ class TensorBlockUnit final : public Unit<T> {
   Norm attention_norm_, mlp_norm_;          // among the vectors, as
   ParameterLocation out_bias_, down_bias_;  // these
   ParameterLocation out_bias_piece_, down_bias_piece_;
-  Linear qkv_, out_, up_, down_;  // of a piece
+  Linear qkv_, out_, up_, down_;                  // of a piece
+  std::unique_ptr<const FeedForward<T>> router_;  // of a mixture
 
   std::vector<Task> forward_tasks_, backward_tasks_;
   plan::UnitDescription description_;

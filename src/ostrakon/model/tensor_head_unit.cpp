@@ -98,7 +98,7 @@ typename TensorHeadUnit<T>::Work TensorHeadUnit<T>::work_in(Arrays<T>& arrays, i
     work.logits = arrays.template take<T>(
         math::cross_entropy_piece_workspace<T>(rows, width_, piece_words_, leaf_.leaves()));
   if (phase == input) {
-    work.sums = arrays.template take<Compute>(leaf_sums_workspace(width_, own_row_leaves(leaf_)));
+    work.sums = arrays.template take<Compute>(leaf_sums_workspace(width_, leaf_.own_row_leaves()));
     if (!std::is_same<T, Compute>::value) work.dnormed = arrays.matrix(leaf_.own_rows(), width_);
   }
   return work;
@@ -246,7 +246,7 @@ void TensorHeadUnit<T>::input_backward(const Exec& exec, const UnitBuffers<T>& b
   norm_backward<T>(exec, norm_, {saved.vectors, saved.vectors},
                    buffers.input.matrix(leaf_.own_rows(), width_), saved.norm, dnormed, saved.norms,
                    buffers.gradient.matrix(leaf_.own_rows(), width_),
-                   math::GradientUpdate::overwrite, {own_row_leaves(leaf_), work.sums});
+                   math::GradientUpdate::overwrite, {leaf_.own_row_leaves(), work.sums});
   vectors_.hand_gradients<T>(exec, saved.norms, buffers);
 }
 

@@ -106,9 +106,14 @@ ParameterLocation Vectors::add(const std::vector<Parameter>& parameters, const s
                                bool is_summed) {
   const Parameter* const parameter = find(parameters, name);
   if (parameter == nullptr) return {};
-  pieces_.push_back(piece_location(*parameter));
-  if (is_summed) summed_ = count();
-  return {(count() - 1) * width_, parameter->frozen, width_};
+  const std::int64_t first = elements_;
+  arrays_.push_back({piece_location(*parameter), first});
+  elements_ += parameter->elements();
+  if (is_summed) {
+    summed_ = arrays_.size();
+    summed_elements_ = elements_;
+  }
+  return {first, parameter->frozen, parameter->elements()};
 }
 
 Norm Vectors::add_norm(const std::vector<Parameter>& parameters, const std::string& name,
@@ -139,33 +144,38 @@ plan::Exchange Vectors::sum(std::int64_t element_bytes) const {
 template <class T>
 void Vectors::hand(const Exec& exec, const UnitBuffers<T>& buffers, const PieceSizes& sizes) const {
   const View<T*> handed = view_as<T>(buffers.handed);
-  for (std::int64_t v = 0; v < count(); ++v) {
-    const ParameterLocation& piece = pieces_[static_cast<std::size_t>(v)];
+  for (const Array& array : arrays_) {
+    const ParameterLocation& piece = array.piece;
     const std::int64_t stride = piece.frozen ? stride_of(buffers.frozen_stride, sizes.frozen)
                                              : stride_of(buffers.trained_stride, sizes.trained);
     math::copy_rows<T, T>(
         exec, in_pieces(piece.frozen ? buffers.frozen : buffers.parameters, stride, own_, piece),
-        handed.range(v * of_rank(), (v + 1) * of_rank()).matrix(own_, of_piece_));
+        handed.range(first_of_rank(array), end_of_rank(array)).matrix(own_, piece.elements));
   }
 }
 
 template <class T>
 void Vectors::take(const Exec& exec, const UnitBuffers<T>& buffers, View<T*> vectors) const {
   const View<const T**> all =
-      view_as<const T>(buffers.exchanged).matrix(ranks_, count() * of_rank());
-  for (std::int64_t v = 0; v < count(); ++v)
-    math::copy_rows<T, T>(exec, all.column_range(v * of_rank(), (v + 1) * of_rank()),
-                          vectors.range(v * width_, (v + 1) * width_).matrix(ranks_, of_rank()));
+      view_as<const T>(buffers.exchanged).matrix(ranks_, of_rank(elements_));
+  for (const Array& array : arrays_) {
+    const std::int64_t begin = first_of_rank(array), end = end_of_rank(array);
+    math::copy_rows<T, T>(exec, all.column_range(begin, end),
+                          vectors.range(ranks_ * begin, ranks_ * end).matrix(ranks_, end - begin));
+  }
 }
 
 template <class T>
 void Vectors::hand_gradients(const Exec& exec, View<const compute_t<T>*> sums,
                              const UnitBuffers<T>& buffers) const {
   using C = compute_t<T>;
-  const View<C**> all = view_as<C>(buffers.handed).matrix(ranks_, summed_ * of_rank());
-  for (std::int64_t v = 0; v < summed_; ++v)
-    math::copy_rows<C, C>(exec, sums.range(v * width_, (v + 1) * width_).matrix(ranks_, of_rank()),
-                          all.column_range(v * of_rank(), (v + 1) * of_rank()));
+  const View<C**> all = view_as<C>(buffers.handed).matrix(ranks_, of_rank(summed_elements_));
+  for (std::size_t a = 0; a < summed_; ++a) {
+    const std::int64_t begin = first_of_rank(arrays_[a]), end = end_of_rank(arrays_[a]);
+    math::copy_rows<C, C>(exec,
+                          sums.range(ranks_ * begin, ranks_ * end).matrix(ranks_, end - begin),
+                          all.column_range(begin, end));
+  }
 }
 
 template <class T>
@@ -173,13 +183,14 @@ void Vectors::take_gradients(const Exec& exec, const UnitBuffers<T>& buffers,
                              const PieceSizes& sizes) const {
   using C = compute_t<T>;
   const View<const C*> own = view_as<const C>(buffers.exchanged);
-  for (std::int64_t v = 0; v < summed_; ++v) {
-    const ParameterLocation& piece = pieces_[static_cast<std::size_t>(v)];
+  for (std::size_t a = 0; a < summed_; ++a) {
+    const ParameterLocation& piece = arrays_[a].piece;
     if (!piece.trained()) continue;
-    math::copy_rows<C, C>(exec,
-                          own.range(v * of_rank(), (v + 1) * of_rank()).matrix(own_, of_piece_),
-                          in_pieces(buffers.parameter_gradients,
-                                    stride_of(buffers.trained_stride, sizes.trained), own_, piece));
+    math::copy_rows<C, C>(
+        exec,
+        own.range(first_of_rank(arrays_[a]), end_of_rank(arrays_[a])).matrix(own_, piece.elements),
+        in_pieces(buffers.parameter_gradients, stride_of(buffers.trained_stride, sizes.trained),
+                  own_, piece));
   }
 }
 
@@ -206,8 +217,6 @@ View<const T**> summed_rows(const Exec& exec, View<const std::byte*> exchanged, 
     return rounded;
   }
 }
-
-std::int64_t own_row_leaves(const LeafShape& leaf) { return leaf.leaves() * leaf.own_pieces(); }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template FlatParameter<T> own_piece<T>(const UnitBuffers<T>&, const PieceSizes&, std::int64_t);  \

@@ -2,9 +2,9 @@
 #pragma once
 
 // What units that are divided over tensor ranks share. Their flat parameters come in pieces, of
-// which each rank has neighbouring ones: for some heads, columns of the MLP or words. Arrays as
-// long as a row (weights of norms, biases that are added to whole rows) are cut, too, and gathered
-// before they are used.
+// which each rank has neighbouring ones: for some heads, columns of the MLP or words. Arrays that
+// all rows take as a whole (weights of norms, biases that are added to whole rows, routers) are
+// cut, too, and gathered before they are used.
 
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/layers.hpp>
@@ -50,9 +50,9 @@ void cut_rows(std::vector<Parameter>& parameters, const std::string& name,
               const std::vector<std::int64_t>& sections);
 void cut_columns(std::vector<Parameter>& parameters, const std::string& name);
 
-/// The arrays of a unit that are as long as a row, `width` elements, gathered one after the other:
-/// (vectors, width). Those whose gradients are sums over rows, which each rank has for its own rows
-/// alone, come first.
+/// The arrays of a unit that are gathered as a whole, one after the other: most as long as a row,
+/// `width` elements; all cut into equal runs of their elements. Those whose gradients are sums over
+/// rows, which each rank has for its own rows alone, come first.
 class Vectors {
  public:
   Vectors() = default;
@@ -60,8 +60,7 @@ class Vectors {
       : leaf_(leaf),
         ranks_(leaf.tensor_ranks),
         own_(leaf.own_pieces()),
-        of_piece_(width / leaf.tensor_pieces()),
-        width_(width) {}
+        of_piece_(width / leaf.tensor_pieces()) {}
 
   /// Where the gathered array of a parameter lies among all; if there is none, nowhere.
   /// `is_summed`: whether its gradient is a sum over rows.
@@ -71,9 +70,8 @@ class Vectors {
   Norm add_norm(const std::vector<Parameter>& parameters, const std::string& name,
                 math::NormKind kind, double epsilon);
 
-  std::int64_t count() const { return static_cast<std::int64_t>(pieces_.size()); }
-  std::int64_t elements() const { return count() * width_; }
-  std::int64_t summed_elements() const { return summed_ * width_; }
+  std::int64_t elements() const { return elements_; }
+  std::int64_t summed_elements() const { return summed_elements_; }
   /// Columns of a row whose bias, among these, the rank's piece `piece` has.
   std::int64_t first_column(std::int64_t tensor_rank, std::int64_t piece) const {
     return leaf_.piece_of(tensor_rank, piece) * of_piece_;
@@ -98,12 +96,24 @@ class Vectors {
                       const PieceSizes& sizes) const;
 
  private:
-  std::int64_t of_rank() const { return own_ * of_piece_; }
+  /// An array's elements: where its piece is in one of the unit's; where all of it is gathered.
+  struct Array {
+    ParameterLocation piece;
+    std::int64_t first;
+  };
+  /// Elements of the arrays up to `end` that a rank has.
+  std::int64_t of_rank(std::int64_t end) const { return end / ranks_; }
+  /// Those of one array, in what each rank has of all of them.
+  std::int64_t first_of_rank(const Array& array) const { return of_rank(array.first); }
+  std::int64_t end_of_rank(const Array& array) const {
+    return first_of_rank(array) + own_ * array.piece.elements;
+  }
 
   LeafShape leaf_;
-  std::int64_t ranks_ = 1, own_ = 1, of_piece_ = 0, width_ = 0;
-  std::int64_t summed_ = 0;
-  std::vector<ParameterLocation> pieces_;  // of each, in a piece
+  std::int64_t ranks_ = 1, own_ = 1, of_piece_ = 0;
+  std::int64_t elements_ = 0, summed_elements_ = 0;
+  std::vector<Array> arrays_;
+  std::size_t summed_ = 0;  // of them
 };
 
 /// Gathers of rows over the tensor ranks, and sums of what each has of all rows, of which each gets
@@ -116,9 +126,5 @@ plan::Exchange sum_rows(const LeafShape& leaf, std::int64_t columns, std::int64_
 template <class T>
 View<const T**> summed_rows(const Exec& exec, View<const std::byte*> exchanged, std::int64_t rows,
                             std::int64_t columns, View<T**> rounded);
-
-/// How gradients of norms are summed over a rank's own rows: their pieces are leaves of one tree,
-/// as those of other ranks are.
-std::int64_t own_row_leaves(const LeafShape& leaf);
 
 }  // namespace ostrakon::model

@@ -15,15 +15,20 @@ enum class Axis {
   tensor,       ///< ranks that have some of each unit's parameters, and compute a leaf together
   shard,        ///< ranks that share one replica of the model
   replicate,    ///< replicas of the model
-  pipeline      ///< stages: ranks that have some of the units each, and hand activations on
+  pipeline,     ///< stages: ranks that have some of the units each, and hand activations on
+  /// Tensor ranks and their neighbours along shard, as ranks are numbered: no dimension of its own,
+  /// but what exchanges between these two together are along.
+  tensor_shard
 };
 constexpr Named<Axis> axis_names[] = {{Axis::micro_batch, "micro_batch"},
                                       {Axis::tensor, "tensor"},
                                       {Axis::shard, "shard"},
                                       {Axis::replicate, "replicate"},
-                                      {Axis::pipeline, "pipeline"}};
+                                      {Axis::pipeline, "pipeline"},
+                                      {Axis::tensor_shard, "tensor_shard"}};
 constexpr const char* name(Axis axis) { return name_in(axis_names, axis); }
-constexpr int axes = static_cast<int>(std::size(axis_names));
+/// That have sizes of their own.
+constexpr int axes = static_cast<int>(Axis::tensor_shard);
 
 /// Ranks along an axis, or a part of it: `ranks` of them, each `stride` ranks after the one before.
 /// All ranks of an axis are {axis, its size}; a run of N neighbours is {axis, N}; one rank of each
@@ -129,8 +134,11 @@ struct Grid {
     sizes[static_cast<std::size_t>(Axis::pipeline)] = stages;
   }
 
-  std::int64_t size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
-  int ranks() const { return stride(static_cast<Axis>(axes)); }
+  std::int64_t size(Axis axis) const {
+    return axis == Axis::tensor_shard ? size(Axis::tensor) * size(Axis::shard)
+                                      : sizes[static_cast<std::size_t>(axis)];
+  }
+  int ranks() const { return ranks_of_stage() * stages(); }
   int tensor() const { return static_cast<int>(size(Axis::tensor)); }
   int shard() const { return static_cast<int>(size(Axis::shard)); }
   int replicas() const { return static_cast<int>(size(Axis::replicate)); }
@@ -153,7 +161,7 @@ struct Grid {
   /// The difference of the ranks of neighbours along an axis, or in a span.
   int stride(Axis axis) const {
     if (shard_first && axis == Axis::tensor) return shard();
-    if (shard_first && axis == Axis::shard) return 1;
+    if ((shard_first && axis == Axis::shard) || axis == Axis::tensor_shard) return 1;
     std::int64_t stride = 1;
     for (int a = static_cast<int>(Axis::micro_batch) + 1; a < static_cast<int>(axis); ++a)
       stride *= sizes[static_cast<std::size_t>(a)];

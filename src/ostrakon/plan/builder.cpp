@@ -15,7 +15,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
   plan_.layouts = layouts;
   for (int u = 0; u < units(); ++u) {
     PlannedUnit planned;
-    planned.layouts = in_parts(layouts, grid, unit(u).parts);
+    planned.layouts = layouts_of_unit(layouts, grid, unit(u));
     // Padding is behind each part that the unit computes with.
     const std::int64_t parts = unit_spans(grid, unit(u).parts).parts();
     const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;

@@ -341,7 +341,7 @@ Spans ContentsCheck::expected(const Action& action, const Use& use) const {
     case Role::parameter_gradients:
     case Role::tied_gradients:
       if (action.kind == Kind::backward) return layouts.gathered.divided;
-      if (action.kind == Kind::orthogonalize) return matrix_spans(plan_.grid, layouts.parts);
+      if (action.kind == Kind::orthogonalize) return matrix_spans(plan_.grid, layouts);
       break;
     case Role::gradient_shard:
       if (action.kind == Kind::norm || action.kind == Kind::clip) return layouts.gradient.divided;

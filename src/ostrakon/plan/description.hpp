@@ -71,6 +71,9 @@ struct UnitDescription {
   /// no other of them computes with (experts). What they compute is exchanged, and their backward
   /// leaves gradients that are summed over the leaves of all of them.
   int parts = 1;
+  /// Whether each tensor rank has a piece of every matrix; else it has some of the matrices
+  /// (experts), and with `parts` a part of these.
+  bool cuts_matrices = true;
   /// The unit before this one whose parameters it computes with besides its own (tied weights), or
   /// -1.
   int tied_to = -1;

@@ -9,13 +9,15 @@ Spans unit_spans(const Grid& grid, int parts) {
   return {grid.span(Axis::tensor), {Axis::shard, parts}};
 }
 
-Spans matrix_spans(const Grid& grid, int parts) {
-  return grid.tensor() > 1 ? Spans{} : unit_spans(grid, parts);
+Spans matrix_spans(const Grid& grid, const Layouts& of_unit) {
+  return grid.tensor() > 1 && of_unit.cuts_matrices ? Spans{} : unit_spans(grid, of_unit.parts);
 }
 
-Layouts in_parts(const Layouts& layouts, const Grid& grid, int parts) {
+Layouts layouts_of_unit(const Layouts& layouts, const Grid& grid, const UnitDescription& unit) {
+  const int parts = unit.parts;
   Layouts table = layouts;
   table.parts = parts;
+  table.cuts_matrices = unit.cuts_matrices;
   if (parts == 1) return table;
   for (Layout* layout :
        {&table.masters, &table.compute, &table.gathered, &table.gradient, &table.update}) {

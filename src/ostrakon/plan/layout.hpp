@@ -47,6 +47,7 @@ struct Layouts {
   bool splits_ties = false;          ///< as ModelDescription: one rank's sums are others
   bool cuts_16bit_products = false;  ///< by rows, which one rank does not: bits are the library's
   int parts = 1;                     ///< UnitDescription::parts of the units whose table it is
+  bool cuts_matrices = true;         ///< UnitDescription::cuts_matrices, the same
   bool updates_early = false;  ///< a unit is updated before the sums over all of the step are known
   /// Units are, those without whole matrices, and these updates are verified once the sums are
   /// known.
@@ -82,13 +83,13 @@ struct Layouts {
 /// UnitDescription::parts.
 Spans unit_spans(const Grid& grid, int parts = 1);
 
-/// What of such a unit a rank has to have to orthogonalize the matrices of which it updates some:
-/// its part, in which they are whole; everything where tensor ranks have pieces of them.
-Spans matrix_spans(const Grid& grid, int parts);
+/// What of a unit a rank has to have to orthogonalize the matrices of which it updates some: its
+/// part, in which they are whole; everything where tensor ranks have pieces of them.
+Spans matrix_spans(const Grid& grid, const Layouts& of_unit);
 
-/// The table of a unit whose parameters are in so many parts: each of the five is divided over
-/// these first, and over the ranks of an axis that are left then. With one part it is `layouts`.
-Layouts in_parts(const Layouts& layouts, const Grid& grid, int parts);
+/// The table of a unit. Where its parameters are in parts, each of the five is divided over these
+/// first, and over the ranks of an axis that are left then.
+Layouts layouts_of_unit(const Layouts& layouts, const Grid& grid, const UnitDescription& unit);
 
 /// The table. A pure function of the policy, the sizes of the axes, the element sizes that the
 /// model says, and what the plan is for.

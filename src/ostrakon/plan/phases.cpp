@@ -18,6 +18,11 @@ void check_exchange(const Exchange& exchange, const Grid& grid, const std::strin
           " along ", name(span.axis));
   require(span.axis != Axis::tensor || span.ranks == grid.tensor(), which, " is over ", span.ranks,
           " tensor ranks of ", grid.tensor(), "; expected all");
+  require(span.axis != Axis::tensor_shard ||
+              (span.stride == 1 && span.ranks % grid.tensor() == 0 && !grid.shard_first),
+          which, " is over ", span.ranks,
+          " ranks, tensor ranks among them; expected a multiple of ", "the ", grid.tensor(),
+          " tensor ranks, which are neighbours");
   require(exchange.elements > 0 && exchange.elements % span.ranks == 0, which, " is of ",
           exchange.elements, " elements, which are no equal parts for ", span.ranks, " ranks");
 }

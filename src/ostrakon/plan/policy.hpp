@@ -255,8 +255,8 @@ struct Policy {
   /// Neighbours in a shard group that compute the parts of the same samples, each part a leaf. They
   /// exchange activations, and their gradients are summed first.
   int sample_ranks = 1;
-  /// Neighbours in a shard group that have some of the experts each (UnitDescription::parts). Their
-  /// gradients are summed first, too.
+  /// Neighbours along shard that have some of the experts each (UnitDescription::parts), besides
+  /// tensor ranks. Their gradients are summed first, too.
   int expert_ranks = 1;
   /// The number of leaves, a power of two, whose gradients are summed by one tree; the trees' sums
   /// are accumulated in order; 0: one tree over all. It determines the bits of the sums.

@@ -98,17 +98,19 @@ Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
 void require_order(const Policy& policy, const Grid& grid) {
   const int experts = policy.expert_ranks;
   if (experts > 1) {
-    require(is_power_of_two(experts), "parallel.expert = ", experts,
+    const std::string key =
+        policy.tensor_ranks > 1 ? "parallel.expert / parallel.tensor" : "parallel.expert";
+    require(is_power_of_two(experts), key, " = ", experts,
             ": expected a power of two, with which sums keep their bits");
-    require(grid.shard() % experts == 0, "parallel.expert = ", experts, " does not divide the ",
-            grid.shard(), " ranks of a shard group");
+    require(grid.shard() % experts == 0, key, " = ", experts, " does not divide the ", grid.shard(),
+            " ranks of a shard group");
     require(grid.micro_batches() == 1 || accumulation_of(policy, grid) != Accumulation::reduce_last,
             "parallel.accumulation = reduce_last: the gradients of the ", experts,
             " ranks that share the experts (parallel.expert) are summed before those of the ",
             grid.micro_batches(), " micro-batches; expected auto, shard_each or reduce_each");
     const std::int64_t grain = sum_grain_of(policy);
     require(grain == 0 || grain >= experts, "training.sum_grain = ", policy.sum_grain,
-            " is less than parallel.expert = ", experts,
+            " is less than ", key, " = ", experts,
             ", whose ranks' gradients are summed by one tree; expected as much or more, or 0");
   }
   const int sharing = policy.sample_ranks;

@@ -105,7 +105,7 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   sums_.follow_clip(direction);
 
   std::vector<int> made;
-  const Layout of_matrices = {matrix_spans(plan.grid, layouts.parts), Space::device,
+  const Layout of_matrices = {matrix_spans(plan.grid, layouts), Space::device,
                               layouts.update.element_bytes};
   const int whole = redistribute(builder_, u, update.gradients, of_matrices,
                                  moving_gradients("directions"), made);

@@ -56,7 +56,7 @@ plan::ModelDescription describe(const model::Model& model,
       const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
       // A rank has as many pieces of each as others, and orthogonalizes it once.
       const std::int64_t own_pieces = parameter.pieces / model.tensor_ranks();
-      const auto own = static_cast<double>(own_pieces);
+      const auto own = static_cast<double>(std::max<std::int64_t>(own_pieces, 1));
       const double flops = orthogonalize_flops(rows, columns, optimizer.muon_iterations) / own;
       for (std::int64_t piece = 0; piece < parameter.pieces; ++piece)
         unit.whole_matrices.push_back(

@@ -65,15 +65,11 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
 std::int64_t ShardLayout::first_of_piece(int flat, const model::Parameter& parameter,
                                          std::int64_t piece) const {
   const plan::FlatParameter& whole = plan_.flats[flat];
-  const int parts = plan_.units[whole.unit].layouts.parts;
-  if (parts > 1) {
-    const std::int64_t elements = whole.elements / parts;
-    const std::int64_t offset = parameter.offset + piece * parameter.piece_stride;
-    return offset / elements * (whole.padded / parts) + offset % elements;
-  }
-  const std::int64_t ranks = plan_.grid.tensor(), own = parameter.pieces / ranks;
-  return piece / own * (whole.padded / ranks) + piece % own * parameter.piece_stride +
-         parameter.offset;
+  const std::int64_t parts =
+      plan::unit_spans(plan_.grid, plan_.units[whole.unit].layouts.parts).parts();
+  const std::int64_t elements = whole.elements / parts;
+  const std::int64_t offset = parameter.offset + piece * parameter.piece_stride;
+  return offset / elements * (whole.padded / parts) + offset % elements;
 }
 
 std::vector<ParameterSlice> ShardLayout::slices_in_buffer(int buffer,

@@ -39,10 +39,6 @@ void require_possible(const TrainerSettings& settings, const model::Model& model
   const std::int64_t samples = model.loss_terms().samples;
   require(samples == settings.micro_batch_size, "the model is made for leaves of ", samples,
           " samples, but micro_batch_size is ", settings.micro_batch_size);
-  for (const plan::UnitDescription& unit : model.description().units)
-    require(unit.parts == 1 || model.tensor_ranks() == 1, "unit ", unit.name, " is in ", unit.parts,
-            " parts (UnitDescription::parts) with Model::tensor_ranks = ", model.tensor_ranks(),
-            "; expected one or the other");
   for (int u = 0; u < model.units(); ++u)
     for (const model::Parameter& parameter : model.parameters(u))
       require(parameter.frozen ||
@@ -73,7 +69,9 @@ void require_exchange(const plan::Exchange& exchange, const plan::UnitDescriptio
   const std::string& unit = description.name;
   const plan::Span expected{plan::Axis::shard, parts}, tensor{plan::Axis::tensor, tensor_ranks};
   const plan::Span of_parts{plan::Axis::shard, description.parts};
-  require(exchange.span == expected || exchange.span == tensor || exchange.span == of_parts,
+  const plan::Span of_both{plan::Axis::tensor_shard, tensor_ranks * description.parts};
+  require(exchange.span == expected || exchange.span == tensor || exchange.span == of_parts ||
+              exchange.span == of_both,
           "unit ", unit, " exchanges activations over ", exchange.span.ranks,
           " ranks; expected the ", parts, parts == 1 ? " rank" : " neighbouring ranks",
           " that the model's samples are divided over (Model::parts)",

@@ -86,7 +86,7 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
 namespace {
 
 plan::Spans spans_of_matrices(const plan::StepPlan& plan, int unit) {
-  return plan::matrix_spans(plan.grid, plan.units[unit].layouts.parts);
+  return plan::matrix_spans(plan.grid, plan.units[unit].layouts);
 }
 
 }  // namespace

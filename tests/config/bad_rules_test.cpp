@@ -229,12 +229,23 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
         "deck.yaml: model.experts_per_token = 5 is more than model.experts = 4; expected 4 "
         "at most"},
        {with("model", "heads: 4\n    experts: 4\n  parallel:\n    tensor: 2"),
-        "deck.yaml: parallel.tensor = 2 with model.experts = 4: experts are not divided over "
-        "tensor "
-        "ranks; expected parallel.tensor = 1, or model.experts = 0"},
-       {with("model", "heads: 4\n    experts: 4\n    tensor_grain: 2"),
-        "deck.yaml: model.tensor_grain = 2 with model.experts = 4: experts are not divided over "
-        "tensor ranks; expected model.tensor_grain = 1, or model.experts = 0"},
+        "deck.yaml: parallel.expert = 1 with parallel.tensor = 2 and model.experts = 4: tensor "
+        "ranks share the experts; expected a multiple of 2"},
+       {with("model",
+             "heads: 4\n    experts: 4\n  parallel:\n    tensor: 2\n    expert: 2\n"
+             "    rank_order: shard_first"),
+        "deck.yaml: parallel.rank_order = shard_first with parallel.tensor = 2 and model.experts = "
+        "4: ranks that share experts are neighbours; expected tensor_in_node or tensor_first"},
+       {with("model", "heads: 4\n    experts: 3\n    tensor_grain: 2"),
+        "deck.yaml: model.tensor_grain = 2 does not divide model.experts = 3 (3 = 2 x 1 + 1)"},
+       {with("model",
+             "heads: 4\n    experts: 4\n    shared_experts: 1\n    expert_width: 5\n"
+             "    tensor_grain: 2"),
+        "deck.yaml: model.tensor_grain = 2 does not divide model.shared_experts x "
+        "model.expert_width = 5 (5 = 2 x 2 + 1)"},
+       {with("model", "heads: 4\n    experts: 4\n    blocks_per_unit: 2\n    tensor_grain: 2"),
+        "deck.yaml: model.blocks_per_unit = 2 with model.tensor_grain = 2, where experts are units "
+        "of their own; expected 1"},
        {with("parallel", "expert: 2"),
         "deck.yaml: parallel.expert = 2 with model.experts = 0; expected 1, or some experts"},
        {with("model", "experts: 12\n  parallel:\n    expert: 3"),

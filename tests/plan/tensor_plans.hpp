@@ -3,6 +3,7 @@
 
 // Decoders over tensor ranks, small enough to plan many.
 
+#include <algorithm>
 #include <cstdint>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/plan/step_plan.hpp>
@@ -49,6 +50,15 @@ struct TensorDecoder {
   TensorDecoder& in_chunks(int chunks) {
     leaf.tensor_chunks = chunks;
     return *this;
+  }
+  /// A mixture of 16 experts and a shared one, which `ranks` ranks share.
+  TensorDecoder& with_experts(int ranks) {
+    settings.experts = {16, 2, 1, 16};
+    leaf.expert_ranks = ranks;
+    return *this;
+  }
+  int parts_of_experts() const {
+    return static_cast<int>(std::max<std::int64_t>(leaf.expert_ranks / leaf.tensor_ranks, 1));
   }
   /// The same model on one tensor rank.
   TensorDecoder whole() const {

@@ -28,6 +28,7 @@ StepPlan training_plan(const TensorDecoder& decoder, const TensorRanks& ranks,
   ranks.set(policy, 2);
   policy.rank_order = order;
   policy.sample_ranks = static_cast<int>(decoder.leaf.parts);
+  policy.expert_ranks = decoder.parts_of_experts();
   policy.activation_checkpointing.every = 1;
   policy.reshard_after_forward.kind = Reshard::always;
   return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
@@ -246,6 +247,45 @@ TEST(TensorProof, RefusesExchangesThatAllRanksGetWrong) {
     std::printf("%-48s %4d refused\n", change.name, counts[change.name]);
     EXPECT_GE(counts[change.name], 50) << change.name;
   }
+}
+
+/// Those of experts, which tensor ranks share with neighbours along shard.
+TEST(TensorProof, RefusesOtherRanksForExperts) {
+  const StepPlan plan = training_plan(TensorDecoder(2).with_experts(4), {2, 2, 2});
+  ASSERT_EQ(refused_for_all(plan), "");
+  int refused = 0;
+  for (std::size_t a = 0; a < plan.actions.size(); ++a) {
+    if (plan.actions[a].span.axis != Axis::tensor_shard) continue;
+    ASSERT_EQ(plan.actions[a].span, (Span{Axis::tensor_shard, 4}));
+    for (const Span other : {Span{Axis::tensor, 2}, Span{Axis::shard, 2}, Span{Axis::replicate, 2},
+                             Span{Axis::tensor_shard, 2}, Span{Axis::tensor_shard, 2, 2}}) {
+      StepPlan mutant = plan;
+      mutant.actions[a].span = other;
+      fit_buffers(mutant, mutant.actions[a]);
+      expect_has(refused_for_all(mutant), "over 4 ranks along tensor_shard");
+      ++refused;
+    }
+  }
+  EXPECT_GE(refused, 5 * 2 * 2 * 2 * 3);  // blocks, micro-batches, passes, exchanges
+
+  const auto refusal = [](Span span) {
+    ModelDescription model = TensorDecoder(2).with_experts(4).description();
+    model.units[2].forward[0].then->span = span;
+    Policy policy;
+    const TensorRanks ranks{2, 2, 1};
+    ranks.set(policy, 2);
+    policy.expert_ranks = 2;
+    try {
+      build_step_plan(model, ranks.all(), policy, Purpose::train);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal({Axis::tensor_shard, 4}), "");
+  expect_has(refusal({Axis::tensor_shard, 2, 2}),
+             "is over 2 ranks, tensor ranks among them; expected a multiple of the 2 tensor ranks");
+  expect_has(refusal({Axis::tensor_shard, 3}), "which do not divide the 4 along tensor_shard");
 }
 
 TEST(TensorProof, SaysWhatAUnitAsksFor) {

@@ -487,6 +487,50 @@ TEST(TensorPlans, HoldForDecodersOfAllKinds) {
     EXPECT_GE(seen[what], tests::trials(20)) << what;
 }
 
+/// Experts that tensor ranks share, alone or with neighbours along shard.
+TEST(TensorPlans, HoldForMixtures) {
+  for (const int tensor : {1, 2, 4})
+    for (const int neighbours : {1, 2, 4})
+      for (const Sharding sharding : {Sharding::none, Sharding::optimizer, Sharding::full})
+        for (const Purpose purpose :
+             {Purpose::train, Purpose::evaluate, Purpose::export_parameters}) {
+          SCOPED_TRACE(text("tensor ", tensor, ", experts over ", neighbours, " neighbours, ",
+                            name(sharding), ", ", name(purpose)));
+          TensorDecoder decoder = TensorDecoder(tensor).with_experts(tensor * neighbours);
+          decoder.recompute = {false, neighbours == 2, tensor == 2};
+          const TensorRanks ranks{tensor, 4, 2};
+          Policy policy;
+          policy.sharding = sharding;
+          policy.expert_ranks = neighbours;
+          policy.activation_checkpointing.every = neighbours == 4 ? 1 : 0;
+          ranks.set(policy, 2);
+          const StepPlan plan =
+              build_step_plan(decoder.description(), ranks.all(), policy, purpose);
+          ASSERT_NO_THROW(prove_stages({&plan}));
+          ASSERT_NO_THROW(prove_memory(plan, plan_memory(plan)));
+          expect_divided(plan);
+          const Span expected = tensor == 1       ? Span{Axis::shard, neighbours}
+                                : neighbours == 1 ? Span{Axis::tensor, tensor}
+                                                  : Span{Axis::tensor_shard, tensor * neighbours};
+          int sent = 0;
+          for (const Action& action : plan.actions) {
+            if (action.kind != Kind::exchange || action.exchange != ExchangeKind::all_to_all)
+              continue;
+            EXPECT_EQ(action.span, expected);
+            ++sent;
+          }
+          const bool is_alone = tensor * neighbours == 1;
+          EXPECT_EQ(sent > 0, purpose != Purpose::export_parameters && !is_alone);
+          // Each of them has 1 / (tensor neighbours) of the experts, what is left of a group shards
+          // these.
+          const PlannedUnit& experts = plan.units[2];
+          ASSERT_EQ(experts.name, "block.0.experts");
+          const Spans divided = unit_spans(plan.grid, neighbours);
+          EXPECT_EQ(experts.layouts.gathered.divided, divided);
+          EXPECT_EQ(matrix_spans(plan.grid, experts.layouts), divided);
+        }
+}
+
 // A limit that allows what a rank gathers of the largest unit, and not a byte less.
 TEST(TensorPlans, GatherWhatARankComputesWith) {
   for (int ranks : {1, 2, 4}) {
@@ -526,7 +570,8 @@ std::vector<std::int64_t> count_across(const StepPlan& plan, int node, bool over
         const bool partners =
             std::all_of(std::begin(axis_names), std::end(axis_names), [&](const Named<Axis>& axis) {
               return axis.value == action.span.axis || axis.value == Axis::micro_batch ||
-                     axis.value == Axis::pipeline || axis.value == Axis::tensor_shard || place(a, axis.value) == place(b, axis.value);
+                     axis.value == Axis::pipeline || axis.value == Axis::tensor_shard ||
+                     place(a, axis.value) == place(b, axis.value);
             });
         if (partners && a / node != b / node) across[a] += message_bytes(action);
       }

@@ -27,8 +27,9 @@ std::vector<config::Settings> models(std::int64_t steps) {
       8, 2, 1, 24, math::RouterScore::sigmoid, true, 1.5, model::RouterBalance::bias, 0.02};
   all[2].model.experts.groups = 4;
   all[2].model.experts.groups_per_token = 2;
-  all[2].tensor_grain = 1;  // experts are not divided over tensor ranks
   all[2].expert_capacity = 0.5;
+  all.push_back(all[2]);
+  all[3].tensor_grain = 1;  // experts are in blocks where no ranks share them
   for (config::Settings& settings : all) {
     settings.model.layers = 6;
     settings.training.steps = steps;
@@ -37,15 +38,16 @@ std::vector<config::Settings> models(std::int64_t steps) {
 }
 
 std::string shape(const config::Settings& settings) {
-  return settings.model.experts.exist()                          ? "mixture"
-         : settings.model.positions == model::Positions::learned ? "GPT-2"
-                                                                 : "Llama";
+  return settings.model.experts.exist() && settings.tensor_grain > 1 ? "mixture in pieces"
+         : settings.model.experts.exist()                            ? "mixture"
+         : settings.model.positions == model::Positions::learned     ? "GPT-2"
+                                                                     : "Llama";
 }
 
 /// How ranks are divided: the product of the first five is the number of ranks.
 struct Division {
   int stages = 1, tensor = 1, context = 1, shard = 1, replicas = 1;
-  int expert = 1;  // of context and shard: that share experts
+  int expert = 1;  // of tensor, context and shard: that share experts
   int chunks = 1;  // of each stage
   bool defers = false;
 
@@ -64,7 +66,8 @@ struct Division {
   }
   int micro_batches() const { return 8 / (shard * replicas); }
   bool fits(const config::Settings& settings) const {
-    return settings.model.experts.exist() ? tensor == 1 : expert == 1;
+    if (!settings.model.experts.exist()) return expert == 1;
+    return settings.tensor_grain > 1 ? expert % tensor == 0 : tensor == 1;
   }
   std::string text() const {
     return ostrakon::text("stages ", stages, " of ", chunks, " chunks",
@@ -96,8 +99,10 @@ std::vector<Division> divisions(int ranks, int least_stages = 2) {
           Division division{stages, tensor, context, shard,
                             ranks / (stages * tensor * context * shard)};
           if (division.shard * division.replicas > 8) continue;
-          const int most_expert = tensor == 1 ? std::min(context * shard, 8) : 1;
-          for (; division.expert <= most_expert; division.expert *= 2) add_schedules(division, all);
+          add_schedules(division, all);
+          division.expert = std::max(tensor, 2);
+          for (; division.expert <= std::min(tensor * context * shard, 8); division.expert *= 2)
+            add_schedules(division, all);
         }
   return all;
 }
@@ -174,14 +179,14 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
     updates,
     factors
   };
-  const std::vector<int> choices = {3, 3, 2, 2, 2, 4, 4, 2, 4, 4, 2, 2, 3, 3, 3, 2, 2, 3, 2};
+  const std::vector<int> choices = {4, 3, 2, 2, 2, 4, 4, 2, 4, 4, 2, 2, 3, 3, 3, 2, 2, 3, 2};
   ASSERT_EQ(choices.size(), static_cast<std::size_t>(factors));
   const std::vector<config::Settings> all = models(2);
   const auto is_valid = [&](const Choices& row) {
     const int together = (1 << row[tensor]) * (1 << row[context]);
     return 2 * together <= ranks && (row[context] == 0 || row[accumulation] != 2) &&
            (row[blocks] == 0 || row[schedule] != 1) && (row[updates] == 0 || row[offload] == 0) &&
-           (row[model] < 2 || row[tensor] == 0);
+           (row[model] != 2 || row[blocks] == 0) && (row[model] != 3 || row[tensor] == 0);
   };
   for (const Choices& row : covering_rows(choices, is_valid)) {
     config::Settings settings = all[static_cast<std::size_t>(row[model])];
@@ -195,6 +200,7 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
     if (row[frozen] == 2) settings.optimizer.parameters = {{"block.0.*", true, {}, {}}};
     const History one = reference_run(settings);
     Division division{2, 1 << row[tensor], 1 << row[context]};
+    if (settings.model.experts.exist()) division.expert = division.tensor;
     division.chunks = row[schedule] == 1 ? 2 : 1;
     division.defers = row[schedule] == 2;
     if (row[group] == 0) division.shard = ranks / 2 >> (row[tensor] + row[context]);

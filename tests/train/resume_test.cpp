@@ -310,21 +310,23 @@ TEST(Resume, FromRanksThatShareExpertsToAnyLayoutAndBack) {
   settings.training.global_batch_size = 8;
   settings.model.experts = {
       8, 2, 1, 20, math::RouterScore::sigmoid, true, 1.0, model::RouterBalance::bias, 0.02};
+  settings.tensor_grain = 2;
   settings.optimizer.kind = optim::OptimizerKind::muon;
   const Steps reference = uninterrupted(settings);
   struct Place {
-    int ranks, expert, stages;
+    int ranks, expert, tensor, stages;
     plan::Sharding sharding;
     Offload offload;
   };
-  const Place places[] = {{4, 4, 1, plan::Sharding::full, Offload::none},
-                          {1, 1, 1, plan::Sharding::none, Offload::none},
-                          {4, 1, 1, plan::Sharding::full, Offload::optimizer},
-                          {8, 2, 2, plan::Sharding::gradients, Offload::none},
-                          {8, 8, 1, plan::Sharding::none, Offload::all}};
+  const Place places[] = {{4, 4, 2, 1, plan::Sharding::full, Offload::none},
+                          {1, 1, 1, 1, plan::Sharding::none, Offload::none},
+                          {4, 1, 1, 1, plan::Sharding::full, Offload::optimizer},
+                          {8, 2, 2, 2, plan::Sharding::gradients, Offload::none},
+                          {8, 8, 1, 1, plan::Sharding::none, Offload::all}};
   const auto on = [&](const Place& place) {
     config::Settings placed = settings;
     placed.expert = place.expert;
+    placed.tensor = place.tensor;
     placed.pipeline = place.stages;
     placed.parallel.sharding = place.sharding;
     placed.parallel.offload = place.offload;

@@ -115,8 +115,8 @@ void check_experts(const Settings& settings, const std::string& name) {
           ": parallel.expert = ", sharing, " for model.experts = ", experts.count,
           "; expected a power of two that divides it");
   require(sharing % tensor == 0, name, ": parallel.expert = ", sharing,
-          " with parallel.tensor = ", tensor,
-          ", whose ranks share the experts; expected a multiple of ", tensor);
+          " with parallel.tensor = ", tensor, " and model.experts = ", experts.count,
+          ": tensor ranks share the experts; expected a multiple of ", tensor);
   require(tensor == 1 || settings.parallel.rank_order != plan::RankOrder::shard_first, name,
           ": parallel.rank_order = shard_first with parallel.tensor = ", tensor,
           " and model.experts = ", experts.count,

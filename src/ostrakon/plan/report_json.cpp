@@ -26,7 +26,8 @@ Json to_json(const CategoryBytes& bytes) {
 Json to_json(const Traffic& traffic) {
   Json levels = Json::array();
   for (const TrafficOfSpan& level : traffic.levels)
-    levels.push_back({{"ranks", level.span.ranks},
+    levels.push_back({{"axis", name(level.span.axis)},
+                      {"ranks", level.span.ranks},
                       {"stride", level.span.stride},
                       {"spans_nodes", level.spans_nodes},
                       {"bytes_sent", level.bytes_sent},

@@ -189,7 +189,8 @@ std::string traffic_text(const Grid& grid, const Report& report) {
       text += print("      %-24s %12s  over %s ranks%s\n",
                     level.spans_nodes ? "across nodes" : "inside nodes",
                     format_bytes(level.bytes_sent).c_str(), format_count(level.span.ranks).c_str(),
-                    is_across_nodes(level.span) && grid.node == report.ranks_per_node
+                    level.span.axis == Axis::tensor_shard ? ", tensor ranks among them"
+                    : is_across_nodes(level.span) && grid.node == report.ranks_per_node
                         ? ", one of each node"
                         : "");
   }

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/checkpoint/parameter_source.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+#include <ostrakon/config/deck.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/train/save_weights.hpp>
 #include <string>
 #include <vector>
 
 #include "support/covering.hpp"
+#include "support/shared_folder.hpp"
 #include "train/comparison.hpp"
 #include "train/small_runs.hpp"
 
@@ -265,6 +268,41 @@ TEST(Experts, TensorRanksShareThemWithTheBitsOfOne) {
           }
   }
   EXPECT_GT(most_rounds, 1);
+}
+
+/// What is written does not depend on the padding that ranks' parts have.
+TEST(Experts, WeightsAreWrittenAsThoseOfOneRank) {
+  if (world_ranks() != 4) GTEST_SKIP() << "takes four ranks";
+  const testing::SharedFolder folder;
+  config::Settings settings = mixtures_in_pieces()[0];
+  settings.model.experts.count = 6;  // the three of a part are no multiple of 128 elements
+  settings.model.experts.width = 24;
+  settings.tensor_grain = 2;
+  const auto write = [&](const config::Settings& own, MPI_Comm comm, const std::string& name) {
+    SmallRun run(own, comm);
+    run.step(1);
+    train::save_weights(run.trainer, run.mesh.world(), folder.file(name),
+                        {config::write_deck(settings), 1, "bytes", ""}, [] {});
+  };
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0) write(settings, MPI_COMM_SELF, "one.h5");
+  for (const std::int64_t tensor : {1, 2}) {
+    config::Settings shared = settings;
+    shared.tensor = tensor;
+    shared.expert = 2;
+    write(shared, MPI_COMM_WORLD, "shared.h5");
+    if (rank != 0) continue;
+    const checkpoint::WeightsReader one(folder.file("one.h5")), all(folder.file("shared.h5"));
+    for (const checkpoint::WeightsReader::Entry& entry : one.parameters()) {
+      std::int64_t elements = 1;
+      for (const std::int64_t extent : entry.shape) elements *= extent;
+      std::vector<float> expected(static_cast<std::size_t>(elements)), found(expected.size());
+      one.read(entry.unit, entry.parameter, entry.shape, expected.data());
+      all.read(entry.unit, entry.parameter, entry.shape, found.data());
+      EXPECT_EQ(found, expected) << entry.unit << "." << entry.parameter << ", tensor " << tensor;
+    }
+  }
 }
 
 /// With all that divides ranks besides, and all that else a deck may say.

@@ -59,9 +59,7 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
     if (world.rank() % ranks_of_stage != 0) return;
     for (const model::Parameter& parameter : trainer.model().parameters(u)) {
       if (is_root && parameter.pieces == 1 && memory_is_host_accessible) {
-        const View<const float*> all = parameter.frozen ? frozen : trained;
-        write(parameter,
-              all.range(parameter.offset, parameter.offset + parameter.elements()).data());
+        write(parameter, trainer.view_of(u, parameter, trained, frozen).data());
         continue;
       }
       const std::vector<float> values = trainer.values_of(u, parameter, trained, frozen);

@@ -256,19 +256,34 @@ void Trainer::visit_parameters(const Visitor& visit) {
   context_.visitor = nullptr;
 }
 
-std::vector<float> Trainer::values_of(int unit, const model::Parameter& parameter,
-                                      View<const float*> trained, View<const float*> frozen) const {
-  const plan::StepPlan& plan = layout_.plan();
+namespace {
+
+/// The flat parameter that a parameter of a unit of the model is in.
+int flat_of(const plan::StepPlan& plan, int unit, const model::Parameter& parameter) {
   const auto planned =
       std::find_if(plan.units.begin(), plan.units.end(),
                    [&](const plan::PlannedUnit& one) { return one.number == unit; });
   require(planned != plan.units.end(), "Trainer::values_of was called for unit ", unit,
           "; expected one of this rank's stage");
   const int index = static_cast<int>(planned - plan.units.begin());
-  const plan::FlatRange flats = parameter.frozen ? plan.frozen(index) : plan.trained(index);
+  return (parameter.frozen ? plan.frozen(index) : plan.trained(index)).first;
+}
+
+}  // namespace
+
+View<const float*> Trainer::view_of(int unit, const model::Parameter& parameter,
+                                    View<const float*> trained, View<const float*> frozen) const {
+  const std::int64_t first =
+      layout_.first_of_piece(flat_of(layout_.plan(), unit, parameter), parameter, 0);
+  return (parameter.frozen ? frozen : trained).range(first, first + parameter.elements());
+}
+
+std::vector<float> Trainer::values_of(int unit, const model::Parameter& parameter,
+                                      View<const float*> trained, View<const float*> frozen) const {
+  const int flat = flat_of(layout_.plan(), unit, parameter);
   std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
   const HostView<float*> all = host_view(values);
-  for (const ParameterSlice& slice : layout_.slices_of_part(flats.first, {})) {
+  for (const ParameterSlice& slice : layout_.slices_of_part(flat, {})) {
     if (slice.parameter->offset != parameter.offset) continue;
     std::int64_t from = slice.offset;
     slice.elements.for_each([&](std::int64_t element, std::int64_t run) {

@@ -96,6 +96,9 @@ class Trainer {
   /// The elements of a unit's parameter, row by row, from what a visitor was given. Not collective.
   std::vector<float> values_of(int unit, const model::Parameter& parameter,
                                View<const float*> trained, View<const float*> frozen) const;
+  /// The same without a copy, of a parameter in one piece.
+  View<const float*> view_of(int unit, const model::Parameter& parameter,
+                             View<const float*> trained, View<const float*> frozen) const;
 
   /// Hash of parameters and optimizer state by global index: the same for every layout. Throws
   /// AgreedError where replicas differ.

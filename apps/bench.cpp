@@ -148,7 +148,8 @@ than one rank, comm.
              and on threads and several depths of prefetch, compared with what the plan says; on 2
              ranks or more
   pipeline DECK  how long stages of parallel.pipeline wait for each other, for each parallel.schedule,
-             compared with what the plan says: units sleep, for a tiny deck with few cores
+             compared with what the plan says: units sleep, for a tiny deck with few cores; also
+             of layers whose gradients of weights need only what forward has saved
   checkpoint DECK  how fast state is saved and read in output.directory, compared with dd and cat
              with as many bytes; how long a step stalls for an asynchronous save, and what that
              costs the steps meanwhile

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "bench.hpp"
+#include "bench_layers.hpp"
 
 namespace ostrakon::bench {
 namespace {
@@ -20,18 +22,17 @@ namespace {
 /// units do not.
 constexpr double forward_seconds = 0.01;
 
-/// A step of the deck whose units sleep: stages wait for each other as on a machine on which
-/// compute takes that long, whatever the cores here.
+/// Steps whose units sleep: stages wait for each other as on a machine on which compute takes that
+/// long, whatever the cores here. `settings`: of the ranks, and of what `make_trainer` makes.
 class SleepingSteps {
  public:
-  SleepingSteps(comm::Communicator& parent, const config::Settings& settings, double budget)
+  SleepingSteps(comm::Communicator& parent, const config::Settings& settings,
+                const std::function<train::Trainer(mesh::Mesh&)>& make_trainer,
+                data::SampleSource& samples, double budget)
       : mesh_(parent.mpi(), static_cast<int>(settings.ranks_per_node), settings.shard_group,
               static_cast<int>(settings.pipeline)),
-        trainer_(train::make_trainer(settings, mesh_)) {
+        trainer_(make_trainer(mesh_)) {
     comm::Communicator& world = mesh_.world();
-    const std::unique_ptr<data::Dataset> dataset =
-        data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
-                           settings.model.vocabulary, settings.training.seed, world);
     trainer_.require_memory();
     trainer_.allocate();
     auto arena = static_cast<double>(trainer_.program(plan::Purpose::train).memory.arena_bytes);
@@ -50,13 +51,13 @@ class SleepingSteps {
       std::this_thread::sleep_for(std::chrono::duration<double>(seconds_of(own, action)));
       computing += action_timer.seconds();
     });
-    trainer_.step(*dataset, 1);
+    trainer_.step(samples, 1);
     double total = 0.0;
     for (std::int64_t step = 2; step < 5 || total < budget; ++step) {
       world.barrier();
       computing = 0.0;
       const Stopwatch timer;
-      trainer_.step(*dataset, step);
+      trainer_.step(samples, step);
       double seconds = timer.seconds();
       world.maximum(&seconds, 1);
       total += seconds;
@@ -67,7 +68,7 @@ class SleepingSteps {
       busy_ = 1e-9 * static_cast<double>(nanoseconds) / world.size();
     }
     trainer_.observe({});
-    simulate(settings);
+    simulate();
   }
 
   double measured() const { return measured_; }
@@ -92,9 +93,9 @@ class SleepingSteps {
   }
 
   /// Plays the plans of all stages with actions that take as long as they sleep.
-  void simulate(const config::Settings& settings) {
+  void simulate() {
     const plan::ModelDescription model =
-        train::describe(*train::make_decoder(settings), settings.optimizer);
+        train::describe(trainer_.model(), trainer_.settings().optimizer);
     const plan::Policy& policy = trainer_.settings().policy;
     std::vector<plan::StepPlan> stages =
         plan::build_stage_plans(model, plan::find_chunks(model, mesh_.stage().size(), policy),
@@ -120,6 +121,11 @@ class SleepingSteps {
   double measured_ = 0.0, busy_ = 0.0, planned_ = 0.0, planned_busy_ = 0.0;
 };
 
+void add_row(Table& table, const std::string& what, int chunks, const SleepingSteps& steps) {
+  table.row({what, chunks, steps.micro_batches(), steps.arena_bytes(), steps.measured(),
+             steps.planned(), steps.bubble(), steps.planned_bubble()});
+}
+
 }  // namespace
 
 void run_pipeline(comm::Communicator& world, config::Settings settings, const Options& options) {
@@ -144,6 +150,10 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
                {"by the plan", "planned_bubble", Format::percent, 11}},
               options.json, world.rank() == 0);
   settings.model.blocks_per_unit = 1;
+  const double budget = options.seconds > 0.0 ? options.seconds : 3.0;
+  const std::unique_ptr<data::Dataset> dataset =
+      data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
+                         settings.model.vocabulary, settings.training.seed, world);
   const std::int64_t stages = settings.pipeline;
   const std::int64_t micro_batches =
       settings.leaves() * settings.tensor * settings.pipeline / world.size();
@@ -167,11 +177,24 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
                  static_cast<int>(settings.model.layers / (stages * chunks)));
     ++units.front();
     ++units.back();
-    const SleepingSteps steps(world, settings, options.seconds > 0.0 ? options.seconds : 3.0);
     const bool is_larger = memory == ZeroBubbleMemory::unlimited;
-    table.row({text(plan::name(schedule), is_larger ? ", unlimited" : ""), chunks,
-               steps.micro_batches(), steps.arena_bytes(), steps.measured(), steps.planned(),
-               steps.bubble(), steps.planned_bubble()});
+    add_row(
+        table, text(plan::name(schedule), is_larger ? ", unlimited" : ""), chunks,
+        SleepingSteps(
+            world, settings, [&](mesh::Mesh& mesh) { return train::make_trainer(settings, mesh); },
+            *dataset, budget));
+    // The same schedule where nothing but its order limits it.
+    if (chunks > 1 || is_larger) continue;
+    NoSamples samples;
+    const auto make_trainer = [&](mesh::Mesh& mesh) {
+      train::TrainerSettings own;
+      own.policy.schedule = schedule;
+      own.policy.chunk_units = units;
+      own.global_batch_size = settings.leaves();
+      return train::Trainer(make_layers(settings.model.layers, 4096), own, mesh);
+    };
+    add_row(table, text(plan::name(schedule), ", layers"), chunks,
+            SleepingSteps(world, settings, make_trainer, samples, budget));
   }
 }
 

@@ -108,8 +108,13 @@ and, if that makes the settings fit or saves more than 1 % of time,
 The fastest setting is listed, and each slower one that, compared with every faster row, needs at
 least 1 % less memory (device or host), or is bitwise equal to 1 rank where that row is not. The
 last column says whether a row is (bits_of_one_rank with --json). All figures are of complete plans.
-Settings are excluded without a plan only if a lower bound of their memory does not fit, or their
-longest stream alone takes longer than the tenth row.
+Settings are excluded without a plan only if a lower bound of their memory does not fit, or of
+their time shows that they would not be listed.
+
+All settings have the deck's parallel.pipeline, schedule, pipeline_chunks and expert. In a pipeline
+a world is a stage's ranks, a time is that of all stages, with what they wait for each other, and an
+arena the largest of any stage. All else is of the stage that is shown without --fit: the one whose
+arena is the largest in training.
 
 Exit status: 0 done, 1 bad input or failure, also where nothing fits.
 )";
@@ -289,10 +294,6 @@ void plan_deck(const CommandLine& line) {
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
   const int ranks_per_node = place_ranks(settings, line);
   if (line.fits) {
-    require(settings.pipeline == 1, "--fit with parallel.pipeline = ", settings.pipeline,
-            ": settings of pipelines are not ranked; expected parallel.pipeline = 1");
-    require(settings.expert == 1, "--fit with parallel.expert = ", settings.expert,
-            ": settings where ranks share experts are not ranked; expected parallel.expert = 1");
     apps::FitRequest request;
     request.room = line.room;
     request.ranks = line.ranks;

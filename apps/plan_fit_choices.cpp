@@ -44,9 +44,10 @@ bool is_possible(Settings settings, const Choice& choice) {
   return true;
 }
 
-Choices micro_batch_choices(const Settings& deck, int all_ranks) {
+Choices micro_batch_choices(const Settings& deck, const FitRequest& request) {
   const std::int64_t sequences = deck.training.global_batch_size;
-  const std::int64_t ranks = all_ranks / (deck.context * deck.tensor);
+  const std::int64_t ranks =
+      std::max<std::int64_t>(1, ranks_of_stage(deck, request) / (deck.context * deck.tensor));
   Choices choices = {{}};
   for (std::int64_t size = 1; size <= sequences / ranks; size *= 2) {
     if (sequences % (size * ranks) != 0) continue;
@@ -63,7 +64,8 @@ Choices reshard_choices(const Settings& deck, const FitRequest& request) {
   // Of a shard group, without tensor ranks.
   const int tensor = static_cast<int>(deck.tensor);
   const bool apart = deck.parallel.rank_order == plan::RankOrder::shard_first;
-  const int node = request.ranks_per_node / (apart ? 1 : tensor), ranks = request.ranks / tensor;
+  const int node = request.ranks_per_node / (apart ? 1 : tensor);
+  const int ranks = ranks_of_stage(deck, request) / tensor;
   if (node > 1 && node < ranks && ranks % node == 0) values.push_back(std::to_string(node));
   return choices_of(reshard_after_forward, values);
 }
@@ -100,7 +102,7 @@ std::vector<Choices> axes(const Settings& deck, const FitRequest& request) {
       choices_of(accumulation, {"auto", "reduce_last"}),
       choices_of(checkpointing, {"none", "selective attention mlp norms", "every 2", "full"}),
       precision_choices(deck, request.any_precision),
-      micro_batch_choices(deck, request.ranks),
+      micro_batch_choices(deck, request),
       host_choices()};
   for (Choices& axis : axes) axis = distinct(std::move(axis), deck);
   return axes;

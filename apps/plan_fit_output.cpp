@@ -86,6 +86,8 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
       << format_count(fits.too_large) << " are too large, " << format_count(fits.too_slow)
       << " take longer than these, " << format_count(fits.unneeded)
       << " are no faster than others that differ in overlap or the host's part alone";
+  if (fits.needless > 0)
+    out << ", " << format_count(fits.needless) << " are slower and need no less memory";
   if (fits.impossible > 0) out << ", " << format_count(fits.impossible) << " can't be planned";
   out << "\n";
 }
@@ -125,6 +127,7 @@ void write_json(const Space& space, const FitRequest& request, const plan::Fits&
                      {"too_large_without_planning", fits.too_large},
                      {"too_slow_without_planning", fits.too_slow},
                      {"unneeded", fits.unneeded},
+                     {"needless_without_planning", fits.needless},
                      {"impossible", fits.impossible},
                      {"planned", fits.planned},
                      {"settings", rows}};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/fit.hpp>
 
 namespace ostrakon::apps {
@@ -13,5 +15,10 @@ struct FitRequest {
   bool any_precision = false;
   plan::Rates rates;
 };
+
+/// Those that divide a batch, and share units: of all ranks, where there are no stages.
+inline int ranks_of_stage(const config::Settings& settings, const FitRequest& request) {
+  return std::max(1, request.ranks / static_cast<int>(settings.pipeline));
+}
 
 }  // namespace ostrakon::apps

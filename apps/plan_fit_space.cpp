@@ -20,10 +20,11 @@ using config::Settings;
 
 namespace {
 
-/// `shard_group` of the deck in ranks, those of tensor groups included.
+/// `shard_group` of the deck in ranks of a stage, those of tensor groups included.
 int group_ranks(const Settings& settings, const FitRequest& request) {
-  return settings.shard_group == mesh::world_group  ? request.ranks
-         : settings.shard_group == mesh::node_group ? request.ranks_per_node
+  const int ranks = ranks_of_stage(settings, request);
+  return settings.shard_group == mesh::world_group  ? ranks
+         : settings.shard_group == mesh::node_group ? std::min(ranks, request.ranks_per_node)
                                                     : settings.shard_group;
 }
 
@@ -32,6 +33,7 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
   plan::Policy& policy = settings.parallel;
   const plan::Policy& of_deck = deck.parallel;
   const int tensor = static_cast<int>(settings.tensor);
+  const int ranks = ranks_of_stage(settings, request);
   const int all = group_ranks(settings, request), group = std::max(1, all / tensor);
   if (all == group_ranks(deck, request)) settings.shard_group = deck.shard_group;
   // Parts as small as shards are those that a rank has anyway.
@@ -42,11 +44,10 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
     policy.sharding = of_deck.sharding;
     policy.reduce = of_deck.reduce;
   }
-  if (request.ranks == 1) policy.accumulation = of_deck.accumulation;
+  if (ranks == 1) policy.accumulation = of_deck.accumulation;
   const plan::Layouts layouts = plan::find_layouts(
       policy, config::without_units(settings),
-      plan::Grid(1, group, std::max(1, request.ranks / (group * tensor)), 1, tensor),
-      plan::Purpose::train);
+      plan::Grid(1, group, std::max(1, ranks / (group * tensor)), 1, tensor), plan::Purpose::train);
   if (!layouts.gathers()) {
     policy.reshard_after_forward = of_deck.reshard_after_forward;
     policy.backward_prefetch = of_deck.backward_prefetch;
@@ -62,11 +63,10 @@ void simplify(Settings& settings, const Settings& deck, const FitRequest& reques
     plan::Policy& other = completed.parallel;
     other.accumulation = choice;
     other.shard_group = all;
-    return plan::accumulation_of(other, plan::one_level(request.ranks, other));
+    return plan::accumulation_of(other, plan::one_level(ranks, other));
   };
   for (const Accumulation same : {of_deck.accumulation, Accumulation::automatic}) {
-    if (resolved(policy.accumulation) != resolved(same) &&
-        settings.leaves() * tensor != request.ranks)
+    if (resolved(policy.accumulation) != resolved(same) && settings.leaves() * tensor != ranks)
       continue;
     policy.accumulation = same;
     break;
@@ -121,7 +121,7 @@ Choices Space::overlaps_of(Settings settings) {
   } catch (const Error&) {
     return {{}};  // add() says why
   }
-  return overlap_choices(gather_bound(model(settings), request_.ranks));
+  return overlap_choices(gather_bound(model(settings), ranks_of_stage(settings, request_)));
 }
 
 void Space::add(Settings settings) {

@@ -300,6 +300,59 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
                  "each node)");
 }
 
+// Of stages the figures are those of all: what the table of stages shows.
+TEST_F(Fit, EveryRowOfAPipelineIsTrue) {
+  const std::vector<std::string> place = {"--ranks",
+                                          "8",
+                                          "--ranks-per-node",
+                                          "4",
+                                          "--set",
+                                          "parallel.pipeline=2",
+                                          "--set",
+                                          "training.global_batch_size=32"};
+  const auto expect_rows = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = place;
+    all.insert(all.end(), more.begin(), more.end());
+    const Json rows = find_fits("1GiB", all);
+    EXPECT_GT(rows.size(), 1u);
+    for (const Json& row : rows) {
+      std::vector<std::string> arguments = {"deck.yaml", "--json"};
+      arguments.insert(arguments.end(), all.begin(), all.end());
+      arguments.insert(arguments.end(), rates_.begin(), rates_.end());
+      for (const std::string setting : row["set"]) {
+        arguments.push_back("--set");
+        arguments.push_back(setting);
+      }
+      const Outcome outcome = run(arguments);
+      ASSERT_EQ(outcome.status, 0) << outcome.err;
+      const Json json = Json::parse(outcome.out);
+      ASSERT_EQ(json["stages"].size(), 2u);
+      std::int64_t arena_bytes = 0, host_arena_bytes = 0;
+      for (const Json& stage : json["stages"]) {
+        arena_bytes = std::max<std::int64_t>(arena_bytes, stage["arena_bytes"]);
+        host_arena_bytes = std::max<std::int64_t>(host_arena_bytes, stage["host_arena_bytes"]);
+      }
+      EXPECT_EQ(row["arena_bytes"], arena_bytes) << row;
+      EXPECT_EQ(row["host_arena_bytes"], host_arena_bytes) << row;
+      EXPECT_EQ(row["seconds"], json["estimate"]["step_seconds"]) << row;
+      EXPECT_EQ(row["tokens_per_second"], json["estimate"]["tokens_per_second"]) << row;
+      EXPECT_EQ(row["mfu"], json["estimate"]["mfu"]) << row;
+      EXPECT_EQ(row["bits_of_one_rank"], json["has_the_bits_of_one_rank"]) << row;
+    }
+  };
+  expect_rows({});
+  expect_rows({"--set", "parallel.schedule=zero_bubble"});
+}
+
+TEST_F(Fit, RanksSettingsOfExpertsOverRanks) {
+  const std::vector<std::string> place = {
+      "--ranks",         "4",     "--ranks-per-node",          "2",     "--set",
+      "model.experts=4", "--set", "model.experts_per_token=2", "--set", "parallel.expert=2"};
+  const Json rows = find_fits("1GiB", place);
+  EXPECT_GT(rows.size(), 1u);
+  for (const Json& row : rows) expect_true(row, place);
+}
+
 // With a grain, what is fastest loses the bits that the deck has: no list may hide that.
 TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
   const std::vector<std::string> place = {"--ranks", "8",     "--ranks-per-node",

@@ -17,7 +17,8 @@ struct Room {
   std::int64_t host_bytes = std::numeric_limits<std::int64_t>::max();
 };
 
-/// Settings to choose from: a policy, and the model as it is with them.
+/// Settings to choose from: a policy, and the model as it is with them. With Policy::stages above 1
+/// a pipeline, whose chunks are those of find_chunks.
 struct Candidate {
   const ModelDescription* model = nullptr;  ///< of the caller
   Policy policy;
@@ -30,7 +31,9 @@ struct Candidate {
 /// Settings whose figures differ by less, relatively, are taken as equal.
 constexpr double small_difference = 0.01;
 
-/// A candidate's figures, of one rank in a step.
+/// A candidate's figures, of one rank in a step. In a pipeline arenas are the largest of any
+/// stage, and the time is that of all stages together; all else is of the stage with the largest
+/// arena in training, the first of these.
 struct Fit {
   int candidate = -1;
   std::int64_t arena_bytes = 0;  ///< of a run in device memory: training, evaluation and export
@@ -55,10 +58,13 @@ struct Fits {
   /// candidate where there is none.
   Fit smallest;
   // Where some fit, all candidates are in one of these.
-  std::int64_t planned = 0;     ///< candidates of which a step was planned
-  std::int64_t too_large = 0;   ///< that by their least arenas alone do not fit
-  std::int64_t too_slow = 0;    ///< that by their least seconds alone take longer than the best
-  std::int64_t unneeded = 0;    ///< that by their least seconds are no faster than their family's
+  std::int64_t planned = 0;    ///< candidates of which a step was planned
+  std::int64_t too_large = 0;  ///< that by their least arenas alone do not fit
+  std::int64_t too_slow = 0;   ///< that by their least seconds alone take longer than the best
+  std::int64_t unneeded = 0;   ///< that by their least seconds are no faster than their family's
+  /// Of pipelines, and with experts over ranks: that by their least seconds and arenas have no
+  /// reason to be in `best`.
+  std::int64_t needless = 0;
   std::int64_t impossible = 0;  ///< that can't be planned
 };
 
@@ -67,10 +73,10 @@ struct Fits {
 /// proportion to the number of units. Throws Error as build_step_plan.
 std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const Policy& policy);
 
-/// Of each family of candidates that fits into `room` (bytes) the one that Candidate::family says;
-/// of these the `most` fastest, without those that differ from a faster one by no more than
-/// Fits::best says. Skips candidates that can't be planned; throws the Error of the first where
-/// that is all of them.
+/// Of each family of candidates on `ranks` ranks, those of all stages, that fits into `room`
+/// (bytes) the one that Candidate::family says; of these the `most` fastest, without those that
+/// differ from a faster one by no more than Fits::best says. Skips candidates that can't be
+/// planned; throws the Error of the first where that is all of them.
 ///
 /// Each candidate is planned once at most, by the least time that it can take: the longest of what
 /// it computes, sends, copies and does on the host, which is known before. Those are never planned

@@ -21,8 +21,11 @@ class Bounds {
  public:
   Bounds(const ModelDescription& model, const Policy& policy, const StepPlan& plan);
 
-  /// Of a rank's step, but for updates. The last unit has no forward.
+  /// Of a rank's step, but for updates, in a pipeline at least. The last unit has no forward.
   double flops() const;
+
+  /// Of a rank's step: waiting_seconds of units in parts.
+  double waiting_seconds(const Rates& rates) const;
 
   /// Lower bound of bytes copied: what is gathered, summed gradients, updates, activations.
   std::int64_t copied_bytes() const;
@@ -34,13 +37,31 @@ class Bounds {
   /// Lower bound of bytes_on_host(): of updates.
   std::int64_t bytes_on_host() const;
 
+  /// Lower bounds of what sums over micro-batches take besides, where they are on the host: bytes
+  /// copied to it, and bytes_on_host().
+  std::int64_t copied_sum_bytes() const;
+  std::int64_t summed_bytes_on_host() const;
+
   /// Live bytes of device memory, besides persistent ones, at one backward or another of the last
   /// micro-batch, or while matrices are updated.
   std::int64_t transient_bytes() const;
 
+  /// Of a stage that has some of the units, in chunks: live bytes of device memory, with persistent
+  /// ones, at one backward or another. `in_flight`: of how many micro-batches it keeps what forward
+  /// left, when their first backward begins.
+  std::int64_t stage_bytes(const std::vector<UnitRange>& chunks, std::int64_t in_flight) const;
+  /// Persistent bytes of device memory, at least, of all units.
+  std::int64_t persistent_bytes() const;
+
  private:
   const UnitDescription& unit(int index) const { return model_.units[index]; }
+  const Layouts& layouts_of(int u) const { return plan_.units[u].layouts; }
   bool parameters_are_on_host() const;
+  std::int64_t persistent_bytes(int u) const;
+  /// Of a unit's gradients of a micro-batch, as they are summed over micro-batches.
+  std::int64_t addend_bytes(int u) const { return completed(u, summed_spans(u)); }
+  /// Whether a rank's micro-batches are summed by trees, not one after the other.
+  bool folds(int u) const;
   /// In a step, where a unit's parameters are gathered at all.
   std::int64_t gathers_at_least(int u) const;
   int prefetch_depth() const;
@@ -59,13 +80,18 @@ class Bounds {
   std::int64_t completed(int u, const Spans& divided) const;
   /// Of completed gradients that wait for others: where they are updated.
   std::int64_t summed(int u, const Spans& divided) const;
-  /// What sums over some of a rank's micro-batches are divided over.
-  Spans summed_spans() const;
+  /// What sums of a unit over some of a rank's micro-batches are divided over.
+  Spans summed_spans(int u) const;
   bool is_in_each_micro_batch(Axis axis) const;
   /// How many sums over earlier micro-batches wait for the last one: the siblings of all nodes from
   /// its leaf to the root. Where it is not known which is the last, no more than there are.
-  std::int64_t sums_before() const;
+  std::int64_t sums_before(int u) const;
+  /// The same for another micro-batch, by its place in the order in which a rank has them.
+  std::int64_t sums_before(int u, std::int64_t micro_batch) const;
+  std::int64_t siblings(int u, std::int64_t micro_batch) const;
   std::int64_t input_bytes(int u) const { return u > 0 ? unit(u - 1).output_bytes : 0; }
+  /// In a pipeline every n-th unit of each stage is.
+  bool may_be_checkpointed(int u) const;
   /// Bytes of what forward leaves for backward of `u`, wherever it waits.
   std::int64_t bytes_away(int u) const;
 
@@ -77,7 +103,9 @@ class Bounds {
   const std::vector<bool> checkpointed_;
   std::vector<std::vector<ParameterUse>> uses_;  // of each unit
   std::vector<bool> waits_on_host_;              // of each unit: what its backward reads
-  int reach_ = 0;                                // most units that are gathered ahead
+  bool continues_ = false;  // whether gradients are added to those before, one after the other
+  int tree_ = 0;            // SpanSum::tree over micro-batches
+  int reach_ = 0;           // most units that are gathered ahead
 };
 
 /// Of a run, as least_arena_bytes of fit.hpp; `memory` is that of the plan of `bounds`.

@@ -39,6 +39,18 @@ void find_peak(const StepPlan& plan, MemoryPlan& memory) {
 
 }  // namespace
 
+std::int64_t peak_live_bytes(const StepPlan& plan, Space space) {
+  std::vector<std::int64_t> change(plan.actions.size() + 1, 0);
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.space != space || (!buffer.persistent && buffer.first < 0)) continue;
+    change[buffer.persistent ? 0 : buffer.first] += aligned(buffer.bytes);
+    if (!buffer.persistent) change[buffer.last + 1] -= aligned(buffer.bytes);
+  }
+  std::int64_t live = 0, most = 0;
+  for (std::int64_t by : change) most = std::max(most, live += by);
+  return most;
+}
+
 MemoryPlan plan_memory(const StepPlan& plan, Space space) {
   MemoryPlan memory;
   memory.space = space;

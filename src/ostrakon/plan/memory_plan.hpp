@@ -28,6 +28,9 @@ struct MemoryPlan {
 /// the other begins. See place() for how; a plan of 300,000 actions takes a second or two.
 MemoryPlan plan_memory(const StepPlan& plan, Space space = Space::device);
 
+/// Peak live bytes alone, which take less time: a lower bound of the arena.
+std::int64_t peak_live_bytes(const StepPlan& plan, Space space = Space::device);
+
 /// The proof that is required before anything runs. It trusts nothing that made the plan: not that
 /// waits are enough, nor lifetimes, nor offsets. It shows that
 /// - waits are for earlier actions, so that program order is one of the orders that they allow;

@@ -116,6 +116,7 @@ void report_traffic(const StepPlan& plan, const Links& links, Report& report) {
     const auto g = static_cast<std::size_t>(group_of_action[a]);
     Traffic& traffic = *of_group[g];
     if (action.kind == Kind::keep) traffic.ranks = std::max(traffic.ranks, action.span.ranks);
+    if (action.kind == Kind::send) report.bytes_across_nodes += links.bytes_across_nodes(action);
     if (array_bytes(action) == 0) continue;
     TrafficOfSpan& of_span = find_span(traffic.levels, action.span);
     const std::int64_t sent = plan.bytes_sent(action), across = links.bytes_across_nodes(action);

@@ -78,7 +78,7 @@ class StagePlans {
  public:
   StagePlans(const ModelDescription& model, const std::vector<UnitRange>& chunks,
              int ranks_of_stage, const Policy& policy, Purpose purpose)
-      : policy_(policy),
+      : policy_(&policy),
         purpose_(purpose),
         first_backward_(first_backward(model, chunks)),
         grid_(make_grid(model, ranks_of_stage, policy,
@@ -96,13 +96,23 @@ class StagePlans {
     for (Stage& stage : stages_) {
       stage.pipeline = pipeline;
       stage.plan = build(stage, stage.policy, stage.most_waiting);
+      stage.arena = -1;
     }
   }
 
-  std::vector<std::int64_t> arenas() const {
+  std::vector<std::int64_t> arenas() {
     std::vector<std::int64_t> bytes;
-    for (const Stage& stage : stages_) bytes.push_back(plan_memory(stage.plan).arena_bytes);
+    for (Stage& stage : stages_) {
+      if (stage.arena < 0) stage.arena = plan_memory(stage.plan).arena_bytes;
+      bytes.push_back(stage.arena);
+    }
     return bytes;
+  }
+  /// Whether all are less than `limit`.
+  bool are_below(std::int64_t limit) {
+    return std::all_of(stages_.begin(), stages_.end(),
+                       [&](const Stage& stage) { return peak_live_bytes(stage.plan) < limit; }) &&
+           largest_arena() < limit;
   }
   /// Of a step in which nothing but floating-point operations takes time, one each second.
   double computing_time() const {
@@ -111,9 +121,17 @@ class StagePlans {
     constexpr double no_time = 1e300;
     return estimate_times(plans, 0, {1.0, no_time, no_time, no_time, no_time}).front().seconds;
   }
-  std::int64_t largest_arena() const {
+  std::int64_t largest_arena() {
     const std::vector<std::int64_t> bytes = arenas();
     return *std::max_element(bytes.begin(), bytes.end());
+  }
+
+  /// Of a training step: what the stage with the largest arena needs, the others use.
+  void use_memory() {
+    if (grid_.stages() == 1) return;
+    const std::int64_t limit = largest_arena();
+    if (is_limited(*policy_)) defer(limit);
+    keep_gathered(limit);
   }
 
   /// Defers gradients of parameters as zero_bubble says, but with no arena above `limit`.
@@ -130,7 +148,8 @@ class StagePlans {
       find_most_waiting(model, tasks, [&](std::int64_t most) {
         deferring.plan = build(deferring, deferring.policy, most);
         deferring.most_waiting = most;
-        const bool has_room = plan_memory(deferring.plan).arena_bytes <= limit;
+        deferring.arena = arena_up_to(limit, deferring.plan);
+        const bool has_room = deferring.arena <= limit;
         if (has_room) stage = deferring;
         return has_room;
       });
@@ -146,9 +165,11 @@ class StagePlans {
         for (std::size_t u = 0; u < count; ++u)
           keeping.units.push_back({units[u], Reshard{Reshard::end_of_step, 0}, {}, {}});
         StepPlan plan = build(stage, keeping, stage.most_waiting);
-        const bool has_room = plan_memory(plan).arena_bytes <= limit;
-        if (has_room) stage.plan = std::move(plan);
-        return has_room;
+        const std::int64_t arena = arena_up_to(limit, plan);
+        if (arena > limit) return false;
+        stage.plan = std::move(plan);
+        stage.arena = arena;
+        return true;
       };
       if (units.empty() || keep(units.size())) continue;
       // Not the most there could be, but close to it after a few plans.
@@ -175,12 +196,19 @@ class StagePlans {
     Pipeline pipeline = {};
     std::int64_t most_waiting = std::numeric_limits<std::int64_t>::max();
     StepPlan plan = {};
+    std::int64_t arena = -1;  // of the plan; -1: not known
   };
+
+  /// The arena, or less where it is above `limit`.
+  static std::int64_t arena_up_to(std::int64_t limit, const StepPlan& plan) {
+    const std::int64_t least = peak_live_bytes(plan);
+    return least > limit ? least : plan_memory(plan).arena_bytes;
+  }
 
   Pipeline order(ScheduleKind schedule) const {
     const auto micro_batches = static_cast<int>(grid_.micro_batches());
-    return make_pipeline(schedule, grid_.stages(), policy_.chunks, first_backward_,
-                         leaf_sequence(micro_batches, policy_.leaf_order),
+    return make_pipeline(schedule, grid_.stages(), policy_->chunks, first_backward_,
+                         leaf_sequence(micro_batches, policy_->leaf_order),
                          purpose_ != Purpose::train);
   }
 
@@ -189,19 +217,12 @@ class StagePlans {
                       most_waiting);
   }
 
-  const Policy& policy_;
+  const Policy* policy_;
   Purpose purpose_;
   int first_backward_;
   Grid grid_;
   std::vector<Stage> stages_;
 };
-
-double flops_of(const ModelDescription& model, const UnitRange& chunk) {
-  double sum = 0.0;
-  for (int u = chunk.first; u < chunk.end; ++u)
-    sum += flops(model.units[u].forward) + flops(model.units[u].backward);
-  return sum;
-}
 
 /// With a unit less in chunk `from` and one more in `to`; those between pass one on.
 std::vector<UnitRange> with_moved(std::vector<UnitRange> chunks, int from, int to) {
@@ -213,36 +234,30 @@ std::vector<UnitRange> with_moved(std::vector<UnitRange> chunks, int from, int t
   return chunks;
 }
 
-}  // namespace
-
-std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_stage,
-                                   const Policy& policy) {
-  std::vector<UnitRange> chunks = make_chunks(model, policy);
-  // With zero_bubble in the memory of 1f1b less memory would be a longer bubble.
-  if (policy.stages == 1 || !policy.chunk_units.empty() || is_limited(policy)) return chunks;
+/// find_chunks, and the training step with them, as far as it is planned to find them.
+std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription& model,
+                                                          int ranks_of_stage,
+                                                          const Policy& policy) {
   check_step(model, policy, Purpose::train, ranks_of_stage);
   check_names(policy, model);
-  struct Planned {
-    std::vector<std::int64_t> arenas;  // of stages
-    double time;
-  };
+  std::vector<UnitRange> chunks = make_chunks(model, policy);
   const auto plan = [&](const std::vector<UnitRange>& some) {
     StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train);
-    plans.build(policy.schedule);
-    return Planned{plans.arenas(), plans.computing_time()};
+    plans.build(schedule_of_memory(policy));
+    return plans;
   };
+  StagePlans planned = plan(chunks);
+  if (!moves_units(policy)) return {chunks, std::move(planned)};
   int tries_left = 2 * policy.stages + 8;  // each plans all stages
   constexpr int most_tries = 3;            // to take a unit from a chunk
-  constexpr double no_longer = 1.001;
   double busiest = 0.0;
   for (const UnitRange& chunk : chunks) busiest = std::max(busiest, flops_of(model, chunk));
   busiest *= no_longer;
-  Planned planned = plan(chunks);
-  const double most_time = no_longer * planned.time;
+  std::optional<double> most_time;
   const int count = static_cast<int>(chunks.size());
   for (bool moves = true; moves;) {
     moves = false;
-    const std::vector<std::int64_t>& arenas = planned.arenas;
+    const std::vector<std::int64_t> arenas = planned.arenas();
     const auto largest = std::max_element(arenas.begin(), arenas.end());
     const int stage = static_cast<int>(largest - arenas.begin());
     std::vector<int> others;  // chunks, of the smallest arenas first
@@ -260,12 +275,13 @@ std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_s
           return flops_of(model, chunk) > busiest;
         });
         if (is_busier) continue;
-        if (tries_left-- == 0) return chunks;
+        if (tries_left-- == 0) return {chunks, std::move(planned)};
         ++tries;
-        Planned then = plan(moved);
-        if (*std::max_element(then.arenas.begin(), then.arenas.end()) >= *largest ||
-            then.time > most_time)
-          continue;
+        StagePlans then = plan(moved);
+        if (!then.are_below(*largest)) continue;
+        // Of the first division, which is still planned where this is the first that is smaller.
+        if (!most_time) most_time = no_longer * planned.computing_time();
+        if (then.computing_time() > *most_time) continue;
         chunks = moved;
         planned = std::move(then);
         moves = true;
@@ -273,7 +289,27 @@ std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_s
       }
     }
   }
-  return chunks;
+  return {chunks, std::move(planned)};
+}
+
+}  // namespace
+
+double flops_of(const ModelDescription& model, const UnitRange& units) {
+  double sum = 0.0;
+  for (int u = units.first; u < units.end; ++u)
+    sum += flops(model.units[u].forward) + flops(model.units[u].backward);
+  return sum;
+}
+
+bool moves_units(const Policy& policy) {
+  // With zero_bubble in the memory of 1f1b less memory would be a longer bubble.
+  return policy.stages > 1 && policy.chunk_units.empty() && !is_limited(policy);
+}
+
+std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_stage,
+                                   const Policy& policy) {
+  return moves_units(policy) ? find_stages(model, ranks_of_stage, policy).first
+                             : make_chunks(model, policy);
 }
 
 std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
@@ -290,10 +326,19 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
     return plans.take_plans();
   }
   plans.build(schedule_of_memory(policy));
-  const std::int64_t limit = stages > 1 ? plans.largest_arena() : 0;
-  if (is_limited(policy)) plans.defer(limit);
-  if (stages > 1) plans.keep_gathered(limit);
+  plans.use_memory();
   return plans.take_plans();
+}
+
+TrainingStages plan_training(const ModelDescription& model, int ranks_of_stage,
+                             const Policy& policy) {
+  auto [chunks, plans] = find_stages(model, ranks_of_stage, policy);
+  plans.use_memory();
+  TrainingStages training;
+  training.chunks = std::move(chunks);
+  training.arenas = plans.arenas();
+  training.plans = plans.take_plans();
+  return training;
 }
 
 }  // namespace ostrakon::plan

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/purpose.hpp>
@@ -9,6 +10,15 @@
 #include <vector>
 
 namespace ostrakon::plan {
+
+/// Floating-point operations of some units' forward and backward, without what is recomputed.
+double flops_of(const ModelDescription& model, const UnitRange& units);
+
+/// Whether find_chunks may move units from where make_chunks has them.
+bool moves_units(const Policy& policy);
+/// No chunk gets more than so many times the operations that the busiest has before, nor takes
+/// computing so many times as long.
+constexpr double no_longer = 1.001;
 
 /// The chunks of all stages: make_chunks; where the policy names none, units are moved from stages
 /// with the largest arena to others, as long as that makes the largest arena of a training step
@@ -37,5 +47,16 @@ std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_s
 std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
                                         const std::vector<UnitRange>& chunks, int ranks_of_stage,
                                         const Policy& policy, Purpose purpose);
+
+/// The chunks of find_chunks, and the training steps of build_stage_plans with them.
+struct TrainingStages {
+  std::vector<UnitRange> chunks;
+  std::vector<StepPlan> plans;       ///< of each stage
+  std::vector<std::int64_t> arenas;  ///< of each plan, on the device; -1: not known
+};
+
+/// Both in less time, as what has been planned to find the chunks is not planned again.
+TrainingStages plan_training(const ModelDescription& model, int ranks_of_stage,
+                             const Policy& policy);
 
 }  // namespace ostrakon::plan

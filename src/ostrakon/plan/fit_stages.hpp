@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/plan/fit.hpp>
+#include <ostrakon/plan/purpose.hpp>
+#include <ostrakon/plan/space.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/timing.hpp>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// The plans of a candidate: those of all stages, of which there may be one.
+class CandidateStages {
+ public:
+  /// Plans a training step on `ranks` ranks in all. Throws Error where that can't be. Keeps a
+  /// reference.
+  CandidateStages(const Candidate& candidate, int ranks);
+
+  std::vector<Timing> estimate(int ranks_per_node, const Rates& rates) const;
+
+  /// Peak live bytes of a stage's step: a lower bound of the arena.
+  std::int64_t most_alive(Space space) const;
+
+  /// All figures, of all plans of a run; `timings` are those of estimate.
+  Fit count(int ranks_per_node, const std::vector<Timing>& timings) const;
+
+ private:
+  std::vector<StepPlan> build(Purpose purpose) const;
+
+  const Candidate& candidate_;
+  const int ranks_of_stage_;
+  TrainingStages training_;
+};
+
+}  // namespace ostrakon::plan

@@ -24,6 +24,7 @@ void show_fits(const config::Settings& deck, const FitRequest& request, bool jso
             fit::ranks_text(request), ")");
     throw Error(text("nothing fits ", fit::room_text(request), " (", fit::ranks_text(request),
                      "); the smallest arena in device memory",
+                     fits.is_smallest_of_all ? "" : " that was found",
                      fit::is_bounded(request) ? ", of settings within --host-bytes," : "",
                      " takes ", format_bytes(fits.smallest.arena_bytes),
                      fits.smallest.bits_of_one_rank ? "" : ", not bitwise equal to 1 rank", ": ",

@@ -203,6 +203,11 @@ class Search {
     }
   }
 
+  /// Pipelines, and experts over ranks: of these it is worth a while to do without.
+  static bool has_long_plans(const Policy& policy) {
+    return policy.stages > 1 || policy.expert_ranks > 1;
+  }
+
   /// Whether there is a row before `fit` that leaves it without a reason to be listed.
   bool has_better(const Fit& fit) const {
     return std::any_of(found_.best.begin(), found_.best.end(), [&](const Fit& row) {
@@ -219,7 +224,7 @@ class Search {
       const int c = family.members[i];
       const Known& known = known_[at(c)];
       const Policy& policy = candidates_[at(c)].policy;
-      if (policy.stages == 1 && policy.expert_ranks == 1) return false;
+      if (!has_long_plans(policy)) return false;
       if (known.state == State::impossible) continue;
       if (best && !is_faster(known.least.seconds, *best)) continue;
       Fit least;
@@ -253,13 +258,20 @@ class Search {
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
       return known_[at(a)].least.device_bytes < known_[at(b)].least.device_bytes;
     });
+    int tries_left = most_tries_for_smallest;
     for (int c : order) {
       const Least& least = known_[at(c)].least;
       if (smallest.candidate >= 0 && least.device_bytes >= smallest.arena_bytes) break;
       any = any || least.host_bytes > room_.host_bytes;
       if (least.host_bytes > room_.host_bytes) continue;
+      if (has_long_plans(candidates_[at(c)].policy) && tries_left-- == 0) {
+        found_.is_smallest_of_all = false;
+        break;
+      }
       can([&] {
         const CandidateStages stages(candidates_[at(c)], ranks_);
+        if (smallest.candidate >= 0 && stages.most_alive(Space::device) >= smallest.arena_bytes)
+          return;
         Fit fit = stages.count(ranks_per_node_, stages.estimate(ranks_per_node_, rates_));
         fit.candidate = c;
         any = true;
@@ -270,6 +282,8 @@ class Search {
     if (!any && error_) std::rethrow_exception(error_);
     if (!any) throw std::logic_error("there are no settings to choose from");
   }
+
+  static constexpr int most_tries_for_smallest = 200;  // where each takes a while
 
   const std::vector<Candidate>& candidates_;
   const int ranks_, ranks_per_node_;

@@ -57,6 +57,7 @@ struct Fits {
   /// Where none fits: of those that fit in host memory the one with the smallest arena; without a
   /// candidate where there is none.
   Fit smallest;
+  bool is_smallest_of_all = true;  ///< false: of 200 pipelines, those with the least bounds
   // Where some fit, all candidates are in one of these.
   std::int64_t planned = 0;    ///< candidates of which a step was planned
   std::int64_t too_large = 0;  ///< that by their least arenas alone do not fit

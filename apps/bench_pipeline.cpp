@@ -138,6 +138,9 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
             "model.layers = ", settings.model.layers,
             " with parallel.pipeline = ", settings.pipeline,
             ": expected a multiple, so that stages take equally long");
+    require(!config::has_expert_units(settings), "model.experts = ", settings.model.experts.count,
+            " as units of their own (parallel.expert, parallel.tensor, model.tensor_grain): ",
+            "expected one unit for each block");
   });
   Table table("pipeline",
               {{"schedule", "schedule", Format::text, 22},
@@ -184,7 +187,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
             world, settings, [&](mesh::Mesh& mesh) { return train::make_trainer(settings, mesh); },
             *dataset, budget));
     // The same schedule where nothing but its order limits it.
-    if (chunks > 1 || is_larger) continue;
+    if (chunks > 1 || is_larger || settings.tensor * settings.context > 1) continue;
     NoSamples samples;
     const auto make_trainer = [&](mesh::Mesh& mesh) {
       train::TrainerSettings own;

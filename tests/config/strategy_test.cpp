@@ -455,6 +455,12 @@ TEST(Strategy, KeysOfExpertsHaveNoEffectWithoutThem) {
                       "schedule 1f1b: zero_bubble_memory"));
   EXPECT_TRUE(
       is_idle(read(synthetic, {{"parallel.expert_capacity", "2"}}), "expert 1: expert_capacity"));
+  // Experts are a unit of their own.
+  EXPECT_EQ(summary(read(synthetic, {{"parallel.expert_capacity", "2"},
+                                     {"model.experts", "4"},
+                                     {"model.tensor_grain", "2"}}))
+                .find("expert_capacity"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -744,9 +744,23 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
   TensorDecoder half = TensorDecoder(2).in_chunks(2);
   half.is_half = true;
   expect(plan_of(half, ranks), true, "bitwise equal to 1 rank");
-  EXPECT_EQ(describe_cut_products(plan_of(half, ranks)),
-            "16-bit products of fewer rows (parallel.tensor_chunks) may have other bits");
+  EXPECT_EQ(
+      describe_cut_products(plan_of(half, ranks)),
+      "16-bit products of fewer rows (parallel.tensor_chunks, or parallel.context with tensor "
+      "pieces) may have other bits");
   EXPECT_EQ(describe_cut_products(plan_of(half.in_chunks(1), ranks)), "");
+  TensorDecoder half_cut = TensorDecoder(2).in_parts(2);
+  half_cut.is_half = true;
+  EXPECT_NE(describe_cut_products(plan_of(half_cut, ranks)), "");
+  half_cut.is_half = false;
+  EXPECT_EQ(describe_cut_products(plan_of(half_cut, ranks)), "");
+  // Of three sequences at once each rank has a part of the tree.
+  TensorDecoder three(2);
+  three.leaf.batch = 3;
+  three.leaf.by_sequence = true;
+  expect(plan_of(three, {2, 1, 1}), false, "equal to 1 rank up to rounding");
+  three.leaf.batch = 4;
+  expect(plan_of(three, {2, 1, 1}), true, "bitwise equal to 1 rank");
   EXPECT_EQ(describe_cut_products(plan_of(TensorDecoder(2).in_chunks(2), ranks)), "");
 }
 

@@ -270,6 +270,23 @@ TEST(Experts, TensorRanksShareThemWithTheBitsOfOne) {
   EXPECT_GT(most_rounds, 1);
 }
 
+/// All of a mixture but what is frozen.
+TEST(Experts, WhatIsFrozenMayBeOnTensorRanks) {
+  if (world_ranks() != 2 && world_ranks() != 4) GTEST_SKIP() << "takes two or four ranks";
+  for (config::Settings settings : mixtures_in_pieces())
+    for (const char* frozen : {"*.mlp.router.*", "*norm*", "*.mlp.experts.*", "*.mlp.shared.*",
+                               "*.mlp.experts.*.down.*"}) {
+      if (frozen == std::string("*.mlp.shared.*") && settings.model.experts.shared == 0) continue;
+      settings.optimizer.parameters = {{frozen, true, {}, {}}};
+      const History one = reference_run(settings);
+      config::Settings run = settings;
+      run.tensor = 2;
+      run.expert = world_ranks();
+      run.recompute.norms = run.recompute.mlp = world_ranks() == 4;
+      expect_same_bits(train_history(run, MPI_COMM_WORLD), one, frozen);
+    }
+}
+
 /// What is written does not depend on the padding that ranks' parts have.
 TEST(Experts, WeightsAreWrittenAsThoseOfOneRank) {
   if (world_ranks() != 4) GTEST_SKIP() << "takes four ranks";
@@ -403,7 +420,7 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
     for (int choice : row) what += " " + std::to_string(choice);
     SCOPED_TRACE(what);
     const History history = train_history(run, MPI_COMM_WORLD);
-    // Narrow 16-bit products of other rows have other bits.
+    // Narrow 16-bit products of other rows have other bits, which is said before step 1.
     if (row[precision] == 1 && row[context] == 1)
       EXPECT_NEAR(history.losses.back(), one.losses.back(), 1e-3) << what;
     else

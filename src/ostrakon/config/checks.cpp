@@ -111,6 +111,9 @@ void check_experts(const Settings& settings, const std::string& name) {
           ": model.router_balance = bias with model.router_balance_rate = ", experts.balance_rate,
           ", by which the bias would never change; expected more than 0");
   const std::int64_t sharing = settings.expert, tensor = settings.tensor;
+  require(is_power_of_two(tensor), name, ": parallel.tensor = ", tensor,
+          " with model.experts = ", experts.count,
+          ", whose sums ranks add in pairs; expected a power of two");
   require(is_power_of_two(sharing) && experts.count % sharing == 0, name,
           ": parallel.expert = ", sharing, " for model.experts = ", experts.count,
           "; expected a power of two that divides it");
@@ -121,11 +124,10 @@ void check_experts(const Settings& settings, const std::string& name) {
           ": parallel.rank_order = shard_first with parallel.tensor = ", tensor,
           " and model.experts = ", experts.count,
           ": ranks that share experts are neighbours; expected tensor_in_node or tensor_first");
-  const std::int64_t grain = std::max(tensor, settings.tensor_grain);
-  require(std::max(sharing, grain) == 1 || settings.model.blocks_per_unit <= 1, name,
+  require(!has_expert_units(settings) || settings.model.blocks_per_unit <= 1, name,
           ": model.blocks_per_unit = ", settings.model.blocks_per_unit,
           sharing > 1 ? text(" with parallel.expert = ", sharing)
-                      : text(" with model.tensor_grain = ", grain),
+                      : text(" with model.tensor_grain = ", settings.tensor_grain),
           ", where experts are units of their own; expected 1");
 }
 

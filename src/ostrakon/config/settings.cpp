@@ -19,6 +19,11 @@ std::int64_t micro_batch_grain(const TrainingSettings& training) {
                                          : training.sum_grain;
 }
 
+bool has_expert_units(const Settings& settings) {
+  return settings.model.experts.exist() &&
+         std::max({settings.expert, settings.tensor, settings.tensor_grain}) > 1;
+}
+
 bool scales_loss(const Settings& settings) {
   return settings.precision.gather == DType::fp16 || settings.parallel.reduce == DType::fp16;
 }

@@ -145,6 +145,9 @@ struct Settings {
 /// training.sum_grain in micro-batches.
 std::int64_t micro_batch_grain(const TrainingSettings& training);
 
+/// Whether experts are units of their own behind their blocks: as model::LeafShape says.
+bool has_expert_units(const Settings& settings);
+
 /// fp16 has a small range of exponents: small gradients vanish in it.
 bool scales_loss(const Settings& settings);
 

@@ -118,8 +118,7 @@ constexpr Condition conditions[] = {
      [](const Settings& settings) {
        return settings.parallel.schedule == plan::ScheduleKind::zero_bubble;
      }},
-    {"parallel", "expert_capacity", "expert",
-     [](const Settings& settings) { return settings.expert > 1; }},
+    {"parallel", "expert_capacity", "expert", has_expert_units},
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},

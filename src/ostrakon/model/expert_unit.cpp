@@ -362,8 +362,9 @@ void ExpertUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen
     const Parameter &one = parameters_[p], &first = parameters_[p % of_expert];
     require(one.frozen == first.frozen, "parameter ", one.full_name(), " is ",
             one.frozen ? "frozen" : "trained", " and ", first.full_name(),
-            " is not: expected the same for all experts, as ranks share them (parallel.expert = ",
-            ranks_, ")");
+            " is not: expected the same for all experts, which are a unit of their own (",
+            ranks_ > 1 ? text("parallel.expert = ", ranks_) : std::string("model.tensor_grain"),
+            ")");
   }
   description_.parameter_elements = sizes.frozen + sizes.trained;
   description_.frozen_elements = sizes.frozen;

@@ -157,7 +157,7 @@ class ExpertUnit final : public Unit<T> {
   math::ExpertRounds rounds_;
 
   std::vector<Parameter> parameters_;
-  std::vector<Mlp> experts_;                // the first rank's, and every rank's in its own part
+  std::vector<Mlp> experts_;                // the first part's, and every rank's in its own
   std::vector<ParameterLocation> trained_;  // arrays of the first expert that are trained
   std::int64_t expert_elements_ = 0;        // trained, of an expert
   plan::UnitDescription description_;

@@ -69,7 +69,8 @@ struct UnitDescription {
   bool backward_reads_parameters = true;
   /// Above 1: as many neighbours of a shard group have an equal part of its parameters each, which
   /// no other of them computes with (experts). What they compute is exchanged, and their backward
-  /// leaves gradients that are summed over the leaves of all of them.
+  /// leaves gradients that are summed over the leaves of all of them. With tensor ranks the flat
+  /// parameter is divided over these first, then into the parts.
   int parts = 1;
   /// Whether each tensor rank has a piece of every matrix; else it has some of the matrices
   /// (experts), and with `parts` a part of these.

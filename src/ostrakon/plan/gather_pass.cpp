@@ -35,7 +35,7 @@ Reshard simplified(Reshard reshard, int shard, int parts) {
   if (parts > 1) {
     require(reshard.ranks % parts == 0 || parts % reshard.ranks == 0,
             "reshard_after_forward = ", reshard.ranks, " with parameters in ", parts,
-            " parts (parallel.expert): expected a multiple or a divisor of them");
+            " parts along shard (parallel.expert): expected a multiple or a divisor of them");
     shard /= parts;
     reshard.ranks = std::max(reshard.ranks / parts, 1);
     if (reshard.ranks == 1 && shard > 1) reshard.kind = Reshard::never;

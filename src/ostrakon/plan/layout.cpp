@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/layout.hpp>
 
+#include <algorithm>
 #include <ostrakon/plan/sum_order.hpp>
 
 namespace ostrakon::plan {
@@ -94,7 +95,10 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.sample_grain = model.sample_grain;
   layouts.tensor_grain = model.tensor_grain;
   layouts.splits_ties = model.splits_ties;
-  layouts.cuts_16bit_products = model.tensor_chunks > 1 && model.element_bytes < model.master_bytes;
+  const bool cuts_narrow_products =
+      policy.sample_ranks > 1 && std::max<std::int64_t>(model.tensor_grain, model.tensor_ranks) > 1;
+  layouts.cuts_16bit_products =
+      (model.tensor_chunks > 1 || cuts_narrow_products) && model.element_bytes < model.master_bytes;
   layouts.updates_optimistically =
       purpose == Purpose::train && policy.updates == Updates::optimistic;
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;

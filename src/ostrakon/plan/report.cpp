@@ -139,7 +139,7 @@ void report_traffic(const StepPlan& plan, const Links& links, Report& report) {
     for (TrafficOfSpan& one : traffic.levels) {
       one.spans_nodes = links.spans_nodes(one.span);
       traffic.spans_nodes = traffic.spans_nodes || one.spans_nodes;
-      has_levels = has_levels || is_across_nodes(one.span);
+      has_levels = has_levels || is_across_nodes(one.span) || one.span.axis == Axis::tensor_shard;
     }
     if (!has_levels) traffic.levels.clear();
   }

@@ -366,10 +366,12 @@ std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimat
 
 std::string experts_text(const StepPlan& plan, int ranks_per_node) {
   const ExpertRoom room = expert_room(plan);
-  if (room.rows == 0) return "";
+  if (room.rows == 0 || room.ranks == 1) return "";
+  const int tensor = plan.grid.tensor();
   const bool on_one_node = ranks_per_node > 0 && ranks_per_node % room.ranks == 0;
-  return text(format_count(room.ranks), " neighbours", on_one_node ? "" : " on several nodes",
-              ", room for ", format_count(room.rows),
+  return text(format_count(room.ranks), " neighbours",
+              tensor > 1 ? text(", ", tensor, " tensor ranks among them") : "",
+              on_one_node ? "" : " on several nodes", ", room for ", format_count(room.rows),
               " rows from each to each; rounds: ", format_count(room.rounds_if_even),
               " if routing is even, ", format_count(room.most_rounds), " at most");
 }

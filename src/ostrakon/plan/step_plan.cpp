@@ -177,7 +177,9 @@ bool StepPlan::sums_in_one_order() const {
       }))
     return false;
   const std::vector<Span> spans = sum_spans();
-  if (!spans.empty() && !is_power_of_two(layouts.leaves_at_once)) return false;
+  // Tensor ranks have runs of their rows, which are parts of the tree over all then.
+  const bool has_part = !spans.empty() || grid.tensor() > 1;
+  if (has_part && !is_power_of_two(layouts.leaves_at_once)) return false;
   return sums_as_one_rank(spans, layouts.sum_grain);
 }
 

@@ -96,22 +96,22 @@ Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
 }
 
 void require_order(const Policy& policy, const Grid& grid) {
-  const int experts = policy.expert_ranks;
+  const int experts = policy.expert_ranks, tensor = std::max(policy.tensor_ranks, 1);
   if (experts > 1) {
-    const std::string key =
-        policy.tensor_ranks > 1 ? "parallel.expert / parallel.tensor" : "parallel.expert";
-    require(is_power_of_two(experts), key, " = ", experts,
+    const std::string key = text("parallel.expert = ", experts * tensor);
+    require(is_power_of_two(experts), key,
             ": expected a power of two, with which sums keep their bits");
-    require(grid.shard() % experts == 0, key, " = ", experts, " does not divide the ", grid.shard(),
+    require(grid.shard() % experts == 0, key, " does not divide the ", grid.shard() * tensor,
             " ranks of a shard group");
     require(grid.micro_batches() == 1 || accumulation_of(policy, grid) != Accumulation::reduce_last,
-            "parallel.accumulation = reduce_last: the gradients of the ", experts,
+            "parallel.accumulation = reduce_last: the gradients of the ", experts * tensor,
             " ranks that share the experts (parallel.expert) are summed before those of the ",
             grid.micro_batches(), " micro-batches; expected auto, shard_each or reduce_each");
     const std::int64_t grain = sum_grain_of(policy);
-    require(grain == 0 || grain >= experts, "training.sum_grain = ", policy.sum_grain,
-            " is less than ", key, " = ", experts,
-            ", whose ranks' gradients are summed by one tree; expected as much or more, or 0");
+    require(
+        grain == 0 || grain >= experts, "training.sum_grain = ", policy.sum_grain, " is less than ",
+        tensor > 1 ? "parallel.expert / parallel.tensor" : "parallel.expert", " = ", experts,
+        ", the leaves whose gradients are summed by one tree; expected as much ", "or more, or 0");
   }
   const int sharing = policy.sample_ranks;
   if (sharing == 1) return;
@@ -142,7 +142,8 @@ std::string describe_sums(const StepPlan& plan) {
 
 std::string describe_cut_products(const StepPlan& plan) {
   return plan.layouts.cuts_16bit_products
-             ? "16-bit products of fewer rows (parallel.tensor_chunks) may have other bits"
+             ? "16-bit products of fewer rows (parallel.tensor_chunks, or parallel.context with "
+               "tensor pieces) may have other bits"
              : "";
 }
 

@@ -161,7 +161,7 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
               : "inline, on one thread: nothing overlaps")
       << "\n"
       << threads_line(host_threads(), matrix_threads, mesh.cores())
-      << (plan::expert_room(plan).rows == 0
+      << (plan::experts_text(plan, mesh.ranks_per_node()).empty()
               ? ""
               : text("  experts over ranks     ", plan::experts_text(plan, mesh.ranks_per_node()),
                      "\n"))

@@ -58,8 +58,11 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
   trainer.visit_parameters([&](int u, View<const float*> trained, View<const float*> frozen) {
     if (world.rank() % ranks_of_stage != 0) return;
     for (const model::Parameter& parameter : trainer.model().parameters(u)) {
-      if (is_root && parameter.pieces == 1 && memory_is_host_accessible) {
-        write(parameter, trainer.view_of(u, parameter, trained, frozen).data());
+      const View<const float*> there = is_root && memory_is_host_accessible
+                                           ? trainer.view_of(u, parameter, trained, frozen)
+                                           : View<const float*>();
+      if (there) {
+        write(parameter, there.data());
         continue;
       }
       const std::vector<float> values = trainer.values_of(u, parameter, trained, frozen);

@@ -61,6 +61,14 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
   return slices;
 }
 
+bool ShardLayout::is_in_one_run(int flat, const model::Parameter& parameter) const {
+  const plan::FlatParameter& whole = plan_.flats[flat];
+  const std::int64_t part =
+      whole.elements / plan::unit_spans(plan_.grid, plan_.units[whole.unit].layouts.parts).parts();
+  return parameter.pieces == 1 &&
+         parameter.offset / part == (parameter.offset + parameter.elements() - 1) / part;
+}
+
 /// What each of those has that compute together lies in one part, with padding behind it.
 std::int64_t ShardLayout::first_of_piece(int flat, const model::Parameter& parameter,
                                          std::int64_t piece) const {

@@ -94,6 +94,9 @@ class ShardLayout {
   /// Whether a buffer lacks elements: second moments of a unit with whole matrices.
   bool is_packed(int buffer) const;
 
+  /// Whether a parameter is in one piece, and that in one part of its flat parameter.
+  bool is_in_one_run(int flat, const model::Parameter& parameter) const;
+
   /// Where a piece of a parameter begins in the whole flat parameter, padding counted.
   std::int64_t first_of_piece(int flat, const model::Parameter& parameter,
                               std::int64_t piece) const;

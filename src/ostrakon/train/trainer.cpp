@@ -60,8 +60,8 @@ void require_alike(const TrainerSettings& settings, const model::Model& model,
     comm::require_agreement(world, "ranks have different models", facts);
 }
 
-/// Ranks exchange activations with those that share their samples, or the parts of the unit's
-/// parameters, and with no others.
+/// Ranks exchange activations with those that share their samples, with tensor ranks, those that
+/// share the unit's parts, or both of these, and with no others.
 void require_exchange(const plan::Exchange& exchange, const plan::UnitDescription& description,
                       int parts, int tensor_ranks) {
   using plan::ExchangeKind;
@@ -79,7 +79,8 @@ void require_exchange(const plan::Exchange& exchange, const plan::UnitDescriptio
                                        " that share the unit (UnitDescription::parts)")
                                 : "",
           tensor_ranks > 1 ? text(", or the ", tensor_ranks, " tensor ranks (Model::tensor_ranks)")
-                           : "");
+                           : "",
+          description.parts > 1 && tensor_ranks > 1 ? ", or both of these" : "");
   const bool is_float = exchange.element_bytes == sizeof(float);
   require(is_float || (exchange.kind == ExchangeKind::gather && exchange.element_bytes == 2),
           "unit ", unit, ": ", plan::name(exchange.kind), " of elements of ",
@@ -263,7 +264,7 @@ int flat_of(const plan::StepPlan& plan, int unit, const model::Parameter& parame
   const auto planned =
       std::find_if(plan.units.begin(), plan.units.end(),
                    [&](const plan::PlannedUnit& one) { return one.number == unit; });
-  require(planned != plan.units.end(), "Trainer::values_of was called for unit ", unit,
+  require(planned != plan.units.end(), "a Trainer was asked for values of unit ", unit,
           "; expected one of this rank's stage");
   const int index = static_cast<int>(planned - plan.units.begin());
   return (parameter.frozen ? plan.frozen(index) : plan.trained(index)).first;
@@ -273,8 +274,9 @@ int flat_of(const plan::StepPlan& plan, int unit, const model::Parameter& parame
 
 View<const float*> Trainer::view_of(int unit, const model::Parameter& parameter,
                                     View<const float*> trained, View<const float*> frozen) const {
-  const std::int64_t first =
-      layout_.first_of_piece(flat_of(layout_.plan(), unit, parameter), parameter, 0);
+  const int flat = flat_of(layout_.plan(), unit, parameter);
+  if (!layout_.is_in_one_run(flat, parameter)) return {};
+  const std::int64_t first = layout_.first_of_piece(flat, parameter, 0);
   return (parameter.frozen ? frozen : trained).range(first, first + parameter.elements());
 }
 

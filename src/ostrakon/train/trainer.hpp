@@ -96,7 +96,7 @@ class Trainer {
   /// The elements of a unit's parameter, row by row, from what a visitor was given. Not collective.
   std::vector<float> values_of(int unit, const model::Parameter& parameter,
                                View<const float*> trained, View<const float*> frozen) const;
-  /// The same without a copy, of a parameter in one piece.
+  /// The same without a copy, where they lie there together, in this order; else nothing.
   View<const float*> view_of(int unit, const model::Parameter& parameter,
                              View<const float*> trained, View<const float*> frozen) const;
 

@@ -139,8 +139,10 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
             " with parallel.pipeline = ", settings.pipeline,
             ": expected a multiple, so that stages take equally long");
     require(!config::has_expert_units(settings), "model.experts = ", settings.model.experts.count,
-            " as units of their own (parallel.expert, parallel.tensor, model.tensor_grain): ",
-            "expected one unit for each block");
+            " with parallel.expert = ", settings.expert,
+            " and model.tensor_grain = ", settings.tensor_grain,
+            ": stages are counted in blocks, and experts are units of their ",
+            "own here; expected both to be 1, or model.experts = 0");
   });
   Table table("pipeline",
               {{"schedule", "schedule", Format::text, 22},

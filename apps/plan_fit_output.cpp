@@ -80,6 +80,14 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
       << "exposed: of these, those in which a rank communicates and does not compute\n"
       << "bitwise equal: whether sums over micro-batches are bitwise equal to 1 rank;\n"
       << "no: equal up to rounding\n"
+      << (space.deck().pipeline > 1
+              ? text("seconds, arenas: of all ", space.deck().pipeline,
+                     " stages; all else of the stage with the largest arena\n")
+              : "")
+      << (space.deck().expert > 1
+              ? "inside a node, across nodes: with further rounds of experts, which even routing "
+                "does not take; in no time above\n"
+              : "")
       << "of " << format_count(static_cast<std::int64_t>(space.candidates().size()))
       << " settings, " << format_count(fits.planned)
       << " were planned; of the others, known without a plan,\n"

@@ -23,6 +23,7 @@ class Space {
   /// Both must outlive it. Throws Error where no settings fit these ranks.
   Space(const config::Settings& deck, const FitRequest& request);
 
+  const config::Settings& deck() const { return deck_; }
   const std::vector<plan::Candidate>& candidates() const { return candidates_; }
   Throughput throughput_of(const plan::Fit& fit) const;
   /// SECTION.KEY=VALUE of all that a candidate has otherwise than the deck.

@@ -351,6 +351,12 @@ TEST_F(Fit, RanksSettingsOfExpertsOverRanks) {
   const Json rows = find_fits("1GiB", place);
   EXPECT_GT(rows.size(), 1u);
   for (const Json& row : rows) expect_true(row, place);
+  // Some settings are impossible; that is not why nothing fits.
+  std::vector<std::string> arguments = {"deck.yaml", "--fit", "1KiB"};
+  arguments.insert(arguments.end(), place.begin(), place.end());
+  const Outcome none = run(arguments);
+  EXPECT_EQ(none.status, 1);
+  EXPECT_EQ(none.err.rfind("ostrakon-plan: error: nothing fits 1.00 KiB", 0), 0u) << none.err;
 }
 
 // With a grain, what is fastest loses the bits that the deck has: no list may hide that.

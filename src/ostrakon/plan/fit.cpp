@@ -13,6 +13,8 @@
 #include <ostrakon/plan/fit_order.hpp>
 #include <ostrakon/plan/fit_stages.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/stages.hpp>
 #include <ostrakon/plan/timing.hpp>
 #include <stdexcept>
 #include <utility>
@@ -260,6 +262,7 @@ class Search {
     });
     int tries_left = most_tries_for_smallest;
     for (int c : order) {
+      if (known_[at(c)].state == State::impossible) continue;
       const Least& least = known_[at(c)].least;
       if (smallest.candidate >= 0 && least.device_bytes >= smallest.arena_bytes) break;
       any = any || least.host_bytes > room_.host_bytes;
@@ -299,6 +302,23 @@ class Search {
   Fits found_;
 };
 
+/// Where a schedule takes the memory of another, that one: to plan what is deferred in it takes
+/// many times as long, and every candidate has that before it.
+Candidate in_order_of_memory(const Candidate& candidate) {
+  const ScheduleKind of_memory = schedule_of_memory(candidate.policy);
+  if (of_memory == candidate.policy.schedule) return candidate;
+  Candidate other = candidate;
+  try {
+    other.policy.chunk_units.clear();
+    for (const UnitRange& chunk : make_chunks(*candidate.model, candidate.policy))
+      other.policy.chunk_units.push_back(chunk.end - chunk.first);
+  } catch (const Error&) {
+    return candidate;  // the search says why
+  }
+  other.policy.schedule = of_memory;
+  return other;
+}
+
 }  // namespace
 
 std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const Policy& policy) {
@@ -308,7 +328,30 @@ std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const P
 
 Fits find_fits(const std::vector<Candidate>& candidates, int ranks, int ranks_per_node,
                const Room& room, const Rates& rates, std::size_t most) {
-  return Search(candidates, ranks, ranks_per_node, room, rates, most).run();
+  std::vector<Candidate> searched = candidates;
+  for (Candidate& candidate : searched) candidate = in_order_of_memory(candidate);
+  Fits found = Search(searched, ranks, ranks_per_node, room, rates, most).run();
+  const auto complete = [&](Fit& fit) {
+    const Candidate& candidate = candidates[static_cast<std::size_t>(fit.candidate)];
+    if (candidate.policy.schedule ==
+        searched[static_cast<std::size_t>(fit.candidate)].policy.schedule)
+      return;
+    const CandidateStages stages(candidate, ranks);
+    Fit own = stages.count(ranks_per_node, stages.estimate(ranks_per_node, rates));
+    own.candidate = fit.candidate;
+    fit = own;
+  };
+  for (Fit& fit : found.best) complete(fit);
+  if (found.smallest.candidate >= 0) complete(found.smallest);
+  // What waits for deferred gradients may wait on the host.
+  found.best.erase(std::remove_if(found.best.begin(), found.best.end(),
+                                  [&](const Fit& fit) {
+                                    return fit.arena_bytes > room.device_bytes ||
+                                           fit.host_arena_bytes > room.host_bytes;
+                                  }),
+                   found.best.end());
+  std::stable_sort(found.best.begin(), found.best.end(), is_better);
+  return found;
 }
 
 }  // namespace ostrakon::plan

@@ -79,6 +79,9 @@ std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const P
 /// differ from a faster one by no more than Fits::best says. Skips candidates that can't be
 /// planned; throws the Error of the first where that is all of them.
 ///
+/// Where a schedule takes the memory of another (zero_bubble as 1f1b) candidates are compared, and
+/// the list is made, with that one; then its rows are planned with their own, and sorted again.
+///
 /// Each candidate is planned once at most, by the least time that it can take: the longest of what
 /// it computes, sends, copies and does on the host, which is known before. Those are never planned
 /// whose least arenas are too large, whose least time is above the last of the `most`, or not below

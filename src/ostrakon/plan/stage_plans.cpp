@@ -43,11 +43,6 @@ bool is_limited(const Policy& policy) {
          policy.zero_bubble_memory == ZeroBubbleMemory::as_1f1b;
 }
 
-/// The schedule with which the memory is planned that stages have.
-ScheduleKind schedule_of_memory(const Policy& policy) {
-  return is_limited(policy) ? ScheduleKind::one_forward_one_backward : policy.schedule;
-}
-
 /// Units whose parameters may stay gathered: those for which the policy leaves it open, and that a
 /// plan has gathered more than once. The smallest first, so that as many as can be have room.
 std::vector<std::string> units_to_keep(const StepPlan& plan, const Policy& policy) {
@@ -299,6 +294,10 @@ double flops_of(const ModelDescription& model, const UnitRange& units) {
   for (int u = units.first; u < units.end; ++u)
     sum += flops(model.units[u].forward) + flops(model.units[u].backward);
   return sum;
+}
+
+ScheduleKind schedule_of_memory(const Policy& policy) {
+  return is_limited(policy) ? ScheduleKind::one_forward_one_backward : policy.schedule;
 }
 
 bool moves_units(const Policy& policy) {

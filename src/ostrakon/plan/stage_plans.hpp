@@ -14,6 +14,9 @@ namespace ostrakon::plan {
 /// Floating-point operations of some units' forward and backward, without what is recomputed.
 double flops_of(const ModelDescription& model, const UnitRange& units);
 
+/// The schedule with which the memory is planned that stages have.
+ScheduleKind schedule_of_memory(const Policy& policy);
+
 /// Whether find_chunks may move units from where make_chunks has them.
 bool moves_units(const Policy& policy);
 /// No chunk gets more than so many times the operations that the busiest has before, nor takes

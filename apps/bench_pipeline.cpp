@@ -193,7 +193,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
     NoSamples samples;
     const auto make_trainer = [&](mesh::Mesh& mesh) {
       train::TrainerSettings own;
-      own.policy.schedule = schedule;
+      own.policy.schedule = settings.parallel.schedule;
       own.policy.chunk_units = units;
       own.global_batch_size = settings.leaves();
       return train::Trainer(make_layers(settings.model.layers, 4096), own, mesh);

@@ -7,6 +7,7 @@
 #include <ostrakon/plan/parameter_uses.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/timing.hpp>
 #include <vector>
 
 namespace ostrakon::plan {

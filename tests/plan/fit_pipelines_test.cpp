@@ -20,6 +20,7 @@
 #include <random>
 #include <vector>
 
+#include "fit_figures.hpp"
 #include "random_pipelines.hpp"
 #include "support/trials.hpp"
 
@@ -150,10 +151,6 @@ Figures plan_all(const std::vector<Candidate>& candidates) {
   return figures;
 }
 
-bool has_room(const Fit& fit, const Room& room) {
-  return fit.arena_bytes <= room.device_bytes && fit.host_arena_bytes <= room.host_bytes;
-}
-
 /// What find_fits says, of the figures of all candidates, where the list has no end.
 std::vector<Fit> choose(const std::vector<Candidate>& candidates, const Figures& figures,
                         const Room& room) {
@@ -176,15 +173,7 @@ std::vector<Fit> choose(const std::vector<Candidate>& candidates, const Figures&
 }
 
 void expect_same(const Fit& a, const Fit& b) {
-  EXPECT_EQ(a.candidate, b.candidate);
-  EXPECT_EQ(a.arena_bytes, b.arena_bytes);
-  EXPECT_EQ(a.host_arena_bytes, b.host_arena_bytes);
-  EXPECT_EQ(a.flops, b.flops);
-  EXPECT_EQ(a.bits_of_one_rank, b.bits_of_one_rank);
-  EXPECT_EQ(a.bytes_inside_nodes, b.bytes_inside_nodes);
-  EXPECT_EQ(a.bytes_across_nodes, b.bytes_across_nodes);
-  EXPECT_EQ(a.bytes_copied, b.bytes_copied);
-  EXPECT_EQ(a.bytes_on_host, b.bytes_on_host);
+  expect_same_counts(a, b);
   EXPECT_EQ(a.seconds, b.seconds);
   EXPECT_EQ(a.exposed_communication, b.exposed_communication);
 }

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "fit_figures.hpp"
 #include "naive_timing.hpp"
 #include "random_plans.hpp"
 #include "support/trials.hpp"
@@ -106,21 +107,9 @@ std::vector<Fit> plan_all(const std::vector<Candidate>& candidates) {
 }
 
 void expect_same(const Fit& a, const Fit& b) {
-  EXPECT_EQ(a.candidate, b.candidate);
-  EXPECT_EQ(a.arena_bytes, b.arena_bytes);
-  EXPECT_EQ(a.host_arena_bytes, b.host_arena_bytes);
-  EXPECT_EQ(a.flops, b.flops);
-  EXPECT_EQ(a.bits_of_one_rank, b.bits_of_one_rank);
-  EXPECT_EQ(a.bytes_inside_nodes, b.bytes_inside_nodes);
-  EXPECT_EQ(a.bytes_across_nodes, b.bytes_across_nodes);
-  EXPECT_EQ(a.bytes_copied, b.bytes_copied);
-  EXPECT_EQ(a.bytes_on_host, b.bytes_on_host);
+  expect_same_counts(a, b);
   EXPECT_NEAR(a.seconds, b.seconds, 1e-9 * b.seconds);
   EXPECT_NEAR(a.exposed_communication, b.exposed_communication, 1e-9 * b.seconds);
-}
-
-bool has_room(const Fit& fit, const Room& room) {
-  return fit.arena_bytes <= room.device_bytes && fit.host_arena_bytes <= room.host_bytes;
 }
 
 /// Whether `fit` has less memory than `other`, somewhere, by more than a per cent.

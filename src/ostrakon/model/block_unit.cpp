@@ -126,7 +126,8 @@ void BlockUnit<T>::mlp_forward(const Exec& exec, const UnitBuffers<T>& buffers,
   call.counts = buffers.counts;
   if (buffers.output) {
     call.y = buffers.output.matrix(sizes_.rows, sizes_.width).row_range(begin, end);
-    call.border = border_in(buffers.output, feed_forward_->border_bytes());
+    call.border =
+        border_in<T>(buffers.output, sizes_.rows, sizes_.width, feed_forward_->border_bytes());
   }
   feed_forward_->forward(exec, call);
 }
@@ -179,7 +180,8 @@ void BlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& buffers,
                                 compute_t<T> loss_scale) const {
   FeedForwardCall<T> call = feed_forward_call(buffers, of_backward(buffers).middle);
   call.gradient = buffers.gradient.matrix(sizes_.rows, sizes_.width);
-  call.border = border_in(buffers.gradient, feed_forward_->border_gradient_bytes());
+  call.border = border_in<T>(buffers.gradient, sizes_.rows, sizes_.width,
+                             feed_forward_->border_gradient_bytes());
   call.parameter_gradients = buffers.parameter_gradients;
   call.sums = leaf_sums(buffers, backward_.sums).workspace;
   call.loss_scale = loss_scale;
@@ -641,7 +643,8 @@ template <class T>
 void BlockUnit<T>::describe() {
   description_.output_bytes = bytes_of<T>(sizes_.rows * sizes_.width);
   if (feed_forward_->border_bytes() > 0)
-    description_.output_bytes = behind_y() + feed_forward_->border_bytes();
+    description_.output_bytes =
+        behind_y<T>(sizes_.rows, sizes_.width) + feed_forward_->border_bytes();
   description_.recomputes = true;
   if (feed_forward_->counted() > 0) description_.counts = {feed_forward_->counted()};
 

@@ -7,6 +7,7 @@
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/arrays.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/feed_forward.hpp>
 #include <ostrakon/model/layers.hpp>
 
@@ -197,14 +198,6 @@ class BlockUnit final : public Unit<T> {
   void rotate(const Exec& exec, math::Rotation rotation, View<T**> qkv, Columns columns,
               std::int64_t begin, std::int64_t part) const;
   FeedForwardCall<T> feed_forward_call(const UnitBuffers<T>& buffers, View<const T**> middle) const;
-  /// What experts that are a unit of their own find behind y, and leave behind its gradient.
-  std::int64_t behind_y() const {
-    return round_up(bytes_of<T>(sizes_.rows * sizes_.width), buffer_alignment<T>);
-  }
-  View<std::byte*> border_in(View<T*> buffer, std::int64_t bytes) const {
-    if (bytes == 0) return {};
-    return view_as<std::byte>(buffer).range(behind_y(), behind_y() + bytes);
-  }
 
   LeafShape leaf_;
   bool defers_;  // gradients of parameters

@@ -21,6 +21,10 @@
 namespace ostrakon::model {
 namespace {
 
+bool has_expert_units(const DecoderSettings& settings, const LeafShape& leaf) {
+  return settings.experts.exist() && leaf.has_expert_units();
+}
+
 void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   const auto positive = [](const char* name, std::int64_t value) {
     require(value > 0, "model ", name, " is ", value, ", expected at least 1");
@@ -92,7 +96,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   }
   const std::int64_t sharing = leaf.expert_ranks;
   positive("expert_ranks", sharing);
-  if (experts.exist() && leaf.has_expert_units()) {
+  if (has_expert_units(settings, leaf)) {
     require(sharing % leaf.tensor_ranks == 0, "experts shared by ", sharing, " ranks on ",
             leaf.tensor_ranks, " tensor ranks; expected a multiple");
     require(is_power_of_two(sharing) && experts.count % sharing == 0, "the ", experts.count,
@@ -183,7 +187,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
   const bool in_pieces = leaf.tensor_pieces() > 1;
-  const bool has_expert_units = settings.experts.exist() && leaf.has_expert_units();
+  const bool with_expert_units = has_expert_units(settings, leaf);
   if (in_pieces)
     units_.push_back(std::make_unique<TensorEmbeddingUnit<T>>(settings, leaf, frozen));
   else
@@ -192,9 +196,9 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
       BlockUnit<T>(settings, leaf, 0).description().parameter_elements / leaf.tensor_ranks;
   std::int64_t first = 0;
   for (const std::int64_t count : blocks_of_units(
-           settings.layers, has_expert_units ? 1 : settings.blocks_per_unit, block_elements)) {
+           settings.layers, with_expert_units ? 1 : settings.blocks_per_unit, block_elements)) {
     units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
-    if (has_expert_units)
+    if (with_expert_units)
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
     first += count;
   }
@@ -222,7 +226,7 @@ plan::ModelDescription Decoder<T>::description() const {
   description.tensor_chunks = leaf_.tensor_chunks;
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
-  if (settings_.experts.exist() && leaf_.has_expert_units()) {
+  if (has_expert_units(settings_, leaf_)) {
     const ExpertBorder border(settings_, leaf_);
     description.gradient_bytes =
         border.behind_y<T>() + border.gradients_in<T>(View<std::byte*>()).bytes;

@@ -176,7 +176,8 @@ void TensorBlockUnit<T>::route(const Exec& exec, const UnitBuffers<T>& buffers) 
   call.counts = buffers.counts;
   if (buffers.output) {
     call.y = buffers.output.matrix(sizes_.own_rows, sizes_.width);
-    call.border = border_in(buffers.output, router_->border_bytes());
+    call.border =
+        border_in<T>(buffers.output, sizes_.own_rows, sizes_.width, router_->border_bytes());
   }
   router_->forward(exec, call);
 }
@@ -482,7 +483,8 @@ void TensorBlockUnit<T>::route_backward(const Exec& exec, const UnitBuffers<T>& 
   call.workspace = work.workspace;
   call.gradient = buffers.gradient.matrix(sizes_.own_rows, sizes_.width);
   call.dnormed = dnormed;
-  call.border = border_in(buffers.gradient, router_->border_gradient_bytes());
+  call.border = border_in<T>(buffers.gradient, sizes_.own_rows, sizes_.width,
+                             router_->border_gradient_bytes());
   call.parameter_gradients = saved.norms;
   call.sums = work.sums;
   call.loss_scale = loss_scale;
@@ -657,9 +659,11 @@ void TensorBlockUnit<T>::add_parameters(const DecoderSettings& settings, const F
   cut_rows(parameters_, "attention.qkv", {settings.width, kv, kv});
   cut_columns(parameters_, "attention.out");
   const std::int64_t ffn = ffn_width(settings);
-  if (has_mlp() && settings.activation == Activation::gelu) cut_rows(parameters_, up, {ffn});
-  if (has_mlp() && settings.activation != Activation::gelu) cut_rows(parameters_, up, {ffn, ffn});
-  if (has_mlp()) cut_columns(parameters_, down);
+  if (has_mlp()) {
+    const bool has_gate = settings.activation != Activation::gelu;
+    cut_rows(parameters_, up, has_gate ? std::vector{ffn, ffn} : std::vector{ffn});
+    cut_columns(parameters_, down);
+  }
   const SegmentSizes sizes =
       lay_out_parameters(parameters_, description_.name, frozen, leaf_.tensor_pieces());
   description_.parameter_elements = sizes.frozen + sizes.trained;
@@ -1055,7 +1059,7 @@ void TensorBlockUnit<T>::describe() {
   description_.output_bytes = bytes_of<T>(sizes_.own_rows * sizes_.width);
   if (router_) {
     description_.output_bytes =
-        round_up(description_.output_bytes, buffer_alignment<T>) + router_->border_bytes();
+        behind_y<T>(sizes_.own_rows, sizes_.width) + router_->border_bytes();
     description_.counts = {router_->counted()};
   }
   description_.recomputes = true;

@@ -6,6 +6,7 @@
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/arrays.hpp>
+#include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/feed_forward.hpp>
 #include <ostrakon/model/tensor_pieces.hpp>
 #include <utility>
@@ -289,12 +290,6 @@ class TensorBlockUnit final : public Unit<T> {
   }
   FlatParameter<T> vectors_in(const Saved& saved) const { return {saved.vectors, saved.vectors}; }
   bool has_mlp() const { return sizes_.ffn > 0; }
-  /// Of a mixture, in what follows y and its gradient.
-  View<std::byte*> border_in(View<T*> buffer, std::int64_t bytes) const {
-    const std::int64_t begin =
-        round_up(bytes_of<T>(sizes_.own_rows * sizes_.width), buffer_alignment<T>);
-    return view_as<std::byte>(buffer).range(begin, begin + bytes);
-  }
 
   LeafShape leaf_;
   Recompute recompute_;

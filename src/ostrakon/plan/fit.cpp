@@ -22,6 +22,10 @@
 namespace ostrakon::plan {
 namespace {
 
+bool has_room(const Fit& fit, const Room& room) {
+  return fit.arena_bytes <= room.device_bytes && fit.host_arena_bytes <= room.host_bytes;
+}
+
 class Search {
  public:
   Search(const std::vector<Candidate>& candidates, int ranks, int ranks_per_node, const Room& room,
@@ -142,10 +146,6 @@ class Search {
     return families;
   }
 
-  bool has_room(const Fit& fit) const {
-    return fit.arena_bytes <= room_.device_bytes && fit.host_arena_bytes <= room_.host_bytes;
-  }
-
   /// Plans a candidate, but for what it can't be listed with. Its figures where it fits.
   std::optional<Fit> plan_one(int c, const std::optional<Fit>& best_of_family) {
     Known& known = known_[at(c)];
@@ -164,7 +164,7 @@ class Search {
         return;
       Fit figures = stages.count(ranks_per_node_, timings);
       figures.candidate = c;
-      if (has_room(figures)) known.fit = figures;
+      if (has_room(figures, room_)) known.fit = figures;
     });
     return known.fit;
   }
@@ -345,10 +345,7 @@ Fits find_fits(const std::vector<Candidate>& candidates, int ranks, int ranks_pe
   if (found.smallest.candidate >= 0) complete(found.smallest);
   // What waits for deferred gradients may wait on the host.
   found.best.erase(std::remove_if(found.best.begin(), found.best.end(),
-                                  [&](const Fit& fit) {
-                                    return fit.arena_bytes > room.device_bytes ||
-                                           fit.host_arena_bytes > room.host_bytes;
-                                  }),
+                                  [&](const Fit& fit) { return !has_room(fit, room); }),
                    found.best.end());
   std::stable_sort(found.best.begin(), found.best.end(), is_better);
   return found;

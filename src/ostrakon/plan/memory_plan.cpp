@@ -13,22 +13,34 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
-void find_peak(const StepPlan& plan, MemoryPlan& memory) {
+struct Peak {
+  std::int64_t bytes = 0;
+  int action = -1;  // the first at which they are live
+};
+
+Peak find_peak(const StepPlan& plan, Space space) {
   const int actions = static_cast<int>(plan.actions.size());
   std::vector<std::int64_t> change(actions + 1, 0);
+  std::int64_t live = 0;
   for (const Buffer& buffer : plan.buffers) {
-    if (buffer.space != memory.space || buffer.persistent || buffer.first < 0) continue;
+    if (buffer.space != space) continue;
+    if (buffer.persistent) live += aligned(buffer.bytes);
+    if (buffer.persistent || buffer.first < 0) continue;
     change[buffer.first] += aligned(buffer.bytes);
     change[buffer.last + 1] -= aligned(buffer.bytes);
   }
-  std::int64_t live = memory.persistent_bytes;
+  Peak peak;
   for (int a = 0; a < actions; ++a) {
     live += change[a];
-    if (live > memory.peak_live_bytes) {
-      memory.peak_live_bytes = live;
-      memory.peak_action = a;
-    }
+    if (live > peak.bytes) peak = {live, a};
   }
+  return peak;
+}
+
+void note_peak(const StepPlan& plan, MemoryPlan& memory) {
+  const Peak peak = find_peak(plan, memory.space);
+  memory.peak_live_bytes = peak.bytes;
+  memory.peak_action = peak.action;
   for (const Buffer& buffer : plan.buffers) {
     const bool is_live = buffer.persistent ||
                          (buffer.first <= memory.peak_action && memory.peak_action <= buffer.last);
@@ -40,15 +52,7 @@ void find_peak(const StepPlan& plan, MemoryPlan& memory) {
 }  // namespace
 
 std::int64_t peak_live_bytes(const StepPlan& plan, Space space) {
-  std::vector<std::int64_t> change(plan.actions.size() + 1, 0);
-  for (const Buffer& buffer : plan.buffers) {
-    if (buffer.space != space || (!buffer.persistent && buffer.first < 0)) continue;
-    change[buffer.persistent ? 0 : buffer.first] += aligned(buffer.bytes);
-    if (!buffer.persistent) change[buffer.last + 1] -= aligned(buffer.bytes);
-  }
-  std::int64_t live = 0, most = 0;
-  for (std::int64_t by : change) most = std::max(most, live += by);
-  return most;
+  return find_peak(plan, space).bytes;
 }
 
 MemoryPlan plan_memory(const StepPlan& plan, Space space) {
@@ -68,7 +72,7 @@ MemoryPlan plan_memory(const StepPlan& plan, Space space) {
       rectangles.push_back({buffer.first, buffer.last, aligned(buffer.bytes), -1});
     }
   }
-  find_peak(plan, memory);
+  note_peak(plan, memory);
 
   const int actions = static_cast<int>(plan.actions.size());
   memory.arena_bytes = place(rectangles, actions, memory.persistent_bytes);

@@ -61,10 +61,13 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
   return slices;
 }
 
+std::int64_t ShardLayout::parts_of_unit(int unit) const {
+  return plan::unit_spans(plan_.grid, plan_.units[unit].layouts.parts).parts();
+}
+
 bool ShardLayout::is_in_one_run(int flat, const model::Parameter& parameter) const {
   const plan::FlatParameter& whole = plan_.flats[flat];
-  const std::int64_t part =
-      whole.elements / plan::unit_spans(plan_.grid, plan_.units[whole.unit].layouts.parts).parts();
+  const std::int64_t part = whole.elements / parts_of_unit(whole.unit);
   return parameter.pieces == 1 &&
          parameter.offset / part == (parameter.offset + parameter.elements() - 1) / part;
 }
@@ -73,8 +76,7 @@ bool ShardLayout::is_in_one_run(int flat, const model::Parameter& parameter) con
 std::int64_t ShardLayout::first_of_piece(int flat, const model::Parameter& parameter,
                                          std::int64_t piece) const {
   const plan::FlatParameter& whole = plan_.flats[flat];
-  const std::int64_t parts =
-      plan::unit_spans(plan_.grid, plan_.units[whole.unit].layouts.parts).parts();
+  const std::int64_t parts = parts_of_unit(whole.unit);
   const std::int64_t elements = whole.elements / parts;
   const std::int64_t offset = parameter.offset + piece * parameter.piece_stride;
   return offset / elements * (whole.padded / parts) + offset % elements;

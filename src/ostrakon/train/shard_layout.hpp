@@ -102,6 +102,8 @@ class ShardLayout {
                               std::int64_t piece) const;
 
  private:
+  /// Parts that those compute with that compute together.
+  std::int64_t parts_of_unit(int unit) const;
   std::int64_t whole_matrices_before(int unit, std::int64_t offset) const;
 
   const std::vector<plan::StepPlan>& stages_;

@@ -76,7 +76,7 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
         << options(space.changes(fit.candidate)) << "\n";
   }
   out << "\nseconds: of a step, by its streams and waits,\n"
-      << plan::rates_text(request.rates, true) << "\n"
+      << plan::rates_text(request.rates, true, true) << "\n"
       << "exposed: of these, those in which a rank communicates and does not compute\n"
       << "bitwise equal: whether sums over micro-batches are bitwise equal to 1 rank;\n"
       << "no: equal up to rounding\n"

@@ -103,6 +103,13 @@ void Timers::stop(const std::string& name) {
   self.current = timer.parent;
 }
 
+void Timers::add(const std::string& name, double seconds) {
+  Implementation& self = *implementation_;
+  Timer& timer = self.timers[self.find(name)];
+  timer.seconds += seconds;
+  ++timer.calls;
+}
+
 std::size_t Timers::running() const {
   return static_cast<std::size_t>(implementation_->timers[implementation_->current].depth);
 }

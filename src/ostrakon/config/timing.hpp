@@ -23,6 +23,9 @@ class Timers {
   void start(const std::string& name);
   /// Stops the timer that was started last; throws std::logic_error if its name is another.
   void stop(const std::string& name);
+  /// Counts a call of this many seconds within the timer that runs now: of what ran elsewhere,
+  /// maybe at the same time as others.
+  void add(const std::string& name, double seconds);
   /// How many timers run now, one within the other; the total does not count.
   std::size_t running() const;
   /// Stops the timers started last until `count` run.

@@ -95,12 +95,12 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   SumsPass sums(builder, tasks);
   GatherPass gathers(builder, policy, tasks);
   ActivationPass activations(builder, policy, gathers);
-  ComputePass compute(builder, gathers);
+  ComputePass compute(builder, tasks, gathers);
   ReductionPass reductions(builder, policy, sums);
-  UpdatePass updates(builder, policy, tasks, reductions, sums);
+  UpdatePass updates(builder, policy, tasks, reductions);
   ShowPass show(builder);
   Tapes tapes(builder);
-  PipelinePass messages(builder, pipeline, tasks, tapes);
+  PipelinePass messages(builder, pipeline, tasks, tapes, sums);
 
   // For each task: what it needs is brought, it is computed, what it needed goes, what it made is
   // passed on. When the last gradient has been reduced, `clip` finishes the reductions first, then

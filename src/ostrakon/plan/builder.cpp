@@ -146,11 +146,9 @@ void Builder::use(Action& action, Role role, int buffer, Access access) {
   last_use_[buffer] = static_cast<int>(plan_.actions.size()) - 1;
 }
 
-void Builder::copy(int u, int source, int target, std::int64_t elements, std::int64_t element_bytes,
-                   FlatRange flats, const Spans& divided) {
-  const bool up = is_on_host(source);
-  Action& action = emit(up ? Kind::copy_to_device : Kind::copy_to_host,
-                        up ? Stream::upload : Stream::download, u);
+Action& Builder::copy(Stream stream, int u, int source, int target, std::int64_t elements,
+                      std::int64_t element_bytes, FlatRange flats, const Spans& divided) {
+  Action& action = emit(is_on_host(source) ? Kind::copy_to_device : Kind::copy_to_host, stream, u);
   action.elements = elements;
   action.element_bytes = element_bytes;
   action.flats = flats;
@@ -160,16 +158,22 @@ void Builder::copy(int u, int source, int target, std::int64_t elements, std::in
   const bool begins = !buffer(target).persistent && !is_used(target);
   use(action, Role::source, source, Access::read);
   use(action, Role::target, target, fills || begins ? Access::write : Access::read_write);
+  return action;
 }
 
 void Builder::copy(int u, int source, int target) {
-  copy(u, source, target, buffer(source).bytes, 1, {}, {});
+  copy_on(stream_from(source), u, source, target);
+}
+
+Action& Builder::copy_on(Stream stream, int u, int source, int target) {
+  return copy(stream, u, source, target, buffer(source).bytes, 1, {}, {});
 }
 
 void Builder::copy_trained(int u, int source, int target, const Spans& divided,
                            std::int64_t element_bytes) {
   const FlatRange trained = plan_.trained(u);
-  copy(u, source, target, plan_.elements(trained, divided), element_bytes, trained, divided);
+  copy(stream_from(source), u, source, target, plan_.elements(trained, divided), element_bytes,
+       trained, divided);
 }
 
 int Builder::copied(int u, int source, std::string_view what) {

@@ -74,6 +74,8 @@ class Builder {
 
   /// Copies all of a buffer to one of the same form, in the other memory.
   void copy(int u, int source, int target);
+  /// The same on another stream than those of copies.
+  Action& copy_on(Stream stream, int u, int source, int target);
   /// Copies the part of the trained parameters that `divided` says, which both have.
   void copy_trained(int u, int source, int target, const Spans& divided,
                     std::int64_t element_bytes);
@@ -94,8 +96,12 @@ class Builder {
   std::string name_of(int u, std::string_view what) const;
   /// Says what a buffer is of; returns it. Nothing where there is none.
   int as_array(int buffer, FlatRange flats, const Spans& divided);
-  void copy(int u, int source, int target, std::int64_t elements, std::int64_t element_bytes,
-            FlatRange flats, const Spans& divided);
+  Action& copy(Stream stream, int u, int source, int target, std::int64_t elements,
+               std::int64_t element_bytes, FlatRange flats, const Spans& divided);
+  /// That of copies from this buffer to the other memory.
+  Stream stream_from(int source) const {
+    return is_on_host(source) ? Stream::upload : Stream::download;
+  }
   void find_lifetimes();
 
   const ModelDescription& model_;

@@ -18,7 +18,7 @@ std::string wrong_message(const StepPlan& plan, const Action& action) {
   // Of parameters, besides the step's sums.
   const bool is_one = action.uses.size() == 1 ||
                       (action.uses.size() == 2 && action.uses.front().role == Role::shard &&
-                       action.buffer(Role::sums) == plan.sums);
+                       action.buffer(Role::host_sums) >= 0);
   if (!is_one ||
       plan.buffers[action.uses.front().buffer].bytes != action.elements * action.element_bytes)
     return text("of ", action.elements, " elements of ", action.element_bytes,

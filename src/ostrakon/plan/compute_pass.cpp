@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <ostrakon/plan/phases.hpp>
+#include <set>
 #include <utility>
 
 namespace ostrakon::plan {
@@ -20,6 +21,14 @@ std::vector<int> deferred(const UnitDescription& unit, bool those_that_are) {
 
 }  // namespace
 
+ComputePass::ComputePass(Builder& builder, const Tasks& tasks, const GatherPass& gathers)
+    : builder_(builder), gathers_(gathers) {
+  std::set<int> known;
+  for (const Task& task : tasks)
+    if (task.computes() && known.insert(task.micro_batch).second)
+      micro_batches_.push_back(task.micro_batch);
+}
+
 void ComputePass::on(const Task& task, Tape& tape) {
   switch (task.work) {
     case Work::forward:
@@ -35,17 +44,20 @@ void ComputePass::on(const Task& task, Tape& tape) {
   }
 }
 
-/// With a micro-batch's first task.
-void ComputePass::load(const Task& task, Tape& tape) {
+/// With a micro-batch's first task. The next one is read while this one is computed, as soon as
+/// there is room for it.
+void ComputePass::bring_batch(const Task& task, Tape& tape) {
   if (tape.batch < 0 || std::exchange(tape.is_loaded, true)) return;
-  // What is decoded comes with the call.
-  const bool reads_files = builder_.plan().purpose != Purpose::decode;
-  const int on_host = reads_files ? builder_.make_named("batch on host", Category::activations,
-                                                        builder_.model().batch_bytes, Space::host)
-                                  : -1;
-  Action& action = builder_.emit(Kind::load, Stream::compute, -1, task.micro_batch);
-  builder_.use(action, Role::host_batch, on_host, Access::write);
-  builder_.use(action, Role::batch, tape.batch, Access::write);
+  if (loaded_ == 0) load();
+  builder_.copy_on(Stream::compute, -1, batch_on_host_, tape.batch).micro_batch = task.micro_batch;
+  if (loaded_ < micro_batches_.size()) load();
+}
+
+void ComputePass::load() {
+  batch_on_host_ = builder_.make_named("batch on host", Category::activations,
+                                       builder_.model().batch_bytes, Space::host);
+  Action& action = builder_.emit(Kind::load, Stream::host, -1, micro_batches_[loaded_++]);
+  builder_.use(action, Role::host_batch, batch_on_host_, Access::write);
 }
 
 void ComputePass::read_batch(Action& action, const Tape& tape) {
@@ -79,7 +91,7 @@ void ComputePass::forward(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
   // What is gathered for the first unit is in flight while the batch is read.
-  load(task, tape);
+  bring_batch(task, tape);
   tape.units[u].output =
       builder_.make_buffer("output", u, Category::activations, unit.output_bytes);
   tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
@@ -97,6 +109,16 @@ void ComputePass::forward(const Task& task, Tape& tape) {
   };
   append_phases(builder_, task, Kind::forward, unit.forward, all_of(unit.forward),
                 "forward workspace", std::cref(use));
+  if (builder_.plan().purpose == Purpose::decode && u == builder_.units() - 1)
+    hand_over_logits(tape.units[u].output);
+}
+
+/// What is decoded is left where the caller reads it.
+void ComputePass::hand_over_logits(int logits) {
+  const int on_host = builder_.make_named("logits on host", Category::activations,
+                                          builder_.buffer(logits).bytes, Space::host);
+  builder_.make_persistent(on_host);
+  builder_.copy_on(Stream::compute, -1, logits, on_host);
 }
 
 void ComputePass::backward(const Task& task, Tape& tape) {
@@ -105,7 +127,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
   // It has had no forward: it computes the loss, too.
   const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
   if (is_last) {
-    load(task, tape);
+    bring_batch(task, tape);
     tape.units[u].output =
         builder_.make_buffer("losses", u, Category::activations, unit.output_bytes);
     tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <ostrakon/plan/builder.hpp>
 #include <ostrakon/plan/gather_pass.hpp>
 #include <ostrakon/plan/tape.hpp>
@@ -13,13 +14,15 @@ namespace ostrakon::plan {
 /// come from and gradients go to.
 class ComputePass {
  public:
-  ComputePass(Builder& builder, const GatherPass& gathers) : builder_(builder), gathers_(gathers) {}
+  ComputePass(Builder& builder, const Tasks& tasks, const GatherPass& gathers);
 
   void on(const Task& task, Tape& tape);
 
  private:
-  void load(const Task& task, Tape& tape);
+  void bring_batch(const Task& task, Tape& tape);
+  void load();
   void forward(const Task& task, Tape& tape);
+  void hand_over_logits(int logits);
   void backward(const Task& task, Tape& tape);
   void backward_phases(const Task& task, Tape& tape, const std::vector<int>& computed);
   void add_loss(const Task& task, const Tape& tape);
@@ -36,6 +39,9 @@ class ComputePass {
 
   Builder& builder_;
   const GatherPass& gathers_;
+  std::vector<int> micro_batches_;  // in the order of their first tasks
+  std::size_t loaded_ = 0;          // of these
+  int batch_on_host_ = -1;          // of the last one that is loaded
 };
 
 }  // namespace ostrakon::plan

@@ -29,14 +29,19 @@ struct Stretch {
   int begin, end;
 };
 
+/// Whether a micro-batch begins with an action: what was loaded comes to where it is computed.
+bool brings_batch(const Action& action) {
+  return action.kind == Kind::copy_to_device && action.unit < 0;
+}
+
 /// All actions, or of a long plan the micro-batches that show the most, together no more than
 /// most_drawn_actions.
 std::vector<Stretch> choose(const StepPlan& plan, int peak) {
   const int actions = static_cast<int>(plan.actions.size());
   if (actions <= most_drawn_actions) return {{0, actions}};
   std::vector<int> starts = {0};
-  for (int a = 0, loads = 0; a < actions; ++a)
-    if (plan.actions[a].kind == Kind::load && loads++ > 0) starts.push_back(a);
+  for (int a = 0, batches = 0; a < actions; ++a)
+    if (brings_batch(plan.actions[a]) && batches++ > 0) starts.push_back(a);
   starts.push_back(actions);
   std::vector<Stretch> wanted;
   // The first, the last and that of the peak are wanted, and the peak itself.
@@ -206,7 +211,7 @@ class Picture {
     double free_from = 0.0;
     for (int a = drawn_[s].begin; a < drawn_[s].end; ++a) {
       const Action& action = plan_.actions[a];
-      if (action.kind != Kind::load) continue;
+      if (!brings_batch(action)) continue;
       const double x = begin_x_[s] + slot_ * (a - drawn_[s].begin);
       text += print("<path class=\"line\" d=\"M%.1f %.1fV%.1f\"/>\n", x, top + 4,
                     lane_top(lanes()) - lane_gap_);

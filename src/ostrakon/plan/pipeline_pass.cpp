@@ -8,10 +8,11 @@
 namespace ostrakon::plan {
 
 PipelinePass::PipelinePass(Builder& builder, const Pipeline& pipeline, const Tasks& tasks,
-                           Tapes& tapes)
+                           Tapes& tapes, SumsPass& sums)
     : builder_(builder),
       pipeline_(pipeline),
       tapes_(tapes),
+      sums_(sums),
       chunks_(chunks_of(builder.model())),
       received_(static_cast<std::size_t>(pipeline.stages), 0) {
   if (pipeline.stages == 1) return;
@@ -109,7 +110,7 @@ void PipelinePass::share(const Task& task) {
                         receives ? unit.borrowed_from : unit.lent_to, bytes);
   builder_.use(action, Role::shard, unit.compute(), receives ? Access::write : Access::read);
   // Not before it is known how the step went: where it fails, nothing comes.
-  if (receives) builder_.use(action, Role::sums, builder_.plan().sums, Access::read);
+  if (receives) sums_.follow_clip(action);
 }
 
 void PipelinePass::after(const Task& task) {

@@ -3,6 +3,7 @@
 
 #include <ostrakon/plan/builder.hpp>
 #include <ostrakon/plan/pipeline_schedule.hpp>
+#include <ostrakon/plan/sums_pass.hpp>
 #include <ostrakon/plan/tape.hpp>
 #include <ostrakon/plan/tasks.hpp>
 #include <vector>
@@ -22,7 +23,8 @@ namespace ostrakon::plan {
 /// for each set of plans.
 class PipelinePass {
  public:
-  PipelinePass(Builder& builder, const Pipeline& pipeline, const Tasks& tasks, Tapes& tapes);
+  PipelinePass(Builder& builder, const Pipeline& pipeline, const Tasks& tasks, Tapes& tapes,
+               SumsPass& sums);
 
   /// Begins to receive what comes with the task, or the next turn.
   void before(const Task& task);
@@ -50,6 +52,7 @@ class PipelinePass {
   Builder& builder_;
   const Pipeline& pipeline_;
   Tapes& tapes_;
+  SumsPass& sums_;
   const std::vector<Chunk> chunks_;
   std::vector<Leg> legs_;
   std::vector<std::vector<Message>> coming_;  // of each stage: what it sends here

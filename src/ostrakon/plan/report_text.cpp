@@ -266,12 +266,12 @@ FlopUnit flop_unit(double flops) {
   return *unit;
 }
 
-std::string estimate_text(const std::optional<Estimate>& estimate, bool has_host) {
+std::string estimate_text(const std::optional<Estimate>& estimate, bool copies, bool on_host) {
   if (!estimate) return "";
   const Timing& timing = estimate->timing;
   const auto seconds = [](double value) { return print("%.4g s", value); };
   std::string text =
-      "estimate, from streams and waits, " + rates_text(estimate->rates, has_host) + "\n" +
+      "estimate, from streams and waits, " + rates_text(estimate->rates, copies, on_host) + "\n" +
       row("step", seconds(timing.seconds)) +
       print("  %s tokens/s, MFU %.1f %%\n",
             format_count(std::llround(estimate->tokens_per_second)).c_str(), 100.0 * estimate->mfu);
@@ -303,14 +303,13 @@ std::string actions_text(const Report& report) {
 
 }  // namespace
 
-std::string rates_text(const Rates& rates, bool with_copies) {
+std::string rates_text(const Rates& rates, bool with_copies, bool with_host) {
   const auto giga = [](double rate) { return print("%.6g", rate / 1e9); };
   std::string text = "at " + giga(rates.flops) + " GFLOP/s, " + giga(rates.bytes_inside_nodes) +
                      " GB/s inside a node, " + giga(rates.bytes_across_nodes) +
                      " GB/s across nodes";
-  if (with_copies)
-    text += ", " + giga(rates.bytes_copied) + " GB/s between host and device, " +
-            giga(rates.bytes_on_host) + " GB/s where the host updates";
+  if (with_copies) text += ", " + giga(rates.bytes_copied) + " GB/s between host and device";
+  if (with_host) text += ", " + giga(rates.bytes_on_host) + " GB/s where the host updates";
   return text;
 }
 
@@ -407,7 +406,8 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << "\n"
        << traffic_text(plan.grid, report) << "\n"
        << copies_text(report) << overlap_text(report.overlap) << "\n"
-       << estimate_text(report.estimate, report.bytes_to_device + report.bytes_to_host > 0)
+       << estimate_text(report.estimate, report.bytes_to_device + report.bytes_to_host > 0,
+                        report.bytes_on_host > 0)
        << actions_text(report);
   return text.str();
 }

@@ -18,7 +18,7 @@ std::string report_text(const StepPlan& plan, const Report& report);
 
 /// "at 100000 GFLOP/s, 250 GB/s inside a node, 25 GB/s across nodes", and with copies also "25 GB/s
 /// between host and device, 12 GB/s where the host updates".
-std::string rates_text(const Rates& rates, bool with_copies);
+std::string rates_text(const Rates& rates, bool with_copies, bool with_host);
 
 /// Floating-point operations in GFLOP, or in the next unit that keeps the number below 100,000:
 /// "12.5 GFLOP", "3443.53 TFLOP".

@@ -9,6 +9,7 @@
 #include <ostrakon/plan/contents_check.hpp>
 #include <ostrakon/plan/exchange_check.hpp>
 #include <ostrakon/plan/matches.hpp>
+#include <ostrakon/plan/order.hpp>
 #include <ostrakon/plan/sums_check.hpp>
 #include <stdexcept>
 #include <utility>
@@ -47,6 +48,29 @@ void check_step(const RankClasses& classes, int c) {
   }
   check_plan(contents.wrong_end());
   check_plan(exchanges.wrong_end());
+}
+
+/// Whether an action goes by what `clip` has found.
+bool follows_clip(const StepPlan& plan, const Action& action) {
+  const bool is_careful = !plan.layouts.updates_early && action.buffer(Role::replaced) < 0;
+  return action.kind == Kind::verify ||
+         (action.kind == Kind::receive && action.buffer(Role::shard) >= 0) ||
+         ((action.kind == Kind::optimize || action.kind == Kind::direction ||
+           action.kind == Kind::orthogonalize) &&
+          is_careful);
+}
+
+/// What `clip` finds is in no buffer, so that the proof of memory does not see who reads it.
+void check_verdict(const RankClasses& classes, int c) {
+  const StepPlan& plan = classes.plan(c);
+  const Order order(plan);
+  const auto is_clip = [](const Action& action) { return action.kind == Kind::clip; };
+  const auto clip = std::find_if(plan.actions.begin(), plan.actions.end(), is_clip);
+  if (clip == plan.actions.end()) return;
+  const auto first = static_cast<int>(clip - plan.actions.begin());
+  for (int a = first + 1; a < static_cast<int>(plan.actions.size()); ++a)
+    if (follows_clip(plan, plan.actions[a]) && !order.before(first, a))
+      refuse_ranks(describe(classes, {c, a}) + " does not wait for the step's sums");
 }
 
 /// Whether all waits are for earlier actions.
@@ -205,8 +229,10 @@ void prove_ranks(const std::vector<const StepPlan*>& plans) {
   std::vector<Match> matches = find_matches(classes);
   // Where ranks' plans differ, that says more than what became of it.
   for (int c = 0; c < classes.count(); ++c) check_step(classes, c);
+  const bool is_in_order = is_in_program_order(classes);
+  for (int c = 0; c < classes.count() && is_in_order; ++c) check_verdict(classes, c);
   // Without matches between classes, each can run in program order.
-  if (matches.empty() && is_in_program_order(classes)) return;
+  if (matches.empty() && is_in_order) return;
   Run(classes, std::move(matches)).run();
 }
 

@@ -19,6 +19,8 @@ namespace ostrakon::plan {
 ///   the next phase reads what came of it;
 /// - each sum of gradients over ranks is made in the order that the layouts say, and added to that
 ///   over the micro-batches before where it has to be;
+/// - what goes by the step's sums over ranks waits for them (where all waits are for earlier
+///   actions);
 /// - the ranks of a group submit that group's collectives on a stream in one order: the same ones,
 ///   over the same elements, summed by the same trees;
 /// - from rank to rank, the k-th send matches the k-th receive: of the same micro-batch and

@@ -100,12 +100,18 @@ std::int64_t StepPlan::replaced_bytes(int unit) const {
 
 std::string StepPlan::describe(const Action& action) const {
   std::string text = name(action.kind);
-  if (action.unit < 0 && action.micro_batch < 0) return text;
+  // What is of no unit, the batch and the sums, is called what it is on the device.
+  const int copied = action.kind == Kind::copy_to_device ? action.buffer(Role::target)
+                     : action.kind == Kind::copy_to_host ? action.buffer(Role::source)
+                                                         : -1;
+  if (action.unit < 0 && action.micro_batch < 0 && copied < 0) return text;
   text += "(";
+  const bool of_step = action.unit < 0 && copied >= 0;
   if (action.unit >= 0) text += units[action.unit].name;
+  if (of_step) text += buffers[copied].name;
   if (action.micro_batch >= 0)
-    text +=
-        (action.unit >= 0 ? ", micro-batch " : "micro-batch ") + std::to_string(action.micro_batch);
+    text += (action.unit >= 0 || of_step ? ", micro-batch " : "micro-batch ") +
+            std::to_string(action.micro_batch);
   if (action.phase >= 0) text += ", phase " + std::to_string(action.phase);
   if (action.peer >= 0)
     text +=

@@ -23,7 +23,7 @@ constexpr std::int64_t shard_alignment = 64;
 /// What an action does. `unit` and `micro_batch` of the action say to what.
 enum class Kind : std::uint8_t {
   begin,   ///< clear the step's sums
-  load,    ///< tokens and targets of a micro-batch
+  load,    ///< tokens and targets of a micro-batch, to host memory
   gather,  ///< all-gather a unit's parameters from their shards
   forward,
   recompute,  ///< forward again, for what backward reads
@@ -95,7 +95,8 @@ enum class Stream : std::uint8_t {
   reduce,
   upload,    ///< copies from host to device
   download,  ///< copies from device to host
-  host,      ///< what the host computes: sums, norms and updates of what is in its memory
+  host,      ///< what the host does, with what is in its memory: reads batches, adds up the step's
+             ///< sums over ranks, and updates. Handlers of all others may leave work to a device
   send,      ///< to neighbouring stages
   receive,   ///< from neighbouring stages
   exchange   ///< of activations within a unit
@@ -128,10 +129,10 @@ enum class Role : std::uint8_t {
   source,          ///< of an accumulation or a copy
   target,          ///< of a copy
   staging,
-  sums,
+  sums,              ///< of this rank: on the device, or as copied from there
   ended,             ///< of a release
   host_batch,        ///< as read from files, on the host
-  host_sums,         ///< as exchanged between ranks, on the host
+  host_sums,         ///< what the host adds up, and exchanges between ranks
   handed,            ///< what a phase leaves for an exchange
   exchanged,         ///< what came of the first of the exchanges that a phase reads: Phase::reads
   second_exchanged,  ///< of the second

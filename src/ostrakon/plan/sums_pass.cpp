@@ -22,11 +22,18 @@ SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
       updates_on_host_(builder.plan().purpose == Purpose::train &&
                        builder.plan().layouts.update.space == Space::host),
       reduces_apart_(builder.plan().layouts.updates_optimistically),
-      travel_(reduces_apart_ && updates_before_clip(tasks)) {}
+      travel_(reduces_apart_ && updates_before_clip(tasks)),
+      are_waited_for_(std::any_of(tasks.begin(), tasks.end(),
+                                  [](const Task& task) { return task.work == Work::share; })) {}
 
-int SumsPass::make_host_sums() {
+void SumsPass::make_copied() {
+  copied_ =
+      builder_.make_named("copied sums", Category::other, builder_.model().sums_bytes, Space::host);
+}
+
+void SumsPass::make_host_sums() {
   // One number more: how many ranks have failed.
-  return builder_.make_named(
+  host_sums_ = builder_.make_named(
       "sums on host", Category::other,
       builder_.model().sums_bytes + static_cast<std::int64_t>(sizeof(std::int64_t)), Space::host);
 }
@@ -34,38 +41,62 @@ int SumsPass::make_host_sums() {
 void SumsPass::on(const Task& task) {
   if (task.work == Work::begin) begin();
   if (task.work != Work::clip) return;
+  copy();
   if (reduces_apart_) reduce();
   clip();
 }
 
 void SumsPass::begin() {
-  // Of what the host sums. What is sent while compute continues begins before that does.
-  if (updates_on_host_ || travel_) host_sums_ = make_host_sums();
   Action& action = builder_.emit(Kind::begin, Stream::compute, -1);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::write);
-  builder_.use(action, Role::host_sums, host_sums_, Access::write);
+  // Of what the host sums. What is sent while compute continues begins before that does.
+  if (!updates_on_host_ && !travel_) return;
+  make_host_sums();
+  if (travel_) make_copied();
+  Action& on_host = builder_.emit(Kind::begin, Stream::host, -1);
+  builder_.use(on_host, Role::host_sums, host_sums_, Access::write);
+  builder_.use(on_host, Role::target, copied_, Access::write);
 }
 
-/// In the plan after the updates, as without threads it would keep them waiting; but it depends on
-/// none of them.
-void SumsPass::reduce() {
+/// What is on the device to where it is added to what the host and other ranks have. In the plan
+/// after updates before `clip`, as without threads it would keep them waiting; but it depends on
+/// none of them, on a stream of its own.
+void SumsPass::copy() {
+  if (copied_ < 0) make_copied();
+  builder_.copy_on(travel_ ? Stream::download : Stream::compute, -1, builder_.plan().sums, copied_);
+}
+
+void SumsPass::reduce() { add_over_ranks(Kind::reduce_sums); }
+
+Action& SumsPass::add_over_ranks(Kind kind) {
   const bool begins = host_sums_ < 0;
-  if (begins) host_sums_ = make_host_sums();
-  Action& action = builder_.emit(Kind::reduce_sums, Stream::reduce, -1);
-  builder_.use(action, Role::sums, builder_.plan().sums, Access::read);
+  if (begins) make_host_sums();
+  Action& action = builder_.emit(kind, Stream::host, -1);
+  builder_.use(action, Role::sums, copied_, Access::read_write);
   builder_.use(action, Role::host_sums, host_sums_, begins ? Access::write : Access::read_write);
+  return action;
 }
 
 void SumsPass::clip() {
-  const bool begins = host_sums_ < 0;
-  if (begins) host_sums_ = make_host_sums();
-  Action& action = builder_.emit(Kind::clip, Stream::compute, -1);
-  builder_.use(action, Role::sums, builder_.plan().sums, Access::read_write);
-  builder_.use(action, Role::host_sums, host_sums_, begins ? Access::write : Access::read_write);
-  // Where something is not finite, it is looked for in each unit's gradient.
+  if (reduces_apart_)
+    builder_.use(builder_.emit(Kind::clip, Stream::host, -1), Role::host_sums, host_sums_,
+                 Access::read_write);
+  else
+    look_for_origin(add_over_ranks(Kind::clip));
+  // From here on compute, with all that updates on the device, knows how the step went.
+  Action& release = builder_.emit(Kind::release, Stream::compute, -1);
+  builder_.use(release, Role::ended, copied_, Access::read_write);
+  if (are_waited_for_)
+    builder_.use(release, Role::host_sums, host_sums_, Access::read);
+  else
+    builder_.use(release, Role::ended, host_sums_, Access::read_write);
+}
+
+/// Where something is not finite, it is looked for in each unit's gradient.
+void SumsPass::look_for_origin(Action& clip) {
   if (updates_early_) return;
   for (int u = 0; u < builder_.units(); ++u)
-    builder_.use(action, Role::gradient_shard, builder_.state(u).gradients, Access::read);
+    builder_.use(clip, Role::gradient_shard, builder_.state(u).gradients, Access::read);
 }
 
 void SumsPass::add_norm(int u) {
@@ -80,12 +111,11 @@ void SumsPass::add_norm(int u) {
 }
 
 void SumsPass::follow_clip(Action& action) {
-  if (updates_on_host_ && !updates_early_)
-    builder_.use(action, Role::host_sums, host_sums_, Access::read);
+  builder_.use(action, Role::host_sums, host_sums_, Access::read);
 }
 
 void SumsPass::finish() {
-  if (updates_on_host_) builder_.release_used(-1, {host_sums_});
+  if (are_waited_for_) builder_.release_used(-1, {host_sums_});
 }
 
 }  // namespace ostrakon::plan

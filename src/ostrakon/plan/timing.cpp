@@ -146,9 +146,9 @@ class Simulation {
     if (kind == Kind::receive) return false;
     if (kind == Kind::clip && !own.begins_sums && stages_.size() > 1) {
       for (StageRun& other : stages_) {
-        const Lane& compute = other.lanes[static_cast<std::size_t>(Stream::compute)];
-        if (!is_ready(other, compute) ||
-            action_of(other, compute.queue[compute.next]).kind != Kind::clip)
+        const Lane& clipping = other.lanes[static_cast<std::size_t>(action_of(own, action).stream)];
+        if (!is_ready(other, clipping) ||
+            action_of(other, clipping.queue[clipping.next]).kind != Kind::clip)
           return false;
       }
       for (StageRun& other : stages_) other.begins_sums = true;

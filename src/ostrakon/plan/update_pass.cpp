@@ -23,10 +23,9 @@ Moving moving_gradients(const char* on_device) {
 }  // namespace
 
 UpdatePass::UpdatePass(Builder& builder, const Policy& policy, const Tasks& tasks,
-                       ReductionPass& reductions, SumsPass& sums)
+                       ReductionPass& reductions)
     : builder_(builder),
       reductions_(reductions),
-      sums_(sums),
       layouts_(builder.plan().layouts),
       ahead_(layouts_.updates_early ? 0 : static_cast<std::size_t>(policy.forward_prefetch.depth)),
       behind_(layouts_.updates_early ? units_behind : ahead_) {
@@ -102,7 +101,6 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   direction.elements = elements;
   builder_.use(direction, Role::gradient_shard, update.gradients, Access::read_write);
   builder_.use(direction, Role::first_moment, builder_.state(u).first_moments, Access::read_write);
-  sums_.follow_clip(direction);
 
   std::vector<int> made;
   const Layout of_matrices = {matrix_spans(plan.grid, layouts), Space::device,
@@ -180,7 +178,6 @@ void UpdatePass::emit(Kind kind, int u, const Update& update) {
   const bool begins = update.converted >= 0 && !builder_.buffer(update.converted).persistent;
   builder_.use(action, Role::gradient_shard, update.gradients, Access::read);
   builder_.use(action, Role::shard, update.masters, Access::read_write);
-  sums_.follow_clip(action);
   builder_.use(action, Role::parameters, update.converted,
                begins ? Access::write : Access::read_write);
   builder_.use(action, Role::first_moment, state.first_moments, Access::read_write);

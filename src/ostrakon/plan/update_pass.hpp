@@ -7,7 +7,6 @@
 #include <ostrakon/plan/builder.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/reduction_pass.hpp>
-#include <ostrakon/plan/sums_pass.hpp>
 #include <ostrakon/plan/tasks.hpp>
 #include <utility>
 #include <vector>
@@ -21,8 +20,7 @@ namespace ostrakon::plan {
 /// verified: undoing it is then a matter of this rank alone.
 class UpdatePass {
  public:
-  UpdatePass(Builder& builder, const Policy& policy, const Tasks& tasks, ReductionPass& reductions,
-             SumsPass& sums);
+  UpdatePass(Builder& builder, const Policy& policy, const Tasks& tasks, ReductionPass& reductions);
 
   void on(const Task& task);
   /// After the last task.
@@ -54,7 +52,6 @@ class UpdatePass {
 
   Builder& builder_;
   ReductionPass& reductions_;
-  SumsPass& sums_;
   const Layouts& layouts_;
   const std::size_t ahead_;           // updates that have begun while one ends
   std::size_t behind_;                // updates that compute has not waited for yet

@@ -16,6 +16,7 @@ struct Account {
 
 Account account_of(const plan::Action& action, OverlapTimes& overlap) {
   if (plan::communicates(action.kind)) return {&overlap.communication, &overlap.hidden};
+  if (action.unit < 0) return {};  // of the whole step: batches, and its sums
   switch (action.stream) {
     case plan::Stream::upload:
     case plan::Stream::download:

@@ -12,9 +12,9 @@ struct OverlapTimes {
   double compute = 0.0;        ///< of actions on the compute stream
   double communication = 0.0;  ///< of collectives, each on its own
   double hidden = 0.0;         ///< of that, while the compute stream had an action to run
-  double copying = 0.0;        ///< of copies between host and device memory
+  double copying = 0.0;        ///< of copies between host and device memory, of what units have
   double copying_hidden = 0.0;
-  double host = 0.0;  ///< of what the host computes: the actions of its stream
+  double host = 0.0;  ///< of what the host computes: the actions of its stream that are of units
   double host_hidden = 0.0;
 };
 

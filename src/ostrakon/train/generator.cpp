@@ -32,15 +32,31 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
 
   logits_.resize(static_cast<std::size_t>(settings_.model.vocabulary));
   arena_ = std::make_unique<runtime::Arena>(program_.memory.arena_bytes);
-  executor_ = std::make_unique<runtime::Executor>(runtime::Arenas{arena_->data(), nullptr});
+  host_arena_ =
+      std::make_unique<runtime::Arena>(program_.host_memory.arena_bytes, plan::Space::host);
+  for (const plan::Action& action : program_.plan.actions)
+    if (action.kind == Kind::copy_to_host) left_ = action.buffer(Role::target);
+  executor_ = std::make_unique<runtime::Executor>(arenas());
+  install();
+  load(weights);
+}
+
+void Generator::install() {
   executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
-    const auto begin = static_cast<std::int64_t>(context_.size());
-    const auto end = static_cast<std::int64_t>(pending_.size());
-    math::copy_to_device(buffers.exec, host_view(pending_).range(begin, end),
-                         buffers.device_view<std::int32_t>(Role::batch).range(begin, end));
+    // Behind the text what is copied has a value, and is not read.
+    const auto batch = buffers.host_view<std::int32_t>(Role::host_batch);
+    std::fill(std::copy(pending_.begin(), pending_.end(), batch.data()),
+              batch.data() + batch.size(), 0);
+  });
+  executor_->on(Kind::copy_to_device, [](const ActionBuffers& buffers) {
+    math::copy_to_device(buffers.exec, buffers.host_view<char>(Role::source),
+                         buffers.device_view<char>(Role::target));
+  });
+  executor_->on(Kind::copy_to_host, [](const ActionBuffers& buffers) {
+    math::copy_to_host(buffers.exec, buffers.device_view<char>(Role::source),
+                       buffers.host_view<char>(Role::target));
   });
   executor_->on(Kind::forward, [this](const ActionBuffers& buffers) { run_unit(buffers); });
-  load(weights);
 }
 
 void Generator::load(checkpoint::ParameterSource& weights) {
@@ -48,8 +64,7 @@ void Generator::load(checkpoint::ParameterSource& weights) {
   std::vector<float> host;
   for (int u = 0; u < decoder_->units(); ++u) {
     const int buffer = program_.plan.units[u].masters;
-    const auto flat =
-        runtime::view_of<float, OnDevice>(program_, {arena_->data(), nullptr}, buffer);
+    const auto flat = runtime::view_of<float, OnDevice>(program_, arenas(), buffer);
     for (const model::Parameter& parameter : decoder_->unit(u).parameters()) {
       host.resize(static_cast<std::size_t>(parameter.elements()));
       weights.read(parameter.owner, parameter.name, parameter.shape, 0, parameter.elements(),
@@ -72,10 +87,14 @@ void Generator::run_unit(const ActionBuffers& buffers) {
     return;
   }
   const std::int64_t width = settings_.model.width;
-  const std::int64_t vocabulary = settings_.model.vocabulary;
   decoder_->logits(buffers.exec, unit.input.range((end - 1) * width, end * width).matrix(1, width),
-                   unit, unit.output.matrix(1, vocabulary));
-  math::copy_to_host(buffers.exec, unit.output.range(0, vocabulary), host_view(logits_));
+                   unit, unit.output.matrix(1, settings_.model.vocabulary));
+}
+
+/// What a run has left in host memory.
+void Generator::read_logits() {
+  const auto left = runtime::view_of<float, OnHost>(program_, arenas(), left_);
+  std::copy_n(left.data(), logits_.size(), logits_.begin());
 }
 
 const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tokens) {
@@ -92,6 +111,7 @@ const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tok
   if (context_.size() == tokens.size()) context_.pop_back();
   pending_ = tokens;
   executor_->run(program_);
+  read_logits();
   context_ = tokens;
   return logits_;
 }

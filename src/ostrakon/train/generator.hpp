@@ -35,16 +35,20 @@ class Generator {
                      const std::function<bool(std::int32_t)>& emit);
 
  private:
+  void install();
   void load(checkpoint::ParameterSource& weights);
   void run_unit(const runtime::ActionBuffers& buffers);
+  void read_logits();
+  runtime::Arenas arenas() const { return {arena_->data(), host_arena_->data()}; }
 
   config::Settings settings_;
   std::unique_ptr<model::Decoder<float>> decoder_;
   runtime::Program program_;
-  std::unique_ptr<runtime::Arena> arena_;
+  std::unique_ptr<runtime::Arena> arena_, host_arena_;
   std::unique_ptr<runtime::Executor> executor_;
   std::vector<std::int32_t> context_;  ///< tokens whose keys and values are in the arena
   std::vector<std::int32_t> pending_;  ///< the whole text of the running call
+  int left_ = -1;                      ///< buffer in host memory with the logits of a run
   std::vector<float> logits_;
 };
 

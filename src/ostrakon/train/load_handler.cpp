@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <exception>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/transfer.hpp>
 
 namespace ostrakon::train {
 
@@ -54,8 +53,6 @@ void LoadHandler::load(const ActionBuffers& buffers) {
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
     context_.is_intact = false;
   }
-  math::copy_to_device(buffers.exec, batch,
-                       buffers.device_view<unsigned char>(Role::batch).range(0, batch.size()));
 }
 
 }  // namespace ostrakon::train

@@ -12,8 +12,9 @@
 
 namespace ostrakon::train {
 
-/// What reads the samples of a micro-batch. A rank that can't read continues to where all ranks
-/// next agree on the step: that is `clip`, or with early updates the last load before them.
+/// What reads the samples of a micro-batch, to host memory. A rank that can't read continues to
+/// where all ranks next agree on the step: that is `clip`, or with early updates the last load
+/// before them.
 class LoadHandler {
  public:
   /// What it is given, but the settings, must outlive it.

@@ -128,6 +128,20 @@ class Run {
       else
         timers_.stop(plan::name(action.kind));
     });
+    if (trainer_.streams() != runtime::Streams::threads) return;
+    trainer_.observe_runs([this](const runtime::Program& program) { time_host(program); });
+  }
+
+  /// What the host does for the whole step on its own thread, which the other observer does not
+  /// see.
+  void time_host(const runtime::Program& program) {
+    const std::vector<plan::Action>& actions = program.plan.actions;
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      const bool is_of_step = actions[a].stream == plan::Stream::host && actions[a].unit < 0;
+      if (!is_of_step || actions[a].kind == plan::Kind::begin) continue;
+      const runtime::ActionTime& time = trainer_.action_times()[a];
+      timers_.add(plan::name(actions[a].kind), time.end - time.begin);
+    }
   }
 
   void open_output(const ResumeLoader::Loaded& from) {

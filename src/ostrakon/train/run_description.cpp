@@ -67,11 +67,15 @@ std::string describe_model(const config::Settings& settings, const Trainer& trai
 std::string host_memory(const runtime::Program& program) {
   const std::int64_t up = plan::copied_bytes(program.plan, plan::Kind::copy_to_device);
   const std::int64_t down = plan::copied_bytes(program.plan, plan::Kind::copy_to_host);
-  if (up + down == 0 && program.plan.checkpoint < 0) return "";
+  // Of a unit, not a batch or the sums.
+  const bool copies = std::any_of(
+      program.plan.actions.begin(), program.plan.actions.end(),
+      [](const plan::Action& one) { return one.unit >= 0 && plan::copied_bytes(one) > 0; });
+  if (!copies && program.plan.checkpoint < 0) return "";
   return "  in host memory\n" + plan::memory_table(program.plan, program.host_memory) +
-         (up + down == 0 ? ""
-                         : "  copied                 " + format_bytes(up) + " to the device, " +
-                               format_bytes(down) + " to the host\n");
+         (!copies ? ""
+                  : "  copied                 " + format_bytes(up) + " to the device, " +
+                        format_bytes(down) + " to the host\n");
 }
 
 std::string available_memory() {

@@ -44,15 +44,17 @@ struct StepContext {
   int inject_nonfinite = -1;       ///< unit of the model whose gradient of micro-batch 0 is made
                                    ///< infinite: for tests
   Visitor visitor;                 ///< of an export
+  Verdict assumed;                 ///< the verdict before it runs: what updates that are verified
+                                   ///< after `clip` go by
 
-  // ---- Set by `load`, and read by `clip` or `reduce_sums`; by updates before `clip`.
-  std::string load_error;  ///< why this rank's data can't be read; cleared by `begin`
+  // ---- Of actions of the host's stream alone, while a program runs: set by `load`, and read by
+  // `clip` or `reduce_sums`.
+  std::string load_error;  ///< why this rank's data can't be read; cleared by the Trainer before
   bool is_intact = true;   ///< false from where updates begin that a failure can't take back
 
-  // ---- Set by the Trainer before, and by `clip` on the calling thread: actions of updates wait
-  // for it, but early ones, for which it leaves the verdict as it is.
+  // ---- Set by the Trainer before, and by `clip`: actions of updates wait for it, but early ones,
+  // for which it leaves the verdict as it is, and those that are verified.
   Verdict verdict;
-  double assumed_scale = 1.0;  ///< of gradients in updates before `clip`, which verifies them
   std::exception_ptr failure;  ///< agreed in `clip`; thrown once such updates are undone
   StepResult result;           ///< learning rate and loss scale by the Trainer, the rest by `clip`
   std::string diagnosis;       ///< of a program that diagnoses
@@ -61,7 +63,7 @@ struct StepContext {
   bool trains() const { return plan().purpose == plan::Purpose::train; }
   /// After `clip`: whether updates that were made before it are what it says.
   bool updates_stand() const {
-    return !verdict.skip_update && verdict.gradient_scale == assumed_scale;
+    return !verdict.skip_update && verdict.gradient_scale == assumed.gradient_scale;
   }
 };
 

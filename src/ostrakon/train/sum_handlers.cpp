@@ -22,6 +22,17 @@ static_assert(plan::shard_alignment % math::norm_block == 0,
 static_assert(model::parameter_alignment % math::norm_block == 0,
               "parameters begin within a block of the norm");
 
+namespace {
+
+/// Whether an action finds nothing in its buffer in `role`: what is there begins with it.
+bool begins(const plan::Action& action, Role role) {
+  return std::any_of(action.uses.begin(), action.uses.end(), [&](const plan::Use& use) {
+    return use.role == role && use.access == plan::Access::write;
+  });
+}
+
+}  // namespace
+
 SumHandlers::SumHandlers(StepContext& context, const ShardLayout& layout, StepGuard& guard,
                          Diagnosis& diagnosis, comm::Communicator& world, std::int64_t step_terms)
     : context_(context),
@@ -41,12 +52,15 @@ void SumHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::clip, [this](const ActionBuffers& buffers) { clip(buffers); });
 }
 
+/// Of the device, or of the host.
 void SumHandlers::begin(const ActionBuffers& buffers) {
-  context_.load_error.clear();
-  diagnosis_.restart_notes();
+  if (buffers.action.buffer(Role::host_sums) >= 0) return begin_on_host(buffers);
   math::clear(buffers.exec, buffers.device_view<std::int64_t>(Role::sums).range(0, counts_.sums()));
-  const auto on_host = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums);
-  std::fill_n(on_host.data(), on_host.size(), std::int64_t{0});
+}
+
+void SumHandlers::begin_on_host(const ActionBuffers& buffers) {
+  const auto squares = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums);
+  std::fill_n(squares.data(), squares.size(), std::int64_t{0});
 }
 
 void SumHandlers::accumulate(const ActionBuffers& buffers) {
@@ -89,36 +103,25 @@ void SumHandlers::norm(const ActionBuffers& buffers) {
 /// Adds the step's sums over all ranks, on the host; behind them, how many could not load.
 void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   const std::int64_t count = counts_.sums();
-  const auto all = buffers.device_view<std::int64_t>(Role::sums).range(0, count);
+  const auto from_device = buffers.host_view<std::int64_t>(Role::sums).range(0, count);
   const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
   std::int64_t& failures = sums[count];
-  // Where updates are on the host, the squares were summed there.
-  if (!context_.trains() || context_.plan().layouts.update.space == plan::Space::device)
-    std::fill_n(sums.data(), step_sums, std::int64_t{0});
-  std::int64_t room[step_sums];
-  const HostView<std::int64_t*> from_device(room, step_sums);
-  const auto copy = [&](DeviceView<const std::int64_t*> from, HostView<std::int64_t*> to) {
-    // Without a device also on a thread outside Kokkos.
-    if (on_device || buffers.action.stream == plan::Stream::compute)
-      math::copy_to_host(buffers.exec, from, to);
-    else
-      std::copy_n(from.data(), from.size(), to.data());
-  };
-  copy(all.range(0, step_sums), from_device);
+  if (begins(buffers.action, Role::host_sums)) std::fill_n(sums.data(), step_sums, std::int64_t{0});
   // Carries now, so that spare bits are needed once a rank, not once a term.
   for (const HostView<std::int64_t*>& both : {sums, from_device})
     for (const int begin : {0, math::exact_sum_limbs})
       math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
   for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
   // All that was counted was so on the device.
-  if (count > step_sums) copy(all.range(step_sums, count), sums.range(step_sums, count));
+  std::copy_n(from_device.data() + step_sums, count - step_sums, sums.data() + step_sums);
   failures = context_.load_error.empty() ? 0 : 1;
   world_.sum(sums.data(), count + 1);
 }
 
-/// The step's sums over all ranks, on the host. Throws AgreedError where a rank could not load.
+/// The step's sums over all ranks, which an action before may have added. Throws AgreedError where
+/// a rank could not load.
 HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
-  if (!context_.plan().layouts.updates_optimistically) reduce_sums(buffers);
+  if (buffers.action.buffer(Role::sums) >= 0) reduce_sums(buffers);
   const std::int64_t count = counts_.sums();
   const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
   if (sums[count] > 0)

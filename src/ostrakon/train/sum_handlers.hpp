@@ -15,7 +15,8 @@
 namespace ostrakon::train {
 
 /// What adds up: gradients over micro-batches, and a step's losses and squares of gradients, from
-/// which the guard judges it.
+/// which the guard judges it. Sums over ranks and the judgement are of the host's stream: they
+/// touch host memory only.
 class SumHandlers {
  public:
   /// `step_terms`: of the loss of a global batch. The others must outlive it.
@@ -26,6 +27,7 @@ class SumHandlers {
 
  private:
   void begin(const runtime::ActionBuffers& buffers);
+  void begin_on_host(const runtime::ActionBuffers& buffers);
   void accumulate(const runtime::ActionBuffers& buffers);
   void norm(const runtime::ActionBuffers& buffers);
   void clip(const runtime::ActionBuffers& buffers);

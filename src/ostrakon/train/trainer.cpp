@@ -188,7 +188,6 @@ void Trainer::require_state(const char* call) const {
 }
 
 void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
-  context_.program = &programs_.train;
   context_.samples = &samples;
   context_.first_sample = static_cast<std::uint64_t>(samples_before(step));
   context_.step = step;
@@ -196,11 +195,19 @@ void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
   context_.diagnoses = false;
   context_.inject_nonfinite = std::exchange(next_nonfinite_, -1);
   context_.verdict = guard_.before_sums();
-  context_.assumed_scale = context_.verdict.gradient_scale;
   context_.failure = nullptr;
   context_.result.loss_scale = guard_.loss_scale();
   context_.result.learning_rate = optim::learning_rate(
       settings_.schedule, settings_.optimizer.learning_rate, step, settings_.steps);
+}
+
+void Trainer::run(const runtime::Program& program) {
+  context_.program = &program;
+  context_.assumed = context_.verdict;
+  context_.load_error.clear();
+  handlers_->diagnosis().restart_notes();
+  executor_->run(program);
+  if (run_observer_) run_observer_(program);
 }
 
 StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
@@ -209,7 +216,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
           steps_done_ + 1, ": one after the other");
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
-  executor_->run(programs_.train);
+  run(programs_.train);
   const bool is_optimistic = programs_.train.plan.layouts.updates_optimistically;
   // All updates that do not stand have been undone.
   if (is_optimistic) context_.is_intact = was_intact;
@@ -228,7 +235,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
 void Trainer::diagnose() {
   context_.diagnoses = true;
   handlers_->diagnosis().restart();
-  executor_->run(programs_.train);
+  run(programs_.train);
   context_.diagnoses = false;
   if (context_.failure) std::rethrow_exception(context_.failure);
   context_.verdict = guard_.judge_gradient(context_.step, context_.diagnosis);
@@ -238,12 +245,11 @@ void Trainer::diagnose() {
 double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   require_state("Trainer::evaluate");
   if (batches < 1) throw Error(text("evaluation of ", batches, " batches; expected 1 or more"));
-  context_.program = &programs_.evaluate;
   context_.samples = &samples;
   double total = 0.0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
-    executor_->run(programs_.evaluate);
+    run(programs_.evaluate);
     total += context_.result.loss;
   }
   return total / static_cast<double>(batches);
@@ -251,9 +257,8 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
 
 void Trainer::visit_parameters(const Visitor& visit) {
   require_state("Trainer::visit_parameters");
-  context_.program = &programs_.export_parameters;
   context_.visitor = visit;
-  executor_->run(programs_.export_parameters);
+  run(programs_.export_parameters);
   context_.visitor = nullptr;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
@@ -148,6 +149,9 @@ class Trainer {
   /// Called before and after every action of the compute stream; of the others too, where all run
   /// in plan order.
   void observe(runtime::Executor::Observer observer) { executor_->observe(std::move(observer)); }
+  /// Called after every run of a program that did not fail, with action_times() of its actions.
+  using RunObserver = std::function<void(const runtime::Program&)>;
+  void observe_runs(RunObserver observer) { run_observer_ = std::move(observer); }
   /// Changes the order or the time of actions from now on; ranks need the same seed in plan order.
   void perturb(runtime::Perturbation perturbation) { executor_->perturb(perturbation); }
   /// Makes all gathers (or all reductions) slower, as if by the network; see comm::Communicator.
@@ -171,6 +175,7 @@ class Trainer {
 
   void require_allocated(const char* call) const;
   void require_same_plan();
+  void run(const runtime::Program& program);
   void begin_step(data::SampleSource& samples, std::int64_t step);
   void diagnose();
   /// Samples that steps before `step` take.
@@ -194,6 +199,7 @@ class Trainer {
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<StepHandlers> handlers_;
   std::unique_ptr<runtime::Executor> executor_;
+  RunObserver run_observer_;
 };
 
 }  // namespace ostrakon::train

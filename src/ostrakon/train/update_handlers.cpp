@@ -35,7 +35,15 @@ const plan::Spans& UpdateHandlers::updated_part(const ActionBuffers& buffers) co
   return context_.plan().units[buffers.action.unit].layouts.update.divided;
 }
 
-optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
+/// `clip` may be changing the verdict while what is verified later is updated.
+const Verdict& UpdateHandlers::verdict_for(const ActionBuffers& buffers) const {
+  const plan::Action& action = buffers.action;
+  const bool is_verified = action.kind == Kind::optimize && action.buffer(Role::replaced) >= 0;
+  return is_verified ? context_.assumed : context_.verdict;
+}
+
+optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range,
+                                              const Verdict& verdict) const {
   optim::UpdateStep update;
   update.step = context_.update;
   // What follows counts does so from the first step to the last.
@@ -45,7 +53,7 @@ optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range) const {
           : optim::learning_rate(settings_.schedule, range.treatment.learning_rate, context_.step,
                                  settings_.steps);
   update.weight_decay = range.treatment.weight_decay;
-  update.gradient_scale = context_.verdict.gradient_scale;
+  update.gradient_scale = verdict.gradient_scale;
   update.rounding_key = range.rounding_key;
   update.first_element = range.first;
   return update;
@@ -64,9 +72,9 @@ void UpdateHandlers::direction(const ActionBuffers& buffers) {
       for (const UpdateRange& range : ranges_[buffers.action.unit]) {
         if (range.rule != OptimizerKind::muon) continue;
         const std::int64_t end = range.offset + range.count;
-        optim::muon_direction<float, Moment, Space>(where, settings_.optimizer, update_step(range),
-                                                    gradients.range(range.offset, end),
-                                                    momentum.range(range.offset, end));
+        optim::muon_direction<float, Moment, Space>(
+            where, settings_.optimizer, update_step(range, context_.verdict),
+            gradients.range(range.offset, end), momentum.range(range.offset, end));
       }
     });
   });
@@ -193,7 +201,7 @@ void UpdateHandlers::optimize(const ActionBuffers& buffers) {
     for_each_replaced(buffers, [&](View<float*> array, View<float*> kept) {
       math::copy<float>(buffers.exec, array, kept);
     });
-    if (!context_.verdict.skip_update) context_.is_intact = false;
+    if (!context_.assumed.skip_update) context_.is_intact = false;
   }
   update_unit(buffers);
 }
@@ -209,7 +217,7 @@ void UpdateHandlers::verify(const ActionBuffers& buffers) {
 
 /// As the verdict says.
 void UpdateHandlers::update_unit(const ActionBuffers& buffers) {
-  if (!context_.verdict.skip_update)
+  if (!verdict_for(buffers).skip_update)
     dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
       const ActionParts parts(buffers, context_);
       parts.in_space_of(Role::shard, [&](const auto& where, auto space) {
@@ -230,7 +238,7 @@ void UpdateHandlers::update(const ActionBuffers& buffers, const math::WorksOn<Sp
   const auto first = parts.view<Moment, Space>(Role::first_moment, ours);
   const auto second = buffers.view<Moment, Space>(Role::second_moment);
   for (const UpdateRange& range : ranges_[buffers.action.unit]) {
-    const optim::UpdateStep step = update_step(range);
+    const optim::UpdateStep step = update_step(range, verdict_for(buffers));
     const auto part = [&](const auto& all) {
       return all.range(range.offset, range.offset + range.count);
     };

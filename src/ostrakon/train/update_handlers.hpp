@@ -34,7 +34,8 @@ class UpdateHandlers {
   void update_unit(const runtime::ActionBuffers& buffers);
   /// What the rank updates of the action's unit.
   const plan::Spans& updated_part(const runtime::ActionBuffers& buffers) const;
-  optim::UpdateStep update_step(const UpdateRange& range) const;
+  const Verdict& verdict_for(const runtime::ActionBuffers& buffers) const;
+  optim::UpdateStep update_step(const UpdateRange& range, const Verdict& verdict) const;
   template <class Moment, class Space>
   void update(const runtime::ActionBuffers& buffers, const math::WorksOn<Space>& where);
   void convert_updated(const runtime::ActionBuffers& buffers);

@@ -130,7 +130,7 @@ std::optional<Fit> plan_all(const Candidate& candidate, int index) {
       fit.bytes_across_nodes = report.bytes_across_nodes;
       fit.bytes_on_host = report.bytes_on_host;
       for (const Action& action : shown.actions)
-        if (action.stream == Stream::upload || action.stream == Stream::download)
+        if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host)
           fit.bytes_copied += action.elements * action.element_bytes;
       const Timing timing = estimate_times(stages, ranks_per_node, rates)[largest];
       fit.seconds = timing.seconds;

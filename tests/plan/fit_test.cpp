@@ -88,7 +88,7 @@ Fit plan_all(const Candidate& candidate, int index) {
     fit.bytes_inside_nodes = report.bytes_inside_nodes;
     fit.bytes_across_nodes = report.bytes_across_nodes;
     for (const Action& action : plan.actions) {
-      if (action.stream == Stream::upload || action.stream == Stream::download)
+      if (action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host)
         fit.bytes_copied += action.elements * action.element_bytes;
     }
     fit.bytes_on_host = report.bytes_on_host;
@@ -232,6 +232,7 @@ TEST(Fit, APlanThatHidesItsGathersComesBeforeOneThatDoesNot) {
   // 3/4 of 256 KiB in a second.
   Rates even = rates;
   even.flops = 1.0;
+  even.bytes_copied = 1e15;
   even.bytes_inside_nodes = even.bytes_across_nodes = 3.0 / 4 * (1 << 18);
   const Room plenty = {std::int64_t{1} << 40};
   const std::vector<Fit> best = find_fits(candidates, ranks, ranks_per_node, plenty, even, 10).best;

@@ -117,7 +117,7 @@ bool lose_a_copy(PlacedPlan& placed, Random& random) {
   for (std::size_t a = 0; a < placed.plan.actions.size(); ++a) {
     Action& action = placed.plan.actions[a];
     const int target = action.buffer(Role::target);
-    if (target >= 0 &&
+    if (target >= 0 && !placed.plan.buffers[static_cast<std::size_t>(target)].persistent &&
         placed.plan.buffers[static_cast<std::size_t>(target)].first == static_cast<int>(a))
       copies.push_back(&action);
   }

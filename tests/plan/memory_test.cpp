@@ -208,11 +208,17 @@ TEST(MemoryPlan, ProofFindsReadsOfWhatNothingWrote) {
       build_step_plan(make_model(2, false, 11), 2, make_policy(4), Purpose::train);
   int dropped = 0;
   for (std::size_t a = 0; a < good.actions.size(); ++a) {
-    if (good.actions[a].kind != Kind::gather && good.actions[a].kind != Kind::load) continue;
+    const Kind kind = good.actions[a].kind;
+    if (kind != Kind::gather && kind != Kind::load && kind != Kind::copy_to_device &&
+        kind != Kind::copy_to_host)
+      continue;
     StepPlan broken = good;
     broken.actions[a].uses.clear();
-    EXPECT_THROW(prove_memory(broken, plan_memory(good)), std::logic_error)
-        << good.describe(good.actions[a]);
+    const auto prove = [&] {
+      for (const Space space : {Space::device, Space::host})
+        prove_memory(broken, plan_memory(good, space));
+    };
+    EXPECT_THROW(prove(), std::logic_error) << good.describe(good.actions[a]);
     ++dropped;
   }
   EXPECT_GT(dropped, 4);

@@ -58,9 +58,9 @@ TEST(Picture, HasALaneForEachStreamInWhichSomethingHappens) {
     return shown;
   };
   using Lanes = std::vector<std::string>;
-  EXPECT_EQ(lanes(1, Offload::none), Lanes({"compute"}));
-  EXPECT_EQ(lanes(2, Offload::none), Lanes({"compute", "gather", "reduce"}));
-  EXPECT_EQ(lanes(1, Offload::parameters), Lanes({"compute", "upload", "download"}));
+  EXPECT_EQ(lanes(1, Offload::none), Lanes({"compute", "host"}));
+  EXPECT_EQ(lanes(2, Offload::none), Lanes({"compute", "gather", "reduce", "host"}));
+  EXPECT_EQ(lanes(1, Offload::parameters), Lanes({"compute", "upload", "download", "host"}));
   EXPECT_EQ(lanes(2, Offload::all),
             Lanes({"compute", "gather", "reduce", "upload", "download", "host"}));
 }

@@ -27,8 +27,13 @@ TEST(Report, ShowsTheHostWhereUnitsHaveSomethingThere) {
     return report_text(planned.plan, planned.report);
   };
   const std::string none = text_of(offloading_policy(Offload::none, 8));
-  for (const char* words : {"host memory of a rank", "between host and device", "copied", "frozen"})
+  for (const char* words : {"host memory of a rank", "updated on the host", "frozen"})
     EXPECT_EQ(none.find(words), std::string::npos) << words << none;
+  // Batches and the step's sums alone.
+  EXPECT_NE(none.find("  copied to the device             1.00 KiB  2 copies\n"), std::string::npos)
+      << none;
+  EXPECT_NE(none.find("  copied to the host               1.25 KiB  1 copy\n"), std::string::npos)
+      << none;
   EXPECT_NE(none.find("arena on the host"), std::string::npos) << none;
   const std::string all = text_of(offloading_policy(Offload::all, 8));
   for (const char* words :

@@ -440,7 +440,7 @@ TEST(StageProof, RefusesEveryMutantThatIsBroken) {
                                            if (!sums.empty()) remove_action(plan, sums.front());
                                            return !sums.empty();
                                          },
-                                         {"submits no more"}},
+                                         {"submits no more", "they are not the same"}},
                                         {"swapped receives",
                                          swap_receives,
                                          {"they stop each other", "other micro-batches",

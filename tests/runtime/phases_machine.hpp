@@ -77,7 +77,7 @@ class Machine {
 
   double step() {
     executor_.run(program_);
-    return static_cast<double>(*sums()) * loss_unit;
+    return static_cast<double>(sum_) * loss_unit;
   }
 
   void expect_weights(const Model& weights) {
@@ -125,7 +125,6 @@ class Machine {
                                     program_.memory.offsets[static_cast<std::size_t>(buffer)]);
   }
   float* masters(int u) { return device_at(unit(u).masters); }
-  std::int64_t* sums() { return reinterpret_cast<std::int64_t*>(device_at(program_.plan.sums)); }
   std::int64_t shard_elements(int u) const {
     return program_.plan.elements(unit(u).flats, program_.plan.layouts.masters.divided);
   }
@@ -142,9 +141,12 @@ class Machine {
     executor_.on(plan::Kind::load, [this](const Buffers& at) {
       const std::int64_t leaf = program_.plan.leaf(world_.rank(), at.action.micro_batch);
       read_leaf(leaf, at.host_view<float>(plan::Role::host_batch).data());
-      std::copy_n(at.host_view<float>(plan::Role::host_batch).data(), batch_elements,
-                  at.host_view<float>(plan::Role::batch).data());
     });
+    for (const plan::Kind copy : {plan::Kind::copy_to_device, plan::Kind::copy_to_host})
+      executor_.on(copy, [](const Buffers& at) {
+        const auto source = at.host_view<char>(plan::Role::source);
+        std::copy_n(source.data(), source.size(), at.host_view<char>(plan::Role::target).data());
+      });
     executor_.on(plan::Kind::gather, [this](const Buffers& at) {
       gather_.all_gather<float, OnHost>(at.exec, part_of(at, plan::Role::shard),
                                         all_of(at, plan::Role::parameters));
@@ -170,7 +172,8 @@ class Machine {
     });
     executor_.on(plan::Kind::norm, [](const Buffers&) {});
     executor_.on(plan::Kind::clip, [this](const Buffers& at) {
-      world_.sum(at.host_view<std::int64_t>(plan::Role::sums).data(), 1);
+      sum_ = at.host_view<std::int64_t>(plan::Role::sums)[0];
+      world_.sum(&sum_, 1);
     });
     executor_.on(plan::Kind::optimize, [](const Buffers& at) {
       update(at.host_view<float>(plan::Role::shard).data(),
@@ -294,6 +297,7 @@ class Machine {
   const runtime::Program program_;
   runtime::Arena device_, host_;
   runtime::Executor executor_;
+  std::int64_t sum_ = 0;  ///< of losses, over all ranks
 };
 
 }  // namespace ostrakon::tests

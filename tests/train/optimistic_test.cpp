@@ -352,7 +352,7 @@ TEST(OptimisticUpdates, WaitForTheGradientOfTheirUnitAlone) {
       EXPECT_EQ(verified.size(), units);
       for (int update : updates) {
         EXPECT_FALSE(order.before(sums, update));
-        EXPECT_TRUE(order.before(update, clip));
+        EXPECT_FALSE(order.before(clip, update));
       }
       for (int check : verified) EXPECT_TRUE(order.before(clip, check));
       // The sums travel while the last unit is updated.

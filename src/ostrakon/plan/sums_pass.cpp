@@ -2,6 +2,7 @@
 #include <ostrakon/plan/sums_pass.hpp>
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace ostrakon::plan {
 
@@ -24,11 +25,9 @@ SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
       reduces_apart_(builder.plan().layouts.updates_optimistically),
       travel_(reduces_apart_ && updates_before_clip(tasks)),
       are_waited_for_(std::any_of(tasks.begin(), tasks.end(),
-                                  [](const Task& task) { return task.work == Work::share; })) {}
-
-void SumsPass::make_copied() {
-  copied_ =
-      builder_.make_named("copied sums", Category::other, builder_.model().sums_bytes, Space::host);
+                                  [](const Task& task) { return task.work == Work::share; })) {
+  for (int u = 0; u < builder.units(); ++u)
+    if (builder.is_trained(u) && builder.state(u).borrowed_from < 0) ++norms_to_come_;
 }
 
 void SumsPass::make_host_sums() {
@@ -41,7 +40,7 @@ void SumsPass::make_host_sums() {
 void SumsPass::on(const Task& task) {
   if (task.work == Work::begin) begin();
   if (task.work != Work::clip) return;
-  copy();
+  if (copied_ < 0) copy();
   if (reduces_apart_) reduce();
   clip();
 }
@@ -52,20 +51,19 @@ void SumsPass::begin() {
   // Of what the host sums. What is sent while compute continues begins before that does.
   if (!updates_on_host_ && !travel_) return;
   make_host_sums();
-  if (travel_) make_copied();
   Action& on_host = builder_.emit(Kind::begin, Stream::host, -1);
   builder_.use(on_host, Role::host_sums, host_sums_, Access::write);
-  builder_.use(on_host, Role::target, copied_, Access::write);
 }
 
-/// What is on the device to where it is added to what the host and other ranks have. In the plan
-/// after updates before `clip`, as without threads it would keep them waiting; but it depends on
-/// none of them, on a stream of its own.
+/// What is on the device to where it is added to what the host and other ranks have.
 void SumsPass::copy() {
-  if (copied_ < 0) make_copied();
-  builder_.copy_on(travel_ ? Stream::download : Stream::compute, -1, builder_.plan().sums, copied_);
+  copied_ =
+      builder_.make_named("copied sums", Category::other, builder_.model().sums_bytes, Space::host);
+  builder_.copy_on(Stream::compute, -1, builder_.plan().sums, copied_);
 }
 
+/// In the plan after the updates, as without threads it would keep them waiting; but it depends on
+/// none but those before what is copied.
 void SumsPass::reduce() { add_over_ranks(Kind::reduce_sums); }
 
 Action& SumsPass::add_over_ranks(Kind kind) {
@@ -108,6 +106,9 @@ void SumsPass::add_norm(int u) {
     builder_.use(norm, Role::host_sums, host_sums_, Access::read_write);
   else
     builder_.use(norm, Role::sums, plan.sums, Access::read_write);
+  if (copied_ >= 0) throw std::logic_error("a norm is added to sums that were copied already");
+  // The units that are updated before the clip are not yet: so nothing waits for them.
+  if (--norms_to_come_ == 0 && travel_) copy();
 }
 
 void SumsPass::follow_clip(Action& action) {

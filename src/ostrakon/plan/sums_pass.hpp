@@ -33,7 +33,6 @@ class SumsPass {
   void clip();
   Action& add_over_ranks(Kind kind);
   void look_for_origin(Action& clip);
-  void make_copied();
   void make_host_sums();
 
   Builder& builder_;
@@ -42,6 +41,7 @@ class SumsPass {
   const bool reduces_apart_;  ///< from `clip`
   const bool travel_;         ///< while units are updated
   const bool are_waited_for_;
+  int norms_to_come_ = 0;
   int copied_ = -1;  ///< from the device
   int host_sums_ = -1;
 };

@@ -27,9 +27,10 @@ class SampleSource {
   virtual std::int64_t sample_bytes() const = 0;
 
   /// Writes samples [first, first + count) to `batch`: count * sample_bytes() bytes of host memory,
-  /// aligned for any type, in the order in which the units of the model read them. Called on the
-  /// thread that trains. Throws Error where they can't be read; the step then ends on all ranks
-  /// before any parameter has changed.
+  /// aligned for any type, in the order in which the units of the model read them. Called by one
+  /// thread at a time, which with streams on threads is not the one that trains, and while that one
+  /// computes: Kokkos is not to be called. Throws Error where they can't be read; the step then
+  /// ends on all ranks before any parameter has changed.
   virtual void fill(std::uint64_t first, std::int64_t count, void* batch) = 0;
 
   /// Writes a part of each of the same samples: count * sample_bytes() / part.parts bytes. Throws

@@ -26,8 +26,13 @@ SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
       travel_(reduces_apart_ && updates_before_clip(tasks)),
       are_waited_for_(std::any_of(tasks.begin(), tasks.end(),
                                   [](const Task& task) { return task.work == Work::share; })) {
-  for (int u = 0; u < builder.units(); ++u)
-    if (builder.is_trained(u) && builder.state(u).borrowed_from < 0) ++norms_to_come_;
+  for (int u = 0; u < builder.units(); ++u) {
+    if (!builder.is_trained(u)) continue;
+    if (builder.state(u).borrowed_from < 0)
+      ++norms_to_come_;
+    else
+      owes_gradients_ = true;
+  }
 }
 
 void SumsPass::make_host_sums() {
@@ -107,8 +112,9 @@ void SumsPass::add_norm(int u) {
   else
     builder_.use(norm, Role::sums, plan.sums, Access::read_write);
   if (copied_ >= 0) throw std::logic_error("a norm is added to sums that were copied already");
-  // The units that are updated before the clip are not yet: so nothing waits for them.
-  if (--norms_to_come_ == 0 && travel_) copy();
+  // The units that are updated before the clip are not yet: so nothing waits for them. But before a
+  // rank waits for all others it has sent what one of them needs to get there.
+  if (--norms_to_come_ == 0 && travel_ && !owes_gradients_) copy();
 }
 
 void SumsPass::follow_clip(Action& action) {

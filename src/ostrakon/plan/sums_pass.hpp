@@ -42,7 +42,8 @@ class SumsPass {
   const bool travel_;         ///< while units are updated
   const bool are_waited_for_;
   int norms_to_come_ = 0;
-  int copied_ = -1;  ///< from the device
+  bool owes_gradients_ = false;  ///< to the stage that updates the parameters
+  int copied_ = -1;              ///< from the device
   int host_sums_ = -1;
 };
 

@@ -36,6 +36,10 @@ set(OSTRAKON_ON_DEVICE OFF)
 if(Kokkos_ENABLE_CUDA OR Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
   set(OSTRAKON_ON_DEVICE ON)
 endif()
+if(OSTRAKON_ON_DEVICE AND Ostrakon_DEVICE_KERNELS)
+  message(FATAL_ERROR "Ostrakon_DEVICE_KERNELS is for a Kokkos without a device; this one has "
+                      "${Kokkos_DEVICES}.")
+endif()
 
 # Threads of matrix products on the host.
 set(OSTRAKON_HAVE_OPENMP OFF)

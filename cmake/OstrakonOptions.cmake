@@ -19,6 +19,8 @@ option(Ostrakon_ENABLE_ONEDNN "Multiply 16-bit matrices with oneDNN where it is 
 option(Ostrakon_ENABLE_CBLAS "Multiply matrices of double with a CBLAS where it is found" ON)
 option(Ostrakon_ENABLE_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 option(Ostrakon_ENABLE_SANITIZERS "Build with the address and undefined-behaviour sanitizers" OFF)
+option(Ostrakon_DEVICE_KERNELS
+       "Kernels take the form that they have on a device, on Kokkos' host backend: for tests" OFF)
 option(Ostrakon_ENABLE_HEADER_CHECKS "Compile every public header by itself" OFF)
 set(_check_views OFF)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")

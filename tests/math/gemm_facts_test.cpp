@@ -22,7 +22,7 @@ TEST(GemmFacts, AreTheSameTwiceAndHaveNames) {
   }
 }
 
-#if !OSTRAKON_ON_DEVICE
+#if !OSTRAKON_PRODUCTS_ON_DEVICE
 TEST(GemmFacts, NameNoProcessorInFp32) {
   for (const Fact& fact : gemm_facts(DType::fp32))
     EXPECT_EQ(fact.value.find("AVX"), std::string::npos) << fact.name;

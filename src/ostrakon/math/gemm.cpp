@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#if OSTRAKON_ON_DEVICE
+#if OSTRAKON_PRODUCTS_ON_DEVICE
 #if defined(KOKKOS_ENABLE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)
 #define OSTRAKON_GEMM_CUBLAS
 #include <cublas_v2.h>
@@ -211,7 +211,7 @@ template <class T, class C>
 void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
               compute_t<T> alpha, View<const T**> a, View<const T**> b, compute_t<T> beta,
               View<C**> c) {
-#if OSTRAKON_ON_DEVICE
+#if OSTRAKON_PRODUCTS_ON_DEVICE
   plain_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
 #else
   const Strides a_strides{turn_a ? 1 : a.stride(), turn_a ? a.stride() : 1};
@@ -365,7 +365,7 @@ void add_matrix(const Exec& exec, View<const T**> from, View<T**> to) {
 /// One chunk is added to a sum as a whole.
 template <class T>
 bool adds_as_a_whole(std::int64_t terms) {
-  return std::is_same<T, float>::value && !on_device && terms <= product_chunk;
+  return std::is_same<T, float>::value && !products_on_device && terms <= product_chunk;
 }
 
 std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t pieces) {
@@ -397,7 +397,7 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
 /// number of terms in 16 bits: these are few.
 template <class T>
 std::int64_t terms_at_once(std::int64_t terms) {
-  if (!is_16bit<T> || on_device) return terms;
+  if (!is_16bit<T> || products_on_device) return terms;
   std::int64_t power = product_chunk;
   while (power > terms && power > 1) power /= 2;
   return std::min(power, terms);
@@ -492,7 +492,7 @@ void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, Vie
 const char* gemm_kernel() {
 #if defined(OSTRAKON_GEMM_CUBLAS)
   return "cuBLAS";
-#elif OSTRAKON_ON_DEVICE
+#elif OSTRAKON_PRODUCTS_ON_DEVICE
   return "Kokkos";
 #else
   return ordered_gemm_kernel();
@@ -500,7 +500,7 @@ const char* gemm_kernel() {
 }
 
 const char* gemm_kernel_16bit() {
-#if OSTRAKON_ON_DEVICE
+#if OSTRAKON_PRODUCTS_ON_DEVICE
   return gemm_kernel();
 #elif defined(OSTRAKON_GEMM_ONEDNN)
   const bool has_bf16 = onednn::multiplies(onednn::Format::bf16);

@@ -133,7 +133,7 @@ void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute
 
 /// Rows of A in a product of gemm_by_row(): 0 where all may be in one.
 template <class T>
-constexpr std::int64_t rows_of_a_product = is_16bit<T> && !on_device ? 64 : 0;
+constexpr std::int64_t rows_of_a_product = is_16bit<T> && !products_on_device ? 64 : 0;
 
 /// Elements of T of the workspace of gemm_by_row().
 template <class T>

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#if OSTRAKON_ON_DEVICE
+#if OSTRAKON_PRODUCTS_ON_DEVICE
 #if defined(KOKKOS_ENABLE_CUDA)
 #include <cuda_runtime.h>
 #if defined(OSTRAKON_HAVE_CUBLAS)
@@ -33,7 +33,7 @@ template <class T>
 class Values {
  public:
   explicit Values(std::int64_t count) {
-    if constexpr (on_device)
+    if constexpr (products_on_device)
       values_ = Room("gemm_digest", static_cast<std::size_t>(count));
     else
       values_.resize(static_cast<std::size_t>(count));
@@ -41,7 +41,7 @@ class Values {
   View<T*> view() { return {values_.data(), static_cast<std::int64_t>(values_.size())}; }
 
  private:
-  using Room = std::conditional_t<on_device, Kokkos::View<T*, Memory>, std::vector<T>>;
+  using Room = std::conditional_t<products_on_device, Kokkos::View<T*, Memory>, std::vector<T>>;
   Room values_;
 };
 
@@ -81,7 +81,7 @@ void add_products(hdf5::Checksum& sum) {
   add_product<T, C>(Transpose::yes, Transpose::no, sum);
 }
 
-#if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_ON_DEVICE
+#if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_PRODUCTS_ON_DEVICE
 /// Values of dnnl_cpu_isa_t, to which oneDNN's versions add.
 std::string instructions_text(int instructions) {
   switch (instructions) {
@@ -107,7 +107,7 @@ std::string instructions_text(int instructions) {
 }
 #endif
 
-#if OSTRAKON_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA)
+#if OSTRAKON_PRODUCTS_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA)
 /// Libraries choose kernels by the device's kind.
 void add_device_facts(Facts& facts) {
   int number = 0;
@@ -132,7 +132,7 @@ void add_device_facts(Facts& facts) {
 
 Facts gemm_facts(DType dtype) {
   Facts facts;
-#if OSTRAKON_ON_DEVICE
+#if OSTRAKON_PRODUCTS_ON_DEVICE
   facts.push_back({"library of matrix products", gemm_kernel()});
 #if defined(KOKKOS_ENABLE_CUDA)
   add_device_facts(facts);
@@ -175,7 +175,7 @@ std::string gemm_digest(DType dtype) {
 }
 
 bool rows_have_bits_of_whole(DType dtype) {
-#if OSTRAKON_ON_DEVICE
+#if OSTRAKON_PRODUCTS_ON_DEVICE
   (void)dtype;
   return false;
 #elif defined(OSTRAKON_HAVE_ONEDNN)

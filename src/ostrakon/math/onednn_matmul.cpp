@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/onednn_matmul.hpp>
 
-#if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_ON_DEVICE
+#if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_PRODUCTS_ON_DEVICE
 
 #include <dnnl.hpp>
 #include <map>

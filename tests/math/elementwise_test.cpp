@@ -229,6 +229,26 @@ TYPED_TEST(Elementwise, ColumnSumsOfAPartAreThoseOfTheWhole) {
   EXPECT_TRUE(same_bits(part.host(), std::vector<T>(sums.begin() + first, sums.begin() + last)));
 }
 
+// Every 512th row in order, then a tree over these sums, whatever the threads of a team.
+TEST(ColumnSums, OrderFollowsFromTheShapeOnADevice) {
+  if (!on_device) GTEST_SKIP() << "kernels run on the host";
+  for (const std::int64_t rows : {0, 1, 500, 513, 5000})
+    for (const std::int64_t columns : {1, 16, 20, 37}) {
+      const std::vector<float> x = random_values<float>(rows * columns, 5);
+      const DeviceArray<float> device_x(x), sums(columns);
+      math::column_sums<float>(Exec(), device_x.matrix(rows, columns), sums);
+      std::vector<float> expected(columns);
+      for (std::int64_t c = 0; c < columns; ++c) {
+        std::vector<float> lanes(512);
+        for (std::int64_t r = 0; r < rows; ++r) lanes[r % 512] += x[r * columns + c];
+        for (std::int64_t half = 256; half > 0; half /= 2)
+          for (std::int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+        expected[c] = lanes[0];
+      }
+      EXPECT_TRUE(same_bits(sums.host(), expected)) << rows << " x " << columns;
+    }
+}
+
 // Added one after the other, 100,000 floats of 0.1 would be off by 1.4e-4.
 TEST(ColumnSums, RoundingStaysSmallOverManyRows) {
   constexpr std::int64_t rows = 100000;

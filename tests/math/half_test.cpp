@@ -210,4 +210,64 @@ TYPED_TEST(Half, TreeSumsAreThoseOfFloat) {
   EXPECT_THROW(math::host::tree_sum<T>({nullptr, 0, 5}, {nullptr, 5}), Error);
 }
 
+/// The kernel against the host's loop, from the same rows.
+template <class T>
+void check_chain_sums(const std::vector<std::int64_t>& all_pieces,
+                      const std::vector<std::int64_t>& counts) {
+  for (const std::int64_t pieces : all_pieces)
+    for (const std::int64_t count : counts)
+      for (const std::int64_t tree : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3},
+                                      std::int64_t{8}, std::int64_t{20}, pieces, pieces + 1})
+        for (const bool continues : {false, true}) {
+          std::vector<T> x = random_values<T>(pieces * count, pieces);
+          std::vector<float> sum = random_values<float>(count, 3);
+          const DeviceArray<T> device_x(x);
+          const DeviceArray<float> device_sum(sum);
+          math::chain_sum<T>(Exec(), View<const T**>(device_x.matrix(pieces, count)), tree,
+                             continues, device_sum);
+          EXPECT_TRUE(same_bits(device_x.host(), x));
+          math::host::chain_sum<T>(host_view(x).matrix(pieces, count), static_cast<int>(tree),
+                                   continues, host_view(sum));
+          EXPECT_TRUE(same_bits(device_sum.host(), sum))
+              << pieces << " pieces of " << count << ", trees over " << tree;
+        }
+}
+
+TYPED_TEST(Half, ChainSumsAreThoseOfTheHost) {
+  using T = TypeParam;
+  std::vector<std::int64_t> pieces;
+  for (std::int64_t p = 1; p <= 33; ++p) pieces.push_back(p);
+  check_chain_sums<T>(pieces, {0, 1, 4, 37});
+  check_chain_sums<T>({64, 100, 129, 300, 1031}, {5, 8});
+  check_chain_sums<T>({2, 8, 13}, {1500});
+}
+
+TEST(ChainSum, OfFloatsIsThatOfTheHost) {
+  std::vector<std::int64_t> pieces;
+  for (std::int64_t p = 1; p <= 33; ++p) pieces.push_back(p);
+  check_chain_sums<float>(pieces, {0, 1, 4, 37});
+  check_chain_sums<float>({64, 100, 129, 300, 1031}, {5, 8});
+  check_chain_sums<float>({2, 8, 13}, {1500});
+}
+
+TEST(ChainSum, MayReplaceTheFirstRow) {
+  const std::int64_t pieces = 11, count = 21;
+  std::vector<float> x = random_values<float>(pieces * count, 4), sum(count);
+  const DeviceArray<float> device_x(x);
+  math::chain_sum<float>(Exec(), View<const float**>(device_x.matrix(pieces, count)), 4, false,
+                         device_x.view().range(0, count));
+  math::host::chain_sum<float>(host_view(x).matrix(pieces, count), 4, false, host_view(sum));
+  std::vector<float> found = device_x.host();
+  found.resize(count);
+  EXPECT_TRUE(same_bits(found, sum));
+}
+
+TEST(ChainSum, RefusesWhatIsNoChain) {
+  const DeviceArray<float> x(12), sum(4);
+  const View<const float**> parts = x.matrix(3, 4);
+  EXPECT_THROW(math::chain_sum<float>(Exec(), parts, 0, false, sum), Error);
+  EXPECT_THROW(math::chain_sum<float>(Exec(), parts, 2, false, x.view().range(0, 3)), Error);
+  EXPECT_THROW(math::chain_sum<float>(Exec(), View<const float**>(), 2, false, sum), Error);
+}
+
 }  // namespace

@@ -48,12 +48,8 @@ void gelu_forward(const Exec& exec, View<const T**> x, View<T**> y) {
   const std::int64_t columns = x.columns();
   require_shape("gelu_forward", "y", y, x.rows(), columns);
   for_each_row(
-      exec, "gelu_forward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto in = x.row(r);
-        const auto out = y.row(r);
-        row.loop(columns, [=](std::int64_t i) {
-          out[i] = static_cast<T>(gelu(static_cast<compute_t<T>>(in[i])));
-        });
+      exec, "gelu_forward", x.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        row.map([](std::int64_t, compute_t<T> in) { return gelu(in); }, y.row(r), x.row(r));
       });
 }
 
@@ -63,13 +59,10 @@ void gelu_backward(const Exec& exec, View<const T**> x, View<const T**> dy, View
   require_shape("gelu_backward", "dy", dy, x.rows(), columns);
   require_shape("gelu_backward", "dx", dx, x.rows(), columns);
   for_each_row(
-      exec, "gelu_backward", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto in = x.row(r);
-        const auto dout = dy.row(r);
-        const auto din = dx.row(r);
-        row.loop(columns, [=](std::int64_t i) {
-          din[i] = static_cast<T>(dout[i] * gelu_derivative(static_cast<compute_t<T>>(in[i])));
-        });
+      exec, "gelu_backward", x.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
+        row.map([](std::int64_t, C in, C dout) { return dout * gelu_derivative(in); }, dx.row(r),
+                x.row(r), dy.row(r));
       });
 }
 
@@ -78,14 +71,10 @@ void swiglu_forward(const Exec& exec, View<const T**> gate_up, View<T**> y) {
   const std::int64_t columns = y.columns();
   require_shape("swiglu_forward", "gate_up", gate_up, y.rows(), 2 * columns);
   for_each_row(
-      exec, "swiglu_forward", y.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto gate = gate_up.row(r).range(0, columns);
-        const auto up = gate_up.row(r).range(columns, 2 * columns);
-        const auto out = y.row(r);
-        row.loop(columns, [=](std::int64_t i) {
-          const compute_t<T> g = gate[i];
-          out[i] = static_cast<T>(g * sigmoid(g) * up[i]);
-        });
+      exec, "swiglu_forward", y.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
+        row.map([](std::int64_t, C gate, C up) { return gate * sigmoid(gate) * up; }, y.row(r),
+                gate_up.row(r).range(0, columns), gate_up.row(r).range(columns, 2 * columns));
       });
 }
 
@@ -96,21 +85,16 @@ void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> 
   require_shape("swiglu_backward", "gate_up", gate_up, dy.rows(), 2 * columns);
   require_shape("swiglu_backward", "dgate_up", dgate_up, dy.rows(), 2 * columns);
   for_each_row(
-      exec, "swiglu_backward", dy.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto gate = gate_up.row(r).range(0, columns);
-        const auto up = gate_up.row(r).range(columns, 2 * columns);
-        const auto dout = dy.row(r);
-        const auto dgate = dgate_up.row(r).range(0, columns);
-        const auto dup = dgate_up.row(r).range(columns, 2 * columns);
-        row.loop(columns, [=](std::int64_t i) {
-          using C = compute_t<T>;
-          const C g = gate[i];
-          const C u = up[i];
-          const C d = dout[i];
-          const C s = sigmoid(g);
-          dgate[i] = static_cast<T>(d * u * s * (C(1) + g * (C(1) - s)));
-          dup[i] = static_cast<T>(d * g * s);
-        });
+      exec, "swiglu_backward", dy.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
+        row.map_two(
+            [](std::int64_t, C g, C u, C d) {
+              const C s = sigmoid(g);
+              return Two<C, C>{d * u * s * (C(1) + g * (C(1) - s)), d * g * s};
+            },
+            dgate_up.row(r).range(0, columns), dgate_up.row(r).range(columns, 2 * columns),
+            gate_up.row(r).range(0, columns), gate_up.row(r).range(columns, 2 * columns),
+            dy.row(r));
       });
 }
 

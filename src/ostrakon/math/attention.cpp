@@ -7,6 +7,7 @@
 #include <ostrakon/math/attention_blocks.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/row_kernel.hpp>
@@ -42,24 +43,39 @@ void softmax_rows(const Exec& exec, const AttentionBlock& block, View<C**> score
   const std::int64_t queries = block.queries();
   const std::int64_t begin = block.begin;
   const std::int64_t keys = block.end;
+  if (queries == 0) return;
+  const FastDivide by_queries(queries);
   for_each_row(
-      exec, "attend_softmax", block.count * queries,
+      exec, "attend_softmax", block.count * queries, keys,
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t query = index % queries;
+        const std::int64_t query = by_queries.rest(index);
         const std::int64_t seen = begin + query + 1;
+        [[maybe_unused]] const std::int64_t unseen = keys - seen;
         const View<C*> p = scores.row(index);
         const View<T*> stored = stored_at(p, probabilities.row(index));
-        const C largest =
-            row.maximum(seen - 1, p[seen - 1], [&](std::int64_t key) { return p[key]; });
-        const C total = row.template sum<C>(seen, [&](std::int64_t key) {
-          p[key] = fast_exp(p[key] - largest);
-          return p[key];
-        });
-        const C inverse = C(1) / total;
-        row.loop(seen, [&](std::int64_t key) { stored[key] = static_cast<T>(p[key] * inverse); });
-        row.loop(keys - seen, [&](std::int64_t key) { stored[seen + key] = T(0); });
+        const View<C*> visible = p.range(0, seen);
+        const C largest = row.maximum_of([](std::int64_t, C score) { return score; }, p[seen - 1],
+                                         p.range(0, seen - 1));
+        C total;
+        if constexpr (on_device) {  // exponentials twice, not to write and read them again
+          total = row.template sum_of<C>(
+              [=](std::int64_t, C score) { return fast_exp(score - largest); }, visible);
+          const C inverse = C(1) / total;
+          row.map([=](std::int64_t key,
+                      C score) { return key < seen ? fast_exp(score - largest) * inverse : C(0); },
+                  stored, p);
+        } else {
+          total = row.template sum<C>(seen, [&](std::int64_t key) {
+            p[key] = fast_exp(p[key] - largest);
+            return p[key];
+          });
+          const C inverse = C(1) / total;
+          row.loop(seen, [&](std::int64_t key) { stored[key] = static_cast<T>(p[key] * inverse); });
+          row.loop(unseen, [&](std::int64_t key) { stored[seen + key] = T(0); });
+        }
         row.once([&] {
-          log_sum_exp[index / queries * log_sum_exp_stride + query] = largest + log(total);
+          log_sum_exp[by_queries.quotient(index) * log_sum_exp_stride + query] =
+              largest + log(total);
         });
       });
 }
@@ -83,40 +99,54 @@ void softmax_backward_rows(const Exec& exec, const AttentionBlock& block,
   const std::int64_t begin = block.begin;
   const std::int64_t keys = block.end;
   const RowOperands<T> from = operands;
+  if (queries == 0) return;
+  const FastDivide by_queries(queries);
   for_each_row(
-      exec, "attend_backward", block.count * queries,
+      exec, "attend_backward", block.count * queries, keys,
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t query = index % queries;
-        const std::int64_t head = index / queries;
+        const std::int64_t query = by_queries.rest(index);
+        const std::int64_t head = by_queries.quotient(index);
         const std::int64_t seen = begin + query + 1;
+        [[maybe_unused]] const std::int64_t unseen = keys - seen;
+        const C times = scale;
         const std::int64_t first = from.first_column + head * from.head_stride;
         const auto out = from.out.row(query).range(first, first + from.head_width);
         const auto dout = from.dout.row(query).range(first, first + from.head_width);
         const C delta =
-            row.template sum<C>(from.head_width, [&](std::int64_t i) { return out[i] * dout[i]; });
+            row.template sum_of<C>([](std::int64_t, C o, C d) { return o * d; }, out, dout);
         const C shift = from.log_sum_exp[head * from.log_sum_exp_stride + query];
         const View<C*> s = scores.row(index);
         const View<C*> dp = dprobabilities.row(index);
         const View<T*> p = stored_at(s, probabilities.row(index));
         const View<T*> ds = stored_at(dp, dscores.row(index));
-        row.loop(seen, [&](std::int64_t key) {
-          const C probability = fast_exp(s[key] - shift);
-          ds[key] = static_cast<T>(probability * (dp[key] - delta) * scale);
-          p[key] = static_cast<T>(probability);
-        });
-        row.loop(keys - seen, [&](std::int64_t key) {
-          p[seen + key] = T(0);
-          ds[seen + key] = T(0);
-        });
+        if constexpr (on_device) {
+          row.map_two(
+              [=](std::int64_t key, C score, C d) {
+                const C probability = key < seen ? fast_exp(score - shift) : C(0);
+                return Two<C, C>{key < seen ? probability * (d - delta) * times : C(0),
+                                 probability};
+              },
+              ds, p, s, dp);
+        } else {
+          row.loop(seen, [&](std::int64_t key) {
+            const C probability = fast_exp(s[key] - shift);
+            ds[key] = static_cast<T>(probability * (dp[key] - delta) * times);
+            p[key] = static_cast<T>(probability);
+          });
+          row.loop(unseen, [&](std::int64_t key) {
+            p[seen + key] = T(0);
+            ds[seen + key] = T(0);
+          });
+        }
       });
 }
 
 template <class T>
 void clear_rows(const Exec& exec, View<T**> x) {
   for_each_row(
-      exec, "attend_clear", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto to = x.row(index);
-        row.loop(to.size(), [=](std::int64_t j) { to[j] = T(0); });
+      exec, "attend_clear", x.rows(), x.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        row.map([](std::int64_t) { return T(0); }, x.row(index));
       });
 }
 
@@ -183,18 +213,21 @@ class KvSums<T, true> {
     const std::int64_t width = width_;
     const View<const C*> keys = keys_;
     const View<const C*> values = values_;
+    const FastDivide by_tokens(tokens);
     for_each_row(
-        exec, "attend_store", count * tokens, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-          const std::int64_t token = index % tokens;
-          const std::int64_t column = index / tokens * width;
+        exec, "attend_store", count * tokens, width,
+        KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+          const std::int64_t token = by_tokens.rest(index);
+          const std::int64_t column = by_tokens.quotient(index) * width;
           const auto dkey = dkeys.row(token).range(column, column + width);
           const auto dvalue = dvalues.row(token).range(column, column + width);
           const auto key = keys.range(index * width, (index + 1) * width);
           const auto value = values.range(index * width, (index + 1) * width);
-          row.loop(width, [=](std::int64_t i) {
-            dkey[i] = static_cast<K>(key[i]);
-            dvalue[i] = static_cast<K>(value[i]);
-          });
+          row.map_two(
+              [](std::int64_t, C a, C b) {
+                return Two<C, C>{a, b};
+              },
+              dkey, dvalue, key, value);
         });
   }
 

@@ -10,51 +10,76 @@ namespace ostrakon::math {
 
 #if OSTRAKON_ON_DEVICE
 
-/// sums[c] = the sum of term(r, c) for r in [0, rows), for every column c: threads of a
-/// team add up blocks of 64 rows each, and then the blocks, both in order, so that the result
-/// depends neither on the size of the team nor on the order of threads. Term is
-/// KOKKOS_LAMBDA(int64_t, int64_t) -> T. Allocates nothing: the blocks' sums are in shared memory.
-template <class T, class Term>
-void sum_over_rows(const Exec& exec, const char* name, std::int64_t rows, const Term& term,
-                   View<T*> sums) {
-  const std::int64_t columns = sums.size();
-  constexpr std::int64_t rows_per_block = 64;
-  constexpr std::int64_t blocks_per_round = 32;
-  constexpr std::int64_t rows_per_round = rows_per_block * blocks_per_round;
-  constexpr std::int64_t columns_per_team = 32;
-  constexpr std::size_t scratch = blocks_per_round * columns_per_team * sizeof(T);
-  const auto teams = static_cast<int>(items_for(columns, columns_per_team));
-  TeamPolicy policy(exec, teams, Kokkos::AUTO);
-  policy.set_scratch_size(0, Kokkos::PerTeam(scratch));
-  Kokkos::parallel_for(
-      name, policy, KOKKOS_LAMBDA(const TeamMember& team) {
-        const std::int64_t first = team.league_rank() * columns_per_team;
-        const std::int64_t width = smaller(columns_per_team, columns - first);
-        T* const partial = static_cast<T*>(team.team_scratch(0).get_shmem(scratch));
-        const auto total = sums.range(first, first + width);
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width),
-                             [&](std::int64_t j) { total[j] = 0; });
-        for (std::int64_t begin = 0; begin < rows; begin += rows_per_round) {
-          const std::int64_t end = smaller(begin + rows_per_round, rows);
-          const std::int64_t blocks = (end - begin + rows_per_block - 1) / rows_per_block;
-          Kokkos::parallel_for(
-              Kokkos::TeamVectorRange(team, blocks * columns_per_team), [&](std::int64_t i) {
-                const std::int64_t j = i % columns_per_team;
-                if (j >= width) return;
-                const std::int64_t top = begin + i / columns_per_team * rows_per_block;
-                const std::int64_t bottom = smaller(top + rows_per_block, end);
-                T sum = 0;
-                for (std::int64_t r = top; r < bottom; ++r) sum += term(r, first + j);
-                partial[i] = sum;
-              });
-          team.team_barrier();
-          Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width), [&](std::int64_t j) {
-            for (std::int64_t block = 0; block < blocks; ++block)
-              total[j] += partial[block * columns_per_team + j];
+/// Whether vectors of n elements begin at every n-th column of every row.
+template <int n, class T>
+bool rows_begin_vectors(const View<T**>& x) {
+  return begin_vectors<n>(x.data()) && x.stride() % n == 0;
+}
+
+/// What a kernel sums up at a time: the columns of a team, those of a thread (a vector), and among
+/// how many sums the rows are dealt out. These are in shared memory: 32 KiB.
+template <class C, int outputs>
+struct ColumnTile {
+  static constexpr int columns = 16;
+  static constexpr int lanes = 2048 / outputs / static_cast<int>(sizeof(C));  // a power of two
+  static constexpr std::size_t bytes = sizeof(C) * lanes * columns * outputs;
+};
+
+/// sums[o][c] = the sum over r in [0, rows) of what terms.add<n>(r, c, s) adds to s[o * n + i] for
+/// column c + i: for `columns` columns. Lane l adds up rows l, l + lanes, ... in order, and a tree
+/// the lanes, so that the result depends on the shape alone. n is 1, or more where
+/// terms.begin_vectors<n>(). Allocates nothing.
+template <int n, class C, int outputs, class Terms>
+void sum_over_rows_in_vectors(const Exec& exec, const char* name, std::int64_t rows,
+                              std::int64_t columns, const Terms& terms,
+                              const Kokkos::Array<View<C*>, outputs>& sums) {
+  using Tile = ColumnTile<C, outputs>;
+  constexpr int groups = Tile::columns / n;
+  constexpr int items = Tile::lanes * groups;
+  for_each_team(
+      exec, name, items_for(columns, Tile::columns), std::min(items, 1024), Tile::bytes,
+      KOKKOS_LAMBDA(const TeamMember& team) {
+        // partial[(o * lanes + lane) * Tile::columns + column]
+        constexpr std::size_t bytes = Tile::bytes;  // taken by reference
+        C* const partial = static_cast<C*>(team.team_scratch(0).get_shmem(bytes));
+        const std::int64_t first = team.league_rank() * Tile::columns;
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, items), [&](int item) {
+          const int lane = item / groups, column = item % groups * n;
+          C sum[outputs * n] = {};
+          if (first + column < columns)
+            for (std::int64_t r = lane; r < rows; r += Tile::lanes)
+              terms.template add<n>(r, first + column, sum);
+          for (int o = 0; o < outputs; ++o)
+            for (int i = 0; i < n; ++i)
+              partial[(o * Tile::lanes + lane) * Tile::columns + column + i] = sum[o * n + i];
+        });
+        team.team_barrier();
+        for (int half = Tile::lanes / 2; half > 0; half /= 2) {
+          const int pairs = half * Tile::columns;
+          Kokkos::parallel_for(Kokkos::TeamVectorRange(team, outputs * pairs), [&](int pair) {
+            const int o = outputs == 1 ? 0 : pair / pairs;
+            C* const lanes = partial + o * Tile::lanes * Tile::columns;
+            lanes[pair - o * pairs] += lanes[pair - o * pairs + pairs];
           });
           team.team_barrier();
         }
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, outputs * Tile::columns), [&](int i) {
+          const int o = i / Tile::columns, column = i % Tile::columns;
+          if (first + column < columns)
+            sums[static_cast<std::size_t>(o)][first + column] =
+                partial[o * Tile::lanes * Tile::columns + column];
+        });
       });
+}
+
+template <class C, int outputs, class Terms>
+void sum_over_rows(const Exec& exec, const char* name, std::int64_t rows, std::int64_t columns,
+                   const Terms& terms, const Kokkos::Array<View<C*>, outputs>& sums) {
+  constexpr int n = Terms::vector;
+  if (columns % n == 0 && terms.template begin_vectors<n>())
+    sum_over_rows_in_vectors<n, C, outputs>(exec, name, rows, columns, terms, sums);
+  else
+    sum_over_rows_in_vectors<1, C, outputs>(exec, name, rows, columns, terms, sums);
 }
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/vectors.hpp>
 
 #if defined(__F16C__) && !OSTRAKON_ON_DEVICE
 #include <immintrin.h>
@@ -12,7 +12,8 @@ namespace ostrakon::math {
 /// y[0..count) = x[0..count) in another type, on the calling thread.
 template <class A, class B>
 KOKKOS_INLINE_FUNCTION void convert_run(const A* x, B* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<B>(x[i]);
+  map_run<vector_elements<A, B>()>(
+      count, [](std::int64_t, A value) { return static_cast<B>(value); }, y, x);
 }
 
 #if defined(__F16C__) && !OSTRAKON_ON_DEVICE

@@ -121,10 +121,109 @@ void require_pieces(std::int64_t pieces) {
   require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
 }
 
+#if OSTRAKON_ON_DEVICE
+/// What a row of x adds to the sums of its columns.
+template <class T>
+struct ColumnTerms {
+  static constexpr int vector = vector_elements<T>();
+  View<const T**> x;
+
+  template <int n>
+  bool begin_vectors() const {
+    return rows_begin_vectors<n>(x);
+  }
+  template <int n>
+  KOKKOS_INLINE_FUNCTION void add(std::int64_t r, std::int64_t j, compute_t<T>* sums) const {
+    const Vector<T, n> values = load_vector<n>(&x(r, j));
+    for (int k = 0; k < n; ++k) sums[k] += static_cast<compute_t<T>>(values.at[k]);
+  }
+};
+#endif
+
+/// The vectors at one place of the rows of x, summed up in the tree, in registers: rows come in
+/// blocks of eight, whole nodes of the tree, and the blocks' sums wait for the one on their right
+/// at the level of their size.
+template <class T, int n, int levels>
+class VectorTree {
+ public:
+  using C = compute_t<T>;
+
+  /// sum = the tree over rows [begin, end) from column `first` on.
+  KOKKOS_INLINE_FUNCTION static void sum(const View<const T**>& x, std::int64_t begin,
+                                         std::int64_t end, std::int64_t first, Vector<C, n>& sum) {
+    if constexpr (levels == 0) {
+      sum_block(x, begin, static_cast<int>(end - begin), first, sum);
+    } else {
+      Vector<C, n> waiting[levels] = {};
+      std::int64_t blocks = 0;
+      for (std::int64_t row = begin; row < end; row += block_rows, ++blocks) {
+        sum_block(x, row, static_cast<int>(smaller(block_rows, end - row)), first, sum);
+        if (row + block_rows >= end) break;
+        bool carries = true;
+        for (int level = 0; level < levels; ++level) {
+          const bool full = (blocks >> level & 1) == 1;
+          if (carries && full) add(waiting[level], sum, sum);
+          if (carries && !full) waiting[level] = sum;
+          carries = carries && full;
+        }
+      }
+      for (int level = 0; level < levels; ++level)
+        if ((blocks >> level & 1) == 1) add(waiting[level], sum, sum);
+    }
+  }
+
+  static constexpr std::int64_t block_rows = 8;
+
+ private:
+  KOKKOS_INLINE_FUNCTION static void add(const Vector<C, n>& left, const Vector<C, n>& right,
+                                         Vector<C, n>& sum) {
+    for (int j = 0; j < n; ++j) sum.at[j] = left.at[j] + right.at[j];
+  }
+
+  KOKKOS_INLINE_FUNCTION static void sum_block(const View<const T**>& x, std::int64_t row, int rows,
+                                               std::int64_t first, Vector<C, n>& sum) {
+    Vector<C, n> node[block_rows] = {};
+    for (int piece = 0; piece < block_rows; ++piece) {
+      if (piece >= rows) continue;
+      const auto values = load_lanes<n>(x.data() + (row + piece) * x.stride(), first, x.columns());
+      for (int j = 0; j < n; ++j) node[piece].at[j] = static_cast<C>(values.at[j]);
+    }
+    for (int distance = 1; distance < block_rows; distance *= 2)
+      for (int piece = 0; piece + distance < block_rows; piece += 2 * distance)
+        if (piece + distance < rows) add(node[piece], node[piece + distance], node[piece]);
+    sum = node[0];
+  }
+};
+
+template <class T, int levels>
+void sum_chain(const Exec& exec, const View<const T**>& parts, std::int64_t tree, bool continues,
+               const View<compute_t<T>*>& total) {
+  using C = compute_t<T>;
+  constexpr int n = vector_elements<C>();
+  const View<const T**> x = parts;
+  const View<C*> to = total;
+  for_each_item(
+      exec, "chain_sum", items_for(to.size(), n), KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t first = item * n;
+        Vector<C, n> sum = {};
+        if (continues) sum = load_lanes<n>(to.data(), first, to.size());
+        for (std::int64_t piece = 0; piece < x.rows(); piece += tree) {
+          Vector<C, n> of_tree = {};
+          VectorTree<T, n, levels>::sum(x, piece, smaller(piece + tree, x.rows()), first, of_tree);
+          if (piece == 0 && !continues)
+            sum = of_tree;
+          else
+            for (int j = 0; j < n; ++j) sum.at[j] += of_tree.at[j];
+        }
+        store_lanes<n>(to.data(), first, to.size(), sum);
+      });
+}
+
 /// y[i] += x[i].
 template <class T>
 KOKKOS_INLINE_FUNCTION void add_run(const T* x, T* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(y[i] + x[i]);
+  map_run<vector_elements<T>()>(
+      count, [](std::int64_t, T before, T term) { return static_cast<T>(before + term); }, y, y, x);
 }
 
 }  // namespace
@@ -132,7 +231,7 @@ KOKKOS_INLINE_FUNCTION void add_run(const T* x, T* y, std::int64_t count) {
 template <class A, class B, class Space>
 void convert(const WorksOn<Space>& where, View<const A*, Space> x, View<B*, Space> y) {
   require_equal_sizes("convert", x.size(), y.size());
-  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096);
+  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096, vector_elements<A, B>());
   for_each_item(
       where, "convert", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
@@ -144,7 +243,7 @@ void convert(const WorksOn<Space>& where, View<const A*, Space> x, View<B*, Spac
 template <class T, class Space>
 void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space> y) {
   require_equal_sizes("add_to", x.size(), y.size());
-  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096);
+  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096, vector_elements<T>());
   for_each_item(
       where, "add_to", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
@@ -155,15 +254,27 @@ void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space
 
 template <class T>
 void fill(const Exec& exec, View<T*> x, T value) {
+  constexpr std::int64_t run = per_item(1, vector_elements<T>());
   for_each_item(
-      exec, "fill", x.size(), KOKKOS_LAMBDA(std::int64_t i) { x[i] = value; });
+      exec, "fill", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
+        const auto to = x.range(item * run, smaller((item + 1) * run, x.size()));
+        map_run<vector_elements<T>()>(
+            to.size(), [=](std::int64_t) { return value; }, to.data());
+      });
 }
 
 template <class T>
 void copy(const Exec& exec, View<const T*> x, View<T*> y) {
   require_equal_sizes("copy", x.size(), y.size());
+  constexpr std::int64_t run = per_item(1, vector_elements<T>());
   for_each_item(
-      exec, "copy", y.size(), KOKKOS_LAMBDA(std::int64_t i) { y[i] = x[i]; });
+      exec, "copy", items_for(y.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t first = item * run, end = smaller(first + run, y.size());
+        const auto to = y.range(first, end);
+        map_run<vector_elements<T>()>(
+            to.size(), [](std::int64_t, T element) { return element; }, to.data(),
+            x.range(first, end).data());
+      });
 }
 
 template <class T>
@@ -208,10 +319,38 @@ void host::chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute
 }
 
 template <class T>
+void chain_sum(const Exec& exec, View<const T**> x, std::int64_t tree, bool continues,
+               View<compute_t<T>*> sum) {
+  const std::int64_t pieces = x.rows();
+  require_pieces(pieces);
+  require_equal_sizes("chain_sum", x.columns(), sum.size());
+  require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
+  // Registers for as many levels as there are: few for the usual numbers of ranks.
+  constexpr int some = 4, most = 16;
+  const std::int64_t of_tree = smaller(tree, pieces), block = 8;
+  require(of_tree <= block << most, "chain_sum: trees over ", of_tree, " pieces, expected at most ",
+          block << most);
+  if (of_tree <= block)
+    sum_chain<T, 0>(exec, x, tree, continues, sum);
+  else if (of_tree <= block << some)
+    sum_chain<T, some>(exec, x, tree, continues, sum);
+  else
+    sum_chain<T, most>(exec, x, tree, continues, sum);
+}
+
+template <class T>
 void add_bias(const Exec& exec, View<T**> x, View<const T*> bias) {
   require_equal_sizes("add_bias", x.columns(), bias.size());
-  constexpr std::int64_t run = per_item(4096);
   const std::int64_t columns = x.columns();
+#if OSTRAKON_ON_DEVICE
+  for_each_row(
+      exec, "add_bias", x.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
+        row.map([](std::int64_t, C value, C term) { return value + term; }, x.row(r), x.row(r),
+                bias);
+      });
+#else
+  constexpr std::int64_t run = 4096;
   const std::int64_t runs = items_for(columns, run);
   for_each_item(
       exec, "add_bias", x.rows() * runs, KOKKOS_LAMBDA(std::int64_t item) {
@@ -221,6 +360,7 @@ void add_bias(const Exec& exec, View<T**> x, View<const T*> bias) {
         const auto terms = bias.range(first, first + width);
         for (std::int64_t j = 0; j < width; ++j) row[j] = static_cast<T>(row[j] + terms[j]);
       });
+#endif
 }
 
 template <class T>
@@ -231,8 +371,20 @@ void add_residual(const Exec& exec, View<const T**> x, View<const compute_t<T>**
   require_shape(name, "x", x, y.rows(), y.columns());
   require_shape(name, "sum", sum, y.rows(), y.columns());
   require_size_if_any(name, "bias", bias, y.columns());
-  constexpr std::int64_t run = per_item(4096);
-  const std::int64_t columns = y.columns(), runs = items_for(columns, run);
+  const std::int64_t columns = y.columns();
+#if OSTRAKON_ON_DEVICE
+  for_each_row(
+      exec, name, y.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        if (bias)
+          row.map([](std::int64_t, C from, C more, C term) { return from + (more + term); },
+                  y.row(r), x.row(r), sum.row(r), bias);
+        else
+          row.map([](std::int64_t, C from, C more) { return from + more; }, y.row(r), x.row(r),
+                  sum.row(r));
+      });
+#else
+  constexpr std::int64_t run = 4096;
+  const std::int64_t runs = items_for(columns, run);
   for_each_item(
       exec, name, y.rows() * runs, KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item % runs * run, row = item / runs;
@@ -248,15 +400,15 @@ void add_residual(const Exec& exec, View<const T**> x, View<const compute_t<T>**
           for (std::int64_t j = 0; j < to.size(); ++j) to[j] = static_cast<T>(C(from[j]) + more[j]);
         }
       });
+#endif
 }
 
 template <class T>
 void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) {
   require_equal_sizes("column_sums", x.columns(), sums.size());
 #if OSTRAKON_ON_DEVICE
-  sum_over_rows(
-      exec, "column_sums", x.rows(),
-      KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) { return x(r, j); }, sums);
+  sum_over_rows<compute_t<T>, 1>(exec, "column_sums", x.rows(), x.columns(), ColumnTerms<T>{x},
+                                 {{sums}});
 #else
   constexpr std::int64_t run = 256;
   const std::int64_t columns = x.columns();
@@ -290,6 +442,12 @@ template void copy<std::int32_t>(const Exec&, View<const std::int32_t*>, View<st
 template void copy<std::int64_t>(const Exec&, View<const std::int64_t*>, View<std::int64_t*>);
 template void tree_sum<float>(const Exec&, View<float**>);
 template void tree_sum<double>(const Exec&, View<double**>);
+#define OSTRAKON_INSTANTIATE(T) \
+  template void chain_sum<T>(const Exec&, View<const T**>, std::int64_t, bool, View<compute_t<T>*>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
 
 #define OSTRAKON_INSTANTIATE(A, B)                                    \
   template void convert<A, B>(const Exec&, View<const A*>, View<B*>); \

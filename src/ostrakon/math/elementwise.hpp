@@ -32,6 +32,14 @@ void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space
 template <class T>
 void tree_sum(const Exec& exec, View<T**> x);
 
+/// Sums every `tree` neighbouring rows of x (pieces, count) by such a tree, the last ones maybe
+/// fewer, and the trees' sums in order: ((T0 + T1) + T2) + ... Where `continues` they are added to
+/// what is in sum (count). 16-bit rows are summed as their conversions to float. x stays as it is;
+/// sum may be its row 0, unless `continues`. The bits are those of host::chain_sum.
+template <class T>
+void chain_sum(const Exec& exec, View<const T**> x, std::int64_t tree, bool continues,
+               View<compute_t<T>*> sum);
+
 /// Sums on the calling thread, which Kokkos need not know; tree_sum with the bits of the other.
 namespace host {
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/embedding.hpp>
 
+#include <algorithm>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
@@ -31,18 +33,20 @@ template <class T>
 void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                        std::int64_t first_position, View<const T**> token_table,
                        View<const T**> position_table, View<T**> out) {
+  using C = compute_t<T>;
   const std::int64_t width = out.columns();
   check_tables<T>("embed_forward", ids, tokens, first_position, out.rows(), width, token_table,
                   position_table);
+  const FastDivide by_tokens(tokens);
   for_each_row(
-      exec, "embed_forward", out.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, "embed_forward", out.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto token = token_table.row(ids[r]);
         const auto sum = out.row(r);
         if (position_table) {
-          const auto position = position_table.row(first_position + r % tokens);
-          row.loop(width, [=](std::int64_t i) { sum[i] = static_cast<T>(token[i] + position[i]); });
+          const auto position = position_table.row(first_position + by_tokens.rest(r));
+          row.map([](std::int64_t, C a, C b) { return a + b; }, sum, token, position);
         } else {
-          row.loop(width, [=](std::int64_t i) { sum[i] = token[i]; });
+          row.map([](std::int64_t, T element) { return element; }, sum, token);
         }
       });
 }
@@ -55,12 +59,11 @@ void embedding_forward_some(const Exec& exec, View<const std::int32_t*> ids,
   require_size(name, "ids", ids, out.rows());
   require_shape(name, "token table", table, table.rows(), out.columns());
   for_each_row(
-      exec, name, out.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, out.rows(), out.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const std::int64_t word = ids[r] - first_word;
         if (word < 0 || word >= table.rows()) return;
-        const auto token = table.row(word);
-        const auto to = out.row(r);
-        row.loop(to.size(), [=](std::int64_t i) { to[i] = token[i]; });
+        row.map([](std::int64_t, compute_t<T> element) { return element; }, out.row(r),
+                table.row(word));
       });
 }
 
@@ -72,11 +75,13 @@ void add_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_pos
               first_position + smaller(tokens, out.rows()) <= table.rows(),
           name, ": ", tokens, " positions from ", first_position, " on of a table (", table.rows(),
           ", ", table.columns(), ") for rows of ", out.columns(), ", expected those of the table");
+  const FastDivide by_tokens(tokens);
   for_each_row(
-      exec, name, out.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto position = table.row(first_position + r % tokens);
+      exec, name, out.rows(), out.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
         const auto to = out.row(r);
-        row.loop(to.size(), [=](std::int64_t i) { to[i] += position[i]; });
+        row.map([](std::int64_t, C sum, C position) { return sum + position; }, to, to,
+                table.row(first_position + by_tokens.rest(r)));
       });
 }
 
@@ -90,6 +95,52 @@ void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_
       });
 }
 
+#if OSTRAKON_ON_DEVICE
+namespace {
+
+/// The first row of each token adds up all of that token's rows in order. A team looks for them in
+/// some thousand ids at a time, lists them in shared memory, and adds those that it found.
+template <class T>
+void add_token_rows(const Exec& exec, View<const std::int32_t*> ids, View<const T**> dout,
+                    View<compute_t<T>**> dtoken_table) {
+  const std::int64_t rows = ids.size(), width = dout.columns();
+  constexpr int at_once = 2048, of_item = 8, items = at_once / of_item;
+  for_each_team(
+      exec, "embed_backward", rows, std::max(256, threads_for_row(width)),
+      sizeof(std::int32_t) * (at_once + 1), KOKKOS_LAMBDA(const TeamMember& team) {
+        constexpr std::size_t bytes = sizeof(std::int32_t) * (at_once + 1);
+        auto* const list = static_cast<std::int32_t*>(team.team_scratch(0).get_shmem(bytes));
+        const DeviceRow row(team);
+        const std::int64_t first = team.league_rank();
+        const std::int32_t id = ids[first];
+        if (id < 0) return;
+        const int earlier = row.template maximum_of<std::int32_t>(
+            [=](std::int64_t, std::int32_t other) { return other == id ? 1 : 0; }, 0,
+            ids.range(0, first));
+        if (earlier == 1) return;
+        const auto token = dtoken_table.row(id);
+        for (std::int64_t begin = first; begin < rows; begin += at_once) {
+          const int count = static_cast<int>(smaller(at_once, rows - begin));
+          const auto some = ids.range(begin, begin + count);
+          Kokkos::parallel_scan(Kokkos::TeamThreadRange(team, items),
+                                [&](int item, int& place, bool is_final) {
+                                  for (int i = item * of_item; i < (item + 1) * of_item; ++i) {
+                                    if (i >= count || some[i] != id) continue;
+                                    if (is_final) list[place] = i;
+                                    ++place;
+                                  }
+                                  if (is_final && item == items - 1) list[at_once] = place;
+                                });
+          team.team_barrier();
+          row.add_rows(
+              list[at_once], [=](std::int64_t index) { return begin + list[index]; }, dout, token);
+        }
+      });
+}
+
+}  // namespace
+#endif
+
 template <class T>
 void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                         View<const T**> dout, View<compute_t<T>**> dtoken_table,
@@ -99,29 +150,16 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
   const std::int64_t width = dout.columns();
   check_tables<C>("embed_backward", ids, tokens, 0, rows, width, dtoken_table, dposition_table);
 #if OSTRAKON_ON_DEVICE
-  // The first row of each token adds up all of that token's rows in order, and every element of a
-  // position its sequences: as on the host, with more to do at a time.
-  if (dtoken_table)
-    for_each_row(
-        exec, "embed_backward", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t first) {
-          const std::int32_t id = ids[first];
-          if (id < 0) return;
-          const int earlier =
-              row.maximum(first, 0, [=](std::int64_t r) { return ids[r] == id ? 1 : 0; });
-          if (earlier == 1) return;
-          const auto token = dtoken_table.row(id);
-          for (std::int64_t r = first; r < rows; ++r) {
-            if (ids[r] != id) continue;
-            const auto gradient = dout.row(r);
-            row.loop(width, [=](std::int64_t j) { token[j] += gradient[j]; });
-          }
-        });
+  // Each token's rows, and those of each position, are added in order: as on the host.
+  if (dtoken_table) add_token_rows<T>(exec, ids, dout, dtoken_table);
   if (!dposition_table) return;
-  for_each_item(
-      exec, "embed_positions", smaller(tokens, rows) * width, KOKKOS_LAMBDA(std::int64_t item) {
-        const std::int64_t j = item % width;
-        for (std::int64_t r = item / width; r < rows; r += tokens)
-          dposition_table(item / width, j) += dout(r, j);
+  for_each_row(
+      exec, "embed_positions", smaller(tokens, rows), width,
+      KOKKOS_LAMBDA(const Row& row, std::int64_t position) {
+        const auto sum = dposition_table.row(position);
+        row.add_rows(
+            items_for(rows - position, tokens),
+            [=](std::int64_t index) { return position + index * tokens; }, dout, sum);
       });
 #else
   if (!dtoken_table && !dposition_table) return;
@@ -190,7 +228,45 @@ class PieceSums {
   std::int64_t last_ = 0;
 };
 
-constexpr std::int64_t columns_at_once = per_item(64);
+constexpr std::int64_t columns_at_once = per_item(64, 4);
+
+/// Runs body(r, column, columns) for runs of columns of `rows` rows: an item on the host, a thread
+/// of the row's team on a device.
+template <class Body>
+void for_each_run(const Exec& exec, const char* name, std::int64_t rows, std::int64_t width,
+                  const Body& body) {
+  const std::int64_t runs = items_for(width, columns_at_once);
+#if OSTRAKON_ON_DEVICE
+  for_each_row(
+      exec, name, rows, width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        row.loop(runs, [&](std::int64_t run) {
+          const std::int64_t column = run * columns_at_once;
+          body(r, column, smaller(columns_at_once, width - column));
+        });
+      });
+#else
+  for_each_item(
+      exec, name, rows * runs, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t column = item % runs * columns_at_once;
+        body(item / runs, column, smaller(columns_at_once, width - column));
+      });
+#endif
+}
+
+/// The addends of a run of columns, at most columns_at_once.
+template <class T, class C>
+KOKKOS_INLINE_FUNCTION void add_run(const View<const T*>& gradient, C* sum) {
+  constexpr int n = static_cast<int>(columns_at_once);
+  const T* const from = gradient.data();
+  if constexpr (on_device) {
+    if (gradient.size() == n && begin_vectors<n>(from)) {
+      const Vector<T, n> values = load_vector<n>(from);
+      for (int j = 0; j < n; ++j) sum[j] += static_cast<C>(values.at[j]);
+      return;
+    }
+  }
+  for (std::int64_t j = 0; j < gradient.size(); ++j) sum[j] += from[j];
+}
 
 /// next[r]: the next row with the id of row r, or -1. first[r]: whether none is before it.
 void list_rows_by_id(const Exec& exec, View<const std::int32_t*> ids, View<std::int32_t*> next,
@@ -249,20 +325,16 @@ void embedding_backward_by_piece(const Exec& exec, View<const std::int32_t*> ids
   const View<std::int32_t*> next = workspace.range(0, rows);
   const View<std::int32_t*> first = workspace.range(rows, 2 * rows);
   list_rows_by_id(exec, ids, next, first, workspace.range(2 * rows, elements));
-  const std::int64_t of_piece = rows / pieces;
-  const std::int64_t runs = items_for(width, columns_at_once);
-  for_each_item(
-      exec, name, rows * runs, KOKKOS_LAMBDA(std::int64_t item) {
-        const std::int64_t begin = item / runs;
+  if (rows == 0) return;
+  const FastDivide of_piece(rows / pieces);
+  for_each_run(
+      exec, name, rows, width,
+      KOKKOS_LAMBDA(std::int64_t begin, std::int64_t column, std::int64_t columns) {
         if (first[begin] == 0) return;
-        const std::int64_t column = item % runs * columns_at_once;
-        const std::int64_t columns = smaller(columns_at_once, width - column);
         PieceSums<C, columns_at_once> sums;
-        for (std::int64_t r = begin; r >= 0; r = next[r]) {
-          const auto gradient = dout.row(r).range(column, column + columns);
-          C* const sum = sums.of_piece(r / of_piece);
-          for (std::int64_t j = 0; j < columns; ++j) sum[j] += gradient[j];
-        }
+        for (std::int64_t r = begin; r >= 0; r = next[r])
+          add_run<T>(dout.row(r).range(column, column + columns),
+                     sums.of_piece(of_piece.quotient(r)));
         const C* const total = sums.total();
         const auto token = dtoken_table.row(ids[begin]).range(column, column + columns);
         for (std::int64_t j = 0; j < columns; ++j) token[j] += total[j];
@@ -281,19 +353,13 @@ void embedding_positions_backward(const Exec& exec, View<const T**> dout, std::i
           dout.rows(), ", ", width, ") and positions of width ", dpositions.columns(),
           ", expected whole pieces that have these rows, of one width");
   const std::int64_t of_piece = dout.rows() / pieces;
-  const std::int64_t runs = items_for(width, columns_at_once);
-  for_each_item(
-      exec, name, count * runs, KOKKOS_LAMBDA(std::int64_t item) {
-        const std::int64_t row = item / runs;
-        const std::int64_t column = item % runs * columns_at_once;
-        const std::int64_t columns = smaller(columns_at_once, width - column);
+  for_each_run(
+      exec, name, count, width,
+      KOKKOS_LAMBDA(std::int64_t row, std::int64_t column, std::int64_t columns) {
         PieceSums<C, columns_at_once> sums;
-        for (std::int64_t piece = 0; piece < pieces; ++piece) {
-          const auto gradient =
-              dout.row(piece * of_piece + first + row).range(column, column + columns);
-          C* const sum = sums.of_piece(piece);
-          for (std::int64_t j = 0; j < columns; ++j) sum[j] += gradient[j];
-        }
+        for (std::int64_t piece = 0; piece < pieces; ++piece)
+          add_run<T>(dout.row(piece * of_piece + first + row).range(column, column + columns),
+                     sums.of_piece(piece));
         const C* const total = sums.total();
         const auto to = dpositions.row(row).range(column, column + columns);
         for (std::int64_t j = 0; j < columns; ++j) to[j] += total[j];

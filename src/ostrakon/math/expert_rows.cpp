@@ -3,13 +3,15 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {
 namespace {
 
-/// Columns of a row in an item of work.
-constexpr std::int64_t columns_at_once = per_item(64);
+/// Columns of a row in an item of work, and for a thread of a device.
+[[maybe_unused]] constexpr std::int64_t columns_at_once = 64;
+[[maybe_unused]] constexpr int device_columns = 4;
 
 std::int64_t per_token_of(const char* function, std::int64_t assignments, std::int64_t rows) {
   require(rows > 0 ? assignments % rows == 0 : assignments == 0, function, ": ", assignments,
@@ -29,6 +31,31 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
   if (base) require_shape(name, "base", base, rows, columns);
   require_shape(name, "copies", copies, slots.size(), columns);
   require_size_if_any(name, "weights", weights, slots.size());
+#if OSTRAKON_ON_DEVICE
+  for_each_row(
+      exec, name, rows, columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const std::int64_t begin = r * per_token, end = begin + per_token;
+        row.loop(items_for(columns, device_columns), [&](std::int64_t item) {
+          constexpr int n = device_columns;
+          const std::int64_t column = item * n;
+          Vector<C, n> sums = {};
+          for (std::int64_t a = begin; a < end; ++a) {
+            const C weight = weights ? weights[a] : C(1);
+            const auto copy = load_lanes<n>(copies.row(slots[a]).data(), column, columns);
+            for (int j = 0; j < n; ++j) sums.at[j] += weight * C(copy.at[j]);
+          }
+          if (base) {
+            const auto more = load_lanes<n>(base.row(r).data(), column, columns);
+            for (int j = 0; j < n; ++j) sums.at[j] = C(more.at[j]) + sums.at[j];
+          }
+          const auto of_first = load_lanes<n>(first.row(r).data(), column, columns);
+          Vector<T, n> results;
+          for (int j = 0; j < n; ++j)
+            results.at[j] = static_cast<T>(C(of_first.at[j]) + sums.at[j]);
+          store_lanes<n>(y.row(r).data(), column, columns, results);
+        });
+      });
+#else
   const std::int64_t runs = items_for(columns, columns_at_once);
   for_each_item(
       exec, name, rows * runs, KOKKOS_LAMBDA(std::int64_t item) {
@@ -45,6 +72,7 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
         for (std::int64_t j = 0; j < width; ++j)
           y(r, begin + j) = static_cast<T>(C(first(r, begin + j)) + sums[j]);
       });
+#endif
 }
 
 /// dweight = activated . dactivated + bias . dy, then `dactivated` and dy times `weight`.
@@ -53,17 +81,12 @@ KOKKOS_FUNCTION compute_t<T> weigh_row(const Row& row, compute_t<T> weight,
                                        View<const T*> activated, View<const T*> bias,
                                        View<T*> dactivated, View<const T*> dy, View<T*> weighted) {
   using C = compute_t<T>;
-  C sum = row.template sum<C>(activated.size(), [=](std::int64_t j) {
-    return static_cast<C>(activated[j]) * static_cast<C>(dactivated[j]);
-  });
-  if (bias)
-    sum += row.template sum<C>(
-        dy.size(), [=](std::int64_t j) { return static_cast<C>(bias[j]) * static_cast<C>(dy[j]); });
-  row.loop(activated.size(), [=](std::int64_t j) {
-    dactivated[j] = static_cast<T>(weight * static_cast<C>(dactivated[j]));
-  });
-  row.loop(dy.size(),
-           [=](std::int64_t j) { weighted[j] = static_cast<T>(weight * static_cast<C>(dy[j])); });
+  const auto product = [](std::int64_t, C a, C b) { return a * b; };
+  C sum = row.template sum_of<C>(product, activated, dactivated);
+  if (bias) sum += row.template sum_of<C>(product, bias, dy);
+  const auto weigh = [=](std::int64_t, C element) { return weight * element; };
+  row.map(weigh, dactivated, dactivated);
+  row.map(weigh, weighted, dy);
   return sum;
 }
 
@@ -98,13 +121,12 @@ void sum_copies(const Exec& exec, View<const std::int32_t*> slots, View<const T*
   const std::int64_t per_token = per_token_of(name, slots.size(), sums.rows());
   require_shape(name, "copies", copies, slots.size(), columns);
   for_each_row(
-      exec, name, sums.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, sums.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto sum = sums.row(r);
-        row.loop(columns, [=](std::int64_t j) { sum[j] = C(0); });
-        for (std::int64_t a = r * per_token; a < (r + 1) * per_token; ++a) {
-          const auto copy = copies.row(slots[a]);
-          row.loop(columns, [=](std::int64_t j) { sum[j] += C(copy[j]); });
-        }
+        row.map([](std::int64_t) { return C(0); }, sum);
+        for (std::int64_t a = r * per_token; a < (r + 1) * per_token; ++a)
+          row.map([](std::int64_t, C before, C copy) { return before + copy; }, sum, sum,
+                  copies.row(slots[a]));
       });
 }
 
@@ -118,17 +140,13 @@ void combine_sums(const Exec& exec, View<const compute_t<T>**> first, View<const
   if (base) require_shape(name, "base", base, rows, columns);
   require_shape(name, "sums", sums, rows, columns);
   for_each_row(
-      exec, name, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto begin = first.row(r), sum = sums.row(r);
-        const auto out = dx.row(r);
-        if (base) {
-          const auto more = base.row(r);
-          row.loop(columns, [=](std::int64_t j) {
-            out[j] = static_cast<T>(begin[j] + (C(more[j]) + sum[j]));
-          });
-        } else {
-          row.loop(columns, [=](std::int64_t j) { out[j] = static_cast<T>(begin[j] + sum[j]); });
-        }
+      exec, name, rows, columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        if (base)
+          row.map([](std::int64_t, C begin, C more, C sum) { return begin + (more + sum); },
+                  dx.row(r), first.row(r), base.row(r), sums.row(r));
+        else
+          row.map([](std::int64_t, C begin, C sum) { return begin + sum; }, dx.row(r), first.row(r),
+                  sums.row(r));
       });
 }
 
@@ -146,7 +164,7 @@ void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::
   const auto assignments = routes.assignments.range(begin, begin + rows);
   const View<const C*> weights = routes.weights;
   for_each_row(
-      exec, name, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, rows, columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const std::int64_t assignment = assignments[r];
         const C sum = weigh_row<T>(row, weights[assignment], activated.row(r), bias,
                                    dactivated.row(r), dy.row(r), dy.row(r));
@@ -167,7 +185,7 @@ void weigh_rows(const Exec& exec, View<const compute_t<T>*> weights, View<const 
   require_equal_sizes(name, weights.size(), rows);
   require_equal_sizes(name, dweights.size(), rows);
   for_each_row(
-      exec, name, rows, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, rows, columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto sum = weigh_row<T>(row, weights[r], activated.row(r), bias, dactivated.row(r),
                                       dy.row(r), weighted.row(r));
         row.once([=] { dweights[r] = sum; });
@@ -180,11 +198,12 @@ void gather_rows_of(const Exec& exec, std::int64_t per_token, View<const T**> x,
   const char* const name = "gather_rows";
   const std::int64_t columns = x.columns();
   require_shape(name, "copies", copies, assignments.size(), columns);
+  if (assignments.size() == 0) return;
+  const FastDivide by_token(per_token);
   for_each_row(
-      exec, name, assignments.size(), KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
-        const auto from = x.row(assignments[slot] / per_token);
-        const auto to = copies.row(slot);
-        row.loop(columns, [=](std::int64_t j) { to[j] = from[j]; });
+      exec, name, assignments.size(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
+        row.map([](std::int64_t, T element) { return element; }, copies.row(slot),
+                x.row(by_token.quotient(assignments[slot])));
       });
 }
 
@@ -223,14 +242,14 @@ void gather_weighed_rows(const Exec& exec, View<const T**> x, const Routes<compu
   const std::int64_t columns = x.columns();
   require_equal_sizes(name, weights.size(), assignments.size());
   require_shape(name, "copies", copies, assignments.size(), columns);
+  if (assignments.size() == 0) return;
+  const FastDivide by_token(per_token);
   for_each_row(
-      exec, name, assignments.size(), KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
+      exec, name, assignments.size(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t slot) {
         const std::int64_t assignment = assignments[slot];
         const C weight = weights[assignment];
-        const auto from = x.row(assignment / per_token);
-        const auto to = copies.row(slot);
-        row.loop(columns,
-                 [=](std::int64_t j) { to[j] = static_cast<T>(weight * static_cast<C>(from[j])); });
+        row.map([=](std::int64_t, C element) { return weight * element; }, copies.row(slot),
+                x.row(by_token.quotient(assignment)));
       });
 }
 

@@ -82,11 +82,13 @@ View<T**> matrix_of(const Batch<T>& all, std::int64_t i) {
 
 template <class C>
 void scale(const Exec& exec, compute_t<C> beta, View<C**> c) {
-  const std::int64_t columns = c.columns();
-  for_each_item(
-      exec, "gemm_scale", c.rows() * columns, KOKKOS_LAMBDA(std::int64_t item) {
-        C& element = c(item / columns, item % columns);
-        element = beta == 0 ? C(0) : static_cast<C>(beta * element);
+  for_each_row(
+      exec, "gemm_scale", c.rows(), c.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        if (beta == 0)
+          row.map([](std::int64_t) { return C(0); }, c.row(r));
+        else
+          row.map([=](std::int64_t, compute_t<C> element) { return beta * element; }, c.row(r),
+                  c.row(r));
       });
 }
 
@@ -355,10 +357,11 @@ std::int64_t rows_by_piece(std::int64_t m, std::int64_t n) {
 template <class T>
 void add_matrix(const Exec& exec, View<const T**> from, View<T**> to) {
   for_each_row(
-      exec, "gemm_add", from.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto term = from.row(index);
+      exec, "gemm_add", from.rows(), from.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto sum = to.row(index);
-        row.loop(term.size(), [=](std::int64_t j) { sum[j] += term[j]; });
+        row.map([](std::int64_t, T before, T term) { return before + term; }, sum, sum,
+                from.row(index));
       });
 }
 

@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
@@ -23,12 +24,36 @@ template <class T>
 KOKKOS_FUNCTION compute_t<T> rstd_of(const Row& row, View<const T*> head, compute_t<T> over_width,
                                      compute_t<T> epsilon) {
   using C = compute_t<T>;
-  const C square = row.template sum<C>(head.size(), [=](std::int64_t i) {
-    const C value = head[i];
-    return value * value;
-  }) * over_width;
+  const C square =
+      row.template sum_of<C>([](std::int64_t, C value) { return value * value; }, head) *
+      over_width;
   return C(1) / sqrt(square + epsilon);
 }
+
+#if OSTRAKON_ON_DEVICE
+/// What the heads of a row add to the weight's gradient; a row is one head.
+template <class T>
+struct HeadNormTerms {
+  using C = compute_t<T>;
+  static constexpr int vector = vector_elements<T>();
+  View<const T**> x, dy;
+  View<const C*> rstd;
+  FastDivide by_heads;
+  std::int64_t width;
+
+  template <int n>
+  bool begin_vectors() const {
+    return width % n == 0 && rows_begin_vectors<n>(x) && rows_begin_vectors<n>(dy);
+  }
+  template <int n>
+  KOKKOS_INLINE_FUNCTION void add(std::int64_t index, std::int64_t j, C* sums) const {
+    const std::int64_t r = by_heads.quotient(index), column = by_heads.rest(index) * width + j;
+    const Vector<T, n> in = load_vector<n>(&x(r, column)), dout = load_vector<n>(&dy(r, column));
+    const C scale = rstd[index];
+    for (int k = 0; k < n; ++k) sums[k] += C(dout.at[k]) * (C(in.at[k]) * scale);
+  }
+};
+#endif
 
 }  // namespace
 
@@ -42,17 +67,18 @@ void head_norm_forward(const Exec& exec, double epsilon, View<const T*> weight, 
   require_shape(name, "kept", kept, x.rows(), x.columns());
   const C over_width = C(1) / static_cast<C>(width);
   const C small = static_cast<C>(epsilon);
+  const FastDivide by_heads(heads);
   for_each_row(
-      exec, name, x.rows() * heads, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t first = index % heads * width;
-        const auto values = x.row(index / heads).range(first, first + width);
-        const auto before = kept.row(index / heads).range(first, first + width);
-        const C scale = rstd_of<T>(row, values, over_width, small);
-        row.loop(width, [=](std::int64_t i) {
-          const T value = values[i];
-          before[i] = value;
-          values[i] = static_cast<T>(value * scale * weight[i]);
-        });
+      exec, name, x.rows() * heads, width, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const std::int64_t r = by_heads.quotient(index), first = by_heads.rest(index) * width;
+        const auto values = x.row(r).range(first, first + width);
+        const auto before = kept.row(r).range(first, first + width);
+        const C scale = rstd_of<T>(row, View<const T*>(values), over_width, small);
+        row.map_two(
+            [=](std::int64_t, T value, C factor) {
+              return Two<T, C>{value, value * scale * factor};
+            },
+            before, values, values, weight);
       });
 }
 
@@ -65,10 +91,11 @@ void head_norm_statistics(const Exec& exec, double epsilon, std::int64_t head_wi
   require_size(name, "rstd", rstd, x.rows() * heads);
   const C over_width = C(1) / static_cast<C>(head_width);
   const C small = static_cast<C>(epsilon);
+  const FastDivide by_heads(heads);
   for_each_row(
-      exec, name, x.rows() * heads, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t first = index % heads * head_width;
-        const auto in = x.row(index / heads).range(first, first + head_width);
+      exec, name, x.rows() * heads, head_width, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const std::int64_t first = by_heads.rest(index) * head_width;
+        const auto in = x.row(by_heads.quotient(index)).range(first, first + head_width);
         const C scale = rstd_of<T>(row, in, over_width, small);
         row.once([=]() { rstd[index] = scale; });
       });
@@ -84,19 +111,21 @@ void head_norm_backward_input(const Exec& exec, View<const T*> weight, View<cons
   require_size(name, "rstd", rstd, x.rows() * heads);
   require_shape(name, "gradient", gradient, x.rows(), x.columns());
   const C over_width = C(1) / static_cast<C>(width);
+  const FastDivide by_heads(heads);
   for_each_row(
-      exec, name, x.rows() * heads, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t first = index % heads * width;
-        const auto in = x.row(index / heads).range(first, first + width);
-        const auto both = gradient.row(index / heads).range(first, first + width);
+      exec, name, x.rows() * heads, width, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const std::int64_t r = by_heads.quotient(index), first = by_heads.rest(index) * width;
+        const auto in = x.row(r).range(first, first + width);
+        const auto both = gradient.row(r).range(first, first + width);
         const C scale = rstd[index];
         // As in norm_backward_input: rstd (g - n average(g n)) with g = dy weight and n = x rstd.
-        const C projection = row.template sum<C>(width, [=](std::int64_t i) {
-          return both[i] * weight[i] * in[i];
-        }) * scale * over_width;
-        row.loop(width, [=](std::int64_t i) {
-          both[i] = static_cast<T>(scale * (both[i] * weight[i] - in[i] * scale * projection));
-        });
+        const C projection = row.template sum_of<C>([](std::int64_t, C d, C factor,
+                                                       C value) { return d * factor * value; },
+                                                    both, weight, in) *
+                             scale * over_width;
+        row.map([=](std::int64_t, C d, C factor,
+                    C value) { return scale * (d * factor - value * scale * projection); },
+                both, both, weight, in);
       });
 }
 
@@ -111,13 +140,8 @@ void head_norm_backward_parameters(const Exec& exec, View<const T**> x,
   require_size(name, "rstd", rstd, rows * heads);
   require_shape(name, "dy", dy, rows, x.columns());
 #if OSTRAKON_ON_DEVICE
-  sum_over_rows(
-      exec, name, rows * heads,
-      KOKKOS_LAMBDA(std::int64_t index, std::int64_t j) {
-        const std::int64_t r = index / heads, column = index % heads * width + j;
-        return dy(r, column) * (x(r, column) * rstd[index]);
-      },
-      dweight);
+  sum_over_rows<C, 1>(exec, name, rows * heads, width,
+                      HeadNormTerms<T>{x, dy, rstd, FastDivide(heads), width}, {{dweight}});
 #else
   // Rows are summed in blocks, as norm_backward_parameters does.
   constexpr std::int64_t rows_per_block = 64;

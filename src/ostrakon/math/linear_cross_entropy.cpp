@@ -66,11 +66,12 @@ template <class T>
 void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
                View<T*> losses, View<T*> log_sums = {}) {
   for_each_row(
-      exec, "cross_entropy", logits.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+      exec, "cross_entropy", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
-        const T largest = row.maximum(logits.columns(), z[0], [&](std::int64_t i) { return z[i]; });
-        const T total = row.template sum<T>(
-            logits.columns(), [&](std::int64_t i) { return fast_exp(z[i] - largest); });
+        const T largest = row.maximum_of([](std::int64_t, T logit) { return logit; }, z[0], z);
+        const T total = row.template sum_of<T>(
+            [=](std::int64_t, T logit) { return fast_exp(logit - largest); }, z);
         row.once([&] {
           losses[index] = (largest - z[targets[index]]) + log(total);
           if (log_sums) log_sums[index] = largest + log(total);
@@ -84,24 +85,39 @@ template <class T, class C = compute_t<T>>
 void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int32_t*> targets,
                         C scale, View<C*> losses, View<T**> dlogits) {
   for_each_row(
-      exec, "dcross_entropy", logits.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+      exec, "dcross_entropy", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
         const std::int64_t target = targets[index];
-        const C at_target = z[target];
-        const C largest = row.maximum(logits.columns(), z[0], [&](std::int64_t i) { return z[i]; });
-        const C total = row.template sum<C>(logits.columns(), [&](std::int64_t i) {
-          z[i] = fast_exp(z[i] - largest);
-          return z[i];
-        });
-        const C factor = scale / total;
-        row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
-        row.once([&] {
-          z[target] -= scale;
-          losses[index] = (largest - at_target) + log(total);
-        });
-        if (is_16bit<T>)
-          row.loop(logits.columns(), [&](std::int64_t i) { dz[i] = static_cast<T>(z[i]); });
+        const C at_target = z[target], times = scale;  // CUDA captures nothing in `if constexpr`
+        C& loss = losses[index];
+        const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
+        if constexpr (on_device) {  // exponentials twice, not to write and read them again
+          const C total = row.template sum_of<C>(
+              [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
+          const C factor = times / total;
+          row.once([&] { loss = (largest - at_target) + log(total); });
+          row.map(
+              [=](std::int64_t i, C logit) {
+                const C part = fast_exp(logit - largest) * factor;
+                return i == target ? part - times : part;
+              },
+              dz, z);
+        } else {
+          const C total = row.template sum<C>(logits.columns(), [&](std::int64_t i) {
+            z[i] = fast_exp(z[i] - largest);
+            return z[i];
+          });
+          const C factor = times / total;
+          row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
+          row.once([&] {
+            z[target] -= times;
+            loss = (largest - at_target) + log(total);
+          });
+          if (is_16bit<T>)
+            row.loop(logits.columns(), [&](std::int64_t i) { dz[i] = static_cast<T>(z[i]); });
+        }
       });
 }
 
@@ -112,15 +128,18 @@ void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
                 std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
   using C = compute_t<T>;
   for_each_row(
-      exec, "dlogits", logits.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+      exec, "dlogits", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
         const C log_sum = log_sums[index];
         const std::int64_t target = targets[index] - first;
-        row.loop(logits.columns(), [&](std::int64_t i) {
-          const C part = fast_exp(z[i] - log_sum) * scale;
-          dz[i] = static_cast<T>(i == target ? part - scale : part);
-        });
+        row.map(
+            [=](std::int64_t i, C logit) {
+              const C part = fast_exp(logit - log_sum) * scale;
+              return i == target ? part - scale : part;
+            },
+            dz, z);
       });
 }
 
@@ -267,11 +286,12 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
     const std::int64_t end = std::min(rows, begin + chunk);
     const View<C**> logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room);
     for_each_row(
-        exec, "cross_entropy_piece", end - begin, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        exec, "cross_entropy_piece", end - begin, words,
+        KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
           const auto z = logits.row(r);
-          const C most = row.maximum(words, z[0], [&](std::int64_t i) { return z[i]; });
-          const C total =
-              row.template sum<C>(words, [&](std::int64_t i) { return fast_exp(z[i] - most); });
+          const C most = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
+          const C total = row.template sum_of<C>(
+              [=](std::int64_t, C logit) { return fast_exp(logit - most); }, z);
           row.once([&] {
             const std::int64_t target = targets[begin + r] - first_word;
             largest[begin + r] = most;

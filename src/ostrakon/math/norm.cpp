@@ -44,18 +44,22 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
   const C small = static_cast<C>(epsilon);
   const bool centered = kind == NormKind::layernorm;
   for_each_row(
-      exec, name, x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
         const auto out = y.row(r);
         C center = 0;
         C scale;
         if (compute_statistics) {
           if (centered)
-            center = row.template sum<C>(width, [=](std::int64_t i) { return in[i]; }) * over_width;
-          const C variance = row.template sum<C>(width, [=](std::int64_t i) {
-            const C deviation = in[i] - center;
-            return deviation * deviation;
-          }) * over_width;
+            center = row.template sum_of<C>([](std::int64_t, C value) { return value; }, in) *
+                     over_width;
+          const C variance = row.template sum_of<C>(
+                                 [=](std::int64_t, C value) {
+                                   const C deviation = value - center;
+                                   return deviation * deviation;
+                                 },
+                                 in) *
+                             over_width;
           scale = C(1) / sqrt(variance + small);
           row.once([=]() {
             if (mean) mean[r] = center;
@@ -66,13 +70,13 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
           scale = saved_rstd[r];
         }
         if (bias)
-          row.loop(width, [=](std::int64_t i) {
-            out[i] = static_cast<T>((in[i] - center) * scale * weight[i] + bias[i]);
-          });
+          row.map([=](std::int64_t, C value, C factor,
+                      C term) { return (value - center) * scale * factor + term; },
+                  out, in, weight, bias);
         else
-          row.loop(width, [=](std::int64_t i) {
-            out[i] = static_cast<T>((in[i] - center) * scale * weight[i]);
-          });
+          row.map(
+              [=](std::int64_t, C value, C factor) { return (value - center) * scale * factor; },
+              out, in, weight);
       });
 }
 
@@ -107,7 +111,7 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
   const bool centered = kind == NormKind::layernorm;
   const bool adds = update == GradientUpdate::add;
   for_each_row(
-      exec, name, x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
         const auto dout = dy.row(r);
         const auto din = dx.row(r);
@@ -118,22 +122,27 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
         // subtracted.
         C average = 0;
         if (centered)
-          average = row.template sum<C>(width, [=](std::int64_t i) {
-            return dout[i] * weight[i];
-          }) * over_width;
-        const C projection = row.template sum<C>(width, [=](std::int64_t i) {
-          return dout[i] * weight[i] * (in[i] - center);
-        }) * scale * over_width;
+          average = row.template sum_of<C>([](std::int64_t, C d, C factor) { return d * factor; },
+                                           dout, weight) *
+                    over_width;
+        const C projection =
+            row.template sum_of<C>(
+                [=](std::int64_t, C d, C factor, C value) { return d * factor * (value - center); },
+                dout, weight, in) *
+            scale * over_width;
         if (adds)
-          row.loop(width, [=](std::int64_t i) {
-            din[i] = static_cast<T>(din[i] + scale * (dout[i] * weight[i] - average -
-                                                      (in[i] - center) * scale * projection));
-          });
+          row.map(
+              [=](std::int64_t, C before, C d, C factor, C value) {
+                return before +
+                       scale * (d * factor - average - (value - center) * scale * projection);
+              },
+              din, din, dout, weight, in);
         else
-          row.loop(width, [=](std::int64_t i) {
-            din[i] = static_cast<T>(
-                scale * (dout[i] * weight[i] - average - (in[i] - center) * scale * projection));
-          });
+          row.map(
+              [=](std::int64_t, C d, C factor, C value) {
+                return scale * (d * factor - average - (value - center) * scale * projection);
+              },
+              din, dout, weight, in);
       });
 }
 
@@ -166,6 +175,33 @@ void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<
   }
 }
 }  // namespace
+#else
+namespace {
+
+/// What a row adds to the gradients of the weight and, with two outputs, of the bias.
+template <class T, int outputs>
+struct NormTerms {
+  using C = compute_t<T>;
+  static constexpr int vector = vector_elements<T>();
+  View<const T**> x, dy;
+  View<const C*> mean;  ///< null where none is subtracted
+  View<const C*> rstd;
+
+  template <int n>
+  bool begin_vectors() const {
+    return rows_begin_vectors<n>(x) && rows_begin_vectors<n>(dy);
+  }
+  template <int n>
+  KOKKOS_INLINE_FUNCTION void add(std::int64_t r, std::int64_t j, C* sums) const {
+    const Vector<T, n> in = load_vector<n>(&x(r, j)), dout = load_vector<n>(&dy(r, j));
+    const C center = mean ? mean[r] : C(0), scale = rstd[r];
+    for (int k = 0; k < n; ++k) sums[k] += C(dout.at[k]) * ((C(in.at[k]) - center) * scale);
+    if constexpr (outputs == 2)
+      for (int k = 0; k < n; ++k) sums[n + k] += C(dout.at[k]);
+  }
+};
+
+}  // namespace
 #endif
 
 template <class T>
@@ -183,15 +219,17 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
   require_size_if_any(name, "dbias", dbias, width);
   const bool centered = kind == NormKind::layernorm;
 #if OSTRAKON_ON_DEVICE
-  if (dweight)
-    sum_over_rows(
-        exec, name, rows,
-        KOKKOS_LAMBDA(std::int64_t r, std::int64_t j) {
-          const C center = centered ? mean[r] : C(0);
-          return dy(r, j) * ((x(r, j) - center) * rstd[r]);
-        },
-        dweight);
-  if (dbias) column_sums<T>(exec, dy, dbias);
+  // Bias and weight at once, as both read dy.
+  if (dweight && dbias)
+    sum_over_rows<C, 2>(exec, name, rows, width,
+                        NormTerms<T, 2>{x, dy, centered ? mean : View<const C*>(), rstd},
+                        {{dweight, dbias}});
+  else if (dweight)
+    sum_over_rows<C, 1>(exec, name, rows, width,
+                        NormTerms<T, 1>{x, dy, centered ? mean : View<const C*>(), rstd},
+                        {{dweight}});
+  else if (dbias)
+    column_sums<T>(exec, dy, dbias);
 #else
   if (!dweight && !dbias) return;
   // Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not

@@ -38,10 +38,10 @@ void put_in_order(const Exec& exec, const SequenceParts& sequence, View<const T*
   const SequenceParts parts = sequence;
   const std::int64_t rows = by_part.rows();
   for_each_row(
-      exec, "put_in_order", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto from = by_part.row(index);
-        const auto to = in_order.row(row_in_order(parts, rows, index));
-        row.loop(from.size(), [=](std::int64_t j) { to[j] = from[j]; });
+      exec, "put_in_order", rows, by_part.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        row.map([](std::int64_t, T element) { return element; },
+                in_order.row(row_in_order(parts, rows, index)), by_part.row(index));
       });
 }
 
@@ -52,10 +52,10 @@ void put_by_part(const Exec& exec, const SequenceParts& sequence, View<const A**
   const SequenceParts parts = sequence;
   const std::int64_t rows = by_part.rows();
   for_each_row(
-      exec, "put_by_part", rows, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto from = in_order.row(row_in_order(parts, rows, index));
-        const auto to = by_part.row(index);
-        row.loop(to.size(), [=](std::int64_t j) { to[j] = static_cast<B>(from[j]); });
+      exec, "put_by_part", rows, by_part.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        row.map([](std::int64_t, A element) { return static_cast<B>(element); }, by_part.row(index),
+                in_order.row(row_in_order(parts, rows, index)));
       });
 }
 
@@ -64,10 +64,9 @@ void copy_rows(const Exec& exec, View<const A**> x, View<B**> y) {
   require(x.rows() == y.rows() && x.columns() == y.columns(), "copy_rows: x (", x.rows(), ", ",
           x.columns(), ") and y (", y.rows(), ", ", y.columns(), "), expected equal sizes");
   for_each_row(
-      exec, "copy_rows", x.rows(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto from = x.row(index);
-        const auto to = y.row(index);
-        row.loop(from.size(), [=](std::int64_t j) { to[j] = static_cast<B>(from[j]); });
+      exec, "copy_rows", x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        row.map([](std::int64_t, A element) { return static_cast<B>(element); }, y.row(index),
+                x.row(index));
       });
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 // Kernels over neighbouring elements: on the host an item of work is a run of them, in a loop that
-// compilers vectorise; on a device it is one, so that neighbouring threads touch neighbouring
-// memory. For kernels whose items need nothing of each other; where the elements of a row share a
-// sum or a maximum, row_kernel.hpp has a team of threads for the row.
+// compilers vectorise; on a device it is one, or a vector (vectors.hpp), so that neighbouring
+// threads touch neighbouring memory. For kernels whose items need nothing of each other; where the
+// elements of a row share a sum or a maximum, row_kernel.hpp has a team of threads for the row.
 
 #include <ostrakon/math/view.hpp>
 
@@ -33,8 +33,8 @@ using WorksOn = std::conditional_t<std::is_same<Space, OnHost>::value, CallingTh
 
 /// Elements in one item of work there.
 template <class Where>
-constexpr std::int64_t per_item_on(std::int64_t of_host) {
-  return std::is_same<Where, CallingThread>::value ? of_host : per_item(of_host);
+constexpr std::int64_t per_item_on(std::int64_t of_host, std::int64_t of_device = 1) {
+  return std::is_same<Where, CallingThread>::value ? of_host : per_item(of_host, of_device);
 }
 
 /// Runs body(item) for every item in [0, items); Body is KOKKOS_LAMBDA(int64_t). Names of at most

@@ -63,12 +63,14 @@ struct Workspace {
 template <class T>
 void inverse_norm(const Exec& exec, View<T**> x, View<double*> norms) {
   math::for_each_row(
-      exec, "muon_squares", x.rows(), KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
-        const auto values = x.row(index);
-        const double sum = row.template sum<double>(x.columns(), [&](std::int64_t i) {
-          const double value = static_cast<double>(values[i]);
-          return value * value;
-        });
+      exec, "muon_squares", x.rows(), x.columns(),
+      KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
+        const double sum = row.template sum_of<double>(
+            [](std::int64_t, T element) {
+              const double value = static_cast<double>(element);
+              return value * value;
+            },
+            x.row(index));
         row.once([&] { norms[index] = sum; });
       });
   const std::int64_t rows = x.rows();
@@ -84,13 +86,12 @@ void inverse_norm(const Exec& exec, View<T**> x, View<double*> norms) {
 template <class T>
 void scaled_copy(const Exec& exec, View<T**> from, View<const double*> factor, View<T**> to) {
   math::for_each_row(
-      exec, "muon_scale", from.rows(), KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
-        const auto in = from.row(index);
-        const auto out = to.row(index);
+      exec, "muon_scale", from.rows(), from.columns(),
+      KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
         // In double: the factor of a tiny matrix may be no float.
         const double by = factor[0];
-        row.loop(from.columns(),
-                 [&](std::int64_t i) { out[i] = static_cast<T>(by * static_cast<double>(in[i])); });
+        row.map([=](std::int64_t, T element) { return by * static_cast<double>(element); },
+                to.row(index), from.row(index));
       });
 }
 
@@ -98,10 +99,11 @@ void scaled_copy(const Exec& exec, View<T**> from, View<const double*> factor, V
 template <class T>
 void start_polynomial(const Exec& exec, View<T**> square, View<T**> to) {
   math::for_each_row(
-      exec, "muon_start", square.rows(), KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
-        const auto in = square.row(index);
+      exec, "muon_start", square.rows(), square.columns(),
+      KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
         const auto out = to.row(index);
-        row.loop(square.columns(), [&](std::int64_t i) { out[i] = static_cast<T>(b) * in[i]; });
+        row.map([](std::int64_t, T element) { return static_cast<T>(b) * element; }, out,
+                square.row(index));
         row.once([&] { out[index] += static_cast<T>(a); });
       });
 }

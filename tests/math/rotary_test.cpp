@@ -63,6 +63,26 @@ TEST(Rotary, AgreesWithPlainLoops) {
   check_rotate<float>(3e-7);
 }
 
+TEST(Rotary, StaysAccurateFarFromTheBeginning) {
+  // Of x = (1, 0) the cosine and the sine are left.
+  for (const double base : {10000.0, 500000.0, 1e7})
+    for (const std::int64_t head_width : {64, 128, 600}) {
+      const Case c = {40, 1, head_width, 40, 1000000, base};
+      const std::int64_t half = head_width / 2;
+      std::vector<float> x(c.rows * head_width, 0.0f);
+      for (std::int64_t r = 0; r < c.rows; ++r) std::fill_n(&x[r * head_width], half, 1.0f);
+      const std::vector<float> y = rotated(c, Rotation::forward, x);
+      for (std::int64_t r = 0; r < c.rows; ++r)
+        for (std::int64_t i = 0; i < half; ++i) {
+          const long double angle =
+              (c.first_position + r) *
+              std::pow(static_cast<long double>(base), -2.0L * i / head_width);
+          ASSERT_NEAR(y[r * head_width + i], std::cos(angle), 1.5e-7);
+          ASSERT_NEAR(y[r * head_width + half + i], std::sin(angle), 1.5e-7);
+        }
+    }
+}
+
 TEST(Rotary, InverseTurnsBack) {
   for (const Case& c : all_cases) {
     const std::vector<double> x = input<double>(c, 1);
@@ -116,6 +136,21 @@ TEST(SineCosine, AgreesWithTheLibrary) {
         static_cast<double>(std::abs(turned.cosine - std::cos(static_cast<long double>(angle)))));
   }
   EXPECT_LT(worst, 1e-15);
+}
+
+TEST(SineCosine, OfTurnsAgreesWithTheLibrary) {
+  double worst = 0;
+  for (std::uint64_t i = 0; i < 100000; ++i) {
+    const std::uint64_t turns = i * 0x9E3779B97F4A7C15u;
+    const SineCosineFloat turned = sine_cosine_of_turns(turns);
+    const double angle = static_cast<double>(turns) * 0x1p-64 * 6.283185307179586;
+    worst = std::max({worst, std::abs(turned.sine - std::sin(angle)),
+                      std::abs(turned.cosine - std::cos(angle))});
+  }
+  EXPECT_LT(worst, 0x1p-23);
+  EXPECT_EQ(sine_cosine_of_turns(0).sine, 0.0f);
+  EXPECT_EQ(sine_cosine_of_turns(0).cosine, 1.0f);
+  EXPECT_EQ(sine_cosine_of_turns(std::uint64_t{1} << 63).cosine, -1.0f);
 }
 
 }  // namespace

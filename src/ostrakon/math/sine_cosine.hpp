@@ -52,4 +52,26 @@ KOKKOS_INLINE_FUNCTION SineCosine sine_cosine(double angle) {
   return sine_cosine_of_twice(0.5 * rest);
 }
 
+struct SineCosineFloat {
+  float sine;
+  float cosine;
+};
+
+/// sin and cos within 2^-23 of an angle of turns * 2^-64 whole turns, by Cephes' polynomials for
+/// the eighths of a turn next to a whole quarter.
+KOKKOS_INLINE_FUNCTION SineCosineFloat sine_cosine_of_turns(std::uint64_t turns) {
+  const auto angle = static_cast<std::uint32_t>(turns >> 32);
+  const std::uint32_t quarter = (angle + 0x20000000u) >> 30;
+  const auto rest = static_cast<std::int32_t>(angle - (quarter << 30));  // to +- 2^29
+  const float x = static_cast<float>(rest) * 1.46291808e-9f;             // 2 pi / 2^32
+  const float z = x * x;
+  const float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
+  const float c =
+      ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z -
+      0.5f * z + 1.0f;
+  const bool odd = (quarter & 1) != 0;
+  const float sine = odd ? c : s, cosine = odd ? s : c;
+  return {(quarter & 2) != 0 ? -sine : sine, ((quarter + 1) & 2) != 0 ? -cosine : cosine};
+}
+
 }  // namespace ostrakon::math

@@ -2,14 +2,33 @@
 #include <ostrakon/math/digest.hpp>
 
 #include <cstring>
+#include <ostrakon/math/half.hpp>
 #include <ostrakon/math/hash.hpp>
-#include <ostrakon/math/work_items.hpp>
+#include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {
 
 void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::int64_t first,
                 View<std::uint64_t*> digest) {
-  constexpr std::int64_t elements_per_item = per_item(4096, 64);
+#if OSTRAKON_ON_DEVICE
+  // Few sums, as all are added at one place.
+  constexpr std::int64_t elements_per_row = std::int64_t{1} << 15;
+  for_each_row(
+      exec, "add_digest", items_for(x.size(), elements_per_row), elements_per_row,
+      KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const std::int64_t begin = r * elements_per_row;
+        const std::uint64_t start = mix_bits(key + 0x9E3779B97F4A7C15u);
+        const auto sum = row.template sum_of<std::uint64_t>(
+            [=](std::int64_t i, float value) {
+              const std::uint64_t place =
+                  mix_bits(start + static_cast<std::uint64_t>(first + begin + i));
+              return mix_bits(place + half_bits::of_float(value));
+            },
+            x.range(begin, smaller(begin + elements_per_row, x.size())));
+        row.once([&] { Kokkos::atomic_add(&digest(0), sum); });
+      });
+#else
+  constexpr std::int64_t elements_per_item = 4096;
   for_each_item(
       exec, "add_digest", items_for(x.size(), elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t begin = item * elements_per_item;
@@ -26,6 +45,7 @@ void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::
         }
         Kokkos::atomic_add(&digest(0), sum);
       });
+#endif
 }
 
 }  // namespace ostrakon::math

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/work_items.hpp>
+#include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {
 
@@ -84,7 +84,7 @@ class LimbWriter {
 };
 
 #if OSTRAKON_ON_DEVICE
-#define OSTRAKON_SUM_OF_SQUARES KOKKOS_INLINE_FUNCTION
+#define OSTRAKON_SUM_OF_SQUARES inline
 #else
 // One piece of machine code for kernels and host functions: squares of doubles are rounded, or
 // contracted with the sum, alike in both.
@@ -113,10 +113,70 @@ OSTRAKON_SUM_OF_SQUARES double sum_of_squares(const T* x, std::int64_t count) {
 
 #undef OSTRAKON_SUM_OF_SQUARES
 
+#if OSTRAKON_ON_DEVICE
+
+/// Blocks of sum_of_squares by a team: a thread has one lane of each of its blocks, so that
+/// neighbours read neighbouring elements, and another one adds the lanes from the left. A team's
+/// limbs are summed up in shared memory first, as all teams add to the same few.
+template <class T>
+void add_squares_by_team(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
+  constexpr int lanes = 8, blocks_at_once = 32, rounds = 32;
+  constexpr std::int64_t blocks_of_team = std::int64_t{blocks_at_once} * rounds;
+  constexpr int limb_count = exact_sum_limbs;
+  constexpr std::size_t scratch =
+      sizeof(double) * lanes * blocks_at_once + sizeof(std::int64_t) * exact_sum_limbs;
+  for_each_team(
+      exec, "add_squares", items_for(x.size(), blocks_of_team * norm_block), lanes * blocks_at_once,
+      scratch, KOKKOS_LAMBDA(const TeamMember& team) {
+        constexpr std::size_t bytes = scratch;
+        auto* const lane_sums = static_cast<double*>(team.team_scratch(0).get_shmem(bytes));
+        const View<std::int64_t*> team_limbs(
+            reinterpret_cast<std::int64_t*>(lane_sums + lanes * blocks_at_once), int{limb_count});
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, int{limb_count}),
+                             [&](int i) { team_limbs[i] = 0; });
+        team.team_barrier();
+        for (int round = 0; round < rounds; ++round) {
+          const std::int64_t first_block =
+              team.league_rank() * blocks_of_team + std::int64_t{round} * blocks_at_once;
+          const std::int64_t first = first_block * norm_block;
+          if (first >= x.size()) break;
+          const int count =
+              static_cast<int>(smaller(x.size() - first, blocks_at_once * norm_block));
+          const T* const from = x.data() + first;
+          Kokkos::parallel_for(
+              Kokkos::TeamVectorRange(team, lanes * blocks_at_once), [&](int item) {
+                const int begin = item / lanes * static_cast<int>(norm_block) + item % lanes;
+                double sum = 0;
+                for (int i = 0; i < norm_block; i += lanes) {
+                  if (begin + i >= count) break;
+                  const double value = static_cast<double>(from[begin + i]);
+                  sum += value * value;
+                }
+                lane_sums[item] = sum;
+              });
+          team.team_barrier();
+          const int blocks = static_cast<int>(items_for(count, norm_block));
+          Kokkos::parallel_for(Kokkos::TeamVectorRange(team, blocks), [&](int block) {
+            double sum = 0;
+            for (int l = 0; l < lanes; ++l) sum += lane_sums[block * lanes + l];
+            LimbWriter<true, OnDevice> writer(team_limbs);
+            writer.add(sum);
+            writer.flush();
+          });
+          team.team_barrier();
+        }
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, int{limb_count}), [&](int i) {
+          if (team_limbs[i] != 0) Kokkos::atomic_add(&limbs[i], std::int64_t{team_limbs[i]});
+        });
+      });
+}
+
+#endif
+
 /// Adds the squares of blocks [begin, end) of x.
 template <bool one_of_many, class T, class Space>
-KOKKOS_INLINE_FUNCTION void add_blocks(View<const T*, Space> x, std::int64_t begin,
-                                       std::int64_t end, View<std::int64_t*, Space> limbs) {
+void add_blocks(View<const T*, Space> x, std::int64_t begin, std::int64_t end,
+                View<std::int64_t*, Space> limbs) {
   LimbWriter<one_of_many, Space> writer(limbs);
   for (std::int64_t block = begin; block < end; ++block) {
     // Written so that the compiler sees that there are at most norm_block: it unrolls their loop.
@@ -157,13 +217,17 @@ struct Digits {
 
 template <class T>
 void add_squares_on(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
-  constexpr std::int64_t blocks_per_item = per_item(64, 4);
+#if OSTRAKON_ON_DEVICE
+  add_squares_by_team(exec, x, limbs);
+#else
+  constexpr std::int64_t blocks_per_item = 64;
   const std::int64_t blocks = items_for(x.size(), norm_block);
   for_each_item(
       exec, "add_squares", items_for(blocks, blocks_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         add_blocks<true>(x, item * blocks_per_item, smaller((item + 1) * blocks_per_item, blocks),
                          limbs);
       });
+#endif
 }
 
 template <class T>

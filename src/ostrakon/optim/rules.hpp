@@ -8,6 +8,27 @@
 
 namespace ostrakon::optim {
 
+// A device's compiler may fuse a product and a sum in one copy of a rule and not in another, and no
+// bit may depend on that: there it is said which. On the host there is one copy (update_loop.hpp).
+
+/// a b + c.
+template <class T>
+KOKKOS_INLINE_FUNCTION T product_plus(T a, T b, T c) {
+  if constexpr (on_device)
+    return math::fma(a, b, c);
+  else
+    return a * b + c;
+}
+
+/// a b + c d.
+template <class T>
+KOKKOS_INLINE_FUNCTION T two_products(T a, T b, T c, T d) {
+  if constexpr (on_device)
+    return math::fma(a, b, c * d);
+  else
+    return a * b + c * d;
+}
+
 template <class T>
 struct AdamwRule {
   static constexpr int moments = 2;
@@ -31,10 +52,10 @@ struct AdamwRule {
 
   KOKKOS_INLINE_FUNCTION T operator()(T x, T unscaled_gradient, T& first, T& second) const {
     const T gradient = scale * unscaled_gradient;
-    first = beta1 * first + rest1 * gradient;
-    second = beta2 * second + rest2 * (gradient * gradient);
-    const T direction = first / (math::sqrt(second) * root_scale + epsilon);
-    return x - (step_size * direction + decay * x);
+    first = two_products(beta1, first, rest1, gradient);
+    second = two_products(beta2, second, rest2, gradient * gradient);
+    const T direction = first / product_plus(math::sqrt(second), root_scale, epsilon);
+    return x - two_products(step_size, direction, decay, x);
   }
 };
 
@@ -49,7 +70,7 @@ struct PlainRule {
       : step_size(static_cast<T>(step_size_)), decay(static_cast<T>(decay_)) {}
 
   KOKKOS_INLINE_FUNCTION T operator()(T x, T gradient, T&, T&) const {
-    return x - (step_size * gradient + decay * x);
+    return x - two_products(step_size, gradient, decay, x);
   }
 };
 
@@ -66,8 +87,8 @@ struct Momentum {
 
   KOKKOS_INLINE_FUNCTION T direction(T unscaled_gradient, T& first) const {
     const T gradient = scale * unscaled_gradient;
-    first = momentum * first + gradient;
-    return of_gradient * gradient + of_momentum * first;
+    first = product_plus(momentum, first, gradient);
+    return two_products(of_gradient, gradient, of_momentum, first);
   }
 };
 
@@ -84,7 +105,7 @@ struct SgdRule {
         decay(static_cast<T>(step.learning_rate * step.weight_decay)) {}
 
   KOKKOS_INLINE_FUNCTION T operator()(T x, T gradient, T& first, T&) const {
-    return x - (step_size * momentum.direction(gradient, first) + decay * x);
+    return x - two_products(step_size, momentum.direction(gradient, first), decay, x);
   }
 };
 
@@ -117,10 +138,10 @@ struct LionRule {
 
   KOKKOS_INLINE_FUNCTION T operator()(T x, T unscaled_gradient, T& first, T&) const {
     const T gradient = scale * unscaled_gradient;
-    const T leaning = beta1 * first + rest1 * gradient;
-    first = beta2 * first + rest2 * gradient;
+    const T leaning = two_products(beta1, first, rest1, gradient);
+    first = two_products(beta2, first, rest2, gradient);
     const T sign = static_cast<T>((leaning > T(0)) - (leaning < T(0)));
-    return x - (step_size * sign + decay * x);
+    return x - two_products(step_size, sign, decay, x);
   }
 };
 
@@ -137,7 +158,7 @@ struct SignRule {
 
   KOKKOS_INLINE_FUNCTION T operator()(T x, T gradient, T&, T&) const {
     const T sign = static_cast<T>((gradient > T(0)) - (gradient < T(0)));
-    return x - (step_size * sign + decay * x);
+    return x - two_products(step_size, sign, decay, x);
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/vectors.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <ostrakon/optim/rounding.hpp>
 
@@ -37,6 +38,38 @@ KOKKOS_INLINE_FUNCTION void update_element(const Rule& rule, T* x, const T* grad
   if constexpr (Rule::moments > 1) second_moment[i] = stored<Moment>(second, random_bits >> 16);
 }
 
+/// Elements in one item of work on a device: a vector.
+template <class T>
+constexpr int update_vector_elements = math::vector_elements<T>();
+
+/// `count` elements, no more than a vector.
+template <class Rule, class T, class Moment>
+KOKKOS_INLINE_FUNCTION void update_vector(const Rule& rule,
+                                          [[maybe_unused]] const Rounding& rounding,
+                                          [[maybe_unused]] std::int64_t first_element, T* x,
+                                          [[maybe_unused]] const T* gradients,
+                                          [[maybe_unused]] Moment* first_moment,
+                                          [[maybe_unused]] Moment* second_moment,
+                                          std::int64_t count) {
+  constexpr int n = update_vector_elements<T>;
+  math::Vector<T, n> values = math::load_lanes<n>(x, 0, count), terms = {};
+  math::Vector<Moment, n> first = {}, second = {};
+  if constexpr (!Rule::in_place) terms = math::load_lanes<n>(gradients, 0, count);
+  if constexpr (Rule::moments > 0)
+    first = math::load_lanes<n>(static_cast<const Moment*>(first_moment), 0, count);
+  if constexpr (Rule::moments > 1)
+    second = math::load_lanes<n>(static_cast<const Moment*>(second_moment), 0, count);
+  for (int i = 0; i < n; ++i) {
+    std::uint32_t random_bits = 0;
+    if constexpr (Rule::moments > 0 && is_16bit<Moment>)
+      random_bits = rounding.bits(first_element + i);
+    update_element(rule, values.at, terms.at, first.at, second.at, i, random_bits);
+  }
+  math::store_lanes<n>(x, 0, count, values);
+  if constexpr (Rule::moments > 0) math::store_lanes<n>(first_moment, 0, count, first);
+  if constexpr (Rule::moments > 1) math::store_lanes<n>(second_moment, 0, count, second);
+}
+
 #if OSTRAKON_ON_DEVICE
 #define OSTRAKON_UPDATE_RUN KOKKOS_INLINE_FUNCTION
 #else
@@ -53,6 +86,10 @@ OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rou
                                     const T* __restrict__ gradients,
                                     Moment* __restrict__ first_moment,
                                     Moment* __restrict__ second_moment, std::int64_t count) {
+  if constexpr (on_device)
+    if (count <= update_vector_elements<T>)
+      return update_vector(rule, rounding, first_element, x, gradients, first_moment, second_moment,
+                           count);
   if constexpr (Rule::moments == 0 || !is_16bit<Moment>) {
     for (std::int64_t i = 0; i < count; ++i)
       update_element(rule, x, gradients, first_moment, second_moment, i, 0);
@@ -89,7 +126,8 @@ void update_all(const Where& where, const char* name, const Rule& rule, const Ro
   if (Rule::in_place) gradients = {};
   if (Rule::moments < 1) first_moment = {};
   if (Rule::moments < 2) second_moment = {};
-  constexpr std::int64_t elements_per_item = math::per_item_on<Where>(4096);
+  constexpr std::int64_t elements_per_item =
+      math::per_item_on<Where>(4096, update_vector_elements<T>);
   math::for_each_item(
       where, name, math::items_for(x.size(), elements_per_item), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t begin = item * elements_per_item;

@@ -24,8 +24,12 @@ struct Rounding {
   /// 32 random bits for element `element`; two moments take half of them each.
   KOKKOS_INLINE_FUNCTION std::uint32_t bits(std::int64_t element) const {
     const std::int64_t place = element % rounding_block;
-    return words(element / rounding_block, place % rounding_counters)
-        .word[place / rounding_counters];
+    const math::RandomBits random = words(element / rounding_block, place % rounding_counters);
+    // Not by an index, which would put the words into a device's memory.
+    const std::int64_t word = place / rounding_counters;
+    const std::uint32_t even = word < 2 ? random.word[0] : random.word[2];
+    const std::uint32_t odd = word < 2 ? random.word[1] : random.word[3];
+    return word % 2 == 0 ? even : odd;
   }
 
   /// The same for a whole block: to[i] is that of element block * rounding_block + i.

@@ -4,6 +4,7 @@
 // Vectors of neighbouring elements, for kernels on a device: there a thread reaches the rate of the
 // memory with loads and stores of 8 or 16 bytes, not with those of single 16-bit elements.
 
+#include <cstring>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/work_items.hpp>
 
@@ -29,6 +30,22 @@ KOKKOS_INLINE_FUNCTION Vector<T, n> load_vector(const T* x) {
 }
 template <int n, class T>
 KOKKOS_INLINE_FUNCTION void store_vector(T* x, const Vector<T, n>& values) {
+#if defined(__CUDA_ARCH__)
+  // In words of the instruction: where single elements are stored on another path, CUDA's compiler
+  // else merges both into stores of single elements.
+  constexpr int bytes = sizeof(Vector<T, n>);
+  if constexpr (bytes == 16 || bytes == 8) {
+    std::uint32_t word[bytes / 4];
+    std::memcpy(word, &values, bytes);
+    if constexpr (bytes == 16)
+      asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(x), "r"(word[0]), "r"(word[1]),
+                   "r"(word[2]), "r"(word[3])
+                   : "memory");
+    else
+      asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(x), "r"(word[0]), "r"(word[1]) : "memory");
+    return;
+  }
+#endif
   *reinterpret_cast<Vector<T, n>*>(x) = values;
 }
 

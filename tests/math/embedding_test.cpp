@@ -105,6 +105,30 @@ TEST(Embedding, BackwardAddsRowsInOrder) {
 }
 
 /// The gradient of either table is the same where the other's is not wanted.
+// More rows than a team of a device looks through at a time; one token is frequent, some rows have
+// none.
+TEST(Embedding, BackwardFindsAllRowsOfATokenInOrder) {
+  constexpr std::int64_t rows = 5003, width = 21, words = 300, tokens = 1000;
+  std::vector<std::int32_t> ids(rows);
+  for (std::int64_t r = 0; r < rows; ++r)
+    ids[r] = r % 17 == 0 ? -1 : r % 3 == 0 ? 7 : static_cast<std::int32_t>(r * r % words);
+  const std::vector<float> dout = random_values<float>(rows * width, 1);
+  std::vector<float> dtokens(words * width, 0.25f), dpositions(tokens * width, 0.5f);
+  const DeviceArray<std::int32_t> device_ids(ids);
+  const DeviceArray<float> device_dout(dout), device_dtokens(dtokens),
+      device_dpositions(dpositions);
+  embedding_backward<float>(Exec(), device_ids, tokens, device_dout.matrix(rows, width),
+                            device_dtokens.matrix(words, width),
+                            device_dpositions.matrix(tokens, width));
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < width; ++j) {
+      if (ids[r] >= 0) dtokens[ids[r] * width + j] += dout[r * width + j];
+      dpositions[r % tokens * width + j] += dout[r * width + j];
+    }
+  EXPECT_EQ(device_dtokens.host(), dtokens);
+  EXPECT_EQ(device_dpositions.host(), dpositions);
+}
+
 TEST(Embedding, LeavesOutGradientsThatAreNotWanted) {
   for (const Case& c : all_cases) {
     if (c.first_position != 0) continue;

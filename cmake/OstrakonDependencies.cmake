@@ -41,6 +41,12 @@ if(OSTRAKON_ON_DEVICE AND Ostrakon_DEVICE_KERNELS)
                       "${Kokkos_DEVICES}.")
 endif()
 
+# A device of host threads, for tests.
+set(OSTRAKON_HAVE_MADE_UP_DEVICE OFF)
+if(Ostrakon_ENABLE_TESTS AND NOT OSTRAKON_ON_DEVICE AND NOT Ostrakon_ENABLE_SANITIZERS)
+  set(OSTRAKON_HAVE_MADE_UP_DEVICE ON)
+endif()
+
 # Threads of matrix products on the host.
 set(OSTRAKON_HAVE_OPENMP OFF)
 if(NOT OSTRAKON_ON_DEVICE)
@@ -52,6 +58,12 @@ set(OSTRAKON_HAVE_CUBLAS OFF)
 if(Kokkos_ENABLE_CUDA)
   ostrakon_find(CUDAToolkit DEBIAN nvidia-cuda-toolkit SPACK cuda)
   set(OSTRAKON_HAVE_CUBLAS ${CUDAToolkit_FOUND})
+endif()
+
+set(OSTRAKON_HAVE_NCCL OFF)
+if(OSTRAKON_ON_DEVICE AND Ostrakon_ENABLE_NCCL)
+  ostrakon_find(OstrakonNCCL OPTIONAL)
+  set(OSTRAKON_HAVE_NCCL ${OstrakonNCCL_FOUND})
 endif()
 
 set(OSTRAKON_HAVE_ONEDNN OFF)

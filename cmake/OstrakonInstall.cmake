@@ -42,6 +42,7 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonCBLAS.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonHDF5.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonKokkos.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonNCCL.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonOneDNN.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonTeuchos.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonXxHash.cmake

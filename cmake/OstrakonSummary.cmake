@@ -30,6 +30,11 @@ message(STATUS "  Kokkos      ${Kokkos_VERSION} ${Kokkos_DEVICES} (${Kokkos_DIR}
 message(STATUS "  MPI         ${MPI_CXX_VERSION} (${MPIEXEC_EXECUTABLE})")
 message(STATUS "  HDF5        ${OSTRAKON_HDF5_LIBRARY}")
 message(STATUS "  GEMM        ${_gemm}")
+if(OSTRAKON_HAVE_NCCL)
+  message(STATUS "  devices     NCCL (${OSTRAKON_NCCL_LIBRARY})")
+elseif(OSTRAKON_ON_DEVICE)
+  message(STATUS "  devices     by MPI, as NCCL was not found: slow")
+endif()
 message(STATUS "  tests ${Ostrakon_ENABLE_TESTS}, programs ${Ostrakon_ENABLE_APPS}, "
                "native ${Ostrakon_ENABLE_NATIVE}, sanitizers ${Ostrakon_ENABLE_SANITIZERS}, "
                "view checks ${Ostrakon_ENABLE_VIEW_CHECKS}")

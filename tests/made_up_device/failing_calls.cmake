@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DDEVICE=<ostrakon-train on the made-up device> -DRUN=<mpiexec -n> -DFOLDER=<scratch>
+#       -P failing_calls.cmake
+# Each function of the device's runtime and of NCCL fails once, on rank 1 of two, at its first call, at a
+# later one. Whatever it is, the job ends soon, with one message that names a function: after an error of
+# the runtime all others fail, too.
+
+set(calls cudaGetDevice:1 cudaDeviceGetPCIBusId:1 cudaSetDevice:1 cudaMemGetInfo:1 cudaMalloc:1
+    cudaHostAlloc:1 cudaStreamCreateWithPriority:1 cudaStreamCreateWithPriority:4
+    cudaDeviceGetStreamPriorityRange:2 cudaEventCreateWithFlags:1 cudaEventCreateWithFlags:300
+    cudaEventRecord:1 cudaEventRecord:150 cudaStreamWaitEvent:1 cudaStreamWaitEvent:60
+    cudaEventSynchronize:1 cudaStreamSynchronize:3 cudaStreamSynchronize:40 cudaMemcpyAsync:2
+    cudaMemcpyAsync:30 cudaMemsetAsync:1 ncclCommInitRankConfig:1 ncclCommSplit:1 ncclCommSplit:2
+    ncclCommCount:1 ncclCommGetAsyncError:3 ncclAllGather:1 ncclAllGather:20 ncclSend:1 ncclRecv:5
+    ncclGroupStart:2 ncclGroupEnd:3)
+file(MAKE_DIRECTORY ${FOLDER})
+file(WRITE ${FOLDER}/deck.yaml "ostrakon:
+  model: {layers: 2, width: 32, heads: 4, vocabulary: 61}
+  data: {dataset: synthetic}
+  training: {steps: 3, global_batch_size: 4, micro_batch_size: 1, sequence_length: 16}
+  parallel: {sharding: full}
+  memory: {offload: optimizer}
+  output: {directory: ${FOLDER}/out, every: 1}
+")
+separate_arguments(start UNIX_COMMAND "${RUN}")
+foreach(call IN LISTS calls)
+  string(REPLACE ":" ";" parts ${call})
+  list(GET parts 0 function)
+  list(GET parts 1 number)
+  execute_process(
+    COMMAND ${CMAKE_COMMAND} -E env MADE_UP_DEVICE_FAIL=${function},${number},1
+            ${start} 2 ${DEVICE} ${FOLDER}/deck.yaml
+    RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
+  string(REGEX MATCHALL "error[^\n]*" messages "${errors}")
+  list(LENGTH messages count)
+  if(result EQUAL 0 OR NOT count EQUAL 1 OR NOT errors MATCHES "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed")
+    message(FATAL_ERROR "${call}: status ${result}, ${count} messages:\n${errors}\n${output}")
+  endif()
+  message(STATUS "${call}: ${messages}")
+endforeach()
+
+# A collective that never ends.
+execute_process(
+  COMMAND ${CMAKE_COMMAND} -E env MADE_UP_NCCL_STUCK=9,1
+          ${start} 2 ${DEVICE} ${FOLDER}/deck.yaml --set runtime.collective_timeout=1
+  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
+string(REGEX MATCHALL "error[^\n]*" messages "${errors}")
+list(LENGTH messages count)
+if(result EQUAL 0 OR NOT count EQUAL 1 OR NOT errors MATCHES "has not ended within 1 s")
+  message(FATAL_ERROR "a stuck collective: status ${result}, ${count} messages:\n${errors}\n${output}")
+endif()
+message(STATUS "a stuck collective: ${messages}")

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of NCCL on streams, and who looks after them.
+#include <gtest/gtest.h>
+#include <made_up_device/nccl.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/nccl.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator_fixture.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace ostrakon::comm {
+namespace {
+
+using namespace ostrakon::tests;
+using ostrakon::testing::error_of;
+
+constexpr double limit = 60.0;
+
+class Nccl : public ::testing::Test {
+ protected:
+  Nccl() : parent(world, "test", limit) {
+    world.carry(std::make_unique<NcclTransport>(
+        std::make_unique<NcclCommunicator>(parent, 0, world.rank(), "collectives"), world.rank(),
+        nullptr));
+  }
+  Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
+  NcclCommunicator parent;
+};
+
+TEST_F(Nccl, CollectivesAreInTheOrderOfTheirStream) {
+  if (world.size() == 1) GTEST_SKIP() << "no collective";
+  const device::Stream stream;
+  const Exec exec(stream.handle());
+  for (const std::int64_t count : {1, 37, 4096}) {
+    const auto inputs = random_arrays(world.size(), count * world.size());
+    const Array full(inputs[static_cast<std::size_t>(world.rank())]);
+    const Array staging(count * world.size()), shard(count), gathered(count * world.size());
+    world.reduce_scatter<float, OnDevice>(exec, full, staging, shard);
+    world.all_gather<float, OnDevice>(exec, shard, gathered);
+    device::wait_for(stream.handle());
+    std::vector<float> sums;
+    for (std::int64_t i = 0; i < count * world.size(); ++i)
+      sums.push_back(tree(inputs, 0, world.size(), static_cast<std::size_t>(i)));
+    EXPECT_TRUE(same_bits(gathered.values(), sums)) << count;
+  }
+}
+
+TEST_F(Nccl, SumsInTreesContinueWhatTheShardHolds) {
+  if (world.size() < 4) GTEST_SKIP() << "one tree";
+  const std::int64_t count = 65;
+  const auto inputs = random_arrays(world.size(), count * world.size());
+  const Array full(inputs[static_cast<std::size_t>(world.rank())]);
+  const Array staging(count * world.size());
+  const auto before = random_values(3, count);
+  const Array shard(before);
+  world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard, {2, true});
+  const auto sums = shard.values();
+  for (std::int64_t i = 0; i < count; ++i) {
+    float expected = before[static_cast<std::size_t>(i)];
+    for (int first = 0; first < world.size(); first += 2)
+      expected += tree(inputs, first, std::min(first + 2, world.size()),
+                       static_cast<std::size_t>(world.rank() * count + i));
+    ASSERT_EQ(sums[static_cast<std::size_t>(i)], expected) << i;
+  }
+}
+
+TEST_F(Nccl, AGroupOfEveryOtherRankIsSplitOff) {
+  const int color = world.rank() % 2;
+  Communicator half = Communicator::split(MPI_COMM_WORLD, color, world.rank());
+  auto made =
+      std::make_unique<NcclCommunicator>(parent, half.size() > 1 ? color : -1, half.rank(), "half");
+  if (half.size() == 1) return;
+  EXPECT_EQ(made->size(), half.size());
+  half.carry(std::make_unique<NcclTransport>(std::move(made), half.rank(), nullptr));
+  const Array shard(std::vector<float>(8, static_cast<float>(world.rank())));
+  const Array full(8 * half.size());
+  half.all_gather<float, OnDevice>(Exec(), shard, full);
+  const auto values = full.values();
+  for (int rank = 0; rank < half.size(); ++rank)
+    EXPECT_EQ(values[static_cast<std::size_t>(8 * rank)], static_cast<float>(2 * rank + color));
+}
+
+TEST_F(Nccl, ACollectiveThatOthersDoNotCallIsAbortedWithItsName) {
+  if (world.size() == 1) GTEST_SKIP() << "no collective";
+  std::promise<std::string> told;
+  const double short_limit = 0.3;
+  {
+    NcclWatch watch(short_limit, [&](const std::string& text) { told.set_value(text); });
+    NcclTransport transport(
+        std::make_unique<NcclCommunicator>(parent, 0, world.rank(), "stuck ones"), world.rank(),
+        &watch);
+    const device::Stream stream;
+    const Array shard(16), full(16 * world.size());
+    if (world.rank() == 0)
+      transport.all_gather(Exec(stream.handle()),
+                           reinterpret_cast<const std::byte*>(shard.view().data()),
+                           reinterpret_cast<std::byte*>(full.view().data()), 64);
+    if (world.rank() == 0) {
+      EXPECT_EQ(told.get_future().get(),
+                "an all-gather of 64 bytes on stuck ones has not ended within 0.3 s: another rank "
+                "has not made the same call, or the network is stuck");
+      device::wait_for(stream.handle());  // which ends, as it was aborted
+    }
+    world.barrier();
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::comm

@@ -211,16 +211,13 @@ TEST(Executor, HandsOutTheExecutionSpaceOfTheStream) {
   const Memories memories(program);
   runtime::Executor executor(memories.arenas());
   std::map<plan::Stream, std::set<const Exec*>> seen;
-  std::set<const Exec*> all;
   on_all(executor, [&](const runtime::ActionBuffers& buffers) {
     seen[buffers.action.stream].insert(&buffers.exec);
-    all.insert(&buffers.exec);
   });
   executor.run(program);
   executor.run(program);
   EXPECT_GT(seen.size(), 1U);
   for (const auto& [stream, instances] : seen) EXPECT_EQ(instances.size(), 1U) << name(stream);
-  EXPECT_EQ(all.size(), on_device ? seen.size() : 1U);
 }
 
 TEST(Program, HasItsOwnNumber) {

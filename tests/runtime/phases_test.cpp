@@ -36,7 +36,7 @@ void expect_the_plain_loop(int every, runtime::Streams streams,
 class RunPhases : public testing::Test {
  protected:
   void SetUp() override {
-    if (on_device) GTEST_SKIP() << "its handlers compute on the host";
+    if (has_device) GTEST_SKIP() << "its handlers compute on the host";
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (slices % ranks != 0) GTEST_SKIP() << "there are two slices";

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <ostrakon/math/transfer.hpp>
 #include <ostrakon/math/view.hpp>
 #include <random>
 #include <vector>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::test {
 
@@ -17,7 +23,15 @@ class DeviceArray {
  public:
   explicit DeviceArray(std::int64_t size) : DeviceArray(size, unwritten()) {}
   DeviceArray(std::int64_t size, T value) : DeviceArray(std::vector<T>(size, value)) {}
-  explicit DeviceArray(const std::vector<T>& values) : view_("test array", values.size()) {
+  explicit DeviceArray(const std::vector<T>& values)
+      : size_(static_cast<std::int64_t>(values.size())) {
+    // Also one without elements exists.
+#if OSTRAKON_HAS_DEVICE
+    const std::int64_t bytes = size_ * static_cast<std::int64_t>(sizeof(T));
+    memory_ = std::make_shared<device::DeviceBytes>(std::max<std::int64_t>(bytes, 1));
+#else
+    memory_ = std::make_shared<std::vector<T> >(std::max<std::size_t>(values.size(), 1));
+#endif
     assign(values);
   }
 
@@ -25,32 +39,35 @@ class DeviceArray {
     return std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : T(0);
   }
 
-  View<T*> view() const { return device_view(view_); }
+  View<T*> view() const { return {data(), size_}; }
   operator View<T*>() const { return view(); }
   operator View<const T*>() const { return view(); }
   View<T**> matrix(std::int64_t rows, std::int64_t columns) const {
     return view().matrix(rows, columns);
   }
-  T* data() const { return view_.data(); }
-  std::int64_t size() const { return static_cast<std::int64_t>(view_.extent(0)); }
+  T* data() const { return reinterpret_cast<T*>(memory_->data()); }
+  std::int64_t size() const { return size_; }
 
   /// Overwrites all of it; `values` has its size.
   void assign(const std::vector<T>& values) const {
-    Kokkos::deep_copy(view_, HostArray(values.data(), values.size()));
+    math::copy_to_device(Exec(), host_view(values), view());
   }
   /// What is there now, all kernels before this call done.
   std::vector<T> host() const {
-    std::vector<T> values(view_.extent(0));
+    std::vector<T> values(static_cast<std::size_t>(size_));
     Kokkos::fence();
-    Kokkos::deep_copy(MutableHostArray(values.data(), values.size()), view_);
+    math::copy_to_host(Exec(), view(), host_view(values));
     return values;
   }
 
  private:
-  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-  using HostArray = Kokkos::View<const T*, Kokkos::HostSpace, Unmanaged>;
-  using MutableHostArray = Kokkos::View<T*, Kokkos::HostSpace, Unmanaged>;
-  Kokkos::View<T*, Memory> view_;
+  std::int64_t size_;
+  // Copies are of the same array.
+#if OSTRAKON_HAS_DEVICE
+  std::shared_ptr<device::DeviceBytes> memory_;
+#else
+  std::shared_ptr<std::vector<T> > memory_;
+#endif
 };
 
 /// `count` values between -1 and 1, always the same for a seed.

@@ -12,6 +12,9 @@
 #include <type_traits>
 #include <vector>
 
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 #if OSTRAKON_PRODUCTS_ON_DEVICE
 #if defined(KOKKOS_ENABLE_CUDA)
 #include <cuda_runtime.h>
@@ -33,16 +36,22 @@ template <class T>
 class Values {
  public:
   explicit Values(std::int64_t count) {
-    if constexpr (products_on_device)
-      values_ = Room("gemm_digest", static_cast<std::size_t>(count));
-    else
-      values_.resize(static_cast<std::size_t>(count));
+#if OSTRAKON_HAS_DEVICE
+    values_ = device::DeviceBytes(count * static_cast<std::int64_t>(sizeof(T)));
+#else
+    values_.resize(static_cast<std::size_t>(count));
+#endif
+    count_ = count;
   }
-  View<T*> view() { return {values_.data(), static_cast<std::int64_t>(values_.size())}; }
+  View<T*> view() { return {reinterpret_cast<T*>(values_.data()), count_}; }
 
  private:
-  using Room = std::conditional_t<products_on_device, Kokkos::View<T*, Memory>, std::vector<T>>;
-  Room values_;
+#if OSTRAKON_HAS_DEVICE
+  device::DeviceBytes values_;
+#else
+  std::vector<T> values_;
+#endif
+  std::int64_t count_ = 0;
 };
 
 /// The same values on every machine, between -1/2 and 1/2.

@@ -7,19 +7,29 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <ostrakon/device/api.hpp>
 #include <type_traits>
-#include <vector>
+#if defined(OSTRAKON_MADE_UP_DEVICE)
+#include <ostrakon/device/made_up_exec.hpp>
+#endif
 
 namespace ostrakon {
 
 /// Where kernels run and where their data are. Everything else derives from these two.
+#if defined(OSTRAKON_MADE_UP_DEVICE)
+using Exec = device::MadeUpExec;
+#else
 using Exec = Kokkos::DefaultExecutionSpace;
+#endif
 using Memory = Exec::memory_space;
+/// What Kokkos runs kernels on.
+using KernelSpace = Kokkos::DefaultExecutionSpace;
 
-// Whether kernels run on a device: 1 or 0. For the preprocessor where it must choose, as CUDA
-// allows no kernel inside `if constexpr`; everywhere else `on_device`. With OSTRAKON_DEVICE_KERNELS
-// (CMake: Ostrakon_DEVICE_KERNELS) kernels have the form that they have on a device, and run on
-// Kokkos' host backend: for tests.
+// Whether kernels take the form that they have on a device: 1 or 0. For the preprocessor where it
+// must choose, as CUDA allows no kernel inside `if constexpr`; everywhere else `on_device`. With
+// OSTRAKON_DEVICE_KERNELS (CMake: Ostrakon_DEVICE_KERNELS) they do so on Kokkos' host backend: for
+// tests. Whether there is a device at all is `has_device`: kernels of the made-up one are the
+// host's.
 #if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) || \
     defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP) ||  \
     defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_SYCL) || defined(OSTRAKON_DEVICE_KERNELS)
@@ -29,7 +39,7 @@ using Memory = Exec::memory_space;
 #endif
 constexpr bool on_device = OSTRAKON_ON_DEVICE == 1;
 #if !defined(OSTRAKON_DEVICE_KERNELS)
-static_assert(on_device == !std::is_same<Exec, Kokkos::DefaultHostExecutionSpace>::value,
+static_assert(on_device == !std::is_same<KernelSpace, Kokkos::DefaultHostExecutionSpace>::value,
               "OSTRAKON_ON_DEVICE does not know Kokkos's default execution space");
 #endif
 
@@ -48,31 +58,31 @@ constexpr bool products_on_device = OSTRAKON_PRODUCTS_ON_DEVICE == 1;
 #define OSTRAKON_IN_DEVICE_CODE 0
 #endif
 
-/// Host memory that a device copies from and to directly: pinned. Where there is no device, any.
-#if !OSTRAKON_ON_DEVICE || defined(OSTRAKON_DEVICE_KERNELS)
-using HostMemory = Kokkos::HostSpace;
-#elif KOKKOS_VERSION >= 40000
-using HostMemory = Kokkos::SharedHostPinnedSpace;
-#elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA)
-using HostMemory = Kokkos::CudaHostPinnedSpace;
-#elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
-using HostMemory = Kokkos::Experimental::HIPHostPinnedSpace;
-#else
-using HostMemory = Kokkos::HostSpace;
-#endif
-
 /// Whether host code may follow a pointer into `Memory`, which some devices share with the host.
-constexpr bool memory_is_host_accessible =
-    Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible;
+constexpr bool memory_is_host_accessible = !has_device;
 
-/// `count` instances of Exec that run at the same time, as far as this Kokkos makes such.
-inline std::vector<Exec> make_instances([[maybe_unused]] int count) {
-#if KOKKOS_VERSION >= 40000
-  if (count > 1)
-    return Kokkos::Experimental::partition_space(
-        Exec(), std::vector<int>(static_cast<std::size_t>(count), 1));
+#if OSTRAKON_HAS_DEVICE
+/// The stream that kernels on `exec` go to.
+inline device::StreamHandle stream_of(const Exec& exec) {
+#if defined(OSTRAKON_MADE_UP_DEVICE)
+  return exec.stream();
+#elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA)
+  return exec.cuda_stream();
+#else
+  return exec.hip_stream();
 #endif
-  return {Exec()};
+}
+#endif
+
+/// Runs kernels(where) with what Kokkos is to run them on: now, but on the made-up device when
+/// their turn comes.
+template <class Kernels>
+void launch([[maybe_unused]] const Exec& exec, const Kernels& kernels) {
+#if defined(OSTRAKON_MADE_UP_DEVICE)
+  device::give(exec, [kernels] { kernels(KernelSpace()); });
+#else
+  kernels(exec);
+#endif
 }
 
 namespace math {

@@ -96,7 +96,7 @@ class HostRow {
   }
 };
 
-using TeamPolicy = Kokkos::TeamPolicy<Exec>;
+using TeamPolicy = Kokkos::TeamPolicy<KernelSpace>;
 using TeamMember = TeamPolicy::member_type;
 
 /// The same on a device: the threads of a team share the row.

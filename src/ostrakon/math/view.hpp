@@ -222,9 +222,10 @@ HostView<const T*> host_view(const std::vector<T>& values) {
 /// The elements of an array of Kokkos in device memory, which outlives the view.
 template <class T, class... Properties>
 DeviceView<T*> device_view(const Kokkos::View<T*, Properties...>& array) {
-  static_assert(Kokkos::SpaceAccessibility<
-                    Exec, typename Kokkos::View<T*, Properties...>::memory_space>::accessible,
-                "kernels don't reach this array");
+  static_assert(
+      Kokkos::SpaceAccessibility<
+          KernelSpace, typename Kokkos::View<T*, Properties...>::memory_space>::accessible,
+      "kernels don't reach this array");
   return {array.data(), static_cast<std::int64_t>(array.extent(0))};
 }
 

@@ -1,29 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/runtime/arena.hpp>
 
+#include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/poison.hpp>
 #include <string>
 
 namespace ostrakon::runtime {
-namespace {
 
-template <class View>
-std::byte* allocate(View& view, const std::string& label, std::int64_t bytes) {
-  view =
-      View(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), static_cast<std::size_t>(bytes));
-  return reinterpret_cast<std::byte*>(view.data());
-}
-
-}  // namespace
-
-Arena::Arena(std::int64_t bytes, plan::Space space, bool pinned) : bytes_(bytes) {
+Arena::Arena(std::int64_t bytes, [[maybe_unused]] plan::Space space, [[maybe_unused]] bool pinned)
+    : bytes_(bytes) {
   if (bytes == 0) return;
-  constexpr const char* on_host = "ostrakon host arena";
-  data_ = space == plan::Space::device ? allocate(device_, "ostrakon arena", bytes)
-          : pinned                     ? allocate(host_, on_host, bytes)
-                                       : allocate(pageable_, on_host, bytes);
+#if OSTRAKON_HAS_DEVICE
+  if (space == plan::Space::device) {
+    device_ = device::DeviceBytes(bytes);
+    data_ = device_.data();
+  } else if (pinned) {
+    pinned_ = device::PinnedBytes(bytes);
+    data_ = pinned_.data();
+  }
+  if (data_ != nullptr) {
+    count_allocation(bytes);
+    return;
+  }
+#endif
+  const std::string label = space == plan::Space::device ? "ostrakon arena" : "ostrakon host arena";
+  host_ = decltype(host_)(Kokkos::view_alloc(label, Kokkos::WithoutInitializing),
+                          static_cast<std::size_t>(bytes));
+  data_ = reinterpret_cast<std::byte*>(host_.data());
 }
 
-Arena::~Arena() { allow(data_, static_cast<std::size_t>(bytes_)); }
+Arena::~Arena() {
+  allow(data_, static_cast<std::size_t>(bytes_));
+  if (data_ != nullptr && host_.data() == nullptr) count_deallocation(bytes_);
+}
 
 }  // namespace ostrakon::runtime

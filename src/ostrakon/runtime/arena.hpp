@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/plan/step_plan.hpp>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::runtime {
 
-/// The one allocation of a run in a memory space: planned memory in `Memory`, or in `HostMemory`;
-/// or, where it shall not be pinned, in host memory that a device reaches through copies only. Not
-/// initialised, so that pages are placed near the rank that first writes them.
+/// The one allocation of a run in a memory space: planned memory in that of the device, or in
+/// pinned host memory; or, where it shall not be pinned, in host memory that a device reaches
+/// through copies only. Not initialised, so that pages are placed near the rank that first writes
+/// them.
 class Arena {
  public:
   /// Of no bytes allocates nothing.
@@ -25,9 +29,11 @@ class Arena {
 
  private:
   // Only the one of the arena's space owns anything.
-  Kokkos::View<char*, Memory> device_;
-  Kokkos::View<char*, HostMemory> host_;
-  Kokkos::View<char*, Kokkos::HostSpace> pageable_;
+#if OSTRAKON_HAS_DEVICE
+  device::DeviceBytes device_;
+  device::PinnedBytes pinned_;
+#endif
+  Kokkos::View<char*, Kokkos::HostSpace> host_;
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;
 };

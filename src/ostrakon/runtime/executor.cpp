@@ -12,7 +12,7 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/runtime/poison.hpp>
-#include <ostrakon/runtime/stream_spaces.hpp>
+#include <ostrakon/runtime/queue.hpp>
 #include <ostrakon/runtime/view_origins.hpp>
 #include <stdexcept>
 #include <string>
@@ -69,22 +69,38 @@ void show_only(const Program& program, const plan::Action& action, const Arenas&
   show(program, action, arenas);
 }
 
-/// The queue of a stream in a run.
+/// A stream of the program that runs.
 ///
 /// It stops at the first of its actions that fails or is skipped: all after that one are skipped,
-/// so that how many have ended, and whether it stopped, says all about its actions.
-struct Queue {
-  std::vector<int> actions;       ///< in plan order
-  int ended = 0;                  ///< number of actions that have ended
-  int fenced = 0;                 ///< of those: what they submitted to a device is done
-  bool stopped = false;           ///< no more of them will
-  std::exception_ptr failure;     ///< of the action at which it stopped, unless that was skipped
-  bool runs = false;              ///< its thread has been started on it and is not done
-  const Queue* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
-  int awaited = 0;
+/// so that for how many the handler has returned, and whether it stopped, says all about them.
+struct Line {
+  std::unique_ptr<Queue> queue;
+  bool on_thread = false;        ///< runs on a thread of its own, not on the one that calls
+  std::vector<int> actions;      ///< in plan order
+  std::vector<char> awaited;     ///< whether actions of other streams wait for them
+  int ended = 0;                 ///< number of actions whose handler has returned
+  bool stopped = false;          ///< no more of them will
+  std::exception_ptr failure;    ///< of the action at which it stopped, unless that was skipped
+  bool runs = false;             ///< its thread has been started on it and is not done
+  const Line* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
+  int awaits_ended = 0;
   std::condition_variable wakes;
   std::thread thread;  ///< begun when it first has something to run
 };
+
+std::unique_ptr<Queue> make_queue([[maybe_unused]] plan::Stream stream, Streams mode,
+                                  bool on_thread) {
+#if OSTRAKON_HAS_DEVICE
+  if (mode == Streams::device) {
+    if (on_thread) return std::make_unique<ThreadQueue>(device::Priority::high);
+    return std::make_unique<DeviceQueue>(stream == plan::Stream::compute ? device::Priority::normal
+                                                                         : device::Priority::high);
+  }
+#endif
+  static_cast<void>(mode);
+  static_cast<void>(on_thread);
+  return std::make_unique<HostQueue>(Exec());
+}
 
 }  // namespace
 
@@ -97,38 +113,68 @@ const ViewOrigin* ActionBuffers::origin_of_none(plan::Role role) const {
 
 class Executor::Implementation {
  public:
-  Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {}
+  Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {
+    if (mode_ == Streams::device && !has_device)
+      throw std::logic_error("streams of a device, where there is none");
+    for (std::size_t s = 0; s < lines_.size(); ++s) {
+      const auto stream = static_cast<plan::Stream>(s);
+      set_thread(stream, mode_ == Streams::threads
+                             ? stream != plan::Stream::compute
+                             : mode_ == Streams::device && stream == plan::Stream::host);
+    }
+  }
   ~Implementation() { end_threads(); }
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
 
+  void set_thread(plan::Stream stream, bool on_thread) {
+    Line& line = lines_[static_cast<std::size_t>(stream)];
+    line.on_thread = on_thread;
+    line.queue = make_queue(stream, mode_, on_thread);
+  }
+
+  void finish_with(plan::Stream stream, Finish finish) {
+    auto* const queue =
+        dynamic_cast<HostQueue*>(lines_[static_cast<std::size_t>(stream)].queue.get());
+    if (queue == nullptr)
+      throw std::logic_error("what handlers begin on a device needs no one to finish it");
+    queue->finish_with(std::move(finish), lines_[static_cast<std::size_t>(stream)].on_thread);
+    goes_on_[static_cast<std::size_t>(stream)] = queue;
+  }
+
   void run(const Program& program) {
     prepare(program);
-    if (mode_ == Streams::threads)
-      run_threads();
-    else
-      run_in_order();
-    if (on_device) spaces_.fence();
-    const Queue* first = nullptr;
-    for (const Queue& queue : queues_)
-      if (queue.failure && (first == nullptr || failed_action(queue) < failed_action(*first)))
-        first = &queue;
+    start_threads();
+    drive();
+    if (mode_ != Streams::in_plan_order) wait_for_threads();
+    std::exception_ptr unfinished;
+    for (Line& line : lines_) {
+      try {
+        line.queue->finish(has_failed_);
+      } catch (...) {
+        if (!unfinished) unfinished = std::current_exception();
+      }
+    }
+    allow_all(program, arenas_);
+    const Line* first = nullptr;
+    for (const Line& line : lines_)
+      if (line.failure && (first == nullptr || failed_action(line) < failed_action(*first)))
+        first = &line;
     if (first != nullptr) std::rethrow_exception(first->failure);
+    if (unfinished) std::rethrow_exception(unfinished);
   }
 
   std::array<Handler, plan::kinds> handlers;
-  std::array<Finish, plan::streams> finishers;
   Observer observer;
   std::optional<Perturbation> perturbation;
   std::vector<ActionTime> times;
 
  private:
-  Queue& queue_of(const plan::Action& action) {
-    return queues_[static_cast<std::size_t>(action.stream)];
+  Line& line_of(const plan::Action& action) {
+    return lines_[static_cast<std::size_t>(action.stream)];
   }
-  Queue& compute() { return queues_[static_cast<std::size_t>(plan::Stream::compute)]; }
-  static int failed_action(const Queue& queue) {
-    return queue.actions[static_cast<std::size_t>(queue.ended)];
+  static int failed_action(const Line& line) {
+    return line.actions[static_cast<std::size_t>(line.ended)];
   }
   const plan::Action& action_at(int index) const {
     return program_->plan.actions[static_cast<std::size_t>(index)];
@@ -155,58 +201,57 @@ class Executor::Implementation {
     origins_.prepare(program);
     shows_regions_ = a_tool_wants_regions();
     times.assign(actions.size(), ActionTime());
-    for (Queue& queue : queues_) {
-      queue.actions.clear();
-      queue.ended = 0;
-      queue.fenced = 0;
-      queue.stopped = false;
-      queue.failure = nullptr;
+    for (Line& line : lines_) {
+      line.actions.clear();
+      line.awaited.clear();
+      line.ended = 0;
+      line.stopped = false;
+      line.failure = nullptr;
     }
     position_.resize(actions.size());
     for (std::size_t a = 0; a < actions.size(); ++a) {
-      std::vector<int>& its_stream = queue_of(actions[a]).actions;
-      position_[a] = static_cast<int>(its_stream.size());
-      its_stream.push_back(static_cast<int>(a));
+      Line& line = line_of(actions[a]);
+      position_[a] = static_cast<int>(line.actions.size());
+      line.actions.push_back(static_cast<int>(a));
+      line.awaited.push_back(0);
+      for (const int wait : actions[a].waits)
+        if (action_at(wait).stream != actions[a].stream)
+          line_of(action_at(wait)).awaited[static_cast<std::size_t>(count_with(wait) - 1)] = 1;
     }
-    if (mode_ == Streams::in_plan_order)
-      choose_order();
-    else
-      begin_threads();
+    for (Line& line : lines_) line.queue->begin(line.awaited);
+    choose_order();
   }
 
-  void begin_threads() {
-    for (Queue& queue : queues_)
-      if (&queue != &compute() && !queue.actions.empty() && !queue.thread.joinable())
-        queue.thread = std::thread([this, &queue] { serve(queue); });
-  }
-
+  /// Of what runs on the calling thread.
   void choose_order() {
-    order_.resize(position_.size());
+    order_.clear();
+    if (mode_ == Streams::in_plan_order && perturbation) return perturb_order();
+    for (std::size_t a = 0; a < position_.size(); ++a)
+      if (!line_of(action_at(static_cast<int>(a))).on_thread) order_.push_back(static_cast<int>(a));
+  }
+
+  void perturb_order() {
     std::array<int, plan::streams> begun{};
-    for (std::size_t place = 0; place < order_.size(); ++place) {
-      if (!perturbation) {
-        order_[place] = static_cast<int>(place);
-        continue;
-      }
+    for (std::size_t place = 0; place < position_.size(); ++place) {
       std::array<std::size_t, plan::streams> ready{};
       std::size_t choices = 0;
       // What goes on by itself is begun at once: others may wait for it while this rank waits.
       for (const bool goes_on : {true, false}) {
         if (choices > 0) break;
-        for (std::size_t s = 0; s < queues_.size(); ++s)
-          if ((finishers[s] != nullptr) == goes_on && next_is_ready(queues_[s], begun[s], begun))
+        for (std::size_t s = 0; s < lines_.size(); ++s)
+          if ((goes_on_[s] != nullptr) == goes_on && next_is_ready(lines_[s], begun[s], begun))
             ready[choices++] = s;
       }
       // The first action in plan order that is left is always among them.
       const std::size_t s = ready[random_bits(place) % choices];
-      order_[place] = queues_[s].actions[static_cast<std::size_t>(begun[s]++)];
+      order_.push_back(lines_[s].actions[static_cast<std::size_t>(begun[s]++)]);
     }
   }
 
-  bool next_is_ready(const Queue& queue, int next,
+  bool next_is_ready(const Line& line, int next,
                      const std::array<int, plan::streams>& begun) const {
-    if (next == static_cast<int>(queue.actions.size())) return false;
-    const auto& waits = action_at(queue.actions[static_cast<std::size_t>(next)]).waits;
+    if (next == static_cast<int>(line.actions.size())) return false;
+    const auto& waits = action_at(line.actions[static_cast<std::size_t>(next)]).waits;
     return std::all_of(waits.begin(), waits.end(), [&](int wait) {
       return begun[static_cast<std::size_t>(action_at(wait).stream)] >= count_with(wait);
     });
@@ -218,140 +263,127 @@ class Executor::Implementation {
 
   // ---- in a run
 
-  void run_in_order() {
+  /// The part of the calling thread.
+  void drive() {
     for (const int index : order_) {
       const plan::Action& action = action_at(index);
-      show_only(*program_, action, arenas_);
-      if (poisons) show_unfinished();
-      if (!step(queue_of(action), index)) return allow_all(*program_, arenas_);
+      Line& line = line_of(action);
+      if (line.stopped) continue;
+      if (mode_ == Streams::in_plan_order) {
+        show_only(*program_, action, arenas_);
+        if (poisons) show_unfinished();
+      }
+      if (!step(line, index) && mode_ == Streams::in_plan_order) return;
     }
-    for (const Finish& finish : finishers)
-      if (finish) finish(0, has_failed_);
-    allow_all(*program_, arenas_);
   }
 
-  void run_threads() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      for (Queue& queue : queues_) {
-        if (&queue == &compute() || queue.actions.empty()) continue;
-        queue.runs = true;
-        queue.wakes.notify_one();
-      }
+  void start_threads() {
+    for (Line& line : lines_)
+      if (line.on_thread && !line.actions.empty() && !line.thread.joinable())
+        line.thread = std::thread([this, &line] { serve(line); });
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (Line& line : lines_) {
+      if (!line.on_thread || line.actions.empty()) continue;
+      line.runs = true;
+      line.wakes.notify_one();
     }
-    run_queue(compute());
+  }
+
+  void wait_for_threads() {
     std::unique_lock<std::mutex> lock(mutex_);
-    compute().wakes.wait(lock, [this] { return all_are_done(); });
+    all_done_.wait(lock, [this] { return all_are_done(); });
   }
 
   /// The main function of a thread.
-  void serve(Queue& queue) {
+  void serve(Line& line) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      queue.wakes.wait(lock, [&] { return queue.runs || ending_; });
-      if (!queue.runs) return;
+      line.wakes.wait(lock, [&] { return line.runs || ending_; });
+      if (!line.runs) return;
       lock.unlock();
-      run_queue(queue);
+      for (const int index : line.actions)
+        if (!step(line, index)) break;
       lock.lock();
-      queue.runs = false;
-      if (all_are_done()) compute().wakes.notify_one();
+      line.runs = false;
+      if (all_are_done()) all_done_.notify_one();
     }
   }
 
   bool all_are_done() const {
-    return std::none_of(queues_.begin(), queues_.end(),
-                        [](const Queue& queue) { return queue.runs; });
-  }
-
-  void run_queue(Queue& queue) {
-    for (const int index : queue.actions)
-      if (!step(queue, index)) return;
+    return std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.runs; });
   }
 
   /// Runs the next action of a stream, or skips it; whether the stream continues.
-  bool step(Queue& queue, int index) {
+  bool step(Line& line, int index) {
     const plan::Action& action = action_at(index);
     std::exception_ptr failure;
-    bool is_done = wait_for(queue, action);
-    if (is_done) failure = perform(action, index);
-    if (is_done && !failure && mode_ == Streams::threads) is_done = finish_own(action);
-    tell(queue, is_done && !failure, failure);
-    return is_done && !failure;
+    bool ends = wait_for_handlers(line, action);
+    if (ends) ends = perform(line, action, index, failure);
+    tell(line, ends, failure);
+    return ends;
   }
 
-  /// Returns when all that an action waits for have ended, with true; or one of them never will.
-  /// Blocks on threads only: in order, all that it waits for have run.
-  bool wait_for(Queue& queue, const plan::Action& action) {
+  /// Returns when the handlers of all that an action waits for have returned, with true; or one of
+  /// them never will. Blocks where there are threads: in order, all of them have.
+  bool wait_for_handlers(Line& line, const plan::Action& action) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (const int wait : action.waits) {
-      const Queue& other = queue_of(action_at(wait));
+      const Line& other = line_of(action_at(wait));
       const int count = count_with(wait);
-      queue.awaits = &other;
-      queue.awaited = count;
-      queue.wakes.wait(lock, [&] { return other.ended >= count || other.stopped; });
-      queue.awaits = nullptr;
+      Line& sleeps = line.on_thread ? line : caller_;
+      sleeps.awaits = &other;
+      sleeps.awaits_ended = count;
+      sleeps.wakes.wait(lock, [&] { return other.ended >= count || other.stopped; });
+      sleeps.awaits = nullptr;
       if (other.ended < count) return false;
     }
     return true;
   }
 
-  /// Returns when what the actions that this one waits for have begun or submitted to a device is
-  /// done. By then they have ended. Its own stream's instance runs in order.
-  void finish_awaited(const plan::Action& action) {
+  /// What an action may do is done behind all that it waits for. False: some of that never will be.
+  bool wait_for_work(Line& line, const plan::Action& action) {
     for (const int wait : action.waits) {
-      const plan::Stream stream = action_at(wait).stream;
-      const Finish& finish = finishers[static_cast<std::size_t>(stream)];
-      Queue& other = queue_of(action_at(wait));
-      const int awaited = count_with(wait);
-      std::unique_lock<std::mutex> lock(mutex_);
-      if (stream == action.stream || other.fenced >= awaited) continue;
-      const int ended = other.ended;
-      lock.unlock();
-      if (finish)
-        finish(ended - awaited, has_failed_);
-      else
-        spaces_.of(stream).fence();
-      lock.lock();
-      other.fenced = std::max(other.fenced, finish ? awaited : ended);
+      const plan::Action& before = action_at(wait);
+      if (before.stream != action.stream &&
+          !line.queue->wait(*line_of(before).queue, count_with(wait), has_failed_))
+        return false;
     }
-  }
-
-  /// What an action has begun is done; false: it never will be.
-  bool finish_own(const plan::Action& action) {
-    const Finish& finish = finishers[static_cast<std::size_t>(action.stream)];
-    return !finish || finish(0, has_failed_);
+    return true;
   }
 
   /// Buffers of what was begun and may still go on.
   void show_unfinished() const {
-    for (std::size_t s = 0; s < queues_.size(); ++s) {
-      if (!finishers[s]) continue;
-      for (int k = queues_[s].fenced; k < queues_[s].ended; ++k)
-        show(*program_, action_at(queues_[s].actions[static_cast<std::size_t>(k)]), arenas_);
+    for (std::size_t s = 0; s < lines_.size(); ++s) {
+      if (goes_on_[s] == nullptr) continue;
+      for (int k = goes_on_[s]->done(); k < lines_[s].ended; ++k)
+        show(*program_, action_at(lines_[s].actions[static_cast<std::size_t>(k)]), arenas_);
     }
   }
 
   /// One more action of a stream has ended, or the stream stops: wakes threads that wait for this.
-  void tell(Queue& queue, bool ended, const std::exception_ptr& failure) {
+  void tell(Line& line, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended)
-      ++queue.ended;
+      ++line.ended;
     else
-      queue.stopped = true;
-    queue.failure = failure;
+      line.stopped = true;
+    line.failure = failure;
     if (failure) has_failed_ = true;
-    for (Queue& other : queues_)
-      if (other.awaits == &queue && (queue.stopped || queue.ended >= other.awaited))
+    const auto wake = [&](Line& other) {
+      if (other.awaits == &line && (line.stopped || line.ended >= other.awaits_ended))
         other.wakes.notify_one();
+    };
+    for (Line& other : lines_) wake(other);
+    wake(caller_);
   }
 
-  /// What the action's handler threw, or null.
-  std::exception_ptr perform(const plan::Action& action, int index) {
+  /// Calls the action's handler; whether it returned. `failure`: what it threw.
+  bool perform(Line& line, const plan::Action& action, int index, std::exception_ptr& failure) {
     // Tools and observers see one thread only: few of them are thread-safe.
-    const bool is_told = mode_ == Streams::in_plan_order || action.stream == plan::Stream::compute;
+    const bool is_told = !line.on_thread;
     const Handler& handler = handler_of(action);
     ActionTime& time = times[static_cast<std::size_t>(index)];
-    std::exception_ptr failure;
+    bool is_possible = true;
     const auto attempt = [&](const auto& work) {
       try {
         work();
@@ -361,15 +393,15 @@ class Executor::Implementation {
     };
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index));
     // Also before a `release`: what waits for it waits for what it waits for.
-    if (on_device || mode_ == Streams::in_plan_order) attempt([&] { finish_awaited(action); });
+    attempt([&] { is_possible = wait_for_work(line, action); });
     time.begin = seconds_now();
-    if (handler && !failure) {
+    if (handler && is_possible && !failure) {
       std::optional<Region> region;
       attempt([&] {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action, true);
         const ViewOrigins::Live live = origins_.begin(index);
-        handler(ActionBuffers(*program_, action, arenas_, spaces_.of(action.stream), &origins_));
+        handler(ActionBuffers(*program_, action, arenas_, line.queue->exec(), &origins_));
       });
       attempt([&] {
         if (is_told && observer) observer(action, false);
@@ -377,7 +409,8 @@ class Executor::Implementation {
     }
     time.end = seconds_now();
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
-    return failure;
+    if (is_possible && !failure) attempt([&] { is_possible = line.queue->add(has_failed_); });
+    return is_possible && !failure;
   }
 
   void sleep_if_perturbed(std::uint64_t counter) const {
@@ -392,25 +425,27 @@ class Executor::Implementation {
       const std::lock_guard<std::mutex> lock(mutex_);
       ending_ = true;
     }
-    for (Queue& queue : queues_) {
-      queue.wakes.notify_one();
-      if (queue.thread.joinable()) queue.thread.join();
+    for (Line& line : lines_) {
+      line.wakes.notify_one();
+      if (line.thread.joinable()) line.thread.join();
     }
   }
 
   ViewOrigins origins_;
-  const StreamSpaces spaces_;
   const Arenas arenas_;
   const Streams mode_;
+  std::array<HostQueue*, plan::streams> goes_on_{};  // whose handlers begin what goes on
 
   // Of the run: written before threads are started on it.
   const Program* program_ = nullptr;
   bool shows_regions_ = false;
   std::vector<int> position_;  // of each action in its stream
-  std::vector<int> order_;     // in which actions run, where they do so in an order
+  std::vector<int> order_;     // in which actions run on the calling thread
 
   std::mutex mutex_;  // of what follows, but for the actions of a line
-  std::array<Queue, plan::streams> queues_;
+  std::array<Line, plan::streams> lines_;
+  Line caller_;  // how the calling thread sleeps, whichever stream it runs
+  std::condition_variable all_done_;
   bool ending_ = false;
   std::atomic<bool> has_failed_{false};
 };
@@ -423,8 +458,9 @@ void Executor::on(plan::Kind kind, Handler handler) {
   implementation_->handlers[static_cast<std::size_t>(kind)] = std::move(handler);
 }
 void Executor::finish_with(plan::Stream stream, Finish finish) {
-  implementation_->finishers[static_cast<std::size_t>(stream)] = std::move(finish);
+  implementation_->finish_with(stream, std::move(finish));
 }
+void Executor::run_on_thread(plan::Stream stream) { implementation_->set_thread(stream, true); }
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
 void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }
 void Executor::run(const Program& program) { implementation_->run(program); }

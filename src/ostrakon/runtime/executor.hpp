@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/runtime/program.hpp>
+#include <ostrakon/runtime/queue.hpp>
 #include <vector>
 
 namespace ostrakon::runtime {
@@ -49,8 +51,8 @@ class ActionBuffers {
   }
 
   const plan::Action& action;
-  /// For its kernels, and its copies from and to a device: that of its stream. Without a device all
-  /// streams have the same one, not to be used on threads outside Kokkos.
+  /// For its kernels, and its copies from and to a device: that of its queue. Without a device all
+  /// have the same one, not to be used on threads outside Kokkos.
   const Exec& exec;
 
  private:
@@ -65,9 +67,15 @@ class ActionBuffers {
 /// How the streams of a plan run.
 enum class Streams {
   in_plan_order,  ///< all on the thread that calls, one action after the other
-  threads  ///< compute on the thread that calls, every other stream that a program uses on a thread
-           ///< of its own, begun with the first such run, from which Kokkos is not to be entered
+  threads,        ///< compute on the thread that calls, every other stream that a program uses on a
+            ///< thread of its own, begun with the first such run, from which Kokkos is not to be
+            ///< entered
+  device  ///< each on a stream of the device, to which the thread that calls submits; `host`, and
+          ///< what run_on_thread() names, on a thread of its own
 };
+constexpr Named<Streams> streams_names[] = {{Streams::in_plan_order, "in_plan_order"},
+                                            {Streams::threads, "threads"},
+                                            {Streams::device, "device"}};
 
 /// Perturbs the schedule, to show that it changes no bit. In plan order: another order that streams
 /// and waits allow, a function of `seed` and the plan alone, so that ranks with the same seed stay
@@ -93,9 +101,9 @@ struct ActionTime {
 /// seen by those that it happens before. Nothing is allocated by run() once a program of that
 /// length, with those streams, has run.
 ///
-/// On a device each stream has an execution-space instance of its own. What an action has submitted
-/// to it is done before an action of another stream begins that waits for it, and all of it when
-/// run() returns; it is waited for no earlier than that.
+/// On streams of a device handlers are called as early as can be, in plan order, and only submit;
+/// waits are events. The calling thread waits only where such an action waits for one that has a
+/// thread, as one that looks at numbers has. All is done when run() returns.
 ///
 /// Where a handler throws, run() throws the same once nothing runs any more; of several, what the
 /// first of them in plan order threw. In plan order nothing more is begun: ranks in the same order
@@ -115,14 +123,14 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void on(plan::Kind kind, Handler handler);
-  /// For a stream whose handlers begin what goes on when they return: finish(n, gives_up) returns
-  /// true when all of it is done but what the last n actions have begun; false, soon after gives_up
-  /// is set, if it is not. It is called before an action of another stream begins that waits for
-  /// it, at the latest at the end of a run; on threads as soon as an action's handler returns.
-  /// There `gives_up` is set where an action of another stream failed: what others were to send may
-  /// never come.
-  using Finish = std::function<bool(int may_go_on, const std::atomic<bool>& gives_up)>;
+  /// For a stream whose handlers begin what goes on when they return: see Finish. On a thread it is
+  /// called as soon as a handler returns, else before an action of another stream begins that
+  /// waits, at the latest at the end of a run. `gives_up` is set where an action of another stream
+  /// failed: what others were to send may never come.
   void finish_with(plan::Stream stream, Finish finish);
+  /// For a stream whose handlers do their work before they return, on Streams::device. Before the
+  /// first run, and before finish_with().
+  void run_on_thread(plan::Stream stream);
   void observe(Observer observer);
   void perturb(Perturbation perturbation);  ///< all runs from now on
 

@@ -7,6 +7,9 @@
 #include <limits>
 #include <ostrakon/math/portability.hpp>
 #include <string>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::runtime {
 namespace {
@@ -15,6 +18,7 @@ namespace tools = Kokkos::Tools::Experimental;
 
 std::atomic<std::int64_t> current{0}, peak{0}, allocations{0};
 tools::EventSet previous;
+bool counting = false;
 
 void on_allocate(Kokkos_Profiling_SpaceHandle space, const char* label, const void* pointer,
                  std::uint64_t bytes) {
@@ -88,12 +92,22 @@ std::int64_t left_in_control_groups() {
 }  // namespace
 
 void start_counting_memory() {
-  static bool counting = false;
   if (counting) return;
   counting = true;
   previous = tools::get_callbacks();
   tools::set_allocate_data_callback(on_allocate);
   tools::set_deallocate_data_callback(on_deallocate);
+}
+
+void count_allocation(std::int64_t bytes) {
+  if (!counting) return;
+  const std::int64_t now = current += bytes;
+  if (now > peak) peak = now;
+  ++allocations;
+}
+
+void count_deallocation(std::int64_t bytes) {
+  if (counting) current -= bytes;
 }
 
 MemoryCount memory_count() { return {current, peak, allocations}; }
@@ -103,10 +117,8 @@ std::int64_t peak_resident_bytes() {
 }
 
 std::int64_t available_memory_bytes([[maybe_unused]] plan::Space space) {
-#if defined(KOKKOS_ENABLE_CUDA)
-  std::size_t free_bytes = 0, total_bytes = 0;
-  if (space == plan::Space::device && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
-    return static_cast<std::int64_t>(free_bytes);
+#if OSTRAKON_HAS_DEVICE
+  if (space == plan::Space::device) return device::memory_info().free;
 #endif
   std::int64_t available = number_in("/proc/meminfo", "MemAvailable:");
   available = available < 0 ? std::numeric_limits<std::int64_t>::max() : available * 1024;

@@ -6,8 +6,8 @@
 
 namespace ostrakon::runtime {
 
-/// What Kokkos has allocated, in all its memory spaces, as its Tools callbacks report it. Callbacks
-/// of a tool that the user loaded are still called.
+/// What Kokkos has allocated, in all its memory spaces, as its Tools callbacks report it, and
+/// arenas that Kokkos does not allocate. Callbacks of a tool that the user loaded are still called.
 struct MemoryCount {
   std::int64_t bytes = 0;        ///< allocated now
   std::int64_t peak_bytes = 0;   ///< most at any time since start_counting_memory
@@ -17,6 +17,9 @@ struct MemoryCount {
 /// Call after Kokkos is initialized and before anything is allocated; later calls do nothing.
 void start_counting_memory();
 MemoryCount memory_count();
+/// Of memory that Kokkos knows nothing of.
+void count_allocation(std::int64_t bytes);
+void count_deallocation(std::int64_t bytes);
 
 /// Most resident memory of this process so far, in bytes; 0 where the system does not report it.
 std::int64_t peak_resident_bytes();

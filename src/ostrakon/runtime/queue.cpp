@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/runtime/queue.hpp>
+
+#include <algorithm>
+#include <ostrakon/math/warm_up.hpp>
+#include <stdexcept>
+
+namespace ostrakon::runtime {
+
+void HostQueue::begin(const std::vector<char>&) {
+  added_ = 0;
+  done_ = 0;
+}
+
+bool HostQueue::add(const std::atomic<bool>& gives_up) {
+  if (has_device) exec_.fence();
+  ++added_;
+  if (finish_ && !at_once_) return true;
+  if (finish_ && !finish_(0, gives_up)) return false;
+  done_ = added_;
+  return true;
+}
+
+bool HostQueue::await(int count, const std::atomic<bool>& gives_up) {
+  if (done_ >= count) return true;
+  if (!finish_(added_ - count, gives_up)) return false;
+  done_ = count;
+  return true;
+}
+
+#if OSTRAKON_HAS_DEVICE
+
+DeviceQueue::DeviceQueue(device::Priority priority) : stream_(priority), exec_(stream_.handle()) {
+  math::warm_up(exec_);
+}
+
+void DeviceQueue::begin(const std::vector<char>& awaited) {
+  added_ = 0;
+  event_.resize(std::max(event_.size(), awaited.size()));
+  int next = 0;
+  for (std::size_t i = 0; i < awaited.size(); ++i) event_[i] = awaited[i] != 0 ? next++ : -1;
+  while (events_.size() < static_cast<std::size_t>(next)) events_.emplace_back();
+}
+
+bool DeviceQueue::add(const std::atomic<bool>&) {
+  const int event = event_[static_cast<std::size_t>(added_)];
+  if (event >= 0) events_[static_cast<std::size_t>(event)].record(stream_.handle());
+  ++added_;
+  return true;
+}
+
+const device::Event& DeviceQueue::event_of(int count) const {
+  const int event = event_.at(static_cast<std::size_t>(count - 1));
+  if (event < 0) throw std::logic_error("a queue waits for work that was not to be awaited");
+  return events_[static_cast<std::size_t>(event)];
+}
+
+bool DeviceQueue::await(int count, const std::atomic<bool>&) {
+  event_of(count).wait();
+  return true;
+}
+
+bool DeviceQueue::wait(Queue& other, int count, const std::atomic<bool>& gives_up) {
+  if (const auto* on_device = dynamic_cast<DeviceQueue*>(&other)) {
+    on_device->event_of(count).delay(stream_.handle());
+    return true;
+  }
+  return other.await(count, gives_up);
+}
+
+void DeviceQueue::finish(const std::atomic<bool>&) { device::wait_for(stream_.handle()); }
+
+#endif
+
+}  // namespace ostrakon::runtime

@@ -9,37 +9,32 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/comm/mpi_transport.hpp>
 #include <random>
 #include <vector>
+
+#include "support/device_array.hpp"
 
 namespace ostrakon::tests {
 
 /// Floats in the memory that the collectives work on.
 class Array {
  public:
-  explicit Array(std::int64_t count) : view_("test", static_cast<std::size_t>(count)) {}
-  explicit Array(const std::vector<float>& values)
-      : Array(static_cast<std::int64_t>(values.size())) {
-    const auto mirror = Kokkos::create_mirror_view(view_);
-    for (std::size_t i = 0; i < values.size(); ++i) mirror(i) = values[i];
-    Kokkos::deep_copy(view_, mirror);
-  }
-  View<float*> view() const { return device_view(view_); }
+  explicit Array(std::int64_t count) : values_(count) {}
+  explicit Array(const std::vector<float>& values) : values_(values) {}
+  View<float*> view() const { return values_.view(); }
   operator View<float*>() const { return view(); }
   operator View<const float*>() const { return view(); }
   /// `count` elements from `begin` on.
   View<float*> part(std::int64_t begin, std::int64_t count) const {
     return view().range(begin, begin + count);
   }
-  std::vector<float> values() const {
-    const auto mirror = Kokkos::create_mirror_view(view_);
-    Kokkos::deep_copy(mirror, view_);
-    return std::vector<float>(mirror.data(), mirror.data() + mirror.size());
-  }
+  std::vector<float> values() const { return values_.host(); }
 
  private:
-  Kokkos::View<float*, Memory> view_;
+  test::DeviceArray<float> values_;
 };
 
 /// The same values for the same `seed` on every rank; magnitudes so different that the order of
@@ -83,9 +78,16 @@ inline std::vector<float> part(const std::vector<float>& values, std::int64_t be
 
 class CommunicatorTest : public ::testing::Test {
  protected:
-  bool reachable() const { return memory_is_host_accessible || world.size() == 1; }
+  /// A group as large, whose arrays on a device are moved by MPI.
+  static comm::Communicator duplicate(MPI_Comm parent) {
+    comm::Communicator made = comm::Communicator::duplicate(parent);
+#if OSTRAKON_HAS_DEVICE
+    made.carry(std::make_unique<comm::MpiTransport>(made.mpi(), true));
+#endif
+    return made;
+  }
 
-  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  comm::Communicator world = duplicate(MPI_COMM_WORLD);
 };
 
 }  // namespace ostrakon::tests

@@ -45,10 +45,20 @@ Message message_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blo
   return {whole_blocks ? blocks[sizeof(T) == 2] : type_of<T>(), static_cast<int>(count)};
 }
 
+/// Whether arrays are out of the host's reach.
 template <class Space>
-void require_reachable() {
-  require(memory_is_host_accessible || std::is_same<Space, OnHost>::value,
-          "this build has no communication for device memory");
+constexpr bool is_apart = has_device&& std::is_same<Space, OnDevice>::value;
+
+/// Of arrays that MPI moves as such.
+template <class T, class Space>
+Message mpi_message(std::int64_t elements, const std::array<MPI_Datatype, 2>& blocks) {
+  return is_apart<Space> ? Message{MPI_DATATYPE_NULL, 0} : message_of<T>(elements, blocks);
+}
+
+template <class T>
+auto bytes_at(T* data) {
+  using Byte = std::conditional_t<std::is_const<T>::value, const std::byte, std::byte>;
+  return reinterpret_cast<Byte*>(data);
 }
 
 /// An array in memory that the host reaches.
@@ -71,21 +81,23 @@ bool overlap(View<A*, Space> a, View<B*, Space> b) {
          b_begin < a_begin + static_cast<std::uintptr_t>(a.size()) * sizeof(A);
 }
 
-/// What kernels wrote is there for MPI and the host to read.
+/// What was copied to the host is there for MPI and the host to read.
 void finish([[maybe_unused]] const Exec& exec) {
-  if constexpr (on_device) exec.fence();
+  if constexpr (has_device) exec.fence();
 }
 
 template <class A, class B, class Space>
 void copy([[maybe_unused]] const Exec& exec, View<const A*, Space> from, View<B*, Space> to) {
-  if (static_cast<const void*>(from.data()) == to.data() || to.size() == 0) return finish(exec);
-  if constexpr (on_device && std::is_same<Space, OnDevice>::value) {
+  const bool has_nothing_to_do =
+      static_cast<const void*>(from.data()) == to.data() || to.size() == 0;
+  if constexpr (is_apart<Space>) {
+    if (has_nothing_to_do) return;
     if constexpr (std::is_same<A, B>::value)
       math::copy<A>(exec, from, to);
     else
       math::convert<A, B, Space>(exec, from, to);
-    finish(exec);
   } else {
+    if (has_nothing_to_do) return;
     finish(exec);
     if constexpr (std::is_same<A, B>::value)
       std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.size()) * sizeof(A));
@@ -152,6 +164,7 @@ Communicator::Communicator(Communicator&& other) noexcept { *this = std::move(ot
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   std::swap(comm_, other.comm_);
+  std::swap(transport_, other.transport_);
   std::swap(blocks_, other.blocks_);
   std::swap(rank_, other.rank_);
   std::swap(size_, other.size_);
@@ -176,19 +189,29 @@ bool Communicator::threads_may_call() {
   return provided == MPI_THREAD_MULTIPLE;
 }
 
+void Communicator::require_transport() const {
+  require(transport_ != nullptr,
+          "a collective of arrays in device memory in a group that has no transport");
+}
+
 template <class T, class Space>
 void Communicator::all_gather(const Exec& exec, View<const T*, Space> shard, View<T*, Space> full) {
   require_sizes("all_gather", full.size(), size_, shard.size());
   if (size_ == 1) return copy(exec, shard, full);
-  require_reachable<Space>();
-  const Message message = message_of<T>(shard.size(), blocks_);
+  [[maybe_unused]] const Message message = mpi_message<T, Space>(shard.size(), blocks_);
   const bool in_place = shard.data() == full.data() + rank_ * shard.size();
   require(in_place || !overlap(shard, full), "all_gather: the shard of rank ", rank_,
           " lies inside the gathered array, but not at the place of rank ", rank_);
-  finish(exec);
-  check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data(), message.count, message.type,
-                          full.data(), message.count, message.type, comm_),
-            "MPI_Allgather");
+  if constexpr (is_apart<Space>) {
+    require_transport();
+    transport_->all_gather(exec, bytes_at(shard.data()), bytes_at(full.data()),
+                           shard.size() * static_cast<std::int64_t>(sizeof(T)));
+  } else {
+    finish(exec);
+    check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data(), message.count, message.type,
+                            full.data(), message.count, message.type, comm_),
+              "MPI_Allgather");
+  }
   count_sent(shard.size() * static_cast<std::int64_t>(sizeof(T)));
 }
 
@@ -198,15 +221,17 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
                                   LocalSum local) {
   require_sizes("reduce_scatter", full.size(), size_, shard.size());
   if (size_ == 1 && !local.continues) return copy(exec, full, shard);
-  require_reachable<Space>();
-  const HostView<float*> sum = reached(shard);
+  const int tree = local.tree > 0 ? local.tree : size_;
   if (size_ == 1) {
+    if constexpr (is_apart<Space>)
+      return math::chain_sum<T>(exec, full.matrix(1, full.size()), tree, true, shard);
     finish(exec);
+    const HostView<float*> sum = reached(shard);
     const HostView<const T*> added = reached(full);
     for (std::int64_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(added[i]);
     return;
   }
-  const Message message = message_of<T>(shard.size(), blocks_);
+  [[maybe_unused]] const Message message = mpi_message<T, Space>(shard.size(), blocks_);
   require(staging.size() == full.size(), "reduce_scatter: a staging array of ", staging.size(),
           " elements, expected ", full.size());
   require(!overlap(full, staging),
@@ -221,12 +246,20 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
   require(is_at(full.data() + rank_ * shard.size()) || !overlap(shard, full),
           "reduce_scatter: the shard of rank ", rank_,
           " lies inside the array to reduce, but not at the place of rank ", rank_);
-  finish(exec);
-  check_mpi(MPI_Alltoall(full.data(), message.count, message.type, staging.data(), message.count,
-                         message.type, comm_),
-            "MPI_Alltoall");
-  math::host::chain_sum<T>(reached(staging).matrix(size_, shard.size()),
-                           local.tree > 0 ? local.tree : size_, local.continues, sum);
+  if constexpr (is_apart<Space>) {
+    require_transport();
+    transport_->all_to_all(exec, bytes_at(full.data()), bytes_at(staging.data()),
+                           shard.size() * static_cast<std::int64_t>(sizeof(T)));
+    math::chain_sum<T>(exec, View<const T**>(staging.matrix(size_, shard.size())), tree,
+                       local.continues, shard);
+  } else {
+    finish(exec);
+    check_mpi(MPI_Alltoall(full.data(), message.count, message.type, staging.data(), message.count,
+                           message.type, comm_),
+              "MPI_Alltoall");
+    math::host::chain_sum<T>(reached(staging).matrix(size_, shard.size()), tree, local.continues,
+                             reached(shard));
+  }
   count_sent(shard.size() * static_cast<std::int64_t>(sizeof(T)));
 }
 
@@ -237,13 +270,18 @@ void Communicator::all_to_all(const Exec& exec, View<const T*, Space> full,
   require(received.size() == full.size(), "all_to_all: ", received.size(), " elements of ",
           full.size());
   if (size_ == 1) return copy(exec, full, received);
-  require_reachable<Space>();
+  [[maybe_unused]] const Message message = mpi_message<T, Space>(full.size() / size_, blocks_);
   require(!overlap(full, received), "all_to_all: what is received overlaps what is sent");
-  const Message message = message_of<T>(full.size() / size_, blocks_);
-  finish(exec);
-  check_mpi(MPI_Alltoall(full.data(), message.count, message.type, received.data(), message.count,
-                         message.type, comm_),
-            "MPI_Alltoall");
+  if constexpr (is_apart<Space>) {
+    require_transport();
+    transport_->all_to_all(exec, bytes_at(full.data()), bytes_at(received.data()),
+                           full.size() / size_ * static_cast<std::int64_t>(sizeof(T)));
+  } else {
+    finish(exec);
+    check_mpi(MPI_Alltoall(full.data(), message.count, message.type, received.data(), message.count,
+                           message.type, comm_),
+              "MPI_Alltoall");
+  }
   count_sent(full.size() / size_ * static_cast<std::int64_t>(sizeof(T)));
 }
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <ostrakon/comm/transport.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
 #include <string>
@@ -30,8 +32,8 @@ struct LocalSum {
 ///
 /// Two threads of a rank may be in collectives at the same time, but of different Communicators,
 /// and only where threads_may_call(); bytes_sent() is read once they have been joined or
-/// synchronized. Kokkos is called on builds with a device only, so that elsewhere the threads may
-/// be any.
+/// synchronized. Kokkos is called in builds with a device only, so that elsewhere the threads may
+/// be any. There, arrays in device memory are moved by a Transport.
 ///
 /// Traffic counts bytes that this rank sends to *other* ranks by the ring formulas that the plan
 /// uses: all-gather and reduce-scatter of M bytes among W ranks move M (W - 1) / W.
@@ -56,10 +58,14 @@ class Communicator {
   /// Whether MPI was started so that more than one thread may call it: MPI_THREAD_MULTIPLE.
   static bool threads_may_call();
 
-  // In either memory space; several ranks need memory that the host reaches. Every rank's shard has
-  // as many elements; `full` has those of all. Throw Error where sizes differ. What was submitted
-  // to `exec` before is done first, and so is what they submit to it when they return; without a
-  // device it is not used.
+  /// Moves arrays in device memory from now on. Without one, there are collectives of such arrays
+  /// in groups of one rank only.
+  void carry(std::unique_ptr<Transport> transport) { transport_ = std::move(transport); }
+
+  // In either memory space. Every rank's shard has as many elements; `full` has those of all. Throw
+  // Error where sizes differ. What was submitted to `exec` before is done first; without a device
+  // it is not used. Of arrays in host memory all is done when they return; of those on a device it
+  // is in the order of `exec`, as what is submitted to it later.
 
   /// full = every rank's shard, in rank order. `shard` may be this rank's part of `full`, on all
   /// ranks or on none.
@@ -128,7 +134,10 @@ class Communicator {
 
   void count_sent(std::int64_t shard_bytes);
 
+  void require_transport() const;
+
   MPI_Comm comm_ = MPI_COMM_NULL;
+  std::unique_ptr<Transport> transport_;
   /// 64 floats, or 64 elements of 16 bits, so that counts up to 2^37 fit an int.
   std::array<MPI_Datatype, 2> blocks_{MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
   int rank_ = 0;

@@ -7,6 +7,10 @@
 #include <ostrakon/base/error.hpp>
 #include <thread>
 #include <type_traits>
+#include <utility>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/stream.hpp>
+#endif
 
 namespace ostrakon::comm {
 namespace {
@@ -14,14 +18,61 @@ namespace {
 /// Larger messages are sent in parts: MPI counts in int.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 
+}  // namespace
+
+/// Where MPI sends from or receives to, in place of `data`: there, or in pinned memory, from which
+/// what is received is copied to `target` when it is finished. Null `target`: it is sent.
 template <class Space>
-void prepare([[maybe_unused]] const Exec& exec) {
-  require(memory_is_host_accessible || std::is_same<Space, OnHost>::value,
-          "this build has no communication for device memory");
-  if constexpr (on_device) exec.fence();
+char* Messages::begin_stage([[maybe_unused]] Begun& begun, [[maybe_unused]] const Exec& exec,
+                            const char* data, [[maybe_unused]] std::int64_t bytes,
+                            [[maybe_unused]] char* target) const {
+  char* const as_it_is = target != nullptr ? target : const_cast<char*>(data);  // NOLINT
+#if OSTRAKON_HAS_DEVICE
+  const bool passes = staged_ && std::is_same<Space, OnDevice>::value;
+  Stage stage;
+  if (passes) {
+    const auto fits = [&](const Stage& one) { return one.capacity >= bytes; };
+    const auto found = std::find_if(begun.spare.begin(), begun.spare.end(), fits);
+    if (found != begun.spare.end()) {
+      stage = std::move(*found);
+      begun.spare.erase(found);
+    } else {
+      stage.memory = device::PinnedBytes(std::max<std::int64_t>(bytes, 1));
+      stage.capacity = bytes;
+    }
+    stage.bytes = bytes;
+    stage.target = reinterpret_cast<std::byte*>(target);
+    stage.stream = stream_of(exec);
+    if (target == nullptr)
+      device::copy_to_host(stage.stream, data, stage.memory.data(),
+                           static_cast<std::size_t>(bytes));
+  }
+  char* const place = passes ? reinterpret_cast<char*>(stage.memory.data()) : as_it_is;
+  begun.stages.push_back(std::move(stage));
+  exec.fence();
+  return place;
+#else
+  return as_it_is;
+#endif
 }
 
-}  // namespace
+/// Of the first so many messages, which are done.
+void Messages::finish_stages([[maybe_unused]] Begun& begun,
+                             [[maybe_unused]] std::ptrdiff_t messages) {
+#if OSTRAKON_HAS_DEVICE
+  for (std::ptrdiff_t i = 0; i < messages; ++i) {
+    Stage& stage = begun.stages[static_cast<std::size_t>(i)];
+    if (stage.memory.data() == nullptr) continue;
+    if (stage.target != nullptr) {
+      device::copy_to_device(stage.stream, stage.memory.data(), stage.target,
+                             static_cast<std::size_t>(stage.bytes));
+      device::wait_for(stage.stream);
+    }
+    begun.spare.push_back(std::move(stage));
+  }
+  begun.stages.erase(begun.stages.begin(), begun.stages.begin() + messages);
+#endif
+}
 
 /// call(first byte, count, request) for each part of a message.
 template <class Call>
@@ -37,20 +88,18 @@ void Messages::begin(Begun& begun, std::int64_t bytes, const Call& call) {
 
 template <class Space>
 void Messages::begin_send(const Exec& exec, View<const char*, Space> data, int to) {
-  prepare<Space>(exec);
+  const char* const from = begin_stage<Space>(sends_, exec, data.data(), data.size(), nullptr);
   begin(sends_, data.size(), [&](std::int64_t first, int count, MPI_Request* request) {
-    check_mpi(MPI_Isend(data.data() + first, count, MPI_BYTE, to, 0, group_.mpi(), request),
-              "MPI_Isend");
+    check_mpi(MPI_Isend(from + first, count, MPI_BYTE, to, 0, group_.mpi(), request), "MPI_Isend");
   });
   bytes_sent_ += data.size();
 }
 
 template <class Space>
 void Messages::begin_receive(const Exec& exec, View<char*, Space> data, int from) {
-  prepare<Space>(exec);
+  char* const to = begin_stage<Space>(receives_, exec, nullptr, data.size(), data.data());
   begin(receives_, data.size(), [&](std::int64_t first, int count, MPI_Request* request) {
-    check_mpi(MPI_Irecv(data.data() + first, count, MPI_BYTE, from, 0, group_.mpi(), request),
-              "MPI_Irecv");
+    check_mpi(MPI_Irecv(to + first, count, MPI_BYTE, from, 0, group_.mpi(), request), "MPI_Irecv");
   });
 }
 
@@ -68,6 +117,7 @@ bool Messages::finish(Begun& begun, int may_go_on, const std::atomic<bool>& give
     if (gives_up) return false;
     std::this_thread::yield();
   }
+  finish_stages(begun, messages);
   begun.requests.erase(begun.requests.begin(), begun.requests.begin() + requests);
   begun.parts.erase(begun.parts.begin(), end);
   begun.bytes.erase(begun.bytes.begin(), begun.bytes.begin() + messages);

@@ -9,6 +9,9 @@
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/view.hpp>
 #include <vector>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::comm {
 
@@ -18,14 +21,16 @@ namespace ostrakon::comm {
 /// fails.
 class Messages {
  public:
-  /// Collective over `group`, which need not outlive it.
-  explicit Messages(const Communicator& group) : group_(Communicator::duplicate(group.mpi())) {}
+  /// Collective over `group`, which need not outlive it. `staged`: those of device memory go
+  /// through pinned host memory, of which it keeps as much as was ever in flight.
+  explicit Messages(const Communicator& group, bool staged = true)
+      : group_(Communicator::duplicate(group.mpi())), staged_(staged) {}
 
   int rank() const { return group_.rank(); }
 
   // What is sent must not change, and what is received not be looked at, until it is finished. In
-  // either memory space, which the host must reach. What was submitted to `exec` before is done
-  // first.
+  // either memory space. What was submitted to `exec` before is done first, and `exec` lives until
+  // what it receives is finished.
 
   template <class Space>
   void begin_send(const Exec& exec, View<const char*, Space> data, int to);
@@ -48,17 +53,36 @@ class Messages {
   void slow_down(double seconds_per_byte) { sends_.seconds_per_byte = seconds_per_byte; }
 
  private:
+#if OSTRAKON_HAS_DEVICE
+  /// Pinned memory of a message in flight.
+  struct Stage {
+    device::PinnedBytes memory;
+    std::int64_t capacity = 0;
+    std::int64_t bytes = 0;
+    std::byte* target = nullptr;  ///< where what is received goes; null: nowhere
+    device::StreamHandle stream = nullptr;
+  };
+  using Stages = std::vector<Stage>;
+#else
+  struct Stages {};
+#endif
   struct Begun {
     std::vector<MPI_Request> requests;  ///< of messages that are not done
     std::vector<int> parts;             ///< requests of each of these messages
     std::vector<std::int64_t> bytes;    ///< of each
+    Stages stages, spare;               ///< of each of them, where staged; and for later ones
     double seconds_per_byte = 0.0;
   };
+  template <class Space>
+  char* begin_stage(Begun& begun, const Exec& exec, const char* data, std::int64_t bytes,
+                    char* target) const;
+  static void finish_stages(Begun& begun, std::ptrdiff_t messages);
   template <class Call>
   static void begin(Begun& begun, std::int64_t bytes, const Call& call);
   static bool finish(Begun& begun, int may_go_on, const std::atomic<bool>& gives_up);
 
   Communicator group_;
+  bool staged_;
   Begun sends_, receives_;
   std::int64_t bytes_sent_ = 0;
 };

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/comm/mpi_transport.hpp>
+
+#if OSTRAKON_HAS_DEVICE
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/device/stream.hpp>
+
+namespace ostrakon::comm {
+
+bool mpi_is_device_aware() {
+  // Of Open MPI and MPICH alike; elsewhere there is no such function.
+#if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
+  constexpr const char* query = "MPIX_Query_rocm_support";
+#else
+  constexpr const char* query = "MPIX_Query_cuda_support";
+#endif
+  void* const found = dlsym(RTLD_DEFAULT, query);
+  return found != nullptr && reinterpret_cast<int (*)()>(found)() == 1;
+}
+
+MpiTransport::MpiTransport(MPI_Comm group, bool staged) : group_(group) {
+  check_mpi(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
+  if (staged) staging_ = device::PinnedBytes(staging_bytes);
+}
+
+/// move(first, count) for parts of `bytes` bytes, of which `arrays` fit the staging memory at a
+/// time, or MPI counts in int.
+template <class Move>
+void MpiTransport::in_parts(std::int64_t bytes, int arrays, const Move& move) const {
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
+  const std::int64_t most = staging_.data() != nullptr ? staging_bytes / arrays : largest;
+  require(most > 0, "a group of ", size_, " ranks is too large for ", staging_bytes,
+          " bytes of staging memory");
+  for (std::int64_t first = 0; first < bytes; first += most)
+    move(first, std::min(most, bytes - first));
+}
+
+void MpiTransport::all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
+                              std::int64_t shard_bytes) {
+  const auto stream = stream_of(exec);
+  if (staging_.data() == nullptr) {
+    device::wait_for(stream);
+    require(shard_bytes <= std::int64_t{1} << 30, "a shard of ", shard_bytes,
+            " bytes, expected at most 1 GiB for MPI on device memory");
+    const auto count = static_cast<int>(shard_bytes);
+    int rank = 0;
+    check_mpi(MPI_Comm_rank(group_, &rank), "MPI_Comm_rank");
+    const bool has_place = shard == full + rank * shard_bytes;
+    check_mpi(MPI_Allgather(has_place ? MPI_IN_PLACE : static_cast<const void*>(shard), count,
+                            MPI_BYTE, full, count, MPI_BYTE, group_),
+              "MPI_Allgather");
+    return;
+  }
+  in_parts(shard_bytes, size_ + 1, [&](std::int64_t first, std::int64_t count) {
+    const auto bytes = static_cast<std::size_t>(count);
+    std::byte* const mine = staging_.data();
+    std::byte* const all = mine + count;
+    device::copy_to_host(stream, shard + first, mine, bytes);
+    device::wait_for(stream);
+    check_mpi(MPI_Allgather(mine, static_cast<int>(count), MPI_BYTE, all, static_cast<int>(count),
+                            MPI_BYTE, group_),
+              "MPI_Allgather");
+    for (int rank = 0; rank < size_; ++rank)
+      device::copy_to_device(stream, all + rank * count, full + rank * shard_bytes + first, bytes);
+    device::wait_for(stream);
+  });
+}
+
+void MpiTransport::all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
+                              std::int64_t part_bytes) {
+  const auto stream = stream_of(exec);
+  if (staging_.data() == nullptr) {
+    device::wait_for(stream);
+    require(part_bytes <= std::int64_t{1} << 30, "a part of ", part_bytes,
+            " bytes, expected at most 1 GiB for MPI on device memory");
+    const auto count = static_cast<int>(part_bytes);
+    check_mpi(MPI_Alltoall(full, count, MPI_BYTE, received, count, MPI_BYTE, group_),
+              "MPI_Alltoall");
+    return;
+  }
+  in_parts(part_bytes, 2 * size_, [&](std::int64_t first, std::int64_t count) {
+    const auto bytes = static_cast<std::size_t>(count);
+    std::byte* const out = staging_.data();
+    std::byte* const in = out + size_ * count;
+    for (int rank = 0; rank < size_; ++rank)
+      device::copy_to_host(stream, full + rank * part_bytes + first, out + rank * count, bytes);
+    device::wait_for(stream);
+    check_mpi(MPI_Alltoall(out, static_cast<int>(count), MPI_BYTE, in, static_cast<int>(count),
+                           MPI_BYTE, group_),
+              "MPI_Alltoall");
+    for (int rank = 0; rank < size_; ++rank)
+      device::copy_to_device(stream, in + rank * count, received + rank * part_bytes + first,
+                             bytes);
+    device::wait_for(stream);
+  });
+}
+
+}  // namespace ostrakon::comm
+
+#endif

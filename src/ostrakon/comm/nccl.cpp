@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/comm/nccl.hpp>
+
+#if defined(OSTRAKON_HAVE_NCCL)
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/error.hpp>
+#include <utility>
+
+namespace ostrakon::comm {
+namespace {
+
+constexpr auto poll_time = std::chrono::milliseconds(1);
+constexpr auto watch_time = std::chrono::milliseconds(100);
+
+/// Does not block: what a communicator is made of comes from other ranks, which may be gone.
+ncclConfig_t config_of([[maybe_unused]] const std::string& name) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.splitShare = 1;
+#if NCCL_VERSION_CODE >= 22700
+  config.commName = name.c_str();
+#endif
+  return config;
+}
+
+std::string text_of(const std::string& name, const char* call, ncclResult_t result,
+                    ncclComm_t handle) {
+  const char* const last = ncclGetLastError(handle);
+  std::string all = text(call, " of ", name, " failed: ", ncclGetErrorString(result));
+  if (last != nullptr && last[0] != '\0') all += text(" (", last, ")");
+  return all;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double seconds)
+    : name_(std::move(name)), seconds_(seconds), size_(group.size()) {
+  ncclUniqueId id{};
+  group.agree([&] {
+    if (group.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  });
+  group.broadcast(&id, sizeof id, 0);
+  ncclConfig_t config = config_of(name_);
+  try {
+    // All have begun before any waits for the others.
+    group.agree([&] {
+      const ncclResult_t result =
+          ncclCommInitRankConfig(&handle_, size_, id, group.rank(), &config);
+      require(result == ncclSuccess || result == ncclInProgress,
+              text_of(name_, "ncclCommInitRankConfig", result, nullptr));
+    });
+    group.agree([&] { check(ncclSuccess, "ncclCommInitRankConfig"); });
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+NcclCommunicator::NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name)
+    : name_(std::move(name)), seconds_(parent.seconds_) {
+  ncclConfig_t config = config_of(name_);
+  // The parent goes on until all have split it.
+  const ncclResult_t result =
+      ncclCommSplit(parent.handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &handle_, &config);
+  parent.check(result, "ncclCommSplit");
+  if (color < 0) return;
+  check(ncclSuccess, "ncclCommSplit");
+  check(ncclCommCount(handle_, &size_), "ncclCommCount");
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (handle_ == nullptr) return;
+  ncclResult_t state = ncclSuccess;
+  // Others of the group finalize, too, unless this one has failed.
+  if (ncclCommGetAsyncError(handle_, &state) != ncclSuccess || state != ncclSuccess ||
+      std::uncaught_exceptions() > 0) {
+    static_cast<void>(ncclCommAbort(handle_));
+    return;
+  }
+  ncclResult_t result = ncclCommFinalize(handle_);
+  const double end = seconds_now() + seconds_;
+  while ((result == ncclSuccess || result == ncclInProgress) &&
+         ncclCommGetAsyncError(handle_, &state) == ncclSuccess && state == ncclInProgress &&
+         seconds_now() < end)
+    std::this_thread::sleep_for(poll_time);
+  static_cast<void>(state == ncclSuccess ? ncclCommDestroy(handle_) : ncclCommAbort(handle_));
+}
+
+void NcclCommunicator::check(ncclResult_t result, const char* call) const {
+  require(result == ncclSuccess || result == ncclInProgress, text_of(name_, call, result, handle_));
+  if (handle_ == nullptr) return;
+  const double end = seconds_now() + seconds_;
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
+    require(asked == ncclSuccess, text_of(name_, "ncclCommGetAsyncError", asked, handle_));
+    if (state == ncclSuccess) return;
+    require(state == ncclInProgress, text_of(name_, call, state, handle_));
+    require(seconds_now() < end, call, " of ", name_, " has not ended within ", seconds_,
+            " s: other ranks have not made the same call");
+    std::this_thread::sleep_for(poll_time);
+  }
+}
+
+std::string NcclCommunicator::error() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (handle_ == nullptr) return "";
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
+  if (asked != ncclSuccess) return text_of(name_, "ncclCommGetAsyncError", asked, handle_);
+  if (state == ncclSuccess || state == ncclInProgress) return "";
+  return text_of(name_, "a collective", state, handle_);
+}
+
+ncclComm_t NcclCommunicator::handle() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require(handle_ != nullptr, name_, " was aborted");
+  return handle_;
+}
+
+void NcclCommunicator::abort() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (handle_ != nullptr) static_cast<void>(ncclCommAbort(handle_));
+  handle_ = nullptr;
+}
+
+// ---- looking after them
+
+NcclWatch::NcclWatch(double seconds, std::function<void(const std::string&)> ended)
+    : seconds_(seconds), ended_(std::move(ended)), thread_([this] { serve(); }) {}
+
+NcclWatch::~NcclWatch() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void NcclWatch::add(NcclCommunicator& communicator, std::function<Oldest()> oldest) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  watched_.push_back({&communicator, std::move(oldest)});
+}
+
+void NcclWatch::forget(const NcclCommunicator& communicator) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  watched_.erase(
+      std::remove_if(watched_.begin(), watched_.end(),
+                     [&](const Watched& one) { return one.communicator == &communicator; }),
+      watched_.end());
+}
+
+/// What is wrong, or an empty text.
+std::string NcclWatch::look() {
+  for (const Watched& one : watched_) {
+    std::string error = one.communicator->error();
+    if (!error.empty()) return error;
+    const Oldest oldest = one.oldest();
+    if (oldest.seconds > seconds_)
+      return text(oldest.what, " on ", one.communicator->name(), " has not ended within ", seconds_,
+                  " s: another rank has not made the same call, or the network is stuck");
+  }
+  return "";
+}
+
+void NcclWatch::serve() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!ends_) {
+    changed_.wait_for(lock, watch_time, [this] { return ends_; });
+    const std::string wrong = ends_ ? "" : look();
+    if (wrong.empty()) continue;
+    // Before what waits goes on with what it has not received.
+    ended_(wrong);
+    for (const Watched& one : watched_) one.communicator->abort();
+    return;
+  }
+}
+
+// ---- collectives
+
+NcclTransport::NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank,
+                             NcclWatch* watch)
+    : communicator_(std::move(communicator)), rank_(rank), watch_(watch) {
+  constexpr std::size_t most = 256;  // older work of a stream is watched by what came before
+  pending_.resize(most);
+  if (watch_ != nullptr) watch_->add(*communicator_, [this] { return oldest(); });
+}
+
+NcclTransport::~NcclTransport() {
+  if (watch_ != nullptr) watch_->forget(*communicator_);
+}
+
+void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (count_ == pending_.size()) return;
+  Pending& next = pending_[(first_ + count_) % pending_.size()];
+  next.done.record(stream_of(exec));
+  next.begun = seconds_now();
+  next.what = what;
+  next.bytes = bytes;
+  ++count_;
+}
+
+NcclWatch::Oldest NcclTransport::oldest() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const double now = seconds_now();
+  for (; count_ > 0; --count_) {
+    const Pending& next = pending_[first_];
+    if (!next.done.is_reached())
+      return {text(next.what, " of ", next.bytes, " bytes"), now - next.begun};
+    first_ = (first_ + 1) % pending_.size();
+    // What comes next has begun only now.
+    if (count_ > 1) {
+      Pending& after = pending_[first_];
+      after.begun = std::max(after.begun, now);
+    }
+  }
+  return {};
+}
+
+void NcclTransport::all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
+                               std::int64_t shard_bytes) {
+  communicator_->check(ncclAllGather(shard, full, static_cast<std::size_t>(shard_bytes), ncclInt8,
+                                     communicator_->handle(), stream_of(exec)),
+                       "ncclAllGather");
+  note(exec, "an all-gather", shard_bytes);
+}
+
+void NcclTransport::all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
+                               std::int64_t part_bytes) {
+  const auto stream = stream_of(exec);
+  const auto bytes = static_cast<std::size_t>(part_bytes);
+  const ncclComm_t handle = communicator_->handle();
+  communicator_->check(ncclGroupStart(), "ncclGroupStart");
+  ncclResult_t failed = ncclSuccess;
+  const char* call = "ncclGroupEnd";
+  const auto add = [&](ncclResult_t result, const char* its) {
+    if (failed != ncclSuccess || result == ncclSuccess || result == ncclInProgress) return;
+    failed = result;
+    call = its;
+  };
+  // From the next rank on, so that not all send to the first at once.
+  for (int i = 0; i < communicator_->size(); ++i) {
+    const int to = (rank_ + i) % communicator_->size();
+    const int from = (rank_ + communicator_->size() - i) % communicator_->size();
+    add(ncclSend(full + to * part_bytes, bytes, ncclInt8, to, handle, stream), "ncclSend");
+    add(ncclRecv(received + from * part_bytes, bytes, ncclInt8, from, handle, stream), "ncclRecv");
+  }
+  const ncclResult_t ended = ncclGroupEnd();
+  communicator_->check(failed != ncclSuccess ? failed : ended, call);
+  note(exec, "an all-to-all", part_bytes);
+}
+
+std::string nccl_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+  return text(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+}  // namespace ostrakon::comm
+
+#endif

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/comm/transport.hpp>
+
+#if defined(OSTRAKON_HAVE_NCCL)
+
+#if defined(OSTRAKON_MADE_UP_DEVICE)
+#include <made_up_device/nccl.h>
+#elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
+#include <rccl/rccl.h>
+#else
+#include <nccl.h>
+#endif
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <ostrakon/device/stream.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ostrakon::comm {
+
+/// A communicator of NCCL. It is made without blocking, within a limit of time, and what NCCL
+/// reports is thrown as Error with its name. Owned: destroyed with it, aborted where it has failed.
+class NcclCommunicator {
+ public:
+  /// Collective over `group`, of all whose ranks have a device of their own. `seconds`: how long
+  /// they may take.
+  NcclCommunicator(Communicator& group, std::string name, double seconds);
+  /// Collective over `parent`: ranks with equal `color` form a group, in the order of `key`;
+  /// those with a negative one are in none. Shares what it can with its parent.
+  NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name);
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  const std::string& name() const { return name_; }
+  /// Throws Error where it was aborted.
+  ncclComm_t handle() const;
+  int size() const { return size_; }
+
+  /// Throws Error unless a call has succeeded; waits while it goes on.
+  void check(ncclResult_t result, const char* call) const;
+  /// What NCCL has found wrong since, or an empty text. May be called from any thread.
+  std::string error() const;
+  /// Ends what it is in, and makes it unusable. May be called from any thread, once.
+  void abort();
+
+ private:
+  std::string name_;
+  double seconds_;
+  ncclComm_t handle_ = nullptr;
+  int size_ = 1;
+  mutable std::mutex mutex_;  ///< of the handle between abort() and error()
+};
+
+/// Looks after communicators from a thread of its own: whether NCCL reports an error, and whether
+/// what was submitted has taken longer than it may.
+class NcclWatch {
+ public:
+  /// ended(text) is called, once, from the watching thread, when the first of them has failed; all
+  /// are aborted if it returns.
+  NcclWatch(double seconds, std::function<void(const std::string&)> ended);
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  /// Until forget(). `work` tells what the oldest work is that is not done, and for how long;
+  /// empty: nothing is. Called from the watching thread.
+  struct Oldest {
+    std::string what;
+    double seconds = 0.0;
+  };
+  void add(NcclCommunicator& communicator, std::function<Oldest()> oldest);
+  void forget(const NcclCommunicator& communicator);
+
+ private:
+  struct Watched {
+    NcclCommunicator* communicator;
+    std::function<Oldest()> oldest;
+  };
+  void serve();
+  std::string look();
+
+  double seconds_;
+  std::function<void(const std::string&)> ended_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Watched> watched_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+/// By NCCL, in the order of a stream. Work is named by describe(), which is called when it is
+/// submitted.
+class NcclTransport : public Transport {
+ public:
+  NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank, NcclWatch* watch);
+  ~NcclTransport() override;
+
+  bool blocks() const override { return false; }
+  void all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
+                  std::int64_t shard_bytes) override;
+  void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
+                  std::int64_t part_bytes) override;
+
+ private:
+  /// Work that may not be done.
+  struct Pending {
+    device::Event done;
+    double begun = 0.0;  ///< as seconds_now() counts
+    const char* what = "";
+    std::int64_t bytes = 0;
+  };
+  void note(const Exec& exec, const char* what, std::int64_t bytes);
+  NcclWatch::Oldest oldest();
+
+  std::unique_ptr<NcclCommunicator> communicator_;
+  int rank_;
+  NcclWatch* watch_;
+  std::mutex mutex_;  ///< of what follows
+  std::vector<Pending> pending_;
+  std::size_t first_ = 0, count_ = 0;  ///< of a ring
+};
+
+/// The version of the library, such as 2.28.9.
+std::string nccl_version();
+
+}  // namespace ostrakon::comm
+
+#endif

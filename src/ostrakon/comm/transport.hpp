@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostrakon/base/names.hpp>
+#include <ostrakon/math/portability.hpp>
+
+namespace ostrakon::comm {
+
+/// What moves data in device memory between ranks.
+enum class TransportKind {
+  nccl,        ///< NCCL or RCCL, on the stream: one device for each rank
+  mpi_direct,  ///< MPI, which reads and writes device memory
+  mpi_staged   ///< MPI, through pinned host memory
+};
+constexpr Named<TransportKind> transport_names[] = {{TransportKind::nccl, "nccl"},
+                                                    {TransportKind::mpi_direct, "mpi_direct"},
+                                                    {TransportKind::mpi_staged, "mpi_staged"}};
+
+/// Moves bytes in device memory between the ranks of a group. All ranks make the same calls in the
+/// same order, with as many bytes. What was submitted to `exec` before is done first; what is
+/// submitted to it later sees what was received. Throws Error.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  /// Whether calls return only when all is done, so that they need a thread of their own.
+  virtual bool blocks() const = 0;
+
+  /// full = every rank's shard, in rank order; `shard` may be this rank's part of it.
+  virtual void all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
+                          std::int64_t shard_bytes) = 0;
+  /// received = each rank's part for this one, in rank order, of `part_bytes`; `full` has this
+  /// rank's part for each. They share no bytes.
+  virtual void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
+                          std::int64_t part_bytes) = 0;
+
+ protected:
+  Transport() = default;
+};
+
+}  // namespace ostrakon::comm

@@ -131,7 +131,7 @@ namespace {
 
 constexpr const char* usage =
     R"(usage: [mpiexec -n RANKS] ostrakon-bench
-           [kernels | comm | step DECK | overlap DECK | pipeline DECK |
+           [kernels | comm | device | step DECK | overlap DECK | pipeline DECK |
            checkpoint DECK] [options]
 
 Measures how fast this machine runs what training is made of. Without a name: kernels and, on more
@@ -142,6 +142,8 @@ than one rank, comm.
   comm       all-gather and reduce-scatter compared with MPI's own, on 2 ranks or more; where nodes
              have several ranks each also in two levels, inside nodes and across them, and the size
              from which that is faster, for parallel.hierarchical_collectives
+  device     of a build for a device: its copies, launches, products and collectives, in a minute; on
+             several ranks also between their devices. Also for a first run on a new machine
   step DECK  seconds of a training step, tokens a second, MFU, where the time goes, memory; on
              synthetic data where the deck's files are not there
   overlap DECK  how much of a slower network's delay is hidden behind compute, for streams inline
@@ -197,10 +199,12 @@ int parse_ranks_per_node(const std::string& value) {
 
 void parse_operand(CommandLine& line, const std::string& argument) {
   if (line.what.empty()) {
-    require(argument == "kernels" || argument == "comm" || argument == "step" ||
-                argument == "overlap" || argument == "pipeline" || argument == "checkpoint",
+    require(argument == "kernels" || argument == "comm" || argument == "device" ||
+                argument == "step" || argument == "overlap" || argument == "pipeline" ||
+                argument == "checkpoint",
             "don't know how to measure ", argument,
-            "; expected kernels, comm, step DECK, overlap DECK, pipeline DECK or checkpoint DECK");
+            "; expected kernels, comm, device, step DECK, overlap DECK, pipeline DECK or "
+            "checkpoint DECK");
     line.what = argument;
     return;
   }
@@ -262,6 +266,7 @@ void run(const apps::Arguments& arguments) {
     measure(world, std::move(settings), line.options);
     return;
   }
+  if (line.what == "device") return run_device(world, line.options);
   if (line.what != "comm") run_kernels(world, line.options);
   if (line.what.empty() && world.size() > 1 && world.rank() == 0 && !line.options.json)
     std::cout << "\n";

@@ -67,6 +67,9 @@ void run_kernels(comm::Communicator& world, const Options& options);
 /// nodes; and from which size on two levels are faster. Throws Error on one rank.
 void run_comm(comm::Communicator& world, const Options& options);
 
+/// Copies, launches, products and collectives of devices. Throws AgreedError without a device.
+void run_device(comm::Communicator& world, const Options& options);
+
 /// Training steps as a deck describes them, on synthetic data where its files are not there.
 void run_step(comm::Communicator& world, config::Settings settings, const Options& options);
 

@@ -139,7 +139,7 @@ void run_overlap(comm::Communicator& world, config::Settings settings, const Opt
                {"by the plan", "hidden_in_plan", Format::percent, 11}},
               options.json, world.rank() == 0);
   for (const Way& way : ways_of(settings)) {
-    if (on_device && way.choice == config::StreamsChoice::threads) continue;
+    if (has_device && way.choice == config::StreamsChoice::threads) continue;
     settings.runtime.streams = way.choice;
     settings.parallel.forward_prefetch = settings.parallel.backward_prefetch = {way.prefetch, {}};
     settings.parallel.in_flight_reductions = way.prefetch;

@@ -120,7 +120,7 @@ TEST_F(Generate, TopPChoosesAmongTheNucleus) {
 
 /// A prompt is long enough for products on several threads.
 TEST_F(Generate, OneThreadMultipliesUnlessMoreAreAskedFor) {
-  if (on_device) GTEST_SKIP() << "the library has no threads";
+  if (has_device) GTEST_SKIP() << "the library has no threads";
 #if defined(KOKKOS_ENABLE_OPENMP) || defined(KOKKOS_ENABLE_THREADS)
   GTEST_SKIP() << "Kokkos has threads, and the library as many";
 #endif

@@ -388,7 +388,7 @@ TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
   arguments.insert(arguments.begin(), {"deck.yaml", "--fit", "1GiB"});
   arguments.insert(arguments.end(), rates_.begin(), rates_.end());
   const std::string table = run(arguments).out;
-  EXPECT_NE(table.find("across nodes    bitwise equal\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("across nodes       copied    bitwise equal\n"), std::string::npos) << table;
   EXPECT_NE(
       table.find("\nbitwise equal: whether sums over micro-batches are bitwise equal to 1 rank"),
       std::string::npos)

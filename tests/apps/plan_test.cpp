@@ -170,22 +170,25 @@ TEST_F(Plan, WhatRanksMeanForSettingsIsSaidHereAndInTraining) {
 }
 
 TEST_F(Plan, EstimatesTimeTokensAndMfu) {
-  // On one rank nothing is sent, so that a step is its operations over the rate.
+  // On one rank nothing is sent, so that a step is its operations over the rate, and copies of the
+  // first batch and of the sums.
   const Outcome outcome = run({"deck.yaml", "--json", "--gflops", "2"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const Json json = Json::parse(outcome.out);
   const Json& estimate = json.at("estimate");
   const double seconds = json["flops"].get<double>() / 2e9;
-  EXPECT_NEAR(estimate["step_seconds"].get<double>(), seconds, 1e-9 * seconds);
+  constexpr double copies = 1e-5;
+  EXPECT_NEAR(estimate["step_seconds"].get<double>(), seconds, copies * seconds);
   EXPECT_EQ(estimate["exposed_communication_seconds"], 0.0);
   const double tokens = 64 * 24;
-  EXPECT_NEAR(estimate["tokens_per_second"].get<double>(), tokens / seconds, 1e-6 * tokens);
+  EXPECT_NEAR(estimate["tokens_per_second"].get<double>(), tokens / seconds,
+              copies * tokens / seconds);
   // Three forwards: for a token two operations for each element of the matrices that it is
   // multiplied with, and two products of its attention with, on average, half of 24 keys.
   const double block = 32 * (32 + 16 + 16) + 32 * 32 + 3 * 32 * 128, head = 257 * 32;
   const double attention = 2 * 2 * (24 / 2) * 32;
   const double model_flops = 3 * tokens * (2 * (2 * block + head) + 2 * attention);
-  EXPECT_NEAR(estimate["mfu"].get<double>(), model_flops / seconds / 2e9, 1e-9);
+  EXPECT_NEAR(estimate["mfu"].get<double>(), model_flops / seconds / 2e9, copies);
   EXPECT_LT(estimate["mfu"], 1.0);  // something is computed twice
   const Outcome text = run({"deck.yaml", "--gflops", "2"});
   for (const char* words : {"\nestimate, from streams and waits, at 2 GFLOP/s", " tokens/s, MFU "})

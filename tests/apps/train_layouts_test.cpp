@@ -36,7 +36,7 @@ TEST_F(Programs, TheMatrixLibraryHasAsManyThreadsAsKernels) {
   const std::string kernels = "2";
 #else
   const std::string kernels = "1";
-  if (on_device) GTEST_SKIP() << "kernels run on the device";
+  if (has_device) GTEST_SKIP() << "kernels run on the device";
 #endif
   const auto shown = [](const Texts& settings) {
     Texts arguments = {"small.yaml", "--dry-run"};

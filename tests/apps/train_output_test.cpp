@@ -28,7 +28,8 @@ TEST_F(Programs, TracesShowTheActionsOfThePlan) {
     const Json trace = Json::parse(read_bytes(path(folder + "/trace.json")));
     const Json plan = Json::parse(read_bytes(path(folder + "/plan.json")));
     // Every action, on both ranks, in steps 2 and 3, on its stream.
-    const std::vector<std::string> stream_names = {"compute", "gather", "reduce"};
+    const std::vector<std::string> stream_names = {"compute", "gather",   "reduce",
+                                                   "upload",  "download", "host"};
     std::map<std::string, int> expected, found;
     for (const Json& action : plan.at("actions"))
       for (const char* where : {"0 2", "0 3", "1 2", "1 3"})

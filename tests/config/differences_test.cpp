@@ -148,6 +148,7 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("sequence")),
                                  Value::of(std::string("interleaved")),
                                  Value::of(std::string("threads")),
+                                 Value::of(std::string("mpi_staged")),
                                  Value::of(std::string("working_directory")),
                                  Value::of(std::string("sgd")),
                                  Value::of(std::string("linear")),

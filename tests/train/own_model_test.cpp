@@ -128,7 +128,7 @@ class Overrun final : public Unit<float> {
 };
 
 TEST(OwnModelDeathTest, AnIndexOutsideOfAWorkspaceNamesItAndTheAction) {
-  if (on_device) GTEST_SKIP() << "a device gives no names";
+  if (has_device) GTEST_SKIP() << "a device gives no names";
   Mesh mesh(MPI_COMM_SELF);
   for (const bool declares : {true, false}) {
     Units<float> units;

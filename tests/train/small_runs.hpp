@@ -17,9 +17,9 @@
 
 namespace ostrakon::tests {
 
-/// Streams on threads of their own, where they can be had: not on a device.
+/// Streams that overlap: on threads of their own, or streams of the device.
 constexpr config::StreamsChoice on_threads =
-    on_device ? config::StreamsChoice::in_plan_order : config::StreamsChoice::threads;
+    has_device ? config::StreamsChoice::automatic : config::StreamsChoice::threads;
 
 constexpr plan::Sharding all_shardings[] = {plan::Sharding::none, plan::Sharding::optimizer,
                                             plan::Sharding::gradients, plan::Sharding::full};

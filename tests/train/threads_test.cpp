@@ -59,7 +59,7 @@ TEST(MatrixThreads, AreSetInTheLibrary) {
 }
 
 TEST(ThreadsLine, SaysWhatToSetWhereThereAreTooMany) {
-  if (on_device) GTEST_SKIP() << "kernels run on the device";
+  if (has_device) GTEST_SKIP() << "kernels run on the device";
   const std::string title = "  threads of a rank      ", blank(title.size(), ' ');
   EXPECT_EQ(train::threads_line(2, 2, 2), title + "2 for kernels, 2 for matrix products\n");
   EXPECT_EQ(train::threads_line(1, 1, 0), title + "1 for kernels, 1 for matrix products\n");
@@ -96,6 +96,8 @@ TEST(StreamsChoice, IsThreadsWhereTwoCoresAreToSpare) {
   EXPECT_EQ(automatic(facts), Streams::in_plan_order);
   facts = four_cores();
   facts.computes_on_device = true;
+  EXPECT_EQ(automatic(facts), Streams::device);
+  facts.threads_may_call_mpi = false;
   EXPECT_EQ(automatic(facts), Streams::in_plan_order);
 }
 

@@ -82,20 +82,30 @@ Section output_section() {
 }
 
 Section runtime_section() {
-  return {"runtime",
-          "how the run uses this machine",
-          {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
-                         "threads of a rank in matrix products; auto: as many as Kokkos has for "
-                         "kernels. All ranks use the smallest number of any"),
-           number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
-                  "peak rate of a rank, to which MFU is relative; 0: measured before step 1"),
-           wall_time(),
-           choice("streams", FIELD(runtime.streams), streams_choice_names,
-                  "inline: all actions in plan order on one thread; threads: gathers and "
-                  "reductions on threads of their own, overlapped with compute; auto: threads, "
-                  "if each rank has two cores more than it computes on and MPI gives "
-                  "MPI_THREAD_MULTIPLE, else inline"),
-           paths_from()}};
+  return {
+      "runtime",
+      "how the run uses this machine",
+      {named_integer("threads", FIELD(runtime.threads), {{"auto", automatic_threads}}, 1, 4096,
+                     "threads of a rank in matrix products; auto: as many as Kokkos has for "
+                     "kernels. All ranks use the smallest number of any"),
+       number("peak_gflops", FIELD(runtime.peak_gflops), not_negative,
+              "peak rate of a rank, to which MFU is relative; 0: measured before step 1"),
+       wall_time(),
+       choice("streams", FIELD(runtime.streams), streams_choice_names,
+              "inline: all actions in plan order on one thread; threads: gathers and "
+              "reductions on threads of their own, overlapped with compute; auto: threads, "
+              "if each rank has two cores more than it computes on and MPI gives "
+              "MPI_THREAD_MULTIPLE, else inline. On a device, auto: each a stream of the device; "
+              "inline: one after the other, for debugging"),
+       choice("transport", FIELD(runtime.transport), transport_choice_names,
+              "what moves device memory between ranks. nccl: NCCL or RCCL; mpi_direct: MPI, "
+              "which reads device memory; mpi_staged: MPI, through pinned host memory; auto: "
+              "the first of these that this build has, that MPI says it can, and that ranks "
+              "with a device each allow. Only on devices"),
+       number("collective_timeout", FIELD(runtime.collective_timeout), positive,
+              "seconds that a collective of NCCL, or the start of NCCL, may take before the "
+              "job ends with its name"),
+       paths_from()}};
 }
 
 #undef FIELD

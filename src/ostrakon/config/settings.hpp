@@ -63,6 +63,17 @@ constexpr Named<StreamsChoice> streams_choice_names[] = {{StreamsChoice::in_plan
                                                          {StreamsChoice::automatic, "auto"}};
 constexpr const char* name(StreamsChoice choice) { return name_in(streams_choice_names, choice); }
 
+/// What moves data in device memory between ranks; comm::TransportKind, or a choice.
+enum class TransportChoice { automatic, nccl, mpi_direct, mpi_staged };
+constexpr Named<TransportChoice> transport_choice_names[] = {
+    {TransportChoice::automatic, "auto"},
+    {TransportChoice::nccl, "nccl"},
+    {TransportChoice::mpi_direct, "mpi_direct"},
+    {TransportChoice::mpi_staged, "mpi_staged"}};
+constexpr const char* name(TransportChoice choice) {
+  return name_in(transport_choice_names, choice);
+}
+
 /// Which folder relative paths in a deck begin at.
 enum class PathsFrom {
   deck,              ///< the deck's own
@@ -92,6 +103,8 @@ struct RuntimeSettings {
   double peak_gflops = 0.0;                  ///< of one rank, for MFU; 0: measured at start
   double wall_time = 0.0;  ///< seconds after which the job ends, whatever it does; 0: never
   StreamsChoice streams = StreamsChoice::automatic;
+  TransportChoice transport = TransportChoice::automatic;
+  double collective_timeout = 600.0;  ///< seconds
   PathsFrom paths_from = PathsFrom::deck;
 };
 

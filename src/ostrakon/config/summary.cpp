@@ -125,7 +125,7 @@ constexpr Condition conditions[] = {
     {"precision", "loss_scale", "gather reduce", scales_loss},
     {"checkpoint", "async", "every",
      [](const Settings& settings) { return settings.checkpoint.every > 0; }},
-    {"memory", "pinned", nullptr, [](const Settings&) { return on_device; }},
+    {"memory", "pinned", nullptr, [](const Settings&) { return has_device; }},
     {"memory", "early_updates", "offload", updates_on_host},
     {"optimizer", "name", "parameters", has_use_for_muon},
     {"optimizer", "beta1", "name", has_betas},

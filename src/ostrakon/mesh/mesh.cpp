@@ -10,9 +10,13 @@
 #include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
+#include <ostrakon/device/api.hpp>
 #include <set>
 #include <sstream>
 #include <vector>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::mesh {
 namespace {
@@ -103,8 +107,8 @@ std::set<int> allowed_cores() {
 
 /// The device that this rank computes on; empty on the host.
 std::set<int> used_devices() {
-#ifdef KOKKOS_ENABLE_CUDA
-  return {Exec().cuda_device()};
+#if OSTRAKON_HAS_DEVICE
+  return {device::current()};
 #else
   return {};
 #endif

@@ -32,7 +32,9 @@ View<A**> as_matrix(const View<A*>& array, std::int64_t rows, std::int64_t colum
 /// f(i) for each i in [0, count), in any order, on `exec`; does not wait. F: a KOKKOS_LAMBDA.
 template <class F>
 void for_each(const Exec& exec, std::int64_t count, const F& f) {
-  Kokkos::parallel_for(Kokkos::RangePolicy<Exec>(exec, 0, count), f);
+  launch(exec, [=](const KernelSpace& where) {
+    Kokkos::parallel_for(Kokkos::RangePolicy<KernelSpace>(where, 0, count), f);
+  });
 }
 
 /// A planned buffer of so many bytes, in which a unit places arrays of any type. Byte: std::byte,

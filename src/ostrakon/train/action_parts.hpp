@@ -45,7 +45,7 @@ class ActionParts {
   template <class Work>
   void in_space_of(plan::Role role, const Work& work) const {
     const plan::Action& action = buffers_.action;
-    const bool by_kernels = on_device || action.stream == plan::Stream::compute;
+    const bool by_kernels = has_device || action.stream == plan::Stream::compute;
     if (by_kernels && plan_.buffers[action.buffer(role)].space == plan::Space::device)
       work(buffers_.exec, OnDevice());
     else

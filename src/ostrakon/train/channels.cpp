@@ -2,7 +2,10 @@
 #include <ostrakon/train/channels.hpp>
 
 #include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/mpi_transport.hpp>
 #include <stdexcept>
+#include <utility>
 
 namespace ostrakon::train {
 namespace {
@@ -44,12 +47,55 @@ std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Gri
 
 }  // namespace
 
-Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh) {
+Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers)
+    : carriers_(carriers) {
+#if defined(OSTRAKON_HAVE_NCCL)
+  if (carriers_.transport == comm::TransportKind::nccl && mesh.stage().size() > 1) {
+    nccl_ = std::make_unique<comm::NcclCommunicator>(mesh.stage(), "ostrakon", carriers_.timeout);
+    watch_ = std::make_unique<comm::NcclWatch>(carriers_.timeout, carriers_.stuck);
+  }
+#endif
   for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
-    for (const plan::Span& span : spans_of(stream, programs))
+    for (const plan::Span& span : spans_of(stream, programs)) {
       channels_[stream].push_back(
           {span, make_group(span, programs.train.plan.grid, rank, mesh), 0});
-  messages_ = std::make_unique<comm::Messages>(mesh.pipeline());
+      carry(*channels_[stream].back().communicator,
+            text(plan::name(stream), " over ", span.ranks, " ranks of ", plan::name(span.axis)),
+            mesh);
+    }
+  const bool staged = carriers_.transport != comm::TransportKind::mpi_direct;
+  messages_ = std::make_unique<comm::Messages>(mesh.pipeline(), staged);
+}
+
+Channels::~Channels() = default;
+
+/// Collective over the stage, in the same order on all ranks.
+void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] const std::string& name,
+                     [[maybe_unused]] mesh::Mesh& mesh) {
+#if OSTRAKON_HAS_DEVICE
+  if (carriers_.transport != comm::TransportKind::nccl) {
+    if (group.size() > 1)
+      group.carry(std::make_unique<comm::MpiTransport>(
+          group.mpi(), carriers_.transport == comm::TransportKind::mpi_staged));
+    return;
+  }
+#if defined(OSTRAKON_HAVE_NCCL)
+  if (nccl_ == nullptr) return;
+  int first = mesh.stage().rank();
+  group.broadcast(&first, sizeof first, 0);
+  auto made = std::make_unique<comm::NcclCommunicator>(*nccl_, group.size() > 1 ? first : -1,
+                                                       group.rank(), "ostrakon " + name);
+  if (group.size() > 1)
+    group.carry(std::make_unique<comm::NcclTransport>(std::move(made), group.rank(), watch_.get()));
+#endif
+#endif
+}
+
+bool Channels::blocks(plan::Stream stream) const {
+  if (stream == plan::Stream::send || stream == plan::Stream::receive) return true;
+  const bool communicates = stream == plan::Stream::gather || stream == plan::Stream::reduce ||
+                            stream == plan::Stream::exchange;
+  return communicates && carriers_.transport != comm::TransportKind::nccl;
 }
 
 const Channels::Channel& Channels::channel_of(plan::Stream stream, const plan::Span& span) const {

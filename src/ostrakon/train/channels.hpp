@@ -2,16 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/comm/messages.hpp>
+#include <ostrakon/comm/nccl.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <ostrakon/train/programs.hpp>
+#include <string>
 #include <vector>
 
 namespace ostrakon::train {
+
+/// How arrays in device memory are moved, where there is a device.
+struct Carriers {
+  comm::TransportKind transport = comm::TransportKind::mpi_staged;
+  double timeout = 600.0;  ///< seconds, of NCCL
+  /// Told of what NCCL did not end in time, from a thread of its own.
+  std::function<void(const std::string&)> stuck;
+};
 
 /// The communicators of a rank: one for each stream that communicates and each span of ranks, as
 /// streams may communicate at the same time.
@@ -19,7 +30,13 @@ class Channels {
  public:
   /// For all spans over which the programs, or levels of their grid, communicate. `rank`: this
   /// rank's number in plans. Collective over the mesh, in the same order on all ranks.
-  Channels(const Programs& programs, int rank, mesh::Mesh& mesh);
+  Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers = {});
+  ~Channels();
+  Channels(const Channels&) = delete;
+  Channels& operator=(const Channels&) = delete;
+
+  /// Whether what is called on a stream is done when it returns, rather than on a device later.
+  bool blocks(plan::Stream stream) const;
 
   /// Throws std::logic_error for a span that no program has.
   comm::Communicator& of(plan::Stream stream, const plan::Span& span) const;
@@ -46,7 +63,13 @@ class Channels {
     mutable std::int64_t bytes_left_out = 0;  // written by its stream, as those that are sent
   };
   const Channel& channel_of(plan::Stream stream, const plan::Span& span) const;
+  void carry(comm::Communicator& group, const std::string& name, mesh::Mesh& mesh);
 
+  Carriers carriers_;
+#if defined(OSTRAKON_HAVE_NCCL)
+  std::unique_ptr<comm::NcclWatch> watch_;
+  std::unique_ptr<comm::NcclCommunicator> nccl_;  ///< of all ranks of the stage
+#endif
   std::map<plan::Stream, std::vector<Channel>> channels_;
   std::unique_ptr<comm::Messages> messages_;
 };

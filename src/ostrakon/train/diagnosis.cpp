@@ -83,7 +83,7 @@ Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffer
     // From a device by copies that are waited for, which a step that diagnoses may make. Without
     // one, on a thread that Kokkos may not know.
     const std::int64_t count =
-        gradients.space == plan::Space::host || !on_device
+        gradients.space == plan::Space::host || !has_device
             ? count_non_finite_on_host(buffers.view<float, OnHost>(buffer).range(first, end))
             : count_non_finite(buffers.exec,
                                buffers.view<float, OnDevice>(buffer).range(first, end));

@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/decoder_model.hpp>
+#include <ostrakon/train/devices.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <string>
 #include <utility>
@@ -78,6 +79,8 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   own.early_updates = settings.early_updates;
   own.seed = settings.training.seed;
   own.streams = choose_streams(settings, mesh);
+  own.transport = choose_transport(settings, mesh);
+  own.collective_timeout = settings.runtime.collective_timeout;
   own.pinned_host_memory = settings.pinned_host_memory;
   return own;
 }

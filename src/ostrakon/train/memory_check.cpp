@@ -40,7 +40,7 @@ std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& h
   std::vector<MemoryNeed> needs = {
       {" in device memory", on_device_planned, 0, 0},
       {" in host memory", on_host_planned, process_bytes, left_on_host}};
-  if (on_device) {
+  if (has_device) {
     needs[0].available = runtime::available_memory_bytes(plan::Space::device);
   } else {
     needs = {{"", on_device_planned + on_host_planned, process_bytes, left_on_host}};
@@ -55,14 +55,12 @@ std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& h
 
 void require_memory(const std::vector<MemoryNeed>& needs, const Programs& programs,
                     const plan::Policy& policy, std::int64_t parameters, mesh::Mesh& mesh) {
-  require(memory_is_host_accessible || mesh.world().size() == 1,
-          "this build computes on devices, whose memory it can't communicate yet; start one rank");
   const plan::StepPlan& plan = programs.train.plan;
   require_short_plan(
       {parameters, static_cast<std::int64_t>(plan.units.size()), plan.grid.micro_batches()});
   const std::string problem = what_does_not_fit(needs, mesh.host().size());
   const bool gains_nothing =
-      !on_device && (policy.offload != plan::Offload::none || policy.offload_activations);
+      !has_device && (policy.offload != plan::Offload::none || policy.offload_activations);
   require(problem.empty(), "the model does not fit: ", problem,
           "; use more hosts, a smaller model, another training.micro_batch_size (a small one "
           "saves activations, a large one partial sums of gradients)",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <ostrakon/base/threads.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
@@ -157,7 +158,7 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
         // What is fetched may be in the buffer in which store() converts.
         const View<float*> values = memory_.scratch().range(0, count);
         const View<const float*> fetched = memory_.fetch(DType::fp32, masters, begin, count);
-        Kokkos::deep_copy(exec_, values.kokkos(), fetched.kokkos());
+        math::copy<float>(exec_, fetched, values);
         memory_.store(copy_dtype(), values, working, begin);
       });
 }

@@ -92,14 +92,15 @@ void MoveHandlers::copy(const ActionBuffers& buffers) {
     const std::int64_t begin = first * action.element_bytes;
     return buffers.view<char, decltype(space)>(buffer).range(begin, begin + bytes);
   };
-  if constexpr (!on_device)
+  if constexpr (!has_device)
     std::memcpy(find(Role::target, OnHost()).data(), find(Role::source, OnHost()).data(),
                 static_cast<std::size_t>(bytes));
   else if (action.kind == Kind::copy_to_device)
-    math::copy_to_device(buffers.exec, find(Role::source, OnHost()),
-                         find(Role::target, OnDevice()));
+    math::begin_copy_to_device(buffers.exec, find(Role::source, OnHost()),
+                               find(Role::target, OnDevice()));
   else
-    math::copy_to_host(buffers.exec, find(Role::source, OnDevice()), find(Role::target, OnHost()));
+    math::begin_copy_to_host(buffers.exec, find(Role::source, OnDevice()),
+                             find(Role::target, OnHost()));
 }
 
 void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {

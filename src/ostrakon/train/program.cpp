@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iostream>
@@ -15,6 +16,9 @@
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/train/job_end.hpp>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::train {
 namespace {
@@ -51,9 +55,14 @@ Facts start_facts(const char* name, int argc, char** argv) {
 /// Starts Kokkos on this rank's share of the host's devices (`local`: its number on the host),
 /// unless the user's flags choose one.
 void start_kokkos(int& argc, char** argv, int local) {
-#if defined(KOKKOS_ENABLE_CUDA)
-  int devices = 0;
-  bool chosen = cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0;
+#if defined(OSTRAKON_MADE_UP_DEVICE)
+  const int devices = device::count();
+  require(devices > 0, "no device");
+  device::use(local % devices);
+  Kokkos::initialize(argc, argv);
+#elif OSTRAKON_HAS_DEVICE
+  const int devices = device::count();
+  bool chosen = devices == 0;
   for (int i = 1; i < argc; ++i)
     chosen = chosen || std::strncmp(argv[i], "--kokkos-device-id", 18) == 0 ||
              std::strncmp(argv[i], "--kokkos-map-device-id-by", 25) == 0;
@@ -80,7 +89,22 @@ std::string message_of_ranks(const JobEnd& end, const char* name, const std::str
   return failures == Failures::same ? error_message(name, why) : mine;
 }
 
+/// The program that runs, for end_job_alone.
+struct Running {
+  const char* name = "ostrakon";
+  const JobEnd* end = nullptr;
+};
+Running running;
+
 }  // namespace
+
+void end_job_alone(const std::string& why) {
+  const std::string message = error_message(running.name, rank_among(MPI_COMM_WORLD), why);
+  if (running.end != nullptr) running.end->alone(message);
+  std::cerr << message << std::flush;
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
 
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body) {
@@ -94,6 +118,7 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   end.begin();
+  running = {name, &end};
   try {
     comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
     comm::require_agreement(world, "ranks were not started alike", start_facts(name, argc, argv));

@@ -23,4 +23,8 @@ using Arguments = std::vector<std::string>;
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body);
 
+/// From any thread of a rank that can't go on, while others do whatever they do: ends the job with
+/// status 1 and one message from one such rank, as an exception of one rank does in run_program.
+[[noreturn]] void end_job_alone(const std::string& why);
+
 }  // namespace ostrakon::train

@@ -80,14 +80,14 @@ std::string host_memory(const runtime::Program& program) {
 
 std::string available_memory() {
   const std::string on_host = format_bytes(runtime::available_memory_bytes(plan::Space::host));
-  if (!on_device) return on_host;
+  if (!has_device) return on_host;
   return format_bytes(runtime::available_memory_bytes(plan::Space::device)) + " on the device, " +
          on_host + " on the host";
 }
 
 /// What the bits of matrix products may depend on. Of a device's library nothing is said.
 std::string with_threads(int matrix_threads) {
-  if (on_device) return "";
+  if (has_device) return "";
   return text(" with ", matrix_threads, matrix_threads == 1 ? " thread" : " threads",
               " for matrix products");
 }
@@ -160,8 +160,9 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
               : "")
       << "  compute                " << plan::format_flops(plan.flops()) << "\n"
       << "  streams                "
-      << (trainer.streams() == runtime::Streams::threads
-              ? "on threads of their own"
+      << (trainer.streams() == runtime::Streams::threads ? "on threads of their own"
+          : trainer.streams() == runtime::Streams::device
+              ? "of the device"
               : "inline, on one thread: nothing overlaps")
       << "\n"
       << threads_line(host_threads(), matrix_threads, mesh.cores())

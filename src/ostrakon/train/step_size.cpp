@@ -60,7 +60,7 @@ void require_possible_step(const config::Settings& settings, mesh::Mesh& mesh) {
   require_short_plan(size);
   if (size.visits() <= planned_in_a_moment) return;
   std::int64_t available = runtime::available_memory_bytes(plan::Space::host);
-  if (on_device) available += runtime::available_memory_bytes(plan::Space::device);
+  if (has_device) available += runtime::available_memory_bytes(plan::Space::device);
   require_room_for_parameters(size, ranks, mesh.host().size(), available);
 }
 

@@ -25,7 +25,7 @@ int set_matrix_threads(const config::Settings& settings, comm::Communicator& wor
 }
 
 std::string threads_line(int of_kernels, int of_matrices, int cores) {
-  if (on_device) return "";
+  if (has_device) return "";
   const int has = std::max(cores, 1);
   std::string line = text("  threads of a rank      ", of_kernels, " for kernels, ", of_matrices,
                           " for matrix products\n");
@@ -55,15 +55,16 @@ runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& f
     require_stream_threads(facts, "runtime.streams = threads", "inline or auto");
     return runtime::Streams::threads;
   }
-  const bool pays = !facts.computes_on_device && facts.threads_may_call_mpi &&
-                    facts.has_other_streams &&
+  if (facts.computes_on_device)
+    return facts.threads_may_call_mpi ? runtime::Streams::device : runtime::Streams::in_plan_order;
+  const bool pays = facts.threads_may_call_mpi && facts.has_other_streams &&
                     facts.cores >= facts.compute_threads + facts.busy_streams;
   return pays ? runtime::Streams::threads : runtime::Streams::in_plan_order;
 }
 
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh) {
   StreamsFacts facts;
-  facts.computes_on_device = on_device;
+  facts.computes_on_device = has_device;
   facts.threads_may_call_mpi = comm::Communicator::threads_may_call();
   facts.has_other_streams = mesh.world().size() > 1 ||
                             settings.parallel.offload != plan::Offload::none ||
@@ -74,9 +75,9 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
   runtime::Streams mine = runtime::Streams::in_plan_order;
   mesh.world().agree([&] { mine = streams_for(settings.runtime.streams, facts); });
   // All ranks decide alike: in another order of collectives they would wait for each other.
-  double on_threads = mine == runtime::Streams::threads ? 1.0 : 0.0;
-  mesh.world().minimum(&on_threads, 1);
-  return on_threads > 0.0 ? runtime::Streams::threads : runtime::Streams::in_plan_order;
+  double overlaps = mine == runtime::Streams::in_plan_order ? 0.0 : 1.0;
+  mesh.world().minimum(&overlaps, 1);
+  return overlaps > 0.0 ? mine : runtime::Streams::in_plan_order;
 }
 
 }  // namespace ostrakon::train

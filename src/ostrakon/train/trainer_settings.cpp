@@ -185,7 +185,7 @@ void check(const TrainerSettings& settings) {
           "; expected at most ", config::largest_integer, " samples in all steps");
   optim::LossScale{settings.loss_scale};  // which checks them
   if (settings.streams == runtime::Streams::threads)
-    require_stream_threads({on_device, comm::Communicator::threads_may_call()},
+    require_stream_threads({has_device, comm::Communicator::threads_may_call()},
                            "streams = Streams::threads", "Streams::in_plan_order");
 }
 
@@ -205,8 +205,9 @@ Facts facts_of(const TrainerSettings& settings) {
   facts.push_back({"loss_scale.growth_interval", std::to_string(scale.growth_interval)});
   facts.push_back({"seed", std::to_string(settings.seed)});
   facts.push_back({"policy.checkpoint_staging", settings.policy.checkpoint_staging ? "on" : "off"});
-  facts.push_back(
-      {"streams", settings.streams == runtime::Streams::threads ? "threads" : "in_plan_order"});
+  facts.push_back({"streams", name_in(runtime::streams_names, settings.streams)});
+  facts.push_back({"transport", name_in(comm::transport_names, settings.transport)});
+  facts.push_back({"collective_timeout", config::format_number(settings.collective_timeout)});
   return facts;
 }
 

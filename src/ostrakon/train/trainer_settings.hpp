@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/facts.hpp>
+#include <ostrakon/comm/transport.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/optim/learning_rate.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
@@ -42,6 +43,9 @@ struct TrainerSettings {
   std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   bool pinned_host_memory = true;  ///< where there is a device
+  /// Between devices; see Devices.
+  comm::TransportKind transport = comm::TransportKind::mpi_staged;
+  double collective_timeout = 600.0;  ///< seconds, of NCCL
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size * parts; }
   /// Of the loss, whose mean is over those of a step.

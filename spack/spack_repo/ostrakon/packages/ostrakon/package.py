@@ -33,6 +33,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
 
     variant("onednn", default=True, description="Multiply 16-bit matrices with oneDNN")
     variant("openblas", default=True, description="Multiply matrices of double with OpenBLAS")
+    variant("nccl", default=True, description="Communicate between GPUs by NCCL or RCCL")
     variant("openmp", default=False, description="Kokkos kernels on OpenMP threads")
     variant("shared", default=False, description="Build a shared library")
     variant("tests", default=False, description="Build the tests")
@@ -69,6 +70,11 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("kokkos+openmp", when="+openmp")
     depends_on("trilinos+openmp", when="+openmp")
 
+    with when("+nccl"):
+        depends_on("rccl", when="+rocm")
+        for arch in CudaPackage.cuda_arch_values:
+            depends_on(f"nccl+cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
+
     with when("+cuda"):
         depends_on("kokkos+wrapper")
         # Kokkos 5 has no such variant: its lambdas always run on devices.
@@ -95,6 +101,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define_from_variant("Ostrakon_ENABLE_ONEDNN", "onednn"),
             self.define_from_variant("Ostrakon_ENABLE_CBLAS", "openblas"),
+            self.define_from_variant("Ostrakon_ENABLE_NCCL", "nccl"),
             self.define("Ostrakon_ENABLE_TESTS", self.spec.satisfies("+tests") or self.run_tests),
         ]
         if self.spec.satisfies("+cuda"):
@@ -159,7 +166,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
             )
             check_outputs("2 good, 0 damaged", said)
 
-        # On devices more than one rank can't train yet.
+        # A machine that tests may have one GPU.
         ranks = 1 if self.spec.satisfies("+cuda") or self.spec.satisfies("+rocm") else 2
         with test_part(self, "test_train_ranks", purpose=f"the same on {ranks} ranks"):
             assert self._train(ranks, "two") == one, "ranks change the result"

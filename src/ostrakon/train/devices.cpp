@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/devices.hpp>
+
+#include <algorithm>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/process.hpp>
+#include <ostrakon/comm/mpi_transport.hpp>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
+
+namespace ostrakon::train {
+
+using comm::TransportKind;
+using config::TransportChoice;
+
+comm::TransportKind transport_for(TransportChoice choice, const TransportFacts& facts) {
+  const std::string setting = text("runtime.transport = ", name(choice));
+  if (!facts.has_device) {
+    require(choice == TransportChoice::automatic, setting,
+            ": this build computes on the host; expected auto");
+    return TransportKind::mpi_staged;
+  }
+  switch (choice) {
+    case TransportChoice::nccl:
+      require(facts.has_nccl, setting,
+              ": this build has no NCCL; expected auto, mpi_direct or mpi_staged");
+      require(facts.shared.empty(), setting, ": ", facts.shared,
+              ", and NCCL needs one for each rank; expected auto, mpi_direct or mpi_staged, or as "
+              "many ranks on a host as it has devices");
+      return TransportKind::nccl;
+    case TransportChoice::mpi_direct:
+      return TransportKind::mpi_direct;
+    case TransportChoice::mpi_staged:
+      return TransportKind::mpi_staged;
+    case TransportChoice::automatic:
+      break;
+  }
+  if (facts.has_nccl && facts.shared.empty()) return TransportKind::nccl;
+  return facts.mpi_is_aware ? TransportKind::mpi_direct : TransportKind::mpi_staged;
+}
+
+std::string shared_device(const std::vector<std::string>& devices) {
+  std::map<std::string, std::size_t> first;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const auto [found, is_new] = first.try_emplace(devices[rank], rank);
+    if (!is_new) return text("ranks ", found->second, " and ", rank, " share ", devices[rank]);
+  }
+  return "";
+}
+
+TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
+  TransportFacts facts;
+  facts.has_device = has_device;
+#if defined(OSTRAKON_HAVE_NCCL)
+  facts.has_nccl = true;
+#endif
+#if OSTRAKON_HAS_DEVICE
+  std::string mine;
+  world.agree([&] { mine = text("device ", device::identity(), " of host ", host_name()); });
+  facts.shared = shared_device(world.gather_texts(mine));
+  double aware = comm::mpi_is_device_aware() ? 1.0 : 0.0;
+  world.minimum(&aware, 1);
+  facts.mpi_is_aware = aware > 0.0;
+#endif
+  return facts;
+}
+
+comm::TransportKind choose_transport(const config::Settings& settings, mesh::Mesh& mesh) {
+  const TransportFacts facts = transport_facts(mesh.world());
+  TransportKind kind = TransportKind::mpi_staged;
+  mesh.world().agree([&] { kind = transport_for(settings.runtime.transport, facts); });
+  return kind;
+}
+
+}  // namespace ostrakon::train

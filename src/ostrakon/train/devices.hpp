@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/comm/transport.hpp>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <string>
+#include <vector>
+
+// How ranks exchange what is in the memory of their devices.
+
+namespace ostrakon::train {
+
+/// What the choice depends on, the same on all ranks.
+struct TransportFacts {
+  bool has_device = false;
+  bool has_nccl = false;      ///< this build
+  bool mpi_is_aware = false;  ///< of device memory, as far as MPI says
+  std::string shared;         ///< ranks with one device; empty: each has its own
+};
+
+/// Of the ranks of `world`. Collective.
+TransportFacts transport_facts(comm::Communicator& world);
+
+/// As runtime.transport says; where that is auto, the best that can be. Throws Error where what is
+/// set can't be.
+comm::TransportKind transport_for(config::TransportChoice choice, const TransportFacts& facts);
+
+/// The first two of `devices`, one for each rank, that are the same: "ranks 0 and 1 of host n1
+/// share device ..."; empty where none are.
+std::string shared_device(const std::vector<std::string>& devices);
+
+/// The same for a run. Collective over the mesh, the same on all ranks. Throws AgreedError.
+comm::TransportKind choose_transport(const config::Settings& settings, mesh::Mesh& mesh);
+
+}  // namespace ostrakon::train

@@ -82,7 +82,7 @@ class Messages {
   static bool finish(Begun& begun, int may_go_on, const std::atomic<bool>& gives_up);
 
   Communicator group_;
-  bool staged_;
+  [[maybe_unused]] bool staged_;  // on devices
   Begun sends_, receives_;
   std::int64_t bytes_sent_ = 0;
 };

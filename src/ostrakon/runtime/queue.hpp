@@ -55,7 +55,7 @@ using Finish = std::function<bool(int may_go_on, const std::atomic<bool>& gives_
 /// done; with a Finish, when that says so.
 class HostQueue : public Queue {
  public:
-  explicit HostQueue(Exec exec) : exec_(std::move(exec)) {}
+  explicit HostQueue(const Exec& exec) : exec_(exec) {}
 
   /// `at_once`: add() finishes, rather than the first that waits.
   void finish_with(Finish finish, bool at_once) {

@@ -162,9 +162,8 @@ void run_device(comm::Communicator& world, const Options& options) {
   const device::MemoryInfo memory = device::memory_info();
   if (world.rank() == 0 && !options.json) {
     std::cout << "device " << device::identity() << " of host " << host_name() << ": "
-              << format_bytes(memory.free) << " of " << format_bytes(memory.total) << " free, "
-              << (memory_is_host_accessible ? "shared with the host" : "apart from the host's")
-              << "\nproducts by " << math::gemm_kernel() << "\n"
+              << format_bytes(memory.free) << " of " << format_bytes(memory.total) << " free\n"
+              << "products by " << math::gemm_kernel() << "\n"
               << "MPI is " << (facts.mpi_is_aware ? "" : "not ") << "device-aware, as it says; "
 #if defined(OSTRAKON_HAVE_NCCL)
               << "NCCL " << comm::nccl_version()

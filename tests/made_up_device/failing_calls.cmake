@@ -23,30 +23,24 @@ file(WRITE ${FOLDER}/deck.yaml "ostrakon:
   output: {directory: ${FOLDER}/out, every: 1}
 ")
 separate_arguments(start UNIX_COMMAND "${RUN}")
-foreach(call IN LISTS calls)
-  string(REPLACE ":" ";" parts ${call})
-  list(GET parts 0 function)
-  list(GET parts 1 number)
-  execute_process(
-    COMMAND ${CMAKE_COMMAND} -E env MADE_UP_DEVICE_FAIL=${function},${number},1
-            ${start} 2 ${DEVICE} ${FOLDER}/deck.yaml
-    RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
+
+# With `fault` in the environment the job ends with one message, which matches `expected`.
+function(expect_failure what fault expected)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env ${fault} ${start} 2 ${DEVICE} ${FOLDER}/deck.yaml ${ARGN}
+                  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
   string(REGEX MATCHALL "error[^\n]*" messages "${errors}")
   list(LENGTH messages count)
-  if(result EQUAL 0 OR NOT count EQUAL 1 OR NOT errors MATCHES "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed")
-    message(FATAL_ERROR "${call}: status ${result}, ${count} messages:\n${errors}\n${output}")
+  if(result EQUAL 0 OR NOT count EQUAL 1 OR NOT errors MATCHES "${expected}")
+    message(FATAL_ERROR "${what}: status ${result}, ${count} messages:\n${errors}\n${output}")
   endif()
-  message(STATUS "${call}: ${messages}")
+  message(STATUS "${what}: ${messages}")
+endfunction()
+
+foreach(call IN LISTS calls)
+  string(REPLACE ":" "," fault ${call})
+  expect_failure(${call} MADE_UP_DEVICE_FAIL=${fault},1
+                 "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed")
 endforeach()
 
-# A collective that never ends.
-execute_process(
-  COMMAND ${CMAKE_COMMAND} -E env MADE_UP_NCCL_STUCK=9,1
-          ${start} 2 ${DEVICE} ${FOLDER}/deck.yaml --set runtime.collective_timeout=1
-  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
-string(REGEX MATCHALL "error[^\n]*" messages "${errors}")
-list(LENGTH messages count)
-if(result EQUAL 0 OR NOT count EQUAL 1 OR NOT errors MATCHES "has not ended within 1 s")
-  message(FATAL_ERROR "a stuck collective: status ${result}, ${count} messages:\n${errors}\n${output}")
-endif()
-message(STATUS "a stuck collective: ${messages}")
+expect_failure("a collective that never ends" MADE_UP_NCCL_STUCK=9,1 "has not ended within 1 s"
+               --set runtime.collective_timeout=1)

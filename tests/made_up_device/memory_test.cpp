@@ -57,7 +57,6 @@ TEST(MadeUpDevice, StreamsAreInOrderAndConcurrent) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
   // A stream that waits for an event keeps no other from going on.
   device::Event event;
-  std::thread recorder;
   launch(Exec(slow.handle()), [&](const KernelSpace&) {});
   event.record(slow.handle());
   event.delay(fast.handle());

@@ -30,7 +30,6 @@ TEST(DeviceQueue, WaitsByEventAndBlocksNobody) {
   first.begin({1});
   second.begin({0});
   std::atomic<bool> may_end{false};
-  bool seen = false;
   launch(first.exec(), [&](const KernelSpace&) {
     while (!may_end) std::this_thread::sleep_for(1ms);
   });
@@ -50,7 +49,6 @@ TEST(DeviceQueue, WaitsByEventAndBlocksNobody) {
   second.finish(goes_on);
   EXPECT_EQ(copied, 'y') << "the copy did not wait";
   first.finish(goes_on);
-  static_cast<void>(seen);
 }
 
 TEST(DeviceQueue, ARunAsLongAsOneBeforeCreatesNoEvents) {

@@ -47,7 +47,7 @@ Message message_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blo
 
 /// Whether arrays are out of the host's reach.
 template <class Space>
-constexpr bool is_apart = has_device&& std::is_same<Space, OnDevice>::value;
+constexpr bool is_apart = (has_device && std::is_same<Space, OnDevice>::value);
 
 /// Of arrays that MPI moves as such.
 template <class T, class Space>
@@ -88,17 +88,14 @@ void finish([[maybe_unused]] const Exec& exec) {
 
 template <class A, class B, class Space>
 void copy([[maybe_unused]] const Exec& exec, View<const A*, Space> from, View<B*, Space> to) {
-  const bool has_nothing_to_do =
-      static_cast<const void*>(from.data()) == to.data() || to.size() == 0;
+  if constexpr (!is_apart<Space>) finish(exec);
+  if (static_cast<const void*>(from.data()) == to.data() || to.size() == 0) return;
   if constexpr (is_apart<Space>) {
-    if (has_nothing_to_do) return;
     if constexpr (std::is_same<A, B>::value)
       math::copy<A>(exec, from, to);
     else
       math::convert<A, B, Space>(exec, from, to);
   } else {
-    if (has_nothing_to_do) return;
-    finish(exec);
     if constexpr (std::is_same<A, B>::value)
       std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.size()) * sizeof(A));
     else

@@ -11,6 +11,16 @@
 #include <ostrakon/device/stream.hpp>
 
 namespace ostrakon::comm {
+namespace {
+
+/// Of bytes in device memory, which MPI moves at once.
+int count_of(std::int64_t bytes, const char* what) {
+  require(bytes <= std::int64_t{1} << 30, "a ", what, " of ", bytes,
+          " bytes, expected at most 1 GiB for MPI on device memory");
+  return static_cast<int>(bytes);
+}
+
+}  // namespace
 
 bool mpi_is_device_aware() {
   // Of Open MPI and MPICH alike; elsewhere there is no such function.
@@ -24,16 +34,16 @@ bool mpi_is_device_aware() {
 }
 
 MpiTransport::MpiTransport(MPI_Comm group, bool staged) : group_(group) {
+  check_mpi(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
   if (staged) staging_ = device::PinnedBytes(staging_bytes);
 }
 
 /// move(first, count) for parts of `bytes` bytes, of which `arrays` fit the staging memory at a
-/// time, or MPI counts in int.
+/// time.
 template <class Move>
 void MpiTransport::in_parts(std::int64_t bytes, int arrays, const Move& move) const {
-  constexpr std::int64_t largest = std::int64_t{1} << 30;
-  const std::int64_t most = staging_.data() != nullptr ? staging_bytes / arrays : largest;
+  const std::int64_t most = staging_bytes / arrays;
   require(most > 0, "a group of ", size_, " ranks is too large for ", staging_bytes,
           " bytes of staging memory");
   for (std::int64_t first = 0; first < bytes; first += most)
@@ -45,12 +55,8 @@ void MpiTransport::all_gather(const Exec& exec, const std::byte* shard, std::byt
   const auto stream = stream_of(exec);
   if (staging_.data() == nullptr) {
     device::wait_for(stream);
-    require(shard_bytes <= std::int64_t{1} << 30, "a shard of ", shard_bytes,
-            " bytes, expected at most 1 GiB for MPI on device memory");
-    const auto count = static_cast<int>(shard_bytes);
-    int rank = 0;
-    check_mpi(MPI_Comm_rank(group_, &rank), "MPI_Comm_rank");
-    const bool has_place = shard == full + rank * shard_bytes;
+    const int count = count_of(shard_bytes, "shard");
+    const bool has_place = shard == full + rank_ * shard_bytes;
     check_mpi(MPI_Allgather(has_place ? MPI_IN_PLACE : static_cast<const void*>(shard), count,
                             MPI_BYTE, full, count, MPI_BYTE, group_),
               "MPI_Allgather");
@@ -76,9 +82,7 @@ void MpiTransport::all_to_all(const Exec& exec, const std::byte* full, std::byte
   const auto stream = stream_of(exec);
   if (staging_.data() == nullptr) {
     device::wait_for(stream);
-    require(part_bytes <= std::int64_t{1} << 30, "a part of ", part_bytes,
-            " bytes, expected at most 1 GiB for MPI on device memory");
-    const auto count = static_cast<int>(part_bytes);
+    const int count = count_of(part_bytes, "part");
     check_mpi(MPI_Alltoall(full, count, MPI_BYTE, received, count, MPI_BYTE, group_),
               "MPI_Alltoall");
     return;

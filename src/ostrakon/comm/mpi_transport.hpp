@@ -33,7 +33,7 @@ class MpiTransport : public Transport {
   void in_parts(std::int64_t bytes, int arrays, const Move& move) const;
 
   MPI_Comm group_;
-  int size_ = 1;
+  int rank_ = 0, size_ = 1;
   device::PinnedBytes staging_;  ///< none: not staged
 };
 

@@ -22,15 +22,13 @@ bool counting = false;
 
 void on_allocate(Kokkos_Profiling_SpaceHandle space, const char* label, const void* pointer,
                  std::uint64_t bytes) {
-  const std::int64_t now = current += static_cast<std::int64_t>(bytes);
-  if (now > peak) peak = now;
-  ++allocations;
+  count_allocation(static_cast<std::int64_t>(bytes));
   if (previous.allocate_data) previous.allocate_data(space, label, pointer, bytes);
 }
 
 void on_deallocate(Kokkos_Profiling_SpaceHandle space, const char* label, const void* pointer,
                    std::uint64_t bytes) {
-  current -= static_cast<std::int64_t>(bytes);
+  count_deallocation(static_cast<std::int64_t>(bytes));
   if (previous.deallocate_data) previous.deallocate_data(space, label, pointer, bytes);
 }
 

@@ -93,9 +93,7 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] cons
 
 bool Channels::blocks(plan::Stream stream) const {
   if (stream == plan::Stream::send || stream == plan::Stream::receive) return true;
-  const bool communicates = stream == plan::Stream::gather || stream == plan::Stream::reduce ||
-                            stream == plan::Stream::exchange;
-  return communicates && carriers_.transport != comm::TransportKind::nccl;
+  return channels_.count(stream) > 0 && carriers_.transport != comm::TransportKind::nccl;
 }
 
 const Channels::Channel& Channels::channel_of(plan::Stream stream, const plan::Span& span) const {

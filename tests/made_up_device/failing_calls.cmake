@@ -42,5 +42,8 @@ foreach(call IN LISTS calls)
                  "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed")
 endforeach()
 
+# By the thread that looks after collectives, while another calls, too.
+expect_failure(cudaEventQuery:3 MADE_UP_DEVICE_FAIL=cudaEventQuery,3,1
+               "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed" --set training.steps=100000)
 expect_failure("a collective that never ends" MADE_UP_NCCL_STUCK=9,1 "has not ended within 1 s"
                --set runtime.collective_timeout=1)

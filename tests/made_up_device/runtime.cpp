@@ -118,8 +118,8 @@ extern "C" int made_up_lost(void) { return is_lost ? 1 : 0; }
 namespace {
 
 /// Memory of the device. It is mapped twice: where programs see it no access is allowed but while a
-/// kernel runs; where only this file looks it always is. Where the processor has keys for memory,
-/// streams' threads may always use the first, all others never.
+/// kernel runs, or for a while after it; where only this file looks it always is. Where the
+/// processor has keys for memory, streams' threads may always use the first, all others never.
 class Memory {
  public:
   static Memory& one() {
@@ -140,7 +140,7 @@ class Memory {
     close(file);
     if (outside == MAP_FAILED || inside == MAP_FAILED) return cudaErrorMemoryAllocation;
     if (has_key()) pkey_mprotect(outside, whole, all, key_);
-    if (!has_key() && kernels_ > 0) mprotect(outside, whole, all);
+    if (!has_key() && is_open_) mprotect(outside, whole, all);
     // What was never written is noticed: not a number in any format.
     std::memset(inside, 0xff, whole);
     pieces_[reinterpret_cast<std::uintptr_t>(outside)] = {whole, static_cast<char*>(inside)};
@@ -175,12 +175,15 @@ class Memory {
   void open() {
     if (has_key()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (kernels_++ == 0) protect(PROT_READ | PROT_WRITE);
+    ++kernels_;
+    if (!is_open_) protect(true);
   }
   void close_again() {
     if (has_key()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (--kernels_ == 0) protect(PROT_NONE);
+    // It costs more than most kernels here do: always at first, now and then later.
+    constexpr long first = 500, then_every = 50;
+    if (--kernels_ == 0 && (++ended_ <= first || ended_ % then_every == 0)) protect(false);
   }
   /// The calling thread is one of a stream.
   void allow_thread() const {
@@ -206,15 +209,19 @@ class Memory {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     return std::max<std::size_t>(1, (bytes + page - 1) / page) * page;
   }
-  void protect(int access) {
+  void protect(bool is_open) {
+    const int access = is_open ? PROT_READ | PROT_WRITE : PROT_NONE;
     for (const auto& [address, piece] : pieces_)
       mprotect(reinterpret_cast<void*>(address), piece.bytes, access);  // NOLINT
+    is_open_ = is_open;
   }
 
   std::mutex mutex_;
   std::map<std::uintptr_t, Piece> pieces_;
   std::size_t used_ = 0, total_ = 0;
-  int kernels_ = 0;
+  int kernels_ = 0;  // that run now
+  long ended_ = 0;
+  bool is_open_ = false;
   int key_ = -1;
 };
 

@@ -175,7 +175,12 @@ void NcclWatch::serve() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!ends_) {
     changed_.wait_for(lock, watch_time, [this] { return ends_; });
-    const std::string wrong = ends_ ? "" : look();
+    std::string wrong;
+    try {
+      if (!ends_) wrong = look();
+    } catch (const std::exception& error) {  // the device has failed; its other callers see it, too
+      wrong = error.what();
+    }
     if (wrong.empty()) continue;
     // Before what waits goes on with what it has not received.
     ended_(wrong);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -183,7 +184,9 @@ bool JobEnd::is_first_alone() const {
 }
 
 void JobEnd::alone(const std::string& message) const {
-  if (!is_first_alone()) wait_to_be_ended(1);
+  // The thread that watches the device may come at the same time as the one that uses it.
+  static std::atomic_flag taken = ATOMIC_FLAG_INIT;
+  if (taken.test_and_set() || !is_first_alone()) wait_to_be_ended(1);
   write_error(message, launched_);
   abort_job(1);
   std::abort();

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <csetjmp>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -20,6 +22,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 // ---- what goes wrong on request
 
@@ -260,6 +263,7 @@ struct MadeUpSlot {
   void (*run)(void*) = nullptr;
   bool is_kernel = false;
   bool is_event = false;
+  double delay = 0.0;  // in seconds
   alignas(max_align_t) unsigned char closure[MADE_UP_CLOSURE_BYTES];
 };
 
@@ -271,6 +275,36 @@ std::mutex& kernel_mutex() {
 }
 
 thread_local bool in_kernel = false;
+thread_local double next_delay = 0.0;
+
+// ---- kernels that touch memory which is not there
+
+thread_local sigjmp_buf* before_kernel = nullptr;
+std::atomic<bool> gives_up{false};
+std::atomic<long> given_up{0};
+
+extern "C" void give_up_kernel(int signal) {
+  if (before_kernel == nullptr) {
+    std::signal(signal, SIG_DFL);
+    return;  // to fail again
+  }
+  siglongjmp(*before_kernel, 1);
+}
+
+void run_kernel(MadeUpSlot& slot) {
+  in_kernel = true;
+  sigjmp_buf here;
+  if (!gives_up) {
+    slot.run(slot.closure);
+  } else if (sigsetjmp(here, 1) == 0) {
+    before_kernel = &here;
+    slot.run(slot.closure);
+  } else {
+    ++given_up;
+  }
+  before_kernel = nullptr;
+  in_kernel = false;
+}
 
 }  // namespace
 
@@ -294,6 +328,7 @@ struct CUstream_st {
     slot.run = run;
     slot.is_kernel = is_kernel;
     slot.is_event = is_event;
+    slot.delay = is_event ? 0.0 : std::exchange(next_delay, 0.0);
     make(static_cast<void*>(slot.closure));
     ++submitted;
     changed.notify_all();
@@ -325,13 +360,12 @@ struct CUstream_st {
       MadeUpSlot& slot = ring[done % slots];
       lock.unlock();
       shake();
+      sleep_for(slot.delay);
       if (is_lost && !slot.is_event) {
       } else if (slot.is_kernel) {
         const std::lock_guard<std::mutex> one_at_a_time(kernel_mutex());
         Memory::one().open();
-        in_kernel = true;
-        slot.run(slot.closure);
-        in_kernel = false;
+        run_kernel(slot);
         Memory::one().close_again();
       } else {
         slot.run(slot.closure);
@@ -428,6 +462,13 @@ void made_up_launch(cudaStream_t stream, size_t bytes, void (*make)(void*, void*
   fit(bytes);
   stream_of(stream).submit(true, run, [&](void* at) { make(at, from); });
 }
+long made_up_give_up_kernels(void) {
+  gives_up = true;
+  std::signal(SIGSEGV, give_up_kernel);
+  std::signal(SIGBUS, give_up_kernel);
+  return given_up;
+}
+void made_up_delay_next(double seconds) { next_delay = seconds; }
 int made_up_in_kernel(void) { return in_kernel ? 1 : 0; }
 void made_up_submit(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), void* from,
                     void (*run)(void*)) {
@@ -456,7 +497,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = wanted != nullptr ? std::atoi(wanted) : 8;
   return cudaSuccess;
 }
-static int device_in_use = 0;
+/// One for each rank of a host, as Kokkos chooses them.
+static int device_in_use = [] {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  return rank != nullptr ? std::atoi(rank) % 8 : 0;
+}();
 cudaError_t cudaGetDevice(int* device) {
   MAY_FAIL("cudaGetDevice");
   *device = device_in_use;

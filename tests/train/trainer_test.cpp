@@ -58,6 +58,18 @@ TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
     }
 }
 
+TEST(Trainer, InitializeBeginsAgain) {
+  config::Settings settings = small_llama(4);
+  SmallRun run(settings);
+  const auto digest_after_two_steps = [&] {
+    run.trainer.initialize();
+    for (std::int64_t step = 1; step <= 2; ++step) run.step(step);
+    return run.trainer.state_digest();
+  };
+  const std::uint64_t first = digest_after_two_steps();
+  EXPECT_EQ(digest_after_two_steps(), first);
+}
+
 TEST(Trainer, SendsWhatWasPlanned) {
   for (const auto sharding : all_shardings)
     for (int group : groups_of_world())

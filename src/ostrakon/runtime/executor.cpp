@@ -415,7 +415,10 @@ class Executor::Implementation {
 
   void sleep_if_perturbed(std::uint64_t counter) const {
     if (!perturbation || mode_ == Streams::in_plan_order) return;
-    const double fraction = static_cast<double>(random_bits(counter) >> 11) * 0x1p-53;
+    double fraction = static_cast<double>(random_bits(counter) >> 11) * 0x1p-53;
+    if (perturbation->only >= 0)
+      fraction = counter == 2 * static_cast<std::uint64_t>(perturbation->only) ? 1.0 : 0.0;
+    if (fraction == 0.0) return;
     std::this_thread::sleep_for(
         std::chrono::duration<double>(fraction * perturbation->longest_seconds));
   }

@@ -80,10 +80,11 @@ constexpr Named<Streams> streams_names[] = {{Streams::in_plan_order, "in_plan_or
 /// Perturbs the schedule, to show that it changes no bit. In plan order: another order that streams
 /// and waits allow, a function of `seed` and the plan alone, so that ranks with the same seed stay
 /// in step. On threads: every action sleeps up to `longest_seconds` before and after its work,
-/// differently for other seeds.
+/// differently for other seeds; or only one of them sleeps, before its work and that long.
 struct Perturbation {
   std::uint64_t seed = 0;
   double longest_seconds = 0.0;
+  int only = -1;  ///< which; all programs have one of that number
 };
 
 /// When an action ran, as seconds_now() counts. On a device: when its handler did, whose kernels

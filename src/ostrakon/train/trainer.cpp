@@ -176,6 +176,7 @@ void Trainer::allocate() {
 void Trainer::initialize(checkpoint::ParameterSource* weights) {
   require_allocated("Trainer::initialize");
   state_->initialize(weights);
+  guard_ = StepGuard(settings_, model_->dtype(), guard_.updates_early());
   start_ = {};
   steps_done_ = 0;
   context_.is_intact = true;

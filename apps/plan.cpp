@@ -27,6 +27,7 @@
 #include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/train/submissions.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -289,6 +290,23 @@ void draw(const CommandLine& line, const std::vector<runtime::Program>& stages,
   write_file(line.svg, plan::svg_image(drawings));
 }
 
+/// What the first rank of the stage that is shown submits.
+void show_submissions(const config::Settings& settings, const model::Model& model,
+                      const std::vector<runtime::Program>& stages, const runtime::Program& shown) {
+  std::vector<plan::StepPlan> plans;
+  for (const runtime::Program& stage : stages) plans.push_back(stage.plan);
+  const train::ShardLayout layout(plans, model, settings.optimizer,
+                                  shown.plan.stage * shown.plan.grid.ranks_of_stage());
+  const auto submitted = train::count_submissions(
+      shown, layout, train::for_model(train::trainer_settings(settings), model));
+  if (!submitted) return;
+  std::cout << "\nsubmitted in a step, as kernels are on " << Exec::name() << ": "
+            << format_count(submitted->kernels) << " kernels, " << format_count(submitted->copies)
+            << " copies, " << format_count(submitted->collectives) << " collectives, "
+            << format_count(submitted->messages) << " messages, " << format_count(submitted->waits)
+            << " waits of a stream for another\n";
+}
+
 void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
@@ -306,8 +324,8 @@ void plan_deck(const CommandLine& line) {
     return;
   }
   apps::place_on_ranks(settings, line.ranks, ranks_per_node);
-  const plan::ModelDescription description =
-      train::describe(*train::make_decoder(settings), settings.optimizer);
+  const std::unique_ptr<model::Model> model = train::make_decoder(settings);
+  const plan::ModelDescription description = train::describe(*model, settings.optimizer);
   const std::vector<plan::UnitRange> chunks =
       plan::find_chunks(description, line.ranks / settings.parallel.stages, settings.parallel);
   const auto write_plans = [&](plan::Purpose purpose) {
@@ -361,6 +379,7 @@ void plan_deck(const CommandLine& line) {
       }
     }
     std::cout << plan::report_text(program.plan, report);
+    show_submissions(settings, *model, stages, program);
     const auto show_more = [](const char* what, std::int64_t bytes, std::int64_t training_bytes) {
       if (bytes > training_bytes)
         std::cout << "\nvalidation or writing weights needs more: an arena " << what

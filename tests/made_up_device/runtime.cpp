@@ -276,6 +276,7 @@ std::mutex& kernel_mutex() {
 
 thread_local bool in_kernel = false;
 thread_local double next_delay = 0.0;
+std::atomic<long> kernels_given{0};
 
 // ---- kernels that touch memory which is not there
 
@@ -460,6 +461,7 @@ extern "C" {
 void made_up_launch(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), void* from,
                     void (*run)(void*)) {
   fit(bytes);
+  ++kernels_given;
   stream_of(stream).submit(true, run, [&](void* at) { make(at, from); });
 }
 long made_up_give_up_kernels(void) {
@@ -469,6 +471,7 @@ long made_up_give_up_kernels(void) {
   return given_up;
 }
 void made_up_delay_next(double seconds) { next_delay = seconds; }
+long made_up_kernels(void) { return kernels_given; }
 int made_up_in_kernel(void) { return in_kernel ? 1 : 0; }
 void made_up_submit(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), void* from,
                     void (*run)(void*)) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ostrakon/device/api.hpp>
+#include <ostrakon/math/launch_count.hpp>
 #include <type_traits>
 #if defined(OSTRAKON_MADE_UP_DEVICE)
 #include <ostrakon/device/made_up_exec.hpp>
@@ -75,9 +76,10 @@ inline device::StreamHandle stream_of(const Exec& exec) {
 #endif
 
 /// Runs kernels(where) with what Kokkos is to run them on: now, but on the made-up device when
-/// their turn comes.
+/// their turn comes, and not where they are only counted.
 template <class Kernels>
 void launch([[maybe_unused]] const Exec& exec, const Kernels& kernels) {
+  if (math::LaunchCount::takes_one()) return;
 #if defined(OSTRAKON_MADE_UP_DEVICE)
   device::give(exec, [kernels] { kernels(KernelSpace()); });
 #else

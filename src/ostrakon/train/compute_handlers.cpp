@@ -14,7 +14,7 @@ using runtime::ActionBuffers;
 
 ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& layout,
                                  const TrainerSettings& settings, const Handovers& handovers,
-                                 Diagnosis& diagnosis)
+                                 Diagnosis* diagnosis)
     : context_(context),
       model_(layout.model()),
       handovers_(handovers),
@@ -76,7 +76,7 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   if (!is_last_phase) return;
   if (planned.number == context_.inject_nonfinite && action.micro_batch == 0 && own)
     math::fill(buffers.exec, own.range(0, 1), std::numeric_limits<float>::infinity());
-  if (context_.diagnoses) diagnosis_.inspect(buffers, own, tied);
+  if (context_.diagnoses) diagnosis_->inspect(buffers, own, tied);
 }
 
 // Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.

@@ -18,10 +18,10 @@ namespace ostrakon::train {
 /// their parameters.
 class ComputeHandlers {
  public:
-  /// What it is given, but the settings, must outlive it.
+  /// What it is given, but the settings, must outlive it. `diagnosis`: null where no step is one.
   ComputeHandlers(const StepContext& context, const ShardLayout& layout,
                   const TrainerSettings& settings, const Handovers& handovers,
-                  Diagnosis& diagnosis);
+                  Diagnosis* diagnosis);
   /// Handles what computes. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -36,7 +36,7 @@ class ComputeHandlers {
   const StepContext& context_;
   const model::Model& model_;
   const Handovers& handovers_;
-  Diagnosis& diagnosis_;
+  Diagnosis* diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
   ExpertCounts counts_;
   std::int64_t output_terms_;  ///< of the loss

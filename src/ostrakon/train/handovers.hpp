@@ -11,13 +11,11 @@ namespace ostrakon::train {
 /// a unit knows, when it computes; the exchange, which waits for it, reads it here.
 class Handovers {
  public:
-  explicit Handovers(const Programs& programs) {
-    std::size_t most = 0;
-    for (const runtime::Program* program :
-         {&programs.train, &programs.evaluate, &programs.export_parameters})
-      most = std::max(most, program->plan.buffers.size());
-    are_empty_ = std::make_unique<bool[]>(most);
-  }
+  explicit Handovers(const Programs& programs)
+      : Handovers(std::max({programs.train.plan.buffers.size(),
+                            programs.evaluate.plan.buffers.size(),
+                            programs.export_parameters.plan.buffers.size()})) {}
+  explicit Handovers(const runtime::Program& program) : Handovers(program.plan.buffers.size()) {}
 
   /// Of the buffer that an action leaves for an exchange; null where it leaves none.
   bool* empty(const plan::Action& action) const {
@@ -26,6 +24,8 @@ class Handovers {
   }
 
  private:
+  explicit Handovers(std::size_t buffers) : are_empty_(std::make_unique<bool[]>(buffers)) {}
+
   std::unique_ptr<bool[]> are_empty_;
 };
 

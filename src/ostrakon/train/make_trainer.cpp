@@ -60,13 +60,11 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
       [rules](const std::string& name) { return optim::is_frozen(rules, name); });
 }
 
-TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh) {
-  require_regular_nodes(settings, mesh);
+TrainerSettings trainer_settings(const config::Settings& settings) {
   config::Settings completed = settings;
   config::complete(completed);
   TrainerSettings own;
   own.policy = completed.parallel;
-  leave_to_trainer(own.policy);
   own.policy.sum_grain = config::micro_batch_grain(settings.training);  // of whole samples
   own.optimizer = settings.optimizer;
   own.schedule = settings.schedule;
@@ -78,10 +76,17 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   own.micro_batch_size = settings.training.micro_batch_size;
   own.early_updates = settings.early_updates;
   own.seed = settings.training.seed;
-  own.streams = choose_streams(settings, mesh);
-  own.transport = choose_transport(settings, mesh);
   own.collective_timeout = settings.runtime.collective_timeout;
   own.pinned_host_memory = settings.pinned_host_memory;
+  return own;
+}
+
+TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh) {
+  require_regular_nodes(settings, mesh);
+  TrainerSettings own = trainer_settings(settings);
+  leave_to_trainer(own.policy);
+  own.streams = choose_streams(settings, mesh);
+  own.transport = choose_transport(settings, mesh);
   return own;
 }
 

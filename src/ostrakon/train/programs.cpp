@@ -65,11 +65,16 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
   return programs;
 }
 
-TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
+TrainerSettings for_model(TrainerSettings settings, const model::Model& model) {
   settings.loss = model.loss_terms();
   settings.parts = model.parts();
   settings.pieces = model.pieces();
   settings.tensor_ranks = model.tensor_ranks();
+  return settings;
+}
+
+TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
+  settings = for_model(std::move(settings), model);
   plan::Policy& policy = settings.policy;
   policy.leaves = settings.leaves();
   policy.sample_ranks = settings.parts;

@@ -36,6 +36,8 @@ struct Programs {
 Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
                        int stage = 0);
 
+/// Settings with what the model says.
+TrainerSettings for_model(TrainerSettings settings, const model::Model& model);
 /// Settings with what the Trainer sets: what follows from the model, the optimizer and the mesh.
 TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh);
 /// The number of this rank in plans, which count ranks along shard groups, and stage by stage.

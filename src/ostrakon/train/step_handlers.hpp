@@ -39,7 +39,7 @@ class StepHandlers {
         move_(parts.context, parts.channels, handovers_, parts.layout.model().dtype(),
               parts.settings.policy.reduce),
         load_(parts.context, parts.programs, parts.settings, parts.world),
-        compute_(parts.context, parts.layout, parts.settings, handovers_, diagnosis_),
+        compute_(parts.context, parts.layout, parts.settings, handovers_, &diagnosis_),
         sum_(parts.context, parts.layout, parts.guard, diagnosis_, parts.world,
              parts.settings.step_terms()),
         update_(parts.context, parts.layout, parts.settings) {}

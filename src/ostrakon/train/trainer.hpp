@@ -19,6 +19,7 @@
 #include <ostrakon/train/step_context.hpp>
 #include <ostrakon/train/step_guard.hpp>
 #include <ostrakon/train/step_handlers.hpp>
+#include <ostrakon/train/submissions.hpp>
 #include <ostrakon/train/trainer_settings.hpp>
 #include <vector>
 
@@ -54,6 +55,10 @@ class Trainer {
   /// its products in backward. But none for the gradient of a frozen matrix, nor before the first
   /// unit that is trained. What MFU counts.
   double model_flops() const;
+  /// In a step of training, by this rank; see count_submissions.
+  std::optional<Submissions> submissions() const {
+    return count_submissions(programs_.train, layout_, settings_);
+  }
   /// Of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
 

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/submissions.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/math/launch_count.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/train/compute_handlers.hpp>
+#include <ostrakon/train/handovers.hpp>
+#include <ostrakon/train/step_context.hpp>
+#include <ostrakon/train/update_handlers.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+using plan::Action;
+using plan::Kind;
+using plan::Role;
+using runtime::ActionBuffers;
+
+bool copies(Kind kind) { return kind == Kind::copy_to_device || kind == Kind::copy_to_host; }
+bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
+/// Between streams of the device.
+bool is_wait(const Action& action, const Action& awaited) {
+  return action.stream != awaited.stream && action.stream != plan::Stream::host &&
+         awaited.stream != plan::Stream::host;
+}
+
+using Signature = std::vector<std::int64_t>;
+
+/// All of a unit that the number of kernels may depend on, but sizes of buffers.
+Signature signature(const ShardLayout& layout, const TrainerSettings& settings, int unit) {
+  const plan::UnitDescription& own = layout.model().description().units[static_cast<std::size_t>(
+      layout.plan().units[unit].number)];
+  Signature all = {own.tied_to, static_cast<std::int64_t>(own.forward.size()),
+                   static_cast<std::int64_t>(own.backward.size()),
+                   std::llround(own.gradient_flops)};
+  for (const plan::Phases* phases : {&own.forward, &own.backward})
+    for (const plan::Phase& phase : *phases) all.push_back(std::llround(phase.flops));
+  for (const model::Parameter& parameter : layout.parameters(unit)) {
+    all.insert(all.end(), {parameter.offset, parameter.elements(), parameter.frozen ? 1 : 0});
+    all.insert(all.end(), parameter.name.begin(), parameter.name.end());
+  }
+  for (const UpdateRange& range :
+       layout.update_ranges(unit, settings.policy.moments.dtype, settings.seed))
+    all.insert(all.end(), {static_cast<std::int64_t>(range.rule), range.offset, range.count});
+  return all;
+}
+
+/// For each unit the first one that is like it.
+std::vector<int> alike(const ShardLayout& layout, const TrainerSettings& settings) {
+  std::map<Signature, int> seen;
+  std::vector<int> first;
+  for (int u = 0; u < layout.units(); ++u)
+    first.push_back(seen.emplace(signature(layout, settings, u), u).first->second);
+  return first;
+}
+
+/// The same of an action.
+Signature signature(const plan::StepPlan& plan, const std::vector<int>& units,
+                    const Action& action) {
+  Signature all = {static_cast<std::int64_t>(action.kind),
+                   action.unit < 0 ? -1 : units[static_cast<std::size_t>(action.unit)],
+                   action.phase,
+                   action.elements,
+                   action.flats.first,
+                   action.flats.end,
+                   static_cast<std::int64_t>(action.converts),
+                   static_cast<std::int64_t>(action.gradients_opened)};
+  for (const plan::Use& use : action.uses) {
+    all.push_back(static_cast<std::int64_t>(use.role));
+    all.push_back(plan.buffers[static_cast<std::size_t>(use.buffer)].bytes);
+  }
+  return all;
+}
+
+/// A program that has one of those that are alike: the others, and what the host's stream does,
+/// are no work for a device.
+struct Distinct {
+  Distinct(const runtime::Program& all, const std::vector<int>& units) : program(all) {
+    std::map<Signature, int> seen;
+    std::vector<Action>& actions = program.plan.actions;
+    for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
+      Action& action = actions[static_cast<std::size_t>(a)];
+      const bool is_counted = action.stream != plan::Stream::host && action.kind != Kind::release;
+      like.push_back(is_counted ? seen.emplace(signature(all.plan, units, action), a).first->second
+                                : -1);
+      if (like.back() != a) action.kind = Kind::release;
+    }
+  }
+
+  runtime::Program program;
+  std::vector<int> like;  ///< the first action that is like it; -1: not counted
+};
+
+void count_units(const runtime::Program& program, Submissions& all) {
+  for (const Action& action : program.plan.actions) {
+    all.copies += copies(action.kind);
+    all.messages += is_message(action.kind);
+    all.collectives += plan::communicates(action.kind) && !is_message(action.kind);
+    for (const int wait : action.waits)
+      all.waits += is_wait(action, program.plan.actions[static_cast<std::size_t>(wait)]);
+  }
+}
+
+/// The handlers of those kinds whose own ones need other ranks, or what is in memory: the kernels
+/// of these.
+class OtherHandlers {
+ public:
+  OtherHandlers(const runtime::Program& program, const ShardLayout& layout)
+      : plan_(program.plan), layout_(layout) {}
+
+  void install(runtime::Executor& executor) {
+    const auto nothing = [](const ActionBuffers&) {};
+    for (const Kind kind :
+         {Kind::load, Kind::clip, Kind::reduce_sums, Kind::copy_to_device, Kind::copy_to_host,
+          Kind::send, Kind::receive, Kind::gather_updates, Kind::gather_gradients, Kind::visit})
+      executor.on(kind, nothing);
+    const auto one = [](const ActionBuffers&) { math::LaunchCount::takes_one(); };
+    for (const Kind kind : {Kind::begin, Kind::accumulate}) executor.on(kind, one);
+    executor.on(Kind::gather, [](const ActionBuffers& buffers) {
+      if (buffers.action.converts) math::LaunchCount::takes_one();
+    });
+    executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers.action); });
+    executor.on(Kind::reduce_scatter, [](const ActionBuffers& buffers) {
+      if (buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
+      math::LaunchCount::takes_one();  // the sum
+    });
+    executor.on(Kind::exchange, [](const ActionBuffers& buffers) {
+      if (buffers.action.exchange == plan::ExchangeKind::reduce_scatter)
+        math::LaunchCount::takes_one();
+    });
+    executor.on(Kind::norm, [this](const ActionBuffers& buffers) { norm(buffers); });
+  }
+
+ private:
+  void keep(const Action& action) const {
+    const plan::Buffer& kept = plan_.buffers[static_cast<std::size_t>(action.buffer(Role::shard))];
+    for (int flat = kept.flats.first; flat < kept.flats.end; ++flat) math::LaunchCount::takes_one();
+  }
+  void norm(const ActionBuffers& buffers) const {
+    const auto squares = buffers.device_view<std::int64_t>(Role::sums)
+                             .range(math::exact_sum_limbs, std::int64_t{2} * math::exact_sum_limbs);
+    const auto gradients = buffers.device_view<float>(Role::gradient_shard);
+    for (const ElementRange& range : layout_.normed_ranges(buffers.action.unit))
+      math::add_squares<float, OnDevice>(buffers.exec, gradients.range(0, range.end - range.begin),
+                                         squares);
+  }
+
+  const plan::StepPlan& plan_;
+  const ShardLayout& layout_;
+};
+
+}  // namespace
+
+std::optional<Submissions> count_submissions(const runtime::Program& program,
+                                             const ShardLayout& layout,
+                                             const TrainerSettings& settings) {
+  const std::vector<plan::UnitDescription>& units = layout.model().description().units;
+  if (std::any_of(units.begin(), units.end(),
+                  [](const plan::UnitDescription& unit) { return !unit.counts.empty(); }))
+    return std::nullopt;
+  Submissions all;
+  count_units(program, all);
+  const Distinct distinct(program, alike(layout, settings));
+  const runtime::Program& counted = distinct.program;
+  StepContext context;
+  context.rank = layout.rank();
+  context.program = &counted;
+  const Handovers handovers(counted);
+  ComputeHandlers compute(context, layout, settings, handovers, nullptr);
+  UpdateHandlers update(context, layout, settings);
+  OtherHandlers others(counted, layout);
+  // Addresses of arrays, which nobody follows.
+  auto* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);  // NOLINT
+  runtime::Executor executor({nowhere, nowhere});
+  others.install(executor);
+  compute.install(executor);
+  update.install(executor);
+  executor.on(Kind::visit, [](const ActionBuffers&) {});
+  const math::LaunchCount count;
+  all.kernels_of.assign(counted.plan.actions.size(), 0);
+  std::int64_t before = 0;
+  executor.observe([&](const Action& action, bool begins) {
+    if (begins)
+      before = count.launches();
+    else
+      all.kernels_of[static_cast<std::size_t>(&action - counted.plan.actions.data())] =
+          static_cast<int>(count.launches() - before);
+  });
+  executor.run(counted);
+  for (std::size_t a = 0; a < distinct.like.size(); ++a) {
+    const int like = distinct.like[a];
+    if (like >= 0) all.kernels_of[a] = all.kernels_of[static_cast<std::size_t>(like)];
+    all.kernels += all.kernels_of[a];
+  }
+  return all;
+}
+
+}  // namespace ostrakon::train

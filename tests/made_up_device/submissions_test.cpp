@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step submits is what was counted before it.
+#include <gtest/gtest.h>
+#include <made_up_device/runtime.h>
+
+#include <optional>
+#include <ostrakon/train/submissions.hpp>
+
+#include "train/small_runs.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::tests;
+
+struct Calls {
+  long kernels, copies, waits;
+};
+Calls calls() {
+  return {made_up_kernels() + made_up_calls("cudaMemsetAsync"), made_up_calls("cudaMemcpyAsync"),
+          made_up_calls("cudaStreamWaitEvent")};
+}
+
+void expect_counted(const config::Settings& settings) {
+  SmallRun run(settings);
+  const std::optional<train::Submissions> planned = run.trainer.submissions();
+  ASSERT_TRUE(planned);
+  run.step(1);
+  const Calls before = calls();
+  run.step(2);
+  const Calls after = calls();
+  EXPECT_GT(planned->kernels, 50);
+  EXPECT_EQ(after.kernels - before.kernels, planned->kernels);
+  EXPECT_EQ(after.waits - before.waits, planned->waits);
+  EXPECT_EQ(after.copies - before.copies, planned->copies);
+}
+
+config::Settings on_streams(config::Settings settings) {
+  settings.runtime.streams = config::StreamsChoice::automatic;
+  return settings;
+}
+
+TEST(Submissions, AreThoseOfAStep) {
+  for (config::Settings settings : {on_streams(small_llama(4)), on_streams(small_gpt2(4))}) {
+    expect_counted(settings);
+    settings.precision.gather = DType::bf16;
+    expect_counted(settings);
+  }
+}
+
+TEST(Submissions, AreThoseOfAStepWithStateOnTheHost) {
+  for (const plan::Offload offload :
+       {plan::Offload::optimizer, plan::Offload::parameters, plan::Offload::all}) {
+    config::Settings settings = on_streams(small_llama(4));
+    settings.parallel.offload = offload;
+    settings.parallel.offload_activations = offload == plan::Offload::all;
+    expect_counted(settings);
+  }
+}
+
+TEST(Submissions, OfMixturesAreNotKnownBefore) {
+  config::Settings settings = on_streams(small_llama(4));
+  settings.model.experts.count = 4;
+  settings.model.experts.per_token = 2;
+  settings.model.experts.width = 32;
+  SmallRun run(settings);
+  EXPECT_FALSE(run.trainer.submissions());
+}
+
+}  // namespace

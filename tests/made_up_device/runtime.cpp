@@ -163,6 +163,11 @@ class Memory {
     return cudaSuccess;
   }
 
+  void take(std::size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    used_ += bytes;
+  }
+
   /// Null where it is no address of device memory.
   char* inside(const void* data) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -471,6 +476,7 @@ long made_up_give_up_kernels(void) {
   return given_up;
 }
 void made_up_delay_next(double seconds) { next_delay = seconds; }
+void made_up_take_memory(size_t bytes) { Memory::one().take(bytes); }
 long made_up_kernels(void) { return kernels_given; }
 int made_up_in_kernel(void) { return in_kernel ? 1 : 0; }
 void made_up_submit(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), void* from,

@@ -86,6 +86,8 @@ void made_up_submit(cudaStream_t stream, size_t bytes, void (*make)(void* at, vo
 /* Where host code of the made-up device finds a byte of device memory; other addresses as they are.
  */
 void* made_up_address(const void* data);
+/* As much less memory is free from now on. */
+void made_up_take_memory(size_t bytes);
 /* Kernels that streams were given so far. */
 long made_up_kernels(void);
 /* Calls of a function so far; 0 for one that is never called. */

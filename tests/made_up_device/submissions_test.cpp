@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <ostrakon/train/submissions.hpp>
+#include <string>
 
 #include "train/small_runs.hpp"
 
@@ -56,6 +57,17 @@ TEST(Submissions, AreThoseOfAStepWithStateOnTheHost) {
     settings.parallel.offload_activations = offload == plan::Offload::all;
     expect_counted(settings);
   }
+}
+
+TEST(DeviceMemory, IsToldBesidesTheArena) {
+  config::Settings settings = on_streams(small_llama(4));
+  SmallRun run(settings);
+  const train::DeviceMemoryUse& use = run.trainer.device_memory();
+  // Of the made-up NCCL each first communicator takes 1 MiB.
+  EXPECT_EQ(use.communication % (1 << 20), 0);
+  EXPECT_EQ(use.communication > 0, world_ranks() > 1);
+  EXPECT_EQ(use.computing, 0);  // products are the host's
+  EXPECT_NE(use.describe().find("communicators"), std::string::npos);
 }
 
 TEST(Submissions, OfMixturesAreNotKnownBefore) {

@@ -4,17 +4,15 @@
 #include <gtest/gtest.h>
 #include <made_up_device/runtime.h>
 
-#include <cstdint>
 #include <iostream>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/order.hpp>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "train/small_runs.hpp"
+#include "made_up_device/results.hpp"
 
 namespace {
 
@@ -22,28 +20,6 @@ using namespace ostrakon;
 using namespace ostrakon::tests;
 using plan::Action;
 using plan::Kind;
-
-/// What a step leaves behind; a failure is another result.
-using Result = std::tuple<std::string, double, double, std::uint64_t>;
-
-/// Two steps from the first weights on.
-Result result_of(SmallRun& run) {
-  Result result{"", 0.0, 0.0, 0};
-  const long before = made_up_give_up_kernels();
-  try {
-    run.trainer.initialize();
-    for (std::int64_t step = 1; step <= 2; ++step) {
-      const train::StepResult one = run.step(step);
-      std::get<1>(result) += one.loss;
-      std::get<2>(result) += one.grad_norm;
-    }
-    std::get<3>(result) = run.trainer.state_digest();
-  } catch (const std::exception& error) {
-    std::get<0>(result) = error.what();
-  }
-  if (made_up_give_up_kernels() > before) std::get<0>(result) = "an index that is none";
-  return result;
-}
 
 /// Whether the proof refuses it.
 bool is_refused(const runtime::Program& program) {
@@ -154,12 +130,7 @@ class Mutants {
     return program_.plan.describe(action) + " does not wait for " + program_.plan.describe(other);
   }
 
-  /// Whether any rank saw another result than with all waits.
-  bool differs() {
-    double same = result_of(run_) == expected_ ? 1.0 : 0.0;
-    run_.mesh.world().minimum(&same, 1);
-    return same == 0.0;
-  }
+  bool differs() { return differs_on_any_rank(run_, expected_); }
 
   /// Whether a schedule shows that nothing waits for `awaited`, which comes late.
   bool has_effect(int awaited) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/device/memory.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
@@ -130,19 +131,50 @@ void check_cublas(cublasStatus_t status, const char* call) {
           static_cast<int>(status));
 }
 
-/// The process's handle, set to the stream of `exec`. It dies with Kokkos, before CUDA does.
-cublasHandle_t cublas_handle(const Exec& exec) {
-  static cublasHandle_t handle = nullptr;
-  if (handle == nullptr) {
-    check_cublas(cublasCreate(&handle), "cublasCreate");
-    Kokkos::push_finalize_hook([] {
-      cublasDestroy(handle);
-      handle = nullptr;
-    });
+/// The process's handle, with a workspace of its own: the library else takes one for each stream,
+/// when it first multiplies there. Streams that multiply at the same time would share it: one does.
+class Cublas {
+ public:
+  static Cublas& one() {
+    static std::unique_ptr<Cublas> all;
+    if (!all) {
+      all.reset(new Cublas);
+      Kokkos::push_finalize_hook([] { all.reset(); });  // before CUDA ends
+    }
+    return *all;
   }
-  check_cublas(cublasSetStream(handle, exec.cuda_stream()), "cublasSetStream");
-  return handle;
-}
+  ~Cublas() { cublasDestroy(handle_); }
+  Cublas(const Cublas&) = delete;
+  Cublas& operator=(const Cublas&) = delete;
+
+  cublasHandle_t on(cudaStream_t stream) {
+    if (!has_stream_ || stream != stream_) {
+      check_cublas(cublasSetStream(handle_, stream), "cublasSetStream");
+      check_cublas(cublasSetWorkspace(handle_, workspace_.data(), workspace_bytes),
+                   "cublasSetWorkspace");  // which each stream forgets
+      stream_ = stream;
+      has_stream_ = true;
+    }
+    return handle_;
+  }
+
+ private:
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // as cuBLAS advises
+
+  Cublas() : workspace_(static_cast<std::int64_t>(workspace_bytes)) {
+    check_cublas(cublasCreate(&handle_), "cublasCreate");
+    // Sums that are rounded to 16 bits between parts of a product are no sums of float.
+    check_cublas(cublasSetMathMode(handle_, static_cast<cublasMath_t>(
+                                                CUBLAS_DEFAULT_MATH |
+                                                CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
+                 "cublasSetMathMode");
+  }
+
+  device::DeviceBytes workspace_;
+  cublasHandle_t handle_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  bool has_stream_ = false;
+};
 
 template <class T>
 constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value   ? CUDA_R_16BF
@@ -167,7 +199,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& ext
   const int ldc = blas_int(c.stride(), "the row stride of C");
   const int batches = blas_int(all_c.count(), "the number of products");
   if (LaunchCount::takes_one()) return;
-  const cublasHandle_t handle = cublas_handle(exec);
+  const cublasHandle_t handle = Cublas::one().on(exec.cuda_stream());
   if constexpr (std::is_same<T, float>::value) {
     check_cublas(
         cublasSgemmStridedBatched(handle, operation_b, operation_a, n, m, k, &alpha, b.data(), ldb,
@@ -518,6 +550,12 @@ const char* gemm_kernel_16bit() {
                               : "in float";
 #else
   return "in float";
+#endif
+}
+
+void warm_up_products() {
+#if defined(OSTRAKON_GEMM_CUBLAS)
+  Cublas::one();
 #endif
 }
 

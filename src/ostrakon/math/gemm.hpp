@@ -151,6 +151,10 @@ template <class T>
 void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
                  View<T**> c, View<T*> workspace, std::int64_t at_once = rows_of_a_product<T>);
 
+/// Makes the library that multiplies on a device take its memory now, not at the first product:
+/// what it takes is in no plan.
+void warm_up_products();
+
 /// What multiplies matrices of float here: "AVX-512", "AVX2", "plain loops", "cuBLAS" or "Kokkos".
 const char* gemm_kernel();
 

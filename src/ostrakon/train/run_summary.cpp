@@ -19,6 +19,7 @@ std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary&
   lines += usage.describe_peak(trainer.model_flops(), [&] { return trainer.measure_peak_flops(); });
   return lines + text("memory of a rank: planned ", format_bytes(trainer.planned_peak_bytes()),
                       ", counted ", format_bytes(runtime::memory_count().peak_bytes),
+                      has_device ? ", on the device " + trainer.device_memory().describe() : "",
                       ", resident at most ", format_bytes(static_cast<std::int64_t>(resident)),
                       "\n\n", whose, times);
 }

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
@@ -159,15 +160,24 @@ void Trainer::allocate() {
   if (executor_ != nullptr) throw Error("Trainer::allocate was called twice; expected one call");
   const ModelState::Options options = {settings_.policy.moments.dtype, settings_.seed,
                                        settings_.pinned_host_memory};
+  device_memory_.before = device_bytes_in_use();
   state_ = std::make_unique<ModelState>(programs_, layout_, options, mesh_);
+  std::int64_t in_use = device_bytes_in_use();
+  const auto taken = [&] {  // what others give back meanwhile is none of ours
+    const std::int64_t before = std::exchange(in_use, device_bytes_in_use());
+    return std::max<std::int64_t>(0, in_use - before);
+  };
   const Carriers carriers = {settings_.transport, settings_.collective_timeout, end_job_alone};
   channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers);
+  device_memory_.communication = taken();
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
   for (int s = 0; s < plan::streams; ++s) {
     const auto stream = static_cast<plan::Stream>(s);
     if (settings_.streams == runtime::Streams::device && channels_->blocks(stream))
       executor_->run_on_thread(stream);
   }
+  math::warm_up_products();
+  device_memory_.computing = taken();
   handlers_ = std::make_unique<StepHandlers>(StepHandlers::Parts{
       context_, programs_, layout_, description_, settings_, *channels_, guard_, mesh_.world()});
   handlers_->install(*executor_);

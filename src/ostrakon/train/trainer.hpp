@@ -13,6 +13,7 @@
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/channels.hpp>
+#include <ostrakon/train/device_memory.hpp>
 #include <ostrakon/train/model_state.hpp>
 #include <ostrakon/train/programs.hpp>
 #include <ostrakon/train/shard_layout.hpp>
@@ -137,6 +138,9 @@ class Trainer {
 
   // ---- measurements and tests
 
+  /// Besides planned_peak_bytes(); known once allocate() was called. Not collective.
+  const DeviceMemoryUse& device_memory() const { return device_memory_; }
+
   /// Best rate of matrix products that all ranks reach at once, mean over ranks, in floating-point
   /// operations per second of a rank. Takes about `seconds`. Overwrites the arena: call between
   /// allocate() and initialize(), or when its contents are needed no more.
@@ -200,6 +204,7 @@ class Trainer {
   Start start_;
   std::int64_t steps_done_ = 0;  // the last step that succeeded
   int next_nonfinite_ = -1;
+  DeviceMemoryUse device_memory_;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<StepHandlers> handlers_;

@@ -59,7 +59,7 @@ TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
 }
 
 TEST(Trainer, InitializeBeginsAgain) {
-  config::Settings settings = small_llama(4);
+  config::Settings settings = small_llama(world_ranks());
   SmallRun run(settings);
   const auto digest_after_two_steps = [&] {
     run.trainer.initialize();

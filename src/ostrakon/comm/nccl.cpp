@@ -264,6 +264,17 @@ void NcclTransport::all_to_all(const Exec& exec, const std::byte* full, std::byt
   note(exec, "an all-to-all", part_bytes);
 }
 
+void NcclTransport::reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                                   std::int64_t elements, DType dtype) {
+  const ncclDataType_t type = dtype == DType::fp32   ? ncclFloat32
+                              : dtype == DType::bf16 ? ncclBfloat16
+                                                     : ncclFloat16;
+  communicator_->check(ncclReduceScatter(full, sum, static_cast<std::size_t>(elements), type,
+                                         ncclSum, communicator_->handle(), stream_of(exec)),
+                       "ncclReduceScatter");
+  note(exec, "a reduce-scatter", elements * bytes_of(dtype));
+}
+
 std::string nccl_version() {
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess) return "unknown";

@@ -108,6 +108,8 @@ class NcclTransport : public Transport {
                   std::int64_t shard_bytes) override;
   void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
                   std::int64_t part_bytes) override;
+  void reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                      std::int64_t elements, DType dtype) override;
 
  private:
   /// Work that may not be done.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/portability.hpp>
 
@@ -37,6 +38,10 @@ class Transport {
   /// rank's part for each. They share no bytes.
   virtual void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
                           std::int64_t part_bytes) = 0;
+  /// sum = this rank's part of the sum of `full` of all ranks, of `elements`, which the library
+  /// adds in `dtype` and in an order of its own. `sum` may be this rank's part of `full`.
+  virtual void reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                              std::int64_t elements, DType dtype) = 0;
 
  protected:
   Transport() = default;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <ostrakon/comm/transport.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -17,6 +18,8 @@ struct TransportFacts {
   bool has_nccl = false;      ///< this build
   bool mpi_is_aware = false;  ///< of device memory, as far as MPI says
   std::string shared;         ///< ranks with one device; empty: each has its own
+  /// MPI or NCCL adds up gradients of this dtype (parallel.reduction = library).
+  std::optional<DType> adds;
 };
 
 /// Of the ranks of `world`. Collective.

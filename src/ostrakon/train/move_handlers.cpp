@@ -116,16 +116,19 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
     const auto gradients = all(float(), Role::parameter_gradients);
     const auto shard =
         buffers.view<float, Space>(Role::gradient_shard).range(0, action.elements / group.size());
-    if (action.buffer(Role::packed) < 0) {
-      group.reduce_scatter<float, Space>(buffers.exec, gradients, all(float(), Role::staging),
-                                         shard, local);
-      return;
-    }
+    const auto sum = [&](auto one, const auto sent) {
+      using T = decltype(one);
+      if (action.buffer(Role::staging) < 0)
+        group.library_reduce_scatter<T, Space>(buffers.exec, sent, shard);
+      else
+        group.reduce_scatter<T, Space>(buffers.exec, sent, all(T(), Role::staging), shard, local);
+    };
+    if (action.buffer(Role::packed) < 0) return sum(float(), gradients);
     dispatch_dtype(reduce_, [&](auto one) {
       using T = decltype(one);
       const auto packed = all(T(), Role::packed);
       math::convert<float, T, Space>(where, gradients, packed);
-      group.reduce_scatter<T, Space>(buffers.exec, packed, all(T(), Role::staging), shard, local);
+      sum(one, packed);
     });
   });
 }

@@ -50,6 +50,7 @@ constexpr Field fields[] = {
     {"policy.rank_order", "parallel", "rank_order"},
     {"policy.shard_optimizer_over", "parallel", "shard_optimizer_over"},
     {"policy.accumulation", "parallel", "accumulation"},
+    {"policy.summation", "parallel", "reduction"},
     {"policy.leaf_order", "parallel", "leaf_order"},
     {"policy.reshard_after_forward", "parallel", "reshard_after_forward"},
     {"policy.forward_prefetch.depth", "parallel", "forward_prefetch"},

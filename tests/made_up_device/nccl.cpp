@@ -196,6 +196,14 @@ void add_to(char* a, const char* b, ncclDataType_t type) {
   std::memcpy(a, &sum, sizeof sum);
 }
 
+/// To the group of calls, or by itself.
+void add(const Move& move, ncclComm_t comm, cudaStream_t stream) {
+  if (depth == 0) return submit(comm, {move}, stream);
+  comm_of_group = comm;
+  stream_of_group = stream;
+  grouped.push_back(move);
+}
+
 /// Tags of a communicator: of one root, and apart from its parents.
 int tag_of(const Id& id) { return (id.root * 64 + id.number % 64) * 64 + 1; }
 
@@ -371,20 +379,14 @@ ncclResult_t ncclGroupEnd(void) {
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   MAY_FAIL("ncclSend");
-  if (depth == 0) return ncclInvalidUsage;
-  comm_of_group = comm;
-  stream_of_group = stream;
-  grouped.push_back({true, static_cast<char*>(made_up_address(data)), count * size_of(type), peer});
+  add({true, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm, stream);
   return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   MAY_FAIL("ncclRecv");
-  if (depth == 0) return ncclInvalidUsage;
-  comm_of_group = comm;
-  stream_of_group = stream;
-  grouped.push_back(
-      {false, static_cast<char*>(made_up_address(data)), count * size_of(type), peer});
+  add({false, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm,
+      stream);
   return ncclSuccess;
 }
 

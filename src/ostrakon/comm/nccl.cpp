@@ -10,6 +10,8 @@
 #include <exception>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/device/memory.hpp>
+#include <set>
 #include <utility>
 
 namespace ostrakon::comm {
@@ -203,7 +205,8 @@ NcclTransport::~NcclTransport() {
   if (watch_ != nullptr) watch_->forget(*communicator_);
 }
 
-void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes) {
+void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes, const char* way,
+                         int peer) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (count_ == pending_.size()) return;
   Pending& next = pending_[(first_ + count_) % pending_.size()];
@@ -211,6 +214,8 @@ void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes)
   next.begun = seconds_now();
   next.what = what;
   next.bytes = bytes;
+  next.way = way;
+  next.peer = peer;
   ++count_;
 }
 
@@ -220,7 +225,9 @@ NcclWatch::Oldest NcclTransport::oldest() {
   for (; count_ > 0; --count_) {
     const Pending& next = pending_[first_];
     if (!next.done.is_reached())
-      return {text(next.what, " of ", next.bytes, " bytes"), now - next.begun};
+      return {text(next.what, " of ", next.bytes, " bytes",
+                   next.peer >= 0 ? text(next.way, next.peer) : ""),
+              now - next.begun};
     first_ = (first_ + 1) % pending_.size();
     // What comes next has begun only now.
     if (count_ > 1) {
@@ -273,6 +280,66 @@ void NcclTransport::reduce_scatter(const Exec& exec, const std::byte* full, std:
                                          ncclSum, communicator_->handle(), stream_of(exec)),
                        "ncclReduceScatter");
   note(exec, "a reduce-scatter", elements * bytes_of(dtype));
+}
+
+void NcclTransport::send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) {
+  if (bytes == 0) return;
+  communicator_->check(ncclSend(data, static_cast<std::size_t>(bytes), ncclInt8, to,
+                                communicator_->handle(), stream_of(exec)),
+                       "ncclSend");
+  note(exec, "a send", bytes, " to rank ", to);
+}
+
+void NcclTransport::receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) {
+  if (bytes == 0) return;
+  communicator_->check(ncclRecv(data, static_cast<std::size_t>(bytes), ncclInt8, from,
+                                communicator_->handle(), stream_of(exec)),
+                       "ncclRecv");
+  note(exec, "a receive", bytes, " from rank ", from);
+}
+
+// ---- messages
+
+int NcclMessages::lane_of(Pair pair) {
+  int bit = 0;
+  while (((pair.first ^ pair.second) >> bit & 1) == 0) ++bit;
+  return 2 * bit + (pair.first >> bit & 1);
+}
+
+NcclMessages::NcclMessages(Communicator& group, const std::vector<Pair>& pairs,
+                           const std::string& name, double seconds, NcclWatch* watch)
+    : rank_(group.rank()) {
+  for (const auto& [from, to] : pairs)
+    require(from != to && std::min(from, to) >= 0 && std::max(from, to) < group.size(),
+            "a message from rank ", from, " to ", to, " in a group of ", group.size());
+  all_ = std::make_unique<NcclCommunicator>(group, name, seconds);
+  std::set<int> lanes;
+  for (const Pair& pair : pairs) lanes.insert(lane_of(pair));
+  for (const int lane : lanes)
+    lanes_[lane] = std::make_unique<NcclTransport>(
+        std::make_unique<NcclCommunicator>(*all_, 0, rank_, text(name, ", lane ", lane)), rank_,
+        watch);
+  connect(pairs);
+}
+
+/// A byte from each to each, in one order on all ranks.
+void NcclMessages::connect(const std::vector<Pair>& pairs) {
+  const device::DeviceBytes byte(1);
+  const device::Stream stream;
+  const Exec exec(stream.handle());
+  for (const auto& [from, to] : pairs) {
+    if (from == rank_) send(exec, byte.data(), 1, to);
+    if (to == rank_) receive(exec, byte.data(), 1, from);
+    if (from == rank_ || to == rank_) device::wait_for(stream.handle());
+  }
+}
+
+void NcclMessages::send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) {
+  lanes_.at(lane_of({rank_, to}))->send(exec, data, bytes, to);
+}
+
+void NcclMessages::receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) {
+  lanes_.at(lane_of({from, rank_}))->receive(exec, data, bytes, from);
 }
 
 std::string nccl_version() {

@@ -47,4 +47,21 @@ class Transport {
   Transport() = default;
 };
 
+/// Moves messages in device memory from rank to rank of a group, in the order of two streams, one
+/// for all that a rank sends and one for all that it receives: the k-th that one rank sends to
+/// another is the k-th that this one receives from it, of as many bytes. A send may be done only
+/// when it is received. One thread sends, one receives. Throws Error.
+class MessageTransport {
+ public:
+  virtual ~MessageTransport() = default;
+  MessageTransport(const MessageTransport&) = delete;
+  MessageTransport& operator=(const MessageTransport&) = delete;
+
+  virtual void send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) = 0;
+  virtual void receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) = 0;
+
+ protected:
+  MessageTransport() = default;
+};
+
 }  // namespace ostrakon::comm

@@ -133,6 +133,11 @@ class Executor::Implementation {
     line.queue = make_queue(stream, mode_, on_thread);
   }
 
+  /// To a queue that stays what it is.
+  void give_thread(plan::Stream stream) {
+    lines_[static_cast<std::size_t>(stream)].on_thread = true;
+  }
+
   void finish_with(plan::Stream stream, Finish finish) {
     auto* const queue =
         dynamic_cast<HostQueue*>(lines_[static_cast<std::size_t>(stream)].queue.get());
@@ -464,6 +469,7 @@ void Executor::finish_with(plan::Stream stream, Finish finish) {
   implementation_->finish_with(stream, std::move(finish));
 }
 void Executor::run_on_thread(plan::Stream stream) { implementation_->set_thread(stream, true); }
+void Executor::submit_on_thread(plan::Stream stream) { implementation_->give_thread(stream); }
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
 void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }
 void Executor::run(const Program& program) { implementation_->run(program); }

@@ -19,6 +19,9 @@ namespace ostrakon::train {
 /// How arrays in device memory are moved, where there is a device.
 struct Carriers {
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
+  /// Whether streams of plans are streams of the device. Else one that waits for a message would
+  /// hold up all.
+  bool has_streams = false;
   double timeout = 600.0;  ///< seconds, of NCCL
   /// Told of what NCCL did not end in time, from a thread of its own.
   std::function<void(const std::string&)> stuck;
@@ -64,6 +67,7 @@ class Channels {
   };
   const Channel& channel_of(plan::Stream stream, const plan::Span& span) const;
   void carry(comm::Communicator& group, const std::string& name, mesh::Mesh& mesh);
+  void carry_messages(const Programs& programs, mesh::Mesh& mesh);
 
   Carriers carriers_;
 #if defined(OSTRAKON_HAVE_NCCL)

@@ -35,6 +35,7 @@ void MoveHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::exchange, [this](const ActionBuffers& buffers) { exchange(buffers); });
   executor.on(Kind::send, [this](const ActionBuffers& buffers) { send(buffers); });
   executor.on(Kind::receive, [this](const ActionBuffers& buffers) { receive(buffers); });
+  if (!channels_.messages().has_to_be_finished()) return;
   executor.finish_with(plan::Stream::send, [this](int may_go_on, const auto& gives_up) {
     return channels_.messages().finish_sends(may_go_on, gives_up);
   });

@@ -160,13 +160,18 @@ void Trainer::allocate() {
   const ModelState::Options options = {settings_.policy.moments.dtype, settings_.seed,
                                        settings_.pinned_host_memory};
   state_ = std::make_unique<ModelState>(programs_, layout_, options, mesh_);
-  const Carriers carriers = {settings_.transport, settings_.collective_timeout, end_job_alone};
+  const bool has_streams = settings_.streams == runtime::Streams::device;
+  const Carriers carriers = {settings_.transport, has_streams, settings_.collective_timeout,
+                             end_job_alone};
   channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers);
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
   for (int s = 0; s < plan::streams; ++s) {
     const auto stream = static_cast<plan::Stream>(s);
-    if (settings_.streams == runtime::Streams::device && channels_->blocks(stream))
+    if (!has_streams) continue;
+    if (channels_->blocks(stream))
       executor_->run_on_thread(stream);
+    else if (stream == plan::Stream::send || stream == plan::Stream::receive)
+      executor_->submit_on_thread(stream);  // a message waits for another stage
   }
   handlers_ = std::make_unique<StepHandlers>(StepHandlers::Parts{
       context_, programs_, layout_, description_, settings_, *channels_, guard_, mesh_.world()});

@@ -18,6 +18,9 @@
 #include <string>
 #include <thread>
 #include <utility>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::runtime {
 namespace {
@@ -101,6 +104,19 @@ std::unique_ptr<Queue> make_queue([[maybe_unused]] plan::Stream stream, Streams 
   static_cast<void>(on_thread);
   return std::make_unique<HostQueue>(Exec());
 }
+
+/// The device of the thread that makes it, for other threads: each has a current device of its own.
+class CurrentDevice {
+ public:
+#if OSTRAKON_HAS_DEVICE
+  void use() const { device::use(device_); }
+
+ private:
+  int device_ = device::current();
+#else
+  void use() const {}
+#endif
+};
 
 }  // namespace
 
@@ -306,11 +322,23 @@ class Executor::Implementation {
       line.wakes.wait(lock, [&] { return line.runs || ending_; });
       if (!line.runs) return;
       lock.unlock();
-      for (const int index : line.actions)
-        if (!step(line, index)) break;
+      if (is_on_device(line))
+        for (const int index : line.actions)
+          if (!step(line, index)) break;
       lock.lock();
       line.runs = false;
       if (all_are_done()) all_done_.notify_one();
+    }
+  }
+
+  /// Whether its thread uses the device that all do; else the line stops.
+  bool is_on_device(Line& line) {
+    try {
+      current_.use();
+      return true;
+    } catch (...) {
+      tell(line, false, std::current_exception());
+      return false;
     }
   }
 
@@ -440,6 +468,7 @@ class Executor::Implementation {
   }
 
   ViewOrigins origins_;
+  CurrentDevice current_;
   const Arenas arenas_;
   const Streams mode_;
   std::array<HostQueue*, plan::streams> goes_on_{};  // whose handlers begin what goes on

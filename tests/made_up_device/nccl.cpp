@@ -49,6 +49,7 @@ struct ncclComm {
   int splits = 0;
   std::vector<int> world;  ///< ranks of the world
   std::atomic<bool> aborted{false};
+  std::atomic<bool> busy{false};  ///< with a collective, or messages: no other stream may call it
   std::atomic<int> error{ncclSuccess};
 };
 
@@ -90,6 +91,10 @@ bool is_stuck() {
 
 /// On a stream's thread: without keeping a core busy, and not beyond an abort.
 void do_moves(const ncclComm_t comm, const std::vector<Move>& moves, bool stuck) {
+  if (comm->busy.exchange(true)) {
+    std::fprintf(stderr, "made-up NCCL: a communicator in two streams at a time\n");
+    std::abort();
+  }
   std::vector<MPI_Request> requests;
   std::vector<const Move*> kept, taken;
   std::size_t from_others = 0;
@@ -117,6 +122,7 @@ void do_moves(const ncclComm_t comm, const std::vector<Move>& moves, bool stuck)
   }
   const double seconds = seconds_per_byte() * static_cast<double>(from_others);
   if (seconds > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  comm->busy = false;
 }
 
 /// `then`: with what was received.

@@ -147,17 +147,17 @@ NcclWatch::~NcclWatch() {
   thread_.join();
 }
 
-void NcclWatch::add(NcclCommunicator& communicator, std::function<Oldest()> oldest) {
+void NcclWatch::add(const void* who, NcclCommunicator& communicator,
+                    std::function<Oldest()> oldest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  watched_.push_back({&communicator, std::move(oldest)});
+  watched_.push_back({who, &communicator, std::move(oldest)});
 }
 
-void NcclWatch::forget(const NcclCommunicator& communicator) {
+void NcclWatch::forget(const void* who) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  watched_.erase(
-      std::remove_if(watched_.begin(), watched_.end(),
-                     [&](const Watched& one) { return one.communicator == &communicator; }),
-      watched_.end());
+  watched_.erase(std::remove_if(watched_.begin(), watched_.end(),
+                                [&](const Watched& one) { return one.who == who; }),
+                 watched_.end());
 }
 
 /// What is wrong, or an empty text.
@@ -193,20 +193,36 @@ void NcclWatch::serve() {
 
 // ---- collectives
 
-NcclTransport::NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank,
-                             NcclWatch* watch)
-    : communicator_(std::move(communicator)), rank_(rank), watch_(watch) {
+void NcclOrder::begin(device::StreamHandle stream) {
+  if (has_begun_ && stream_ != stream) last_.delay(stream);
+}
+
+void NcclOrder::end(device::StreamHandle stream) {
+  last_.record(stream);
+  stream_ = stream;
+  has_begun_ = true;
+}
+
+NcclTransport::NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank,
+                             NcclWatch* watch, std::shared_ptr<NcclOrder> order)
+    : communicator_(std::move(communicator)), order_(std::move(order)), rank_(rank), watch_(watch) {
   constexpr std::size_t most = 256;  // older work of a stream is watched by what came before
   pending_.resize(most);
-  if (watch_ != nullptr) watch_->add(*communicator_, [this] { return oldest(); });
+  if (watch_ != nullptr) watch_->add(this, *communicator_, [this] { return oldest(); });
 }
 
 NcclTransport::~NcclTransport() {
-  if (watch_ != nullptr) watch_->forget(*communicator_);
+  if (watch_ != nullptr) watch_->forget(this);
+}
+
+/// Before each call that note() follows.
+void NcclTransport::begin(const Exec& exec) {
+  if (order_ != nullptr) order_->begin(stream_of(exec));
 }
 
 void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes, const char* way,
                          int peer) {
+  if (order_ != nullptr) order_->end(stream_of(exec));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (count_ == pending_.size()) return;
   Pending& next = pending_[(first_ + count_) % pending_.size()];
@@ -240,6 +256,7 @@ NcclWatch::Oldest NcclTransport::oldest() {
 
 void NcclTransport::all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
                                std::int64_t shard_bytes) {
+  begin(exec);
   communicator_->check(ncclAllGather(shard, full, static_cast<std::size_t>(shard_bytes), ncclInt8,
                                      communicator_->handle(), stream_of(exec)),
                        "ncclAllGather");
@@ -251,6 +268,7 @@ void NcclTransport::all_to_all(const Exec& exec, const std::byte* full, std::byt
   const auto stream = stream_of(exec);
   const auto bytes = static_cast<std::size_t>(part_bytes);
   const ncclComm_t handle = communicator_->handle();
+  begin(exec);
   communicator_->check(ncclGroupStart(), "ncclGroupStart");
   ncclResult_t failed = ncclSuccess;
   const char* call = "ncclGroupEnd";
@@ -276,6 +294,7 @@ void NcclTransport::reduce_scatter(const Exec& exec, const std::byte* full, std:
   const ncclDataType_t type = dtype == DType::fp32   ? ncclFloat32
                               : dtype == DType::bf16 ? ncclBfloat16
                                                      : ncclFloat16;
+  begin(exec);
   communicator_->check(ncclReduceScatter(full, sum, static_cast<std::size_t>(elements), type,
                                          ncclSum, communicator_->handle(), stream_of(exec)),
                        "ncclReduceScatter");
@@ -284,6 +303,7 @@ void NcclTransport::reduce_scatter(const Exec& exec, const std::byte* full, std:
 
 void NcclTransport::send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) {
   if (bytes == 0) return;
+  begin(exec);
   communicator_->check(ncclSend(data, static_cast<std::size_t>(bytes), ncclInt8, to,
                                 communicator_->handle(), stream_of(exec)),
                        "ncclSend");
@@ -292,6 +312,7 @@ void NcclTransport::send(const Exec& exec, const std::byte* data, std::int64_t b
 
 void NcclTransport::receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) {
   if (bytes == 0) return;
+  begin(exec);
   communicator_->check(ncclRecv(data, static_cast<std::size_t>(bytes), ncclInt8, from,
                                 communicator_->handle(), stream_of(exec)),
                        "ncclRecv");

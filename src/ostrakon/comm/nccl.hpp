@@ -78,11 +78,13 @@ class NcclWatch {
     std::string what;
     double seconds = 0.0;
   };
-  void add(NcclCommunicator& communicator, std::function<Oldest()> oldest);
-  void forget(const NcclCommunicator& communicator);
+  /// `who` submits it, which is forgotten by that.
+  void add(const void* who, NcclCommunicator& communicator, std::function<Oldest()> oldest);
+  void forget(const void* who);
 
  private:
   struct Watched {
+    const void* who;
     NcclCommunicator* communicator;
     std::function<Oldest()> oldest;
   };
@@ -98,11 +100,26 @@ class NcclWatch {
   std::thread thread_;
 };
 
+/// Keeps what several streams submit to one communicator in one order: each begins when the one
+/// before it is done, as a communicator must not be in two streams at a time. One thread submits.
+class NcclOrder {
+ public:
+  void begin(device::StreamHandle stream);
+  void end(device::StreamHandle stream);
+
+ private:
+  device::Event last_;
+  device::StreamHandle stream_ = nullptr;  ///< of the last one
+  bool has_begun_ = false;
+};
+
 /// By NCCL, in the order of a stream. Work is named by describe(), which is called when it is
 /// submitted.
 class NcclTransport : public Transport {
  public:
-  NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank, NcclWatch* watch);
+  /// `order`: of a communicator that others of its kind have, too.
+  NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank, NcclWatch* watch,
+                std::shared_ptr<NcclOrder> order = nullptr);
   ~NcclTransport() override;
 
   bool blocks() const override { return false; }
@@ -126,11 +143,13 @@ class NcclTransport : public Transport {
     const char* way = "";  ///< of a message, before its peer
     int peer = -1;
   };
+  void begin(const Exec& exec);
   void note(const Exec& exec, const char* what, std::int64_t bytes, const char* way = "",
             int peer = -1);
   NcclWatch::Oldest oldest();
 
-  std::unique_ptr<NcclCommunicator> communicator_;
+  std::shared_ptr<NcclCommunicator> communicator_;
+  std::shared_ptr<NcclOrder> order_;
   int rank_;
   NcclWatch* watch_;
   std::mutex mutex_;  ///< of what follows

@@ -69,9 +69,7 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
     for (const plan::Span& span : spans_of(stream, programs)) {
       channels_[stream].push_back(
           {span, make_group(span, programs.train.plan.grid, rank, mesh), 0});
-      carry(*channels_[stream].back().communicator,
-            text(plan::name(stream), " over ", span.ranks, " ranks of ", plan::name(span.axis)),
-            mesh);
+      carry(*channels_[stream].back().communicator, stream, span, mesh);
     }
   const bool staged = carriers_.transport != comm::TransportKind::mpi_direct;
   messages_ = std::make_unique<comm::Messages>(mesh.pipeline(), staged);
@@ -81,8 +79,8 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
 Channels::~Channels() = default;
 
 /// Collective over the stage, in the same order on all ranks.
-void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] const std::string& name,
-                     [[maybe_unused]] mesh::Mesh& mesh) {
+void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan::Stream stream,
+                     [[maybe_unused]] const plan::Span& span, [[maybe_unused]] mesh::Mesh& mesh) {
 #if OSTRAKON_HAS_DEVICE
   if (carriers_.transport != comm::TransportKind::nccl) {
     if (group.size() > 1)
@@ -92,12 +90,28 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] cons
   }
 #if defined(OSTRAKON_HAVE_NCCL)
   if (nccl_ == nullptr) return;
-  int first = mesh.stage().rank();
-  group.broadcast(&first, sizeof first, 0);
-  auto made = std::make_unique<comm::NcclCommunicator>(*nccl_, group.size() > 1 ? first : -1,
-                                                       group.rank(), "ostrakon " + name);
+  const bool is_single = carriers_.single_communicators;
+  const auto made = std::find_if(shared_.begin(), shared_.end(),
+                                 [&](const Shared& one) { return one.span == span; });
+  Shared use;
+  if (is_single && made != shared_.end()) {
+    use = *made;
+  } else {
+    int first = mesh.stage().rank();
+    group.broadcast(&first, sizeof first, 0);
+    use.span = span;
+    use.communicator = std::make_shared<comm::NcclCommunicator>(
+        *nccl_, group.size() > 1 ? first : -1, group.rank(),
+        text("ostrakon ", is_single ? "all streams" : plan::name(stream), " over ", span.ranks,
+             " ranks of ", plan::name(span.axis)));
+    if (is_single) {
+      use.order = std::make_shared<comm::NcclOrder>();
+      shared_.push_back(use);
+    }
+  }
   if (group.size() > 1)
-    group.carry(std::make_unique<comm::NcclTransport>(std::move(made), group.rank(), watch_.get()));
+    group.carry(std::make_unique<comm::NcclTransport>(use.communicator, group.rank(), watch_.get(),
+                                                      use.order));
 #endif
 #endif
 }

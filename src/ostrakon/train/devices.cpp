@@ -47,6 +47,16 @@ comm::TransportKind transport_for(TransportChoice choice, const TransportFacts& 
                                              : TransportKind::mpi_staged;
 }
 
+void require_communicators(config::CommunicatorsChoice choice, TransportKind transport,
+                           bool has_device) {
+  if (choice == config::CommunicatorsChoice::per_stream) return;
+  const std::string setting = text("runtime.communicators = ", name(choice));
+  require(has_device, setting, ": this build computes on the host; expected per_stream");
+  require(transport == TransportKind::nccl, setting, ": what moves device memory is ",
+          name_in(comm::transport_names, transport),
+          ", which has no communicators of NCCL; expected per_stream, or runtime.transport = nccl");
+}
+
 std::string shared_device(const std::vector<std::string>& devices) {
   std::map<std::string, std::size_t> first;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
@@ -78,7 +88,10 @@ comm::TransportKind choose_transport(const config::Settings& settings, mesh::Mes
   if (settings.parallel.summation == plan::Summation::library)
     facts.adds = settings.parallel.reduce;
   TransportKind kind = TransportKind::mpi_staged;
-  mesh.world().agree([&] { kind = transport_for(settings.runtime.transport, facts); });
+  mesh.world().agree([&] {
+    kind = transport_for(settings.runtime.transport, facts);
+    require_communicators(settings.runtime.communicators, kind, facts.has_device);
+  });
   return kind;
 }
 

@@ -29,6 +29,10 @@ TransportFacts transport_facts(comm::Communicator& world);
 /// set can't be.
 comm::TransportKind transport_for(config::TransportChoice choice, const TransportFacts& facts);
 
+/// Throws Error where runtime.communicators can't be with it.
+void require_communicators(config::CommunicatorsChoice choice, comm::TransportKind transport,
+                           bool has_device);
+
 /// The first two of `devices`, one for each rank, that are the same: "ranks 0 and 1 of host n1
 /// share device ..."; empty where none are.
 std::string shared_device(const std::vector<std::string>& devices);

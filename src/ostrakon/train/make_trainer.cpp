@@ -80,6 +80,7 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   own.seed = settings.training.seed;
   own.streams = choose_streams(settings, mesh);
   own.transport = choose_transport(settings, mesh);
+  own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
   own.collective_timeout = settings.runtime.collective_timeout;
   own.pinned_host_memory = settings.pinned_host_memory;
   return own;

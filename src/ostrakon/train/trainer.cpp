@@ -161,8 +161,8 @@ void Trainer::allocate() {
                                        settings_.pinned_host_memory};
   state_ = std::make_unique<ModelState>(programs_, layout_, options, mesh_);
   const bool has_streams = settings_.streams == runtime::Streams::device;
-  const Carriers carriers = {settings_.transport, has_streams, settings_.collective_timeout,
-                             end_job_alone};
+  const Carriers carriers = {settings_.transport, has_streams, settings_.single_communicators,
+                             settings_.collective_timeout, end_job_alone};
   channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers);
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
   for (int s = 0; s < plan::streams; ++s) {

@@ -27,7 +27,7 @@ using namespace ostrakon::tests;
 using ostrakon::testing::error_of;
 
 // Odd counts are sent as floats, multiples of 64 as blocks.
-const std::int64_t shard_sizes[] = {0, 1, 37, 64, 192, 4099, 65536};
+const std::vector<std::int64_t> shard_sizes = {0, 1, 37, 64, 192, 4099, 65536};
 
 TEST_F(CommunicatorTest, AllGatherFromElsewhere) {
   for (const std::int64_t count : shard_sizes) {
@@ -154,6 +154,15 @@ TEST_F(CommunicatorTest, ReduceScatterContinuesASum) {
   expect_chained_sums<float>(world);
   expect_chained_sums<bf16>(world);
   expect_chained_sums<fp16>(world);
+}
+
+TEST_F(CommunicatorTest, TheLibrarySumsInEachDtype) {
+  expect_library_sums(world, shard_sizes);
+  const Array all(64 * world.size());
+  EXPECT_EQ(error_of([&] {
+              world.library_reduce_scatter<float, OnDevice>(Exec(), all, all.part(0, 64));
+            }),
+            "reduce_scatter: the shard lies inside the array to reduce");
 }
 
 TEST_F(CommunicatorTest, WhatIsAddedToLiesApart) {

@@ -13,6 +13,7 @@
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/comm/mpi_transport.hpp>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "support/device_array.hpp"
@@ -74,6 +75,47 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 inline std::vector<float> part(const std::vector<float>& values, std::int64_t begin,
                                std::int64_t count) {
   return std::vector<float>(values.begin() + begin, values.begin() + begin + count);
+}
+
+/// In whichever order the library adds: next to the exact sum, and what is sent is as long.
+template <class T>
+void expect_library_sums(comm::Communicator& world, std::int64_t count, double epsilon) {
+  const auto arrays = random_arrays(world.size(), count * world.size());
+  std::vector<T> own;
+  for (const float value : arrays[static_cast<std::size_t>(world.rank())])
+    own.push_back(static_cast<T>(value));
+  const test::DeviceArray<T> full(own);
+  const Array shard(count);
+  const std::int64_t before = world.bytes_sent();
+  world.library_reduce_scatter<T, OnDevice>(Exec(), full, shard);
+  EXPECT_EQ(world.bytes_sent() - before,
+            (world.size() - 1) * count * static_cast<std::int64_t>(sizeof(T)));
+  const std::vector<float> sums = shard.values();
+  for (std::int64_t i = 0; i < count; ++i) {
+    double sum = 0.0, size = 0.0;
+    for (const std::vector<float>& array : arrays) {
+      const auto value = static_cast<float>(
+          static_cast<T>(array[static_cast<std::size_t>(world.rank() * count + i)]));
+      sum += static_cast<double>(value);
+      size += std::fabs(static_cast<double>(value));
+    }
+    ASSERT_NEAR(static_cast<double>(sums[static_cast<std::size_t>(i)]), sum,
+                epsilon * size * world.size() + 1e-7)
+        << count << ", element " << i;
+  }
+  if (std::is_same<T, float>::value) {
+    const std::vector<T> after = full.host();
+    EXPECT_EQ(std::memcmp(after.data(), own.data(), own.size() * sizeof(T)), 0);
+  }
+}
+
+inline void expect_library_sums(comm::Communicator& world,
+                                const std::vector<std::int64_t>& counts) {
+  for (const std::int64_t count : counts) {
+    expect_library_sums<float>(world, count, 0x1p-24);
+    expect_library_sums<bf16>(world, count, 0x1p-8);
+    expect_library_sums<fp16>(world, count, 0x1p-11);
+  }
 }
 
 class CommunicatorTest : public ::testing::Test {

@@ -49,6 +49,10 @@ int MPI_Alltoall(const void* in, int in_count, MPI_Datatype in_type, void* out, 
   return intercept(
       [&] { return PMPI_Alltoall(in, in_count, in_type, out, out_count, out_type, comm); });
 }
+int MPI_Reduce_scatter_block(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
+                             MPI_Comm comm) {
+  return intercept([&] { return PMPI_Reduce_scatter_block(in, out, count, type, op, comm); });
+}
 int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
                   MPI_Comm comm) {
   return intercept([&] { return PMPI_Allreduce(in, out, count, type, op, comm); });
@@ -96,6 +100,10 @@ TEST_F(CommunicatorTest, DeviceMemoryNeedsATransport) {
             expected);
   EXPECT_EQ(error_of([&] { plain.reduce_scatter<float, OnDevice>(Exec(), data, staging, shard); }),
             expected);
+  EXPECT_EQ(error_of([&] {
+              plain.library_reduce_scatter<float, OnDevice>(Exec(), data, staging.part(0, 64));
+            }),
+            expected);
 }
 
 TEST_F(CommunicatorTest, HostMemoryIsReached) {
@@ -141,6 +149,7 @@ TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
   alone.all_gather<float, OnDevice>(Exec(), from, gathered);
   alone.all_gather<float, OnDevice>(Exec(), from, from);
   alone.reduce_scatter<float, OnDevice>(Exec(), from, {}, reduced);
+  alone.library_reduce_scatter<float, OnDevice>(Exec(), from, reduced);
   std::uint64_t count = 5;
   double number = 2.5;
   alone.sum(&count, 1);
@@ -171,6 +180,8 @@ TEST_F(CommunicatorTest, EveryReturnCodeIsChecked) {
       {"MPI_Allgather", [&] { world.all_gather<float, OnDevice>(Exec(), shard, full); }},
       {"MPI_Alltoall",
        [&] { world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard); }},
+      {"MPI_Reduce_scatter_block",
+       [&] { world.library_reduce_scatter<float, OnDevice>(Exec(), full, shard); }},
       {"MPI_Allreduce", [&] { world.sum(&count, 1); }},
       {"MPI_Allreduce", [&] { world.maximum(&number, 1); }},
       {"MPI_Allreduce", [&] { world.minimum(&number, 1); }},

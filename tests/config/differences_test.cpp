@@ -154,6 +154,7 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("linear")),
                                  Value::of(std::string("never")),
                                  Value::of(std::string("optimistic")),
+                                 Value::of(std::string("library")),
                                  Value::of(std::string("unlimited")),
                                  Value::of(std::string("*: forward_prefetch 2")),
                                  Value::of(std::string("*.norm.*: frozen"))}) {
@@ -163,8 +164,7 @@ TEST(Differences, SeeEveryKey) {
         }
         if (key.get(now).shown() != was) break;
       }
-      const bool is_one_of_a_kind =
-          key.name == "reduction" || (section.name == "precision" && key.name == "parameters");
+      const bool is_one_of_a_kind = section.name == "precision" && key.name == "parameters";
       EXPECT_EQ(key.get(now).shown() != was, !is_one_of_a_kind) << section.name << "." << key.name;
       const bool is_left_out = section.name == "checkpoint" || section.name == "output" ||
                                section.name == "runtime" || is_one_of_a_kind;

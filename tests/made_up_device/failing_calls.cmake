@@ -42,6 +42,9 @@ foreach(call IN LISTS calls)
                  "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed")
 endforeach()
 
+expect_failure(ncclReduceScatter:3 MADE_UP_DEVICE_FAIL=ncclReduceScatter,3,1
+               "error[^\n]*: ncclReduceScatter [^\n]*failed" --set parallel.reduction=library)
+
 # By the thread that looks after collectives, while another calls, too.
 expect_failure(cudaEventQuery:3 MADE_UP_DEVICE_FAIL=cudaEventQuery,3,1
                "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed" --set training.steps=100000)

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -46,6 +49,7 @@ struct ncclComm {
   int splits = 0;
   std::vector<int> world;  ///< ranks of the world
   std::atomic<bool> aborted{false};
+  std::atomic<bool> busy{false};  ///< with a collective, or messages: no other stream may call it
   std::atomic<int> error{ncclSuccess};
 };
 
@@ -87,6 +91,10 @@ bool is_stuck() {
 
 /// On a stream's thread: without keeping a core busy, and not beyond an abort.
 void do_moves(const ncclComm_t comm, const std::vector<Move>& moves, bool stuck) {
+  if (comm->busy.exchange(true)) {
+    std::fprintf(stderr, "made-up NCCL: a communicator in two streams at a time\n");
+    std::abort();
+  }
   std::vector<MPI_Request> requests;
   std::vector<const Move*> kept, taken;
   std::size_t from_others = 0;
@@ -114,26 +122,93 @@ void do_moves(const ncclComm_t comm, const std::vector<Move>& moves, bool stuck)
   }
   const double seconds = seconds_per_byte() * static_cast<double>(from_others);
   if (seconds > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  comm->busy = false;
 }
 
-void submit(ncclComm_t comm, std::vector<Move> moves, cudaStream_t stream) {
+/// `then`: with what was received.
+void submit(ncclComm_t comm, std::vector<Move> moves, cudaStream_t stream,
+            std::function<void()> then = {}) {
   struct Work {
     ncclComm_t comm;
     std::vector<Move> moves;
     bool stuck;
+    std::function<void()> then;
   };
-  Work work{comm, std::move(moves), is_stuck()};
+  Work work{comm, std::move(moves), is_stuck(), std::move(then)};
   made_up_submit(
       stream, sizeof(Work),
       [](void* at, void* from) { new (at) Work(std::move(*static_cast<Work*>(from))); }, &work,
       [](void* at) {
         auto* const it = static_cast<Work*>(at);
         do_moves(it->comm, it->moves, it->stuck);
+        if (it->then && !it->comm->aborted) it->then();
         it->~Work();
       });
 }
 
-std::size_t size_of(ncclDataType_t type) { return type == ncclFloat32 ? 4 : 1; }
+std::size_t size_of(ncclDataType_t type) {
+  return type == ncclFloat32 ? 4 : type == ncclInt8 ? 1 : 2;
+}
+
+float float_of(std::uint16_t bits, ncclDataType_t type) {
+  if (type == ncclBfloat16) {
+    const std::uint32_t whole = static_cast<std::uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &whole, sizeof value);
+    return value;
+  }
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double size = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
+                      : exponent == 0 ? std::ldexp(fraction, -24)
+                                      : std::ldexp(fraction + 1024, exponent - 25);
+  return static_cast<float>((bits & 0x8000) != 0 ? -size : size);
+}
+
+/// The nearest, ties to even.
+std::uint16_t bits_of(float value, ncclDataType_t type) {
+  std::uint32_t whole = 0;
+  std::memcpy(&whole, &value, sizeof whole);
+  if (type == ncclBfloat16)
+    return static_cast<std::uint16_t>(
+        (std::isnan(value) ? whole | 0x400000U : whole + 0x7FFFU + (whole >> 16 & 1U)) >> 16);
+  const std::uint32_t sign = whole >> 16 & 0x8000U;
+  const double size = std::fabs(static_cast<double>(value));
+  std::uint32_t bits = 0x7C00U;
+  if (std::isnan(value)) {
+    bits = 0x7E00U;
+  } else if (size < 65520.0) {
+    const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
+    // Also right where it rounds up to the next power of two.
+    bits = static_cast<std::uint32_t>(exponent + 14) * 1024U +
+           static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  }
+  return static_cast<std::uint16_t>(sign | bits);
+}
+
+/// a += b, of one element.
+void add_to(char* a, const char* b, ncclDataType_t type) {
+  if (type == ncclFloat32) {
+    float sum, more;
+    std::memcpy(&sum, a, sizeof sum);
+    std::memcpy(&more, b, sizeof more);
+    sum += more;
+    std::memcpy(a, &sum, sizeof sum);
+    return;
+  }
+  std::uint16_t sum, more;
+  std::memcpy(&sum, a, sizeof sum);
+  std::memcpy(&more, b, sizeof more);
+  sum = bits_of(float_of(sum, type) + float_of(more, type), type);
+  std::memcpy(a, &sum, sizeof sum);
+}
+
+/// To the group of calls, or by itself.
+void add(const Move& move, ncclComm_t comm, cudaStream_t stream) {
+  if (depth == 0) return submit(comm, {move}, stream);
+  comm_of_group = comm;
+  stream_of_group = stream;
+  grouped.push_back(move);
+}
 
 /// Tags of a communicator: of one root, and apart from its parents.
 int tag_of(const Id& id) { return (id.root * 64 + id.number % 64) * 64 + 1; }
@@ -311,20 +386,14 @@ ncclResult_t ncclGroupEnd(void) {
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   MAY_FAIL("ncclSend");
-  if (depth == 0) return ncclInvalidUsage;
-  comm_of_group = comm;
-  stream_of_group = stream;
-  grouped.push_back({true, static_cast<char*>(made_up_address(data)), count * size_of(type), peer});
+  add({true, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm, stream);
   return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   MAY_FAIL("ncclRecv");
-  if (depth == 0) return ncclInvalidUsage;
-  comm_of_group = comm;
-  stream_of_group = stream;
-  grouped.push_back(
-      {false, static_cast<char*>(made_up_address(data)), count * size_of(type), peer});
+  add({false, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm,
+      stream);
   return ncclSuccess;
 }
 
@@ -340,6 +409,30 @@ ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataTyp
     moves.push_back({false, all + i * bytes, bytes, static_cast<int>(i)});
   }
   submit(comm, std::move(moves), stream);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  MAY_FAIL("ncclReduceScatter");
+  if (op != ncclSum || type == ncclInt8) return ncclInvalidArgument;
+  const std::size_t element = size_of(type), bytes = count * element, ranks = comm->world.size();
+  char* const parts = static_cast<char*>(made_up_address(from));
+  char* const sum = static_cast<char*>(made_up_address(to));
+  const auto received = std::make_shared<std::vector<char>>(ranks * bytes);
+  std::vector<Move> moves;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    moves.push_back({true, parts + i * bytes, bytes, static_cast<int>(i)});
+    moves.push_back({false, received->data() + i * bytes, bytes, static_cast<int>(i)});
+  }
+  submit(comm, std::move(moves), stream, [=] {
+    const auto part = [&](std::size_t i) {
+      return received->data() + (static_cast<std::size_t>(comm->rank) + 1 + i) % ranks * bytes;
+    };
+    std::memcpy(sum, part(0), bytes);
+    for (std::size_t i = 1; i < ranks; ++i)
+      for (std::size_t at = 0; at < bytes; at += element) add_to(sum + at, part(i) + at, type);
+  });
   return ncclSuccess;
 }
 

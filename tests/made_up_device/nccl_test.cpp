@@ -72,6 +72,8 @@ TEST_F(Nccl, SumsInTreesContinueWhatTheShardHolds) {
   }
 }
 
+TEST_F(Nccl, AddsUpInEachDtype) { expect_library_sums(world, {0, 1, 37, 4096}); }
+
 TEST_F(Nccl, AGroupOfEveryOtherRankIsSplitOff) {
   const int color = world.rank() % 2;
   Communicator half = Communicator::split(MPI_COMM_WORLD, color, world.rank());

@@ -506,11 +506,17 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = wanted != nullptr ? std::atoi(wanted) : 8;
   return cudaSuccess;
 }
-/// One for each rank of a host, as Kokkos chooses them.
-static int device_in_use = [] {
+/// That of the program: one for each rank of a host, as Kokkos chooses them.
+static std::atomic<int> device_of_program = [] {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
   return rank != nullptr ? std::atoi(rank) % 8 : 0;
 }();
+static const std::thread::id first_thread = std::this_thread::get_id();
+/// Each thread but the first begins with device 0.
+static thread_local int device_in_use =
+    std::this_thread::get_id() == first_thread ? device_of_program.load() : 0;
+/// Whether this thread would make something on a device that the program has not chosen.
+static bool is_elsewhere() { return device_in_use != device_of_program; }
 cudaError_t cudaGetDevice(int* device) {
   MAY_FAIL("cudaGetDevice");
   *device = device_in_use;
@@ -519,6 +525,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   MAY_FAIL("cudaSetDevice");
   device_in_use = device;
+  if (std::this_thread::get_id() == first_thread) device_of_program = device;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* name, int bytes, int device) {
@@ -535,6 +542,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   MAY_FAIL("cudaMalloc");
+  if (is_elsewhere()) return cudaErrorInvalidValue;
   return Memory::one().allocate(data, bytes);
 }
 cudaError_t cudaFree(void* data) {
@@ -544,6 +552,7 @@ cudaError_t cudaFree(void* data) {
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
   MAY_FAIL("cudaHostAlloc");
+  if (is_elsewhere()) return cudaErrorInvalidValue;
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
@@ -562,6 +571,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {
   MAY_FAIL("cudaStreamCreateWithPriority");
+  if (is_elsewhere()) return cudaErrorInvalidValue;
   static std::atomic<unsigned> number{0};
   *stream = new CUstream_st(++number);
   const std::lock_guard<std::mutex> lock(streams().mutex);

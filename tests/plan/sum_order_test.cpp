@@ -9,6 +9,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/gradients.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/stage_proof.hpp>
 #include <random>
 #include <utility>
 #include <vector>
@@ -203,6 +204,51 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
   EXPECT_GT(because_of_grain, 250);
   EXPECT_GT(continued, 250);
   EXPECT_GT(refused, 50);
+}
+
+// What a library sums takes no staging, and has the bits of one rank where no ranks are summed. A
+// grain is that of each rank's micro-batches then.
+TEST(SumOrder, LibrariesSumWithoutStaging) {
+  int by_library = 0, with_grain = 0, in_levels = 0;
+  const auto on_nodes = [](Case& one, std::mt19937_64& random) {
+    place_on_nodes(random, one.ranks, one.policy);
+    one.policy.hierarchical = {Hierarchical::by_size, 1};
+    one.policy.summation = Summation::library;
+  };
+  for_random_cases(2000, 6, on_nodes, [&](const Case& one) {
+    const StepPlan plan = plan_of(one.ranks, one.policy);
+    bool sums_ranks = false;
+    for (const Action& action : plan.actions) {
+      if (action.kind != Kind::reduce_scatter) continue;
+      sums_ranks = true;
+      EXPECT_EQ(action.buffer(Role::staging), -1);
+      EXPECT_EQ(action.tree, 0);
+      EXPECT_FALSE(action.continues_sum());
+    }
+    by_library += sums_ranks ? 1 : 0;
+    with_grain += sums_ranks && plan.layouts.sum_grain > 0 ? 1 : 0;
+    in_levels += plan.grid.has_levels() ? 1 : 0;
+    EXPECT_TRUE(why_grain_differs(plan).empty());
+    if (sums_ranks) {
+      EXPECT_FALSE(plan.has_the_bits_of_one_rank());
+      EXPECT_NE(describe_sums(plan).find("parallel.reduction = library"), std::string::npos);
+    }
+    for (Space space : {Space::device, Space::host})
+      EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan, space)));
+    const std::vector<const StepPlan*> ranks(static_cast<std::size_t>(one.ranks), &plan);
+    EXPECT_NO_THROW(prove_ranks(ranks));
+    Policy ordered = one.policy;
+    ordered.summation = Summation::ordered;
+    ordered.accumulation = plan.layouts.accumulation;
+    ordered.leaf_order = LeafOrder::ascending;
+    const StepPlan other = plan_of(one.ranks, ordered);
+    if (other.grid.node == plan.grid.node) {
+      EXPECT_EQ(plan.bytes_sent(), other.bytes_sent());
+    }
+  });
+  EXPECT_GT(by_library, 500);
+  EXPECT_GT(with_grain, 100);
+  EXPECT_GT(in_levels, 100);
 }
 
 // Whatever the numbers of ranks, leaves and the grain: with levels, the sums are those without.

@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/mpi_sum.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <thread>
 #include <type_traits>
@@ -59,6 +60,13 @@ template <class T>
 auto bytes_at(T* data) {
   using Byte = std::conditional_t<std::is_const<T>::value, const std::byte, std::byte>;
   return reinterpret_cast<Byte*>(data);
+}
+
+template <class T>
+constexpr DType dtype_of() {
+  return std::is_same<T, float>::value  ? DType::fp32
+         : std::is_same<T, bf16>::value ? DType::bf16
+                                        : DType::fp16;
 }
 
 /// An array in memory that the host reaches.
@@ -261,6 +269,40 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
 }
 
 template <class T, class Space>
+void Communicator::library_reduce_scatter(const Exec& exec, View<T*, Space> full,
+                                          View<float*, Space> shard) {
+  require_sizes("reduce_scatter", full.size(), size_, shard.size());
+  require(!overlap(shard, full), "reduce_scatter: the shard lies inside the array to reduce");
+  if (size_ == 1) return copy(exec, View<const T*, Space>(full), shard);
+  const std::int64_t count = shard.size();
+  constexpr bool is_float = std::is_same<T, float>::value;
+  if constexpr (is_apart<Space>) {
+    require_transport();
+    // Of 16 bits the sum is converted from this rank's part of what was sent.
+    const View<T*, Space> mine = full.range(rank_ * count, (rank_ + 1) * count);
+    std::byte* const sum = is_float ? bytes_at(shard.data()) : bytes_at(mine.data());
+    transport_->reduce_scatter(exec, bytes_at(full.data()), sum, count, dtype_of<T>());
+    if constexpr (!is_float) copy(exec, View<const T*, Space>(mine), shard);
+  } else {
+    finish(exec);
+    MpiSum adds = mpi_sum(dtype_of<T>());
+    Message message = {adds.type, static_cast<int>(count)};
+    if (count > largest_count) {
+      message = message_of<T>(count, blocks_);
+      adds.op = mpi_sum_of_blocks(dtype_of<T>());
+    }
+    // In place MPI leaves the sum where the array begins.
+    check_mpi(
+        MPI_Reduce_scatter_block(is_float ? static_cast<const void*>(full.data()) : MPI_IN_PLACE,
+                                 is_float ? static_cast<void*>(shard.data()) : full.data(),
+                                 message.count, message.type, adds.op, comm_),
+        "MPI_Reduce_scatter_block");
+    if constexpr (!is_float) copy(exec, View<const T*, Space>(full.range(0, count)), shard);
+  }
+  count_sent(count * static_cast<std::int64_t>(sizeof(T)));
+}
+
+template <class T, class Space>
 void Communicator::all_to_all(const Exec& exec, View<const T*, Space> full,
                               View<T*, Space> received) {
   require_sizes("all_to_all", full.size(), size_, received.size() / size_);
@@ -285,6 +327,8 @@ void Communicator::all_to_all(const Exec& exec, View<const T*, Space> full,
 #define OSTRAKON_INSTANTIATE(T, Space)                                                            \
   template void Communicator::all_to_all(const Exec&, View<const T*, Space>, View<T*, Space>);    \
   template void Communicator::all_gather(const Exec&, View<const T*, Space>, View<T*, Space>);    \
+  template void Communicator::library_reduce_scatter(const Exec&, View<T*, Space>,                \
+                                                     View<float*, Space>);                        \
   template void Communicator::reduce_scatter(const Exec&, View<const T*, Space>, View<T*, Space>, \
                                              View<float*, Space>, LocalSum);
 OSTRAKON_INSTANTIATE(float, OnDevice)

@@ -85,6 +85,12 @@ class Communicator {
   void reduce_scatter(const Exec& exec, View<const T*, Space> full, View<T*, Space> staging,
                       View<float*, Space> shard, LocalSum local = {});
 
+  /// The same sum as MPI, or the transport, adds it up: in the dtype that is sent, in an order that
+  /// depends on the library and the number of ranks. Without staging; of bf16 or fp16 `full` is
+  /// overwritten. `shard` shares no bytes with it.
+  template <class T, class Space>
+  void library_reduce_scatter(const Exec& exec, View<T*, Space> full, View<float*, Space> shard);
+
   /// received = each rank's part for this one, in rank order; `full` has this rank's part for each.
   /// They have as many elements, and share none.
   /// Of float, bf16 or fp16.
@@ -113,8 +119,8 @@ class Communicator {
                   const std::function<void(int rank, const std::string& text)>& take);
   void barrier();
 
-  /// Bytes sent to other ranks by all_gather, reduce_scatter and all_to_all since the group was
-  /// made.
+  /// Bytes sent to other ranks by all_gather, all_to_all and both kinds of reduce_scatter since the
+  /// group was made.
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
   /// From now on these three take longer, by this many seconds for each byte that

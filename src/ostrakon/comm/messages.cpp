@@ -5,6 +5,7 @@
 #include <chrono>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <stdexcept>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -17,6 +18,10 @@ namespace {
 
 /// Larger messages are sent in parts: MPI counts in int.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+
+void sleep_for(double seconds) {
+  if (seconds > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
 
 }  // namespace
 
@@ -86,8 +91,19 @@ void Messages::begin(Begun& begun, std::int64_t bytes, const Call& call) {
   }
 }
 
+void Messages::require_carried(bool on_device) const {
+  if (transport_ != nullptr && !on_device)
+    throw std::logic_error("a message of host memory, where a transport carries those of devices");
+}
+
 template <class Space>
 void Messages::begin_send(const Exec& exec, View<const char*, Space> data, int to) {
+  require_carried(std::is_same<Space, OnDevice>::value);
+  if (transport_ != nullptr) {
+    transport_->send(exec, reinterpret_cast<const std::byte*>(data.data()), data.size(), to);
+    bytes_sent_ += data.size();
+    return sleep_for(sends_.seconds_per_byte * static_cast<double>(data.size()));
+  }
   const char* const from = begin_stage<Space>(sends_, exec, data.data(), data.size(), nullptr);
   begin(sends_, data.size(), [&](std::int64_t first, int count, MPI_Request* request) {
     check_mpi(MPI_Isend(from + first, count, MPI_BYTE, to, 0, group_.mpi(), request), "MPI_Isend");
@@ -97,6 +113,9 @@ void Messages::begin_send(const Exec& exec, View<const char*, Space> data, int t
 
 template <class Space>
 void Messages::begin_receive(const Exec& exec, View<char*, Space> data, int from) {
+  require_carried(std::is_same<Space, OnDevice>::value);
+  if (transport_ != nullptr)
+    return transport_->receive(exec, reinterpret_cast<std::byte*>(data.data()), data.size(), from);
   char* const to = begin_stage<Space>(receives_, exec, nullptr, data.size(), data.data());
   begin(receives_, data.size(), [&](std::int64_t first, int count, MPI_Request* request) {
     check_mpi(MPI_Irecv(to + first, count, MPI_BYTE, from, 0, group_.mpi(), request), "MPI_Irecv");
@@ -121,8 +140,7 @@ bool Messages::finish(Begun& begun, int may_go_on, const std::atomic<bool>& give
   begun.requests.erase(begun.requests.begin(), begun.requests.begin() + requests);
   begun.parts.erase(begun.parts.begin(), end);
   begun.bytes.erase(begun.bytes.begin(), begun.bytes.begin() + messages);
-  const double seconds = begun.seconds_per_byte * static_cast<double>(bytes);
-  if (seconds > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  sleep_for(begun.seconds_per_byte * static_cast<double>(bytes));
   return true;
 }
 

@@ -5,9 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/comm/transport.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/view.hpp>
+#include <utility>
 #include <vector>
 #if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
@@ -27,6 +30,12 @@ class Messages {
       : group_(Communicator::duplicate(group.mpi())), staged_(staged) {}
 
   int rank() const { return group_.rank(); }
+
+  /// Moves messages of device memory from now on, in the order of the streams that they are begun
+  /// on: nothing is left to finish. Those of host memory are not to be sent then.
+  void carry(std::unique_ptr<MessageTransport> transport) { transport_ = std::move(transport); }
+  /// Whether what was begun has to be finished.
+  bool has_to_be_finished() const { return transport_ == nullptr; }
 
   // What is sent must not change, and what is received not be looked at, until it is finished. In
   // either memory space. What was submitted to `exec` before is done first, and `exec` lives until
@@ -49,7 +58,8 @@ class Messages {
 
   /// Bytes sent since the group was made.
   std::int64_t bytes_sent() const { return bytes_sent_; }
-  /// From now on finish_sends() takes longer, by this many seconds for each byte: see Communicator.
+  /// From now on finish_sends(), or a send that is carried, takes longer, by this many seconds for
+  /// each byte: see Communicator.
   void slow_down(double seconds_per_byte) { sends_.seconds_per_byte = seconds_per_byte; }
 
  private:
@@ -81,7 +91,10 @@ class Messages {
   static void begin(Begun& begun, std::int64_t bytes, const Call& call);
   static bool finish(Begun& begun, int may_go_on, const std::atomic<bool>& gives_up);
 
+  void require_carried(bool on_device) const;
+
   Communicator group_;
+  std::unique_ptr<MessageTransport> transport_;
   [[maybe_unused]] bool staged_;  // on devices
   Begun sends_, receives_;
   std::int64_t bytes_sent_ = 0;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/comm/mpi_sum.hpp>
 #include <ostrakon/device/stream.hpp>
 
 namespace ostrakon::comm {
@@ -43,7 +44,7 @@ MpiTransport::MpiTransport(MPI_Comm group, bool staged) : group_(group) {
 /// time.
 template <class Move>
 void MpiTransport::in_parts(std::int64_t bytes, int arrays, const Move& move) const {
-  const std::int64_t most = staging_bytes / arrays;
+  const std::int64_t most = staging_bytes / arrays / 4 * 4;  // whole elements
   require(most > 0, "a group of ", size_, " ranks is too large for ", staging_bytes,
           " bytes of staging memory");
   for (std::int64_t first = 0; first < bytes; first += most)
@@ -100,6 +101,35 @@ void MpiTransport::all_to_all(const Exec& exec, const std::byte* full, std::byte
     for (int rank = 0; rank < size_; ++rank)
       device::copy_to_device(stream, in + rank * count, received + rank * part_bytes + first,
                              bytes);
+    device::wait_for(stream);
+  });
+}
+
+void MpiTransport::reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                                  std::int64_t elements, DType dtype) {
+  const auto stream = stream_of(exec);
+  const std::int64_t element = bytes_of(dtype), sum_bytes = elements * element;
+  const MpiSum adds = mpi_sum(dtype);
+  if (staging_.data() == nullptr) {
+    require(dtype == DType::fp32, "MPI on device memory adds fp32; these are ", name(dtype));
+    device::wait_for(stream);
+    count_of(sum_bytes, "shard");
+    check_mpi(
+        MPI_Reduce_scatter_block(full, sum, static_cast<int>(elements), adds.type, adds.op, group_),
+        "MPI_Reduce_scatter_block");
+    return;
+  }
+  in_parts(sum_bytes, size_ + 1, [&](std::int64_t first, std::int64_t count) {
+    const auto bytes = static_cast<std::size_t>(count);
+    std::byte* const mine = staging_.data();
+    std::byte* const all = mine + count;
+    for (int rank = 0; rank < size_; ++rank)
+      device::copy_to_host(stream, full + rank * sum_bytes + first, all + rank * count, bytes);
+    device::wait_for(stream);
+    check_mpi(MPI_Reduce_scatter_block(all, mine, static_cast<int>(count / element), adds.type,
+                                       adds.op, group_),
+              "MPI_Reduce_scatter_block");
+    device::copy_to_device(stream, mine, sum + first, bytes);
     device::wait_for(stream);
   });
 }

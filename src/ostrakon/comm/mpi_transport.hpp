@@ -27,6 +27,9 @@ class MpiTransport : public Transport {
                   std::int64_t shard_bytes) override;
   void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
                   std::int64_t part_bytes) override;
+  /// Not staged: of fp32, and `sum` lies elsewhere, as MPI itself adds no other floats.
+  void reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                      std::int64_t elements, DType dtype) override;
 
  private:
   template <class Move>

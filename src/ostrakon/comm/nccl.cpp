@@ -10,6 +10,8 @@
 #include <exception>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/device/memory.hpp>
+#include <set>
 #include <utility>
 
 namespace ostrakon::comm {
@@ -145,17 +147,17 @@ NcclWatch::~NcclWatch() {
   thread_.join();
 }
 
-void NcclWatch::add(NcclCommunicator& communicator, std::function<Oldest()> oldest) {
+void NcclWatch::add(const void* who, NcclCommunicator& communicator,
+                    std::function<Oldest()> oldest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  watched_.push_back({&communicator, std::move(oldest)});
+  watched_.push_back({who, &communicator, std::move(oldest)});
 }
 
-void NcclWatch::forget(const NcclCommunicator& communicator) {
+void NcclWatch::forget(const void* who) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  watched_.erase(
-      std::remove_if(watched_.begin(), watched_.end(),
-                     [&](const Watched& one) { return one.communicator == &communicator; }),
-      watched_.end());
+  watched_.erase(std::remove_if(watched_.begin(), watched_.end(),
+                                [&](const Watched& one) { return one.who == who; }),
+                 watched_.end());
 }
 
 /// What is wrong, or an empty text.
@@ -191,19 +193,36 @@ void NcclWatch::serve() {
 
 // ---- collectives
 
-NcclTransport::NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank,
-                             NcclWatch* watch)
-    : communicator_(std::move(communicator)), rank_(rank), watch_(watch) {
+void NcclOrder::begin(device::StreamHandle stream) {
+  if (has_begun_ && stream_ != stream) last_.delay(stream);
+}
+
+void NcclOrder::end(device::StreamHandle stream) {
+  last_.record(stream);
+  stream_ = stream;
+  has_begun_ = true;
+}
+
+NcclTransport::NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank,
+                             NcclWatch* watch, std::shared_ptr<NcclOrder> order)
+    : communicator_(std::move(communicator)), order_(std::move(order)), rank_(rank), watch_(watch) {
   constexpr std::size_t most = 256;  // older work of a stream is watched by what came before
   pending_.resize(most);
-  if (watch_ != nullptr) watch_->add(*communicator_, [this] { return oldest(); });
+  if (watch_ != nullptr) watch_->add(this, *communicator_, [this] { return oldest(); });
 }
 
 NcclTransport::~NcclTransport() {
-  if (watch_ != nullptr) watch_->forget(*communicator_);
+  if (watch_ != nullptr) watch_->forget(this);
 }
 
-void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes) {
+/// Before each call that note() follows.
+void NcclTransport::begin(const Exec& exec) {
+  if (order_ != nullptr) order_->begin(stream_of(exec));
+}
+
+void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes, const char* way,
+                         int peer) {
+  if (order_ != nullptr) order_->end(stream_of(exec));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (count_ == pending_.size()) return;
   Pending& next = pending_[(first_ + count_) % pending_.size()];
@@ -211,6 +230,8 @@ void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes)
   next.begun = seconds_now();
   next.what = what;
   next.bytes = bytes;
+  next.way = way;
+  next.peer = peer;
   ++count_;
 }
 
@@ -220,7 +241,9 @@ NcclWatch::Oldest NcclTransport::oldest() {
   for (; count_ > 0; --count_) {
     const Pending& next = pending_[first_];
     if (!next.done.is_reached())
-      return {text(next.what, " of ", next.bytes, " bytes"), now - next.begun};
+      return {text(next.what, " of ", next.bytes, " bytes",
+                   next.peer >= 0 ? text(next.way, next.peer) : ""),
+              now - next.begun};
     first_ = (first_ + 1) % pending_.size();
     // What comes next has begun only now.
     if (count_ > 1) {
@@ -233,6 +256,7 @@ NcclWatch::Oldest NcclTransport::oldest() {
 
 void NcclTransport::all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
                                std::int64_t shard_bytes) {
+  begin(exec);
   communicator_->check(ncclAllGather(shard, full, static_cast<std::size_t>(shard_bytes), ncclInt8,
                                      communicator_->handle(), stream_of(exec)),
                        "ncclAllGather");
@@ -244,6 +268,7 @@ void NcclTransport::all_to_all(const Exec& exec, const std::byte* full, std::byt
   const auto stream = stream_of(exec);
   const auto bytes = static_cast<std::size_t>(part_bytes);
   const ncclComm_t handle = communicator_->handle();
+  begin(exec);
   communicator_->check(ncclGroupStart(), "ncclGroupStart");
   ncclResult_t failed = ncclSuccess;
   const char* call = "ncclGroupEnd";
@@ -262,6 +287,80 @@ void NcclTransport::all_to_all(const Exec& exec, const std::byte* full, std::byt
   const ncclResult_t ended = ncclGroupEnd();
   communicator_->check(failed != ncclSuccess ? failed : ended, call);
   note(exec, "an all-to-all", part_bytes);
+}
+
+void NcclTransport::reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                                   std::int64_t elements, DType dtype) {
+  const ncclDataType_t type = dtype == DType::fp32   ? ncclFloat32
+                              : dtype == DType::bf16 ? ncclBfloat16
+                                                     : ncclFloat16;
+  begin(exec);
+  communicator_->check(ncclReduceScatter(full, sum, static_cast<std::size_t>(elements), type,
+                                         ncclSum, communicator_->handle(), stream_of(exec)),
+                       "ncclReduceScatter");
+  note(exec, "a reduce-scatter", elements * bytes_of(dtype));
+}
+
+void NcclTransport::send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) {
+  if (bytes == 0) return;
+  begin(exec);
+  communicator_->check(ncclSend(data, static_cast<std::size_t>(bytes), ncclInt8, to,
+                                communicator_->handle(), stream_of(exec)),
+                       "ncclSend");
+  note(exec, "a send", bytes, " to rank ", to);
+}
+
+void NcclTransport::receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) {
+  if (bytes == 0) return;
+  begin(exec);
+  communicator_->check(ncclRecv(data, static_cast<std::size_t>(bytes), ncclInt8, from,
+                                communicator_->handle(), stream_of(exec)),
+                       "ncclRecv");
+  note(exec, "a receive", bytes, " from rank ", from);
+}
+
+// ---- messages
+
+int NcclMessages::lane_of(Pair pair) {
+  int bit = 0;
+  while (((pair.first ^ pair.second) >> bit & 1) == 0) ++bit;
+  return 2 * bit + (pair.first >> bit & 1);
+}
+
+NcclMessages::NcclMessages(Communicator& group, const std::vector<Pair>& pairs,
+                           const std::string& name, double seconds, NcclWatch* watch)
+    : rank_(group.rank()) {
+  for (const auto& [from, to] : pairs)
+    require(from != to && std::min(from, to) >= 0 && std::max(from, to) < group.size(),
+            "a message from rank ", from, " to ", to, " in a group of ", group.size());
+  all_ = std::make_unique<NcclCommunicator>(group, name, seconds);
+  std::set<int> lanes;
+  for (const Pair& pair : pairs) lanes.insert(lane_of(pair));
+  for (const int lane : lanes)
+    lanes_[lane] = std::make_unique<NcclTransport>(
+        std::make_unique<NcclCommunicator>(*all_, 0, rank_, text(name, ", lane ", lane)), rank_,
+        watch);
+  connect(pairs);
+}
+
+/// A byte from each to each, in one order on all ranks.
+void NcclMessages::connect(const std::vector<Pair>& pairs) {
+  const device::DeviceBytes byte(1);
+  const device::Stream stream;
+  const Exec exec(stream.handle());
+  for (const auto& [from, to] : pairs) {
+    if (from == rank_) send(exec, byte.data(), 1, to);
+    if (to == rank_) receive(exec, byte.data(), 1, from);
+    if (from == rank_ || to == rank_) device::wait_for(stream.handle());
+  }
+}
+
+void NcclMessages::send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) {
+  lanes_.at(lane_of({rank_, to}))->send(exec, data, bytes, to);
+}
+
+void NcclMessages::receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) {
+  lanes_.at(lane_of({from, rank_}))->receive(exec, data, bytes, from);
 }
 
 std::string nccl_version() {

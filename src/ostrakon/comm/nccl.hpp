@@ -16,11 +16,13 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <ostrakon/device/stream.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::comm {
@@ -76,11 +78,13 @@ class NcclWatch {
     std::string what;
     double seconds = 0.0;
   };
-  void add(NcclCommunicator& communicator, std::function<Oldest()> oldest);
-  void forget(const NcclCommunicator& communicator);
+  /// `who` submits it, which is forgotten by that.
+  void add(const void* who, NcclCommunicator& communicator, std::function<Oldest()> oldest);
+  void forget(const void* who);
 
  private:
   struct Watched {
+    const void* who;
     NcclCommunicator* communicator;
     std::function<Oldest()> oldest;
   };
@@ -96,11 +100,26 @@ class NcclWatch {
   std::thread thread_;
 };
 
+/// Keeps what several streams submit to one communicator in one order: each begins when the one
+/// before it is done, as a communicator must not be in two streams at a time. One thread submits.
+class NcclOrder {
+ public:
+  void begin(device::StreamHandle stream);
+  void end(device::StreamHandle stream);
+
+ private:
+  device::Event last_;
+  device::StreamHandle stream_ = nullptr;  ///< of the last one
+  bool has_begun_ = false;
+};
+
 /// By NCCL, in the order of a stream. Work is named by describe(), which is called when it is
 /// submitted.
 class NcclTransport : public Transport {
  public:
-  NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank, NcclWatch* watch);
+  /// `order`: of a communicator that others of its kind have, too.
+  NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank, NcclWatch* watch,
+                std::shared_ptr<NcclOrder> order = nullptr);
   ~NcclTransport() override;
 
   bool blocks() const override { return false; }
@@ -108,6 +127,11 @@ class NcclTransport : public Transport {
                   std::int64_t shard_bytes) override;
   void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
                   std::int64_t part_bytes) override;
+  void reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                      std::int64_t elements, DType dtype) override;
+  /// From rank to rank: the two calls of a message.
+  void send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to);
+  void receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from);
 
  private:
   /// Work that may not be done.
@@ -116,16 +140,49 @@ class NcclTransport : public Transport {
     double begun = 0.0;  ///< as seconds_now() counts
     const char* what = "";
     std::int64_t bytes = 0;
+    const char* way = "";  ///< of a message, before its peer
+    int peer = -1;
   };
-  void note(const Exec& exec, const char* what, std::int64_t bytes);
+  void begin(const Exec& exec);
+  void note(const Exec& exec, const char* what, std::int64_t bytes, const char* way = "",
+            int peer = -1);
   NcclWatch::Oldest oldest();
 
-  std::unique_ptr<NcclCommunicator> communicator_;
+  std::shared_ptr<NcclCommunicator> communicator_;
+  std::shared_ptr<NcclOrder> order_;
   int rank_;
   NcclWatch* watch_;
   std::mutex mutex_;  ///< of what follows
   std::vector<Pending> pending_;
   std::size_t first_ = 0, count_ = 0;  ///< of a ring
+};
+
+/// By NCCL, in communicators of which each rank uses one for sends alone, or for receives alone: a
+/// communicator must not be in two streams at a time. Two ranks communicate in the one that the
+/// lowest bit in which their numbers differ tells, and the direction. So neighbours need two,
+/// however many ranks there are.
+class NcclMessages : public MessageTransport {
+ public:
+  using Pair = std::pair<int, int>;  ///< from, to
+
+  /// Collective over `group`, the ranks of which have a device each. `pairs`: all that will send to
+  /// each other, the same on all ranks; they are connected, so that no message has to wait for that
+  /// on the thread that begins it. `name`: of what they are the messages.
+  NcclMessages(Communicator& group, const std::vector<Pair>& pairs, const std::string& name,
+               double seconds, NcclWatch* watch);
+
+  void send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) override;
+  void receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) override;
+
+  /// Which of the communicators.
+  static int lane_of(Pair pair);
+
+ private:
+  void connect(const std::vector<Pair>& pairs);
+
+  int rank_;
+  std::unique_ptr<NcclCommunicator> all_;  ///< of which the lanes are split
+  std::map<int, std::unique_ptr<NcclTransport>> lanes_;
 };
 
 /// The version of the library, such as 2.28.9.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/portability.hpp>
 
@@ -37,9 +38,30 @@ class Transport {
   /// rank's part for each. They share no bytes.
   virtual void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
                           std::int64_t part_bytes) = 0;
+  /// sum = this rank's part of the sum of `full` of all ranks, of `elements`, which the library
+  /// adds in `dtype` and in an order of its own. `sum` may be this rank's part of `full`.
+  virtual void reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
+                              std::int64_t elements, DType dtype) = 0;
 
  protected:
   Transport() = default;
+};
+
+/// Moves messages in device memory from rank to rank of a group, in the order of two streams, one
+/// for all that a rank sends and one for all that it receives: the k-th that one rank sends to
+/// another is the k-th that this one receives from it, of as many bytes. A send may be done only
+/// when it is received. One thread sends, one receives. Throws Error.
+class MessageTransport {
+ public:
+  virtual ~MessageTransport() = default;
+  MessageTransport(const MessageTransport&) = delete;
+  MessageTransport& operator=(const MessageTransport&) = delete;
+
+  virtual void send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) = 0;
+  virtual void receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) = 0;
+
+ protected:
+  MessageTransport() = default;
 };
 
 }  // namespace ostrakon::comm

@@ -256,9 +256,11 @@ Section parallel_section() {
            "optimistic: as soon as a rank's own gradients are, as if nothing had to be clipped or "
            "skipped; where it had, that is undone and repeated with the same bits, for which "
            "masters and moments are kept meanwhile. Not with memory.offload"),
-       only("reduction", "ordered",
-            "algorithm of gradient sums: an all-to-all and a sum in a fixed order, as results "
-            "of MPI's own reductions depend on the number of ranks"),
+       choice("reduction", FIELD(parallel.summation), plan::summation_names,
+              "how gradients are summed over ranks. ordered: an all-to-all and a sum in a fixed "
+              "order; library: the reduce-scatter of NCCL or MPI, which needs one buffer less, and "
+              "whose sums depend on the library and the number of ranks, and are in "
+              "precision.reduce"),
        hierarchical_collectives(),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks,
                "treat this number of consecutive ranks of a host as a node, for shard_group and "

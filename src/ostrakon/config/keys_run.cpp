@@ -105,6 +105,11 @@ Section runtime_section() {
        number("collective_timeout", FIELD(runtime.collective_timeout), positive,
               "seconds that a collective of NCCL, or the start of NCCL, may take before the "
               "job ends with its name"),
+       choice("communicators", FIELD(runtime.communicators), communicators_choice_names,
+              "communicators of NCCL that a group of ranks has. per_stream: one for each stream "
+              "that communicates, so that gathers and reductions overlap; single: one, in which "
+              "one collective follows the other in plan order, for systems where several hang. "
+              "Only with transport nccl"),
        paths_from()}};
 }
 

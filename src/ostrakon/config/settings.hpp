@@ -63,6 +63,14 @@ constexpr Named<StreamsChoice> streams_choice_names[] = {{StreamsChoice::in_plan
                                                          {StreamsChoice::automatic, "auto"}};
 constexpr const char* name(StreamsChoice choice) { return name_in(streams_choice_names, choice); }
 
+/// How many communicators of NCCL a group of ranks has.
+enum class CommunicatorsChoice { per_stream, single };
+constexpr Named<CommunicatorsChoice> communicators_choice_names[] = {
+    {CommunicatorsChoice::per_stream, "per_stream"}, {CommunicatorsChoice::single, "single"}};
+constexpr const char* name(CommunicatorsChoice choice) {
+  return name_in(communicators_choice_names, choice);
+}
+
 /// What moves data in device memory between ranks; comm::TransportKind, or a choice.
 enum class TransportChoice { automatic, nccl, mpi_direct, mpi_staged };
 constexpr Named<TransportChoice> transport_choice_names[] = {
@@ -105,6 +113,7 @@ struct RuntimeSettings {
   StreamsChoice streams = StreamsChoice::automatic;
   TransportChoice transport = TransportChoice::automatic;
   double collective_timeout = 600.0;  ///< seconds
+  CommunicatorsChoice communicators = CommunicatorsChoice::per_stream;
   PathsFrom paths_from = PathsFrom::deck;
 };
 

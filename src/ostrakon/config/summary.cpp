@@ -249,10 +249,11 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   resolved.parallel.accumulation = accumulation;
   std::vector<plan::Setting> chosen;
   for (const Key& key : find_section("parallel")->keys) {
-    // Of the machine, and what there is one of.
-    if (key.name == "ranks_per_node" || key.name == "reduction") continue;
-    // Of which the plan says what came of it.
-    if (key.name == "hierarchical_collectives" && !is_given(settings, key)) continue;
+    if (key.name == "ranks_per_node") continue;  // of the machine
+    // What is hardly ever set, and of which the plan says what came of it.
+    if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
+        !is_given(settings, key))
+      continue;
     chosen.push_back(
         {key.name, written(resolved, key),
          made_idle_by(settings, "parallel", key.name, ranks).empty() || !is_given(settings, key)});

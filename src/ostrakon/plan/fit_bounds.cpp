@@ -50,7 +50,8 @@ Bounds::Bounds(const ModelDescription& model, const Policy& policy, const StepPl
     waits_on_host_.push_back(waits_on_host(model, policy, u));
   }
   reach_ = prefetch_depth();
-  for (const SpanSum& sum : span_sums(plan_.sum_spans(), plan_.layouts.sum_grain)) {
+  const Layouts& layouts = plan_.layouts;
+  for (const SpanSum& sum : span_sums(plan_.sum_spans(), layouts.sum_grain, 1, layouts.summation)) {
     continues_ = continues_ || sum.continues;
     if (sum.span.axis == Axis::micro_batch) tree_ = sum.tree;
   }

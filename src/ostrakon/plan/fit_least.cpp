@@ -23,6 +23,7 @@ void StateOfCandidate::plan_for(const Candidate& candidate, int ranks) {
                    policy.checkpoint_staging,
                    policy.leaves,
                    policy.sum_grain,
+                   policy.summation,
                    make_grid(*candidate.model, ranks, policy).node};
   if (!plan_.actions.empty() && key_ == key) return;
   plan_.actions.clear();

@@ -33,8 +33,9 @@ class StateOfCandidate {
   const MemoryPlan& host_memory() const { return host_memory_; }
 
  private:
-  using Key = std::tuple<const ModelDescription*, int, Sharding, int, OptimizerGroup, Accumulation,
-                         DType, Offload, int, DType, bool, std::int64_t, std::int64_t, int>;
+  using Key =
+      std::tuple<const ModelDescription*, int, Sharding, int, OptimizerGroup, Accumulation, DType,
+                 Offload, int, DType, bool, std::int64_t, std::int64_t, Summation, int>;
 
   StepPlan plan_;
   Key key_{};

@@ -91,6 +91,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
       policy.reduce == DType::fp32 ? model.master_bytes : bytes_of(policy.reduce);
   layouts.accumulation = accumulation_of(policy, grid);
   layouts.sum_grain = sum_grain_of(policy);
+  layouts.summation = policy.summation;
   layouts.leaves_at_once = model.leaves_at_once;
   layouts.sample_grain = model.sample_grain;
   layouts.tensor_grain = model.tensor_grain;

@@ -41,6 +41,7 @@ struct Layouts {
   // In which order leaves' gradients are summed, which decides the bits of the sums: sum_order.hpp.
   Accumulation accumulation = Accumulation::reduce_last;  ///< never automatic
   std::int64_t sum_grain = 0;                             ///< 0: one tree over all leaves
+  Summation summation = Summation::ordered;               ///< over ranks
   std::int64_t leaves_at_once = 1;                        ///< that units have summed before
   std::int64_t sample_grain = 1;                          ///< ModelDescription::sample_grain
   std::int64_t tensor_grain = 1;                          ///< ModelDescription::tensor_grain

@@ -39,6 +39,7 @@ void require_levels(const Grid& grid) {
 /// Whether what ranks of a node sum first are parts of trees over Policy::sum_grain leaves, where
 /// they would be summed by such without levels.
 bool are_inside_trees(const Grid& grid, const Policy& policy) {
+  if (policy.summation == Summation::library) return true;  // which has no trees
   const std::int64_t grain = sum_grain_of(policy);
   std::int64_t leaves = 1;  // of an item
   for (const Span& span : sum_spans(grid, accumulation_of(policy, grid))) {

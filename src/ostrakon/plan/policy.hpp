@@ -46,6 +46,15 @@ constexpr const char* name(Accumulation accumulation) {
   return name_in(accumulation_names, accumulation);
 }
 
+/// Who adds up the gradients of the ranks of a span.
+enum class Summation {
+  ordered,  ///< this program: an all-to-all, and the tree of sum_order.hpp
+  library   ///< NCCL's or MPI's reduce-scatter, in an order of its own, in the dtype that is sent
+};
+constexpr Named<Summation> summation_names[] = {{Summation::ordered, "ordered"},
+                                                {Summation::library, "library"}};
+constexpr const char* name(Summation summation) { return name_in(summation_names, summation); }
+
 /// In which order a rank works through its leaves. It changes no bit of the result.
 enum class LeafOrder { ascending, descending, shuffled };
 constexpr Named<LeafOrder> leaf_order_names[] = {{LeafOrder::ascending, "ascending"},
@@ -226,6 +235,7 @@ struct Policy {
   std::vector<int> chunk_units;  ///< of each chunk of all stages; empty: see divide_units
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;
   Accumulation accumulation = Accumulation::automatic;
+  Summation summation = Summation::ordered;
   LeafOrder leaf_order = LeafOrder::ascending;
   Reshard reshard_after_forward;
   Prefetch forward_prefetch;

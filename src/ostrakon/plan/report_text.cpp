@@ -70,7 +70,7 @@ std::string sums_text(const StepPlan& plan) {
   std::string text = text_row("sums over leaves", describe_sums(plan));
   const std::string cut = describe_cut_products(plan);
   if (!cut.empty()) text += text_row("", cut);
-  const std::string why = why_grain_differs(plan.grid, layouts.accumulation, layouts.sum_grain);
+  const std::string why = why_grain_differs(plan);
   if (!why.empty()) text += text_row("", why);
   if (layouts.sum_grain > 0) text += text_row("order of sums", describe_grain(layouts.sum_grain));
   return text;

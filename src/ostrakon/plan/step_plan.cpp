@@ -127,7 +127,7 @@ std::vector<Span> StepPlan::sum_spans() const {
 std::vector<SpanSum> StepPlan::span_sums(int unit) const {
   const int parts = units[static_cast<std::size_t>(unit)].layouts.parts;
   return plan::span_sums(plan::sum_spans(grid, layouts.accumulation, parts), layouts.sum_grain,
-                         parts);
+                         parts, layouts.summation);
 }
 
 std::int64_t StepPlan::leaf(int rank, std::int64_t micro_batch) const {
@@ -176,10 +176,11 @@ int StepPlan::ranks_of_sample() const {
 
 bool StepPlan::sums_in_one_order() const {
   if (layouts.splits_ties) return false;
-  // One rank rounds no gradient.
+  // One rank rounds no gradient, and leaves no sum to a library.
   if (std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
         return action.kind == Kind::reduce_scatter &&
-               action.element_bytes != layouts.gradient.element_bytes;
+               (action.element_bytes != layouts.gradient.element_bytes ||
+                layouts.summation == Summation::library);
       }))
     return false;
   const std::vector<Span> spans = sum_spans();

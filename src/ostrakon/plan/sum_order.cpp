@@ -49,14 +49,20 @@ std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation, int par
 }
 
 std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain,
-                               std::int64_t leaves) {
+                               std::int64_t leaves, Summation summation) {
+  const bool by_library = summation == Summation::library;
   std::vector<SpanSum> sums;
   for (const Span& span : spans) {
     SpanSum sum = {span, span.ranks};
-    if (grain > 0 && leaves <= grain)
+    const bool over_ranks = span.axis != Axis::micro_batch;
+    if (grain > 0 && leaves <= grain && !(by_library && over_ranks))
       sum.tree = static_cast<int>(std::min<std::int64_t>(span.ranks, grain / leaves));
-    if (grain > 0 && leaves > grain && span.axis == Axis::micro_batch)
-      sum.continues = sums.back().continues = true;
+    if (grain > 0 && leaves > grain && !over_ranks) {
+      if (by_library)
+        sum.tree = 1;
+      else
+        sum.continues = sums.back().continues = true;
+    }
     sums.push_back(sum);
     leaves *= span.ranks;
   }
@@ -89,7 +95,7 @@ Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
   grid.node = 0;  // levels change nothing in this
   const std::int64_t grain = sum_grain_of(policy);
   const bool rounds = policy.reduce != DType::fp32 && grid.shard() > 1;
-  if (grain > 0 && !rounds)
+  if (grain > 0 && !rounds && policy.summation == Summation::ordered)
     for (Accumulation one : {first, Accumulation::shard_each, Accumulation::reduce_each})
       if (sums_as_one_rank(sum_spans(grid, one), grain)) return one;
   return first;
@@ -127,7 +133,11 @@ std::string describe_sums(const StepPlan& plan) {
   if (plan.layouts.splits_ties)
     return "equal to 1 rank up to rounding, as units of two stages share tied weights; bitwise "
            "equal with training.leaf = sequence";
-  if (!plan.sums_in_one_order()) return "equal to 1 rank up to rounding";
+  if (!plan.sums_in_one_order())
+    return plan.layouts.summation == Summation::library
+               ? "equal to 1 rank up to rounding, as the library adds ranks in an order of its own "
+                 "(parallel.reduction = library)"
+               : "equal to 1 rank up to rounding";
   const int ranks = plan.ranks_of_sample();
   const std::string equal =
       ranks == 1 ? "bitwise equal to 1 rank"
@@ -174,6 +184,12 @@ std::string why_grain_differs(const Grid& grid, Accumulation accumulation, std::
     if (sums_as_one_rank(sum_spans(grid, other), grain))
       return why + text("; parallel.accumulation = ", name(other), " sums as one rank does");
   return why;
+}
+
+std::string why_grain_differs(const StepPlan& plan) {
+  const Layouts& layouts = plan.layouts;
+  if (layouts.summation == Summation::library) return "";
+  return why_grain_differs(plan.grid, layouts.accumulation, layouts.sum_grain);
 }
 
 }  // namespace ostrakon::plan

@@ -45,9 +45,10 @@ struct SpanSum {
 
 /// A tree is over as many items as `grain` leaves allow; 0: over all. Ranks that come after more
 /// leaves than that, and can't add theirs in order, are summed by one tree. `leaves` are in what is
-/// summed, already.
+/// summed, already. A library sums all ranks of a span at once, in no order that is known; then
+/// only a rank's micro-batches are added as the grain says.
 std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain,
-                               std::int64_t leaves = 1);
+                               std::int64_t leaves = 1, Summation summation = Summation::ordered);
 
 /// Whether these are the additions of one rank that has all leaves. `grain`: 0 or a power of two.
 bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain);
@@ -55,7 +56,7 @@ bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain);
 /// policy.accumulation, or what `automatic` stands for. That is shard_each where gradients are
 /// sharded, or optimizer state is and waits on the host, or ranks share samples; else reduce_last.
 /// With a grain with which this does not sum as one rank does, it is shard_each or reduce_each, the
-/// first that does, if one does and no gradient is rounded to be sent.
+/// first that does, if one does, no gradient is rounded to be sent and no library sums.
 Accumulation accumulation_of(const Policy& policy, const Grid& grid);
 
 /// Throws Error where ranks that share samples are no neighbours in a shard group, or where sums
@@ -77,5 +78,7 @@ std::string describe_grain(std::int64_t grain);
 /// Why sums over leaves differ from one rank's, and what to set, if it is the grain that makes them
 /// differ; else "".
 std::string why_grain_differs(const Grid& grid, Accumulation accumulation, std::int64_t grain);
+/// The same of a plan; "" also where a library sums, with which sums differ whatever the grain.
+std::string why_grain_differs(const StepPlan& plan);
 
 }  // namespace ostrakon::plan

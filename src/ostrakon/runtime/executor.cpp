@@ -18,6 +18,9 @@
 #include <string>
 #include <thread>
 #include <utility>
+#if OSTRAKON_HAS_DEVICE
+#include <ostrakon/device/memory.hpp>
+#endif
 
 namespace ostrakon::runtime {
 namespace {
@@ -102,6 +105,19 @@ std::unique_ptr<Queue> make_queue([[maybe_unused]] plan::Stream stream, Streams 
   return std::make_unique<HostQueue>(Exec());
 }
 
+/// The device of the thread that makes it, for other threads: each has a current device of its own.
+class CurrentDevice {
+ public:
+#if OSTRAKON_HAS_DEVICE
+  void use() const { device::use(device_); }
+
+ private:
+  int device_ = device::current();
+#else
+  void use() const {}
+#endif
+};
+
 }  // namespace
 
 const ViewOrigin* ActionBuffers::origin_of_buffer(int buffer) const {
@@ -131,6 +147,11 @@ class Executor::Implementation {
     Line& line = lines_[static_cast<std::size_t>(stream)];
     line.on_thread = on_thread;
     line.queue = make_queue(stream, mode_, on_thread);
+  }
+
+  /// To a queue that stays what it is.
+  void give_thread(plan::Stream stream) {
+    lines_[static_cast<std::size_t>(stream)].on_thread = true;
   }
 
   void finish_with(plan::Stream stream, Finish finish) {
@@ -301,11 +322,23 @@ class Executor::Implementation {
       line.wakes.wait(lock, [&] { return line.runs || ending_; });
       if (!line.runs) return;
       lock.unlock();
-      for (const int index : line.actions)
-        if (!step(line, index)) break;
+      if (is_on_device(line))
+        for (const int index : line.actions)
+          if (!step(line, index)) break;
       lock.lock();
       line.runs = false;
       if (all_are_done()) all_done_.notify_one();
+    }
+  }
+
+  /// Whether its thread uses the device that all do; else the line stops.
+  bool is_on_device(Line& line) {
+    try {
+      current_.use();
+      return true;
+    } catch (...) {
+      tell(line, false, std::current_exception());
+      return false;
     }
   }
 
@@ -435,6 +468,7 @@ class Executor::Implementation {
   }
 
   ViewOrigins origins_;
+  CurrentDevice current_;
   const Arenas arenas_;
   const Streams mode_;
   std::array<HostQueue*, plan::streams> goes_on_{};  // whose handlers begin what goes on
@@ -464,6 +498,7 @@ void Executor::finish_with(plan::Stream stream, Finish finish) {
   implementation_->finish_with(stream, std::move(finish));
 }
 void Executor::run_on_thread(plan::Stream stream) { implementation_->set_thread(stream, true); }
+void Executor::submit_on_thread(plan::Stream stream) { implementation_->give_thread(stream); }
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
 void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }
 void Executor::run(const Program& program) { implementation_->run(program); }

@@ -70,8 +70,9 @@ enum class Streams {
   threads,        ///< compute on the thread that calls, every other stream that a program uses on a
             ///< thread of its own, begun with the first such run, from which Kokkos is not to be
             ///< entered
-  device  ///< each on a stream of the device, to which the thread that calls submits; `host`, and
-          ///< what run_on_thread() names, on a thread of its own
+  device  ///< each on a stream of the device, to which the thread that calls submits, or where
+          ///< submit_on_thread() says so one of its own; `host`, and what run_on_thread() names, on
+          ///< a thread of its own
 };
 constexpr Named<Streams> streams_names[] = {{Streams::in_plan_order, "in_plan_order"},
                                             {Streams::threads, "threads"},
@@ -132,6 +133,10 @@ class Executor {
   /// For a stream whose handlers do their work before they return, on Streams::device. Before the
   /// first run, and before finish_with().
   void run_on_thread(plan::Stream stream);
+  /// For a stream whose handlers submit to the device what may wait for other ranks, on
+  /// Streams::device: not held up by what the calling thread waits for, nor that by them. Before
+  /// the first run.
+  void submit_on_thread(plan::Stream stream);
   void observe(Observer observer);
   void perturb(Perturbation perturbation);  ///< all runs from now on
 

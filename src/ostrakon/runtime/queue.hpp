@@ -94,7 +94,7 @@ class ThreadQueue : public HostQueue {
 };
 
 /// A stream of a device, to which handlers submit their work. Queues of this kind wait for each
-/// other by events; one thread adds to all of them.
+/// other by events. One thread adds to each; another waits for what it knows to be added.
 class DeviceQueue : public Queue {
  public:
   explicit DeviceQueue(device::Priority priority);

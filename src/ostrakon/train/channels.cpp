@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/mpi_transport.hpp>
+#include <set>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -31,6 +33,13 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
   return spans;
 }
 
+/// Whether an action has a buffer in host memory.
+[[maybe_unused]] bool is_on_host(const plan::StepPlan& plan, const plan::Action& action) {
+  return std::any_of(action.uses.begin(), action.uses.end(), [&](const plan::Use& use) {
+    return plan.buffers[static_cast<std::size_t>(use.buffer)].space == plan::Space::host;
+  });
+}
+
 /// This rank's group of those into which a span divides its axis. Collective over the axis.
 std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Grid& grid, int rank,
                                          mesh::Mesh& mesh) {
@@ -50,8 +59,9 @@ std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Gri
 Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers)
     : carriers_(carriers) {
 #if defined(OSTRAKON_HAVE_NCCL)
-  if (carriers_.transport == comm::TransportKind::nccl && mesh.stage().size() > 1) {
-    nccl_ = std::make_unique<comm::NcclCommunicator>(mesh.stage(), "ostrakon", carriers_.timeout);
+  if (carriers_.transport == comm::TransportKind::nccl && mesh.world().size() > 1) {
+    if (mesh.stage().size() > 1)
+      nccl_ = std::make_unique<comm::NcclCommunicator>(mesh.stage(), "ostrakon", carriers_.timeout);
     watch_ = std::make_unique<comm::NcclWatch>(carriers_.timeout, carriers_.stuck);
   }
 #endif
@@ -59,19 +69,18 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
     for (const plan::Span& span : spans_of(stream, programs)) {
       channels_[stream].push_back(
           {span, make_group(span, programs.train.plan.grid, rank, mesh), 0});
-      carry(*channels_[stream].back().communicator,
-            text(plan::name(stream), " over ", span.ranks, " ranks of ", plan::name(span.axis)),
-            mesh);
+      carry(*channels_[stream].back().communicator, stream, span, mesh);
     }
   const bool staged = carriers_.transport != comm::TransportKind::mpi_direct;
   messages_ = std::make_unique<comm::Messages>(mesh.pipeline(), staged);
+  carry_messages(programs, mesh);
 }
 
 Channels::~Channels() = default;
 
 /// Collective over the stage, in the same order on all ranks.
-void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] const std::string& name,
-                     [[maybe_unused]] mesh::Mesh& mesh) {
+void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan::Stream stream,
+                     [[maybe_unused]] const plan::Span& span, [[maybe_unused]] mesh::Mesh& mesh) {
 #if OSTRAKON_HAS_DEVICE
   if (carriers_.transport != comm::TransportKind::nccl) {
     if (group.size() > 1)
@@ -81,18 +90,68 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] cons
   }
 #if defined(OSTRAKON_HAVE_NCCL)
   if (nccl_ == nullptr) return;
-  int first = mesh.stage().rank();
-  group.broadcast(&first, sizeof first, 0);
-  auto made = std::make_unique<comm::NcclCommunicator>(*nccl_, group.size() > 1 ? first : -1,
-                                                       group.rank(), "ostrakon " + name);
+  const bool is_single = carriers_.single_communicators;
+  const auto made = std::find_if(shared_.begin(), shared_.end(),
+                                 [&](const Shared& one) { return one.span == span; });
+  Shared use;
+  if (is_single && made != shared_.end()) {
+    use = *made;
+  } else {
+    int first = mesh.stage().rank();
+    group.broadcast(&first, sizeof first, 0);
+    use.span = span;
+    use.communicator = std::make_shared<comm::NcclCommunicator>(
+        *nccl_, group.size() > 1 ? first : -1, group.rank(),
+        text("ostrakon ", is_single ? "all streams" : plan::name(stream), " over ", span.ranks,
+             " ranks of ", plan::name(span.axis)));
+    if (is_single) {
+      use.order = std::make_shared<comm::NcclOrder>();
+      shared_.push_back(use);
+    }
+  }
   if (group.size() > 1)
-    group.carry(std::make_unique<comm::NcclTransport>(std::move(made), group.rank(), watch_.get()));
+    group.carry(std::make_unique<comm::NcclTransport>(use.communicator, group.rank(), watch_.get(),
+                                                      use.order));
 #endif
 #endif
 }
 
+/// By NCCL, where no stage sends what is in host memory. Collective over the ranks of a place in
+/// all stages, each of which knows its own messages alone.
+void Channels::carry_messages([[maybe_unused]] const Programs& programs,
+                              [[maybe_unused]] mesh::Mesh& mesh) {
+#if defined(OSTRAKON_HAVE_NCCL)
+  comm::Communicator& stages = mesh.pipeline();
+  if (carriers_.transport != comm::TransportKind::nccl || !carriers_.has_streams ||
+      stages.size() == 1)
+    return;
+  std::set<int> sent_to;
+  double on_host = 0.0;
+  for (const runtime::Program* program :
+       {&programs.train, &programs.evaluate, &programs.export_parameters})
+    for (const plan::Action& action : program->plan.actions) {
+      if (action.kind != plan::Kind::send && action.kind != plan::Kind::receive) continue;
+      if (action.kind == plan::Kind::send) sent_to.insert(action.peer);
+      if (is_on_host(program->plan, action)) on_host = 1.0;
+    }
+  stages.maximum(&on_host, 1);
+  std::string mine;
+  for (const int to : sent_to) mine += text(to, ' ');
+  std::vector<comm::NcclMessages::Pair> pairs;
+  const std::vector<std::string> all = stages.gather_texts(mine);
+  for (std::size_t from = 0; from < all.size(); ++from) {
+    std::istringstream list(all[from]);
+    for (int to = 0; list >> to;) pairs.emplace_back(static_cast<int>(from), to);
+  }
+  if (on_host > 0.0 || pairs.empty()) return;
+  messages_->carry(std::make_unique<comm::NcclMessages>(stages, pairs, "ostrakon stages",
+                                                        carriers_.timeout, watch_.get()));
+#endif
+}
+
 bool Channels::blocks(plan::Stream stream) const {
-  if (stream == plan::Stream::send || stream == plan::Stream::receive) return true;
+  if (stream == plan::Stream::send || stream == plan::Stream::receive)
+    return messages_->has_to_be_finished();
   return channels_.count(stream) > 0 && carriers_.transport != comm::TransportKind::nccl;
 }
 

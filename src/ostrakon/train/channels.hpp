@@ -19,6 +19,11 @@ namespace ostrakon::train {
 /// How arrays in device memory are moved, where there is a device.
 struct Carriers {
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
+  /// Whether streams of plans are streams of the device. Else one that waits for a message would
+  /// hold up all.
+  bool has_streams = false;
+  /// Of NCCL: one for each group of ranks, not for each stream.
+  bool single_communicators = false;
   double timeout = 600.0;  ///< seconds, of NCCL
   /// Told of what NCCL did not end in time, from a thread of its own.
   std::function<void(const std::string&)> stuck;
@@ -63,12 +68,21 @@ class Channels {
     mutable std::int64_t bytes_left_out = 0;  // written by its stream, as those that are sent
   };
   const Channel& channel_of(plan::Stream stream, const plan::Span& span) const;
-  void carry(comm::Communicator& group, const std::string& name, mesh::Mesh& mesh);
+  void carry(comm::Communicator& group, plan::Stream stream, const plan::Span& span,
+             mesh::Mesh& mesh);
+  void carry_messages(const Programs& programs, mesh::Mesh& mesh);
 
   Carriers carriers_;
 #if defined(OSTRAKON_HAVE_NCCL)
   std::unique_ptr<comm::NcclWatch> watch_;
   std::unique_ptr<comm::NcclCommunicator> nccl_;  ///< of all ranks of the stage
+  /// One for all streams of a group, and what keeps its collectives in order.
+  struct Shared {
+    plan::Span span;
+    std::shared_ptr<comm::NcclCommunicator> communicator;
+    std::shared_ptr<comm::NcclOrder> order;
+  };
+  std::vector<Shared> shared_;
 #endif
   std::map<plan::Stream, std::vector<Channel>> channels_;
   std::unique_ptr<comm::Messages> messages_;

@@ -22,6 +22,7 @@ comm::TransportKind transport_for(TransportChoice choice, const TransportFacts& 
             ": this build computes on the host; expected auto");
     return TransportKind::mpi_staged;
   }
+  const bool adds_16_bits = facts.adds && *facts.adds != DType::fp32;
   switch (choice) {
     case TransportChoice::nccl:
       require(facts.has_nccl, setting,
@@ -31,6 +32,10 @@ comm::TransportKind transport_for(TransportChoice choice, const TransportFacts& 
               "many ranks on a host as it has devices");
       return TransportKind::nccl;
     case TransportChoice::mpi_direct:
+      require(!adds_16_bits, setting, " with parallel.reduction = library and precision.reduce = ",
+              name(facts.adds.value_or(DType::fp32)),
+              ": MPI adds no 16-bit floats in device memory; expected auto, nccl or mpi_staged, or "
+              "precision.reduce = fp32");
       return TransportKind::mpi_direct;
     case TransportChoice::mpi_staged:
       return TransportKind::mpi_staged;
@@ -38,7 +43,18 @@ comm::TransportKind transport_for(TransportChoice choice, const TransportFacts& 
       break;
   }
   if (facts.has_nccl && facts.shared.empty()) return TransportKind::nccl;
-  return facts.mpi_is_aware ? TransportKind::mpi_direct : TransportKind::mpi_staged;
+  return facts.mpi_is_aware && !adds_16_bits ? TransportKind::mpi_direct
+                                             : TransportKind::mpi_staged;
+}
+
+void require_communicators(config::CommunicatorsChoice choice, TransportKind transport,
+                           bool has_device) {
+  if (choice == config::CommunicatorsChoice::per_stream) return;
+  const std::string setting = text("runtime.communicators = ", name(choice));
+  require(has_device, setting, ": this build computes on the host; expected per_stream");
+  require(transport == TransportKind::nccl, setting, ": what moves device memory is ",
+          name_in(comm::transport_names, transport),
+          ", which has no communicators of NCCL; expected per_stream, or runtime.transport = nccl");
 }
 
 std::string shared_device(const std::vector<std::string>& devices) {
@@ -68,9 +84,14 @@ TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
 }
 
 comm::TransportKind choose_transport(const config::Settings& settings, mesh::Mesh& mesh) {
-  const TransportFacts facts = transport_facts(mesh.world());
+  TransportFacts facts = transport_facts(mesh.world());
+  if (settings.parallel.summation == plan::Summation::library)
+    facts.adds = settings.parallel.reduce;
   TransportKind kind = TransportKind::mpi_staged;
-  mesh.world().agree([&] { kind = transport_for(settings.runtime.transport, facts); });
+  mesh.world().agree([&] {
+    kind = transport_for(settings.runtime.transport, facts);
+    require_communicators(settings.runtime.communicators, kind, facts.has_device);
+  });
   return kind;
 }
 

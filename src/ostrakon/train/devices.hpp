@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <ostrakon/comm/transport.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -17,6 +18,8 @@ struct TransportFacts {
   bool has_nccl = false;      ///< this build
   bool mpi_is_aware = false;  ///< of device memory, as far as MPI says
   std::string shared;         ///< ranks with one device; empty: each has its own
+  /// MPI or NCCL adds up gradients of this dtype (parallel.reduction = library).
+  std::optional<DType> adds;
 };
 
 /// Of the ranks of `world`. Collective.
@@ -25,6 +28,10 @@ TransportFacts transport_facts(comm::Communicator& world);
 /// As runtime.transport says; where that is auto, the best that can be. Throws Error where what is
 /// set can't be.
 comm::TransportKind transport_for(config::TransportChoice choice, const TransportFacts& facts);
+
+/// Throws Error where runtime.communicators can't be with it.
+void require_communicators(config::CommunicatorsChoice choice, comm::TransportKind transport,
+                           bool has_device);
 
 /// The first two of `devices`, one for each rank, that are the same: "ranks 0 and 1 of host n1
 /// share device ..."; empty where none are.

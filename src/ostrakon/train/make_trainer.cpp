@@ -76,6 +76,7 @@ TrainerSettings trainer_settings(const config::Settings& settings) {
   own.micro_batch_size = settings.training.micro_batch_size;
   own.early_updates = settings.early_updates;
   own.seed = settings.training.seed;
+  own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
   own.collective_timeout = settings.runtime.collective_timeout;
   own.pinned_host_memory = settings.pinned_host_memory;
   return own;

@@ -35,6 +35,7 @@ void MoveHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::exchange, [this](const ActionBuffers& buffers) { exchange(buffers); });
   executor.on(Kind::send, [this](const ActionBuffers& buffers) { send(buffers); });
   executor.on(Kind::receive, [this](const ActionBuffers& buffers) { receive(buffers); });
+  if (!channels_.messages().has_to_be_finished()) return;
   executor.finish_with(plan::Stream::send, [this](int may_go_on, const auto& gives_up) {
     return channels_.messages().finish_sends(may_go_on, gives_up);
   });
@@ -116,16 +117,19 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
     const auto gradients = all(float(), Role::parameter_gradients);
     const auto shard =
         buffers.view<float, Space>(Role::gradient_shard).range(0, action.elements / group.size());
-    if (action.buffer(Role::packed) < 0) {
-      group.reduce_scatter<float, Space>(buffers.exec, gradients, all(float(), Role::staging),
-                                         shard, local);
-      return;
-    }
+    const auto sum = [&](auto one, const auto sent) {
+      using T = decltype(one);
+      if (action.buffer(Role::staging) < 0)
+        group.library_reduce_scatter<T, Space>(buffers.exec, sent, shard);
+      else
+        group.reduce_scatter<T, Space>(buffers.exec, sent, all(T(), Role::staging), shard, local);
+    };
+    if (action.buffer(Role::packed) < 0) return sum(float(), gradients);
     dispatch_dtype(reduce_, [&](auto one) {
       using T = decltype(one);
       const auto packed = all(T(), Role::packed);
       math::convert<float, T, Space>(where, gradients, packed);
-      group.reduce_scatter<T, Space>(buffers.exec, packed, all(T(), Role::staging), shard, local);
+      sum(one, packed);
     });
   });
 }

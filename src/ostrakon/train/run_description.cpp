@@ -96,7 +96,7 @@ std::string with_threads(int matrix_threads) {
 std::string order_of_sums(const plan::StepPlan& plan) {
   const std::int64_t grain = plan.layouts.sum_grain;
   if (grain == 0) return "";
-  const std::string why = plan::why_grain_differs(plan.grid, plan.layouts.accumulation, grain);
+  const std::string why = plan::why_grain_differs(plan);
   return (why.empty() ? "" : "      " + why + "\n") + "  order of sums          " +
          plan::describe_grain(grain) + "\n";
 }

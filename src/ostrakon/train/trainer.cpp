@@ -167,14 +167,19 @@ void Trainer::allocate() {
     const std::int64_t before = std::exchange(in_use, device_bytes_in_use());
     return std::max<std::int64_t>(0, in_use - before);
   };
-  const Carriers carriers = {settings_.transport, settings_.collective_timeout, end_job_alone};
+  const bool has_streams = settings_.streams == runtime::Streams::device;
+  const Carriers carriers = {settings_.transport, has_streams, settings_.single_communicators,
+                             settings_.collective_timeout, end_job_alone};
   channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers);
   device_memory_.communication = taken();
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
   for (int s = 0; s < plan::streams; ++s) {
     const auto stream = static_cast<plan::Stream>(s);
-    if (settings_.streams == runtime::Streams::device && channels_->blocks(stream))
+    if (!has_streams) continue;
+    if (channels_->blocks(stream))
       executor_->run_on_thread(stream);
+    else if (stream == plan::Stream::send || stream == plan::Stream::receive)
+      executor_->submit_on_thread(stream);  // a message waits for another stage
   }
   math::warm_up_products();
   device_memory_.computing = taken();

@@ -50,6 +50,7 @@ constexpr Field fields[] = {
     {"policy.rank_order", "parallel", "rank_order"},
     {"policy.shard_optimizer_over", "parallel", "shard_optimizer_over"},
     {"policy.accumulation", "parallel", "accumulation"},
+    {"policy.summation", "parallel", "reduction"},
     {"policy.leaf_order", "parallel", "leaf_order"},
     {"policy.reshard_after_forward", "parallel", "reshard_after_forward"},
     {"policy.forward_prefetch.depth", "parallel", "forward_prefetch"},
@@ -207,6 +208,7 @@ Facts facts_of(const TrainerSettings& settings) {
   facts.push_back({"policy.checkpoint_staging", settings.policy.checkpoint_staging ? "on" : "off"});
   facts.push_back({"streams", name_in(runtime::streams_names, settings.streams)});
   facts.push_back({"transport", name_in(comm::transport_names, settings.transport)});
+  facts.push_back({"single_communicators", settings.single_communicators ? "on" : "off"});
   facts.push_back({"collective_timeout", config::format_number(settings.collective_timeout)});
   return facts;
 }

@@ -46,6 +46,7 @@ struct TrainerSettings {
   /// Between devices; see Devices.
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
   double collective_timeout = 600.0;  ///< seconds, of NCCL
+  bool single_communicators = false;  ///< of NCCL: one for each group, not for each stream
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size * parts; }
   /// Of the loss, whose mean is over those of a step.

@@ -44,6 +44,8 @@ config::Settings on_streams(config::Settings settings) {
 TEST(Submissions, AreThoseOfAStep) {
   for (config::Settings settings : {on_streams(small_llama(4)), on_streams(small_gpt2(4))}) {
     expect_counted(settings);
+    settings.parallel.summation = plan::Summation::library;
+    expect_counted(settings);
     settings.precision.gather = DType::bf16;
     expect_counted(settings);
   }

@@ -127,7 +127,9 @@ class OtherHandlers {
     executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers.action); });
     executor.on(Kind::reduce_scatter, [](const ActionBuffers& buffers) {
       if (buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
-      math::LaunchCount::takes_one();  // the sum
+      // The ordered sum, or what a library has summed in 16 bits as float.
+      const bool is_ordered = buffers.action.buffer(Role::staging) >= 0;
+      if (is_ordered || buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
     });
     executor.on(Kind::exchange, [](const ActionBuffers& buffers) {
       if (buffers.action.exchange == plan::ExchangeKind::reduce_scatter)

@@ -10,6 +10,8 @@
 #                         `pure` for those of code that handles no memory by itself: sanitizers leave
 #                         them out
 #   [ARGS <argument>...]  handed to the program
+#   [DEVICE_KERNELS <file>...] those of SOURCES that also test kernels in the form that they have on a
+#                         device: entries device_kernels.<name>.np<n> of a program of their own
 #   [LIBRARIES <target>...] linked besides Ostrakon::ostrakon and GoogleTest)
 #
 # Builds the program test_<name>. CTest runs it under mpiexec and knows how many processors it takes.
@@ -75,9 +77,38 @@ if(NOT TARGET unit_tests)
   add_custom_target(unit_tests)
 endif()
 
+# An entry <name>.np<n> of the program for each of RANKS, and one for each number of THREADS.
+function(ostrakon_add_entries target name)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "RANKS;THREADS;LABELS;ARGS")
+  foreach(threads IN LISTS arg_THREADS)
+    if(threads GREATER 1 AND NOT OSTRAKON_KERNELS_ON_OPENMP)
+      continue()
+    endif()
+    foreach(ranks IN LISTS arg_RANKS)
+      set(test ${name}.np${ranks})
+      set(labels "${arg_LABELS};mpi;np_${ranks}")
+      set(environment "${OSTRAKON_TEST_ENVIRONMENT}")
+      if(threads GREATER 1)
+        string(APPEND test .threads${threads})
+        list(APPEND labels threads)
+        # Later ones count. Threads may outnumber the cores: those that wait leave the core.
+        list(APPEND environment OMP_NUM_THREADS=${threads} OMP_WAIT_POLICY=passive
+             OMP_PROC_BIND=false)
+      endif()
+      math(EXPR processors "${ranks} * ${threads}")
+      add_test(NAME ${test}
+        COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
+                $<TARGET_FILE:${target}> ${MPIEXEC_POSTFLAGS} ${arg_ARGS})
+      set_tests_properties(${test} PROPERTIES
+        PROCESSORS ${processors} TIMEOUT ${OSTRAKON_TEST_TIMEOUT}
+        LABELS "${labels}" ENVIRONMENT "${environment}")
+    endforeach()
+  endforeach()
+endfunction()
+
 function(ostrakon_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;RANKS;THREADS;LABELS;ARGS;\
-LIBRARIES")
+LIBRARIES;DEVICE_KERNELS")
   ostrakon_refuse_unknown("ostrakon_add_test(${name})" "${arg_UNPARSED_ARGUMENTS}"
                           "${arg_KEYWORDS_MISSING_VALUES}")
   if(NOT arg_SOURCES)
@@ -107,30 +138,23 @@ LIBRARIES")
   target_compile_definitions(test_${name} PRIVATE
     OSTRAKON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" OSTRAKON_APPS_DIR="${PROJECT_BINARY_DIR}/apps")
 
-  foreach(threads IN LISTS arg_THREADS)
-    if(threads GREATER 1 AND NOT OSTRAKON_KERNELS_ON_OPENMP)
-      continue()
+  ostrakon_add_entries(test_${name} ${name} RANKS ${arg_RANKS} THREADS ${arg_THREADS}
+                       LABELS ${arg_LABELS} ARGS ${arg_ARGS})
+
+  if(arg_DEVICE_KERNELS AND TARGET ostrakon_device_kernels)
+    set(target test_device_kernels_${name})
+    add_executable(${target} ${arg_DEVICE_KERNELS})
+    if("unit" IN_LIST arg_LABELS)
+      add_dependencies(unit_tests ${target})
     endif()
-    foreach(ranks IN LISTS arg_RANKS)
-      set(test ${name}.np${ranks})
-      set(labels "${arg_LABELS};mpi;np_${ranks}")
-      set(environment "${OSTRAKON_TEST_ENVIRONMENT}")
-      if(threads GREATER 1)
-        string(APPEND test .threads${threads})
-        list(APPEND labels threads)
-        # Later ones count. Threads may outnumber the cores: those that wait leave the core.
-        list(APPEND environment OMP_NUM_THREADS=${threads} OMP_WAIT_POLICY=passive
-             OMP_PROC_BIND=false)
-      endif()
-      math(EXPR processors "${ranks} * ${threads}")
-      add_test(NAME ${test}
-        COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
-                $<TARGET_FILE:test_${name}> ${MPIEXEC_POSTFLAGS} ${arg_ARGS})
-      set_tests_properties(${test} PROPERTIES
-        PROCESSORS ${processors} TIMEOUT ${OSTRAKON_TEST_TIMEOUT}
-        LABELS "${labels}" ENVIRONMENT "${environment}")
-    endforeach()
-  endforeach()
+    ostrakon_set_flags(${target} O1)
+    target_compile_options(${target} PRIVATE ${OSTRAKON_DEVICE_KERNELS_OPTIONS})
+    ostrakon_precompile_headers(${target} REUSE_FROM ostrakon_device_kernels)
+    target_link_libraries(${target} PRIVATE ostrakon_test_main ostrakon_device_kernels ${arg_LIBRARIES})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    ostrakon_add_entries(${target} device_kernels.${name} RANKS ${arg_RANKS} THREADS ${arg_THREADS}
+                         LABELS ${arg_LABELS} device_kernels ARGS ${arg_ARGS})
+  endif()
 endfunction()
 
 function(ostrakon_add_command_test name)

@@ -47,6 +47,12 @@ if(Ostrakon_ENABLE_TESTS AND NOT OSTRAKON_ON_DEVICE AND NOT Ostrakon_ENABLE_SANI
   set(OSTRAKON_HAVE_MADE_UP_DEVICE ON)
 endif()
 
+# Kernels in the form that they have on a device, for tests.
+set(OSTRAKON_TEST_DEVICE_KERNELS OFF)
+if(Ostrakon_ENABLE_TESTS AND NOT OSTRAKON_ON_DEVICE AND NOT Ostrakon_DEVICE_KERNELS)
+  set(OSTRAKON_TEST_DEVICE_KERNELS ON)
+endif()
+
 # Threads of matrix products on the host.
 set(OSTRAKON_HAVE_OPENMP OFF)
 if(NOT OSTRAKON_ON_DEVICE)

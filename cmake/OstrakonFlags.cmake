@@ -9,6 +9,10 @@
 # thirds of the time. Inline functions of headers may come from there, too: their bits are the same.
 # O0: tests that start programs and compute nothing.
 
+# Of kernels in the form that they have on a device, on the host: vectors and single elements take two
+# ways there, in which GCC fuses products and sums differently.
+set(OSTRAKON_DEVICE_KERNELS_OPTIONS -ffp-contract=off)
+
 function(ostrakon_set_flags target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "O0;O1" "" "")
   target_compile_features(${target} PUBLIC cxx_std_17)
@@ -28,9 +32,8 @@ function(ostrakon_set_flags target)
       endif()
     endforeach()
   endif()
-  # There vectors and single elements take two ways, in which GCC fuses products and sums differently.
   if(Ostrakon_DEVICE_KERNELS)
-    target_compile_options(${target} PRIVATE -ffp-contract=off)
+    target_compile_options(${target} PRIVATE ${OSTRAKON_DEVICE_KERNELS_OPTIONS})
   endif()
   if(Ostrakon_ENABLE_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)

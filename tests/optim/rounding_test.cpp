@@ -15,7 +15,7 @@ namespace {
 
 using test::DeviceArray;
 
-constexpr std::int64_t count = 1 << 18;
+constexpr std::int64_t many = 1 << 18;
 
 TEST(Rounding, BlocksHoldTheBitsOfTheirElements) {
   const Rounding rounding = {12345, 7};
@@ -48,10 +48,10 @@ Moments one_step(double first, double second, std::int64_t step) {
   UpdateStep with;
   with.step = step;
   with.rounding_key = 3;
-  const DeviceArray<float> parameters(count, 0.0f);
-  const DeviceArray<float> gradients(count, 1.0f);
-  const DeviceArray<bf16> moments[] = {DeviceArray<bf16>(count, bf16(0.0f)),
-                                       DeviceArray<bf16>(count, bf16(0.0f))};
+  const DeviceArray<float> parameters(many, 0.0f);
+  const DeviceArray<float> gradients(many, 1.0f);
+  const DeviceArray<bf16> moments[] = {DeviceArray<bf16>(many, bf16(0.0f)),
+                                       DeviceArray<bf16>(many, bf16(0.0f))};
   update<float, bf16, OnDevice>(Exec(), OptimizerKind::adamw, settings, with, parameters, gradients,
                                 moments[0], moments[1]);
   return {moments[0].host(), moments[1].host()};
@@ -74,7 +74,7 @@ TEST(Rounding, IsRightOnAverage) {
     double distance = 0;
     const double fraction = fraction_of(exact, &below, &distance);
     const double sigma =
-        distance * std::sqrt(fraction * (1 - fraction) / static_cast<double>(count));
+        distance * std::sqrt(fraction * (1 - fraction) / static_cast<double>(many));
     const Moments moments = one_step(value, value, 1);
     for (const std::vector<bf16>& moment : {moments.first, moments.second}) {
       double sum = 0;
@@ -83,7 +83,7 @@ TEST(Rounding, IsRightOnAverage) {
         ASSERT_TRUE(rounded == below || rounded == below + distance) << value;
         sum += rounded - exact;
       }
-      EXPECT_LT(std::fabs(sum / static_cast<double>(count)), 4 * sigma + 1e-4 * distance) << value;
+      EXPECT_LT(std::fabs(sum / static_cast<double>(many)), 4 * sigma + 1e-4 * distance) << value;
     }
   }
 }
@@ -91,16 +91,16 @@ TEST(Rounding, IsRightOnAverage) {
 /// Fraction of elements in which a and b are both rounded up; each is in a half of all.
 double both_up(const std::vector<bf16>& a, const std::vector<bf16>& b, double value) {
   double both = 0;
-  for (std::int64_t i = 0; i < count; ++i)
+  for (std::int64_t i = 0; i < many; ++i)
     both += static_cast<float>(a[i]) > value && static_cast<float>(b[i]) > value;
-  return both / static_cast<double>(count);
+  return both / static_cast<double>(many);
 }
 
 TEST(Rounding, IsIndependentBetweenMomentsStepsAndNeighbours) {
   const double value = 0.5 + 0.5 / 256;  // half-way between two bf16
   const Moments at_1 = one_step(value, value, 1);
   const Moments at_2 = one_step(value, value, 2);
-  const double sigma = std::sqrt(0.25 * 0.75 / static_cast<double>(count));
+  const double sigma = std::sqrt(0.25 * 0.75 / static_cast<double>(many));
   EXPECT_NEAR(both_up(at_1.first, at_1.second, value), 0.25, 4 * sigma);
   EXPECT_NEAR(both_up(at_1.first, at_2.first, value), 0.25, 4 * sigma);
   EXPECT_NEAR(both_up(at_1.second, at_2.second, value), 0.25, 4 * sigma);

@@ -54,8 +54,8 @@ void sum_over_rows_in_vectors(const Exec& exec, const char* name, std::int64_t r
               partial[(o * Tile::lanes + lane) * Tile::columns + column + i] = sum[o * n + i];
         });
         team.team_barrier();
-        for (int half = Tile::lanes / 2; half > 0; half /= 2) {
-          const int pairs = half * Tile::columns;
+        for (int lanes_left = Tile::lanes / 2; lanes_left > 0; lanes_left /= 2) {
+          const int pairs = lanes_left * Tile::columns;
           Kokkos::parallel_for(Kokkos::TeamVectorRange(team, outputs * pairs), [&](int pair) {
             const int o = outputs == 1 ? 0 : pair / pairs;
             C* const lanes = partial + o * Tile::lanes * Tile::columns;

@@ -31,6 +31,10 @@ template <class T>
 class Batch {
  public:
   explicit Batch(View<T**> matrix) : first_(matrix) {}
+  /// Of T to read from those of T to write to.
+  template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
+  Batch(const Batch<U>& other)
+      : first_(other.first_), stride_(other.stride_), count_(other.count_) {}
   /// `count` of `columns` columns each; every one begins `distance` columns after the one before.
   static Batch of_columns(View<T**> all, std::int64_t columns, std::int64_t distance,
                           std::int64_t count) {
@@ -43,7 +47,6 @@ class Batch {
     const View<T**> used = all.row_range(0, (count - 1) * distance + rows);
     return {used.row_range(0, rows), distance * all.stride(), count};
   }
-  operator Batch<const T>() const { return {first_, stride_, count_}; }
 
   const View<T**>& first() const { return first_; }
   std::int64_t stride() const { return stride_; }  ///< elements from one matrix to the next

@@ -39,8 +39,8 @@ void rotate_rows(const Exec& exec, Rotation rotation, View<T**> x, std::int64_t 
               base, -2.0 * static_cast<double>(first_pair + i) / static_cast<double>(head_width));
         for (std::int64_t r = first_row; r < last_row; ++r) {
           const double position = static_cast<double>(first_position + r % tokens);
-          C sine[pairs_per_item];
-          C cosine[pairs_per_item];
+          C sine[pairs_per_item] = {};
+          C cosine[pairs_per_item] = {};
           for (std::int64_t i = 0; i < pairs; ++i) {
             const SineCosine turned = sine_cosine(position * frequency[i]);
             sine[i] = static_cast<C>(direction * turned.sine);

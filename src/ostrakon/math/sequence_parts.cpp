@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/sequence_parts.hpp>
 
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {
@@ -20,14 +22,30 @@ void check_sizes(const SequenceParts& sequence, const View<A**>& by_part,
           in_order.rows(), ", ", in_order.columns(), "), expected equal sizes and whole sequences");
 }
 
-/// The row in order of row `row` by part.
-KOKKOS_INLINE_FUNCTION std::int64_t row_in_order(const SequenceParts& sequence, std::int64_t rows,
-                                                 std::int64_t row) {
-  const std::int64_t of_part = rows / sequence.parts;
-  const std::int64_t part = row / of_part, rest = row % of_part;
-  return rest / sequence.part_tokens() * sequence.tokens +
-         sequence.position(part, rest % sequence.part_tokens());
-}
+/// Says which row in order a row by part is.
+class RowInOrder {
+ public:
+  RowInOrder(const SequenceParts& sequence, std::int64_t rows)
+      : sequence_(sequence),
+        length_(sequence.run(0, 0).count),
+        by_part_(std::max<std::int64_t>(1, rows / sequence.parts)),
+        by_sequence_(sequence.part_tokens()),
+        by_run_(length_) {}
+
+  KOKKOS_INLINE_FUNCTION std::int64_t operator()(std::int64_t row) const {
+    const std::int64_t of_part = by_part_.rest(row), token = by_sequence_.rest(of_part);
+    const std::int64_t run = by_run_.quotient(token);
+    const std::int64_t piece = by_part_.quotient(row) * sequence_.pieces + run / 2;
+    const std::int64_t place = run % 2 == 0 ? piece : 2 * sequence_.cuts() - 1 - piece;
+    return by_sequence_.quotient(of_part) * sequence_.tokens + place * length_ +
+           by_run_.rest(token);
+  }
+
+ private:
+  SequenceParts sequence_;
+  std::int64_t length_;  ///< of a run
+  FastDivide by_part_, by_sequence_, by_run_;
+};
 
 }  // namespace
 
@@ -35,13 +53,12 @@ template <class T>
 void put_in_order(const Exec& exec, const SequenceParts& sequence, View<const T**> by_part,
                   View<T**> in_order) {
   check_sizes<const T, T>(sequence, by_part, in_order);
-  const SequenceParts parts = sequence;
-  const std::int64_t rows = by_part.rows();
+  const RowInOrder row_in_order(sequence, by_part.rows());
   for_each_row(
-      exec, "put_in_order", rows, by_part.columns(),
+      exec, "put_in_order", by_part.rows(), by_part.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        row.map([](std::int64_t, T element) { return element; },
-                in_order.row(row_in_order(parts, rows, index)), by_part.row(index));
+        row.map([](std::int64_t, T element) { return element; }, in_order.row(row_in_order(index)),
+                by_part.row(index));
       });
 }
 
@@ -49,13 +66,12 @@ template <class A, class B>
 void put_by_part(const Exec& exec, const SequenceParts& sequence, View<const A**> in_order,
                  View<B**> by_part) {
   check_sizes<B, const A>(sequence, by_part, in_order);
-  const SequenceParts parts = sequence;
-  const std::int64_t rows = by_part.rows();
+  const RowInOrder row_in_order(sequence, by_part.rows());
   for_each_row(
-      exec, "put_by_part", rows, by_part.columns(),
+      exec, "put_by_part", by_part.rows(), by_part.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         row.map([](std::int64_t, A element) { return static_cast<B>(element); }, by_part.row(index),
-                in_order.row(row_in_order(parts, rows, index)));
+                in_order.row(row_in_order(index)));
       });
 }
 

@@ -18,9 +18,9 @@ struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) Vector {
 
 /// Elements of a vector of several arrays: as many as 16 bytes hold of the widest type.
 template <class... T>
-constexpr int vector_elements() {
+KOKKOS_INLINE_FUNCTION constexpr int vector_elements() {
   std::size_t widest = 1;
-  for (const std::size_t size : {sizeof(T)...}) widest = size > widest ? size : widest;
+  ((widest = sizeof(T) > widest ? sizeof(T) : widest), ...);
   return static_cast<int>(16 / widest);
 }
 

@@ -16,7 +16,7 @@ constexpr std::int64_t per_item(std::int64_t of_host, std::int64_t of_device = 1
 }
 
 /// Items of `size` that cover `count` elements.
-constexpr std::int64_t items_for(std::int64_t count, std::int64_t size) {
+KOKKOS_INLINE_FUNCTION constexpr std::int64_t items_for(std::int64_t count, std::int64_t size) {
   return (count + size - 1) / size;
 }
 

@@ -399,7 +399,8 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
     this->sizes_.deferred = deferred_in({}).bytes;
   }
   const auto add_sums = [&](const Mlp& mlp) {
-    for (const Linear& layer : {mlp.up, mlp.down})
+    const Linear layers[] = {mlp.up, mlp.down};  // nvcc can't loop over a list of these itself
+    for (const Linear& layer : layers)
       this->sizes_.sum_elements =
           std::max(this->sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));
   };

@@ -375,8 +375,10 @@ void ExpertUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen
                         find_linear(parameters_, name + ".down")});
   }
   const Mlp& first = experts_.front();
-  for (const ParameterLocation& array :
-       {first.up.weight, first.up.bias, first.down.weight, first.down.bias})
+  // nvcc can't loop over a list of these itself.
+  const ParameterLocation arrays[] = {first.up.weight, first.up.bias, first.down.weight,
+                                      first.down.bias};
+  for (const ParameterLocation& array : arrays)
     if (array.trained()) trained_.push_back(array);
 }
 

@@ -320,7 +320,7 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       const train::Handovers handovers(bench.parts.programs);
       train::MoveHandlers move(bench.context, channels, handovers, DType::fp32, DType::fp32);
       train::ComputeHandlers compute(bench.context, layout, bench.parts.settings, handovers,
-                                     diagnosis);
+                                     &diagnosis);
       train::SumHandlers sum(bench.context, layout, guard, diagnosis, world,
                              bench.parts.settings.step_terms());
       move.install(bench.executor);
@@ -362,7 +362,7 @@ TEST(SumHandlers, CountEachAssignmentOnce) {
     train::MoveHandlers move(bench.context, channels, handovers, DType::fp32, DType::fp32);
     train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings, world);
     train::ComputeHandlers compute(bench.context, bench.parts.layout, bench.parts.settings,
-                                   handovers, diagnosis);
+                                   handovers, &diagnosis);
     train::SumHandlers sum(bench.context, bench.parts.layout, guard, diagnosis, world,
                            bench.parts.settings.step_terms());
     move.install(bench.executor);

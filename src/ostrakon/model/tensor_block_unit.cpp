@@ -428,8 +428,8 @@ void TensorBlockUnit<T>::mlp_backward(const Exec& exec, const UnitBuffers<T>& bu
         const View<const T**> weight = parameters.at(up_.weight).matrix(up_.outputs, up_.inputs);
         math::gemm<T, Compute>(exec, Transpose::no, Transpose::no, 1, dup, weight, beta, to);
         if (keeps_pieces_) return;
-        for (const std::int64_t half : {0, 1})
-          up_gradient(exec, buffers, work, piece, half, second_rows_read(buffers));
+        for (const std::int64_t which_half : {0, 1})
+          up_gradient(exec, buffers, work, piece, which_half, second_rows_read(buffers));
       });
 }
 
@@ -997,8 +997,8 @@ void TensorBlockUnit<T>::add_backward_phases() {
   const bool in_parts = leaf_.parts > 1;
   using Reads = std::vector<int>;
   const auto add = [this](Step step, Reads reads, std::optional<plan::Exchange> then,
-                          std::int64_t half = 0) {
-    return add_phase(true, {step, half}, std::move(reads), then);
+                          std::int64_t which_half = 0) {
+    return add_phase(true, {step, which_half}, std::move(reads), then);
   };
   const auto keep_from = [this](int first) {
     for (auto p = static_cast<std::size_t>(first); p < description_.backward.size(); ++p)

@@ -33,11 +33,10 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
   return spans;
 }
 
-/// Whether an action has a buffer in host memory.
+/// Whether what a message moves, its first use, is in host memory.
 [[maybe_unused]] bool is_on_host(const plan::StepPlan& plan, const plan::Action& action) {
-  return std::any_of(action.uses.begin(), action.uses.end(), [&](const plan::Use& use) {
-    return plan.buffers[static_cast<std::size_t>(use.buffer)].space == plan::Space::host;
-  });
+  const int moved = (*action.uses.begin()).buffer;
+  return plan.buffers[static_cast<std::size_t>(moved)].space == plan::Space::host;
 }
 
 /// This rank's group of those into which a span divides its axis. Collective over the axis.

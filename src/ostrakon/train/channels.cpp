@@ -148,6 +148,21 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
 #endif
 }
 
+void Channels::note_failure([[maybe_unused]] const std::exception_ptr& failure) const {
+#if defined(OSTRAKON_HAVE_NCCL)
+  constexpr double most_seconds = 5.0;  // in which ranks that all fail come to an end
+  if (watch_ == nullptr) return;
+  if (failure == nullptr) return watch_->calm();
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    watch_->hurry(error.what(), std::min(most_seconds, carriers_.timeout));
+  } catch (...) {
+    watch_->hurry("an exception of unknown type", std::min(most_seconds, carriers_.timeout));
+  }
+#endif
+}
+
 bool Channels::blocks(plan::Stream stream) const {
   if (stream == plan::Stream::send || stream == plan::Stream::receive)
     return messages_->has_to_be_finished();

@@ -165,6 +165,8 @@ void Trainer::allocate() {
                              settings_.collective_timeout, end_job_alone};
   channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers);
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
+  executor_->on_failure(
+      [channels = channels_.get()](const auto& failure) { channels->note_failure(failure); });
   for (int s = 0; s < plan::streams; ++s) {
     const auto stream = static_cast<plan::Stream>(s);
     if (!has_streams) continue;

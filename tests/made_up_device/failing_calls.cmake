@@ -45,6 +45,12 @@ endforeach()
 expect_failure(ncclReduceScatter:3 MADE_UP_DEVICE_FAIL=ncclReduceScatter,3,1
                "error[^\n]*: ncclReduceScatter [^\n]*failed" --set parallel.reduction=library)
 
+set(stages --set parallel.pipeline=2 --set memory.offload=none)
+expect_failure("a message" MADE_UP_DEVICE_FAIL=ncclSend,3,1
+               "error[^\n]*: ncclSend [^\n]*failed" ${stages})
+expect_failure("a message that never ends" MADE_UP_NCCL_STUCK=9,1 "has not ended within 1 s"
+               ${stages} --set runtime.collective_timeout=1)
+
 # By the thread that looks after collectives, while another calls, too.
 expect_failure(cudaEventQuery:3 MADE_UP_DEVICE_FAIL=cudaEventQuery,3,1
                "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed" --set training.steps=100000)

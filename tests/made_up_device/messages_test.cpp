@@ -135,6 +135,16 @@ TEST(NcclMessages, CarryWhatStagesSend) {
   const bool is_first = mesh::Mesh(MPI_COMM_WORLD).world().rank() == 0;
   EXPECT_EQ(made_up_calls("ncclSend") - before, 1 + 3 * 8 + (is_first ? 2 * 8 : 0));
 
+  // Where the sum of a tied table's gradients goes to its stage, and the table comes back.
+  config::Settings tied = small_gpt2(8);
+  tied.training.steps = 3;
+  tied.training.leaf = config::Leaf::sequence;
+  const History tied_one = reference_run(tied);
+  tied.pipeline = 2;
+  const long before_tied = made_up_calls("ncclSend");
+  expect_same_bits(train_history(tied, MPI_COMM_WORLD), tied_one, "tied");
+  EXPECT_GE(made_up_calls("ncclSend") - before_tied, 1 + 3 * (8 + 1));
+
   // One action after the other, as on the host: by MPI, or one that waits would hold up all.
   settings.runtime.streams = config::StreamsChoice::in_plan_order;
   const long after = made_up_calls("ncclSend");

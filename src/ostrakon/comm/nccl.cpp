@@ -160,12 +160,24 @@ void NcclWatch::forget(const void* who) {
                  watched_.end());
 }
 
+void NcclWatch::hurry(const std::string& why, double seconds) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  why_ = why;
+  until_ = seconds_now() + seconds;
+}
+
+void NcclWatch::calm() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  why_.clear();
+}
+
 /// What is wrong, or an empty text.
 std::string NcclWatch::look() {
   for (const Watched& one : watched_) {
     std::string error = one.communicator->error();
     if (!error.empty()) return error;
     const Oldest oldest = one.oldest();
+    if (!why_.empty() && !oldest.what.empty() && seconds_now() > until_) return why_;
     if (oldest.seconds > seconds_)
       return text(oldest.what, " on ", one.communicator->name(), " has not ended within ", seconds_,
                   " s: another rank has not made the same call, or the network is stuck");

@@ -82,6 +82,12 @@ class NcclWatch {
   void add(const void* who, NcclCommunicator& communicator, std::function<Oldest()> oldest);
   void forget(const void* who);
 
+  /// This rank has failed, as `why` says, so that others may not make the calls that it waits for:
+  /// what is not done in so many seconds never will be, and `why` is what ended() is told. Until
+  /// calm().
+  void hurry(const std::string& why, double seconds);
+  void calm();
+
  private:
   struct Watched {
     const void* who;
@@ -97,6 +103,8 @@ class NcclWatch {
   std::condition_variable changed_;
   std::vector<Watched> watched_;
   bool ends_ = false;
+  std::string why_;  ///< of hurry(); empty: not
+  double until_ = 0.0;
   std::thread thread_;
 };
 

@@ -176,6 +176,7 @@ class Executor::Implementation {
         if (!unfinished) unfinished = std::current_exception();
       }
     }
+    if (has_failed_ && on_failure) on_failure(nullptr);
     allow_all(program, arenas_);
     const Line* first = nullptr;
     for (const Line& line : lines_)
@@ -187,6 +188,7 @@ class Executor::Implementation {
 
   std::array<Handler, plan::kinds> handlers;
   Observer observer;
+  std::function<void(const std::exception_ptr&)> on_failure;
   std::optional<Perturbation> perturbation;
   std::vector<ActionTime> times;
 
@@ -401,7 +403,7 @@ class Executor::Implementation {
     else
       line.stopped = true;
     line.failure = failure;
-    if (failure) has_failed_ = true;
+    if (failure && !has_failed_.exchange(true) && on_failure) on_failure(failure);
     const auto wake = [&](Line& other) {
       if (other.awaits == &line && (line.stopped || line.ended >= other.awaits_ended))
         other.wakes.notify_one();
@@ -499,6 +501,9 @@ void Executor::finish_with(plan::Stream stream, Finish finish) {
 }
 void Executor::run_on_thread(plan::Stream stream) { implementation_->set_thread(stream, true); }
 void Executor::submit_on_thread(plan::Stream stream) { implementation_->give_thread(stream); }
+void Executor::on_failure(std::function<void(const std::exception_ptr&)> told) {
+  implementation_->on_failure = std::move(told);
+}
 void Executor::observe(Observer observer) { implementation_->observer = std::move(observer); }
 void Executor::perturb(Perturbation perturbation) { implementation_->perturbation = perturbation; }
 void Executor::run(const Program& program) { implementation_->run(program); }

@@ -33,11 +33,10 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
   return spans;
 }
 
-/// Whether an action has a buffer in host memory.
+/// Whether what a message moves, its first use, is in host memory.
 [[maybe_unused]] bool is_on_host(const plan::StepPlan& plan, const plan::Action& action) {
-  return std::any_of(action.uses.begin(), action.uses.end(), [&](const plan::Use& use) {
-    return plan.buffers[static_cast<std::size_t>(use.buffer)].space == plan::Space::host;
-  });
+  const int moved = (*action.uses.begin()).buffer;
+  return plan.buffers[static_cast<std::size_t>(moved)].space == plan::Space::host;
 }
 
 /// This rank's group of those into which a span divides its axis. Collective over the axis.
@@ -146,6 +145,21 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
   if (on_host > 0.0 || pairs.empty()) return;
   messages_->carry(std::make_unique<comm::NcclMessages>(stages, pairs, "ostrakon stages",
                                                         carriers_.timeout, watch_.get()));
+#endif
+}
+
+void Channels::note_failure([[maybe_unused]] const std::exception_ptr& failure) const {
+#if defined(OSTRAKON_HAVE_NCCL)
+  constexpr double most_seconds = 5.0;  // in which ranks that all fail come to an end
+  if (watch_ == nullptr) return;
+  if (failure == nullptr) return watch_->calm();
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    watch_->hurry(error.what(), std::min(most_seconds, carriers_.timeout));
+  } catch (...) {
+    watch_->hurry("an exception of unknown type", std::min(most_seconds, carriers_.timeout));
+  }
 #endif
 }
 

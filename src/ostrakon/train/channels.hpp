@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,6 +49,10 @@ class Channels {
   comm::Communicator& of(const plan::Action& action) const {
     return of(action.stream, action.span);
   }
+
+  /// What Executor::on_failure tells: where other ranks do not fail, too, what they were to send
+  /// never comes, and the job ends soon.
+  void note_failure(const std::exception_ptr& failure) const;
 
   /// What stages send each other: ranks are stages.
   comm::Messages& messages() const { return *messages_; }

@@ -173,6 +173,8 @@ void Trainer::allocate() {
   channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers);
   device_memory_.communication = taken();
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
+  executor_->on_failure(
+      [channels = channels_.get()](const auto& failure) { channels->note_failure(failure); });
   for (int s = 0; s < plan::streams; ++s) {
     const auto stream = static_cast<plan::Stream>(s);
     if (!has_streams) continue;

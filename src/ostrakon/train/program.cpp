@@ -61,6 +61,9 @@ void start_kokkos(int& argc, char** argv, int local) {
   device::use(local % devices);
   Kokkos::initialize(argc, argv);
 #elif OSTRAKON_HAS_DEVICE
+  // A plan has up to nine streams. With the 8 queues that CUDA has by default two of them would
+  // wait for each other where no plan says so. Not where the user has set it.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const int devices = device::count();
   bool chosen = devices == 0;
   for (int i = 1; i < argc; ++i)

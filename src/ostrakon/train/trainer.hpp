@@ -64,7 +64,7 @@ class Trainer {
   std::int64_t planned_peak_bytes() const;
 
   /// Throws AgreedError with the arithmetic where the ranks of a host need more than it or its
-  /// device has left, and for devices on more than one rank, which have no communication yet.
+  /// device has left.
   void require_memory();
 
   // ---- training

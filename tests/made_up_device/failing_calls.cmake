@@ -56,3 +56,6 @@ expect_failure(cudaEventQuery:3 MADE_UP_DEVICE_FAIL=cudaEventQuery,3,1
                "error[^\n]*: (cuda|nccl)[A-Za-z]+ [^\n]*failed" --set training.steps=100000)
 expect_failure("a collective that never ends" MADE_UP_NCCL_STUCK=9,1 "has not ended within 1 s"
                --set runtime.collective_timeout=1)
+# So late that much of the step was submitted before it.
+expect_failure("a late collective that never ends" MADE_UP_NCCL_STUCK=600,1 "has not ended within 1 s"
+               --set runtime.collective_timeout=1 --set training.global_batch_size=256)

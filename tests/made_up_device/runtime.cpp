@@ -641,6 +641,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   MAY_FAIL("cudaEventQuery");
+  if (is_elsewhere()) return cudaErrorInvalidValue;
   const std::shared_ptr<CUevent_st>& state = state_of(event);
   const std::lock_guard<std::mutex> lock(state->mutex);
   return state->reached >= state->recorded ? cudaSuccess : cudaErrorNotReady;

@@ -31,6 +31,8 @@ ncclConfig_t config_of([[maybe_unused]] const std::string& name) {
   return config;
 }
 
+bool has_failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
 std::string text_of(const std::string& name, const char* call, ncclResult_t result,
                     ncclComm_t handle) {
   const char* const last = ncclGetLastError(handle);
@@ -54,8 +56,8 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
     group.agree([&] {
       const ncclResult_t result =
           ncclCommInitRankConfig(&handle_, size_, id, group.rank(), &config);
-      require(result == ncclSuccess || result == ncclInProgress,
-              text_of(name_, "ncclCommInitRankConfig", result, nullptr));
+      if (has_failed(result))
+        throw Error(text_of(name_, "ncclCommInitRankConfig", result, nullptr));
     });
     group.agree([&] { check(ncclSuccess, "ncclCommInitRankConfig"); });
   } catch (...) {
@@ -70,10 +72,15 @@ NcclCommunicator::NcclCommunicator(NcclCommunicator& parent, int color, int key,
   // The parent goes on until all have split it.
   const ncclResult_t result =
       ncclCommSplit(parent.handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &handle_, &config);
-  parent.check(result, "ncclCommSplit");
-  if (color < 0) return;
-  check(ncclSuccess, "ncclCommSplit");
-  check(ncclCommCount(handle_, &size_), "ncclCommCount");
+  try {
+    parent.check(result, "ncclCommSplit");
+    if (color < 0) return;
+    check(ncclSuccess, "ncclCommSplit");
+    check(ncclCommCount(handle_, &size_), "ncclCommCount");
+  } catch (...) {
+    abort();
+    throw;
+  }
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -86,8 +93,9 @@ NcclCommunicator::~NcclCommunicator() {
     static_cast<void>(ncclCommAbort(handle_));
     return;
   }
+  constexpr double most_seconds = 5.0;  // others may be gone
   ncclResult_t result = ncclCommFinalize(handle_);
-  const double end = seconds_now() + seconds_;
+  const double end = seconds_now() + std::min(most_seconds, seconds_);
   while ((result == ncclSuccess || result == ncclInProgress) &&
          ncclCommGetAsyncError(handle_, &state) == ncclSuccess && state == ncclInProgress &&
          seconds_now() < end)
@@ -96,18 +104,29 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 void NcclCommunicator::check(ncclResult_t result, const char* call) const {
-  require(result == ncclSuccess || result == ncclInProgress, text_of(name_, call, result, handle_));
-  if (handle_ == nullptr) return;
-  const double end = seconds_now() + seconds_;
+  if (has_failed(result)) throw Error(text_of(name_, call, result, handle_));
+  const double begin = seconds_now();
   for (;;) {
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
-    require(asked == ncclSuccess, text_of(name_, "ncclCommGetAsyncError", asked, handle_));
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (handle_ == nullptr) return;
+      const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
+      if (asked != ncclSuccess)
+        throw Error(text_of(name_, "ncclCommGetAsyncError", asked, handle_));
+      if (has_failed(state)) throw Error(text_of(name_, call, state, handle_));
+    }
     if (state == ncclSuccess) return;
-    require(state == ncclInProgress, text_of(name_, call, state, handle_));
-    require(seconds_now() < end, call, " of ", name_, " has not ended within ", seconds_,
-            " s: other ranks have not made the same call");
-    std::this_thread::sleep_for(poll_time);
+    const double waited = seconds_now() - begin;
+    if (waited > seconds_)
+      throw Error(text(call, " of ", name_, " has not ended within ", seconds_,
+                       " s: other ranks have not made the same call"));
+    // Most calls go on for some microseconds, and a step makes hundreds of them.
+    constexpr double soon = 1e-3;
+    if (waited < soon)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(poll_time);
   }
 }
 
@@ -136,7 +155,10 @@ void NcclCommunicator::abort() {
 // ---- looking after them
 
 NcclWatch::NcclWatch(double seconds, std::function<void(const std::string&)> ended)
-    : seconds_(seconds), ended_(std::move(ended)), thread_([this] { serve(); }) {}
+    : seconds_(seconds),
+      ended_(std::move(ended)),
+      device_(device::current()),
+      thread_([this] { serve(); }) {}
 
 NcclWatch::~NcclWatch() {
   {
@@ -187,10 +209,12 @@ std::string NcclWatch::look() {
 
 void NcclWatch::serve() {
   std::unique_lock<std::mutex> lock(mutex_);
+  bool is_first = true;
   while (!ends_) {
     changed_.wait_for(lock, watch_time, [this] { return ends_; });
     std::string wrong;
     try {
+      if (std::exchange(is_first, false)) device::use(device_);
       if (!ends_) wrong = look();
     } catch (const std::exception& error) {  // the device has failed; its other callers see it, too
       wrong = error.what();
@@ -218,7 +242,7 @@ void NcclOrder::end(device::StreamHandle stream) {
 NcclTransport::NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank,
                              NcclWatch* watch, std::shared_ptr<NcclOrder> order)
     : communicator_(std::move(communicator)), order_(std::move(order)), rank_(rank), watch_(watch) {
-  constexpr std::size_t most = 256;  // older work of a stream is watched by what came before
+  constexpr std::size_t most = 256;
   pending_.resize(most);
   if (watch_ != nullptr) watch_->add(this, *communicator_, [this] { return oldest(); });
 }
@@ -230,16 +254,20 @@ NcclTransport::~NcclTransport() {
 /// Before each call that note() follows.
 void NcclTransport::begin(const Exec& exec) {
   if (order_ != nullptr) order_->begin(stream_of(exec));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // Of too much the last is left out: what comes now is done after it.
+  if (count_ == pending_.size()) --count_;
+  Pending& next = pending_[(first_ + count_) % pending_.size()];
+  next.ready.record(stream_of(exec));
+  next.begun = 0.0;
 }
 
 void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes, const char* way,
                          int peer) {
   if (order_ != nullptr) order_->end(stream_of(exec));
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (count_ == pending_.size()) return;
   Pending& next = pending_[(first_ + count_) % pending_.size()];
   next.done.record(stream_of(exec));
-  next.begun = seconds_now();
   next.what = what;
   next.bytes = bytes;
   next.way = way;
@@ -250,20 +278,27 @@ void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes,
 NcclWatch::Oldest NcclTransport::oldest() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const double now = seconds_now();
-  for (; count_ > 0; --count_) {
-    const Pending& next = pending_[first_];
-    if (!next.done.is_reached())
-      return {text(next.what, " of ", next.bytes, " bytes",
-                   next.peer >= 0 ? text(next.way, next.peer) : ""),
-              now - next.begun};
-    first_ = (first_ + 1) % pending_.size();
-    // What comes next has begun only now.
-    if (count_ > 1) {
-      Pending& after = pending_[first_];
-      after.begun = std::max(after.begun, now);
-    }
+  for (; count_ > 0; --count_, first_ = (first_ + 1) % pending_.size()) {
+    Pending& next = pending_[first_];
+    if (next.done.is_reached()) continue;
+    // Until then it waits for what is computed, which may take long.
+    if (next.begun == 0.0 && next.ready.is_reached()) next.begun = now;
+    return {text(next.what, " of ", next.bytes, " bytes",
+                 next.peer >= 0 ? text(next.way, next.peer) : ""),
+            next.begun == 0.0 ? 0.0 : now - next.begun};
   }
   return {};
+}
+
+void NcclTransport::connect() {
+  // The two whose connections may differ.
+  const auto ranks = static_cast<std::int64_t>(communicator_->size());
+  const device::DeviceBytes bytes(2 * ranks);
+  const device::Stream stream;
+  const Exec exec(stream.handle());
+  all_gather(exec, bytes.data(), bytes.data() + ranks, 1);
+  all_to_all(exec, bytes.data(), bytes.data() + ranks, 1);
+  device::wait_for(stream.handle());
 }
 
 void NcclTransport::all_gather(const Exec& exec, const std::byte* shard, std::byte* full,

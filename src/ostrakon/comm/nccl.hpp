@@ -103,6 +103,7 @@ class NcclWatch {
   std::condition_variable changed_;
   std::vector<Watched> watched_;
   bool ends_ = false;
+  int device_ = 0;   ///< that all of this process use: threads begin with the first
   std::string why_;  ///< of hurry(); empty: not
   double until_ = 0.0;
   std::thread thread_;
@@ -130,6 +131,9 @@ class NcclTransport : public Transport {
                 std::shared_ptr<NcclOrder> order = nullptr);
   ~NcclTransport() override;
 
+  /// Collective. Makes NCCL connect the ranks, for which it takes memory and blocks, and waits.
+  void connect();
+
   bool blocks() const override { return false; }
   void all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
                   std::int64_t shard_bytes) override;
@@ -144,8 +148,8 @@ class NcclTransport : public Transport {
  private:
   /// Work that may not be done.
   struct Pending {
-    device::Event done;
-    double begun = 0.0;  ///< as seconds_now() counts
+    device::Event ready, done;
+    double begun = 0.0;  ///< as seconds_now() counts, when it was seen to be ready; 0: not yet
     const char* what = "";
     std::int64_t bytes = 0;
     const char* way = "";  ///< of a message, before its peer

@@ -30,6 +30,11 @@ bool HostQueue::await(int count, const std::atomic<bool>& gives_up) {
 
 #if OSTRAKON_HAS_DEVICE
 
+ThreadQueue::ThreadQueue(device::Priority priority)
+    : HasStream(priority), HostQueue(Exec(stream_.handle())) {
+  math::warm_up(exec());
+}
+
 DeviceQueue::DeviceQueue(device::Priority priority) : stream_(priority), exec_(stream_.handle()) {
   math::warm_up(exec_);
 }

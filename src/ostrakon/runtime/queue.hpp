@@ -81,16 +81,18 @@ class HostQueue : public Queue {
 
 #if OSTRAKON_HAS_DEVICE
 
-/// A HostQueue with a stream of the device for what its handlers copy or compute there.
-class ThreadQueue : public HostQueue {
- public:
-  explicit ThreadQueue(device::Priority priority) : ThreadQueue(device::Stream(priority)) {}
-
- private:
-  explicit ThreadQueue(device::Stream stream)
-      : HostQueue(Exec(stream.handle())), stream_(std::move(stream)) {}
+/// A stream that lasts longer than what is derived from this and uses it.
+class HasStream {
+ protected:
+  explicit HasStream(device::Priority priority) : stream_(priority) {}
 
   device::Stream stream_;
+};
+
+/// A HostQueue with a stream of the device for what its handlers copy or compute there.
+class ThreadQueue : private HasStream, public HostQueue {
+ public:
+  explicit ThreadQueue(device::Priority priority);
 };
 
 /// A stream of a device, to which handlers submit their work. Queues of this kind wait for each

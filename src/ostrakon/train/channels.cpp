@@ -108,9 +108,11 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan
       shared_.push_back(use);
     }
   }
-  if (group.size() > 1)
-    group.carry(std::make_unique<comm::NcclTransport>(use.communicator, group.rank(), watch_.get(),
-                                                      use.order));
+  if (group.size() == 1) return;
+  auto transport = std::make_unique<comm::NcclTransport>(use.communicator, group.rank(),
+                                                         watch_.get(), use.order);
+  transport->connect();
+  group.carry(std::move(transport));
 #endif
 #endif
 }

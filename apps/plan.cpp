@@ -290,19 +290,24 @@ void draw(const CommandLine& line, const std::vector<runtime::Program>& stages,
   write_file(line.svg, plan::svg_image(drawings));
 }
 
-/// What the first rank of the stage that is shown submits.
+/// What the first rank of the stage that is shown submits to a device, where this build has the
+/// form of its kernels: a host's says nothing about it.
 void show_submissions(const config::Settings& settings, const model::Model& model,
                       const std::vector<runtime::Program>& stages, const runtime::Program& shown) {
+  if (!on_device) return;
   std::vector<plan::StepPlan> plans;
   for (const runtime::Program& stage : stages) plans.push_back(stage.plan);
   const train::ShardLayout layout(plans, model, settings.optimizer,
                                   shown.plan.stage * shown.plan.grid.ranks_of_stage());
   const auto submitted = train::count_submissions(
       shown, layout, train::for_model(train::trainer_settings(settings), model));
-  if (!submitted) return;
-  std::cout << "\nsubmitted in a step, as kernels are on " << Exec::name() << ": "
-            << format_count(submitted->kernels) << " kernels, " << format_count(submitted->copies)
-            << " copies, " << format_count(submitted->collectives) << " collectives, "
+  if (!submitted) {
+    std::cout << "\nsubmitted in a step: not known before, as routing decides it\n";
+    return;
+  }
+  std::cout << "\nsubmitted in a step: " << format_count(submitted->kernels) << " kernels, "
+            << format_count(submitted->copies) << " copies, "
+            << format_count(submitted->collectives) << " collectives, "
             << format_count(submitted->messages) << " messages, " << format_count(submitted->waits)
             << " waits of a stream for another\n";
 }

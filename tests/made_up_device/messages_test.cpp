@@ -113,8 +113,9 @@ TEST(NcclMessages, OneThatNobodyReceivesIsAbortedWithItsName) {
       messages.receive(Exec(stream.handle()), reinterpret_cast<std::byte*>(data.view().data()), 64,
                        1);
       EXPECT_EQ(told.get_future().get(),
-                "a receive of 64 bytes from rank 1 on stages, lane 1 has not ended within 0.3 s: "
-                "another rank has not made the same call, or the network is stuck");
+                "a receive of 64 bytes from rank 1 of the group on stages, lane 1 has not ended "
+                "within 0.3 s: "
+                "another rank has not made its part of it, or the network is stuck");
       device::wait_for(stream.handle());
     }
     world.barrier();

@@ -108,7 +108,7 @@ TEST_F(Nccl, ACollectiveThatOthersDoNotCallIsAbortedWithItsName) {
     if (world.rank() == 0) {
       EXPECT_EQ(told.get_future().get(),
                 "an all-gather of 64 bytes on stuck ones has not ended within 0.3 s: another rank "
-                "has not made the same call, or the network is stuck");
+                "has not made its part of it, or the network is stuck");
       device::wait_for(stream.handle());  // which ends, as it was aborted
     }
     world.barrier();

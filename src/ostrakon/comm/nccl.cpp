@@ -120,7 +120,7 @@ void NcclCommunicator::check(ncclResult_t result, const char* call) const {
     const double waited = seconds_now() - begin;
     if (waited > seconds_)
       throw Error(text(call, " of ", name_, " has not ended within ", seconds_,
-                       " s: other ranks have not made the same call"));
+                       " s: other ranks have not made the same call, or the network is stuck"));
     // Most calls go on for some microseconds, and a step makes hundreds of them.
     constexpr double soon = 1e-3;
     if (waited < soon)
@@ -202,7 +202,7 @@ std::string NcclWatch::look() {
     if (!why_.empty() && !oldest.what.empty() && seconds_now() > until_) return why_;
     if (oldest.seconds > seconds_)
       return text(oldest.what, " on ", one.communicator->name(), " has not ended within ", seconds_,
-                  " s: another rank has not made the same call, or the network is stuck");
+                  " s: another rank has not made its part of it, or the network is stuck");
   }
   return "";
 }
@@ -284,7 +284,7 @@ NcclWatch::Oldest NcclTransport::oldest() {
     // Until then it waits for what is computed, which may take long.
     if (next.begun == 0.0 && next.ready.is_reached()) next.begun = now;
     return {text(next.what, " of ", next.bytes, " bytes",
-                 next.peer >= 0 ? text(next.way, next.peer) : ""),
+                 next.peer >= 0 ? text(next.way, next.peer, " of the group") : ""),
             next.begun == 0.0 ? 0.0 : now - next.begun};
   }
   return {};

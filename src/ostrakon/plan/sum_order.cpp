@@ -130,14 +130,13 @@ void require_order(const Policy& policy, const Grid& grid) {
 }
 
 std::string describe_sums(const StepPlan& plan) {
+  if (plan.layouts.summation == Summation::library && !plan.sums_in_one_order())
+    return "equal to 1 rank up to rounding, as the library adds ranks in an order of its own "
+           "(parallel.reduction = library)";
   if (plan.layouts.splits_ties)
     return "equal to 1 rank up to rounding, as units of two stages share tied weights; bitwise "
            "equal with training.leaf = sequence";
-  if (!plan.sums_in_one_order())
-    return plan.layouts.summation == Summation::library
-               ? "equal to 1 rank up to rounding, as the library adds ranks in an order of its own "
-                 "(parallel.reduction = library)"
-               : "equal to 1 rank up to rounding";
+  if (!plan.sums_in_one_order()) return "equal to 1 rank up to rounding";
   const int ranks = plan.ranks_of_sample();
   const std::string equal =
       ranks == 1 ? "bitwise equal to 1 rank"

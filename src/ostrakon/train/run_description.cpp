@@ -6,6 +6,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/comm/transport.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/math/gemm.hpp>
@@ -165,6 +166,10 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
               ? "of the device"
               : "inline, on one thread: nothing overlaps")
       << "\n"
+      << (has_device && mesh.world().size() > 1
+              ? text("  between devices        ",
+                     name_in(comm::transport_names, trainer.settings().transport), "\n")
+              : "")
       << threads_line(host_threads(), matrix_threads, mesh.cores())
       << (plan::experts_text(plan, mesh.ranks_per_node()).empty()
               ? ""

@@ -101,8 +101,8 @@ void made_up_shake(unsigned long seed, double microseconds);
 void made_up_copy_seconds(double per_byte);
 /* What the calling thread next gives to any stream, events apart, begins that much later. */
 void made_up_delay_next(double seconds);
-/* From now on a kernel that touches memory which is not there is given up, and nothing else happens.
-   Returns the number of such kernels so far. */
+/* From now on a kernel that touches memory which is not there is given up, and nothing else
+   happens. Returns the number of such kernels so far. */
 long made_up_give_up_kernels(void);
 /* The n-th wait of a stream for an event from now on is left out; 0: none. */
 void made_up_drop_wait(long n);

@@ -12,9 +12,9 @@ namespace ostrakon::train {
 class Handovers {
  public:
   explicit Handovers(const Programs& programs)
-      : Handovers(std::max({programs.train.plan.buffers.size(),
-                            programs.evaluate.plan.buffers.size(),
-                            programs.export_parameters.plan.buffers.size()})) {}
+      : Handovers(
+            std::max({programs.train.plan.buffers.size(), programs.evaluate.plan.buffers.size(),
+                      programs.export_parameters.plan.buffers.size()})) {}
   explicit Handovers(const runtime::Program& program) : Handovers(program.plan.buffers.size()) {}
 
   /// Of the buffer that an action leaves for an exchange; null where it leaves none.

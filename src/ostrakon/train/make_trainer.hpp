@@ -28,7 +28,8 @@ TrainerSettings trainer_settings(const config::Settings& settings);
 /// nodes don't have equally many ranks.
 TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh);
 
-/// The Trainer of a deck. Collective; throws what make_decoder, trainer_settings and Trainer's constructor throw.
+/// The Trainer of a deck. Collective; throws what make_decoder, trainer_settings and Trainer's
+/// constructor throw.
 Trainer make_trainer(const config::Settings& settings, mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

@@ -44,7 +44,8 @@ model::UnitBuffers<void> ComputeHandlers::buffers_of(const ActionBuffers& buffer
   model::UnitBuffers<void> own = unit_buffers<void>(buffers, plan, unit.tied_to);
   own.part = neighbours(parts_);
   own.tensor_rank = plan.grid.place(context_.rank, plan::Axis::tensor);
-  own.expert_rank = neighbours(unit.layouts.parts) * plan.grid.tensor() + own.tensor_rank;
+  own.expert_rank =
+      std::int64_t{neighbours(unit.layouts.parts)} * plan.grid.tensor() + own.tensor_rank;
   own.hands_nothing = handovers_.empty(buffers.action);
   if (own.hands_nothing != nullptr) *own.hands_nothing = false;
   return own;

@@ -21,10 +21,10 @@ DeviceBytes::DeviceBytes(std::int64_t bytes) {
   void* data = nullptr;
   check_room(OSTRAKON_GPU(Malloc)(&data, static_cast<std::size_t>(bytes)),
              OSTRAKON_GPU_NAME(Malloc), bytes, "device memory");
-  data_ = bytes_at(data);
+  data_.reset(bytes_at(data));
 }
-DeviceBytes::~DeviceBytes() {
-  if (data_ != nullptr) static_cast<void>(OSTRAKON_GPU(Free)(data_));
+void DeviceBytes::Free::operator()(std::byte* data) const {
+  static_cast<void>(OSTRAKON_GPU(Free)(data));
 }
 
 PinnedBytes::PinnedBytes(std::int64_t bytes) {
@@ -36,14 +36,13 @@ PinnedBytes::PinnedBytes(std::int64_t bytes) {
   check_room(cudaHostAlloc(&data, static_cast<std::size_t>(bytes), 0), "cudaHostAlloc", bytes,
              "pinned host memory");
 #endif
-  data_ = bytes_at(data);
+  data_.reset(bytes_at(data));
 }
-PinnedBytes::~PinnedBytes() {
-  if (data_ == nullptr) return;
+void PinnedBytes::Free::operator()(std::byte* data) const {
 #if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
-  static_cast<void>(hipHostFree(data_));
+  static_cast<void>(hipHostFree(data));
 #else
-  static_cast<void>(cudaFreeHost(data_));
+  static_cast<void>(cudaFreeHost(data));
 #endif
 }
 

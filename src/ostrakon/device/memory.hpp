@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <ostrakon/device/api.hpp>
 #include <string>
-#include <utility>
 
 #if OSTRAKON_HAS_DEVICE
 
@@ -16,17 +16,14 @@ class DeviceBytes {
  public:
   DeviceBytes() = default;
   explicit DeviceBytes(std::int64_t bytes);
-  DeviceBytes(DeviceBytes&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceBytes& operator=(DeviceBytes&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~DeviceBytes();
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
 
  private:
-  std::byte* data_ = nullptr;
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
 };
 
 /// Host memory that the device copies from and to directly, not initialised.
@@ -34,17 +31,14 @@ class PinnedBytes {
  public:
   PinnedBytes() = default;
   explicit PinnedBytes(std::int64_t bytes);
-  PinnedBytes(PinnedBytes&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  PinnedBytes& operator=(PinnedBytes&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~PinnedBytes();
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
 
  private:
-  std::byte* data_ = nullptr;
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
 };
 
 /// Of this rank's device. What others hold, this process's libraries among them, is not free.

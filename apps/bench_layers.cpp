@@ -76,7 +76,7 @@ class Layers final : public model::Model {
     if (in_one || buffers.phase == 1) of_weight(exec, own);
   }
 
- private:
+  // Public, as nvcc wants functions with lambdas for a device.
   struct Arrays {
     Arrays(const Layers& layers, const UnitBuffers<void>& buffers)
         : w(of<const float>(buffers.parameters, layers)),
@@ -122,6 +122,7 @@ class Layers final : public model::Model {
         exec, width_, KOKKOS_LAMBDA(std::int64_t i) { dw[i] = du[i] * x[i]; });
   }
 
+ private:
   std::int64_t width_;
   plan::ModelDescription description_;
   std::vector<std::vector<model::Parameter>> parameters_;

@@ -27,7 +27,7 @@ function(ostrakon_set_flags target)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O3>
                                              -fno-math-errno -fno-trapping-math)
     foreach(level IN ITEMS O0 O1)
-      if(arg_${level})
+      if(arg_${level} AND NOT OSTRAKON_ON_DEVICE)  # nvcc takes one level
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-${level}>)
       endif()
     endforeach()

@@ -24,7 +24,10 @@ bool ViewOrigins::OfProgram::fits(const Program& program) const {
 }
 
 void ViewOrigins::prepare(const Program& program) {
-  if (!views_check) return;
+  if (views_check) find_or_add(program);
+}
+
+void ViewOrigins::find_or_add(const Program& program) {
   for (const auto& known : programs_)
     if (known->fits(program)) {
       now_ = known.get();

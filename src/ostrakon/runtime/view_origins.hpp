@@ -63,6 +63,8 @@ class ViewOrigins {
     bool fits(const Program& program) const;
   };
 
+  void find_or_add(const Program& program);
+
   std::vector<std::unique_ptr<OfProgram>> programs_;
   OfProgram* now_ = nullptr;
   std::mutex mutex_;  ///< of `none`
